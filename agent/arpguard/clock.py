@@ -1,0 +1,10 @@
+"""CLOCK_BOOTTIME, the one clock of ownership: it counts suspend, and is what bpf_ktime_get_boot_ns() reads."""
+
+import time
+
+NS_PER_S = 1_000_000_000
+
+
+def boot_ns() -> int:
+    """Nanoseconds since boot, suspend included (clock_gettime(2), CLOCK_BOOTTIME)."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)

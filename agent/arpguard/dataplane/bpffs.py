@@ -1,0 +1,78 @@
+"""The pin directory: a BPF file system, private to root, and locked by the one agent that runs over it."""
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+from arpguard.dataplane.syscall import Fd
+from arpguard.errors import DataPlaneError
+
+_BPF_FS_MAGIC = 0xCAFE4A11  # linux/magic.h
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _StatFs(ctypes.Structure):
+    _fields_ = (("f_type", ctypes.c_long), ("rest", ctypes.c_byte * 256))
+
+
+def is_bpffs(path: Path) -> bool:
+    """Whether `path` is in a BPF file system (statfs(2))."""
+    buffer = _StatFs()
+    if _libc.statfs(os.fsencode(path), ctypes.byref(buffer)) < 0:
+        return False
+    return buffer.f_type & 0xFFFFFFFF == _BPF_FS_MAGIC
+
+
+def prepare(pin_dir: Path) -> None:
+    """Makes `pin_dir` a folder of mode 0700 in a bpffs; mounts one at /sys/fs/bpf, or there, if need be.
+
+    Raises DataPlaneError when that is not possible.
+    """
+    try:
+        if not is_bpffs(_existing(pin_dir)):
+            mount_point = Path("/sys/fs/bpf") if Path("/sys/fs/bpf") in (pin_dir, *pin_dir.parents) else pin_dir
+            mount_point.mkdir(parents=True, exist_ok=True)
+            _mount_bpffs(mount_point)
+        pin_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        pin_dir.chmod(0o700)
+    except OSError as error:
+        raise DataPlaneError(
+            f"cannot use {pin_dir} for BPF pins ({error.strerror}): run as root, and mount -t bpf bpf /sys/fs/bpf"
+        ) from error
+
+
+def _existing(path: Path) -> Path:
+    return next(candidate for candidate in (path, *path.parents) if candidate.exists())
+
+
+def _mount_bpffs(mount_point: Path) -> None:
+    if _libc.mount(b"bpf", os.fsencode(mount_point), b"bpf", 0, b"mode=0700") < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def lock(pin_dir: Path) -> Fd:
+    """Takes the pin directory for this process, until the descriptor is closed.
+
+    Raises DataPlaneError when another agent has it: two agents on one node would undo each other's work.
+    """
+    fd = Fd(os.open(pin_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    try:
+        fcntl.flock(fd.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        fd.close()
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        raise DataPlaneError(
+            f"another arpguard agent is running on {pin_dir}: stop it, or give this one its own bpf.pin_dir"
+        ) from error
+    return fd
+
+
+def remove(path: Path) -> None:
+    """Unpins everything below `path`, and `path` itself; does nothing when it is not there."""
+    if path.is_dir():
+        shutil.rmtree(path)

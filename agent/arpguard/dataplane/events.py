@@ -1,0 +1,72 @@
+"""Decisions from the ring buffer, by libbpf (which python3-bpfcc brings along; no LLVM is mapped).
+
+libbpf is called through ctypes: ring_buffer__new(), __consume(), __epoll_fd(), __free() (libbpf 1.0, libbpf.h).
+"""
+
+import ctypes
+from collections.abc import Callable
+
+from arpguard.addresses import MacAddress, from_mapped
+from arpguard.dataplane.layout import EventValue
+from arpguard.dataplane.syscall import Fd
+from arpguard.errors import DataPlaneError
+from arpguard.model import Decision, EntryKey
+from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+
+_SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class EventReader:
+    """Hands every decision in the ring buffer to `receive`; `fileno()` is readable when there are some."""
+
+    def __init__(self, events: Fd, receive: Callable[[Decision], None]) -> None:
+        try:
+            self._lib = ctypes.CDLL("libbpf.so.1")
+        except OSError as error:
+            raise DataPlaneError("libbpf.so.1 is missing: apt-get install libbpf1") from error
+        self._lib.ring_buffer__new.restype = ctypes.c_void_p
+        self._receive = receive
+        self._callback = _SAMPLE(self._sample)  # kept: libbpf calls it as long as the reader lives
+        self._ring = ctypes.c_void_p(self._lib.ring_buffer__new(events.number, self._callback, None, None))
+        if not self._ring:
+            raise DataPlaneError("the event ring buffer cannot be read: stop other readers of this pin directory")
+
+    def fileno(self) -> int:
+        """A descriptor for select(2) and friends."""
+        return int(self._lib.ring_buffer__epoll_fd(self._ring))
+
+    def consume(self) -> int:
+        """Takes what is there now; says how many."""
+        return int(self._lib.ring_buffer__consume(self._ring))
+
+    def close(self) -> None:
+        """Lets go of the ring buffer; what is left in it stays for the next reader."""
+        if self._ring:
+            self._lib.ring_buffer__free(self._ring)
+            self._ring = ctypes.c_void_p(None)
+
+    def _sample(self, _context: int, data: int, size: int) -> int:
+        if size >= ctypes.sizeof(EventValue):
+            self._receive(decode_event(ctypes.string_at(data, ctypes.sizeof(EventValue))))
+        return 0
+
+
+def decode_event(raw: bytes) -> Decision:
+    """A decision from the bytes of a struct event."""
+    value = EventValue.from_buffer_copy(raw)
+    return Decision(
+        time_ns=value.time_ns,
+        key=EntryKey(value.ifindex, from_mapped(bytes(value.vip))),
+        verdict=Verdict(value.verdict),
+        reason=Reason(value.reason),
+        hook=Hook(value.hook),
+        mode=Mode(value.mode),
+        kind=Kind(value.kind),
+        op=value.op,
+        spa=from_mapped(bytes(value.spa)),
+        tpa=from_mapped(bytes(value.tpa)),
+        sha=MacAddress(bytes(value.sha)),
+        tha=MacAddress(bytes(value.tha)),
+        eth_src=MacAddress(bytes(value.eth_src)),
+        eth_dst=MacAddress(bytes(value.eth_dst)),
+    )

@@ -1,0 +1,86 @@
+"""ctypes mirrors of the structs in bpf/arpguard.h; tests/bpf/test_layout.py compares sizes and offsets."""
+
+from ctypes import Structure, c_uint8, c_uint16, c_uint32, c_uint64
+
+from arpguard.verdict import REASON_COUNT
+
+ENTRY_HOLD = 0x01
+
+
+class EntryKey(Structure):
+    """Which VIP on which link: 20 bytes, the address in network order and v4-mapped."""
+
+    _fields_ = (("ifindex", c_uint32), ("addr", c_uint8 * 16))
+
+
+class Entry(Structure):
+    """Who may answer for the VIP, and with what."""
+
+    _fields_ = (
+        ("epoch", c_uint64),
+        ("slot", c_uint32),
+        ("kind", c_uint8),
+        ("mode", c_uint8),
+        ("flags", c_uint8),
+        ("pad", c_uint8 * 3),
+        ("link_mac", c_uint8 * 6),
+        ("answer_mac", c_uint8 * 6),
+        ("owner_mac", c_uint8 * 6),
+        ("primary4", c_uint8 * 4),
+    )
+
+
+class Control(Structure):
+    """The node's mode and fence; times in nanoseconds of CLOCK_BOOTTIME."""
+
+    _fields_ = (
+        ("fence_ns", c_uint64),
+        ("epoch", c_uint64),
+        ("lease_ns", c_uint64),
+        ("mode", c_uint32),
+        ("generation", c_uint32),
+    )
+
+
+class Counters(Structure):
+    """One CPU's counts of an entry: frames[0] carried out, frames[1] observed, by reason."""
+
+    _fields_ = (
+        ("frames", (c_uint64 * REASON_COUNT) * 2),
+        ("window", c_uint32),
+        ("reported", c_uint32),
+    )
+
+
+class Totals(Structure):
+    """One CPU's counts of the node, and its account of events: produced = sent + limited + lost."""
+
+    _fields_ = (
+        ("frames", (c_uint64 * REASON_COUNT) * 2),
+        ("sent", c_uint64),
+        ("limited", c_uint64),
+        ("lost", c_uint64),
+    )
+
+
+class EventValue(Structure):
+    """A decision as it comes out of the ring buffer."""
+
+    _fields_ = (
+        ("time_ns", c_uint64),
+        ("ifindex", c_uint32),
+        ("vip", c_uint8 * 16),
+        ("spa", c_uint8 * 16),
+        ("tpa", c_uint8 * 16),
+        ("sha", c_uint8 * 6),
+        ("tha", c_uint8 * 6),
+        ("eth_src", c_uint8 * 6),
+        ("eth_dst", c_uint8 * 6),
+        ("op", c_uint16),
+        ("verdict", c_uint8),
+        ("reason", c_uint8),
+        ("hook", c_uint8),
+        ("mode", c_uint8),
+        ("kind", c_uint8),
+        ("pad", c_uint8 * 5),
+    )

@@ -1,0 +1,130 @@
+"""Programs and maps of this node: reopened from their pins, or compiled when the pins are not of this source.
+
+    <pin_dir>/maps-<geometry>/<map>          survive the agent, and every upgrade that keeps their layout
+    <pin_dir>/programs-<digest>/<program>    one folder per build
+    <pin_dir>/links/<ifindex>-<hook>         see attach.py
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from arpguard.dataplane import bpffs, layout, syscall
+from arpguard.dataplane.headers import find_headers
+from arpguard.dataplane.source import MAPS, PROGRAMS, Source
+from arpguard.dataplane.syscall import Fd
+from arpguard.errors import DataPlaneError
+
+_MAP_SIZES = {
+    "entries": (ctypes.sizeof(layout.EntryKey), ctypes.sizeof(layout.Entry)),
+    "counters": (4, ctypes.sizeof(layout.Counters)),
+    "totals": (4, ctypes.sizeof(layout.Totals)),
+    "control": (4, ctypes.sizeof(layout.Control)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Open programs and maps by name. `warm`: reopened, not compiled; `digest` is the build's."""
+
+    programs: dict[str, Fd]
+    maps: dict[str, Fd]
+    digest: str
+    warm: bool
+
+
+def load(pin_dir: Path, source: Source) -> Loaded:
+    """Opens the pinned programs of `source`, or compiles and pins them (in a child process).
+
+    Other builds stay pinned until `discard_others`. Raises DataPlaneError.
+    """
+    maps_dir, programs_dir = _folders(pin_dir, source)
+    try:
+        return _open(maps_dir, programs_dir, source.digest(), warm=True)
+    except FileNotFoundError:
+        bpffs.remove(programs_dir)
+    _compile(maps_dir, programs_dir, source)
+    return _open(maps_dir, programs_dir, source.digest(), warm=False)
+
+
+def open_maps(pin_dir: Path) -> dict[str, Fd]:
+    """The maps that an agent on `pin_dir` has pinned, for reading; DataPlaneError when there are none.
+
+    While an upgrade is under way the newest are taken.
+    """
+    folders = sorted(pin_dir.glob("maps-*"), key=lambda path: path.stat().st_mtime) if pin_dir.is_dir() else []
+    try:
+        return {name: syscall.obj_get(str(folders[-1] / name)) for name in MAPS}
+    except IndexError:
+        reason = "nothing is pinned there"
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+    raise DataPlaneError(f"no arpguard data plane under {pin_dir} ({reason}): start `arpguard agent`, as root")
+
+
+def discard_others(pin_dir: Path, source: Source) -> None:
+    """Unpins programs and maps of other builds, once no link uses them."""
+    keep = _folders(pin_dir, source)
+    for pattern in ("maps-*", "programs-*"):
+        for folder in pin_dir.glob(pattern):
+            if folder not in keep:
+                bpffs.remove(folder)
+
+
+def _folders(pin_dir: Path, source: Source) -> tuple[Path, Path]:
+    return pin_dir / f"maps-{source.geometry()}", pin_dir / f"programs-{source.digest()}"
+
+
+def _open(maps_dir: Path, programs_dir: Path, digest: str, *, warm: bool) -> Loaded:
+    maps = {name: syscall.obj_get(str(maps_dir / name)) for name in MAPS}
+    for name, sizes in _MAP_SIZES.items():
+        info = syscall.map_info(maps[name])
+        if (info.key_size, info.value_size) != sizes:
+            raise DataPlaneError(
+                f"{maps_dir / name} is no map of this arpguard (sizes {info.key_size}, {info.value_size} instead of "
+                f"{sizes[0]}, {sizes[1]}): run `arpguard cleanup` and start the agent again"
+            )
+    programs = {name: syscall.obj_get(str(programs_dir / name)) for name in PROGRAMS}
+    return Loaded(programs, maps, digest, warm)
+
+
+def _compile(maps_dir: Path, programs_dir: Path, source: Source) -> None:
+    headers = find_headers()
+    building = programs_dir.with_name(programs_dir.name + "-building")
+    bpffs.remove(building)
+    building.mkdir(mode=0o700)
+    maps_dir.mkdir(mode=0o700, exist_ok=True)
+    task = {
+        "source": str(source.folder / "arpguard.c"),
+        "cflags": source.defines(maps_dir) + [f"-I{folder}" for folder in headers.include_dirs],
+        "kernel_source": str(headers.kernel_source) if headers.kernel_source else "",
+        "pins": str(building),
+    }
+    child = subprocess.run(  # noqa: S603 - our own module, no shell
+        [sys.executable, "-m", "arpguard.dataplane.compiler", json.dumps(task)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+    )
+    if child.returncode != 0:
+        bpffs.remove(building)
+        raise DataPlaneError(_compile_failure(child.stderr))
+    building.rename(programs_dir)
+
+
+def _compile_failure(text: str) -> str:
+    """One line of what the child said: its own sentence, or the compiler's or verifier's last word."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "Operation not permitted" in text:
+        return "the kernel refused to load BPF programs (EPERM): run as root, or with CAP_BPF and CAP_NET_ADMIN"
+    if "Function not implemented" in text:
+        return "this kernel has no BPF (bpf(2): ENOSYS): use one with CONFIG_BPF_SYSCALL"
+    telling = [line for line in lines if "error:" in line] or lines[-1:] or ["no reason given"]
+    return f"bpf/arpguard.c could not be loaded: {telling[0]}; please report it with this text"

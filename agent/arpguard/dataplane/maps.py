@@ -1,0 +1,254 @@
+"""The pinned maps as values: entries and control are written here and nowhere else; counters are read.
+
+Reading back is the rule: what this module returns is what the kernel has, not what was once written.
+"""
+
+import ctypes
+import errno
+import heapq
+import itertools
+import platform
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from ipaddress import IPv4Address
+
+from arpguard.addresses import MacAddress, from_mapped, to_mapped
+from arpguard.dataplane import layout, syscall
+from arpguard.dataplane.syscall import Fd
+from arpguard.errors import DataPlaneError, MapFullError
+from arpguard.model import EntryKey, NodeControl, Tally, VipEntry
+from arpguard.verdict import Kind, Mode, Reason
+
+_ZERO_KEY = bytes(4)
+_BATCH = 4096
+_NO_ADDRESS = bytes(4)
+_NO_MEMORY = (errno.E2BIG, errno.ENOMEM)
+
+# membarrier(2), MEMBARRIER_CMD_GLOBAL: returns after an RCU grace period, so after every program that runs now.
+_MEMBARRIER_NUMBER = {"x86_64": 324, "aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356}
+_MEMBARRIER_GLOBAL = 1
+
+
+def wait_for_running_programs() -> None:
+    """Returns once every BPF program run that had begun has ended (membarrier(2))."""
+    number = _MEMBARRIER_NUMBER[platform.machine()]
+    if ctypes.CDLL(None, use_errno=True).syscall(number, _MEMBARRIER_GLOBAL, 0, 0) < 0:
+        raise DataPlaneError("membarrier(2) is refused: allow it in the seccomp profile (RuntimeDefault does)")
+
+
+class EntryTable:
+    """The `entries` map, and the slot of the `counters` map that each entry has to itself."""
+
+    def __init__(self, entries: Fd, counters: Fd) -> None:
+        self._entries = entries
+        self._counters = counters
+        self._capacity = syscall.map_info(entries).max_entries
+        self._row_size = ctypes.sizeof(layout.Counters) * syscall.possible_cpus()
+        self._slots: dict[EntryKey, int] = {}
+        self._released: list[int] = []
+        self._next_slot = 0
+        self._adopt_slots()
+
+    @property
+    def capacity(self) -> int:
+        """How many entries there is room for."""
+        return self._capacity
+
+    def read(self) -> dict[EntryKey, VipEntry]:
+        """All entries as the kernel has them. One that lost its own slot reads as absent: it needs rewriting."""
+        return {
+            key: _entry_from(value)
+            for key, value in self._raw()
+            if value.slot == self._slots.get(key) and value.kind in Kind._value2member_map_
+        }
+
+    def write(self, entries: Mapping[EntryKey, VipEntry]) -> None:
+        """Sets entries, each replaced as a whole.
+
+        Raises MapFullError when there is no room for all; then those that fitted are set.
+        """
+        refused = 0
+        pairs: list[tuple[bytes, bytes]] = []
+        for key, entry in entries.items():
+            slot = self._slot_for(key)
+            if slot is None:
+                refused += 1
+            else:
+                pairs.append((_raw_key(key), _raw_entry(entry, slot)))
+        for some in _batched(pairs, _BATCH):
+            try:
+                syscall.map_update_batch(self._entries, [key for key, _ in some], [value for _, value in some])
+            except OSError as error:
+                if error.errno not in _NO_MEMORY:
+                    raise
+                refused += len(some)
+        if refused:
+            raise MapFullError(
+                f"the entries map is full: {refused} of {len(entries)} VIP entries do not fit into {self._capacity}; "
+                "raise bpf.max_entries, or guard fewer VIPs or links"
+            )
+
+    def delete(self, keys: Iterable[EntryKey]) -> None:
+        """Deletes entries; those that are not there do not matter.
+
+        Returns only when no program uses a deleted entry any more: its memory and slot may be reused then.
+        """
+        deleted = False
+        for key in keys:
+            syscall.map_delete(self._entries, _raw_key(key))
+            slot = self._slots.pop(key, None)
+            if slot is not None:
+                heapq.heappush(self._released, slot)
+            deleted = True
+        if deleted:
+            wait_for_running_programs()
+
+    def tally(self, key: EntryKey) -> Tally:
+        """The decisions about an entry so far, or since its entry was made."""
+        slot = self._slots.get(key)
+        if slot is None:
+            return Tally()
+        return _tally(syscall.map_lookup(self._counters, struct.pack("=I", slot), self._row_size), layout.Counters)
+
+    def _raw(self) -> Iterable[tuple[EntryKey, layout.Entry]]:
+        sizes = ctypes.sizeof(layout.EntryKey), ctypes.sizeof(layout.Entry)
+        for key, value in syscall.map_items(self._entries, *sizes):
+            yield _key_from(key), layout.Entry.from_buffer_copy(value)
+
+    def _adopt_slots(self) -> None:
+        """After a restart: every entry keeps its slot, so its counters go on; of two in one slot the first does."""
+        taken: dict[int, EntryKey] = {}
+        for key, value in self._raw():
+            if value.slot < self._capacity:
+                taken.setdefault(value.slot, key)
+        self._slots = {key: slot for slot, key in taken.items()}
+        self._next_slot = max(taken, default=-1) + 1
+        self._released = [slot for slot in range(self._next_slot) if slot not in taken]
+
+    def _slot_for(self, key: EntryKey) -> int | None:
+        """The slot of an entry; a new one starts with zero counts. None when all are taken."""
+        slot = self._slots.get(key)
+        if slot is not None:
+            return slot
+        if self._released:
+            slot = heapq.heappop(self._released)
+        elif self._next_slot < self._capacity:
+            slot, self._next_slot = self._next_slot, self._next_slot + 1
+        else:
+            return None
+        syscall.map_update(self._counters, struct.pack("=I", slot), bytes(self._row_size))
+        self._slots[key] = slot
+        return slot
+
+
+class ControlValue:
+    """The `control` map: one value, the same for every CPU."""
+
+    def __init__(self, fd: Fd) -> None:
+        self._fd = fd
+        self._cpus = syscall.possible_cpus()
+        self._size = ctypes.sizeof(layout.Control)
+
+    def read(self) -> NodeControl | None:
+        """What all CPUs have; None before the first write, or when they differ."""
+        raw = syscall.map_lookup(self._fd, _ZERO_KEY, self._size * self._cpus) or bytes(self._size * self._cpus)
+        if raw != raw[: self._size] * self._cpus:
+            return None
+        value = layout.Control.from_buffer_copy(raw)
+        if not value.generation or value.mode not in (Mode.OBSERVE, Mode.ENFORCE):
+            return None
+        return NodeControl(
+            mode=Mode(value.mode),
+            generation=value.generation,
+            epoch=value.epoch,
+            fence_ns=value.fence_ns,
+            lease_ns=value.lease_ns,
+        )
+
+    def write(self, control: NodeControl) -> None:
+        """Replaces the value. Where the epoch changes the fence is 0 in between, and every program run that could
+        have seen the old value has ended: none combines one value's epoch with the other's fence."""
+        old = self.read()
+        if old is not None and old.epoch != control.epoch:
+            for step in (replace(old, fence_ns=0), replace(control, fence_ns=0)):
+                self._write(step)
+                wait_for_running_programs()
+        self._write(control)
+
+    def _write(self, control: NodeControl) -> None:
+        value = layout.Control(
+            fence_ns=control.fence_ns,
+            epoch=control.epoch,
+            lease_ns=control.lease_ns,
+            mode=control.mode,
+            generation=control.generation,
+        )
+        syscall.map_update(self._fd, _ZERO_KEY, bytes(value) * self._cpus)
+
+
+def read_totals(fd: Fd) -> tuple[Tally, layout.Totals]:
+    """The node's decisions, and the sums of its event account (`sent`, `limited`, `lost`)."""
+    size = ctypes.sizeof(layout.Totals)
+    raw = syscall.map_lookup(fd, _ZERO_KEY, size * syscall.possible_cpus()) or b""
+    events = layout.Totals()
+    for at in range(0, len(raw), size):
+        value = layout.Totals.from_buffer_copy(raw, at)
+        events.sent += value.sent
+        events.limited += value.limited
+        events.lost += value.lost
+    return _tally(raw, layout.Totals), events
+
+
+def _tally(raw: bytes | None, row: type[layout.Counters] | type[layout.Totals]) -> Tally:
+    sums: tuple[dict[Reason, int], dict[Reason, int]] = ({}, {})
+    size = ctypes.sizeof(row)
+    rows = [row.from_buffer_copy(raw or b"", at) for at in range(0, len(raw or b""), size)]
+    for observed, reason in itertools.product((0, 1), Reason):
+        count = sum(value.frames[observed][reason] for value in rows)
+        if count:
+            sums[observed][reason] = count
+    return Tally(enforced=sums[0], observed=sums[1])
+
+
+def _raw_key(key: EntryKey) -> bytes:
+    return struct.pack("=I", key.ifindex) + to_mapped(key.vip)
+
+
+def _key_from(raw: bytes) -> EntryKey:
+    return EntryKey(struct.unpack_from("=I", raw)[0], from_mapped(raw[4:]))
+
+
+def _raw_entry(entry: VipEntry, slot: int) -> bytes:
+    mac, address = ctypes.c_uint8 * 6, ctypes.c_uint8 * 4
+    return bytes(
+        layout.Entry(
+            epoch=entry.epoch,
+            slot=slot,
+            kind=entry.kind,
+            mode=entry.mode,
+            flags=layout.ENTRY_HOLD if entry.hold else 0,
+            link_mac=mac(*entry.link_mac.octets),
+            answer_mac=mac(*entry.answer_mac.octets),
+            owner_mac=mac(*entry.owner_mac.octets),
+            primary4=address(*(entry.primary4.packed if entry.primary4 else _NO_ADDRESS)),
+        )
+    )
+
+
+def _entry_from(value: layout.Entry) -> VipEntry:
+    primary4 = bytes(value.primary4)
+    return VipEntry(
+        kind=Kind(value.kind),
+        mode=Mode(value.mode) if value.mode in Mode._value2member_map_ else Mode.INHERIT,
+        hold=bool(value.flags & layout.ENTRY_HOLD),
+        epoch=value.epoch,
+        link_mac=MacAddress(bytes(value.link_mac)),
+        answer_mac=MacAddress(bytes(value.answer_mac)),
+        owner_mac=MacAddress(bytes(value.owner_mac)),
+        primary4=IPv4Address(primary4) if primary4 != _NO_ADDRESS else None,
+    )
+
+
+def _batched(items: list[tuple[bytes, bytes]], size: int) -> Iterable[list[tuple[bytes, bytes]]]:
+    return (items[at : at + size] for at in range(0, len(items), size))

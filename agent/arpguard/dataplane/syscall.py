@@ -1,0 +1,313 @@
+"""bpf(2) by ctypes: the calls that the agent makes on maps, programs and links that are already loaded.
+
+No bcc and no LLVM here; what has to be compiled is compiled in `compiler.py`, in a process of its own.
+Numbers and layouts are those of linux/bpf.h (UAPI). Every function raises OSError with the kernel's errno.
+File descriptors are plain ints; `Fd` closes them.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+
+_SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+_ATTR_SIZE = 168
+
+MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, MAP_DELETE_ELEM, MAP_GET_NEXT_KEY = 1, 2, 3, 4
+OBJ_PIN, OBJ_GET, PROG_TEST_RUN, PROG_GET_FD_BY_ID = 6, 7, 10, 13
+OBJ_GET_INFO_BY_FD, PROG_QUERY, MAP_LOOKUP_BATCH, MAP_UPDATE_BATCH = 15, 16, 24, 26
+LINK_CREATE, LINK_UPDATE, LINK_DETACH = 28, 29, 34
+
+ATTACH_XDP, ATTACH_TCX_INGRESS, ATTACH_TCX_EGRESS = 37, 46, 47
+F_REPLACE, F_BEFORE = 4, 8
+XDP_FLAGS_DRV_MODE = 4
+TEST_XDP_LIVE_FRAMES = 2
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _bpf(command: int, attr: bytes) -> tuple[int, ctypes.Array[ctypes.c_char]]:
+    buffer = ctypes.create_string_buffer(attr.ljust(_ATTR_SIZE, b"\0"), _ATTR_SIZE)
+    try:
+        number = _SYSCALL_NUMBER[platform.machine()]
+    except KeyError:
+        raise OSError(errno.ENOSYS, f"bpf(2) is not known for {platform.machine()}") from None
+    result = _libc.syscall(number, command, buffer, _ATTR_SIZE)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result, buffer
+
+
+def _address(buffer: "ctypes.Array[ctypes.c_char] | ctypes.Array[ctypes.c_uint32]") -> int:
+    return ctypes.addressof(buffer)
+
+
+class Fd:
+    """A file descriptor that is closed once, at the latest when nobody holds it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def close(self) -> None:
+        """Closes it; closing again does nothing."""
+        if self.number >= 0:
+            os.close(self.number)
+            self.number = -1
+
+    def __enter__(self) -> "Fd":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def obj_get(path: str) -> Fd:
+    """Opens what is pinned at `path`; FileNotFoundError when nothing is."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    return Fd(_bpf(OBJ_GET, struct.pack("=QII", _address(name), 0, 0))[0])
+
+
+def obj_pin(fd: Fd, path: str) -> None:
+    """Pins a map, program or link at `path` in a bpffs; FileExistsError when something is pinned there."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    _bpf(OBJ_PIN, struct.pack("=QII", _address(name), fd.number, 0))
+
+
+# ---- maps --------------------------------------------------------------------------------------------------------
+
+
+def map_lookup(fd: Fd, key: bytes, value_size: int) -> bytes | None:
+    """The value of `key` (for per-CPU maps: all CPUs' values, each padded to 8 bytes), or None."""
+    key_buffer = ctypes.create_string_buffer(key, len(key))
+    value = ctypes.create_string_buffer(value_size)
+    try:
+        _bpf(MAP_LOOKUP_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key_buffer), _address(value), 0))
+    except FileNotFoundError:
+        return None
+    return value.raw
+
+
+def map_update(fd: Fd, key: bytes, value: bytes, flags: int = 0) -> None:
+    """Sets `key` to `value`, replacing the old value as a whole (BPF_ANY)."""
+    key_buffer = ctypes.create_string_buffer(key, len(key))
+    value_buffer = ctypes.create_string_buffer(value, len(value))
+    _bpf(MAP_UPDATE_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key_buffer), _address(value_buffer), flags))
+
+
+def map_delete(fd: Fd, key: bytes) -> bool:
+    """Deletes `key`; False when it was not there."""
+    key_buffer = ctypes.create_string_buffer(key, len(key))
+    try:
+        _bpf(MAP_DELETE_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key_buffer), 0, 0))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def map_update_batch(fd: Fd, keys: list[bytes], values: list[bytes]) -> None:
+    """Sets many keys in one call (kernel 5.6); on error some of them may be set."""
+    if not keys:
+        return
+    key_buffer = ctypes.create_string_buffer(b"".join(keys))
+    value_buffer = ctypes.create_string_buffer(b"".join(values))
+    _bpf(
+        MAP_UPDATE_BATCH,
+        struct.pack("=QQQQIIQQ", 0, 0, _address(key_buffer), _address(value_buffer), len(keys), fd.number, 0, 0),
+    )
+
+
+def map_items(fd: Fd, key_size: int, value_size: int, chunk: int = 4096) -> Iterator[tuple[bytes, bytes]]:
+    """All (key, value) of a hash map, read in batches (kernel 5.6).
+
+    A key that is deleted meanwhile may be missing, and one that is added may be there or not.
+    """
+    state_in, state_out = ctypes.create_string_buffer(max(key_size, 8)), ctypes.create_string_buffer(max(key_size, 8))
+    first = True
+    while True:
+        keys = ctypes.create_string_buffer(key_size * chunk)
+        values = ctypes.create_string_buffer(value_size * chunk)
+        attr = struct.pack(
+            "=QQQQIIQQ",
+            0 if first else _address(state_in),
+            _address(state_out),
+            _address(keys),
+            _address(values),
+            chunk,
+            fd.number,
+            0,
+            0,
+        )
+        done, full, count = _lookup_batch(attr)
+        if full:  # one hash bucket holds more than a whole chunk
+            chunk *= 2
+            continue
+        raw_keys, raw_values = keys.raw, values.raw
+        for i in range(count):
+            yield raw_keys[i * key_size : (i + 1) * key_size], raw_values[i * value_size : (i + 1) * value_size]
+        if done:
+            return
+        state_in.raw, first = state_out.raw, False
+
+
+def _lookup_batch(attr: bytes) -> tuple[bool, bool, int]:
+    """(whether that was the last batch, whether the chunk was too small, how many were read)."""
+    buffer = ctypes.create_string_buffer(attr.ljust(_ATTR_SIZE, b"\0"), _ATTR_SIZE)
+    result = _libc.syscall(_SYSCALL_NUMBER[platform.machine()], MAP_LOOKUP_BATCH, buffer, _ATTR_SIZE)
+    count = struct.unpack_from("=I", buffer.raw, 32)[0]
+    if result >= 0:
+        return False, False, count
+    code = ctypes.get_errno()
+    if code == errno.ENOENT:
+        return True, False, count
+    if code == errno.ENOSPC:
+        return False, True, 0
+    raise OSError(code, os.strerror(code))
+
+
+def possible_cpus() -> int:
+    """How many values a per-CPU map has (/sys/devices/system/cpu/possible)."""
+    with open("/sys/devices/system/cpu/possible", encoding="ascii") as file:
+        return int(file.read().strip().split("-")[-1].split(",")[-1]) + 1
+
+
+# ---- programs and links ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramInfo:
+    """`id` is the kernel's, `tag` a digest of the instructions, `name` at most 15 characters."""
+
+    id: int
+    tag: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkInfo:
+    """A bpf_link: `ifindex` is 0 once its device is gone."""
+
+    id: int
+    program_id: int
+    ifindex: int
+
+
+@dataclass(frozen=True, slots=True)
+class MapInfo:
+    """A map's geometry, sizes in bytes."""
+
+    id: int
+    type: int
+    key_size: int
+    value_size: int
+    max_entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class TestRun:
+    """What BPF_PROG_TEST_RUN gave: the return code, the frame afterwards, and nanoseconds per run."""
+
+    retval: int
+    frame: bytes
+    duration_ns: int
+
+
+def _info(fd: Fd, size: int) -> bytes:
+    info = ctypes.create_string_buffer(size)
+    _bpf(OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", fd.number, size, _address(info)))
+    return info.raw
+
+
+def program_info(fd: Fd) -> ProgramInfo:
+    """What the kernel knows of a program."""
+    raw = _info(fd, 80)
+    return ProgramInfo(
+        id=struct.unpack_from("=I", raw, 4)[0],
+        tag=raw[8:16].hex(),
+        name=raw[64:80].split(b"\0")[0].decode(),
+    )
+
+
+def link_info(fd: Fd) -> LinkInfo:
+    """What the kernel knows of an XDP or TCX link."""
+    _, link_id, program_id, _, ifindex = struct.unpack_from("=IIIII", _info(fd, 32))
+    return LinkInfo(id=link_id, program_id=program_id, ifindex=ifindex)
+
+
+def map_info(fd: Fd) -> MapInfo:
+    """What the kernel knows of a map."""
+    map_type, map_id, key_size, value_size, max_entries = struct.unpack_from("=IIIII", _info(fd, 48))
+    return MapInfo(id=map_id, type=map_type, key_size=key_size, value_size=value_size, max_entries=max_entries)
+
+
+def program_by_id(program_id: int) -> Fd:
+    """Opens a loaded program; FileNotFoundError when it is gone."""
+    return Fd(_bpf(PROG_GET_FD_BY_ID, struct.pack("=I", program_id))[0])
+
+
+def link_create(program: Fd, ifindex: int, attach_type: int, flags: int) -> Fd:
+    """Attaches a program to a device; it stays while the link is open or pinned."""
+    return Fd(_bpf(LINK_CREATE, struct.pack("=IIII", program.number, ifindex, attach_type, flags))[0])
+
+
+def link_update(link: Fd, program: Fd) -> None:
+    """Replaces a link's program, atomically."""
+    _bpf(LINK_UPDATE, struct.pack("=IIII", link.number, program.number, 0, 0))
+
+
+def link_detach(link: Fd) -> None:
+    """Detaches a link from its device, also while it is still pinned or open elsewhere."""
+    _bpf(LINK_DETACH, struct.pack("=I", link.number))
+
+
+def program_query(ifindex: int, attach_type: int) -> list[int]:
+    """Ids of the TCX programs on a device, in the order they run (kernel 6.6)."""
+    capacity = 64
+    ids = (ctypes.c_uint32 * capacity)()
+    attr = struct.pack("=IIIIQIIQQQQ", ifindex, attach_type, 0, 0, _address(ids), capacity, 0, 0, 0, 0, 0)
+    _, result = _bpf(PROG_QUERY, attr)
+    return list(ids[: struct.unpack_from("=I", result.raw, 24)[0]])
+
+
+def program_test_run(
+    program: Fd, frame: bytes, *, context: bytes = b"", repeat: int = 0, flags: int = 0, out_size: int = 2048
+) -> TestRun:
+    """Runs a loaded program on `frame` (BPF_PROG_TEST_RUN).
+
+    `context` is a struct xdp_md or __sk_buff, of which the kernel takes only some fields.
+    The frame is not reset between repeats.
+    """
+    frame_in = ctypes.create_string_buffer(frame, len(frame))
+    frame_out = ctypes.create_string_buffer(out_size)
+    context_in = ctypes.create_string_buffer(context, len(context)) if context else None
+    live = bool(flags & TEST_XDP_LIVE_FRAMES)
+    attr = struct.pack(
+        "=IIIIQQIIIIQQII",
+        program.number,
+        0,
+        len(frame),
+        0 if live else out_size,
+        _address(frame_in),
+        0 if live else _address(frame_out),
+        repeat,
+        0,
+        len(context),
+        0,
+        _address(context_in) if context_in else 0,
+        0,
+        flags,
+        0,
+    )
+    _, result = _bpf(PROG_TEST_RUN, attr)
+    retval, size_out, duration = (struct.unpack_from("=I", result.raw, at)[0] for at in (4, 12, 36))
+    return TestRun(retval=retval, frame=frame_out.raw[:size_out], duration_ns=duration)
+
+
+Probe = Callable[[], object]

@@ -1,0 +1,47 @@
+"""The errors of arpguard, by who has to act.
+
+`ConfigError` is the operator's: a wrong configuration or command line (exit code 2).
+`DataPlaneError` is the node's: the kernel, its headers, or the permissions (exit code 3).
+An expected outcome (a foreign frame, a link that is not there yet) is a value and no exception.
+Every message ends with what to do.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class ArpguardError(Exception):
+    """Base of all errors that a person can act on; its text is one line for that person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a configuration: where, what stands there, and what is allowed."""
+
+    path: str
+    value: str
+    allowed: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.value}: {self.allowed}"
+
+
+class ConfigError(ArpguardError):
+    """A configuration with problems; all of them, not just the first."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        super().__init__(f"{source}: " + "; ".join(map(str, problems)))
+        self.source = source
+        self.problems = tuple(problems)
+
+
+class DataPlaneError(ArpguardError):
+    """The kernel, its headers or the permissions do not allow what was asked."""
+
+
+class MapFullError(DataPlaneError):
+    """A BPF map has no room for another key (E2BIG, or ENOMEM for maps that are not preallocated)."""
+
+
+class AttachConflictError(DataPlaneError):
+    """Somebody else's program holds the hook; it is respected."""

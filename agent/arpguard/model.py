@@ -1,0 +1,164 @@
+"""The values that the layers exchange. No behaviour beyond what a value can say about itself."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network
+from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EntryKey:
+    """A VIP on a link; entries, counters and decisions are all about one."""
+
+    ifindex: int
+    vip: Address
+
+
+@dataclass(frozen=True, slots=True)
+class VipEntry:
+    """What the kernel is told about a VIP on a link. `primary4` is None when the link has no IPv4 address."""
+
+    kind: Kind
+    mode: Mode = Mode.INHERIT
+    hold: bool = False
+    epoch: int = 0
+    link_mac: MacAddress = ZERO_MAC
+    answer_mac: MacAddress = ZERO_MAC
+    owner_mac: MacAddress = ZERO_MAC
+    primary4: Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeControl:
+    """The node's mode and fence. `fence_ns` is CLOCK_BOOTTIME nanoseconds; 0: passed."""
+
+    mode: Mode
+    generation: int
+    epoch: int = 0
+    fence_ns: int = 0
+    lease_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceAddress:
+    """An address on a link with its prefix length."""
+
+    address: Address
+    network: Network
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A network device of this node. `kind` is rtnetlink's (veth, bridge, vlan...), empty for hardware."""
+
+    ifindex: int
+    name: str
+    mac: MacAddress
+    up: bool
+    mtu: int = 1500
+    kind: str = ""
+    loopback: bool = False
+    no_arp: bool = False
+    ethernet: bool = True
+    master: int = 0
+    addresses: tuple[InterfaceAddress, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A unicast route of any table but `local`. `ifindex` is 0 for routes without a device."""
+
+    network: Network
+    ifindex: int
+    metric: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What rtnetlink says of this network namespace."""
+
+    links: tuple[Link, ...] = ()
+    routes: tuple[Route, ...] = ()
+    local: frozenset[Address] = frozenset()
+
+    def link(self, ifindex: int) -> Link | None:
+        """The link with this index, if there is one."""
+        return next((link for link in self.links if link.ifindex == ifindex), None)
+
+
+class OwnerKind(Enum):
+    """How a configuration names the owner of a VIP."""
+
+    NODE = "node"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who is to answer: a node (itself, or a program on it), or a host outside the cluster, perhaps pinned to a MAC."""
+
+    kind: OwnerKind
+    node: str = ""
+    delegated: bool = False
+    mac: MacAddress | None = None
+
+    def __str__(self) -> str:
+        if self.kind is OwnerKind.NODE:
+            return f"{self.node} (delegated)" if self.delegated else self.node
+        return f"external {self.mac}" if self.mac else "external"
+
+
+@dataclass(frozen=True, slots=True)
+class Vip:
+    """A guarded address, its owner, and its own mode if it has one."""
+
+    address: Address
+    owner: Owner
+    mode: Mode = Mode.INHERIT
+
+
+class Datapath(Enum):
+    """Which hook judges incoming frames."""
+
+    AUTO = "auto"
+    TC = "tc"
+    XDP = "xdp"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A program on a link, as the kernel reports it. `how` is tcx, clsact or xdp."""
+
+    ifindex: int
+    hook: Hook
+    how: str
+    program_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision of the kernel; `time_ns` is CLOCK_BOOTTIME."""
+
+    time_ns: int
+    key: EntryKey
+    verdict: Verdict
+    reason: Reason
+    hook: Hook
+    mode: Mode
+    kind: Kind
+    op: int
+    spa: Address
+    tpa: Address
+    sha: MacAddress
+    tha: MacAddress
+    eth_src: MacAddress
+    eth_dst: MacAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts by reason, summed over CPUs: what was carried out, and what was only observed."""
+
+    enforced: dict[Reason, int] = field(default_factory=dict)
+    observed: dict[Reason, int] = field(default_factory=dict)

@@ -1,0 +1,87 @@
+"""Verdicts, reasons, kinds, modes and hooks: the numbers of bpf/arpguard.h with their meaning.
+
+tests/bpf/test_layout.py compares every member with the C enums; docs/reasons.md is generated from here.
+"""
+
+from enum import IntEnum
+
+
+class Verdict(IntEnum):
+    """What happens to a frame; in observe mode, what would have happened."""
+
+    PASS = 1
+    ANSWER = 2
+    SUPPRESS = 3
+    REWRITE = 4
+    CONFLICT = 5
+    REPORT = 6
+
+
+class Kind(IntEnum):
+    """Who may answer for a VIP on a link."""
+
+    OWNED = 1
+    FOREIGN = 2
+    EXTERNAL = 3
+    UNCLAIMED = 4
+    DELEGATED = 5
+
+
+class Mode(IntEnum):
+    """Whether verdicts are carried out; INHERIT stands in entries only and means the node's mode."""
+
+    INHERIT = 0
+    OBSERVE = 1
+    ENFORCE = 2
+
+
+class Hook(IntEnum):
+    """Which program judged the frame."""
+
+    TC_INGRESS = 1
+    XDP = 2
+    TC_EGRESS = 3
+
+
+class Reason(IntEnum):
+    """Why a frame got its verdict. One list for C, Python, metrics and documentation."""
+
+    meaning: str
+
+    def __new__(cls, number: int, meaning: str) -> "Reason":
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.meaning = meaning
+        return member
+
+    NOT_GUARDED = 1, "no address in the frame is a guarded VIP on this link"
+    OTHER_VLAN = 2, "the frame carries a VLAN tag with a VID other than 0"
+    NOT_ARP = 3, "not an ARP request or reply for IPv4 over Ethernet that Linux would read"
+    UNWALKABLE = 4, "more nested VID-0 tags than are read through; the kernel might answer what is inside"
+    UNCONFIGURED = 5, "the agent has not told the kernel anything yet"
+    ANSWERED = 6, "this node owns the VIP and its fence lies ahead"
+    ANSWERED_THIRD_PARTY = 7, "as answered; sha in the request differs from the Ethernet source"
+    FENCED = 8, "this node owns the VIP, but its fence has passed"
+    STALE_EPOCH = 9, "the entry is of another epoch than the node"
+    FOREIGN = 10, "another node owns the VIP"
+    EXTERNAL = 11, "a host outside the cluster owns the VIP"
+    UNCLAIMED = 12, "nobody owns the VIP yet"
+    DELEGATED = 13, "another program on this node answers for the VIP"
+    BAD_SENDER = 14, "owned, but the sender cannot be replied to: sha zero or a group address, or spa special"
+    NOT_STRICT = 15, "owned, but the frame is one that RFC 826 asks nobody to answer: htype 6, multicast, nested tags"
+    OTHER_HOST = 16, "owned, but the frame was sent to another host's MAC and only flooded to this one"
+    NO_LINK = 17, "owned, but the MAC address to answer with is not known"
+    OWN_ECHO = 18, "this node's own frame came back"
+    OWNER_CLAIM = 19, "a claim from the known MAC of the owner"
+    UNVERIFIED_CLAIM = 20, "a claim for a VIP whose owner's MAC is not known"
+    UNCLAIMED_CLAIM = 21, "a claim for a VIP that nobody owns"
+    DELEGATED_CLAIM = 22, "a claim from outside for a VIP that another program on this node answers for"
+    CONFLICT = 23, "a claim from a MAC that is not the owner's"
+    EGRESS_OWNER = 24, "this node speaks for a VIP that it owns"
+    EGRESS_DELEGATED = 25, "another program on this node speaks for its VIP"
+    EGRESS_NOT_OWNER = 26, "this node may not speak for the VIP now"
+    EGRESS_REWRITTEN = 27, "a request with the VIP as spa; spa becomes the link's primary address"
+    EGRESS_NO_SOURCE = 28, "as above, but the link has no primary address"
+
+
+REASON_COUNT = max(Reason) + 1

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernel half and the agent share: map keys and values, events, numbers.
+ * agent/arpguard/dataplane/layout.py and agent/arpguard/verdict.py mirror this file;
+ * tests/bpf/test_layout.py compares them.
+ */
+#ifndef ARPGUARD_H
+#define ARPGUARD_H
+
+/* What happens to a frame. In observe mode it is what would have happened. */
+enum verdict {
+	VERDICT_UNSET = 0,
+	VERDICT_PASS = 1,     /* goes on unchanged */
+	VERDICT_ANSWER = 2,   /* turned into the reply and sent back */
+	VERDICT_SUPPRESS = 3, /* dropped */
+	VERDICT_REWRITE = 4,  /* egress: spa replaced by the link's primary address */
+	VERDICT_CONFLICT = 5, /* a foreign claim: reported and dropped */
+	VERDICT_REPORT = 6,   /* goes on unchanged, and is reported */
+};
+
+/* Why. One list for C, Python, metrics and documentation. Zero is never counted. */
+enum reason {
+	REASON_UNSET = 0,
+	/* No guarded VIP is concerned. */
+	REASON_NOT_GUARDED = 1,
+	REASON_OTHER_VLAN = 2,
+	REASON_NOT_ARP = 3,
+	REASON_UNWALKABLE = 4,
+	REASON_UNCONFIGURED = 5,
+	/* Ingress: a request or probe for a VIP. */
+	REASON_ANSWERED = 6,
+	REASON_ANSWERED_THIRD_PARTY = 7,
+	REASON_FENCED = 8,
+	REASON_STALE_EPOCH = 9,
+	REASON_FOREIGN = 10,
+	REASON_EXTERNAL = 11,
+	REASON_UNCLAIMED = 12,
+	REASON_DELEGATED = 13,
+	REASON_BAD_SENDER = 14,
+	REASON_NOT_STRICT = 15,
+	REASON_OTHER_HOST = 16,
+	REASON_NO_LINK = 17,
+	/* Ingress: a frame that claims a VIP as its sender. */
+	REASON_OWN_ECHO = 18,
+	REASON_OWNER_CLAIM = 19,
+	REASON_UNVERIFIED_CLAIM = 20,
+	REASON_UNCLAIMED_CLAIM = 21,
+	REASON_DELEGATED_CLAIM = 22,
+	REASON_CONFLICT = 23,
+	/* Egress: a frame of this node that claims a VIP as its sender. */
+	REASON_EGRESS_OWNER = 24,
+	REASON_EGRESS_DELEGATED = 25,
+	REASON_EGRESS_NOT_OWNER = 26,
+	REASON_EGRESS_REWRITTEN = 27,
+	REASON_EGRESS_NO_SOURCE = 28,
+	REASON_COUNT = 29,
+};
+
+/* Who may answer for a VIP on a link. */
+enum kind {
+	KIND_UNSET = 0,
+	KIND_OWNED = 1,
+	KIND_FOREIGN = 2,
+	KIND_EXTERNAL = 3,
+	KIND_UNCLAIMED = 4,
+	KIND_DELEGATED = 5,
+};
+
+enum mode {
+	MODE_INHERIT = 0, /* entries only: as control.mode says */
+	MODE_OBSERVE = 1,
+	MODE_ENFORCE = 2,
+};
+
+enum hook {
+	HOOK_UNSET = 0,
+	HOOK_TC_INGRESS = 1,
+	HOOK_XDP = 2,
+	HOOK_TC_EGRESS = 3,
+};
+
+/* Static ownership: answers need no fence. */
+#define ENTRY_HOLD 0x01
+
+/* IPv4 addresses are v4-mapped (::ffff:a.b.c.d), so that one map serves both families. */
+struct entry_key {
+	__u32 ifindex;
+	__be32 addr[4];
+};
+
+struct entry {
+	__u64 epoch;
+	__u32 slot; /* the entry's row in the counters map; no two entries share one */
+	__u8 kind;
+	__u8 mode;
+	__u8 flags;
+	__u8 pad[3];
+	__u8 link_mac[6];   /* the link's own; zero: not known, nothing is answered */
+	__u8 answer_mac[6]; /* what to answer with: the link's, or a virtual one */
+	__u8 owner_mac[6];  /* of the owner elsewhere; zero: not known */
+	__be32 primary4;    /* the link's primary address: replaces a foreign VIP in outgoing requests; 0: none */
+};
+
+/* Times are CLOCK_BOOTTIME nanoseconds.
+ * Consecutive values differ in at most one of epoch and fence_ns (the writer sees to it), and each field is
+ * written by one store: no program can see the epoch of one value with the fence of another. */
+struct control {
+	__u64 fence_ns; /* no fenced entry is answered at or after this instant */
+	__u64 epoch;    /* only entries of this epoch are answered */
+	__u64 lease_ns; /* a fence further ahead than this is a mistake, and counts as passed */
+	__u32 mode;
+	__u32 generation; /* of the configuration; 0: never written */
+};
+
+/* Decisions by reason. [0]: carried out, [1]: only observed. */
+struct counters {
+	__u64 frames[2][REASON_COUNT];
+	__u32 window;   /* the event window that `reported` is about */
+	__u32 reported; /* a bit for each reason that had its event in this window */
+};
+
+/* Per CPU. Events produced == sent + limited + lost. */
+struct totals {
+	__u64 frames[2][REASON_COUNT];
+	__u64 sent;    /* events in the ring buffer */
+	__u64 limited; /* kept back by the rate limit */
+	__u64 lost;    /* the ring buffer was full */
+};
+
+struct event {
+	__u64 time_ns; /* CLOCK_BOOTTIME; coarse (up to 10 ms early) unless the frame was answered */
+	__u32 ifindex;
+	__be32 vip[4]; /* the VIP the decision is about */
+	__be32 spa[4];
+	__be32 tpa[4];
+	__u8 sha[6];
+	__u8 tha[6];
+	__u8 eth_src[6];
+	__u8 eth_dst[6];
+	__u16 op; /* host order */
+	__u8 verdict;
+	__u8 reason;
+	__u8 hook;
+	__u8 mode;
+	__u8 kind;
+	__u8 pad[5];
+};
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verdict table (README.md), as code. Pure: facts, entries and times in, decisions out.
+ *
+ * agent/arpguard/core/respond.py says the same in Python; tests/bpf compares the two on random frames.
+ *
+ * Answering is strict: what RFC 826 and RFC 5227 ask for, and nothing else.
+ * Suppression is lenient: whatever Linux could answer for a VIP this node may not answer for is dropped.
+ */
+#ifndef ARPGUARD_DECIDE_H
+#define ARPGUARD_DECIDE_H
+
+#include "arp.h"
+
+struct decision {
+	__u8 verdict;
+	__u8 reason;
+};
+
+#define DECIDE(v, r) ((struct decision){.verdict = (v), .reason = (r)})
+
+/* Why an owned entry may not be answered now; REASON_UNSET when it may. `now_ns` is CLOCK_BOOTTIME.
+ * A fence further ahead than the lease lasts cannot come from a renewal: it counts as passed. */
+static __always_inline __u8 refusal(const struct entry *e, const struct control *c, __u64 now_ns)
+{
+	if (e->epoch != c->epoch)
+		return REASON_STALE_EPOCH;
+	if (e->flags & ENTRY_HOLD)
+		return REASON_UNSET;
+	if (now_ns >= c->fence_ns || c->fence_ns - now_ns > c->lease_ns)
+		return REASON_FENCED;
+	return REASON_UNSET;
+}
+
+/* Only fenced entries that are of this epoch need to know the time. */
+static __always_inline int needs_clock(const struct entry *e, const struct control *c)
+{
+	return e->kind == KIND_OWNED && e->epoch == c->epoch && !(e->flags & ENTRY_HOLD);
+}
+
+static __always_inline __u8 not_owner_reason(__u8 kind)
+{
+	if (kind == KIND_FOREIGN)
+		return REASON_FOREIGN;
+	return kind == KIND_EXTERNAL ? REASON_EXTERNAL : REASON_UNCLAIMED;
+}
+
+/* A request or probe whose tpa is a VIP. */
+static __always_inline struct decision decide_request(const struct arp_facts *f, const struct entry *e,
+						      const struct control *c, __u64 now_ns)
+{
+	struct mac link, own;
+	__u8 refused;
+
+	if (e->kind == KIND_DELEGATED)
+		return DECIDE(VERDICT_PASS, REASON_DELEGATED);
+	if (e->kind != KIND_OWNED)
+		return DECIDE(VERDICT_SUPPRESS, not_owner_reason(e->kind));
+	refused = refusal(e, c, now_ns);
+	if (refused)
+		return DECIDE(VERDICT_SUPPRESS, refused);
+	/* What is not answered here is dropped all the same: the kernel, too, may carry the VIP, and would answer. */
+	mac_load(&link, e->link_mac);
+	mac_load(&own, e->answer_mac);
+	if (mac_is_zero(&link))
+		return DECIDE(VERDICT_SUPPRESS, REASON_NO_LINK);
+	if (mac_equal(f->sha, &own) || mac_equal(f->sha, &link))
+		return DECIDE(VERDICT_SUPPRESS, REASON_OWN_ECHO);
+	if (mac_is_group(f->sha) || mac_is_zero(f->sha) || mac_is_group(f->eth_src) || ipv4_is_special(f->spa))
+		return DECIDE(VERDICT_SUPPRESS, REASON_BAD_SENDER);
+	if (!mac_is_broadcast(f->eth_dst)) {
+		if (mac_is_group(f->eth_dst))
+			return DECIDE(VERDICT_SUPPRESS, REASON_NOT_STRICT);
+		if (!mac_equal(f->eth_dst, &own) && !mac_equal(f->eth_dst, &link))
+			return DECIDE(VERDICT_SUPPRESS, REASON_OTHER_HOST);
+	}
+	if (f->htype != HTYPE_ETHER || f->tags > 1)
+		return DECIDE(VERDICT_SUPPRESS, REASON_NOT_STRICT);
+	if (!mac_equal(f->sha, f->eth_src))
+		return DECIDE(VERDICT_ANSWER, REASON_ANSWERED_THIRD_PARTY);
+	return DECIDE(VERDICT_ANSWER, REASON_ANSWERED);
+}
+
+/* Any incoming ARP whose spa is a VIP. */
+static __always_inline struct decision decide_claim(const struct arp_facts *f, const struct entry *e)
+{
+	struct mac link, own, owner;
+
+	mac_load(&link, e->link_mac);
+	mac_load(&own, e->answer_mac);
+	/* A hub or an access point may echo this node's own frames (RFC 5227 2.1.1). */
+	if (!mac_is_zero(f->sha) && (mac_equal(f->sha, &own) || mac_equal(f->sha, &link)))
+		return DECIDE(f->spa == f->tpa ? VERDICT_SUPPRESS : VERDICT_PASS, REASON_OWN_ECHO);
+	if (e->kind == KIND_DELEGATED)
+		return DECIDE(VERDICT_REPORT, REASON_DELEGATED_CLAIM);
+	if (e->kind == KIND_OWNED)
+		return DECIDE(VERDICT_CONFLICT, REASON_CONFLICT);
+	mac_load(&owner, e->owner_mac);
+	if (!mac_is_zero(&owner))
+		return mac_equal(f->sha, &owner) ? DECIDE(VERDICT_PASS, REASON_OWNER_CLAIM)
+						  : DECIDE(VERDICT_CONFLICT, REASON_CONFLICT);
+	if (e->kind == KIND_UNCLAIMED)
+		return DECIDE(VERDICT_REPORT, REASON_UNCLAIMED_CLAIM);
+	return DECIDE(VERDICT_REPORT, REASON_UNVERIFIED_CLAIM);
+}
+
+/* A claim that is let through so that the kernel can learn from it, but has the form of a request for the
+ * VIP, which some kernels (accept_local, proxy_arp) would answer: it goes on as the reply of the same meaning. */
+static __always_inline int claim_needs_disarming(const struct arp_facts *f, const struct entry *e)
+{
+	return f->op == OP_REQUEST && f->spa == f->tpa && e->kind != KIND_DELEGATED;
+}
+
+/* Any outgoing ARP whose spa is a VIP. */
+static __always_inline struct decision decide_egress(const struct arp_facts *f, const struct entry *e,
+						     const struct control *c, __u64 now_ns)
+{
+	if (e->kind == KIND_DELEGATED)
+		return DECIDE(VERDICT_PASS, REASON_EGRESS_DELEGATED);
+	if (e->kind == KIND_OWNED && !refusal(e, c, now_ns))
+		return DECIDE(VERDICT_PASS, REASON_EGRESS_OWNER);
+	if (f->op == OP_REPLY || f->spa == f->tpa)
+		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NOT_OWNER);
+	if (!e->primary4)
+		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NO_SOURCE);
+	return DECIDE(VERDICT_REWRITE, REASON_EGRESS_REWRITTEN);
+}
+
+#endif
