@@ -1,0 +1,155 @@
+"""The real programs on single frames: BPF_PROG_TEST_RUN, with the maps set through arpguard.dataplane.maps.
+
+Nothing is attached. The kernel runs the programs as if the frame had come in on `lo` of this network namespace.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from arpguard.dataplane import bpffs, loader, syscall
+from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
+from arpguard.dataplane.source import Source
+from arpguard.model import EntryKey, NodeControl, Tally, VipEntry
+from arpguard.verdict import Hook, Reason
+
+LO = 1  # ifindex of `lo` in every network namespace
+
+PROGRAM = {Hook.TC_INGRESS: "ingress_tc", Hook.XDP: "ingress_xdp", Hook.TC_EGRESS: "egress_tc"}
+INGRESS = (Hook.TC_INGRESS, Hook.XDP)
+PASS, DROP, SEND_BACK = "pass", "drop", "send back"
+_TC_ACTIONS = {0xFFFFFFFF: PASS, 2: DROP, 7: SEND_BACK}  # TC_ACT_UNSPEC, _SHOT, _REDIRECT
+_XDP_ACTIONS = {2: PASS, 1: DROP, 3: SEND_BACK}
+ACTIONS = {Hook.TC_INGRESS: _TC_ACTIONS, Hook.TC_EGRESS: _TC_ACTIONS, Hook.XDP: _XDP_ACTIONS}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program did: pass, drop or send back, and the frame that goes on (None: dropped)."""
+
+    action: str
+    frame: bytes | None
+
+
+DROPPED = Outcome(DROP, None)
+
+
+def passed(frame: bytes) -> Outcome:
+    return Outcome(PASS, frame)
+
+
+def sent_back(frame: bytes) -> Outcome:
+    return Outcome(SEND_BACK, frame)
+
+
+@dataclass(frozen=True)
+class Count:
+    """One counter: of a VIP's entry (None: of the node), by reason."""
+
+    vip: IPv4Address | None
+    observed: bool
+    reason: Reason
+
+
+class Plane:
+    """Loaded programs and their maps."""
+
+    def __init__(self, pin_dir: Path, loaded: loader.Loaded) -> None:
+        self.pin_dir = pin_dir
+        self.programs = loaded.programs
+        self.maps = loaded.maps
+        self.table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
+        self.control = ControlValue(loaded.maps["control"])
+        self._vips: tuple[IPv4Address, ...] = ()
+
+    def set(self, entries: Mapping[IPv4Address, VipEntry], control: NodeControl) -> None:
+        """Makes these the only entries, all of `lo`, and this the control value."""
+        wanted = {EntryKey(LO, vip): entry for vip, entry in entries.items()}
+        stale = self.table.read().keys() - wanted.keys()
+        if stale:
+            self.table.delete(stale)
+        self.table.write(wanted)
+        self.control.write(control)
+        self._vips = tuple(entries)
+
+    def run(self, hook: Hook, frame: bytes) -> Outcome:
+        done = syscall.program_test_run(self.programs[PROGRAM[hook]], frame)
+        action = ACTIONS[hook][done.retval]
+        return DROPPED if action == DROP else Outcome(action, done.frame)
+
+    def counts(self) -> Counter[Count]:
+        """All counters that are not zero, of the node and of the VIPs that were set last."""
+        found = _counts(None, read_totals(self.maps["totals"])[0])
+        for vip in self._vips:
+            found |= _counts(vip, self.table.tally(EntryKey(LO, vip)))
+        return found
+
+    def counted(self, hook: Hook, frame: bytes) -> tuple[Outcome, Counter[Count]]:
+        """The outcome, and by how much each counter went up."""
+        before = self.counts()
+        outcome = self.run(hook, frame)
+        after = self.counts()
+        assert not before - after, "a counter went down"
+        return outcome, after - before
+
+    def event_account(self) -> tuple[int, int, int]:
+        """Events so far: (sent, limited, lost)."""
+        account = read_totals(self.maps["totals"])[1]
+        return account.sent, account.limited, account.lost
+
+
+def _counts(vip: IPv4Address | None, tally: Tally) -> Counter[Count]:
+    rows = ((False, tally.enforced), (True, tally.observed))
+    return Counter({Count(vip, observed, reason): n for observed, row in rows for reason, n in row.items()})
+
+
+def one_count(reason: Reason, *, observed: bool = False, vip: IPv4Address | None = None) -> Counter[Count]:
+    """One decision: counted for the node, and for the VIP if it is about one."""
+    return Counter({Count(about, observed, reason): 1 for about in {None, vip}})
+
+
+@contextmanager
+def a_pin_dir(name: str) -> Iterator[Path]:
+    """A folder of this process's own in bpffs, which is removed afterwards."""
+    path = Path(f"/sys/fs/bpf/arpguard-test-{os.getpid()}-{name}")
+    bpffs.prepare(path)
+    try:
+        yield path
+    finally:
+        bpffs.remove(path)
+
+
+@contextmanager
+def a_plane(name: str, source: Source) -> Iterator[Plane]:
+    """The programs of `source`, freshly compiled."""
+    with a_pin_dir(name) as pin_dir:
+        yield Plane(pin_dir, loader.load(pin_dir, source))
+
+
+# ---- comparing ---------------------------------------------------------------------------------------------------
+
+
+def hexdump(frame: bytes | None) -> str:
+    if frame is None:
+        return "  (no frame)"
+    return "\n".join(f"  {at:04x}  {frame[at : at + 16].hex(' ')}" for at in range(0, len(frame), 16))
+
+
+def assert_outcome(actual: Outcome, expected: Outcome, stimulus: bytes) -> None:
+    """Compares whole frames, and prints them when they differ."""
+    if actual != expected:
+        raise AssertionError(
+            f"stimulus\n{hexdump(stimulus)}\nexpected: {expected.action}\n{hexdump(expected.frame)}\n"
+            f"actual: {actual.action}\n{hexdump(actual.frame)}"
+        )
+
+
+def assert_counted(actual: Counter[Count], expected: Counter[Count]) -> None:
+    if actual != expected:
+        lines = [f"  {n:+d} {count}" for count, n in (actual - expected).items()]
+        lines += [f"  {-n:+d} {count}" for count, n in (expected - actual).items()]
+        raise AssertionError("counters differ from what is expected by\n" + "\n".join(lines))
