@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from prog_run import Plane, a_plane
 
 from arpguard.dataplane.source import find_source
+from prog_run import Plane, a_plane
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,9 @@
 """The right to answer ends at the fence, which the program compares with the boot clock on every frame."""
 
 import pytest
+
+from arpguard.clock import boot_ns
+from arpguard.verdict import Hook, Reason
 from builders import (
     EPOCH,
     GUARD,
@@ -16,9 +19,6 @@ from builders import (
     the_answer,
 )
 from prog_run import DROPPED, INGRESS, SEND_BACK, assert_counted, assert_outcome, one_count, passed, sent_back
-
-from arpguard.clock import boot_ns
-from arpguard.verdict import Hook, Reason
 
 pytestmark = pytest.mark.bpf
 at_both_hooks = pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.name)

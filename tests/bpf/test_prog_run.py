@@ -3,11 +3,11 @@
 import socket
 
 import pytest
-from builders import VIP, a_control, an_arp_request, an_entry
-from prog_run import DROPPED, INGRESS, LO, passed
 
 from arpguard.model import EntryKey
 from arpguard.verdict import Hook, Kind
+from builders import VIP, a_control, an_arp_request, an_entry
+from prog_run import DROPPED, INGRESS, LO, passed
 
 pytestmark = pytest.mark.bpf
 

@@ -6,9 +6,14 @@ A cell says what is done in enforce mode, and the reason that is counted:
 In observe mode every cell passes, and the same reason is counted as observed.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
+
+from arpguard.addresses import BROADCAST_MAC, MacAddress
+from arpguard.clock import boot_ns
+from arpguard.verdict import Hook, Kind, Mode, Reason
+from arpguard.wire.arp import ArpOp, ArpPacket
 from builders import (
     EPOCH,
     GUARD,
@@ -25,12 +30,7 @@ from builders import (
     an_entry,
     the_answer,
 )
-from prog_run import DROPPED, INGRESS, assert_counted, assert_outcome, one_count, passed, sent_back
-
-from arpguard.addresses import BROADCAST_MAC
-from arpguard.clock import boot_ns
-from arpguard.verdict import Hook, Kind, Mode, Reason
-from arpguard.wire.arp import ArpOp
+from prog_run import DROPPED, INGRESS, Outcome, Plane, assert_counted, assert_outcome, one_count, passed, sent_back
 
 pytestmark = pytest.mark.bpf
 
@@ -138,31 +138,42 @@ def cells(table: str) -> dict[tuple[str, str], str]:
     return {(row[0], column): cell for row in rows for column, cell in zip(head[1:], row[1:], strict=True)}
 
 
-def params(direction: str, table: str) -> list:
+@dataclass(frozen=True)
+class Case:
+    """A frame of a column's forms, for an entry; `cell` is what the table says."""
+
+    entry: str
+    column: str
+    packet: ArpPacket
+    dst: MacAddress
+    cell: str
+
+
+def cases(direction: str, table: str) -> list:
     return [
-        pytest.param(entry, column, packet, dst, cell, id=f"{entry}-{column}-{name}")
+        pytest.param(Case(entry, column, packet, dst, cell), id=f"{entry}-{column}-{name}")
         for (entry, column), cell in cells(table).items()
         for name, (packet, dst) in FORMS[direction][column].items()
     ]
 
 
-def situation(entry: str, column: str, mode: str):
+def situation(case: Case, mode: str):
     """(entries, control, whether only observed)."""
     node_mode, entry_mode, observed = MODES[mode]
     control = a_control(node_mode)
-    if entry in FENCE_PASSED:
+    if case.entry in FENCE_PASSED:
         control = replace(control, fence_ns=boot_ns())
-    if entry == "none":
+    if case.entry == "none":
         return {}, control, False
-    value = replace(ENTRIES[entry], mode=entry_mode)
-    if column == "asks_without_address":
+    value = replace(ENTRIES[case.entry], mode=entry_mode)
+    if case.column == "asks_without_address":
         value = replace(value, primary4=None)
     return {VIP: value}, control, observed
 
 
-def expected_outcome(cell: str, packet, dst, frame: bytes):
-    sha = packet.sha
-    match cell[0]:
+def enforced_outcome(case: Case, frame: bytes) -> Outcome:
+    packet = case.packet
+    match case.cell[0]:
         case "!":
             return sent_back(the_answer(packet))
         case "-":
@@ -170,34 +181,33 @@ def expected_outcome(cell: str, packet, dst, frame: bytes):
         case "+":
             return passed(frame)
         case "~":
-            return passed(a_frame(replace(packet, op=ArpOp.REPLY, tha=sha), dst, sha))
+            return passed(a_frame(replace(packet, op=ArpOp.REPLY, tha=packet.sha), case.dst, packet.sha))
         case ">":
-            return passed(a_frame(replace(packet, spa=PRIMARY_IP), dst, sha))
-    raise AssertionError(cell)
+            return passed(a_frame(replace(packet, spa=PRIMARY_IP), case.dst, packet.sha))
+    raise AssertionError(case.cell)
 
 
-def check(plane, hook, entry, column, packet, dst, cell, mode):
-    entries, control, observed = situation(entry, column, mode)
+def check(plane: Plane, hook: Hook, case: Case, mode: str) -> None:
+    entries, control, observed = situation(case, mode)
     plane.set(entries, control)
-    frame = a_frame(packet, dst, packet.sha)
+    frame = a_frame(case.packet, case.dst, case.packet.sha)
     outcome, counted = plane.counted(hook, frame)
-    expected = passed(frame) if observed else expected_outcome(cell, packet, dst, frame)
-    assert_outcome(outcome, expected, frame)
+    assert_outcome(outcome, passed(frame) if observed else enforced_outcome(case, frame), frame)
     about = VIP if entries else None
-    assert_counted(counted, one_count(Reason[cell[1:]], observed=observed, vip=about))
+    assert_counted(counted, one_count(Reason[case.cell[1:]], observed=observed, vip=about))
 
 
 @pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.name)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("entry", "column", "packet", "dst", "cell"), params("ingress", INGRESS_TABLE))
-def test_incoming_frame_is_treated_as_the_table_says(plane, hook, mode, entry, column, packet, dst, cell):
-    check(plane, hook, entry, column, packet, dst, cell, mode)
+@pytest.mark.parametrize("case", cases("ingress", INGRESS_TABLE))
+def test_incoming_frame_is_treated_as_the_table_says(plane, hook, mode, case):
+    check(plane, hook, case, mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("entry", "column", "packet", "dst", "cell"), params("egress", EGRESS_TABLE))
-def test_outgoing_frame_is_treated_as_the_table_says(plane, mode, entry, column, packet, dst, cell):
-    check(plane, Hook.TC_EGRESS, entry, column, packet, dst, cell, mode)
+@pytest.mark.parametrize("case", cases("egress", EGRESS_TABLE))
+def test_outgoing_frame_is_treated_as_the_table_says(plane, mode, case):
+    check(plane, Hook.TC_EGRESS, case, mode)
 
 
 def test_table_has_every_entry():

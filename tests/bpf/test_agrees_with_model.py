@@ -1,0 +1,226 @@
+"""Random and mutated frames against random maps: the programs do what core/respond.py says, to the byte.
+
+The seed is printed with every failure; ARPGUARD_SEED repeats a run.
+"""
+
+import os
+import random
+from collections import Counter
+from ipaddress import IPv4Address
+
+import pytest
+
+from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
+from arpguard.clock import boot_ns
+from arpguard.core.respond import Judgement, Response, Situation, respond_egress, respond_ingress
+from arpguard.model import EntryKey, NodeControl, VipEntry
+from arpguard.verdict import Hook, Kind, Mode
+from arpguard.wire.arp import ArpPacket
+from arpguard.wire.ethernet import EthernetFrame, VlanTag
+from builders import EPOCH, GUARD, HOUR_NS, NOBODY, OWNER, PRIMARY_IP, TESTER, THIRD, patched
+from prog_run import DROPPED, INGRESS, LO, PASS, SEND_BACK, Count, Outcome, assert_counted, assert_outcome
+
+pytestmark = pytest.mark.bpf
+
+SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
+BATCHES, FRAMES_PER_BATCH = 120, 300  # at each of the three hooks: 108,000 frames
+
+VIPS = [IPv4Address(text) for text in ("192.0.2.100", "192.0.2.101", "10.0.0.1", "169.254.7.7", "0.0.0.5", "240.0.0.1")]
+SPECIAL = [IPv4Address(text) for text in ("0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "239.1.2.3")]
+ORDINARY = [IPv4Address(text) for text in ("192.0.2.7", "192.0.2.55", "192.0.2.255", "198.51.100.1")]
+MULTICAST_MAC = MacAddress.parse("01:00:5e:00:00:01")
+MACS = [GUARD, TESTER, THIRD, OWNER, ZERO_MAC, BROADCAST_MAC, MULTICAST_MAC]
+VIRTUAL_MAC = MacAddress.parse("00:00:5e:00:01:07")
+TPIDS = [0x8100, 0x88A8]
+IP = (b"\x08\x00", b"\x86\xdd")
+VLAN_OR_ARP = (b"\x08\x06", b"\x81\x00", b"\x88\xa8")
+
+
+# ---- random maps -------------------------------------------------------------------------------------------------
+
+
+def a_random_entry(rng: random.Random) -> VipEntry:
+    return VipEntry(
+        kind=rng.choice([*Kind, Kind.OWNED, Kind.OWNED]),
+        mode=rng.choice([Mode.INHERIT, Mode.INHERIT, Mode.ENFORCE, Mode.OBSERVE]),
+        hold=rng.random() < 0.3,
+        epoch=rng.choice([EPOCH, EPOCH, EPOCH, EPOCH - 1]),
+        link_mac=rng.choice([GUARD, GUARD, GUARD, ZERO_MAC]),
+        answer_mac=rng.choice([GUARD, GUARD, VIRTUAL_MAC, ZERO_MAC]),
+        owner_mac=rng.choice([ZERO_MAC, OWNER]),
+        primary4=rng.choice([PRIMARY_IP, None]),
+    )
+
+
+def a_random_control(rng: random.Random, now_ns: int) -> NodeControl:
+    """Fences far enough from now that no clock reading of this batch comes near."""
+    fence_ns = rng.choice([now_ns + HOUR_NS] * 4 + [0, now_ns - 1, now_ns + 5 * HOUR_NS, 2**64 - 1])
+    mode = rng.choice([Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE])
+    return NodeControl(mode, generation=1, epoch=EPOCH, fence_ns=fence_ns, lease_ns=2 * HOUR_NS)
+
+
+# ---- random frames -----------------------------------------------------------------------------------------------
+
+
+def a_random_address(rng: random.Random) -> IPv4Address:
+    pool = rng.choices([VIPS, SPECIAL, ORDINARY, [NOBODY]], weights=[6, 1, 3, 2])[0]
+    return rng.choice(pool)
+
+
+def random_tags(rng: random.Random) -> tuple[VlanTag, ...]:
+    depth = rng.choices(range(11), weights=[60, 12, 6, 2, 1, 1, 1, 4, 4, 4, 2])[0]
+    other_vid = rng.random() < 0.1
+    return tuple(
+        VlanTag(
+            rng.choice([0, 1, 10, 4095]) if other_vid else 0, rng.randrange(8), rng.random() < 0.5, rng.choice(TPIDS)
+        )
+        for _ in range(depth)
+    )
+
+
+def a_random_packet(rng: random.Random, sha: MacAddress) -> ArpPacket:
+    spa = a_random_address(rng)
+    return ArpPacket(
+        op=rng.choices([1, 2, 0, 3, 8, 256], weights=[60, 25, 1, 1, 1, 1])[0],
+        sha=sha if rng.random() < 0.8 else rng.choice(MACS),
+        spa=spa,
+        tha=rng.choice([ZERO_MAC, *MACS]),
+        tpa=spa if rng.random() < 0.25 else a_random_address(rng),
+        htype=rng.choices([1, 6, 2, 256], weights=[85, 8, 1, 1])[0],
+    )
+
+
+def a_random_frame(rng: random.Random) -> bytes:
+    src = rng.choice([TESTER] * 6 + MACS)
+    packet = a_random_packet(rng, src)
+    frame = EthernetFrame(
+        dst=rng.choice([BROADCAST_MAC, BROADCAST_MAC, GUARD, VIRTUAL_MAC, *MACS]),
+        src=src,
+        ethertype=rng.choices([0x0806, 0x0800, 0x86DD, 0x8035, 46], weights=[96, 1, 1, 1, 1])[0],
+        payload=packet.build(),
+        tags=random_tags(rng),
+    )
+    padding = rng.choice([b"", b"", rng.randbytes(rng.randrange(64)), bytes(18), b"\xaa" * 400])
+    return frame.build() + padding
+
+
+def flip_bit(rng: random.Random, frame: bytes) -> bytes:
+    at = rng.randrange(len(frame))
+    return patched(frame, at, bytes([frame[at] ^ 1 << rng.randrange(8)]))
+
+
+def set_byte(rng: random.Random, frame: bytes) -> bytes:
+    return patched(frame, rng.randrange(len(frame)), rng.randbytes(1))
+
+
+def truncate(rng: random.Random, frame: bytes) -> bytes:
+    return frame[: rng.randrange(14, len(frame) + 1)]
+
+
+def extend(rng: random.Random, frame: bytes) -> bytes:
+    return frame + rng.randbytes(rng.randrange(1, 80))
+
+
+def set_length_field(rng: random.Random, frame: bytes) -> bytes:
+    """hlen, plen or the high byte of ptype of an untagged frame."""
+    return patched(frame, rng.choice([16, 18, 19]), rng.choice([b"\x00", b"\x04", b"\x06", b"\x08", b"\xff"]))
+
+
+def cut_in_a_tag(rng: random.Random, frame: bytes) -> bytes:
+    return (frame[:12] + rng.choice([b"\x81\x00", b"\x88\xa8"]) + bytes(6))[: rng.randrange(14, 21)]
+
+
+MUTATIONS = [flip_bit, set_byte, truncate, extend, set_length_field, cut_in_a_tag]
+
+
+def a_plain_request(rng: random.Random) -> bytes:
+    """What hosts really send, and what an owner answers."""
+    asked = ArpPacket(1, TESTER, rng.choice([NOBODY, *ORDINARY]), ZERO_MAC, rng.choice(VIPS))
+    dst = rng.choice([BROADCAST_MAC, GUARD])
+    tags = rng.choice([(), (), (VlanTag(0, rng.randrange(8), tpid=rng.choice(TPIDS)),)])
+    return EthernetFrame(dst, TESTER, 0x0806, asked.build(), tags).build(rng.choice([42, 60, 64, 128]))
+
+
+def a_stimulus(rng: random.Random) -> bytes:
+    if rng.random() < 0.4:
+        frame, mutations = a_plain_request(rng), rng.choice([0, 0, 0, 1])
+    else:
+        frame, mutations = a_random_frame(rng), rng.choice([0, 0, 1, 1, 2, 4])
+    for _ in range(mutations):
+        frame = rng.choice(MUTATIONS)(rng, frame)
+    # BPF_PROG_TEST_RUN takes no less than an Ethernet header, and for IP its header, too.
+    return frame.ljust(64 if frame[12:14] in IP else 14, b"\0")
+
+
+# ---- what the model expects --------------------------------------------------------------------------------------
+
+
+def expected_outcome(response: Response) -> Outcome:
+    if response.frame is None:
+        return DROPPED
+    return Outcome(SEND_BACK if response.answered else PASS, response.frame)
+
+
+def counts_of(judgement: Judgement, situation: Situation) -> list[Count]:
+    """A decision about a VIP is the entry's and the node's; one about none is the node's."""
+    if judgement.vip is not None:
+        entry = situation.entry(judgement.vip)
+        observed = not situation.enforces(entry)
+        return [Count(None, observed, judgement.reason), Count(judgement.vip, observed, judgement.reason)]
+    observed = judgement.verdict.name == "SUPPRESS" and situation.control.mode is not Mode.ENFORCE
+    return [Count(None, observed, judgement.reason)]
+
+
+def is_looked_at(frame: bytes) -> bool:
+    """Frames with another EtherType leave the programs before anything is counted."""
+    return frame[12:14] in VLAN_OR_ARP
+
+
+def answer_length_differs(hook: Hook, frame: bytes, response: Response) -> bool:
+    """answer_tc() takes a tag in the frame for part of its length. Only BPF_PROG_TEST_RUN leaves one there."""
+    return hook is Hook.TC_INGRESS and response.answered and frame[12:14] != b"\x08\x06" and 60 <= len(frame) < 64
+
+
+@pytest.mark.parametrize("hook", [*INGRESS, Hook.TC_EGRESS], ids=lambda hook: hook.name)
+def test_program_does_what_the_model_says(plane, hook):
+    rng = random.Random(f"{SEED} {hook.name}")
+    respond = respond_egress if hook is Hook.TC_EGRESS else respond_ingress
+    actions: Counter[str] = Counter()
+    for number in range(BATCHES):
+        try:
+            actions += run_batch(plane, hook, respond, rng)
+        except AssertionError as error:
+            raise AssertionError(f"ARPGUARD_SEED={SEED}, batch {number}\n{error}") from None
+    least = BATCHES * FRAMES_PER_BATCH // 100
+    wanted = (PASS, DROPPED.action) if hook is Hook.TC_EGRESS else (PASS, DROPPED.action, SEND_BACK)
+    assert all(actions[action] > least for action in wanted), f"the frames do not exercise much: {actions}"
+
+
+def run_batch(plane, hook, respond, rng) -> Counter[str]:
+    now_ns = boot_ns()
+    entries = {vip: a_random_entry(rng) for vip in VIPS if rng.random() < 0.8}
+    control = a_random_control(rng, now_ns)
+    plane.set(entries, control)
+    situation = Situation(control, {EntryKey(LO, vip): entry for vip, entry in entries.items()}, LO, now_ns)
+    expected: Counter[Count] = Counter()
+    actions: Counter[str] = Counter()
+    before = plane.counts()
+    for _ in range(FRAMES_PER_BATCH):
+        frame = a_stimulus(rng)
+        response = respond(frame, situation)
+        outcome = plane.run(hook, frame)
+        actions[outcome.action] += 1
+        if not answer_length_differs(hook, frame, response):
+            assert_agrees(outcome, expected_outcome(response), frame, situation)
+        if is_looked_at(frame):
+            expected.update(count for judgement in response.judgements for count in counts_of(judgement, situation))
+    assert_counted(plane.counts() - before, expected)
+    return actions
+
+
+def assert_agrees(outcome, expected, frame, situation) -> None:
+    try:
+        assert_outcome(outcome, expected, frame)
+    except AssertionError as error:
+        entries = "\n".join(f"  {key.vip}: {entry}" for key, entry in situation.entries.items())
+        raise AssertionError(f"{error}\n{situation.control} at {situation.now_ns}\n{entries}") from None
