@@ -105,7 +105,7 @@ struct entry {
  * written by one store: no program can see the epoch of one value with the fence of another. */
 struct control {
 	__u64 fence_ns; /* no fenced entry is answered at or after this instant */
-	__u64 epoch;    /* only entries of this epoch are answered */
+	__u64 epoch;	/* only entries of this epoch are answered */
 	__u64 lease_ns; /* a fence further ahead than this is a mistake, and counts as passed */
 	__u32 mode;
 	__u32 generation; /* of the configuration; 0: never written */
@@ -114,7 +114,7 @@ struct control {
 /* Decisions by reason. [0]: carried out, [1]: only observed. */
 struct counters {
 	__u64 frames[2][REASON_COUNT];
-	__u32 window;   /* the event window that `reported` is about */
+	__u32 window;	/* the event window that `reported` is about */
 	__u32 reported; /* a bit for each reason that had its event in this window */
 };
 

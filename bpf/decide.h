@@ -97,7 +97,7 @@ static __always_inline struct decision decide_claim(const struct arp_facts *f, c
 	mac_load(&owner, e->owner_mac);
 	if (!mac_is_zero(&owner))
 		return mac_equal(f->sha, &owner) ? DECIDE(VERDICT_PASS, REASON_OWNER_CLAIM)
-						  : DECIDE(VERDICT_CONFLICT, REASON_CONFLICT);
+						 : DECIDE(VERDICT_CONFLICT, REASON_CONFLICT);
 	if (e->kind == KIND_UNCLAIMED)
 		return DECIDE(VERDICT_REPORT, REASON_UNCLAIMED_CLAIM);
 	return DECIDE(VERDICT_REPORT, REASON_UNVERIFIED_CLAIM);

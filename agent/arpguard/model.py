@@ -80,7 +80,6 @@ class Surroundings:
 
     links: tuple[Link, ...] = ()
     routes: tuple[Route, ...] = ()
-    local: frozenset[Address] = frozenset()
 
     def link(self, ifindex: int) -> Link | None:
         """The link with this index, if there is one."""
@@ -92,11 +91,13 @@ class OwnerKind(Enum):
 
     NODE = "node"
     EXTERNAL = "external"
+    ELECT = "elect"
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who is to answer: a node (itself, or a program on it), or a host outside the cluster, perhaps pinned to a MAC."""
+    """Who is to answer: a node (itself, or a program on it), a host outside the cluster (perhaps pinned to a MAC),
+    or whichever node the cluster elects."""
 
     kind: OwnerKind
     node: str = ""
@@ -106,7 +107,7 @@ class Owner:
     def __str__(self) -> str:
         if self.kind is OwnerKind.NODE:
             return f"{self.node} (delegated)" if self.delegated else self.node
-        return f"external {self.mac}" if self.mac else "external"
+        return f"{self.kind.value} {self.mac}" if self.mac else self.kind.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +129,13 @@ class Datapath(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A program on a link, as the kernel reports it. `how` is tcx, clsact or xdp."""
+    """A program on a link, as the kernel reports it. `how` is tcx, clsact or xdp; `fresh`: attached just now."""
 
     ifindex: int
     hook: Hook
     how: str
     program_id: int
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)

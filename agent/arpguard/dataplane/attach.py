@@ -74,10 +74,10 @@ class Attacher:
                 raise DataPlaneError(f"cannot attach to interface {ifindex} ({error.strerror})") from error
         return await _ensure_filter(ifindex, hook, program)
 
-    async def detach(self, ifindex: int, hook: Hook) -> None:
-        """Takes this agent's program off the hook, whichever way it was attached."""
+    async def detach(self, ifindex: int, hook: Hook, *, filters: bool = True) -> None:
+        """Takes this agent's program off the hook: unpins its link, and deletes its clsact filter if `filters`."""
         (self._links / f"{ifindex}-{_PIN[hook]}").unlink(missing_ok=True)
-        if hook in _CLSACT_PARENT:
+        if filters and hook in _CLSACT_PARENT:
             await _delete_filter(ifindex, hook)
 
     def pins(self) -> list[Pin]:
@@ -91,13 +91,14 @@ class Attacher:
         wanted = syscall.program_info(program).id
         how = "xdp" if hook is Hook.XDP else "tcx"
         link = _alive(path, ifindex)
+        fresh = link is None
         if link is None:
             path.unlink(missing_ok=True)
             link = syscall.link_create(program, ifindex, _ATTACH_TYPE[hook], _LINK_FLAGS[hook])
             syscall.obj_pin(link, str(path))
         elif syscall.link_info(link).program_id != wanted:
             syscall.link_update(link, program)
-        return Attachment(ifindex, hook, how, syscall.link_info(link).program_id)
+        return Attachment(ifindex, hook, how, syscall.link_info(link).program_id, fresh)
 
 
 def read_pins(pin_dir: Path) -> list[Pin]:
@@ -149,7 +150,8 @@ def _xdp_refusal(ifindex: int, error: OSError) -> DataPlaneError:
 
 async def _ensure_filter(ifindex: int, hook: Hook, program: Fd) -> Attachment:
     wanted = syscall.program_info(program).id
-    if await _filter_program(ifindex, hook) != wanted:
+    attached = await _filter_program(ifindex, hook)
+    if attached != wanted:
         async with AsyncIPRoute() as ipr:
             try:
                 await ipr.tc("add", "clsact", ifindex)
@@ -168,7 +170,7 @@ async def _ensure_filter(ifindex: int, hook: Hook, program: Fd) -> Attachment:
                 direct_action=True,
                 prio=_CLSACT_PRIO,
             )
-    return Attachment(ifindex, hook, "clsact", wanted)
+    return Attachment(ifindex, hook, "clsact", wanted, fresh=attached is None)
 
 
 async def _filters(ifindex: int, hook: Hook) -> list[tuple[str, int]]:

@@ -62,7 +62,9 @@ def _candidates(root: Path) -> list[Path]:
     modules, sources = root / "lib/modules", root / "usr/src"
     running = modules / platform.release()
     others = [path / "build" for path in modules.glob("*")]
-    others += [path for pattern in ("linux-headers-*", "kernels/*", "linux-*-obj/*/*") for path in sources.glob(pattern)]
+    others += [
+        path for pattern in ("linux-headers-*", "kernels/*", "linux-*-obj/*/*") for path in sources.glob(pattern)
+    ]
     newest_first = sorted(set(others), key=_version, reverse=True)
     return [running / "build", running / "source", *newest_first]
 
@@ -81,7 +83,12 @@ def _tree(path: Path) -> HeaderTree | None:
     parts = [part for part in (path, _sibling(path)) if part is not None and part.is_dir()]
     arch = _ARCH_FOLDER.get(platform.machine(), platform.machine())
     subfolders = ("include", f"arch/{arch}/include", f"arch/{arch}/include/generated")
-    uapi = ("include/uapi", "include/generated/uapi", f"arch/{arch}/include/uapi", f"arch/{arch}/include/generated/uapi")
+    uapi = (
+        "include/uapi",
+        "include/generated/uapi",
+        f"arch/{arch}/include/uapi",
+        f"arch/{arch}/include/generated/uapi",
+    )
     found = [part / sub for sub in subfolders + uapi for part in parts if (part / sub).is_dir()]
     if not all(any((folder / name).is_file() for folder in found) for name in _NEEDED):
         return None

@@ -1,8 +1,8 @@
 """Programs and maps of this node: reopened from their pins, or compiled when the pins are not of this source.
 
-    <pin_dir>/maps-<geometry>/<map>          survive the agent, and every upgrade that keeps their layout
-    <pin_dir>/programs-<digest>/<program>    one folder per build
-    <pin_dir>/links/<ifindex>-<hook>         see attach.py
+<pin_dir>/maps-<geometry>/<map>          survive the agent, and every upgrade that keeps their layout
+<pin_dir>/programs-<digest>/<program>    one folder per build
+<pin_dir>/links/<ifindex>-<hook>         see attach.py
 """
 
 import ctypes

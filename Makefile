@@ -1,0 +1,67 @@
+# Every target installs what it needs from a bare Debian or Ubuntu (as root), and is quick when it is all there.
+#   make lab     show the problem and the cure on this machine
+#   make test    run the tests
+#   make lint    formatting, lint, types, layers
+#   make bench   measure; figures are ratios against a baseline in the same run
+
+SHELL := /bin/bash
+PYTHON := /usr/bin/python3
+BIN := .venv/bin
+HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-generic || echo linux-headers-$$(dpkg --print-architecture))
+APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
+APT_DEV := arping clang-format gcc iperf3 libc6-dev tcpdump
+
+.PHONY: lab test lint format bench clean apt-run apt-dev
+
+lab: .venv/.run
+	$(BIN)/arpguard lab
+
+test: apt-dev .venv/.dev
+	$(BIN)/python -m pytest $(TESTS)
+
+lint: apt-dev .venv/.dev
+	$(BIN)/ruff format --check agent tests
+	$(BIN)/ruff check agent tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	clang-format --dry-run -Werror bpf/*.[ch]
+
+format: apt-dev .venv/.dev
+	$(BIN)/ruff format agent tests
+	$(BIN)/ruff check --fix agent tests
+	clang-format -i bpf/*.[ch]
+
+bench: apt-dev .venv/.dev
+	$(BIN)/python tests/bench/run.py $(BENCH)
+
+clean:
+	rm -rf .venv .cache dist
+
+# Installs the packages of $(1) that are missing.
+define install
+	@missing=$$(for name in $(1); do dpkg-query -W -f '$${db:Status-Abbrev}' $$name 2>/dev/null | grep -q ^ii || echo $$name; done); \
+	if [ -n "$$missing" ]; then \
+		echo "installing" $$missing; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing >/dev/null; \
+	fi
+endef
+
+apt-run:
+	$(call install,$(APT_RUN))
+
+apt-dev: apt-run
+	$(call install,$(APT_DEV))
+
+# The system's site-packages are visible in it: bcc comes from there, and from nowhere else.
+.venv/.base: | apt-run
+	$(PYTHON) -m venv --system-site-packages .venv
+	@touch $@
+
+.venv/.run: .venv/.base pyproject.toml | apt-run
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+.venv/.dev: .venv/.run pyproject.toml | apt-dev
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m arpguard`."""
+
+from arpguard.cli.main import main
+
+main()

@@ -1,0 +1,156 @@
+"""The command line: `arpguard COMMAND`. Parses, runs, and turns errors into one line and an exit code.
+
+Exit codes: 0 ok, 1 the thing asked about is not right, 2 bad usage or configuration, 3 the agent or kernel
+cannot be reached.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+from arpguard import __version__
+from arpguard.cli import commands
+from arpguard.config import BpfConfig
+from arpguard.errors import ArpguardError, ConfigError
+
+EXIT_USAGE, EXIT_UNREACHABLE = 2, 3
+_EPILOG = "exit codes: 0 ok, 1 the thing asked about is not right, 2 bad usage or configuration, 3 the agent or kernel cannot be reached"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
+    parser = argparse.ArgumentParser(
+        prog="arpguard", description="At most one node answers ARP for a virtual IP.", epilog=_EPILOG
+    )
+    parser.add_argument("--version", action="version", version=f"arpguard {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_agent(subparsers)
+    _add_lab(subparsers)
+    _add_reading(subparsers)
+    _add_whohas(subparsers)
+    _add_config(subparsers)
+    _add_cleanup(subparsers)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point; leaves by SystemExit."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    options = build_parser().parse_args(arguments)
+    try:
+        code = options.run(options)
+    except ConfigError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"{error.source}: {problem}\n")
+        code = EXIT_USAGE
+    except ArpguardError as error:
+        sys.stderr.write(f"arpguard {options.command}: {error}\n")
+        code = EXIT_UNREACHABLE
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    raise SystemExit(code)
+
+
+_Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
+
+
+def _add_agent(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "agent",
+        help="run the agent on this node",
+        description="Guards the VIPs of the configuration on this node, follows changes of the file and of the links, "
+        "and leaves the guard in place when it stops.",
+    )
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="configuration (YAML), followed live"
+    )
+    parser.add_argument(
+        "--node-name",
+        default=os.environ.get("NODE_NAME") or socket.gethostname(),
+        metavar="N",
+        help="this node's name in `owner: {node: N}` (default: $NODE_NAME, then the host name)",
+    )
+    parser.set_defaults(run=commands.run_agent)
+
+
+def _add_lab(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "lab",
+        help="show the problem and the cure on this machine",
+        description="Builds nodes, a switch and a client in network namespaces, asks with real ARP requests who answers "
+        "for a VIP without and with the guard, and removes everything again. Exit code 0 only if each "
+        "scenario came out as it should. Needs root.",
+    )
+    parser.add_argument("--nodes", type=int, default=3, metavar="N", help="cluster nodes, 2 to 16 (default: 3)")
+    parser.add_argument(
+        "--scenario", action="append", metavar="NAME", help="only this one; may be given again (default: all)"
+    )
+    parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+    parser.set_defaults(run=commands.run_lab)
+
+
+def _add_reading(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+    texts = {
+        "status": ("what the guard on this node is and does", commands.show_status),
+        "vips": ("the guarded VIPs with their counters", commands.show_vips),
+    }
+    for name, (text, run) in texts.items():
+        parser = subparsers.add_parser(name, help=text, description=f"Shows {text}, read from the pinned kernel maps.")
+        _add_pin_dir(parser)
+        parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+        parser.set_defaults(run=run)
+
+
+def _add_whohas(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "whohas",
+        help="ask the wire who answers for an address",
+        description="Sends ARP requests and shows every MAC that answers. Exit code 0: exactly one did. "
+        "This node does not hear itself: for a VIP that it owns, ask from another host.",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="an IPv4 address")
+    parser.add_argument("--interface", metavar="I", help="ask here (default: where the routes lead, `local` left out)")
+    parser.add_argument("--count", type=int, default=3, metavar="N", help="requests to send (default: 3)")
+    parser.add_argument(
+        "--wait", type=float, default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
+    )
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    parser.set_defaults(run=commands.run_whohas)
+
+
+def _add_config(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser("config", help="work with configuration files")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = actions.add_parser(
+        "check",
+        help="print every problem of a configuration",
+        description="Prints every problem with its path, its value and what is allowed; exit code 2 when there is one.",
+    )
+    check.add_argument("file", type=Path, metavar="FILE")
+    check.set_defaults(run=commands.check_config)
+
+
+def _add_cleanup(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "cleanup",
+        help="remove the guard from this node",
+        description="Detaches and unpins everything that an agent left in place. Stop the agent first.",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="take bpf.pin_dir from here")
+    _add_pin_dir(parser)
+    parser.set_defaults(run=commands.clean_up)
+
+
+def _add_pin_dir(parser: argparse.ArgumentParser) -> None:
+    default = BpfConfig().pin_dir
+    parser.add_argument(
+        "--pin-dir",
+        type=Path,
+        default=default,
+        metavar="DIR",
+        help=f"as bpf.pin_dir in the configuration (default: {default})",
+    )

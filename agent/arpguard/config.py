@@ -1,0 +1,416 @@
+"""The configuration: a YAML file (or the ConfigMap key of the same name) to an `AgentConfig`, or all its problems.
+
+Scalars are read as text and given their type by the field they stand in. So a MAC such as 12:34:56:10:20:30,
+which YAML 1.1 takes for a number in base 60, and a node called "no" are what they look like.
+"""
+
+import fnmatch
+import re
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from ipaddress import ip_address, ip_network
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeAlias, TypeVar
+
+import yaml
+
+from arpguard.addresses import Address, MacAddress, Network, vip_refusal
+from arpguard.errors import ConfigError, Problem
+from arpguard.model import Datapath, Owner, OwnerKind, Vip
+from arpguard.verdict import Mode
+
+T = TypeVar("T")
+Raw: TypeAlias = Any  # what YAML gives: str, list or dict, nested
+
+NS_PER_MS = 1_000_000
+MAX_FILE_BYTES = 32 << 20
+_IFNAME = re.compile(r"[^\s/:]{1,15}")
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
+_DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
+_TRUTH = {"true": True, "false": False}
+
+
+class SelectorKind(Enum):
+    """How an `interfaces:` item names links."""
+
+    AUTO = "auto"
+    NAME = "name"
+    GLOB = "glob"
+    CIDR = "cidr"
+    CAN_REACH = "can_reach"
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceSelector:
+    """One item of `interfaces:`; `pattern` for names and globs, `network` or `address` for the other kinds."""
+
+    kind: SelectorKind
+    pattern: str = ""
+    network: Network | None = None
+    address: Address | None = None
+
+    def matches(self, name: str) -> bool:
+        """Whether a link's name is meant by a NAME or GLOB selector."""
+        return fnmatch.fnmatchcase(name, self.pattern)
+
+    def __str__(self) -> str:
+        if self.kind in (SelectorKind.NAME, SelectorKind.GLOB):
+            return self.pattern
+        argument = self.network or self.address
+        return f"{self.kind.value}:{argument}" if argument else self.kind.value
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseConfig:
+    """Times of the node's lease in nanoseconds: how long it lasts, how often it is renewed, and the safety margin."""
+
+    duration_ns: int = 3000 * NS_PER_MS
+    renew_ns: int = 1000 * NS_PER_MS
+    margin_ns: int = 1000 * NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesConfig:
+    """Which Services bring VIPs, and who owns those by default."""
+
+    enabled: bool = True
+    selector: tuple[tuple[str, str], ...] = ()
+    owner: str = "elect"
+
+
+@dataclass(frozen=True, slots=True)
+class BpfConfig:
+    """Where the kernel objects are pinned, and for how many (link, VIP) pairs there is room."""
+
+    pin_dir: Path = Path("/sys/fs/bpf/arpguard")
+    max_entries: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcConfig:
+    """Addresses that the API listens on."""
+
+    listen: tuple[str, ...] = ("unix:///run/arpguard/agent.sock", "127.0.0.1:50051")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """Address that Prometheus scrapes."""
+
+    listen: str = "0.0.0.0:9469"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """A whole, valid configuration."""
+
+    mode: Mode = Mode.OBSERVE
+    datapath: Datapath = Datapath.AUTO
+    interfaces: tuple[InterfaceSelector, ...] = (InterfaceSelector(SelectorKind.AUTO),)
+    vips: tuple[Vip, ...] = ()
+    ranges: tuple[Network, ...] = ()
+    services: ServicesConfig = field(default_factory=ServicesConfig)
+    lease: LeaseConfig = field(default_factory=LeaseConfig)
+    bpf: BpfConfig = field(default_factory=BpfConfig)
+    grpc: GrpcConfig = field(default_factory=GrpcConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+
+
+def read_config(path: Path) -> AgentConfig:
+    """The configuration in a file; ConfigError with every problem in it, also when it cannot be read."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigError(str(path), [Problem("(file)", "too large", f"at most {MAX_FILE_BYTES >> 20} MiB")])
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise ConfigError(str(path), [Problem("(file)", reason, "name a readable YAML file")]) from error
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str, source: str = "configuration") -> AgentConfig:
+    """The configuration in YAML text; ConfigError with every problem in it. `source` is named in the error."""
+    problems: list[Problem] = []
+    try:
+        if "&" in text:
+            _refuse_aliases(text)
+        raw = yaml.load(text, Loader=_TextLoader)  # noqa: S506 - builds str, list and dict only
+    except yaml.YAMLError as error:
+        raise ConfigError(source, [_yaml_problem(error)]) from error
+    config = _Reader(problems).config(raw)
+    if problems:
+        raise ConfigError(source, problems)
+    return config
+
+
+class _TextLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
+    """YAML whose scalars stay text; two equal keys in a mapping are an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Raw]:  # noqa: FBT001, FBT002
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands here twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
+
+
+def _refuse_aliases(text: str) -> None:
+    """A few lines of aliases to aliases stand for billions of items."""
+    for event in yaml.parse(text, Loader=_TextLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.constructor.ConstructorError(None, None, "aliases are not supported", event.start_mark)
+
+
+def _yaml_problem(error: yaml.YAMLError) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "(file)"
+    return Problem(where, str(getattr(error, "problem", None) or "not YAML"), "correct the YAML there")
+
+
+class _Reader:
+    """Turns raw YAML into values; what is wrong is noted with its path, and the default stands in."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self._problems = problems
+
+    def config(self, raw: Raw) -> AgentConfig:
+        fields: dict[str, Callable[[Raw, str], Any]] = {
+            "mode": self._mode,
+            "datapath": self._choice({item.value: item for item in Datapath}, Datapath.AUTO),
+            "interfaces": self._interfaces,
+            "vips": self._vips,
+            "ranges": lambda value, path: tuple(self._items(value, path, self._network)),
+            "services": self._services,
+            "lease": self._lease,
+            "bpf": self._bpf,
+            "grpc": self._grpc,
+            "metrics": self._metrics,
+        }
+        if raw in (None, ""):
+            raw = {}
+        values = self._mapping(raw, "", fields)
+        return AgentConfig(**{name: value for name, value in values.items() if value is not None})
+
+    # ---- shapes ----
+
+    def _wrong(self, path: str, value: Raw, allowed: str) -> None:
+        self._problems.append(Problem(path or "(file)", _shown(value), allowed))
+
+    def _mapping(self, raw: Raw, path: str, fields: dict[str, Callable[[Raw, str], Any]]) -> dict[str, Any]:
+        if not isinstance(raw, dict):
+            self._wrong(path, raw, f"a mapping with {', '.join(fields)}")
+            return {}
+        values = {}
+        for key, value in raw.items():
+            inner = f"{path}.{key}" if path else str(key)
+            if key in fields:
+                values[str(key)] = fields[key](value, inner)
+            else:
+                self._wrong(inner, "unknown key", f"one of {', '.join(fields)}")
+        return values
+
+    def _items(self, raw: Raw, path: str, parse: Callable[[Raw, str], T | None]) -> Iterator[T]:
+        if not isinstance(raw, list):
+            self._wrong(path, raw, "a list")
+            return
+        for index, item in enumerate(raw):
+            value = parse(item, f"{path}[{index}]")
+            if value is not None:
+                yield value
+
+    def _choice(self, allowed: dict[str, T], default: T) -> Callable[[Raw, str], T]:
+        def parse(raw: Raw, path: str) -> T:
+            if isinstance(raw, str) and raw in allowed:
+                return allowed[raw]
+            self._wrong(path, raw, f"one of {', '.join(allowed)}")
+            return default
+
+        return parse
+
+    def _duration(self, raw: Raw, path: str) -> int | None:
+        match = _DURATION.fullmatch(raw) if isinstance(raw, str) else None
+        if match is None:
+            self._wrong(path, raw, "a duration such as 3s or 500ms")
+            return None
+        return round(float(match[1]) * _DURATION_NS[match[2]])
+
+    # ---- addresses ----
+
+    def _network(self, raw: Raw, path: str) -> Network | None:
+        try:
+            return ip_network(raw if isinstance(raw, str) else "")
+        except ValueError:
+            self._wrong(path, raw, "a network without host bits such as 192.0.2.0/24")
+            return None
+
+    def _address(self, raw: Raw, path: str) -> Address | None:
+        try:
+            return ip_address(raw if isinstance(raw, str) else "")
+        except ValueError:
+            self._wrong(path, raw, "an IP address such as 192.0.2.10")
+            return None
+
+    def _mac(self, raw: Raw, path: str) -> MacAddress | None:
+        try:
+            mac = MacAddress.parse(raw if isinstance(raw, str) else "")
+        except ValueError:
+            mac = None
+        if mac is None or mac.is_group or mac.is_zero:
+            self._wrong(path, raw, "the MAC address of one host such as 02:00:00:00:00:aa")
+            return None
+        return mac
+
+    # ---- sections ----
+
+    def _mode(self, raw: Raw, path: str) -> Mode:
+        return self._choice({"observe": Mode.OBSERVE, "enforce": Mode.ENFORCE}, Mode.OBSERVE)(raw, path)
+
+    def _interfaces(self, raw: Raw, path: str) -> tuple[InterfaceSelector, ...]:
+        selectors = tuple(self._items(raw, path, self._selector))
+        if raw == []:
+            self._wrong(path, raw, "at least one item; leave the key out for auto")
+        return selectors
+
+    def _selector(self, raw: Raw, path: str) -> InterfaceSelector | None:
+        kind, _, argument = raw.partition(":") if isinstance(raw, str) else ("", "", "")
+        if raw == "auto":
+            return InterfaceSelector(SelectorKind.AUTO)
+        if kind == "cidr":
+            network = self._network(argument, path)
+            return InterfaceSelector(SelectorKind.CIDR, network=network) if network else None
+        if kind == "can_reach":
+            address = self._address(argument, path)
+            return InterfaceSelector(SelectorKind.CAN_REACH, address=address) if address else None
+        if not isinstance(raw, str) or not _IFNAME.fullmatch(raw):
+            self._wrong(path, raw, "auto, an interface name or glob (eth0, eth*), can_reach:ADDRESS or cidr:NETWORK")
+            return None
+        if raw == "lo":
+            self._wrong(path, raw, "an interface that ARP is spoken on; nobody asks for addresses on lo")
+            return None
+        glob = any(sign in raw for sign in "*?[")
+        return InterfaceSelector(SelectorKind.GLOB if glob else SelectorKind.NAME, pattern=raw)
+
+    def _vips(self, raw: Raw, path: str) -> tuple[Vip, ...]:
+        vips: dict[Address, Vip] = {}
+        for index, vip in enumerate(self._items(raw, path, self._vip)):
+            if vip.address in vips:
+                self._wrong(f"{path}[{index}].address", str(vip.address), "an address that is not in the list already")
+            vips[vip.address] = vip
+        return tuple(vips.values())
+
+    def _vip(self, raw: Raw, path: str) -> Vip | None:
+        fields: dict[str, Callable[[Raw, str], Any]] = {
+            "address": self._vip_address,
+            "owner": self._owner,
+            "mode": self._mode,
+        }
+        values = self._mapping(raw, path, fields)
+        for name in ("address", "owner"):
+            if isinstance(raw, dict) and name not in raw:
+                self._wrong(f"{path}.{name}", "missing", "every VIP needs an address and an owner")
+        if values.get("address") is None or values.get("owner") is None:
+            return None
+        return Vip(values["address"], values["owner"], values.get("mode", Mode.INHERIT))
+
+    def _vip_address(self, raw: Raw, path: str) -> Address | None:
+        address = self._address(raw, path)
+        if address is None:
+            return None
+        refusal = vip_refusal(address)
+        if refusal is not None:
+            self._wrong(path, raw, f"{address} {refusal}: a unicast address that a host can own")
+            return None
+        if address.version != 4:
+            self._wrong(path, raw, "an IPv4 address: this version does not guard IPv6 yet")
+            return None
+        return address
+
+    def _owner(self, raw: Raw, path: str) -> Owner | None:
+        if isinstance(raw, str) and raw in ("external", "elect"):
+            return Owner(OwnerKind(raw))
+        if isinstance(raw, dict) and "external" in raw:
+            mac = self._mapping(raw, path, {"external": self._mac}).get("external")
+            return Owner(OwnerKind.EXTERNAL, mac=mac) if mac else None
+        if isinstance(raw, dict) and "node" in raw:
+            delegated = self._choice(_TRUTH, default=False)
+            values = self._mapping(raw, path, {"node": self._node_name, "delegated": delegated})
+            node = values.get("node")
+            return Owner(OwnerKind.NODE, node=node, delegated=values.get("delegated", False)) if node else None
+        self._wrong(path, raw, "{node: NAME}, {node: NAME, delegated: true}, external, {external: MAC} or elect")
+        return None
+
+    def _node_name(self, raw: Raw, path: str) -> str | None:
+        if isinstance(raw, str) and _NODE_NAME.fullmatch(raw):
+            return raw
+        self._wrong(path, raw, "a node name as Kubernetes writes it (lower case letters, digits, - and .)")
+        return None
+
+    def _services(self, raw: Raw, path: str) -> ServicesConfig:
+        values = self._mapping(
+            raw,
+            path,
+            {
+                "enabled": self._choice(_TRUTH, default=True),
+                "selector": self._labels,
+                "owner": self._choice({"elect": "elect", "follow": "follow"}, "elect"),
+            },
+        )
+        return ServicesConfig(**values)
+
+    def _labels(self, raw: Raw, path: str) -> tuple[tuple[str, str], ...]:
+        if isinstance(raw, dict) and all(isinstance(value, str) for value in raw.values()):
+            return tuple(sorted((str(key), value) for key, value in raw.items()))
+        self._wrong(path, raw, "a mapping of labels to values")
+        return ()
+
+    def _lease(self, raw: Raw, path: str) -> LeaseConfig:
+        names = ("duration", "renew", "margin")
+        values = self._mapping(raw, path, dict.fromkeys(names, self._duration))
+        lease = LeaseConfig(**{f"{name}_ns": value for name, value in values.items() if value is not None})
+        for smaller, larger in (("margin", "duration"), ("renew", "duration less the margin")):
+            limit = lease.duration_ns if larger == "duration" else lease.duration_ns - lease.margin_ns
+            value = getattr(lease, f"{smaller}_ns")
+            if not 0 < value < limit:
+                self._wrong(f"{path}.{smaller}", f"{value / 1e9:g}s", f"more than 0 and less than the {larger}")
+        return lease
+
+    def _bpf(self, raw: Raw, path: str) -> BpfConfig:
+        return BpfConfig(**self._given(raw, path, {"pin_dir": self._pin_dir, "max_entries": self._max_entries}))
+
+    def _given(self, raw: Raw, path: str, fields: dict[str, Callable[[Raw, str], Any]]) -> dict[str, Any]:
+        return {name: value for name, value in self._mapping(raw, path, fields).items() if value is not None}
+
+    def _pin_dir(self, raw: Raw, path: str) -> Path | None:
+        pure = PurePosixPath(raw if isinstance(raw, str) else "")
+        if pure.is_absolute() and len(pure.parts) > 1 and ".." not in pure.parts and '"' not in str(pure):
+            return Path(pure)
+        self._wrong(path, raw, "an absolute folder below a BPF file system such as /sys/fs/bpf/arpguard")
+        return None
+
+    def _max_entries(self, raw: Raw, path: str) -> int | None:
+        largest = 1 << 20
+        if isinstance(raw, str) and raw.isascii() and raw.isdigit() and 0 < int(raw) <= largest:
+            return int(raw)
+        self._wrong(path, raw, f"a number from 1 to {largest}; each costs about 500 bytes for each CPU")
+        return None
+
+    def _grpc(self, raw: Raw, path: str) -> GrpcConfig:
+        listen = lambda value, inner: tuple(self._items(value, inner, self._listen))  # noqa: E731
+        return GrpcConfig(**self._given(raw, path, {"listen": listen}))
+
+    def _metrics(self, raw: Raw, path: str) -> MetricsConfig:
+        return MetricsConfig(**self._given(raw, path, {"listen": self._listen}))
+
+    def _listen(self, raw: Raw, path: str) -> str | None:
+        if isinstance(raw, str) and (raw.startswith("unix:///") or re.fullmatch(r"\S*:\d{1,5}", raw)):
+            return raw
+        self._wrong(path, raw, "unix:///PATH or HOST:PORT")
+        return None
+
+
+def _shown(value: Raw, limit: int = 60) -> str:
+    text = value if isinstance(value, str) and value.isprintable() and value else repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,72 @@
+"""When to announce a VIP: after taking it over, and in defence against a foreign claim.
+
+RFC 5227 2.3: an announcement is repeated; spaced by more than Linux's neighbour locktime of 1 s, within which a
+second change is ignored. RFC 5227 2.4 (c): a defence is sent at most once in DEFEND_INTERVAL, and never given up.
+"""
+
+from arpguard.model import EntryKey
+
+NS_PER_MS = 1_000_000
+ANNOUNCE_COUNT = 3
+ANNOUNCE_INTERVAL_NS = 1_100 * NS_PER_MS
+DEFEND_INTERVAL_NS = 10_000 * NS_PER_MS
+BURST = 50
+RATE_INTERVAL_NS = 10 * NS_PER_MS
+
+
+class AnnouncementSchedule:
+    """Which announcements are due; times are CLOCK_BOOTTIME nanoseconds given by the caller.
+
+    One token bucket for the node: a burst of 50, then one in 10 ms, so that a takeover of a thousand VIPs
+    does not flood the segment.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[EntryKey, tuple[int, int]] = {}
+        self._defended: dict[EntryKey, int] = {}
+        self._tokens = float(BURST)
+        self._filled_ns = 0
+
+    def take_over(self, key: EntryKey, now_ns: int) -> None:
+        """This node has just become the owner."""
+        self._due[key] = (now_ns, ANNOUNCE_COUNT)
+
+    def give_up(self, key: EntryKey) -> None:
+        """This node no longer is the owner."""
+        self._due.pop(key, None)
+        self._defended.pop(key, None)
+
+    def conflict(self, key: EntryKey, now_ns: int) -> bool:
+        """Somebody else claimed the VIP; whether that is answered by an announcement."""
+        last = self._defended.get(key)
+        if last is not None and now_ns - last < DEFEND_INTERVAL_NS:
+            return False
+        self._defended[key] = now_ns
+        self._due.setdefault(key, (now_ns, 1))
+        return True
+
+    def take_due(self, now_ns: int) -> list[EntryKey]:
+        """The VIPs to announce now; the rest of a burst comes later."""
+        self._fill(now_ns)
+        taken = []
+        for key, (at_ns, left) in sorted(self._due.items(), key=lambda item: item[1]):
+            if at_ns > now_ns or self._tokens < 1:
+                break
+            self._tokens -= 1
+            taken.append(key)
+            if left > 1:
+                self._due[key] = (now_ns + ANNOUNCE_INTERVAL_NS, left - 1)
+            else:
+                del self._due[key]
+        return taken
+
+    def next_ns(self, now_ns: int) -> int | None:
+        """When to ask again; None when nothing is waiting."""
+        if not self._due:
+            return None
+        first = min(at_ns for at_ns, _ in self._due.values())
+        return max(first, now_ns + RATE_INTERVAL_NS) if self._tokens < 1 else first
+
+    def _fill(self, now_ns: int) -> None:
+        self._tokens = min(BURST, self._tokens + (now_ns - self._filled_ns) / RATE_INTERVAL_NS)
+        self._filled_ns = now_ns

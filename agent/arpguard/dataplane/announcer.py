@@ -1,0 +1,41 @@
+"""Sends frames on links by AF_PACKET (packet(7)).
+
+They pass the egress program like anybody's: what this node may not say does not leave, whoever asks for it.
+"""
+
+import errno
+import socket
+
+from arpguard.addresses import MacAddress
+from arpguard.errors import DataPlaneError
+from arpguard.model import EntryKey, Link
+from arpguard.wire.arp import build_announcements
+
+_NOT_SENT = (errno.ENOBUFS, errno.ENETDOWN, errno.ENXIO, errno.ENODEV)
+
+
+class Announcer:
+    """One raw socket for all links; `close` when done."""
+
+    def __init__(self) -> None:
+        try:
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        except PermissionError as error:
+            raise DataPlaneError("raw sockets are refused: run as root, or with CAP_NET_RAW") from error
+
+    def announce(self, key: EntryKey, link: Link, mac: MacAddress) -> bool:
+        """Announces a VIP in both forms; False when it did not leave: suppressed (ENOBUFS), or the link is down."""
+        if key.vip.version != 4:
+            return False
+        try:
+            for frame in build_announcements(mac, key.vip):
+                self._socket.sendto(frame, (link.name, 0))
+        except OSError as error:
+            if error.errno in _NOT_SENT:
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()

@@ -1,0 +1,87 @@
+"""Links, addresses and routes of this network namespace, by rtnetlink: as they are, and a word when they change."""
+
+import socket
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from ipaddress import ip_address, ip_interface, ip_network
+from typing import Any
+
+from pyroute2 import AsyncIPRoute
+from pyroute2.netlink import rtnl
+
+from arpguard.addresses import ZERO_MAC, MacAddress
+from arpguard.model import InterfaceAddress, Link, Route, Surroundings
+
+_GROUPS = (
+    rtnl.RTMGRP_LINK
+    | rtnl.RTMGRP_IPV4_IFADDR
+    | rtnl.RTMGRP_IPV4_ROUTE
+    | rtnl.RTMGRP_IPV6_IFADDR
+    | rtnl.RTMGRP_IPV6_ROUTE
+)
+# linux/if.h, linux/if_arp.h, linux/rtnetlink.h
+_IFF_UP, _IFF_LOOPBACK, _IFF_NOARP = 0x1, 0x8, 0x80
+_ARPHRD_ETHER = 1
+_RT_TABLE_LOCAL = 255
+_RTN_UNICAST = 1
+_ANYWHERE = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}  # noqa: S104 - a route, not a bind
+
+
+async def read_surroundings() -> Surroundings:
+    """The links with their addresses, and the unicast routes of every table but `local`."""
+    async with AsyncIPRoute() as ipr:
+        addresses: dict[int, list[InterfaceAddress]] = defaultdict(list)
+        async for message in await ipr.addr("dump"):
+            addresses[message["index"]].append(_address(message))
+        links = [_link(message, tuple(addresses[message["index"]])) async for message in await ipr.link("dump")]
+        routes = [route async for message in await ipr.route("dump") for route in _routes(message)]
+    return Surroundings(tuple(links), tuple(routes))
+
+
+async def watch_changes() -> AsyncIterator[None]:
+    """Yields after every change of links, addresses or routes; several at once may give one."""
+    async with AsyncIPRoute() as ipr:
+        await ipr.bind(groups=_GROUPS)
+        while True:
+            async for _ in ipr.get():
+                pass
+            yield
+
+
+def _address(message: Any) -> InterfaceAddress:
+    text = message.get("local") or message.get("address")
+    interface = ip_interface(f"{text}/{message['prefixlen']}")
+    return InterfaceAddress(interface.ip, interface.network)
+
+
+def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
+    flags = message["flags"]
+    info = message.get("linkinfo")
+    text = message.get("address") or ""
+    return Link(
+        ifindex=message["index"],
+        name=message.get("ifname") or "",
+        mac=MacAddress.parse(text) if len(text) == len("00:00:00:00:00:00") else ZERO_MAC,
+        up=bool(flags & _IFF_UP),
+        mtu=message.get("mtu") or 0,
+        kind=(info.get("kind") if info else None) or "",
+        loopback=bool(flags & _IFF_LOOPBACK),
+        no_arp=bool(flags & _IFF_NOARP),
+        ethernet=message["ifi_type"] == _ARPHRD_ETHER,
+        master=message.get("master") or 0,
+        addresses=addresses,
+    )
+
+
+def _routes(message: Any) -> list[Route]:
+    """The route in a message, one for each next hop; none for other kinds and for the `local` table."""
+    if message["type"] != _RTN_UNICAST or (message.get("table") or message["table"]) == _RT_TABLE_LOCAL:
+        return []
+    if message["family"] not in _ANYWHERE:
+        return []
+    destination = message.get("dst") or _ANYWHERE[message["family"]]
+    network = ip_network((ip_address(destination), message["dst_len"]))
+    metric = message.get("priority") or 0
+    hops = message.get("multipath") or []
+    indexes = [hop["oif"] for hop in hops] or [message.get("oif") or 0]
+    return [Route(network, ifindex, metric) for ifindex in indexes]

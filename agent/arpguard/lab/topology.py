@@ -1,0 +1,190 @@
+"""A small Ethernet in namespaces: nodes, a client, perhaps other hosts, all on one switch.
+
+       node-1        node-2        node-3        db           client
+      198.51.100.1  198.51.100.2  198.51.100.3  .80          .100
+          |             |             |          |             |
+    ------+-------------+-------------+----------+-------------+------  switch (a bridge)
+
+MAC addresses are fixed (02:00:00:00:00:<last byte>), so that tables can be read. No IPv6, no other traffic.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address
+from pathlib import Path
+from types import TracebackType
+
+from arpguard.addresses import MacAddress
+from arpguard.dataplane.arpsocket import ArpSocket
+from arpguard.errors import DataPlaneError
+from arpguard.lab.netns import Netns
+
+NETWORK = "198.51.100"
+CLIENT_NUMBER = 100
+READY_S = 20.0
+_QUIET = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+
+
+class Host:
+    """A host on the switch, with one interface, eth0."""
+
+    def __init__(self, name: str, netns: Netns, number: int) -> None:
+        self.name = name
+        self.netns = netns
+        self.address = IPv4Address(f"{NETWORK}.{number}")
+        self.mac = MacAddress(bytes((2, 0, 0, 0, 0, number)))
+
+    def bind(self, vip: IPv4Address, where: str) -> None:
+        """Puts a VIP on `lo`, on `eth0`, or on a NOARP device like kube-proxy's (`kube-ipvs0`), up or down."""
+        device, _, state = where.partition(" ")
+        lines = [f"addr add {vip}/32 dev {device}"]
+        if device == "kube-ipvs0":
+            lines = [f"link add {device} type bridge", f"link set {device} arp off {state}", *lines]
+        self.netns.batch(lines)
+
+    def unbind(self, vip: IPv4Address, where: str) -> None:
+        """Takes it off again."""
+        device = where.partition(" ")[0]
+        gone = f"link del {device}" if device == "kube-ipvs0" else f"addr del {vip}/32 dev {device}"
+        self.netns.batch([gone])
+
+    def listen(self) -> ArpSocket:
+        """A socket that hears and sends ARP on eth0."""
+        return self.netns.call(lambda: ArpSocket("eth0"))
+
+
+class AgentProcess:
+    """`arpguard agent` in a node's namespace, with a configuration file and a pin directory of its own."""
+
+    def __init__(self, host: Host, folder: Path, pin_dir: Path) -> None:
+        self.host = host
+        self.pin_dir = pin_dir
+        self.config = folder / f"{host.name}.yaml"
+        self.log = folder / f"{host.name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def configure(self, text: str) -> None:
+        """Replaces the configuration, as an editor would; a running agent follows."""
+        draft = self.config.with_suffix(".new")
+        draft.write_text(f"bpf: {{pin_dir: {self.pin_dir}}}\n{text}", encoding="utf-8")
+        draft.replace(self.config)
+
+    def start(self) -> None:
+        """Starts it and does not wait; see `wait_for`."""
+        self.log.write_bytes(b"")
+        words = [sys.executable, "-m", "arpguard", "agent", "--config", str(self.config), "--node-name", self.host.name]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [*self.host.netns.prefix(), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def wait_for(self, text: str = "ready:", timeout_s: float = READY_S) -> None:
+        """Returns once the log has `text`; DataPlaneError when the agent ends or takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while text not in self.log.read_text(encoding="utf-8", errors="replace"):
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
+                last = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+                raise DataPlaneError(
+                    f"the agent of {self.host.name} did not say {text!r}: {' '.join(last) or 'nothing'}"
+                )
+            time.sleep(0.01)
+
+    def kill(self, number: signal.Signals) -> None:
+        """Sends a signal and waits until the process is gone."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
+            self._process = None
+
+
+class Lab:
+    """The whole set-up, as a context manager that leaves nothing behind."""
+
+    def __init__(self, nodes: int, folder: Path, pin_root: Path, others: Sequence[tuple[str, int]] = ()) -> None:
+        self._prefix = f"arpguard-{os.getpid()}-"
+        self._namespaces: list[Netns] = []
+        self._folder = folder
+        self._pin_root = pin_root
+        numbers = [(f"node-{number}", number) for number in range(1, nodes + 1)]
+        self._wanted = [*numbers, *others, ("client", CLIENT_NUMBER)]
+        self._node_count = nodes
+        self.hosts: dict[str, Host] = {}
+        self.agents: list[AgentProcess] = []
+
+    @property
+    def nodes(self) -> list[Host]:
+        """The cluster nodes."""
+        return list(self.hosts.values())[: self._node_count]
+
+    @property
+    def client(self) -> Host:
+        """Who asks."""
+        return self.hosts["client"]
+
+    def __enter__(self) -> "Lab":
+        try:
+            self._build()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def who(self, mac: MacAddress) -> str:
+        """The name of the host with this MAC."""
+        return next((host.name for host in self.hosts.values() if host.mac == mac), str(mac))
+
+    def agent(self, host: Host) -> AgentProcess:
+        """A new agent for a node; stopped at the latest with the lab."""
+        agent = AgentProcess(host, self._folder, self._pin_root / host.name)
+        self.agents.append(agent)
+        return agent
+
+    def _build(self) -> None:
+        switch = self._namespace("switch")
+        switch.batch(["link add br0 type bridge forward_delay 0 mcast_snooping 0", "link set br0 up"])
+        for name, number in self._wanted:
+            self.hosts[name] = self._plug(switch, name, number)
+
+    def _namespace(self, name: str) -> Netns:
+        netns = Netns(self._prefix + name)
+        self._namespaces.append(netns)
+        netns.run("sysctl", "-qw", *_QUIET)
+        return netns
+
+    def _plug(self, switch: Netns, name: str, number: int) -> Host:
+        host = Host(name, self._namespace(name), number)
+        switch.batch(
+            [
+                f"link add port{number} type veth peer name eth0 netns {host.netns.name}",
+                f"link set port{number} master br0 up",
+            ]
+        )
+        host.netns.batch(
+            [
+                f"link set eth0 address {host.mac}",
+                "link set eth0 up",
+                f"addr add {host.address}/24 dev eth0",
+                f"route add default via {NETWORK}.254",
+            ]
+        )
+        return host
+
+    def _remove(self) -> None:
+        for agent in self.agents:
+            agent.kill(signal.SIGTERM)
+        for netns in self._namespaces:
+            netns.remove()
+
+
+def names_of(lab: Lab, macs: Iterable[MacAddress]) -> list[str]:
+    """The hosts behind some MACs, sorted."""
+    return sorted(lab.who(mac) for mac in macs)

@@ -1,0 +1,198 @@
+"""The standalone agent: wires configuration, netlink, the kernel and the wire together, and runs until told to stop.
+
+Stopping leaves the guard in place: programs, maps and links are pinned. `arpguard cleanup` removes them.
+"""
+
+import asyncio
+import logging
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from arpguard.clock import NS_PER_S, boot_ns
+from arpguard.config import AgentConfig, read_config
+from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.dataplane import bpffs, loader
+from arpguard.dataplane.announcer import Announcer
+from arpguard.dataplane.attach import Attacher
+from arpguard.dataplane.events import EventReader
+from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.netlink import read_surroundings, watch_changes
+from arpguard.dataplane.source import find_source
+from arpguard.errors import ConfigError, DataPlaneError
+from arpguard.model import Decision
+from arpguard.runtime.filewatch import FileWatch
+from arpguard.runtime.reconciler import Reconciler
+from arpguard.verdict import Verdict
+
+log = logging.getLogger(__name__)
+
+AUDIT_INTERVAL_S = 0.5
+AUDIT_SHARE = 0.05  # of one core, at most: a map of 100,000 entries is read back less often
+SETTLE_S = 0.02  # netlink messages come in flocks
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """The agent's command line."""
+
+    config: Path
+    node: str
+
+
+class Agent:
+    """One running agent. `run` returns after SIGTERM or SIGINT."""
+
+    def __init__(self, options: AgentOptions) -> None:
+        self._options = options
+        self._file = FileWatch(options.config)  # before the first look into it: no change goes unnoticed
+        self._config = read_config(options.config)
+        self._generation = 1
+        self._changed = asyncio.Event()
+        self._due = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._schedule = AnnouncementSchedule()
+
+    async def run(self) -> None:
+        """Brings the guard up, keeps it right, and leaves it in place.
+
+        Raises ConfigError or DataPlaneError when it cannot be brought up.
+        """
+        started_ns = boot_ns()
+        pin_dir = self._config.bpf.pin_dir
+        bpffs.prepare(pin_dir)
+        with bpffs.lock(pin_dir):
+            source = find_source(self._config.bpf.max_entries)
+            loaded = await asyncio.to_thread(loader.load, pin_dir, source)
+            self._reconciler = Reconciler(
+                self._options.node,
+                EntryTable(loaded.maps["entries"], loaded.maps["counters"]),
+                ControlValue(loaded.maps["control"]),
+                Attacher(pin_dir, loaded.programs),
+                self._schedule,
+            )
+            await self._first_pass()
+            loader.discard_others(pin_dir, source)
+            log.info(
+                "ready: node=%s mode=%s vips=%d links=%s programs=%s start_ms=%d",
+                self._options.node,
+                self._config.mode.name.lower(),
+                len(self._config.vips),
+                ",".join(link.name for link in self._reconciler.state.links) or "none",
+                "reopened" if loaded.warm else "compiled",
+                (boot_ns() - started_ns) // 1_000_000,
+            )
+            await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision))
+
+    async def _first_pass(self) -> None:
+        choice = await self._reconciler.apply(self._config, self._generation, await read_surroundings(), boot_ns())
+        if not choice.links and not choice.may_appear:
+            raise DataPlaneError("; ".join(choice.problems))
+        if choice.links and not self._reconciler.state.attachments:
+            raise DataPlaneError("; ".join(self._reconciler.state.problems))
+
+    async def _run_until_stopped(self, events: EventReader) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        loop.add_reader(events.fileno(), events.consume)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                workers = [
+                    tasks.create_task(work)
+                    for work in (self._keep_right(), self._watch_links(), self._watch_file(), self._announce())
+                ]
+                await self._stopping.wait()
+                for worker in workers:
+                    worker.cancel()
+        finally:
+            loop.remove_reader(events.fileno())
+            events.close()
+        log.info("stopped: the guard stays in place; `arpguard cleanup` removes it")
+
+    async def _keep_right(self) -> None:
+        """A pass after every change, and one now and then for what changed behind the agent's back."""
+        pause = AUDIT_INTERVAL_S
+        while True:
+            try:
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+                await asyncio.sleep(SETTLE_S)
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            began_ns = boot_ns()
+            try:
+                await self._reconciler.apply(self._config, self._generation, await read_surroundings(), began_ns)
+            except (OSError, DataPlaneError) as error:
+                log.error("cannot bring the kernel up to date, trying again: %s", error)
+            self._due.set()
+            pause = max(AUDIT_INTERVAL_S, (boot_ns() - began_ns) / NS_PER_S / AUDIT_SHARE)
+
+    async def _watch_links(self) -> None:
+        async for _ in watch_changes():
+            self._changed.set()
+
+    async def _watch_file(self) -> None:
+        async for _ in self._file.changes():
+            self._reload()
+
+    def _reload(self) -> None:
+        """Takes a changed configuration over; a wrong one changes nothing, and is reported."""
+        try:
+            config = read_config(self._options.config)
+        except ConfigError as error:
+            log.error("configuration not taken over, the last good one stays: %s", error)
+            return
+        for name, old, new in _fixed_settings(self._config, config):
+            log.error(
+                "configuration: %s stays %s until the agent is started again (now %s in the file)", name, old, new
+            )
+        self._config = config
+        self._generation += 1
+        log.info("configuration taken over: mode=%s vips=%d", config.mode.name.lower(), len(config.vips))
+        self._changed.set()
+
+    def _decision(self, decision: Decision) -> None:
+        if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT):
+            log.warning(
+                "claim: vip=%s interface=%d sha=%s verdict=%s reason=%s",
+                decision.key.vip,
+                decision.key.ifindex,
+                decision.sha,
+                decision.verdict.name.lower(),
+                decision.reason.name.lower(),
+            )
+        if self._reconciler.conflict(decision, boot_ns()):
+            self._due.set()
+
+    async def _announce(self) -> None:
+        """Sends what the schedule has due; asks again, before each one, whether this node may speak for the VIP."""
+        announcer = Announcer()
+        try:
+            while True:
+                self._due.clear()
+                for key in self._schedule.take_due(boot_ns()):
+                    speaker = self._reconciler.announceable(key)
+                    if speaker is not None and announcer.announce(key, speaker[0], speaker[1].answer_mac):
+                        log.info(
+                            "announced: vip=%s interface=%s mac=%s", key.vip, speaker[0].name, speaker[1].answer_mac
+                        )
+                next_ns = self._schedule.next_ns(boot_ns())
+                delay = None if next_ns is None else max(0.0, (next_ns - boot_ns()) / NS_PER_S)
+                try:
+                    async with asyncio.timeout(delay):
+                        await self._due.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            announcer.close()
+
+
+def _fixed_settings(old: AgentConfig, new: AgentConfig) -> list[tuple[str, object, object]]:
+    """Settings that a running agent cannot follow: (name, old, new) of those that differ."""
+    pairs = (
+        ("bpf.pin_dir", old.bpf.pin_dir, new.bpf.pin_dir),
+        ("bpf.max_entries", old.bpf.max_entries, new.bpf.max_entries),
+    )
+    return [pair for pair in pairs if pair[1] != pair[2]]

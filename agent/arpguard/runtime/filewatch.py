@@ -1,0 +1,40 @@
+"""Notices that a file was changed, replaced, or linked to another one.
+
+By stat(2) several times a second: that sees through the symbolic links that a mounted ConfigMap is switched by,
+and works on every file system.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+POLL_S = 0.2
+
+
+class FileWatch:
+    """Watches one path from the moment it is made."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = self._look()
+
+    async def changes(self) -> AsyncIterator[None]:
+        """Yields after every change, once the file has rested for a moment: a half-written one is nobody's wish.
+
+        A file that is not there, as while it is replaced, is no change.
+        """
+        last = self._seen
+        while True:
+            await asyncio.sleep(POLL_S)
+            before, last = last, self._look()
+            if last is not None and last == before and last != self._seen:
+                self._seen = last
+                yield
+
+    def _look(self) -> tuple[int, int, int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,226 @@
+"""The one owner of state: makes the kernel have what configuration and surroundings ask for, and keeps it so.
+
+Every pass reads back what the kernel has, mends what others changed (drift), and writes the difference.
+Entries come before the programs that read them, and programs are replaced through their links: no frame is ever
+judged by half a configuration.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from arpguard.config import AgentConfig
+from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.choosing import Choice, choose_links
+from arpguard.core.desired import plan, wanted_entries
+from arpguard.dataplane.attach import Attacher, runs_first
+from arpguard.dataplane.device import strips_vlan_tags
+from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.errors import AttachConflictError, DataPlaneError, MapFullError
+from arpguard.model import (
+    Attachment,
+    Datapath,
+    Decision,
+    EntryKey,
+    Link,
+    NodeControl,
+    OwnerKind,
+    Surroundings,
+    VipEntry,
+)
+from arpguard.verdict import Hook, Kind, Mode, Reason
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class NodeState:
+    """What the last pass found and did. `drift` counts repairs since the agent started."""
+
+    links: tuple[Link, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    entries: dict[EntryKey, VipEntry] = field(default_factory=dict)
+    control: NodeControl | None = None
+    problems: tuple[str, ...] = ()
+    drift: int = 0
+
+
+class Reconciler:
+    """Applies configurations to the kernel of this node."""
+
+    def __init__(
+        self, node: str, entries: EntryTable, control: ControlValue, attacher: Attacher, schedule: AnnouncementSchedule
+    ) -> None:
+        self._node = node
+        self._entries = entries
+        self._control = control
+        self._attacher = attacher
+        self._schedule = schedule
+        self._programmed: dict[EntryKey, VipEntry] | None = None
+        self._attached: dict[tuple[int, Hook], Attachment] = {}
+        self.state = NodeState()
+
+    async def apply(self, config: AgentConfig, generation: int, surroundings: Surroundings, now_ns: int) -> Choice:
+        """One pass. Raises nothing for what can be tried again: that is a problem in `state`."""
+        choice = choose_links(config.interfaces, surroundings, [vip.address for vip in config.vips])
+        problems = list(choice.problems) + _unfit_vips(config)
+        self._program(config, choice, surroundings, now_ns, problems)
+        self._set_control(NodeControl(mode=config.mode, generation=generation))
+        await self._attach(config.datapath, choice.links, surroundings, problems)
+        self._publish(choice.links, problems)
+        return choice
+
+    def conflict(self, decision: Decision, now_ns: int) -> bool:
+        """A foreign claim came in; whether it is to be answered by an announcement (RFC 5227 2.4)."""
+        entry = self.state.entries.get(decision.key)
+        mine = entry is not None and entry.kind is Kind.OWNED and decision.mode is Mode.ENFORCE
+        return decision.reason is Reason.CONFLICT and mine and self._schedule.conflict(decision.key, now_ns)
+
+    def announceable(self, key: EntryKey) -> tuple[Link, VipEntry] | None:
+        """The link and entry to announce a VIP with; None when this node may not speak for it now."""
+        entry = self.state.entries.get(key)
+        link = next((link for link in self.state.links if link.ifindex == key.ifindex), None)
+        if entry is None or link is None or not link.up or not self._speaks_for(entry):
+            return None
+        return link, entry
+
+    def _speaks_for(self, entry: VipEntry) -> bool:
+        mode = entry.mode or (self.state.control.mode if self.state.control else Mode.OBSERVE)
+        return entry.kind is Kind.OWNED and mode is Mode.ENFORCE
+
+    def _program(
+        self, config: AgentConfig, choice: Choice, surroundings: Surroundings, now_ns: int, problems: list[str]
+    ) -> None:
+        actual = self._entries.read()
+        self._note_drift(actual)
+        wanted = wanted_entries(config.vips, choice.links, surroundings.routes, self._node)
+        delta = plan(wanted, actual)
+        try:
+            self._entries.write(delta.writes)
+        except MapFullError as error:
+            problems.append(str(error))
+        self._entries.delete(delta.deletes)
+        self._programmed = self._entries.read() if delta else actual
+        before = self.state.entries or actual
+        self._schedule_announcements(before, self._programmed, now_ns)
+        self.state.entries = self._programmed
+
+    def _note_drift(self, actual: dict[EntryKey, VipEntry]) -> None:
+        if self._programmed is None or actual == self._programmed:
+            return
+        delta = plan(self._programmed, actual)
+        changed = [*delta.writes, *delta.deletes]
+        self.state.drift += len(changed)
+        log.warning(
+            "drift: %d entries were changed behind the agent and are restored: %s", len(changed), _some(changed)
+        )
+
+    def _schedule_announcements(
+        self, before: dict[EntryKey, VipEntry], after: dict[EntryKey, VipEntry], now_ns: int
+    ) -> None:
+        for key, entry in after.items():
+            old = before.get(key)
+            changed = old is None or old.kind is not entry.kind or old.answer_mac != entry.answer_mac
+            if entry.kind is Kind.OWNED and changed:
+                self._schedule.take_over(key, now_ns)
+            elif entry.kind is not Kind.OWNED:
+                self._schedule.give_up(key)
+        for key in before.keys() - after.keys():
+            self._schedule.give_up(key)
+
+    def _set_control(self, wanted: NodeControl) -> None:
+        actual = self._control.read()
+        if self.state.control is not None and actual != self.state.control:
+            self.state.drift += 1
+            log.warning("drift: the control value was changed behind the agent and is restored")
+        if actual != wanted:
+            self._control.write(wanted)
+        self.state.control = wanted
+
+    async def _attach(
+        self, datapath: Datapath, links: Iterable[Link], surroundings: Surroundings, problems: list[str]
+    ) -> None:
+        attached: dict[tuple[int, Hook], Attachment] = {}
+        for link in links:
+            try:
+                for attachment in await self._attach_link(datapath, link, problems):
+                    attached[attachment.ifindex, attachment.hook] = attachment
+            except DataPlaneError as error:
+                problems.append(f"{link.name}: {error}")
+        await self._detach_others(attached, surroundings)
+        self._note_reattached(attached)
+        self._attached = attached
+
+    async def _attach_link(self, datapath: Datapath, link: Link, problems: list[str]) -> list[Attachment]:
+        """Egress first: what this node says is guarded before what it hears."""
+        attachments = [await self._attacher.ensure(link.ifindex, Hook.TC_EGRESS)]
+        ingress = await self._attach_xdp(link, problems) if datapath is Datapath.XDP else None
+        if ingress is None:
+            ingress = await self._attacher.ensure(link.ifindex, Hook.TC_INGRESS)
+        attachments.append(ingress)
+        problems.extend(
+            f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide frames "
+            "from it; attach that one behind, or restart it after the agent"
+            for attachment in attachments
+            if not runs_first(attachment)
+        )
+        return attachments
+
+    async def _attach_xdp(self, link: Link, problems: list[str]) -> Attachment | None:
+        """XDP where it sees and answers everything; None, and a problem, where it does not: tc serves there."""
+        if strips_vlan_tags(link.name):
+            problems.append(
+                f"{link.name}: RX VLAN offload hides tags from XDP, tc is used; `ethtool -K {link.name} rxvlan off` allows XDP"
+            )
+            return None
+        try:
+            attachment = await self._attacher.ensure(link.ifindex, Hook.XDP)
+        except (AttachConflictError, DataPlaneError) as error:
+            problems.append(f"{link.name}: {error}")
+            return None
+        if link.kind == "veth":
+            problems.append(
+                f"{link.name}: native XDP on a veth loses its answers, silently, unless the peer runs native XDP too; "
+                "use datapath: tc"
+            )
+        return attachment
+
+    async def _detach_others(self, attached: dict[tuple[int, Hook], Attachment], surroundings: Surroundings) -> None:
+        """Only after the wanted ones are attached: a frame may meet two programs, never none."""
+        present = {link.ifindex for link in surroundings.links}
+        stale = {(pin.wanted_ifindex, pin.hook) for pin in self._attacher.pins()} | self._attached.keys()
+        clsact = {key for key, attachment in self._attached.items() if attachment.how == "clsact"}
+        for ifindex, hook in stale - attached.keys():
+            await self._attacher.detach(ifindex, hook, filters=(ifindex, hook) in clsact and ifindex in present)
+
+    def _note_reattached(self, attached: dict[tuple[int, Hook], Attachment]) -> None:
+        replaced = [key for key, attachment in attached.items() if attachment.fresh and key in self._attached]
+        if replaced:
+            self.state.drift += len(replaced)
+            log.warning("drift: %d programs were detached behind the agent and are attached again", len(replaced))
+
+    def _publish(self, links: tuple[Link, ...], problems: list[str]) -> None:
+        for problem in problems:
+            if problem not in self.state.problems:
+                log.warning("problem: %s", problem)
+        for problem in self.state.problems:
+            if problem not in problems:
+                log.info("solved: %s", problem)
+        self.state.links = links
+        self.state.attachments = tuple(self._attached.values())
+        self.state.problems = tuple(problems)
+
+
+def _unfit_vips(config: AgentConfig) -> list[str]:
+    elected = [str(vip.address) for vip in config.vips if vip.owner.kind is OwnerKind.ELECT]
+    if not elected:
+        return []
+    return [
+        f"vips: owner elect needs Kubernetes; nobody answers for {', '.join(elected[:5])}"
+        f"{' and others' if len(elected) > 5 else ''}: name a node, or external"  # noqa: PLR2004
+    ]
+
+
+def _some(keys: list[EntryKey], limit: int = 5) -> str:
+    text = ", ".join(f"{key.vip} on interface {key.ifindex}" for key in keys[:limit])
+    return text + (", ..." if len(keys) > limit else "")
