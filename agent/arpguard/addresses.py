@@ -1,6 +1,7 @@
 """MAC and IP addresses as values.
 
-An IP address is `ipaddress.IPv4Address | IPv6Address`; in kernel maps it is 16 bytes, IPv4 v4-mapped (RFC 4291 2.5.5.2).
+An IP address is `ipaddress.IPv4Address | IPv6Address`; in kernel maps it is 16 bytes, IPv4 being v4-mapped
+(RFC 4291 2.5.5.2).
 """
 
 import re

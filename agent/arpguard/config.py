@@ -152,7 +152,7 @@ class _TextLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignor
         seen = set()
         for key, _ in node.value:
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} stands here twice", key.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands here twice", problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
@@ -161,7 +161,7 @@ def _refuse_aliases(text: str) -> None:
     """A few lines of aliases to aliases stand for billions of items."""
     for event in yaml.parse(text, Loader=_TextLoader):
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.constructor.ConstructorError(None, None, "aliases are not supported", event.start_mark)
+            raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=event.start_mark)  # type: ignore[arg-type]
 
 
 def _yaml_problem(error: yaml.YAMLError) -> Problem:

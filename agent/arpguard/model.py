@@ -96,8 +96,11 @@ class OwnerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who is to answer: a node (itself, or a program on it), a host outside the cluster (perhaps pinned to a MAC),
-    or whichever node the cluster elects."""
+    """Who is to answer.
+
+    A node (itself, or a program on it), a host outside the cluster (perhaps pinned to a MAC), or whichever node
+    the cluster elects.
+    """
 
     kind: OwnerKind
     node: str = ""

@@ -4,6 +4,7 @@ tests/bpf/test_layout.py compares every member with the C enums; docs/reasons.md
 """
 
 from enum import IntEnum
+from typing import Self
 
 
 class Verdict(IntEnum):
@@ -48,7 +49,7 @@ class Reason(IntEnum):
 
     meaning: str
 
-    def __new__(cls, number: int, meaning: str) -> "Reason":
+    def __new__(cls, number: int, meaning: str) -> Self:  # noqa: D102
         member = int.__new__(cls, number)
         member._value_ = number
         member.meaning = meaning
@@ -85,3 +86,4 @@ class Reason(IntEnum):
 
 
 REASON_COUNT = max(Reason) + 1
+REASONS = {int(reason): reason for reason in Reason}

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from ipaddress import AddressValueError, IPv4Address
 
-
 from arpguard.addresses import vip_refusal
 from arpguard.cli import render
 from arpguard.clock import NS_PER_S, boot_ns
@@ -46,7 +45,7 @@ def run_lab(options: argparse.Namespace) -> int:
     if options.list:
         print(render.table(("SCENARIO", "WHAT IT SHOWS"), runner.catalogue()))
         return EXIT_OK
-    if not 2 <= options.nodes <= _MAX_LAB_NODES:  # noqa: PLR2004
+    if not 2 <= options.nodes <= _MAX_LAB_NODES:
         raise ConfigError("--nodes", [Problem("--nodes", str(options.nodes), f"2 to {_MAX_LAB_NODES}")])
     _need_root()
     show = None if options.json else _print_scenario
@@ -55,9 +54,8 @@ def run_lab(options: argparse.Namespace) -> int:
         print(render.json_text([step.as_json() for step in results]))
     else:
         failed = sum(not step.ok for step in results)
-        print(
-            f"\n{len(results)} steps, {render.bad(f'{failed} not as expected') if failed else render.good('all as expected')}"
-        )
+        verdict = render.bad(f"{failed} not as expected") if failed else render.good("all as expected")
+        print(f"\n{len(results)} steps, {verdict}")
     return EXIT_OK if results and all(step.ok for step in results) else EXIT_NOT_RIGHT
 
 

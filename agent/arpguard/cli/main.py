@@ -17,7 +17,10 @@ from arpguard.config import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
 
 EXIT_USAGE, EXIT_UNREACHABLE = 2, 3
-_EPILOG = "exit codes: 0 ok, 1 the thing asked about is not right, 2 bad usage or configuration, 3 the agent or kernel cannot be reached"
+_EPILOG = (
+    "exit codes: 0 ok, 1 the thing asked about is not right, 2 bad usage or configuration, "
+    "3 the agent or kernel cannot be reached"
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -80,8 +83,8 @@ def _add_lab(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "lab",
         help="show the problem and the cure on this machine",
-        description="Builds nodes, a switch and a client in network namespaces, asks with real ARP requests who answers "
-        "for a VIP without and with the guard, and removes everything again. Exit code 0 only if each "
+        description="Builds nodes, a switch and a client in network namespaces, asks with real ARP requests who "
+        "answers for a VIP without and with the guard, and removes everything again. Exit code 0 only if each "
         "scenario came out as it should. Needs root.",
     )
     parser.add_argument("--nodes", type=int, default=3, metavar="N", help="cluster nodes, 2 to 16 (default: 3)")

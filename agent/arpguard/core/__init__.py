@@ -1,0 +1,1 @@
+"""Decisions: pure functions of values; no IO, no clock, no logging."""

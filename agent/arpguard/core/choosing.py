@@ -11,7 +11,6 @@ from arpguard.addresses import Address
 from arpguard.config import InterfaceSelector, SelectorKind
 from arpguard.model import Link, Route, Surroundings
 
-
 _NO_ROUTE = (1, 0)
 
 

@@ -68,29 +68,42 @@ def respond_ingress(data: bytes, situation: Situation) -> Response:
     frame, packet, reason = _read(data)
     if frame is None or packet is None:
         return _unread(data, situation, reason)
-    judgements: list[Judgement] = []
-    passed = data
-    claimed = situation.entry(packet.spa) if not packet.spa.is_unspecified else None
-    wanted = situation.entry(packet.tpa) if _is_question(packet) else None
-    if claimed is not None:
-        verdict, why = _judge_claim(packet, claimed)
-        judgements.append(Judgement(packet.spa, verdict, why))
-        if situation.enforces(claimed):
-            if verdict in (Verdict.CONFLICT, Verdict.SUPPRESS):
-                return Response(False, None, tuple(judgements))
-            if packet.op is ArpOp.REQUEST and packet.is_announcement and claimed.kind is not Kind.DELEGATED:
-                passed = _disarmed(frame, packet)
-    if wanted is not None:
-        verdict, why = _judge_request(frame, packet, wanted, situation)
-        judgements.append(Judgement(packet.tpa, verdict, why))
-        if situation.enforces(wanted):
-            if verdict is Verdict.SUPPRESS:
-                return Response(False, None, tuple(judgements))
-            if verdict is Verdict.ANSWER:
-                return Response(True, _reply(data, frame, packet, wanted.answer_mac), tuple(judgements))
-    if not judgements:
-        judgements.append(Judgement(None, Verdict.PASS, Reason.NOT_GUARDED))
-    return Response(False, passed, tuple(judgements))
+    claim = _respond_claim(data, frame, packet, situation)
+    if claim.frame is None:
+        return claim
+    question = _respond_request(data, frame, packet, situation)
+    judgements = claim.judgements + question.judgements or (Judgement(None, Verdict.PASS, Reason.NOT_GUARDED),)
+    passed = claim.frame if question.frame == data else question.frame
+    return Response(question.answered, passed, judgements)
+
+
+def _respond_claim(data: bytes, frame: EthernetFrame, packet: ArpPacket, situation: Situation) -> Response:
+    """What becomes of the frame for the sake of its sender, if that is a VIP."""
+    entry = situation.entry(packet.spa) if not packet.spa.is_unspecified else None
+    if entry is None:
+        return Response(False, data, ())
+    verdict, reason = _judge_claim(packet, entry)
+    judgements = (Judgement(packet.spa, verdict, reason),)
+    if not situation.enforces(entry):
+        return Response(False, data, judgements)
+    if verdict in (Verdict.CONFLICT, Verdict.SUPPRESS):
+        return Response(False, None, judgements)
+    answerable = packet.op is ArpOp.REQUEST and packet.is_announcement and entry.kind is not Kind.DELEGATED
+    return Response(False, _disarmed(frame, packet) if answerable else data, judgements)
+
+
+def _respond_request(data: bytes, frame: EthernetFrame, packet: ArpPacket, situation: Situation) -> Response:
+    """What becomes of the frame for the sake of its target, if that is a VIP that is asked for."""
+    entry = situation.entry(packet.tpa) if _is_question(packet) else None
+    if entry is None:
+        return Response(False, data, ())
+    verdict, reason = _judge_request(frame, packet, entry, situation)
+    judgements = (Judgement(packet.tpa, verdict, reason),)
+    if situation.enforces(entry) and verdict is Verdict.SUPPRESS:
+        return Response(False, None, judgements)
+    if situation.enforces(entry) and verdict is Verdict.ANSWER:
+        return Response(True, _reply(data, frame, packet, entry.answer_mac), judgements)
+    return Response(False, data, judgements)
 
 
 def respond_egress(data: bytes, situation: Situation) -> Response:
@@ -160,19 +173,20 @@ def _is_own(mac: MacAddress, entry: VipEntry) -> bool:
 def _judge_claim(packet: ArpPacket, entry: VipEntry) -> tuple[Verdict, Reason]:
     if not packet.sha.is_zero and _is_own(packet.sha, entry):
         return (Verdict.SUPPRESS if packet.is_announcement else Verdict.PASS), Reason.OWN_ECHO
-    if entry.kind is Kind.DELEGATED:
-        return Verdict.REPORT, Reason.DELEGATED_CLAIM
-    if entry.kind is Kind.OWNED:
-        return Verdict.CONFLICT, Reason.CONFLICT
-    if not entry.owner_mac.is_zero:
-        if packet.sha == entry.owner_mac:
-            return Verdict.PASS, Reason.OWNER_CLAIM
-        return Verdict.CONFLICT, Reason.CONFLICT
-    if entry.kind is Kind.UNCLAIMED:
-        return Verdict.REPORT, Reason.UNCLAIMED_CLAIM
-    return Verdict.REPORT, Reason.UNVERIFIED_CLAIM
+    if entry.kind in _CLAIMED:
+        return _CLAIMED[entry.kind]
+    if entry.owner_mac.is_zero:
+        unclaimed = entry.kind is Kind.UNCLAIMED
+        return Verdict.REPORT, Reason.UNCLAIMED_CLAIM if unclaimed else Reason.UNVERIFIED_CLAIM
+    if packet.sha == entry.owner_mac:
+        return Verdict.PASS, Reason.OWNER_CLAIM
+    return Verdict.CONFLICT, Reason.CONFLICT
 
 
+_CLAIMED = {
+    Kind.DELEGATED: (Verdict.REPORT, Reason.DELEGATED_CLAIM),
+    Kind.OWNED: (Verdict.CONFLICT, Reason.CONFLICT),
+}
 _NOT_OWNER = {Kind.FOREIGN: Reason.FOREIGN, Kind.EXTERNAL: Reason.EXTERNAL, Kind.UNCLAIMED: Reason.UNCLAIMED}
 
 

@@ -1,0 +1,1 @@
+"""The adapter to this node's kernel: programs, maps, links, and raw sockets."""

@@ -23,7 +23,7 @@ def is_bpffs(path: Path) -> bool:
     buffer = _StatFs()
     if _libc.statfs(os.fsencode(path), ctypes.byref(buffer)) < 0:
         return False
-    return buffer.f_type & 0xFFFFFFFF == _BPF_FS_MAGIC
+    return int(buffer.f_type) & 0xFFFFFFFF == _BPF_FS_MAGIC
 
 
 def prepare(pin_dir: Path) -> None:

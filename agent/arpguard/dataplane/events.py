@@ -11,7 +11,7 @@ from arpguard.dataplane.layout import EventValue
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
 from arpguard.model import Decision, EntryKey
-from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from arpguard.verdict import REASONS, Hook, Kind, Mode, Verdict
 
 _SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -27,23 +27,23 @@ class EventReader:
         self._lib.ring_buffer__new.restype = ctypes.c_void_p
         self._receive = receive
         self._callback = _SAMPLE(self._sample)  # kept: libbpf calls it as long as the reader lives
-        self._ring = ctypes.c_void_p(self._lib.ring_buffer__new(events.number, self._callback, None, None))
+        self._ring: int | None = self._lib.ring_buffer__new(events.number, self._callback, None, None)
         if not self._ring:
             raise DataPlaneError("the event ring buffer cannot be read: stop other readers of this pin directory")
 
     def fileno(self) -> int:
         """A descriptor for select(2) and friends."""
-        return int(self._lib.ring_buffer__epoll_fd(self._ring))
+        return int(self._lib.ring_buffer__epoll_fd(ctypes.c_void_p(self._ring)))
 
     def consume(self) -> int:
         """Takes what is there now; says how many."""
-        return int(self._lib.ring_buffer__consume(self._ring))
+        return int(self._lib.ring_buffer__consume(ctypes.c_void_p(self._ring)))
 
     def close(self) -> None:
         """Lets go of the ring buffer; what is left in it stays for the next reader."""
         if self._ring:
-            self._lib.ring_buffer__free(self._ring)
-            self._ring = ctypes.c_void_p(None)
+            self._lib.ring_buffer__free(ctypes.c_void_p(self._ring))
+            self._ring = None
 
     def _sample(self, _context: int, data: int, size: int) -> int:
         if size >= ctypes.sizeof(EventValue):
@@ -58,7 +58,7 @@ def decode_event(raw: bytes) -> Decision:
         time_ns=value.time_ns,
         key=EntryKey(value.ifindex, from_mapped(bytes(value.vip))),
         verdict=Verdict(value.verdict),
-        reason=Reason(value.reason),
+        reason=REASONS[value.reason],
         hook=Hook(value.hook),
         mode=Mode(value.mode),
         kind=Kind(value.kind),

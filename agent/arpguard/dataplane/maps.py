@@ -167,8 +167,11 @@ class ControlValue:
         )
 
     def write(self, control: NodeControl) -> None:
-        """Replaces the value. Where the epoch changes the fence is 0 in between, and every program run that could
-        have seen the old value has ended: none combines one value's epoch with the other's fence."""
+        """Replaces the value.
+
+        Where the epoch changes the fence is 0 in between, and every program run that could have seen the old
+        value has ended: none combines one value's epoch with the other's fence.
+        """
         old = self.read()
         if old is not None and old.epoch != control.epoch:
             for step in (replace(old, fence_ns=0), replace(control, fence_ns=0)):

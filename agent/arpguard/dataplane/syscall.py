@@ -10,9 +10,10 @@ import errno
 import os
 import platform
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Self
 
 _SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _ATTR_SIZE = 168
@@ -31,16 +32,20 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _bpf(command: int, attr: bytes) -> tuple[int, ctypes.Array[ctypes.c_char]]:
-    buffer = ctypes.create_string_buffer(attr.ljust(_ATTR_SIZE, b"\0"), _ATTR_SIZE)
-    try:
-        number = _SYSCALL_NUMBER[platform.machine()]
-    except KeyError:
-        raise OSError(errno.ENOSYS, f"bpf(2) is not known for {platform.machine()}") from None
-    result = _libc.syscall(number, command, buffer, _ATTR_SIZE)
+    result, buffer, code = _call(command, attr)
     if result < 0:
-        code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return result, buffer
+
+
+def _call(command: int, attr: bytes) -> tuple[int, ctypes.Array[ctypes.c_char], int]:
+    """(result, the attr as the kernel left it, errno)."""
+    number = _SYSCALL_NUMBER.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"bpf(2) is not known for {platform.machine()}")
+    buffer = ctypes.create_string_buffer(attr.ljust(_ATTR_SIZE, b"\0"), _ATTR_SIZE)
+    result = _libc.syscall(number, command, buffer, _ATTR_SIZE)
+    return result, buffer, ctypes.get_errno()
 
 
 def _address(buffer: "ctypes.Array[ctypes.c_char] | ctypes.Array[ctypes.c_uint32]") -> int:
@@ -59,7 +64,7 @@ class Fd:
             os.close(self.number)
             self.number = -1
 
-    def __enter__(self) -> "Fd":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -161,12 +166,10 @@ def map_items(fd: Fd, key_size: int, value_size: int, chunk: int = 4096) -> Iter
 
 def _lookup_batch(attr: bytes) -> tuple[bool, bool, int]:
     """(whether that was the last batch, whether the chunk was too small, how many were read)."""
-    buffer = ctypes.create_string_buffer(attr.ljust(_ATTR_SIZE, b"\0"), _ATTR_SIZE)
-    result = _libc.syscall(_SYSCALL_NUMBER[platform.machine()], MAP_LOOKUP_BATCH, buffer, _ATTR_SIZE)
+    result, buffer, code = _call(MAP_LOOKUP_BATCH, attr)
     count = struct.unpack_from("=I", buffer.raw, 32)[0]
     if result >= 0:
         return False, False, count
-    code = ctypes.get_errno()
     if code == errno.ENOENT:
         return True, False, count
     if code == errno.ENOSPC:
@@ -310,6 +313,3 @@ def program_test_run(
     _, result = _bpf(PROG_TEST_RUN, attr)
     retval, size_out, duration = (struct.unpack_from("=I", result.raw, at)[0] for at in (4, 12, 36))
     return TestRun(retval=retval, frame=frame_out.raw[:size_out], duration_ns=duration)
-
-
-Probe = Callable[[], object]

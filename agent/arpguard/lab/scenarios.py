@@ -268,13 +268,15 @@ def _restart(bench: Bench) -> Iterator[Step]:
         agent.start()
         agent.wait_for()
 
-    counts = _stream(bench, VIP, disturb)
-    macs = sorted(counts.pop("macs"))
+    macs, counts = _stream(bench, VIP, disturb)
     yield bench.judge("the owner's agent killed and restarted", VIP, [owner], macs, **counts)
 
 
-def _stream(bench: Bench, vip: IPv4Address, disturb: Callable[[], None]) -> dict[str, object]:
-    """A request each millisecond, from a new address each time so that replies can be told apart, while `disturb` runs."""
+def _stream(bench: Bench, vip: IPv4Address, disturb: Callable[[], None]) -> tuple[list[MacAddress], dict[str, object]]:
+    """A request each millisecond while `disturb` runs: who answered, and how many were lost or answered twice.
+
+    Each request comes from an address of its own, so that replies can be told apart.
+    """
     asker = bench.asker()
     worker = threading.Thread(target=disturb)
     replies: Counter[IPv4Address] = Counter()
@@ -305,13 +307,8 @@ def _stream(bench: Bench, vip: IPv4Address, disturb: Callable[[], None]) -> dict
     stop.set()
     collector.join()
     lost, doubled = sent - len(replies), sum(count - 1 for count in replies.values())
-    return {
-        "macs": macs,
-        "requests": sent,
-        "lost": lost,
-        "doubled": doubled,
-        "none_lost_or_doubled": not lost and not doubled,
-    }
+    perfect = not lost and not doubled
+    return sorted(macs), {"requests": sent, "lost": lost, "doubled": doubled, "none_lost_or_doubled": perfect}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from arpguard.addresses import MacAddress
 from arpguard.dataplane.arpsocket import ArpSocket
@@ -125,7 +126,7 @@ class Lab:
         """Who asks."""
         return self.hosts["client"]
 
-    def __enter__(self) -> "Lab":
+    def __enter__(self) -> Self:
         try:
             self._build()
         except BaseException:

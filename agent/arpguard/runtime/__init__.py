@@ -1,0 +1,1 @@
+"""The running agent: wires everything below it together, and owns the state."""

@@ -6,7 +6,7 @@ judged by half a configuration.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from arpguard.config import AgentConfig
@@ -109,10 +109,12 @@ class Reconciler:
         if self._programmed is None or actual == self._programmed:
             return
         delta = plan(self._programmed, actual)
-        changed = [*delta.writes, *delta.deletes]
+        changed = [f"{key.vip} on interface {key.ifindex}" for key in (*delta.writes, *delta.deletes)]
         self.state.drift += len(changed)
         log.warning(
-            "drift: %d entries were changed behind the agent and are restored: %s", len(changed), _some(changed)
+            "drift: %d entries were changed behind the agent and are restored: %s",
+            len(changed),
+            _some(changed),
         )
 
     def _schedule_announcements(
@@ -170,7 +172,8 @@ class Reconciler:
         """XDP where it sees and answers everything; None, and a problem, where it does not: tc serves there."""
         if strips_vlan_tags(link.name):
             problems.append(
-                f"{link.name}: RX VLAN offload hides tags from XDP, tc is used; `ethtool -K {link.name} rxvlan off` allows XDP"
+                f"{link.name}: RX VLAN offload hides tags from XDP, tc is used; "
+                f"`ethtool -K {link.name} rxvlan off` allows XDP"
             )
             return None
         try:
@@ -212,15 +215,11 @@ class Reconciler:
 
 
 def _unfit_vips(config: AgentConfig) -> list[str]:
-    elected = [str(vip.address) for vip in config.vips if vip.owner.kind is OwnerKind.ELECT]
+    elected = [vip.address for vip in config.vips if vip.owner.kind is OwnerKind.ELECT]
     if not elected:
         return []
-    return [
-        f"vips: owner elect needs Kubernetes; nobody answers for {', '.join(elected[:5])}"
-        f"{' and others' if len(elected) > 5 else ''}: name a node, or external"  # noqa: PLR2004
-    ]
+    return [f"vips: owner elect needs Kubernetes, nobody answers for {_some(elected)}: name a node, or external"]
 
 
-def _some(keys: list[EntryKey], limit: int = 5) -> str:
-    text = ", ".join(f"{key.vip} on interface {key.ifindex}" for key in keys[:limit])
-    return text + (", ..." if len(keys) > limit else "")
+def _some(items: Sequence[object], limit: int = 5) -> str:
+    return ", ".join(map(str, items[:limit])) + (f" and {len(items) - limit} more" if len(items) > limit else "")

@@ -49,7 +49,7 @@ class ArpPacket:
 
 
 def parse_arp(data: bytes) -> ArpPacket | None:
-    """The packet at the start of `data`, or None for anything that Linux's arp_rcv() and arp_process() would not read."""
+    """The packet at the start of `data`, or None for what Linux's arp_rcv() and arp_process() would not read."""
     if len(data) < _BODY_LEN:
         return None
     htype, ptype, hlen, plen, op = _HEAD.unpack_from(data)
