@@ -1,0 +1,271 @@
+"""Events: what one says, how many there are, and that none is lost without being counted."""
+
+import os
+from dataclasses import replace
+from ipaddress import IPv4Address
+
+import pytest
+
+from arpguard.addresses import BROADCAST_MAC, ZERO_MAC
+from arpguard.clock import boot_ns
+from arpguard.dataplane.events import EventReader
+from arpguard.dataplane.source import find_source
+from arpguard.model import Decision, EntryKey
+from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from builders import (
+    GUARD,
+    NEIGHBOUR_IP,
+    PRIMARY_IP,
+    TESTER,
+    TESTER_IP,
+    THIRD,
+    VIP,
+    a_control,
+    an_announcement,
+    an_arp_reply,
+    an_arp_request,
+    an_entry,
+)
+from prog_run import INGRESS, LO, Plane, a_plane
+
+pytestmark = pytest.mark.bpf
+at_both_hooks = pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.name)
+
+WINDOW_NS = 1 << 30
+RING_BYTES = 4096
+MANY_VIPS = [IPv4Address("198.51.100.0") + number for number in range(1, 101)]
+
+
+@pytest.fixture
+def one_cpu():
+    """The rate limit is per CPU: this process stays on one."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    yield
+    os.sched_setaffinity(0, allowed)
+
+
+class Received:
+    """Reads a plane's ring buffer into a list."""
+
+    def __init__(self, plane: Plane) -> None:
+        self.decisions: list[Decision] = []
+        self.reader = EventReader(plane.maps["events"], self.decisions.append)
+
+    def take(self) -> list[Decision]:
+        """What has come since the last time."""
+        self.decisions.clear()
+        self.reader.consume()
+        return list(self.decisions)
+
+
+@pytest.fixture
+def received(plane):
+    """Nothing unread in the ring, and no entry whose events are held back already."""
+    plane.set({}, a_control())
+    receiver = Received(plane)
+    receiver.take()
+    yield receiver
+    receiver.reader.close()
+
+
+@pytest.fixture(scope="module")
+def small_plane():
+    source = replace(find_source(), max_entries=len(MANY_VIPS), ring_bytes=RING_BYTES)
+    with a_plane("small-ring", source) as plane:
+        yield plane
+
+
+def event_of(plane, received, hook, entry, frame, control=None) -> Decision:
+    plane.set({VIP: entry}, control or a_control())
+    start = boot_ns()
+    plane.run(hook, frame)
+    (event,) = received.take()
+    assert start - 20_000_000 <= event.time_ns <= boot_ns()
+    return replace(event, time_ns=0)
+
+
+THE_EVENT = Decision(
+    time_ns=0,
+    key=EntryKey(LO, VIP),
+    verdict=Verdict.ANSWER,
+    reason=Reason.ANSWERED,
+    hook=Hook.TC_INGRESS,
+    mode=Mode.ENFORCE,
+    kind=Kind.OWNED,
+    op=1,
+    spa=TESTER_IP,
+    tpa=VIP,
+    sha=TESTER,
+    tha=ZERO_MAC,
+    eth_src=TESTER,
+    eth_dst=BROADCAST_MAC,
+)
+
+
+@at_both_hooks
+def test_event_of_an_answer_tells_the_request(plane, received, hook):
+    event = event_of(plane, received, hook, an_entry(), an_arp_request())
+    assert event == replace(THE_EVENT, hook=hook)
+
+
+@at_both_hooks
+def test_event_tells_all_four_macs_apart(plane, received, hook):
+    frame = an_arp_request(dst=GUARD, src=TESTER, sha=THIRD, tha=BROADCAST_MAC)
+    event = event_of(plane, received, hook, an_entry(), frame)
+    assert (event.eth_dst, event.eth_src, event.sha, event.tha) == (GUARD, TESTER, THIRD, BROADCAST_MAC)
+
+
+@at_both_hooks
+def test_event_of_a_conflict_names_the_claimant(plane, received, hook):
+    event = event_of(plane, received, hook, an_entry(), an_announcement())
+    expected = replace(THE_EVENT, verdict=Verdict.CONFLICT, reason=Reason.CONFLICT, hook=hook, spa=VIP)
+    assert event == expected
+
+
+def test_event_of_an_outgoing_request_tells_what_it_was(plane, received):
+    frame = an_arp_request(src=GUARD, sha=GUARD, spa=VIP, tpa=NEIGHBOUR_IP)
+    event = event_of(plane, received, Hook.TC_EGRESS, an_entry(Kind.FOREIGN), frame)
+    assert event == replace(
+        THE_EVENT,
+        verdict=Verdict.REWRITE,
+        reason=Reason.EGRESS_REWRITTEN,
+        hook=Hook.TC_EGRESS,
+        kind=Kind.FOREIGN,
+        spa=VIP,
+        tpa=NEIGHBOUR_IP,
+        sha=GUARD,
+        eth_src=GUARD,
+    )
+
+
+def test_event_of_a_reply_has_op_2(plane, received):
+    frame = an_arp_reply(tpa=PRIMARY_IP, tha=GUARD, dst=GUARD)
+    assert event_of(plane, received, Hook.TC_INGRESS, an_entry(Kind.UNCLAIMED), frame).op == 2
+
+
+@at_both_hooks
+def test_observed_event_tells_the_would_be_verdict(plane, received, hook):
+    entry = an_entry(Kind.FOREIGN)
+    event = event_of(plane, received, hook, entry, an_arp_request(), a_control(Mode.OBSERVE))
+    assert (event.verdict, event.mode) == (Verdict.SUPPRESS, Mode.OBSERVE)
+
+
+@at_both_hooks
+def test_event_tells_the_mode_of_the_entry(plane, received, hook):
+    entry = an_entry(Kind.FOREIGN, mode=Mode.ENFORCE)
+    event = event_of(plane, received, hook, entry, an_arp_request(), a_control(Mode.OBSERVE))
+    assert event.mode is Mode.ENFORCE
+
+
+@at_both_hooks
+def test_frame_about_no_vip_makes_no_event(plane, received, hook):
+    plane.set({VIP: an_entry()}, a_control())
+    plane.run(hook, an_arp_request(tpa=NEIGHBOUR_IP))
+    assert received.take() == []
+
+
+@at_both_hooks
+def test_frame_about_two_vips_makes_an_event_for_each(plane, received, hook):
+    plane.set({VIP: an_entry(), NEIGHBOUR_IP: an_entry(Kind.UNCLAIMED)}, a_control())
+    plane.run(hook, an_arp_request(spa=NEIGHBOUR_IP))
+    events = [(event.key.vip, event.reason) for event in received.take()]
+    assert events == [(NEIGHBOUR_IP, Reason.UNCLAIMED_CLAIM), (VIP, Reason.ANSWERED)]
+
+
+# ---- how many ----------------------------------------------------------------------------------------------------
+
+
+def windows_since(start_ns: int) -> int:
+    """How many event windows have been open since then, at most; where they begin is the kernel's affair."""
+    return (boot_ns() - start_ns) // WINDOW_NS + 2
+
+
+@at_both_hooks
+@pytest.mark.parametrize("kind", [Kind.OWNED, Kind.FOREIGN], ids=["by_the_exact_clock", "by_the_coarse_clock"])
+def test_one_event_for_each_entry_and_reason_in_a_window(plane, received, one_cpu, hook, kind):
+    plane.set({VIP: an_entry(kind)}, a_control())
+    start = boot_ns()
+    for _ in range(1000):
+        plane.run(hook, an_arp_request())
+    assert 1 <= len(received.take()) <= windows_since(start)
+
+
+@at_both_hooks
+def test_another_reason_has_an_event_of_its_own(plane, received, one_cpu, hook):
+    plane.set({VIP: an_entry(Kind.DELEGATED)}, a_control())
+    start = boot_ns()
+    for _ in range(300):
+        plane.run(hook, an_arp_request())
+        plane.run(hook, an_announcement())
+    reasons = [event.reason for event in received.take()]
+    assert set(reasons) == {Reason.DELEGATED, Reason.DELEGATED_CLAIM}
+    assert len(reasons) <= 2 * windows_since(start)
+
+
+@at_both_hooks
+def test_another_entry_has_an_event_of_its_own(plane, received, one_cpu, hook):
+    plane.set({VIP: an_entry(Kind.FOREIGN), NEIGHBOUR_IP: an_entry(Kind.FOREIGN)}, a_control())
+    for tpa in (VIP, NEIGHBOUR_IP):
+        plane.run(hook, an_arp_request(tpa=tpa))
+    assert [event.key.vip for event in received.take()] == [VIP, NEIGHBOUR_IP]
+
+
+@pytest.mark.xfail(
+    reason="conclude() takes the window from two clocks: the exact boot clock, and the coarse monotonic one"
+)
+@at_both_hooks
+def test_rate_limit_holds_at_the_edge_of_a_window(plane, received, one_cpu, hook):
+    """Requests read the exact clock and claims the coarse one, which is some milliseconds behind."""
+    plane.set({VIP: an_entry()}, a_control())
+    edge = (boot_ns() // WINDOW_NS + 1) * WINDOW_NS
+    while boot_ns() < edge - 1_000_000:
+        pass
+    received.take()
+    start = boot_ns()
+    while boot_ns() < edge + 12_000_000:
+        plane.run(hook, an_arp_request())
+        plane.run(hook, an_announcement())
+    assert len(received.take()) <= 2 * windows_since(start)
+
+
+@at_both_hooks
+def test_every_decision_about_an_entry_is_an_event_sent_limited_or_lost(small_plane, hook):
+    """Nobody reads, and the ring has room for a few dozen events only."""
+    small_plane.set({}, a_control())
+    small_plane.set({vip: an_entry(Kind.FOREIGN) for vip in MANY_VIPS}, a_control())
+    counts, events = small_plane.counts(), small_plane.event_account()
+    for vip in MANY_VIPS * 3:
+        small_plane.run(hook, an_arp_request(tpa=vip))
+    decided = sum(number for count, number in (small_plane.counts() - counts).items() if count.vip)
+    sent, limited, lost = (now - then for now, then in zip(small_plane.event_account(), events, strict=True))
+    assert decided == 3 * len(MANY_VIPS)
+    assert sent + limited + lost == decided
+    assert lost > 0
+
+
+def test_reader_gets_what_was_sent_and_the_rest_was_counted_as_lost(small_plane):
+    small_plane.set({}, a_control())
+    receiver = Received(small_plane)
+    receiver.take()
+    small_plane.set({vip: an_entry(Kind.FOREIGN) for vip in MANY_VIPS}, a_control())
+    before = small_plane.event_account()
+    for vip in MANY_VIPS:
+        small_plane.run(Hook.TC_INGRESS, an_arp_request(tpa=vip))
+    sent, limited, lost = (now - then for now, then in zip(small_plane.event_account(), before, strict=True))
+    events = receiver.take()
+    receiver.reader.close()
+    assert [event.key.vip for event in events] == MANY_VIPS[:sent]
+    assert (sent + lost, limited) == (len(MANY_VIPS), 0)
+    assert 0 < sent < len(MANY_VIPS)
+
+
+def test_ring_that_was_read_has_room_again(small_plane):
+    receiver = Received(small_plane)
+    receiver.take()
+    small_plane.set({}, a_control())
+    small_plane.set({VIP: an_entry(Kind.FOREIGN)}, a_control())
+    small_plane.run(Hook.TC_INGRESS, an_arp_request())
+    events = receiver.take()
+    receiver.reader.close()
+    assert [event.key.vip for event in events] == [VIP]
