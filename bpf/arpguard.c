@@ -148,11 +148,11 @@ static __always_inline enum act judge_ingress(struct at *at, struct mac *mac)
 	__u64 concerned;
 	__u8 verdict;
 
-	if (f->spa) {
+	if (f->spa && may_be_vip(at->control, f->spa)) {
 		key_of(&spa_key, at->ifindex, f->spa);
 		claimed = entries.lookup(&spa_key);
 	}
-	if (f->op == OP_REQUEST && f->tpa != f->spa && !ipv4_is_special(f->tpa)) {
+	if (f->op == OP_REQUEST && f->tpa != f->spa && may_be_vip(at->control, f->tpa) && !ipv4_is_special(f->tpa)) {
 		key_of(&tpa_key, at->ifindex, f->tpa);
 		e = entries.lookup(&tpa_key);
 	}
@@ -190,7 +190,7 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary4)
 	__u8 verdict;
 
 	key_of(&key, at->ifindex, f->spa);
-	if (f->spa)
+	if (f->spa && may_be_vip(at->control, f->spa))
 		e = entries.lookup(&key);
 	if (!e)
 		return nothing_guarded(REASON_NOT_GUARDED);

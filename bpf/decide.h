@@ -37,6 +37,14 @@ static __always_inline int needs_clock(const struct entry *e, const struct contr
 	return e->kind == KIND_OWNED && e->epoch == c->epoch && !(e->flags & ENTRY_HOLD);
 }
 
+/* Whether there can be an entry for an IPv4 address. One load, so that first and span belong together. */
+static __always_inline int may_be_vip(const struct control *c, __be32 addr)
+{
+	__u64 vips4 = *(const volatile __u64 *)&c->vips4;
+
+	return __builtin_bswap32(addr) - (__u32)vips4 <= (__u32)(vips4 >> 32);
+}
+
 static __always_inline __u8 not_owner_reason(__u8 kind)
 {
 	if (kind == KIND_FOREIGN)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from ipaddress import IPv4Address
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
@@ -29,15 +30,22 @@ class VipEntry:
     primary4: Address | None = None
 
 
+ALL_IPV4 = (IPv4Address(0), IPv4Address(0xFFFFFFFF))
+
+
 @dataclass(frozen=True, slots=True)
 class NodeControl:
-    """The node's mode and fence. `fence_ns` is CLOCK_BOOTTIME nanoseconds; 0: passed."""
+    """The node's mode and fence. `fence_ns` is CLOCK_BOOTTIME nanoseconds; 0: passed.
+
+    No IPv4 address outside `vips4` (first and last) is looked up at all.
+    """
 
     mode: Mode
     generation: int
     epoch: int = 0
     fence_ns: int = 0
     lease_ns: int = 0
+    vips4: tuple[IPv4Address, IPv4Address] = ALL_IPV4
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from arpguard.core.choosing import home_link
 from arpguard.model import EntryKey, Link, OwnerKind, Route, Vip, VipEntry
 from arpguard.verdict import Kind
 
+_NO_VIP = IPv4Address("255.255.255.255")
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:
@@ -56,6 +58,12 @@ def primary_address(link: Link, vips: Iterable[Address]) -> IPv4Address | None:
         (own.address for own in link.addresses if isinstance(own.address, IPv4Address) and own.address not in taken),
         None,
     )
+
+
+def vips4_of(keys: Iterable[EntryKey]) -> tuple[IPv4Address, IPv4Address]:
+    """The first and last IPv4 address of some entries; the broadcast address, which is no VIP, when there are none."""
+    addresses = [key.vip for key in keys if isinstance(key.vip, IPv4Address)]
+    return min(addresses, default=_NO_VIP), max(addresses, default=_NO_VIP)
 
 
 def plan(wanted: Mapping[EntryKey, VipEntry], programmed: Mapping[EntryKey, VipEntry]) -> Delta:

@@ -39,6 +39,7 @@ class Control(Structure):
         ("lease_ns", c_uint64),
         ("mode", c_uint32),
         ("generation", c_uint32),
+        ("vips4", c_uint64),
     )
 
 

@@ -158,12 +158,14 @@ class ControlValue:
         value = layout.Control.from_buffer_copy(raw)
         if not value.generation or value.mode not in (Mode.OBSERVE, Mode.ENFORCE):
             return None
+        first = IPv4Address(value.vips4 & 0xFFFFFFFF)
         return NodeControl(
             mode=Mode(value.mode),
             generation=value.generation,
             epoch=value.epoch,
             fence_ns=value.fence_ns,
             lease_ns=value.lease_ns,
+            vips4=(first, IPv4Address(int(first) + (value.vips4 >> 32) & 0xFFFFFFFF)),
         )
 
     def write(self, control: NodeControl) -> None:
@@ -180,12 +182,14 @@ class ControlValue:
         self._write(control)
 
     def _write(self, control: NodeControl) -> None:
+        first, last = control.vips4
         value = layout.Control(
             fence_ns=control.fence_ns,
             epoch=control.epoch,
             lease_ns=control.lease_ns,
             mode=control.mode,
             generation=control.generation,
+            vips4=int(first) | (int(last) - int(first)) << 32,
         )
         syscall.map_update(self._fd, _ZERO_KEY, bytes(value) * self._cpus)
 

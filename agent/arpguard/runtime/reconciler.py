@@ -7,12 +7,12 @@ judged by half a configuration.
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
-from arpguard.core.desired import plan, wanted_entries
+from arpguard.core.desired import plan, vips4_of, wanted_entries
 from arpguard.dataplane.attach import Attacher, runs_first
 from arpguard.dataplane.device import strips_vlan_tags
 from arpguard.dataplane.maps import ControlValue, EntryTable
@@ -65,7 +65,8 @@ class Reconciler:
         choice = choose_links(config.interfaces, surroundings, [vip.address for vip in config.vips])
         problems = list(choice.problems) + _unfit_vips(config)
         self._program(config, choice, surroundings, now_ns, problems)
-        self._set_control(NodeControl(mode=config.mode, generation=generation))
+        vips4 = vips4_of(self.state.entries)
+        self._set_control(NodeControl(mode=config.mode, generation=generation, vips4=vips4))
         await self._attach(config.datapath, choice.links, surroundings, problems)
         self._publish(choice.links, problems)
         return choice
@@ -95,6 +96,7 @@ class Reconciler:
         self._note_drift(actual)
         wanted = wanted_entries(config.vips, choice.links, surroundings.routes, self._node)
         delta = plan(wanted, actual)
+        self._widen_control([*wanted, *actual])
         try:
             self._entries.write(delta.writes)
         except MapFullError as error:
@@ -130,14 +132,27 @@ class Reconciler:
         for key in before.keys() - after.keys():
             self._schedule.give_up(key)
 
+    def _widen_control(self, keys: Iterable[EntryKey]) -> None:
+        """Before entries are added: the kernel looks up no address outside the range it was told."""
+        control = self._control.read()
+        first, last = vips4_of(keys)
+        if control is not None and not control.vips4[0] <= first <= last <= control.vips4[1]:
+            self._note_control_drift(control)
+            widened = replace(control, vips4=(min(first, control.vips4[0]), max(last, control.vips4[1])))
+            self._control.write(widened)
+            self.state.control = widened
+
     def _set_control(self, wanted: NodeControl) -> None:
         actual = self._control.read()
-        if self.state.control is not None and actual != self.state.control:
-            self.state.drift += 1
-            log.warning("drift: the control value was changed behind the agent and is restored")
+        self._note_control_drift(actual)
         if actual != wanted:
             self._control.write(wanted)
         self.state.control = wanted
+
+    def _note_control_drift(self, actual: NodeControl | None) -> None:
+        if self.state.control is not None and actual != self.state.control:
+            self.state.drift += 1
+            log.warning("drift: the control value was changed behind the agent and is restored")
 
     async def _attach(
         self, datapath: Datapath, links: Iterable[Link], surroundings: Surroundings, problems: list[str]
