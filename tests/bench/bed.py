@@ -1,0 +1,160 @@
+"""Where it is measured: two namespaces with a veth between them, pins of this process's own, a CPU to stay on.
+
+       client                      node
+      192.0.2.2  eth0 ------ eth0  192.0.2.1        VIPs 10.20.0.0 and on, of which VIP is asked for
+
+Everything is a context manager that leaves nothing behind.
+"""
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from arpguard.addresses import MacAddress
+from arpguard.clock import NS_PER_S, boot_ns
+from arpguard.dataplane import bpffs, loader
+from arpguard.dataplane.attach import Attacher
+from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.source import Source, find_source
+from arpguard.lab.netns import Netns
+from arpguard.model import EntryKey, NodeControl, VipEntry
+from arpguard.verdict import Hook, Kind, Mode
+from arpguard.wire.arp import build_request
+
+NODE_MAC, CLIENT_MAC = MacAddress(bytes((2, 0, 0, 0, 0, 1))), MacAddress(bytes((2, 0, 0, 0, 0, 2)))
+NODE_IP, CLIENT_IP = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")
+VIP = IPv4Address("192.0.2.100")
+EPOCH = 1
+_HOUR_NS = 3600 * NS_PER_S
+_QUIET = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+_OTHERS = IPv4Address("10.20.0.0")
+
+REQUEST = build_request(CLIENT_MAC, CLIENT_IP, VIP)
+
+
+@contextmanager
+def pinned_to_a_cpu() -> Iterator[None]:
+    """Keeps the calling thread on its last CPU."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def a_pin_dir(name: str) -> Iterator[Path]:
+    """A folder in bpffs."""
+    path = Path(f"/sys/fs/bpf/arpguard-bench-{os.getpid()}-{name}")
+    bpffs.prepare(path)
+    try:
+        yield path
+    finally:
+        bpffs.remove(path)
+
+
+@contextmanager
+def a_namespace(name: str) -> Iterator[Netns]:
+    """A network namespace without IPv6."""
+    netns = Netns(f"arpguard-bench-{os.getpid()}-{name}")
+    try:
+        netns.run("sysctl", "-qw", *_QUIET)
+        yield netns
+    finally:
+        netns.remove()
+
+
+@contextmanager
+def a_changed_source(head: str, max_entries: int) -> Iterator[Source]:
+    """A copy of the source with a line put before it."""
+    original = find_source(max_entries)
+    with tempfile.TemporaryDirectory(prefix="arpguard-bench-") as folder:
+        for path in original.folder.glob("*.[ch]"):
+            text = path.read_text(encoding="utf-8")
+            Path(folder, path.name).write_text(
+                f"{head}\n{text}" if path.name == "arpguard.c" else text, encoding="utf-8"
+            )
+        yield Source(Path(folder), max_entries)
+
+
+class Plane:
+    """Loaded programs and their maps, set for one link."""
+
+    def __init__(self, pin_dir: Path, source: Source, ifindex: int) -> None:
+        loaded = loader.load(pin_dir, source)
+        self.programs = loaded.programs
+        self.maps = loaded.maps
+        self.table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
+        self._ifindex = ifindex
+        self.fill(1, [])
+        ControlValue(loaded.maps["control"]).write(
+            NodeControl(Mode.ENFORCE, generation=1, epoch=EPOCH, fence_ns=boot_ns() + _HOUR_NS, lease_ns=2 * _HOUR_NS)
+        )
+
+    def fill(self, count: int, special: Sequence[tuple[IPv4Address, VipEntry]]) -> None:
+        """Sees to `count` entries: VIP, which this node owns, those in `special`, and others that it does not own."""
+        entries = {EntryKey(self._ifindex, VIP): an_entry()}
+        entries |= {EntryKey(self._ifindex, vip): entry for vip, entry in special}
+        others = range(count - len(entries))
+        entries |= {EntryKey(self._ifindex, _OTHERS + number): an_entry(Kind.FOREIGN) for number in others}
+        self.table.write(entries)
+
+
+def an_entry(kind: Kind = Kind.OWNED, *, hold: bool = False) -> VipEntry:
+    """An entry of the node's link, fenced unless `hold`."""
+    return VipEntry(kind, hold=hold, epoch=EPOCH, link_mac=NODE_MAC, answer_mac=NODE_MAC, primary4=NODE_IP)
+
+
+@dataclass(frozen=True)
+class Bed:
+    """The two hosts and the programs; nothing is attached yet."""
+
+    client: Netns
+    node: Netns
+    client_ifindex: int
+    node_ifindex: int
+    pin_dir: Path
+    plane: Plane
+
+    def attacher(self, plane: Plane | None = None) -> Attacher:
+        """Attaches the bed's programs, or those of another build."""
+        return Attacher(self.pin_dir, (plane or self.plane).programs)
+
+    def attach(self, *hooks: Hook) -> None:
+        """Attaches the guard to the node's link."""
+        attacher = self.attacher()
+        for hook in hooks:
+            self.node.call(lambda hook=hook: asyncio.run(attacher.ensure(self.node_ifindex, hook)))
+
+    def detach(self, *hooks: Hook) -> None:
+        """Takes it off again."""
+        attacher = self.attacher()
+        for hook in hooks:
+            asyncio.run(attacher.detach(self.node_ifindex, hook, filters=False))
+
+
+@contextmanager
+def a_bed(name: str, vips: int = 1) -> Iterator[Bed]:
+    """Two hosts, and the programs with `vips` entries of the node's link."""
+    with ExitStack() as stack:
+        pin_dir = stack.enter_context(a_pin_dir(name))
+        client, node = (stack.enter_context(a_namespace(f"{name}-{host}")) for host in ("client", "node"))
+        node.batch(
+            [
+                f"link add eth0 address {NODE_MAC} type veth peer name eth0 address {CLIENT_MAC} netns {client.name}",
+                "link set eth0 up",
+                f"addr add {NODE_IP}/24 dev eth0",
+            ]
+        )
+        client.batch(["link set eth0 up", f"addr add {CLIENT_IP}/24 dev eth0"])
+        client_ifindex, node_ifindex = (netns.call(lambda: socket.if_nametoindex("eth0")) for netns in (client, node))
+        plane = Plane(pin_dir, find_source(), node_ifindex)
+        plane.fill(vips, [])
+        yield Bed(client, node, client_ifindex, node_ifindex, pin_dir, plane)

@@ -1,0 +1,201 @@
+"""What one frame costs: nanoseconds by BPF_PROG_TEST_RUN's own `duration`, pinned to a CPU.
+
+The syscall itself takes about 16 ms, so wall time would tell nothing. Each round runs every case once, so that a
+change of the machine's speed hits all alike; a case is compared with a bare program of its type in the same round.
+The programs are a build with BENCH: the frame is not reset between repeats, and such a build answers a request with
+as many stores, but writes a request again. That each frame went the way it should is checked by the counters.
+"""
+
+import struct
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from statistics import median
+
+import rawbpf
+from bed import (
+    CLIENT_IP,
+    CLIENT_MAC,
+    NODE_MAC,
+    REQUEST,
+    VIP,
+    Plane,
+    a_changed_source,
+    a_pin_dir,
+    an_entry,
+    pinned_to_a_cpu,
+)
+from report import Row, Section
+
+from arpguard.addresses import MacAddress
+from arpguard.dataplane import syscall
+from arpguard.dataplane.maps import read_totals
+from arpguard.dataplane.syscall import Fd
+from arpguard.verdict import Kind, Reason
+from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, build_request
+
+TITLE = "frames: ns for one frame (BPF_PROG_TEST_RUN), and what is left of it above a bare pass program"
+
+LO = 1  # the test run takes frames as if they had come in on `lo`
+MAX_ENTRIES = 1 << 17
+HELD, FOREIGN, NOBODYS = IPv4Address("192.0.2.101"), IPv4Address("192.0.2.102"), IPv4Address("192.0.2.200")
+SPECIAL = ((HELD, an_entry(hold=True)), (FOREIGN, an_entry(Kind.FOREIGN)))
+INGRESS, EGRESS = ("ingress_tc", "ingress_xdp"), "egress_tc"
+PASS, DROP, ANSWER = "pass", "drop", "answer"
+TC = {PASS: 0xFFFFFFFF, DROP: 2, ANSWER: 7}
+XDP = {PASS: 2, DROP: 1, ANSWER: 3}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A frame for a program, and what has to become of it. `limit_ns`: a goal for what it costs, net of the floor."""
+
+    name: str
+    program: str
+    frame: bytes
+    action: str
+    reason: Reason | None = None
+    limit_ns: int = 0
+    net: bool = False
+
+    @property
+    def is_xdp(self) -> bool:
+        return self.program == "ingress_xdp"
+
+    @property
+    def retval(self) -> int:
+        return (XDP if self.is_xdp else TC)[self.action]
+
+
+def ipv4_frame(length: int) -> bytes:
+    """A TCP segment, as far as anybody here looks at it."""
+    header = NODE_MAC.octets + CLIENT_MAC.octets + struct.pack("!H", 0x0800)
+    return (header + struct.pack("!BBHHHBB", 0x45, 0, length - 14, 0, 0, 64, 6)).ljust(length, b"\0")
+
+
+def _reply(vip: IPv4Address) -> bytes:
+    return build_frame(ArpPacket(ArpOp.REPLY, NODE_MAC, vip, CLIENT_MAC, CLIENT_IP), CLIENT_MAC, NODE_MAC)
+
+
+def _ask(vip: IPv4Address, sha: MacAddress = CLIENT_MAC) -> bytes:
+    return build_request(sha, CLIENT_IP, vip)
+
+
+def traffic_cases() -> list[Case]:
+    """What is not ARP."""
+    return [
+        Case(f"{program}: IPv4, {length} bytes", program, ipv4_frame(length), PASS, None, 5, net=True)
+        for program in (*INGRESS, EGRESS)
+        for length in (60, 1514)
+    ]
+
+
+def arp_cases() -> list[Case]:
+    """One of each way through the programs."""
+    cases = []
+    for program in INGRESS:
+        cases += [
+            Case(f"{program}: no VIP", program, _ask(NOBODYS), PASS, Reason.NOT_GUARDED),
+            Case(f"{program}: suppressed, foreign", program, _ask(FOREIGN), DROP, Reason.FOREIGN),
+            Case(f"{program}: answered, fenced", program, REQUEST, ANSWER, Reason.ANSWERED, 120),
+            Case(f"{program}: answered, hold", program, _ask(HELD), ANSWER, Reason.ANSWERED),
+        ]
+    return [
+        *cases,
+        Case(f"{EGRESS}: no VIP", EGRESS, _reply(NOBODYS), PASS, Reason.NOT_GUARDED),
+        Case(f"{EGRESS}: suppressed, foreign", EGRESS, _reply(FOREIGN), DROP, Reason.EGRESS_NOT_OWNER),
+        Case(f"{EGRESS}: reply by the owner, fenced", EGRESS, _reply(VIP), PASS, Reason.EGRESS_OWNER),
+    ]
+
+
+class Stopwatch:
+    """Runs cases, and keeps the nanoseconds of each: as they are, and above the round's floor."""
+
+    def __init__(self, plane: Plane, repeat: int) -> None:
+        self._plane = plane
+        self._repeat = repeat
+        self._floors = {True: rawbpf.bare(rawbpf.XDP), False: rawbpf.bare(rawbpf.SCHED_CLS)}
+        self._clock = rawbpf.clock_reader()
+        self.whole: dict[str, list[int]] = defaultdict(list)
+        self.net: dict[str, list[int]] = defaultdict(list)
+
+    def rounds(self, count: int, cases: Sequence[Case]) -> None:
+        """Every case once in every round."""
+        with pinned_to_a_cpu():
+            for _ in range(count):
+                self._round(cases)
+
+    def _round(self, cases: Sequence[Case]) -> None:
+        floors = {is_xdp: self._run(program, REQUEST).duration_ns for is_xdp, program in self._floors.items()}
+        self.whole["bare XDP program"].append(floors[True])
+        self.whole["bare tc program"].append(floors[False])
+        self._keep("boot clock read", self._run(self._clock, REQUEST).duration_ns, floors[True])
+        for case in cases:
+            self._keep(case.name, self._time(case), floors[case.is_xdp])
+
+    def _keep(self, name: str, whole: int, floor: int) -> None:
+        self.whole[name].append(whole)
+        self.net[name].append(whole - floor)
+
+    def _run(self, program: Fd, frame: bytes) -> syscall.TestRun:
+        return syscall.program_test_run(program, frame, repeat=self._repeat)
+
+    def _time(self, case: Case) -> int:
+        before = self._count(case.reason)
+        done = self._run(self._plane.programs[case.program], case.frame)
+        counted = self._count(case.reason) - before
+        if done.retval != case.retval or done.frame != case.frame or counted < (self._repeat if case.reason else 0):
+            raise RuntimeError(f"{case.name}: went another way (returned {done.retval}, counted {counted} times)")
+        return done.duration_ns
+
+    def _count(self, reason: Reason | None) -> int:
+        if reason is None:
+            return 0
+        return read_totals(self._plane.maps["totals"])[0].enforced.get(reason, 0)
+
+
+def _row(watch: Stopwatch, case: Case, suffix: str = "") -> Row:
+    whole, net = watch.whole[case.name], median(watch.net[case.name])
+    met = goal = None
+    if case.limit_ns and case.net:
+        goal, met = f"floor + {case.limit_ns} or less", net <= case.limit_ns
+    elif case.limit_ns:
+        goal, met = f"under {case.limit_ns}", median(whole) < case.limit_ns
+    return Row(case.name + suffix, whole, "ns", goal or "", met, f"floor {net:+.0f}")
+
+
+def measure(*, quick: bool) -> Section:
+    """The section."""
+    repeat, count = (200_000, 3) if quick else (1_000_000, 5)
+    section = Section(TITLE)
+    with ExitStack() as stack:
+        pin_dir = stack.enter_context(a_pin_dir("frames"))
+        source = stack.enter_context(a_changed_source("#define BENCH 1", MAX_ENTRIES))
+        plane = Plane(pin_dir, source, LO)
+        watch = Stopwatch(plane, repeat)
+        watch.rounds(count, traffic_cases())
+        _add_floors(section, watch)
+        for case in traffic_cases():
+            section.add(_row(watch, case))
+        for vips in (1_000, 100_000):
+            plane.fill(vips, SPECIAL)
+            watch = Stopwatch(plane, repeat)
+            watch.rounds(count, arp_cases())
+            for case in arp_cases():
+                section.add(_row(watch, case, f" ({vips:,} VIPs)"))
+    return section
+
+
+def _add_floors(section: Section, watch: Stopwatch) -> None:
+    for name in ("bare XDP program", "bare tc program"):
+        section.add(Row(name, watch.whole[name], "ns", note="the floor"))
+    section.add(
+        Row(
+            "boot clock read, alone",
+            watch.net["boot clock read"],
+            "ns",
+            note="net of the floor; goal of an answer has about 40 for it",
+        )
+    )
