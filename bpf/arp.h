@@ -100,8 +100,8 @@ static __always_inline int is_vlan(__be16 ethertype)
 	return ethertype == ETHERTYPE_8021Q || ethertype == ETHERTYPE_8021AD;
 }
 
-/* Neither an ARP sender that can be replied to, nor an address that can be a VIP:
- * multicast, loopback, limited broadcast (arp_process() drops such targets; RFC 1122 3.2.1.3). */
+/* Not a host's address, so neither a sender that can be replied to nor a VIP: multicast, loopback, limited
+ * broadcast (arp_process() drops such targets; RFC 1122 3.2.1.3). 0.0.0.0 is a probe's sender, and no target. */
 static __always_inline int ipv4_is_special(__be32 addr)
 {
 	__u8 first = (__u8)addr;

@@ -109,19 +109,21 @@ static __always_inline __u8 conclude(const struct at *at, const struct entry_key
 	struct totals *t = count_total(d.reason, observed);
 	__u32 slot = e->slot, window, bit = 1u << d.reason;
 	struct counters *c = counters.lookup(&slot);
+	struct event_window *w;
 
 	if (c && t && d.reason < REASON_COUNT) {
 		c->frames[observed][d.reason]++;
-		/* The coarse clock costs half as much, and a window needs no more. */
+		/* Where the boot clock was not read the coarse one serves, at half the cost. Their windows do not agree. */
+		w = at->now_ns ? &c->exact : &c->coarse;
 		window = (at->now_ns ? at->now_ns : bpf_ktime_get_coarse_ns()) >> EVENT_WINDOW_SHIFT;
-		if (c->window != window) {
-			c->window = window;
-			c->reported = 0;
+		if (w->window != window) {
+			w->window = window;
+			w->reported = 0;
 		}
-		if (c->reported & bit) {
+		if (w->reported & bit) {
 			t->limited++;
 		} else {
-			c->reported |= bit;
+			w->reported |= bit;
 			report(at, key, e, d, t);
 		}
 	}
@@ -152,7 +154,7 @@ static __always_inline enum act judge_ingress(struct at *at, struct mac *mac)
 		key_of(&spa_key, at->ifindex, f->spa);
 		claimed = entries.lookup(&spa_key);
 	}
-	if (f->op == OP_REQUEST && f->tpa != f->spa && may_be_vip(at->control, f->tpa) && !ipv4_is_special(f->tpa)) {
+	if (is_question(f) && may_be_vip(at->control, f->tpa)) {
 		key_of(&tpa_key, at->ifindex, f->tpa);
 		e = entries.lookup(&tpa_key);
 	}
@@ -255,11 +257,18 @@ static __always_inline __u8 parse_tc(struct __sk_buff *skb, struct at *at)
 	return frame_parse(&at->facts, (void *)(long)skb->data, (void *)(long)skb->data_end);
 }
 
+/* Tags read through that are still in the frame, not beside it. */
+static __always_inline __u32 tags_in_frame(const struct __sk_buff *skb, const struct at *at)
+{
+	return at->facts.tags - (skb->vlan_present ? 1 : 0);
+}
+
 static __always_inline int answer_tc(struct __sk_buff *skb, const struct at *at, const struct mac *mac)
 {
 	struct arp_asked asked;
 	__u16 reply[ETH_MIN_LEN / 2] = {};
-	__u32 len = skb->len < ETH_MIN_LEN ? ARP_FRAME_LEN : ETH_MIN_LEN;
+	__u32 untagged = skb->len - tags_in_frame(skb, at) * VLAN_TAG_LEN;
+	__u32 len = untagged < ETH_MIN_LEN ? ARP_FRAME_LEN : ETH_MIN_LEN;
 
 	arp_keep(&asked, &at->facts);
 	arp_build_reply((struct arp_frame *)reply, &asked, mac);
@@ -278,7 +287,7 @@ static __always_inline int disarm_tc(struct __sk_buff *skb, struct at *at)
 {
 	struct mac sha = *at->facts.sha;
 	__be16 op = OP_REPLY;
-	__u32 body = ETH_HEADER_LEN + (at->facts.tags - !!skb->vlan_present) * VLAN_TAG_LEN;
+	__u32 body = ETH_HEADER_LEN + tags_in_frame(skb, at) * VLAN_TAG_LEN;
 	if (bpf_skb_store_bytes(skb, body + 6, &op, sizeof(op), 0) ||
 	    bpf_skb_store_bytes(skb, body + 18, &sha, sizeof(sha), 0))
 		return TC_ACT_SHOT;
@@ -326,7 +335,7 @@ int egress_tc(struct __sk_buff *skb)
 	if (act == ACT_DROP)
 		return TC_ACT_SHOT;
 	if (act == ACT_REWRITE) {
-		spa = ETH_HEADER_LEN + (at.facts.tags - !!skb->vlan_present) * VLAN_TAG_LEN + 14;
+		spa = ETH_HEADER_LEN + tags_in_frame(skb, &at) * VLAN_TAG_LEN + 14;
 		if (bpf_skb_store_bytes(skb, spa, &primary4, sizeof(primary4), 0))
 			return TC_ACT_SHOT;
 	}

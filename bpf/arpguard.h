@@ -114,11 +114,17 @@ struct control {
 	__u64 vips4;
 };
 
+/* Which reasons had their event already in this stretch of time: a bit for each. */
+struct event_window {
+	__u32 window;
+	__u32 reported;
+};
+
 /* Decisions by reason. [0]: carried out, [1]: only observed. */
 struct counters {
 	__u64 frames[2][REASON_COUNT];
-	__u32 window;	/* the event window that `reported` is about */
-	__u32 reported; /* a bit for each reason that had its event in this window */
+	struct event_window exact;  /* by CLOCK_BOOTTIME */
+	struct event_window coarse; /* by CLOCK_MONOTONIC_COARSE */
 };
 
 /* Per CPU. Events produced == sent + limited + lost. */

@@ -52,6 +52,12 @@ static __always_inline __u8 not_owner_reason(__u8 kind)
 	return kind == KIND_EXTERNAL ? REASON_EXTERNAL : REASON_UNCLAIMED;
 }
 
+/* Whether a frame asks for its tpa. An announcement only looks like a request (RFC 5227 2.5). */
+static __always_inline int is_question(const struct arp_facts *f)
+{
+	return f->op == OP_REQUEST && f->tpa != f->spa && f->tpa && !ipv4_is_special(f->tpa);
+}
+
 /* A request or probe whose tpa is a VIP. */
 static __always_inline struct decision decide_request(const struct arp_facts *f, const struct entry *e,
 						      const struct control *c, __u64 now_ns)

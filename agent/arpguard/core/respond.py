@@ -163,7 +163,8 @@ def _is_special(address: IPv4Address) -> bool:
 
 
 def _is_question(packet: ArpPacket) -> bool:
-    return packet.op is ArpOp.REQUEST and not packet.is_announcement and not _is_special(packet.tpa)
+    possible = not (packet.tpa.is_unspecified or _is_special(packet.tpa))
+    return packet.op is ArpOp.REQUEST and not packet.is_announcement and possible
 
 
 def _is_own(mac: MacAddress, entry: VipEntry) -> bool:

@@ -23,6 +23,7 @@ from arpguard.verdict import Kind, Mode, Reason
 _ZERO_KEY = bytes(4)
 _BATCH = 4096
 _NO_ADDRESS = bytes(4)
+_KINDS, _MODES = frozenset(Kind), frozenset(Mode)
 _NO_MEMORY = (errno.E2BIG, errno.ENOMEM)
 
 # membarrier(2), MEMBARRIER_CMD_GLOBAL: returns after an RCU grace period, so after every program that runs now.
@@ -56,11 +57,11 @@ class EntryTable:
         return self._capacity
 
     def read(self) -> dict[EntryKey, VipEntry]:
-        """All entries as the kernel has them. One that lost its own slot reads as absent: it needs rewriting."""
+        """All entries as the kernel has them; one that this module cannot have written reads as absent."""
         return {
             key: _entry_from(value)
             for key, value in self._raw()
-            if value.slot == self._slots.get(key) and value.kind in Kind._value2member_map_
+            if value.slot == self._slots.get(key) and value.kind in _KINDS and value.mode in _MODES
         }
 
     def write(self, entries: Mapping[EntryKey, VipEntry]) -> None:
@@ -247,7 +248,7 @@ def _entry_from(value: layout.Entry) -> VipEntry:
     primary4 = bytes(value.primary4)
     return VipEntry(
         kind=Kind(value.kind),
-        mode=Mode(value.mode) if value.mode in Mode._value2member_map_ else Mode.INHERIT,
+        mode=Mode(value.mode),
         hold=bool(value.flags & layout.ENTRY_HOLD),
         epoch=value.epoch,
         link_mac=MacAddress(bytes(value.link_mac)),
