@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
-from arpguard.verdict import Hook, Kind, Reason
+from arpguard.verdict import Kind, Reason
 from arpguard.wire.arp import HTYPE_IEEE802, ArpOp
 from arpguard.wire.ethernet import ETHERTYPE_8021AD, VlanTag
 from builders import (
@@ -242,14 +242,7 @@ def test_b8_short_frame_is_counted(plane, hook, length):
     assert_counted(counted, one_count(Reason.NOT_ARP))
 
 
-ANSWERED_WRONGLY = pytest.mark.xfail(reason="decide.h: 0.0.0.0 is not among the special addresses, and is answered")
-SPECIAL_TARGETS = (
-    "127.0.0.1",
-    "224.0.0.1",
-    "239.255.255.255",
-    "255.255.255.255",
-    pytest.param("0.0.0.0", marks=ANSWERED_WRONGLY),
-)
+SPECIAL_TARGETS = ("0.0.0.0", "127.0.0.1", "224.0.0.1", "239.255.255.255", "255.255.255.255")
 
 
 @at_both_hooks
@@ -351,17 +344,8 @@ def test_nothing_is_answered_while_the_links_mac_is_unknown(plane, hook):
     assert_counted(counted, one_count(Reason.NO_LINK, vip=VIP))
 
 
-TOO_LONG = pytest.mark.xfail(reason="answer_tc() counts a tag that is still in the frame (in TEST_RUN only)")
-TAGGED_LENGTHS = [
-    pytest.param(
-        hook, length, marks=TOO_LONG if hook is Hook.TC_INGRESS and length < 64 else (), id=f"{hook.name}-{length}"
-    )
-    for hook in INGRESS
-    for length in range(60, 66)
-]
-
-
-@pytest.mark.parametrize(("hook", "length"), TAGGED_LENGTHS)
+@at_both_hooks
+@pytest.mark.parametrize("length", range(60, 66))
 def test_answer_to_a_tagged_request_is_as_long_as_to_the_untagged_one(plane, hook, length):
     """The tag does not count: 60 bytes once the rest has 60."""
     plane.set({VIP: an_entry()}, a_control())

@@ -211,9 +211,6 @@ def test_another_entry_has_an_event_of_its_own(plane, received, one_cpu, hook):
     assert [event.key.vip for event in received.take()] == [VIP, NEIGHBOUR_IP]
 
 
-@pytest.mark.xfail(
-    reason="conclude() takes the window from two clocks: the exact boot clock, and the coarse monotonic one"
-)
 @at_both_hooks
 def test_rate_limit_holds_at_the_edge_of_a_window(plane, received, one_cpu, hook):
     """Requests read the exact clock and claims the coarse one, which is some milliseconds behind."""
