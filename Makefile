@@ -2,6 +2,7 @@
 #   make lab     show the problem and the cure on this machine
 #   make test    run the tests
 #   make lint    formatting, lint, types, layers
+#   make docs    write the generated pages
 #   make bench   measure; figures are ratios against a baseline in the same run
 
 SHELL := /bin/bash
@@ -11,7 +12,7 @@ HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-
 APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
 APT_DEV := arping clang-format gcc iperf3 libc6-dev tcpdump
 
-.PHONY: lab test lint format bench clean apt-run apt-dev
+.PHONY: lab test lint format docs bench clean apt-run apt-dev
 
 lab: .venv/.run
 	$(BIN)/arpguard lab
@@ -20,16 +21,19 @@ test: apt-dev .venv/.dev
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: apt-dev .venv/.dev
-	$(BIN)/ruff format --check agent tests
-	$(BIN)/ruff check agent tests
+	$(BIN)/ruff format --check agent tests docs
+	$(BIN)/ruff check agent tests docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	clang-format --dry-run -Werror bpf/*.[ch]
 
 format: apt-dev .venv/.dev
-	$(BIN)/ruff format agent tests
-	$(BIN)/ruff check --fix agent tests
+	$(BIN)/ruff format agent tests docs
+	$(BIN)/ruff check --fix agent tests docs
 	clang-format -i bpf/*.[ch]
+
+docs: .venv/.run
+	$(BIN)/python docs/generate.py
 
 bench: apt-dev .venv/.dev
 	$(BIN)/python tests/bench/run.py $(BENCH)

@@ -132,11 +132,12 @@ def clean_up(options: argparse.Namespace) -> int:
 
 
 def show_status(options: argparse.Namespace) -> int:
-    """`arpguard status`."""
+    """`arpguard status`; exit code 1 while the kernel has not been told its mode."""
     snapshot = read_snapshot(options.pin_dir)
+    code = EXIT_OK if snapshot.control else EXIT_NOT_RIGHT
     if options.output == "json":
         print(render.json_text(_status_json(snapshot)))
-        return EXIT_OK
+        return code
     mode = snapshot.control.mode.name.lower() if snapshot.control else "unknown"
     print(f"mode {mode}, {len(snapshot.entries)} of {snapshot.capacity} entries, pins under {options.pin_dir}")
     events = snapshot.events
@@ -148,7 +149,7 @@ def show_status(options: argparse.Namespace) -> int:
     print(render.table(("LINK", "HOOK", "PROGRAM", "PIN"), rows))
     print()
     print(render.table(("REASON", "CARRIED OUT", "OBSERVED", "MEANING"), _reason_rows(snapshot.totals)))
-    return EXIT_OK
+    return code
 
 
 def show_vips(options: argparse.Namespace) -> int:

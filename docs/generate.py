@@ -1,0 +1,25 @@
+"""Writes docs/reasons.md from the code: `make docs`. A test compares."""
+
+from pathlib import Path
+
+from arpguard.verdict import Reason
+
+PAGE = Path(__file__).with_name("reasons.md")
+_HEAD = """# Reasons
+
+Why a frame got its verdict: one list for the BPF programs, the agent, its commands and this page.
+Each is counted for every VIP and for the node.
+Decisions that were carried out and those that were only observed are counted apart.
+
+| number | reason | meaning |
+|---|---|---|
+"""
+
+
+def reasons_page() -> str:
+    """The page as it has to be."""
+    return _HEAD + "".join(f"| {reason.value} | `{reason.name.lower()}` | {reason.meaning} |\n" for reason in Reason)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(reasons_page(), encoding="utf-8")

@@ -1,0 +1,59 @@
+"""The documentation says what the code does."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from arpguard.cli.main import build_parser
+from arpguard.config import AgentConfig, parse_config, read_config
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(page for page in ROOT.rglob("*.md") if ".venv" not in page.parts)
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def test_reasons_page_is_the_generated_one():
+    generate = runpy.run_path(str(ROOT / "docs/generate.py"))
+
+    assert generate["reasons_page"]() == (ROOT / "docs/reasons.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_yaml_example_is_a_valid_configuration(page):
+    for block in _blocks(page, "yaml"):
+        parse_config(block, str(page))
+
+
+def test_shipped_configuration_is_valid_and_touches_nothing():
+    config = read_config(ROOT / "deploy/standalone/config.yaml")
+
+    assert config.mode.name == "OBSERVE"
+
+
+def test_every_setting_is_documented():
+    text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
+    missing = [name for name in AgentConfig.__dataclass_fields__ if f"`{name}" not in text]
+
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_in_the_documentation_parses(page):
+    """What the commands print is shown by tests/netns/test_readme.py; here, that there are such commands."""
+    for block in _blocks(page, "console"):
+        for line in block.splitlines():
+            words = line.removeprefix("# ").removesuffix(" &").split()
+            if words[0] == "arpguard":
+                build_parser().parse_args(words[1:])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_in_the_documentation_leads_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
