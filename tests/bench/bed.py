@@ -18,7 +18,7 @@ from pathlib import Path
 
 from arpguard.addresses import MacAddress
 from arpguard.clock import NS_PER_S, boot_ns
-from arpguard.dataplane import bpffs, loader
+from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.source import Source, find_source
@@ -134,8 +134,12 @@ class Bed:
             self.node.call(lambda hook=hook: asyncio.run(attacher.ensure(self.node_ifindex, hook)))
 
     def detach(self, *hooks: Hook) -> None:
-        """Takes it off again."""
+        """Takes it off again: at once, while unpinning a link only lets it go some time later."""
         attacher = self.attacher()
+        for pin in attacher.pins():
+            if pin.hook in hooks:
+                with syscall.obj_get(str(pin.path)) as link:
+                    syscall.link_detach(link)
         for hook in hooks:
             asyncio.run(attacher.detach(self.node_ifindex, hook, filters=False))
 

@@ -46,9 +46,9 @@ class Section:
         cells = [_HEADER, *(row.cells() for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = [
-            "  ".join(_pad(cell, width, at) for at, (cell, width) in enumerate(zip(line, widths))) for line in cells
+            "  ".join(_pad(cell, widths[column], column) for column, cell in enumerate(line)).rstrip() for line in cells
         ]
-        return "\n".join([self.title, *(line.rstrip() for line in lines)])
+        return "\n".join([self.title, *lines])
 
 
 def to_json(sections: dict[str, Section]) -> str:

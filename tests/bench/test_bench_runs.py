@@ -1,0 +1,39 @@
+"""The benchmarks run, clean up, and give figures that can be figures; how good those are is not for a test to say."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).with_name("run.py")
+
+
+def _run(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, str(RUN), *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.bpf
+@pytest.mark.netns
+def test_frames_gives_plausible_json():
+    done = _run("--quick", "--json", "frames")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["frames"]["rows"]}
+    assert {"bare XDP program", "bare tc program", "boot clock read, alone"} <= rows.keys()
+    for program in ("ingress_tc", "ingress_xdp", "egress_tc"):
+        assert f"{program}: IPv4, 60 bytes" in rows
+    for program in ("ingress_tc", "ingress_xdp"):
+        assert f"{program}: answered, fenced (100,000 VIPs)" in rows
+    for name, row in rows.items():
+        assert row["unit"] == "ns", name
+        assert row["min"] <= row["median"] <= row["max"] < 100_000, name
+        assert row["samples"], name
+        assert (row["met"] is None) == (row["goal"] == ""), name
+        assert row["max"] > 0, name
+
+
+def test_an_unknown_section_is_refused():
+    done = _run("no-such-section")
+    assert done.returncode == 2
+    assert "no section no-such-section" in done.stderr
