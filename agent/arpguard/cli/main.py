@@ -52,6 +52,11 @@ def main(arguments: list[str] | None = None) -> None:
     except ArpguardError as error:
         sys.stderr.write(f"arpguard {options.command}: {error}\n")
         code = EXIT_UNREACHABLE
+    except OSError as error:
+        sys.stderr.write(
+            f"arpguard {options.command}: {error}: run as root, with the capabilities in deploy/README.md\n"
+        )
+        code = EXIT_UNREACHABLE
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     raise SystemExit(code)

@@ -8,8 +8,10 @@ from typing import Any
 
 from pyroute2 import AsyncIPRoute
 from pyroute2.netlink import rtnl
+from pyroute2.netlink.exceptions import NetlinkError
 
 from arpguard.addresses import ZERO_MAC, MacAddress
+from arpguard.errors import DataPlaneError
 from arpguard.model import InterfaceAddress, Link, Route, Surroundings
 
 _GROUPS = (
@@ -28,24 +30,36 @@ _ANYWHERE = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}  # noqa: S104 - a
 
 
 async def read_surroundings() -> Surroundings:
-    """The links with their addresses, and the unicast routes of every table but `local`."""
-    async with AsyncIPRoute() as ipr:
-        addresses: dict[int, list[InterfaceAddress]] = defaultdict(list)
-        async for message in await ipr.addr("dump"):
-            addresses[message["index"]].append(_address(message))
-        links = [_link(message, tuple(addresses[message["index"]])) async for message in await ipr.link("dump")]
-        routes = [route async for message in await ipr.route("dump") for route in _routes(message)]
+    """The links with their addresses, and the unicast routes of every table but `local`.
+
+    Raises DataPlaneError when the kernel does not answer, or changes its mind while it does: ask again.
+    """
+    addresses: dict[int, list[InterfaceAddress]] = defaultdict(list)
+    try:
+        async with AsyncIPRoute() as ipr:
+            async for message in await ipr.addr("dump"):
+                addresses[message["index"]].append(_address(message))
+            links = [_link(message, tuple(addresses[message["index"]])) async for message in await ipr.link("dump")]
+            routes = [route async for message in await ipr.route("dump") for route in _routes(message)]
+    except (NetlinkError, OSError) as error:
+        raise DataPlaneError(f"links and routes cannot be read by rtnetlink ({error})") from error
     return Surroundings(tuple(links), tuple(routes))
 
 
 async def watch_changes() -> AsyncIterator[None]:
-    """Yields after every change of links, addresses or routes; several at once may give one."""
-    async with AsyncIPRoute() as ipr:
-        await ipr.bind(groups=_GROUPS)
-        while True:
-            async for _ in ipr.get():
-                pass
-            yield
+    """Yields after every change of links, addresses or routes; several at once may give one.
+
+    Raises DataPlaneError when messages were lost (ENOBUFS) or the socket fails: look, and watch again.
+    """
+    try:
+        async with AsyncIPRoute() as ipr:
+            await ipr.bind(groups=_GROUPS)
+            while True:
+                async for _ in ipr.get():
+                    pass
+                yield
+    except (NetlinkError, OSError) as error:
+        raise DataPlaneError(f"rtnetlink messages were lost ({error})") from error
 
 
 def _address(message: Any) -> InterfaceAddress:

@@ -21,6 +21,7 @@ from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import find_source
 from arpguard.errors import ConfigError, DataPlaneError
 from arpguard.model import Decision
+from arpguard.runtime.claimlog import ClaimLog
 from arpguard.runtime.filewatch import FileWatch
 from arpguard.runtime.reconciler import Reconciler
 from arpguard.verdict import Verdict
@@ -52,6 +53,7 @@ class Agent:
         self._due = asyncio.Event()
         self._stopping = asyncio.Event()
         self._schedule = AnnouncementSchedule()
+        self._claims = ClaimLog()
 
     async def run(self) -> None:
         """Brings the guard up, keeps it right, and leaves it in place.
@@ -130,8 +132,14 @@ class Agent:
             pause = max(AUDIT_INTERVAL_S, (boot_ns() - began_ns) / NS_PER_S / AUDIT_SHARE)
 
     async def _watch_links(self) -> None:
-        async for _ in watch_changes():
-            self._changed.set()
+        while True:
+            try:
+                async for _ in watch_changes():
+                    self._changed.set()
+            except DataPlaneError as error:
+                log.warning("%s; looking again", error)
+                self._changed.set()
+                await asyncio.sleep(AUDIT_INTERVAL_S)
 
     async def _watch_file(self) -> None:
         async for _ in self._file.changes():
@@ -154,7 +162,7 @@ class Agent:
         self._changed.set()
 
     def _decision(self, decision: Decision) -> None:
-        if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT):
+        if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT) and self._claims.is_news(decision, boot_ns()):
             log.warning(
                 "claim: vip=%s interface=%d sha=%s verdict=%s reason=%s",
                 decision.key.vip,
