@@ -82,7 +82,8 @@ def test_halves_of_debian_are_joined(tmp_path, flavour):
 
 
 def test_halves_of_debian_are_joined_behind_the_running_kernels_link(tmp_path):
-    arch, common = split_tree(tmp_path / "usr/src")
+    """They lie where nobody would look for them but by the link."""
+    arch, common = split_tree(tmp_path / "elsewhere")
     a_link(tmp_path / "lib/modules" / platform.release() / "build", arch)
     tree = found(tmp_path)
     assert tree.kernel_source == common
