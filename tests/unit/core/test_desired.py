@@ -1,0 +1,102 @@
+"""What the kernel is to be told."""
+
+from ipaddress import IPv4Address, ip_address, ip_interface
+
+import pytest
+
+from arpguard.addresses import ZERO_MAC, MacAddress
+from arpguard.core.desired import plan, primary_address, vips4_of, wanted_entries
+from arpguard.model import EntryKey, InterfaceAddress, Link, Owner, OwnerKind, Vip, VipEntry
+from arpguard.verdict import Kind, Mode
+
+VIP = ip_address("192.0.2.50")
+PINNED = MacAddress.parse("02:00:00:00:00:aa")
+
+
+def a_link(ifindex: int, *addresses: str) -> Link:
+    own = tuple(InterfaceAddress(ip_interface(text).ip, ip_interface(text).network) for text in addresses)
+    return Link(
+        ifindex=ifindex, name=f"eth{ifindex}", mac=MacAddress(bytes((2, 0, 0, 0, 0, ifindex))), up=True, addresses=own
+    )
+
+
+HERE, ELSEWHERE = a_link(2, "192.0.2.1/24"), a_link(3, "198.51.100.1/24")
+
+
+@pytest.mark.parametrize(
+    ("owner", "at_home", "away"),
+    [
+        (Owner(OwnerKind.NODE, node="me"), Kind.OWNED, Kind.FOREIGN),
+        (Owner(OwnerKind.NODE, node="other"), Kind.FOREIGN, Kind.FOREIGN),
+        (Owner(OwnerKind.NODE, node="me", delegated=True), Kind.DELEGATED, Kind.FOREIGN),
+        (Owner(OwnerKind.NODE, node="other", delegated=True), Kind.FOREIGN, Kind.FOREIGN),
+        (Owner(OwnerKind.EXTERNAL), Kind.EXTERNAL, Kind.EXTERNAL),
+        (Owner(OwnerKind.EXTERNAL, mac=PINNED), Kind.EXTERNAL, Kind.EXTERNAL),
+        (Owner(OwnerKind.ELECT), Kind.UNCLAIMED, Kind.UNCLAIMED),
+    ],
+    ids=str,
+)
+def test_owner_decides_who_may_answer(owner, at_home, away):
+    wanted = wanted_entries([Vip(VIP, owner)], [HERE, ELSEWHERE], [], "me")
+
+    assert {key.ifindex: entry.kind for key, entry in wanted.items()} == {2: at_home, 3: away}
+
+
+def test_owned_entry_is_answered_with_the_links_mac_and_without_a_fence():
+    entry = wanted_entries([Vip(VIP, Owner(OwnerKind.NODE, node="me"), Mode.ENFORCE)], [HERE], [], "me")[
+        EntryKey(2, VIP)
+    ]
+
+    assert entry == VipEntry(
+        kind=Kind.OWNED,
+        mode=Mode.ENFORCE,
+        hold=True,
+        link_mac=HERE.mac,
+        answer_mac=HERE.mac,
+        owner_mac=ZERO_MAC,
+        primary4=IPv4Address("192.0.2.1"),
+    )
+
+
+def test_external_owner_is_pinned_to_its_mac():
+    entry = wanted_entries([Vip(VIP, Owner(OwnerKind.EXTERNAL, mac=PINNED))], [HERE], [], "me")[EntryKey(2, VIP)]
+
+    assert (entry.owner_mac, entry.hold) == (PINNED, False)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (["192.0.2.50/32", "192.0.2.1/24"], "192.0.2.1"),
+        (["192.0.2.1/24", "192.0.2.2/24"], "192.0.2.1"),
+        (["192.0.2.50/24"], None),
+        (["2001:db8::1/64"], None),
+        ([], None),
+    ],
+)
+def test_primary_address_is_the_first_that_is_no_vip(addresses, expected):
+    assert primary_address(a_link(2, *addresses), [VIP]) == (IPv4Address(expected) if expected else None)
+
+
+def test_plan_writes_what_differs_and_deletes_what_is_left_over():
+    same, changed, new, old = (EntryKey(2, VIP + offset) for offset in range(4))
+    owned, foreign = VipEntry(Kind.OWNED), VipEntry(Kind.FOREIGN)
+
+    delta = plan({same: owned, changed: owned, new: owned}, {same: owned, changed: foreign, old: foreign})
+
+    assert delta.writes == {changed: owned, new: owned}
+    assert delta.deletes == (old,)
+
+
+def test_plan_of_equal_maps_is_empty():
+    entries = {EntryKey(2, VIP): VipEntry(Kind.OWNED)}
+
+    assert not plan(entries, dict(entries))
+
+
+def test_range_spans_all_addresses():
+    assert vips4_of([EntryKey(2, VIP + 5), EntryKey(3, VIP), EntryKey(2, VIP + 2)]) == (VIP, VIP + 5)
+
+
+def test_range_of_nothing_contains_no_host():
+    assert vips4_of([]) == (IPv4Address("255.255.255.255"),) * 2

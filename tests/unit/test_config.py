@@ -1,0 +1,192 @@
+"""A configuration is valid as a whole, or every problem in it is named with its path, value and what is allowed."""
+
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arpguard.addresses import MacAddress
+from arpguard.config import AgentConfig, InterfaceSelector, SelectorKind, parse_config, read_config
+from arpguard.errors import ConfigError
+from arpguard.model import Datapath, Owner, OwnerKind, Vip
+from arpguard.verdict import Mode
+
+WHOLE = """
+mode: enforce
+datapath: tc
+interfaces: [auto, eth0, "eth*", "can_reach:192.0.2.1", "cidr:192.0.2.0/24"]
+vips:
+  - address: 192.0.2.10
+    owner: {node: worker-1}
+    mode: observe
+  - address: 192.0.2.11
+    owner: {node: worker-2, delegated: true}
+  - {address: 192.0.2.12, owner: external}
+  - {address: 192.0.2.13, owner: {external: "02:00:00:00:00:AA"}}
+  - {address: 192.0.2.14, owner: elect}
+ranges: [192.0.2.0/24]
+services: {enabled: true, selector: {app: web}, owner: elect}
+lease: {duration: 6s, renew: 1500ms, margin: 2s}
+bpf: {pin_dir: /sys/fs/bpf/other, max_entries: 4096}
+grpc: {listen: ["unix:///run/arpguard/agent.sock", "127.0.0.1:50051"]}
+metrics: {listen: "0.0.0.0:9469"}
+"""
+
+
+def _problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def _is_read_or_explained(text: str) -> bool:
+    try:
+        parse_config(text)
+    except ConfigError as error:
+        return bool(error.problems)
+    return True
+
+
+def test_whole_configuration_is_read():
+    config = parse_config(WHOLE)
+
+    assert config.mode is Mode.ENFORCE
+    assert config.datapath is Datapath.TC
+    assert config.interfaces == (
+        InterfaceSelector(SelectorKind.AUTO),
+        InterfaceSelector(SelectorKind.NAME, pattern="eth0"),
+        InterfaceSelector(SelectorKind.GLOB, pattern="eth*"),
+        InterfaceSelector(SelectorKind.CAN_REACH, address=ip_address("192.0.2.1")),
+        InterfaceSelector(SelectorKind.CIDR, network=ip_network("192.0.2.0/24")),
+    )
+    assert config.vips == (
+        Vip(ip_address("192.0.2.10"), Owner(OwnerKind.NODE, node="worker-1"), Mode.OBSERVE),
+        Vip(ip_address("192.0.2.11"), Owner(OwnerKind.NODE, node="worker-2", delegated=True)),
+        Vip(ip_address("192.0.2.12"), Owner(OwnerKind.EXTERNAL)),
+        Vip(ip_address("192.0.2.13"), Owner(OwnerKind.EXTERNAL, mac=MacAddress.parse("02:00:00:00:00:aa"))),
+        Vip(ip_address("192.0.2.14"), Owner(OwnerKind.ELECT)),
+    )
+    assert (config.lease.duration_ns, config.lease.renew_ns, config.lease.margin_ns) == (
+        6 * 10**9,
+        15 * 10**8,
+        2 * 10**9,
+    )
+    assert (config.bpf.pin_dir, config.bpf.max_entries) == (Path("/sys/fs/bpf/other"), 4096)
+    assert config.services.selector == (("app", "web"),)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "# nothing but a comment\n"], ids=["empty", "braces", "comment"])
+def test_everything_has_a_default_and_touches_nothing(text):
+    config = parse_config(text)
+
+    assert config == AgentConfig()
+    assert config.mode is Mode.OBSERVE
+
+
+def test_all_problems_are_named_at_once():
+    text = """
+mode: maybe
+datapth: tc
+vips:
+  - {address: 224.0.0.1, owner: external}
+  - {owner: {node: UPPER}}
+"""
+
+    assert [problem.split(": ")[0] for problem in _problems(text)] == [
+        "mode",
+        "datapth",
+        "vips[0].address",
+        "vips[1].owner.node",
+        "vips[1].address",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mode: on", "mode: on: one of observe, enforce"),
+        ("mode: [observe]", "mode: ['observe']: one of observe, enforce"),
+        ("datapath: xdpgeneric", "datapath: xdpgeneric: one of auto, tc, xdp"),
+        ("nodes: 3", "nodes: unknown key: one of mode, datapath, interfaces"),
+        ("- mode", "(file): ['mode']: a mapping with mode"),
+        ("interfaces: eth0", "interfaces: eth0: a list"),
+        ("interfaces: []", "interfaces: []: at least one item"),
+        ("interfaces: [lo]", "interfaces[0]: lo: an interface that ARP is spoken on"),
+        ("interfaces: [name-of-17-chars-]", "interfaces[0]: name-of-17-chars-: auto, an interface name or glob"),
+        ("interfaces: ['can_reach:gateway']", "interfaces[0]: gateway: an IP address"),
+        ("interfaces: ['cidr:192.0.2.1/24']", "interfaces[0]: 192.0.2.1/24: a network without host bits"),
+        ("vips: {}", "vips: {}: a list"),
+        ("vips: [192.0.2.1]", "vips[0]: 192.0.2.1: a mapping with address, owner, mode"),
+        ("vips: [{address: 192.0.2.1}]", "vips[0].owner: missing"),
+        ("vips: [{address: 192.0.2.300, owner: external}]", "vips[0].address: 192.0.2.300: an IP address"),
+        ("vips: [{address: 127.0.0.1, owner: external}]", "127.0.0.1 is a loopback address"),
+        ("vips: [{address: 0.0.0.0, owner: external}]", "0.0.0.0 is the unspecified address"),
+        ("vips: [{address: 255.255.255.255, owner: external}]", "255.255.255.255 is the broadcast address"),
+        ("vips: [{address: 169.254.1.1, owner: external}]", "169.254.1.1 is a link-local address"),
+        ("vips: [{address: '2001:db8::1', owner: external}]", "does not guard IPv6 yet"),
+        ("vips: [{address: 192.0.2.1, owner: me}]", "vips[0].owner: me: {node: NAME}"),
+        ("vips: [{address: 192.0.2.1, owner: {node: a, delegated: maybe}}]", "vips[0].owner.delegated: maybe: one of"),
+        ("vips: [{address: 192.0.2.1, owner: {external: nobody}}]", "vips[0].owner.external: nobody: the MAC address"),
+        ("vips: [{address: 192.0.2.1, owner: {external: '01:00:5e:00:00:01'}}]", "the MAC address of one host"),
+        (
+            "vips: [{address: 192.0.2.1, owner: external}, {address: 192.0.2.1, owner: elect}]",
+            "vips[1].address: 192.0.2.1: an address that is not in the list already",
+        ),
+        ("lease: {duration: 3}", "lease.duration: 3: a duration such as 3s or 500ms"),
+        ("lease: {margin: 3s}", "lease.margin: 3s: more than 0 and less than the duration"),
+        ("lease: {renew: 2s}", "lease.renew: 2s: more than 0 and less than the duration less the margin"),
+        ("bpf: {max_entries: 0}", "bpf.max_entries: 0: a number from 1 to 1048576"),
+        ("bpf: {pin_dir: arpguard}", "bpf.pin_dir: arpguard: an absolute folder"),
+        ("bpf: {pin_dir: /sys/fs/bpf/../etc}", "bpf.pin_dir: /sys/fs/bpf/../etc: an absolute folder"),
+        ("metrics: {listen: everywhere}", "metrics.listen: everywhere: unix:///PATH or HOST:PORT"),
+        ("ranges: [192.0.2.0]\nranges: []", "line 2, column 1: 'ranges' stands here twice"),
+        ("a: &x [1]\nb: *x", "line 2, column 4: aliases are not supported"),
+        ("vips: [", "line 2, column 1"),
+    ],
+)
+def test_problem_names_place_value_and_remedy(text, expected):
+    assert any(expected in problem for problem in _problems(text)), _problems(text)
+
+
+def test_mac_that_yaml_takes_for_a_number_is_a_mac():
+    config = parse_config("vips: [{address: 192.0.2.1, owner: {external: 12:34:56:10:20:30}}]")
+
+    assert str(config.vips[0].owner.mac) == "12:34:56:10:20:30"
+
+
+def test_node_that_yaml_takes_for_a_truth_value_is_a_node():
+    config = parse_config("vips: [{address: 192.0.2.1, owner: {node: no}}]")
+
+    assert config.vips[0].owner.node == "no"
+
+
+@pytest.mark.parametrize("make", [lambda path: path / "missing", lambda path: path], ids=["missing", "folder"])
+def test_file_that_cannot_be_read_is_a_problem(make, tmp_path):
+    with pytest.raises(ConfigError, match="name a readable YAML file"):
+        read_config(make(tmp_path))
+
+
+def test_bytes_that_are_no_text_are_a_problem(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(b"mode: \xff\xfe")
+
+    with pytest.raises(ConfigError, match="not UTF-8 text"):
+        read_config(path)
+
+
+def test_control_characters_in_a_value_do_not_reach_the_terminal():
+    assert all("\x1b" not in problem for problem in _problems('mode: "\\e[2J"'))
+
+
+@given(st.recursive(st.text(max_size=8), lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=8), inner)))
+def test_any_yaml_is_a_configuration_or_a_list_of_problems(value):
+    import yaml  # noqa: PLC0415 - only this test writes YAML
+
+    assert _is_read_or_explained(yaml.safe_dump(value))
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_configuration_or_a_list_of_problems(text):
+    assert _is_read_or_explained(text)
