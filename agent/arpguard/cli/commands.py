@@ -15,9 +15,8 @@ from arpguard.clock import NS_PER_S, boot_ns
 from arpguard.config import read_config
 from arpguard.core.choosing import route_to
 from arpguard.core.desired import primary_address
-from arpguard.dataplane import bpffs
+from arpguard.dataplane import bpffs, clsact
 from arpguard.dataplane.arpsocket import ArpSocket
-from arpguard.dataplane.attach import cleanup_filters
 from arpguard.dataplane.inspect import Snapshot, read_snapshot
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.errors import ConfigError, DataPlaneError, Problem
@@ -126,7 +125,7 @@ def clean_up(options: argparse.Namespace) -> int:
         raise DataPlaneError(f"{pin_dir} is no BPF file system: name the agent's bpf.pin_dir")
     with bpffs.lock(pin_dir):
         bpffs.remove(pin_dir)
-    asyncio.run(cleanup_filters())
+    asyncio.run(clsact.delete_all())
     print(f"removed the guard and everything under {pin_dir}")
     return EXIT_OK
 

@@ -13,10 +13,7 @@ import errno
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyroute2 import AsyncIPRoute
-from pyroute2.netlink.exceptions import NetlinkError
-
-from arpguard.dataplane import syscall
+from arpguard.dataplane import clsact, syscall
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import AttachConflictError, DataPlaneError
 from arpguard.model import Attachment
@@ -34,9 +31,6 @@ _LINK_FLAGS = {
     Hook.TC_EGRESS: syscall.F_BEFORE,
     Hook.XDP: syscall.XDP_FLAGS_DRV_MODE,
 }
-_CLSACT_PARENT = {Hook.TC_INGRESS: 0xFFFFFFF2, Hook.TC_EGRESS: 0xFFFFFFF3}
-_CLSACT_PRIO = 1
-_CLSACT_NAME = "arpguard_"
 _TAKEN = (errno.EBUSY, errno.EEXIST)
 
 
@@ -72,13 +66,14 @@ class Attacher:
                 raise _xdp_refusal(ifindex, error) from error
             if self._use_tcx and error.errno != errno.EINVAL:
                 raise DataPlaneError(f"cannot attach to interface {ifindex} ({error.strerror})") from error
-        return await _ensure_filter(ifindex, hook, program)
+        program_id, fresh = await clsact.ensure(ifindex, hook, program)
+        return Attachment(ifindex, hook, "clsact", program_id, fresh)
 
     async def detach(self, ifindex: int, hook: Hook, *, filters: bool = True) -> None:
         """Takes this agent's program off the hook: unpins its link, and deletes its clsact filter if `filters`."""
         (self._links / f"{ifindex}-{_PIN[hook]}").unlink(missing_ok=True)
-        if filters and hook in _CLSACT_PARENT:
-            await _delete_filter(ifindex, hook)
+        if filters and hook is not Hook.XDP:
+            await clsact.delete(ifindex, hook)
 
     def pins(self) -> list[Pin]:
         """All pinned links."""
@@ -112,22 +107,13 @@ def read_pins(pin_dir: Path) -> list[Pin]:
     return found
 
 
-def runs_first(attachment: Attachment) -> bool:
-    """Whether nothing runs before the attached TCX program; other kinds have no order to look at."""
-    if attachment.how != "tcx":
+async def runs_first(attachment: Attachment) -> bool:
+    """Whether no other program runs before the attached one at a tc hook; XDP holds one program only."""
+    if attachment.how == "clsact":
+        return await clsact.runs_first(attachment.ifindex, attachment.hook)
+    if attachment.how == "xdp":
         return True
     return syscall.program_query(attachment.ifindex, _ATTACH_TYPE[attachment.hook])[:1] == [attachment.program_id]
-
-
-async def cleanup_filters() -> int:
-    """Deletes every clsact filter of arpguard in this network namespace; says how many."""
-    removed = 0
-    async with AsyncIPRoute() as ipr:
-        indexes = [message["index"] async for message in await ipr.link("dump")]
-    for ifindex in indexes:
-        for hook in _CLSACT_PARENT:
-            removed += await _delete_filter(ifindex, hook)
-    return removed
 
 
 def _alive(path: Path, ifindex: int) -> Fd | None:
@@ -146,56 +132,3 @@ def _xdp_refusal(ifindex: int, error: OSError) -> DataPlaneError:
     if error.errno in _TAKEN:
         return AttachConflictError(f"another XDP program is on interface {ifindex}; it is left alone, tc is used")
     return DataPlaneError(f"native XDP is refused on interface {ifindex} ({error.strerror}); tc is used")
-
-
-async def _ensure_filter(ifindex: int, hook: Hook, program: Fd) -> Attachment:
-    wanted = syscall.program_info(program).id
-    attached = await _filter_program(ifindex, hook)
-    if attached != wanted:
-        async with AsyncIPRoute() as ipr:
-            try:
-                await ipr.tc("add", "clsact", ifindex)
-            except NetlinkError as error:
-                if error.code != errno.EEXIST:
-                    raise DataPlaneError(f"cannot add clsact to interface {ifindex} ({error})") from error
-            await ipr.tc(
-                "replace-filter",
-                "bpf",
-                ifindex,
-                ":1",
-                fd=program.number,
-                name=_CLSACT_NAME + _PROGRAM[hook],
-                parent=_CLSACT_PARENT[hook],
-                classid=1,
-                direct_action=True,
-                prio=_CLSACT_PRIO,
-            )
-    return Attachment(ifindex, hook, "clsact", wanted, fresh=attached is None)
-
-
-async def _filters(ifindex: int, hook: Hook) -> list[tuple[str, int]]:
-    """(name, program id) of the BPF filters at a clsact hook."""
-    found = []
-    async with AsyncIPRoute() as ipr:
-        try:
-            messages = [m async for m in await ipr.get_filters(index=ifindex, parent=_CLSACT_PARENT[hook])]
-        except NetlinkError:
-            return []
-    for message in messages:
-        options = message.get_attr("TCA_OPTIONS")
-        if message.get_attr("TCA_KIND") == "bpf" and options is not None and options.get_attr("TCA_BPF_ID"):
-            found.append((options.get_attr("TCA_BPF_NAME") or "", options.get_attr("TCA_BPF_ID")))
-    return found
-
-
-async def _filter_program(ifindex: int, hook: Hook) -> int | None:
-    return next((number for name, number in await _filters(ifindex, hook) if name.startswith(_CLSACT_NAME)), None)
-
-
-async def _delete_filter(ifindex: int, hook: Hook) -> int:
-    """Deletes arpguard's own filter: removing the clsact qdisc would remove other people's too."""
-    if await _filter_program(ifindex, hook) is None:
-        return 0
-    async with AsyncIPRoute() as ipr:
-        await ipr.tc("del-filter", "bpf", ifindex, ":1", parent=_CLSACT_PARENT[hook], prio=_CLSACT_PRIO)
-    return 1

@@ -175,12 +175,12 @@ class Reconciler:
         if ingress is None:
             ingress = await self._attacher.ensure(link.ifindex, Hook.TC_INGRESS)
         attachments.append(ingress)
-        problems.extend(
-            f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide frames "
-            "from it; attach that one behind, or restart it after the agent"
-            for attachment in attachments
-            if not runs_first(attachment)
-        )
+        for attachment in attachments:
+            if not await runs_first(attachment):
+                problems.append(
+                    f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide "
+                    "frames from it; attach that one behind, or after the agent"
+                )
         return attachments
 
     async def _attach_xdp(self, link: Link, problems: list[str]) -> Attachment | None:

@@ -1,0 +1,121 @@
+"""Programs as direct-action filters of the clsact qdisc: how tc hooks are reached on kernels before 6.6.
+
+Only filters whose name starts with `arpguard_` are ever replaced or deleted; the qdisc itself stays, for removing
+it would remove other people's filters.
+"""
+
+import errno
+from dataclasses import dataclass
+from typing import Any
+
+from pyroute2 import AsyncIPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from arpguard.dataplane import syscall
+from arpguard.dataplane.syscall import Fd
+from arpguard.errors import DataPlaneError
+from arpguard.verdict import Hook
+
+_PARENT = {Hook.TC_INGRESS: 0xFFFFFFF2, Hook.TC_EGRESS: 0xFFFFFFF3}
+_NAME = "arpguard_"
+_HANDLE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A BPF filter as the kernel lists it; filters run in the order of `prio`."""
+
+    name: str
+    program_id: int
+    prio: int
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is a filter of arpguard."""
+        return self.name.startswith(_NAME)
+
+
+async def ensure(ifindex: int, hook: Hook, program: Fd) -> tuple[int, bool]:
+    """Sees to it that the program runs at the hook, at the first free priority: (its id, whether it was not there).
+
+    A running filter of arpguard is replaced in place, without a gap. Raises DataPlaneError.
+    """
+    wanted = syscall.program_info(program).id
+    try:
+        async with AsyncIPRoute() as ipr:
+            filters = await _list(ipr, ifindex, hook)
+            ours = next((found for found in filters if found.is_ours), None)
+            if ours is None:
+                await _add_qdisc(ipr, ifindex)
+            if ours is None or ours.program_id != wanted:
+                taken = {found.prio for found in filters}
+                prio = ours.prio if ours else next(n for n in range(1, len(taken) + 2) if n not in taken)
+                await _replace(ipr, ifindex, hook, program, prio)
+    except NetlinkError as error:
+        raise DataPlaneError(f"cannot attach to interface {ifindex} by clsact ({error})") from error
+    return wanted, ours is None
+
+
+async def runs_first(ifindex: int, hook: Hook) -> bool:
+    """Whether no other BPF filter runs before arpguard's."""
+    async with AsyncIPRoute() as ipr:
+        filters = await _list(ipr, ifindex, hook)
+    return not filters or min(filters, key=lambda found: found.prio).is_ours
+
+
+async def delete(ifindex: int, hook: Hook) -> int:
+    """Deletes arpguard's filters at the hook; says how many there were."""
+    async with AsyncIPRoute() as ipr:
+        ours = [found for found in await _list(ipr, ifindex, hook) if found.is_ours]
+        for found in ours:
+            await ipr.tc("del-filter", "bpf", ifindex, f":{_HANDLE}", parent=_PARENT[hook], prio=found.prio)
+    return len(ours)
+
+
+async def delete_all() -> int:
+    """Deletes every filter of arpguard in this network namespace; says how many there were."""
+    async with AsyncIPRoute() as ipr:
+        indexes = [message["index"] async for message in await ipr.link("dump")]
+    return sum([await delete(ifindex, hook) for ifindex in indexes for hook in _PARENT])
+
+
+async def _list(ipr: AsyncIPRoute, ifindex: int, hook: Hook) -> list[Filter]:
+    try:
+        messages = [message async for message in await ipr.get_filters(index=ifindex, parent=_PARENT[hook])]
+    except NetlinkError:  # no clsact here
+        return []
+    return [found for message in messages if (found := _filter(message)) is not None]
+
+
+def _filter(message: Any) -> Filter | None:
+    options = message.get_attr("TCA_OPTIONS")
+    if message.get_attr("TCA_KIND") != "bpf" or options is None or not options.get_attr("TCA_BPF_ID"):
+        return None
+    return Filter(
+        name=options.get_attr("TCA_BPF_NAME") or "",
+        program_id=options.get_attr("TCA_BPF_ID"),
+        prio=message["info"] >> 16,
+    )
+
+
+async def _add_qdisc(ipr: AsyncIPRoute, ifindex: int) -> None:
+    try:
+        await ipr.tc("add", "clsact", ifindex)
+    except NetlinkError as error:
+        if error.code != errno.EEXIST:
+            raise
+
+
+async def _replace(ipr: AsyncIPRoute, ifindex: int, hook: Hook, program: Fd, prio: int) -> None:
+    await ipr.tc(
+        "replace-filter",
+        "bpf",
+        ifindex,
+        f":{_HANDLE}",
+        fd=program.number,
+        name=_NAME + hook.name.lower(),
+        parent=_PARENT[hook],
+        classid=1,
+        direct_action=True,
+        prio=prio,
+    )
