@@ -1,7 +1,7 @@
 """Where it is measured: two namespaces with a veth between them, pins of this process's own, a CPU to stay on.
 
        client                      node
-      192.0.2.2  eth0 ------ eth0  192.0.2.1        VIPs 10.20.0.0 and on, of which VIP is asked for
+      192.0.2.2  eth0 ------ eth0  192.0.2.1        VIPs 10.20.0.1 and on: the first, VIP, is asked for
 
 Everything is a context manager that leaves nothing behind.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from arpguard.addresses import MacAddress
 from arpguard.clock import NS_PER_S, boot_ns
+from arpguard.core.desired import vips4_of
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.maps import ControlValue, EntryTable
@@ -29,11 +30,11 @@ from arpguard.wire.arp import build_request
 
 NODE_MAC, CLIENT_MAC = MacAddress(bytes((2, 0, 0, 0, 0, 1))), MacAddress(bytes((2, 0, 0, 0, 0, 2)))
 NODE_IP, CLIENT_IP = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")
-VIP = IPv4Address("192.0.2.100")
+VIP = IPv4Address("10.20.0.1")
 EPOCH = 1
 _HOUR_NS = 3600 * NS_PER_S
 _QUIET = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
-_OTHERS = IPv4Address("10.20.0.0")
+_OTHERS = IPv4Address("10.20.1.0")
 
 REQUEST = build_request(CLIENT_MAC, CLIENT_IP, VIP)
 
@@ -94,9 +95,6 @@ class Plane:
         self.table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
         self._ifindex = ifindex
         self.fill(1, [])
-        ControlValue(loaded.maps["control"]).write(
-            NodeControl(Mode.ENFORCE, generation=1, epoch=EPOCH, fence_ns=boot_ns() + _HOUR_NS, lease_ns=2 * _HOUR_NS)
-        )
 
     def fill(self, count: int, special: Sequence[tuple[IPv4Address, VipEntry]]) -> None:
         """Sees to `count` entries: VIP, which this node owns, those in `special`, and others that it does not own."""
@@ -105,6 +103,16 @@ class Plane:
         others = range(count - len(entries))
         entries |= {EntryKey(self._ifindex, _OTHERS + number): an_entry(Kind.FOREIGN) for number in others}
         self.table.write(entries)
+        ControlValue(self.maps["control"]).write(
+            NodeControl(
+                Mode.ENFORCE,
+                generation=1,
+                epoch=EPOCH,
+                fence_ns=boot_ns() + _HOUR_NS,
+                lease_ns=2 * _HOUR_NS,
+                vips4=vips4_of(entries),
+            )
+        )
 
 
 def an_entry(kind: Kind = Kind.OWNED, *, hold: bool = False) -> VipEntry:

@@ -29,7 +29,6 @@ from bed import (
 )
 from report import Row, Section
 
-from arpguard.addresses import MacAddress
 from arpguard.dataplane import syscall
 from arpguard.dataplane.maps import read_totals
 from arpguard.dataplane.syscall import Fd
@@ -40,7 +39,9 @@ TITLE = "frames: ns for one frame (BPF_PROG_TEST_RUN), and what is left of it ab
 
 LO = 1  # the test run takes frames as if they had come in on `lo`
 MAX_ENTRIES = 1 << 17
-HELD, FOREIGN, NOBODYS = IPv4Address("192.0.2.101"), IPv4Address("192.0.2.102"), IPv4Address("192.0.2.200")
+HELD, FOREIGN = IPv4Address("10.20.0.2"), IPv4Address("10.20.0.3")
+# Addresses between the first and the last VIP take a lookup to be told from VIPs; others take none.
+AMONG, CLIENT_AMONG, OUTSIDE = IPv4Address("10.20.0.100"), IPv4Address("10.20.0.101"), IPv4Address("192.0.2.200")
 SPECIAL = ((HELD, an_entry(hold=True)), (FOREIGN, an_entry(Kind.FOREIGN)))
 INGRESS, EGRESS = ("ingress_tc", "ingress_xdp"), "egress_tc"
 PASS, DROP, ANSWER = "pass", "drop", "answer"
@@ -79,8 +80,8 @@ def _reply(vip: IPv4Address) -> bytes:
     return build_frame(ArpPacket(ArpOp.REPLY, NODE_MAC, vip, CLIENT_MAC, CLIENT_IP), CLIENT_MAC, NODE_MAC)
 
 
-def _ask(vip: IPv4Address, sha: MacAddress = CLIENT_MAC) -> bytes:
-    return build_request(sha, CLIENT_IP, vip)
+def _ask(vip: IPv4Address, spa: IPv4Address = CLIENT_IP) -> bytes:
+    return build_request(CLIENT_MAC, spa, vip)
 
 
 def traffic_cases() -> list[Case]:
@@ -93,18 +94,22 @@ def traffic_cases() -> list[Case]:
 
 
 def arp_cases() -> list[Case]:
-    """One of each way through the programs."""
+    """One of each way through the programs. A client is outside the VIPs' range unless it is said to be among them."""
     cases = []
     for program in INGRESS:
+        among = _ask(VIP, CLIENT_AMONG)
         cases += [
-            Case(f"{program}: no VIP", program, _ask(NOBODYS), PASS, Reason.NOT_GUARDED),
+            Case(f"{program}: no VIP, outside their range", program, _ask(OUTSIDE), PASS, Reason.NOT_GUARDED),
+            Case(f"{program}: no VIP, among them", program, _ask(AMONG, CLIENT_AMONG), PASS, Reason.NOT_GUARDED),
             Case(f"{program}: suppressed, foreign", program, _ask(FOREIGN), DROP, Reason.FOREIGN),
             Case(f"{program}: answered, fenced", program, REQUEST, ANSWER, Reason.ANSWERED, 120),
+            Case(f"{program}: answered, fenced, client among", program, among, ANSWER, Reason.ANSWERED, 120),
             Case(f"{program}: answered, hold", program, _ask(HELD), ANSWER, Reason.ANSWERED),
         ]
     return [
         *cases,
-        Case(f"{EGRESS}: no VIP", EGRESS, _reply(NOBODYS), PASS, Reason.NOT_GUARDED),
+        Case(f"{EGRESS}: no VIP, outside their range", EGRESS, _reply(OUTSIDE), PASS, Reason.NOT_GUARDED),
+        Case(f"{EGRESS}: no VIP, among them", EGRESS, _reply(AMONG), PASS, Reason.NOT_GUARDED),
         Case(f"{EGRESS}: suppressed, foreign", EGRESS, _reply(FOREIGN), DROP, Reason.EGRESS_NOT_OWNER),
         Case(f"{EGRESS}: reply by the owner, fenced", EGRESS, _reply(VIP), PASS, Reason.EGRESS_OWNER),
     ]

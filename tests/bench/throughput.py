@@ -23,6 +23,7 @@ from arpguard.verdict import Hook
 
 TITLE = "throughput: TCP client to node over veth (iperf3), 300 VIPs in the map"
 VIPS = 300
+_LIMIT_S = 60
 HOOKS = (Hook.TC_INGRESS, Hook.TC_EGRESS)
 BARE, GUARDED, AGAIN = "nothing attached", "guard at tc, both ways", "nothing attached, again"
 
@@ -72,12 +73,17 @@ def _connected(bed: Bed, limit_s: float = 5.0) -> None:
 
 
 def _run(bed: Bed, amount: str, *, guarded: bool) -> Run:
+    words = [*bed.client.prefix(), "iperf3", "-c", str(NODE_IP), "-n", amount, "-J"]
     if guarded:
         bed.attach(*HOOKS)
     try:
-        done = json.loads(bed.client.run("timeout", "60", "iperf3", "-c", str(NODE_IP), "-n", amount, "-J"))["end"]
+        text = subprocess.run(words, capture_output=True, timeout=_LIMIT_S, check=False).stdout
     finally:
         bed.detach(*HOOKS)
+    done = json.loads(text)
+    if "error" in done:
+        raise RuntimeError(f"iperf3: {done['error']}")
+    done = done["end"]
     gbits = done["sum_received"]["bits_per_second"] / 1e9
     cpu = done["cpu_utilization_percent"]
     return Run(gbits, 10 * (cpu["host_total"] + cpu["remote_total"]) / gbits)
