@@ -30,7 +30,9 @@ wait_until_up() {
 
 
 def _commands() -> list[str]:
-    blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     lines = [line.removeprefix("# ") for block in blocks for line in block.splitlines()]
     return [line for line in lines if not line.startswith("make ")]
 
