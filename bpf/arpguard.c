@@ -208,7 +208,7 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary4)
 /* A frame with more nested VID-0 tags than anybody needs cannot be read, and the kernel might answer it. */
 static __always_inline enum act unreadable(const struct at *at, __u8 reason)
 {
-	int enforced = at->control && at->control->mode == MODE_ENFORCE;
+	int enforced = at->control && at->control->strictest == MODE_ENFORCE;
 
 	if (reason != REASON_UNWALKABLE)
 		return nothing_guarded(reason);

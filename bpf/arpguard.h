@@ -107,7 +107,9 @@ struct control {
 	__u64 fence_ns; /* no fenced entry is answered at or after this instant */
 	__u64 epoch;	/* only entries of this epoch are answered */
 	__u64 lease_ns; /* a fence further ahead than this is a mistake, and counts as passed */
-	__u32 mode;
+	__u8 mode;
+	__u8 strictest; /* MODE_ENFORCE if any entry enforces, whatever the node's mode */
+	__u16 pad;
 	__u32 generation; /* of the configuration; 0: never written */
 	/* All guarded IPv4 addresses lie in [first, first + span], host order: first | span << 32. Spares most
 	 * frames their lookups. Widened before an entry is added, narrowed after one is deleted. */
@@ -136,7 +138,7 @@ struct totals {
 };
 
 struct event {
-	__u64 time_ns; /* CLOCK_BOOTTIME; coarse (up to 10 ms early) unless the frame was answered */
+	__u64 time_ns; /* CLOCK_BOOTTIME */
 	__u32 ifindex;
 	__be32 vip[4]; /* the VIP the decision is about */
 	__be32 spa[4];

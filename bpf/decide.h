@@ -75,7 +75,7 @@ static __always_inline struct decision decide_request(const struct arp_facts *f,
 	/* What is not answered here is dropped all the same: the kernel, too, may carry the VIP, and would answer. */
 	mac_load(&link, e->link_mac);
 	mac_load(&own, e->answer_mac);
-	if (mac_is_zero(&link))
+	if (mac_is_zero(&link) || mac_is_zero(&own))
 		return DECIDE(VERDICT_SUPPRESS, REASON_NO_LINK);
 	if (mac_equal(f->sha, &own) || mac_equal(f->sha, &link))
 		return DECIDE(VERDICT_SUPPRESS, REASON_OWN_ECHO);
@@ -101,9 +101,9 @@ static __always_inline struct decision decide_claim(const struct arp_facts *f, c
 
 	mac_load(&link, e->link_mac);
 	mac_load(&own, e->answer_mac);
-	/* A hub or an access point may echo this node's own frames (RFC 5227 2.1.1). */
+	/* A hub or an access point may echo this node's own frames: no conflict (RFC 5227 2.1.1), and no news either. */
 	if (!mac_is_zero(f->sha) && (mac_equal(f->sha, &own) || mac_equal(f->sha, &link)))
-		return DECIDE(f->spa == f->tpa ? VERDICT_SUPPRESS : VERDICT_PASS, REASON_OWN_ECHO);
+		return DECIDE(e->kind == KIND_DELEGATED ? VERDICT_PASS : VERDICT_SUPPRESS, REASON_OWN_ECHO);
 	if (e->kind == KIND_DELEGATED)
 		return DECIDE(VERDICT_REPORT, REASON_DELEGATED_CLAIM);
 	if (e->kind == KIND_OWNED)

@@ -37,11 +37,13 @@ ALL_IPV4 = (IPv4Address(0), IPv4Address(0xFFFFFFFF))
 class NodeControl:
     """The node's mode and fence. `fence_ns` is CLOCK_BOOTTIME nanoseconds; 0: passed.
 
-    No IPv4 address outside `vips4` (first and last) is looked up at all.
+    No IPv4 address outside `vips4` (first and last) is looked up at all. `strictest` is ENFORCE if any entry
+    enforces: it is for frames that cannot be read far enough to tell which entry they are about.
     """
 
     mode: Mode
     generation: int
+    strictest: Mode = Mode.ENFORCE
     epoch: int = 0
     fence_ns: int = 0
     lease_ns: int = 0

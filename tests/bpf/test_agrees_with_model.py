@@ -57,7 +57,8 @@ def a_random_control(rng: random.Random, now_ns: int) -> NodeControl:
     """Fences far enough from now that no clock reading of this batch comes near."""
     fence_ns = rng.choice([now_ns + HOUR_NS] * 4 + [0, now_ns - 1, now_ns + 5 * HOUR_NS, 2**64 - 1])
     mode = rng.choice([Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE])
-    return NodeControl(mode, generation=1, epoch=EPOCH, fence_ns=fence_ns, lease_ns=2 * HOUR_NS)
+    strictest = rng.choice([Mode.ENFORCE, mode])
+    return NodeControl(mode, 1, strictest, epoch=EPOCH, fence_ns=fence_ns, lease_ns=2 * HOUR_NS)
 
 
 # ---- random frames -----------------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def counts_of(judgement: Judgement, situation: Situation) -> list[Count]:
         entry = situation.entry(judgement.vip)
         observed = not situation.enforces(entry)
         return [Count(None, observed, judgement.reason), Count(judgement.vip, observed, judgement.reason)]
-    observed = judgement.verdict.name == "SUPPRESS" and situation.control.mode is not Mode.ENFORCE
+    observed = judgement.verdict.name == "SUPPRESS" and situation.control.strictest is not Mode.ENFORCE
     return [Count(None, observed, judgement.reason)]
 
 

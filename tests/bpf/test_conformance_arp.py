@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
-from arpguard.verdict import Kind, Reason
+from arpguard.verdict import Kind, Mode, Reason
 from arpguard.wire.arp import HTYPE_IEEE802, ArpOp
 from arpguard.wire.ethernet import ETHERTYPE_8021AD, VlanTag
 from builders import (
@@ -322,6 +322,33 @@ def test_d9_tags_too_deep_to_read_are_dropped(plane, hook, entry, depth):
 
 
 @at_both_hooks
+@pytest.mark.parametrize(("strictest", "expected"), [(Mode.ENFORCE, "dropped"), (Mode.OBSERVE, "passed")])
+def test_d9_tags_too_deep_are_dropped_as_soon_as_any_entry_enforces(plane, hook, strictest, expected):
+    """Nobody can tell which entry the frame is about."""
+    plane.set({VIP: an_entry(Kind.FOREIGN)}, a_control(Mode.OBSERVE, strictest=strictest))
+    frame = an_arp_request(tags=(VlanTag(0),) * 9)
+    assert_outcome(plane.run(hook, frame), DROPPED if expected == "dropped" else passed(frame), frame)
+
+
+@at_both_hooks
+@pytest.mark.parametrize("frame", [an_announcement(sha=GUARD), an_arp_reply(sha=GUARD)], ids=["announcement", "reply"])
+def test_c6_echo_of_a_delegated_program_is_let_through(plane, hook, frame):
+    plane.set({VIP: an_entry(Kind.DELEGATED)}, a_control())
+    outcome, counted = plane.counted(hook, frame)
+    assert_outcome(outcome, passed(frame), frame)
+    assert_counted(counted, one_count(Reason.OWN_ECHO, vip=VIP))
+
+
+@at_both_hooks
+@pytest.mark.parametrize("entry", [an_entry(), *NOT_OWNERS.values()], ids=["owned", *NOT_OWNERS])
+def test_c6_claim_with_this_nodes_own_mac_teaches_the_kernel_nothing(plane, hook, entry):
+    plane.set({VIP: entry}, a_control())
+    outcome, counted = plane.counted(hook, an_arp_reply(sha=GUARD))
+    assert_outcome(outcome, DROPPED, an_arp_reply(sha=GUARD))
+    assert_counted(counted, one_count(Reason.OWN_ECHO, vip=VIP))
+
+
+@at_both_hooks
 def test_d1_frame_to_another_host_is_counted_as_such(plane, hook):
     plane.set({VIP: an_entry()}, a_control())
     _, counted = plane.counted(hook, an_arp_request(dst=THIRD))
@@ -337,8 +364,9 @@ def test_request_to_either_own_mac_is_answered_with_the_virtual_one(plane, hook,
 
 
 @at_both_hooks
-def test_nothing_is_answered_while_the_links_mac_is_unknown(plane, hook):
-    plane.set({VIP: an_entry(link_mac=ZERO_MAC)}, a_control())
+@pytest.mark.parametrize("unknown", ["link_mac", "answer_mac"])
+def test_nothing_is_answered_while_the_mac_to_answer_with_is_unknown(plane, hook, unknown):
+    plane.set({VIP: an_entry(**{unknown: ZERO_MAC})}, a_control())
     outcome, counted = plane.counted(hook, REQ)
     assert_outcome(outcome, DROPPED, REQ)
     assert_counted(counted, one_count(Reason.NO_LINK, vip=VIP))

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from arpguard.addresses import ZERO_MAC, Address
 from arpguard.core.choosing import home_link
 from arpguard.model import EntryKey, Link, OwnerKind, Route, Vip, VipEntry
-from arpguard.verdict import Kind
+from arpguard.verdict import Kind, Mode
 
 _NO_VIP = IPv4Address("255.255.255.255")
 
@@ -58,6 +58,11 @@ def primary_address(link: Link, vips: Iterable[Address]) -> IPv4Address | None:
         (own.address for own in link.addresses if isinstance(own.address, IPv4Address) and own.address not in taken),
         None,
     )
+
+
+def strictest_mode(mode: Mode, entries: Iterable[VipEntry]) -> Mode:
+    """ENFORCE if the node or any entry enforces."""
+    return max(mode, max((entry.mode for entry in entries), default=mode))
 
 
 def vips4_of(keys: Iterable[EntryKey]) -> tuple[IPv4Address, IPv4Address]:

@@ -154,7 +154,7 @@ def _tags(data: bytes) -> list[int]:
 def _unread(data: bytes, situation: Situation, reason: Reason) -> Response:
     if reason is not Reason.UNWALKABLE:
         return Response(False, data, (Judgement(None, Verdict.PASS, reason),))
-    dropped = situation.control.mode is Mode.ENFORCE
+    dropped = situation.control.strictest is Mode.ENFORCE
     return Response(False, None if dropped else data, (Judgement(None, Verdict.SUPPRESS, reason),))
 
 
@@ -173,7 +173,7 @@ def _is_own(mac: MacAddress, entry: VipEntry) -> bool:
 
 def _judge_claim(packet: ArpPacket, entry: VipEntry) -> tuple[Verdict, Reason]:
     if not packet.sha.is_zero and _is_own(packet.sha, entry):
-        return (Verdict.SUPPRESS if packet.is_announcement else Verdict.PASS), Reason.OWN_ECHO
+        return (Verdict.PASS if entry.kind is Kind.DELEGATED else Verdict.SUPPRESS), Reason.OWN_ECHO
     if entry.kind in _CLAIMED:
         return _CLAIMED[entry.kind]
     if entry.owner_mac.is_zero:
@@ -209,7 +209,7 @@ def _judge_request(
 def _not_strict(frame: EthernetFrame, packet: ArpPacket, entry: VipEntry) -> Reason | None:
     unicast = not frame.dst.is_group
     rules = (
-        (entry.link_mac.is_zero, Reason.NO_LINK),
+        (entry.link_mac.is_zero or entry.answer_mac.is_zero, Reason.NO_LINK),
         (_is_own(packet.sha, entry), Reason.OWN_ECHO),
         (packet.sha.is_group or packet.sha.is_zero, Reason.BAD_SENDER),
         (frame.src.is_group or _is_special(packet.spa), Reason.BAD_SENDER),

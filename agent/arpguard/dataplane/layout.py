@@ -37,7 +37,9 @@ class Control(Structure):
         ("fence_ns", c_uint64),
         ("epoch", c_uint64),
         ("lease_ns", c_uint64),
-        ("mode", c_uint32),
+        ("mode", c_uint8),
+        ("strictest", c_uint8),
+        ("pad", c_uint16),
         ("generation", c_uint32),
         ("vips4", c_uint64),
     )

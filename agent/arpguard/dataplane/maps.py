@@ -157,11 +157,12 @@ class ControlValue:
         if raw != raw[: self._size] * self._cpus:
             return None
         value = layout.Control.from_buffer_copy(raw)
-        if not value.generation or value.mode not in (Mode.OBSERVE, Mode.ENFORCE):
+        if not value.generation or not {value.mode, value.strictest} <= {Mode.OBSERVE, Mode.ENFORCE}:
             return None
         first = IPv4Address(value.vips4 & 0xFFFFFFFF)
         return NodeControl(
             mode=Mode(value.mode),
+            strictest=Mode(value.strictest),
             generation=value.generation,
             epoch=value.epoch,
             fence_ns=value.fence_ns,
@@ -189,6 +190,7 @@ class ControlValue:
             epoch=control.epoch,
             lease_ns=control.lease_ns,
             mode=control.mode,
+            strictest=control.strictest,
             generation=control.generation,
             vips4=int(first) | (int(last) - int(first)) << 32,
         )

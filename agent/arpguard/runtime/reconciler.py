@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
-from arpguard.core.desired import plan, vips4_of, wanted_entries
+from arpguard.core.desired import plan, strictest_mode, vips4_of, wanted_entries
 from arpguard.dataplane.attach import Attacher, runs_first
 from arpguard.dataplane.device import strips_vlan_tags
 from arpguard.dataplane.maps import ControlValue, EntryTable
@@ -65,8 +65,11 @@ class Reconciler:
         choice = choose_links(config.interfaces, surroundings, [vip.address for vip in config.vips])
         problems = list(choice.problems) + _unfit_vips(config)
         self._program(config, choice, surroundings, now_ns, problems)
-        vips4 = vips4_of(self.state.entries)
-        self._set_control(NodeControl(mode=config.mode, generation=generation, vips4=vips4))
+        entries = self.state.entries
+        strictest = strictest_mode(config.mode, entries.values())
+        self._set_control(
+            NodeControl(mode=config.mode, generation=generation, strictest=strictest, vips4=vips4_of(entries))
+        )
         await self._attach(config.datapath, choice.links, surroundings, problems)
         self._publish(choice.links, problems)
         return choice
@@ -175,12 +178,12 @@ class Reconciler:
         if ingress is None:
             ingress = await self._attacher.ensure(link.ifindex, Hook.TC_INGRESS)
         attachments.append(ingress)
-        for attachment in attachments:
-            if not await runs_first(attachment):
-                problems.append(
-                    f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide "
-                    "frames from it; attach that one behind, or after the agent"
-                )
+        hidden = [attachment for attachment in attachments if not await runs_first(attachment)]
+        problems.extend(
+            f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide frames "
+            "from it; attach that one behind, or after the agent"
+            for attachment in hidden
+        )
         return attachments
 
     async def _attach_xdp(self, link: Link, problems: list[str]) -> Attachment | None:
