@@ -9,10 +9,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from arpguard.dataplane import syscall
 from arpguard.dataplane.headers import find_headers
 from arpguard.errors import ArpguardError
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("arpguard", deadline=None)
+settings.load_profile("arpguard")
 
 
 @functools.cache
