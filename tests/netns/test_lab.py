@@ -1,0 +1,174 @@
+"""`arpguard lab`: what it shows, and that it leaves nothing behind, however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from arpguard.lab import runner
+from labtools import arpguard, until
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+MARK = "ARPGUARD_TEST_RUN"
+SCENARIOS = [name for name, _ in runner.catalogue()]
+NODES = 2
+
+
+class Run:
+    """One run of the lab: its process, and what on this machine is its own."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._mark = f"{MARK}={uuid.uuid4()}"
+        self._folder = folder
+        name, _, value = self._mark.partition("=")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "arpguard", "lab", "--nodes", str(NODES), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, name: value, "TMPDIR": str(folder)},
+        )
+        self._names: set[str] = set()
+
+    def namespaces(self) -> list[str]:
+        return [path.name for path in Path("/run/netns").glob(f"arpguard-{self.process.pid}-*")]
+
+    def folders(self) -> list[Path]:
+        return list(self._folder.iterdir())
+
+    def pins(self) -> list[Path]:
+        """Known by the name of the folder, as long as that is or was seen."""
+        self._names |= {path.name for path in self.folders()}
+        return [path for name in self._names if (path := Path("/sys/fs/bpf") / name).exists()]
+
+    def others(self) -> list[int]:
+        """Processes that the lab started, which inherit its environment."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                text = path.read_bytes()
+            except OSError:
+                continue
+            if self._mark.encode() in text.split(b"\0") and int(path.parent.name) != self.process.pid:
+                found.append(int(path.parent.name))
+        return found
+
+    def leftovers(self) -> dict[str, list]:
+        return {
+            "namespaces": self.namespaces(),
+            "folders": self.folders(),
+            "pins": self.pins(),
+            "processes": self.others(),
+        }
+
+    def sweep(self) -> None:
+        """Removes what the lab should have removed, so that one failure stays one."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        for pid in self.others():
+            os.kill(pid, signal.SIGKILL)
+        for name in self.namespaces():
+            subprocess.run(["ip", "netns", "del", name], check=True)
+        for path in self.pins():
+            subprocess.run(["rm", "-r", str(path)], check=True)
+
+
+NOTHING: dict[str, list] = {"namespaces": [], "folders": [], "pins": [], "processes": []}
+
+
+@pytest.fixture
+def begin(tmp_path) -> Iterator:
+    """Starts runs of the lab."""
+    runs: list[Run] = []
+
+    def started(*words: str) -> Run:
+        runs.append(Run(tmp_path, *words))
+        return runs[-1]
+
+    yield started
+    for run in runs:
+        run.sweep()
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory) -> Iterator[tuple[int, list[dict], dict[str, list]]]:
+    """Exit code, steps and leftovers of a run of all scenarios."""
+    run = Run(tmp_path_factory.mktemp("lab"), "--json")
+    try:
+        out, err = run.process.communicate(timeout=120)
+        assert err == ""
+        yield run.process.returncode, json.loads(out), run.leftovers()
+    finally:
+        run.sweep()
+
+
+def test_all_scenarios_come_out_as_expected(complete):
+    code, steps, _ = complete
+    assert [step for step in steps if step["ok"] is not True] == []
+    assert code == 0
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_json_states_who_answered_in_each_step(complete, scenario):
+    steps = [step for step in complete[1] if step["scenario"] == scenario]
+    assert len(steps) >= 2, "without the guard, and with it"
+    for step in steps:
+        assert step["step"]
+        assert step["vip"].startswith("198.51.100.")
+        assert step["nodes"] == step["expected"]
+        assert len(step["macs"]) == len(step["nodes"])
+        assert all(mac.startswith("02:00:00:00:00:") for mac in step["macs"])
+
+
+@pytest.mark.parametrize("scenario", ["flux", "external", "can-reach"])
+def test_more_than_one_answers_without_the_guard_and_exactly_one_with_it(complete, scenario):
+    guarded = {"guarded" in step["step"]: len(step["macs"]) for step in complete[1] if step["scenario"] == scenario}
+    assert guarded[True] == 1
+    assert any(
+        len(step["macs"]) > 1 for step in complete[1] if step["scenario"] == scenario and "no guard" in step["step"]
+    )
+
+
+def test_nothing_is_left_behind(complete):
+    assert complete[2] == NOTHING
+
+
+def test_list_names_every_scenario_with_what_it_shows():
+    done = arpguard("lab", "--list")
+    assert done.returncode == 0
+    for name, text in runner.catalogue():
+        assert any(line.startswith(name) and text in line for line in done.stdout.splitlines())
+
+
+def test_an_unknown_scenario_exits_2_and_names_those_that_there_are(begin):
+    run = begin("--scenario", "no-such-thing")
+    out, err = run.process.communicate(timeout=20)
+    assert (run.process.returncode, out) == (2, "")
+    assert f"no-such-thing: one of {', '.join(SCENARIOS)}\n" in err
+    assert run.leftovers() == NOTHING
+
+
+@pytest.mark.parametrize("nodes", ["1", "17"])
+def test_a_number_of_nodes_that_makes_no_sense_exits_2(begin, nodes):
+    run = begin("--nodes", nodes)
+    assert "2 to 16" in run.process.communicate(timeout=20)[1]
+    assert run.process.returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number):
+    run = begin("--scenario", "flux")
+    until(lambda: len(run.pins()) == 1 and len(list(run.pins()[0].glob("node-*/links/*"))) == 2 * NODES, 20)
+    assert run.others()
+    run.process.send_signal(number)
+    run.process.communicate(timeout=20)
+    assert run.process.returncode not in (0, None)
+    assert run.leftovers() == NOTHING
