@@ -1,0 +1,452 @@
+"""The running agent: what it follows live, what it repairs, and what outlives it."""
+
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from arpguard.addresses import MacAddress
+from arpguard.dataplane import loader, syscall
+from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.source import Source, find_source
+from arpguard.lab.topology import AgentProcess
+from arpguard.model import EntryKey
+from arpguard.verdict import Hook, Kind, Mode, Reason
+from builders import a_control, an_entry
+from labtools import (
+    REPAIR_S,
+    TC_UNSPEC,
+    Pair,
+    Wire,
+    a_guard,
+    a_pair,
+    a_tc_program,
+    a_wire,
+    address,
+    pid_of,
+    said,
+    stream,
+    until,
+)
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+M = MacAddress.parse("02:00:00:00:00:01")
+NODE_ADDRESS = address(1)
+OWNED, FOREIGN, OTHER, MARK = address(50), address(51), address(52), address(90)
+VIPS = {OWNED: "node-1", MARK: "node-1", FOREIGN: "node-2"}
+
+
+def a_config(vips: dict[IPv4Address, str] | None = None, **settings: str) -> str:
+    """The configuration that every test starts from, with changes; `vips` are addresses and their owners."""
+    fields = {"mode": "enforce", "interfaces": "[eth0]", **settings}
+    lines = [f"{name}: {value}" for name, value in fields.items()]
+    vips = VIPS if vips is None else vips
+    lines += ["vips:", *(f"  - {{address: {vip}, owner: {{node: {owner}}}}}" for vip, owner in vips.items())]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with a_pair("agent") as made:
+        made.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN, OTHER)])
+        yield made
+
+
+@pytest.fixture(scope="module")
+def the_agent(pair) -> AgentProcess:
+    return pair.agent(a_config())
+
+
+@pytest.fixture
+def agent(pair, the_agent) -> AgentProcess:
+    """The one agent of this file, running on `a_config()`, whatever the tests before did to it."""
+    the_agent.configure(a_config())
+    if the_agent._process is None or the_agent._process.poll() is not None:
+        the_agent.start()
+        the_agent.wait_for()
+    with a_wire(pair.client) as wire:
+        until(lambda: wire.answers(MARK) and answers(wire) == {OWNED: [M], FOREIGN: []}, 3, "the agent is up to date")
+    return the_agent
+
+
+@pytest.fixture
+def wire(pair) -> Iterator[Wire]:
+    with a_wire(pair.client) as opened:
+        yield opened
+
+
+def answers(wire: Wire, *vips: IPv4Address, mark: IPv4Address = MARK) -> dict[IPv4Address, list[MacAddress]]:
+    """Who answers for each VIP."""
+    return {vip: wire.who(vip, mark) for vip in vips or (OWNED, FOREIGN)}
+
+
+def follows(agent: AgentProcess, config: str, condition: Callable[[], object]) -> None:
+    """A changed configuration has its effect within a second."""
+    agent.configure(config)
+    until(condition, REPAIR_S, "the change on the wire")
+
+
+# ---- live reload -------------------------------------------------------------------------------------------------
+
+
+def test_mode_is_followed_within_a_second(agent, wire):
+    """Observe: the kernel answers for everything that is bound."""
+    observing = {OWNED: [M], FOREIGN: [M]}
+    follows(agent, a_config(mode="observe"), lambda: answers(wire, mark=NODE_ADDRESS) == observing)
+    follows(agent, a_config(), lambda: answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: []})
+
+
+def test_vips_are_followed_within_a_second(agent, wire):
+    """A new one, a changed owner, and one that is guarded no more."""
+    elsewhere = address(53)  # bound nowhere
+    follows(agent, a_config({**VIPS, elsewhere: "node-1"}), lambda: answers(wire, elsewhere) == {elsewhere: [M]})
+    follows(agent, a_config({**VIPS, elsewhere: "node-2"}), lambda: answers(wire, elsewhere) == {elsewhere: []})
+    assert answers(wire, OTHER) == {OTHER: [M]}
+    follows(agent, a_config({**VIPS, OTHER: "node-2"}), lambda: answers(wire, OTHER) == {OTHER: []})
+    follows(agent, a_config(), lambda: answers(wire, OTHER) == {OTHER: [M]})
+
+
+def second_cable(pair: Pair, name: str = "eth1") -> None:
+    pair.node.netns.batch(
+        [
+            f"link add {name} type veth peer name {name} netns {pair.client.netns.name}",
+            f"link set {name} up",
+            f"addr add 203.0.113.1/24 dev {name}",
+        ]
+    )
+    pair.client.netns.batch([f"link set {name} up"])
+
+
+@pytest.fixture
+def eth1(pair) -> Iterator[Wire]:
+    second_cable(pair)
+    with a_wire(pair.client, "eth1") as opened:
+        yield opened
+    pair.node.netns.batch(["link del eth1"])
+
+
+def test_interfaces_are_followed_within_a_second(agent, wire, eth1):
+    far = IPv4Address("203.0.113.1")
+    until(lambda: eth1.answers(far))
+    assert len(eth1.who(FOREIGN, far)) == 1, "not guarded yet"
+    follows(agent, a_config(interfaces="[eth0, eth1]"), lambda: eth1.who(FOREIGN, far) == [])
+    assert eth1.who(OWNED, far) == [], "at home on eth0"
+    follows(agent, a_config(), lambda: len(eth1.who(FOREIGN, far)) == 1)
+    assert answers(wire) == {OWNED: [M], FOREIGN: []}
+
+
+def reloads(agent: AgentProcess, *configs: str) -> Callable[[], None]:
+    """Takes over one configuration after the other, each with the pass that follows."""
+
+    def disturb() -> None:
+        for config in configs:
+            before = said(agent, "configuration taken over")
+            agent.configure(config)
+            until(lambda before=before: said(agent, "configuration taken over") > before, 3)
+
+    return disturb
+
+
+def assert_seamless(pair: Pair, disturb: Callable[[], object]) -> None:
+    """While `disturb` runs each request for the owned VIP gets one answer, and none for the foreign one gets any."""
+    owned = stream(pair.client, OWNED, disturb)
+    assert (owned.lost, owned.doubled, owned.macs) == (0, 0, {M}), f"of {owned.sent}"
+
+
+def test_no_request_is_lost_or_doubled_by_reloads(pair, agent):
+    """Another VIP comes and goes, the range of addresses grows, the datapath is named, an interface is added."""
+    second_cable(pair)
+    try:
+        assert_seamless(
+            pair,
+            reloads(
+                agent,
+                a_config({**VIPS, OTHER: "node-1"}),
+                a_config({**VIPS, IPv4Address("10.255.0.1"): "node-2"}, datapath="tc"),
+                a_config(interfaces='["eth*"]'),
+                a_config(mode="enforce", datapath="auto"),
+            ),
+        )
+    finally:
+        pair.node.netns.batch(["link del eth1"])
+
+
+def test_a_foreign_vip_is_not_answered_during_reloads(pair, agent):
+    foreign = stream(
+        pair.client,
+        FOREIGN,
+        reloads(agent, a_config({**VIPS, OTHER: "node-1"}), a_config({**VIPS, OTHER: "node-2"}), a_config()),
+    )
+    assert not foreign.replies
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("mode: strict\n", "mode: strict: one of observe, enforce"),
+        ("mode: [\n", "line"),
+        ("mode: enforce\nvips: [{address: 10.0.0.1}]\n", r"vips\[0\].owner: missing"),
+    ],
+    ids=["value", "no YAML", "missing key"],
+)
+def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem):
+    report = f"configuration not taken over, the last good one stays: .*{problem}"
+    before = said(agent, report)
+    agent.configure(text)
+    until(lambda: said(agent, report) > before, REPAIR_S)
+    assert answers(wire) == {OWNED: [M], FOREIGN: []}
+    follows(agent, a_config({**VIPS, OTHER: "node-2"}), lambda: answers(wire, OTHER) == {OTHER: []})
+
+
+def test_a_configmap_mount_is_followed(pair, wire):
+    """kubelet puts a new folder beside the old one and renames a symbolic link over the one that leads there."""
+    mount = pair.folder / "mount"
+    with a_pair("configmap") as own:
+        agent = own.agent()
+
+        def publish(name: str, config: str) -> None:
+            (mount / name).mkdir(parents=True)
+            (mount / name / "config.yaml").write_text(f"bpf: {{pin_dir: {agent.pin_dir}}}\n{config}")
+            (mount / "..tmp").symlink_to(name)
+            (mount / "..tmp").rename(mount / "..data")
+
+        publish("..2026_1", a_config())
+        agent.config = mount / "config.yaml"
+        agent.config.symlink_to("..data/config.yaml")
+        agent.start()
+        agent.wait_for()
+        with a_wire(own.client) as ear:
+            assert answers(ear, OTHER) == {OTHER: []}
+            publish("..2026_2", a_config({**VIPS, OTHER: "node-1"}))
+            shutil.rmtree(mount / "..2026_1")
+            until(lambda: answers(ear, OTHER) == {OTHER: [M]}, REPAIR_S)
+
+
+# ---- links -------------------------------------------------------------------------------------------------------
+
+
+def test_links_that_appear_and_vanish_are_followed(pair, agent, wire):
+    """A glob takes in what matches it, whenever it comes."""
+    far = IPv4Address("203.0.113.1")
+    before = said(agent, "configuration taken over")
+    agent.configure(a_config(interfaces='["eth*"]'))
+    until(lambda: said(agent, "configuration taken over") > before)
+    second_cable(pair)
+    index = pair.ifindex("eth1")
+    with a_wire(pair.client, "eth1") as other:
+        until(lambda: other.answers(far) and other.who(FOREIGN, far) == [], REPAIR_S)
+    pair.node.netns.batch(["link del eth1"])
+    until(lambda: not list((agent.pin_dir / "links").glob(f"{index}-*")), REPAIR_S, "its links are unpinned")
+    assert answers(wire) == {OWNED: [M], FOREIGN: []}
+
+
+def test_answers_carry_a_new_mac_within_a_second(pair, agent, wire):
+    new = MacAddress.parse("02:00:00:00:00:b7")
+    pair.node.netns.batch([f"link set eth0 address {new}"])
+    until(lambda: answers(wire) == {OWNED: [new], FOREIGN: []}, REPAIR_S)
+    pair.node.netns.batch([f"link set eth0 address {M}"])
+    until(lambda: answers(wire) == {OWNED: [M], FOREIGN: []}, REPAIR_S)
+
+
+def test_a_link_that_went_down_and_came_up_is_guarded_at_once(pair, agent, wire):
+    pair.node.netns.batch(["link set eth0 down"])
+    assert not wire.answers(MARK)
+    pair.node.netns.batch(["link set eth0 up", "route add default via 198.51.100.254"])
+    until(lambda: wire.answers(MARK), 3, "the link carries frames again")
+    assert answers(wire) == {OWNED: [M], FOREIGN: []}
+
+
+# ---- drift -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(agent) -> EntryTable:
+    maps = loader.open_maps(agent.pin_dir)
+    return EntryTable(maps["entries"], maps["counters"])
+
+
+def test_a_deleted_entry_is_restored_within_a_second(pair, agent, wire, table):
+    key = EntryKey(pair.ifindex(), FOREIGN)
+    table.delete([key])
+    assert answers(wire, FOREIGN) == {FOREIGN: [M]}
+    until(lambda: answers(wire, FOREIGN) == {FOREIGN: []}, REPAIR_S)
+    assert said(agent, f"drift: 1 entries were changed behind the agent and are restored: {FOREIGN} on interface")
+
+
+def test_a_changed_entry_is_restored_within_a_second(pair, agent, wire, table):
+    key = EntryKey(pair.ifindex(), OWNED)
+    table.write({key: replace(table.read()[key], kind=Kind.FOREIGN)})
+    assert answers(wire, OWNED) == {OWNED: []}
+    until(lambda: answers(wire, OWNED) == {OWNED: [M]}, REPAIR_S)
+    assert said(agent, f"drift: 1 entries were changed behind the agent and are restored: {OWNED} on interface")
+
+
+def test_an_entry_that_nobody_wants_is_removed_within_a_second(pair, agent, wire, table):
+    table.write({EntryKey(pair.ifindex(), OTHER): an_entry(Kind.FOREIGN)})
+    assert answers(wire, OTHER) == {OTHER: []}
+    until(lambda: answers(wire, OTHER) == {OTHER: [M]}, REPAIR_S)
+    assert said(agent, f"drift: 1 entries were changed behind the agent and are restored: {OTHER} on interface")
+
+
+def test_the_control_value_is_restored_within_a_second(agent, wire):
+    control = ControlValue(loader.open_maps(agent.pin_dir)["control"])
+    before = said(agent, "drift: the control value was changed")
+    control.write(replace(control.read(), mode=Mode.OBSERVE))
+    assert answers(wire, FOREIGN, mark=NODE_ADDRESS) == {FOREIGN: [M]}
+    until(lambda: answers(wire, FOREIGN, mark=NODE_ADDRESS) == {FOREIGN: []}, REPAIR_S)
+    assert said(agent, "drift: the control value was changed") == before + 1
+
+
+# ---- stop, start, upgrade ----------------------------------------------------------------------------------------
+
+
+def test_the_guard_stays_when_the_agent_is_stopped(agent, wire):
+    agent.kill(signal.SIGTERM)
+    assert said(agent, "stopped: the guard stays in place")
+    assert answers(wire) == {OWNED: [M], FOREIGN: []}
+
+
+def test_a_warm_start_reopens_the_programs_and_keeps_the_counters(pair, agent, wire, table):
+    key = EntryKey(pair.ifindex(), OWNED)
+    wire.who(OWNED, MARK)
+    before = table.tally(key).enforced[Reason.ANSWERED]
+    agent.kill(signal.SIGKILL)
+    agent.start()
+    agent.wait_for()
+    assert said(agent, "ready: .* programs=reopened ") == 1
+    wire.who(OWNED, MARK)
+    assert table.tally(key).enforced[Reason.ANSWERED] == before + 1
+
+
+def test_the_agent_never_maps_llvm(pair):
+    """Not even one that has the programs compiled: that is done in a process of its own."""
+    with a_pair("llvm") as own:
+        agent = own.agent(a_config())
+        assert said(agent, "ready: .* programs=compiled ") == 1
+        maps = Path(f"/proc/{pid_of(agent)}/maps").read_text()
+    assert "libbpf" in maps
+    assert [name for name in ("LLVM", "clang", "libbcc.so") if name in maps] == []
+
+
+def another_build(folder: Path) -> Source:
+    """The programs with an instruction more: another digest, the same maps."""
+    shutil.copytree(find_source().folder, folder)
+    text = (folder / "arpguard.c").read_text()
+    head = "int ingress_tc(struct __sk_buff *skb)\n{\n"
+    changed = text.replace(head, head + "\tif (skb->len < 14)\n\t\treturn TC_ACT_UNSPEC;\n")
+    assert changed != text
+    (folder / "arpguard.c").write_text(changed)
+    return Source(folder)
+
+
+def test_an_upgrade_replaces_the_programs_without_losing_a_request(pair, tmp_path):
+    """Through the links, between two requests, ten times there and back."""
+    with a_pair("upgrade") as own:
+        guard = a_guard(own, Hook.TC_EGRESS, Hook.TC_INGRESS)
+        guard.set({OWNED: an_entry(hold=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
+        source = another_build(tmp_path / "bpf")
+        newer = loader.load(guard.pin_dir, source)
+        assert newer.digest != find_source().digest()
+        assert newer.maps.keys() == {"entries", "counters", "totals", "control", "events"}
+        links = sorted((guard.pin_dir / "links").iterdir())
+        ids = [syscall.link_info(syscall.obj_get(str(path))).id for path in links]
+        running = set()
+
+        def upgrade() -> None:
+            for _ in range(10):
+                for programs in (newer.programs, guard.programs):
+                    guard.attach(Hook.TC_EGRESS, Hook.TC_INGRESS, programs=programs)
+                    running.add(syscall.link_info(syscall.obj_get(str(links[1]))).program_id)
+
+        seen = stream(own.client, OWNED, upgrade)
+        assert (seen.lost, seen.doubled) == (0, 0), f"of {seen.sent}"
+        assert len(running) == 2, "two builds took turns"
+        assert ids == [syscall.link_info(syscall.obj_get(str(path))).id for path in links], "in the same links"
+
+
+def test_an_agent_replaces_the_programs_of_another_build(pair, tmp_path):
+    with a_pair("takeover") as own:
+        own.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN)])
+        agent = own.agent(a_config())
+        agent.kill(signal.SIGKILL)
+        source = another_build(tmp_path / "bpf")
+        older = loader.load(agent.pin_dir, source)
+        link = agent.pin_dir / "links" / f"{own.ifindex()}-tc_ingress"
+        syscall.link_update(syscall.obj_get(str(link)), older.programs["ingress_tc"])
+
+        def upgrade() -> None:
+            agent.start()
+            agent.wait_for()
+
+        assert_seamless(own, upgrade)
+        running = syscall.link_info(syscall.obj_get(str(link))).program_id
+        assert running != syscall.program_info(older.programs["ingress_tc"]).id
+        assert not (agent.pin_dir / f"programs-{source.digest()}").exists()
+
+
+# ---- clsact, as on kernels before 6.6 ----------------------------------------------------------------------------
+
+
+def filters(pair: Pair, direction: str) -> str:
+    return pair.node.netns.run("tc", "filter", "show", "dev", "eth0", direction)
+
+
+def test_clsact_filters_are_attached_replaced_and_detached(tmp_path):
+    with a_pair("clsact") as own:
+        own.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN)])
+        guard = a_guard(own, Hook.TC_EGRESS, use_tcx=False)
+        assert guard.attach(Hook.TC_EGRESS, Hook.TC_INGRESS) == ["clsact", "clsact"]
+        guard.set({OWNED: an_entry(hold=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
+        newer = loader.load(guard.pin_dir, another_build(tmp_path / "bpf"))
+        with a_wire(own.client) as wire:
+            assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: []}
+
+            def upgrade() -> None:
+                for programs in (newer.programs, guard.programs, newer.programs):
+                    guard.attach(Hook.TC_EGRESS, Hook.TC_INGRESS, programs=programs)
+
+            seen = stream(own.client, OWNED, upgrade)
+            assert (seen.lost, seen.doubled) == (0, 0), f"of {seen.sent}"
+            assert filters(own, "ingress").count(" arpguard_") == 1
+            guard.detach(Hook.TC_EGRESS, Hook.TC_INGRESS)
+            assert "arpguard" not in filters(own, "ingress") + filters(own, "egress")
+            assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: [M]}
+
+
+def test_cleanup_leaves_other_peoples_clsact_filters():
+    with a_pair("shared-clsact") as own:
+        guard = a_guard(own, use_tcx=False)
+        guard.attach(Hook.TC_EGRESS, Hook.TC_INGRESS)
+        pin = own.pin_root / "foreign"
+        syscall.obj_pin(a_tc_program(TC_UNSPEC), str(pin))
+        theirs = ["tc", "filter", "add", "dev", "eth0", "ingress", "prio", "7"]
+        own.node.netns.run(*theirs, "bpf", "direct-action", "object-pinned", str(pin))
+        done = own.arpguard("cleanup", "--pin-dir", str(guard.pin_dir))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "arpguard" not in filters(own, "ingress") + filters(own, "egress")
+        assert "pref 7 bpf" in filters(own, "ingress")
+        assert not guard.pin_dir.exists()
+
+
+# ---- cleanup -----------------------------------------------------------------------------------------------------
+
+
+def test_cleanup_refuses_while_the_agent_runs_and_then_removes_everything(pair, agent, wire):
+    """The last test of this file's agent but for those that start it again."""
+    done = pair.arpguard("cleanup", "--pin-dir", str(agent.pin_dir))
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "another arpguard agent is running" in done.stderr
+    assert answers(wire) == {OWNED: [M], FOREIGN: []}
+    agent.kill(signal.SIGTERM)
+    done = pair.arpguard("cleanup", "--config", str(agent.config))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not agent.pin_dir.exists()
+    assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: [M]}
+    again = pair.arpguard("cleanup", "--config", str(agent.config))
+    assert (again.returncode, again.stdout) == (0, f"nothing is pinned under {agent.pin_dir}\n")
