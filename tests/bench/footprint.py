@@ -2,9 +2,11 @@
 
 Cold is with an empty pin directory, compilation included; warm finds its programs pinned. Memory is that of a warm
 agent (/proc/PID/smaps_rollup): what was compiled was compiled in another process, and LLVM is not to be mapped here.
+Much of a cold start is the verifier's, so the instructions it walked through are given as well.
 """
 
 import re
+import struct
 import subprocess
 import sys
 import time
@@ -19,7 +21,8 @@ from tempfile import TemporaryDirectory
 from bed import a_namespace, a_pin_dir
 from report import Row, Section
 
-from arpguard.dataplane import bpffs
+from arpguard.dataplane import bpffs, syscall
+from arpguard.dataplane.source import PROGRAMS
 from arpguard.lab.netns import Netns
 
 TITLE = "agent: time to `ready:`, and memory"
@@ -28,6 +31,7 @@ COUNTS = (10, 1000)
 _SETTLE_S = 1.0
 _LIMIT_S = 30.0
 _POLL_S = 0.002
+_INFO_SIZE, _VERIFIED_AT = 232, 216
 _NODE_IP = IPv4Address("10.20.0.1")
 _FIRST_VIP = IPv4Address("10.20.0.10")
 
@@ -99,7 +103,19 @@ def measure(*, quick: bool) -> Section:
             warm.append(_start_s(where, COUNTS[0]))
             for count in COUNTS:
                 _start_s(where, count, memory[count])
-    return _section(cold, warm, memory)
+        section = _section(cold, warm, memory)
+        for name in PROGRAMS:
+            section.add(
+                Row(f"{name}: verified", [_verified(where.pin_dir, name)], "insns", note="1,000,000 are allowed")
+            )
+    return section
+
+
+def _verified(pin_dir: Path, name: str) -> int:
+    """How many instructions the verifier went through (bpf_prog_info.verified_insns, kernel 5.16)."""
+    (path,) = pin_dir.glob(f"programs-*/{name}")
+    with syscall.obj_get(str(path)) as program:
+        return int(struct.unpack_from("=I", syscall._info(program, _INFO_SIZE), _VERIFIED_AT)[0])
 
 
 @contextmanager
