@@ -1,0 +1,321 @@
+"""Starting the agent: which links it chooses, what it refuses and how it says so; and the commands that read."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from arpguard.addresses import MacAddress
+from arpguard.lab.topology import AgentProcess, Lab
+from arpguard.verdict import Reason
+from labtools import Pair, a_pair, a_place, a_wire, address, arpguard, said
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+M = MacAddress.parse("02:00:00:00:00:01")
+OWNED, FOREIGN, FAR = address(50), address(51), IPv4Address("203.0.113.50")
+END_S = 20
+
+
+def a_config(interfaces: str = "[eth0]", more: str = "") -> str:
+    return f"""
+mode: enforce
+interfaces: {interfaces}
+vips:
+  - {{address: {OWNED}, owner: {{node: node-1}}}}
+  - {{address: {FOREIGN}, owner: {{node: node-2}}}}
+{more}"""
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    """The node has a second cable, to 203.0.113.0/24, and a bridge with one port. Everything is started warm."""
+    with a_pair("start") as made:
+        made.node.netns.batch(
+            [
+                f"link add eth1 type veth peer name eth1 netns {made.client.netns.name}",
+                "link set eth1 up",
+                "addr add 203.0.113.1/24 dev eth1",
+                "link add br0 type bridge forward_delay 0 mcast_snooping 0",
+                "link set br0 up",
+                "link add port0 type veth peer name cable0 netns " + made.client.netns.name,
+                "link set port0 master br0 up",
+                *(f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN, FAR)),
+            ]
+        )
+        made.client.netns.batch(["link set eth1 up", "link set cable0 up"])
+        made.agent(a_config()).kill(signal.SIGTERM)
+        yield made
+
+
+@pytest.fixture
+def agent(pair) -> Iterator[AgentProcess]:
+    """An agent that is not started yet, on the pin directory of this file."""
+    made = pair.agent()
+    yield made
+    made.kill(signal.SIGKILL)
+
+
+def ends(agent: AgentProcess, config: str | None = None) -> tuple[int, str]:
+    """Starts an agent that is to end by itself: its exit code, and what it said."""
+    if config is not None:
+        agent.configure(config)
+    agent.start()
+    assert agent._process is not None
+    code = agent._process.wait(timeout=END_S)
+    return code, agent.log.read_text()
+
+
+def said_in_one_line(text: str) -> str:
+    """The error, which is one line for a person; what the log said before it does not matter."""
+    errors = [line for line in text.splitlines() if line.startswith("arpguard agent: ")]
+    assert len(errors) == 1, text
+    assert text.splitlines()[-1] == errors[0], text
+    assert "Traceback" not in text
+    return errors[0]
+
+
+# ---- interfaces: -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "links"),
+    [
+        pytest.param("[auto]", "eth0", id="auto: the link with the VIPs' subnet"),
+        pytest.param("[eth1]", "eth1", id="a name"),
+        pytest.param('["eth*"]', "eth0,eth1", id="a glob"),
+        pytest.param('["cidr:203.0.113.0/24"]', "eth1", id="a network"),
+        pytest.param('["can_reach:203.0.113.9"]', "eth1", id="an address"),
+        pytest.param(f'["can_reach:{OWNED}"]', "eth0", id="an address that is bound on lo as a VIP"),
+        pytest.param(f'["can_reach:{FAR}"]', "eth1", id="an address bound on lo, of the other network"),
+        pytest.param('["can_reach:192.0.2.1"]', "eth0", id="an address behind the default route"),
+        pytest.param("[br0]", "br0", id="a bridge"),
+        pytest.param('["port*", eth0]', "eth0", id="a glob leaves ports of a bridge out"),
+        pytest.param('["*"]', "eth0,eth1,br0", id="everything but lo and ports"),
+    ],
+)
+def test_interfaces_are_chosen(pair, agent, interfaces, links):
+    agent.configure(a_config(interfaces))
+    agent.start()
+    agent.wait_for()
+    indexes = {int(path.name.partition("-")[0]) for path in (agent.pin_dir / "links").iterdir()}
+    names = {pair.node.netns.call(lambda index=index: socket.if_indextoname(index)) for index in indexes}
+    assert names == set(links.split(","))
+
+
+def test_auto_takes_the_default_routes_link_for_vips_of_no_subnet(agent):
+    agent.configure("interfaces: [auto]\nvips: [{address: 10.9.9.9, owner: external}]\n")
+    agent.start()
+    agent.wait_for()
+    assert said(agent, "ready: .* links=eth0 ")
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "words"),
+    [
+        pytest.param("[eth7]", ["eth7: there is no such interface", "eth0", "eth1"], id="unknown"),
+        pytest.param("[port0]", ["port0 is a port of br0", "name br0 instead"], id="port of a bridge"),
+        pytest.param('["can_reach:127.0.0.5"]', ["can_reach:127.0.0.5", "lo"], id="resolves to lo"),
+        pytest.param('["cidr:192.0.2.0/24"]', ["cidr:192.0.2.0/24"], id="a network that is not there"),
+    ],
+)
+def test_an_interface_that_cannot_be_guarded_ends_the_start_with_one_line(pair, agent, interfaces, words):
+    if "127.0.0.5" in interfaces:
+        pair.node.netns.run("ip", "route", "add", "127.0.0.0/9", "dev", "lo")
+    try:
+        code, text = ends(agent, a_config(interfaces))
+    finally:
+        if "127.0.0.5" in interfaces:
+            pair.node.netns.run("ip", "route", "del", "127.0.0.0/9", "dev", "lo")
+    assert code == 3
+    line = said_in_one_line(text)
+    assert [word for word in words if word not in line] == []
+
+
+def test_lo_is_refused(agent):
+    code, text = ends(agent, a_config("[lo]"))
+    assert code == 2
+    assert "interfaces[0]: lo: an interface that ARP is spoken on" in text
+
+
+# ---- what it needs -----------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_configuration_exits_2_with_every_problem(agent):
+    """Each with its path, its value and what is allowed."""
+    code, text = ends(agent, "mode: strict\ndatapath: fast\nvips: [{address: 224.0.0.1, owner: external}]\nvip: []\n")
+    assert code == 2
+    lines = [line.removeprefix(f"{agent.config}: ") for line in text.splitlines()]
+    assert len(lines) == 4
+    for start, allowed in {
+        "mode: strict: ": "observe, enforce",
+        "datapath: fast: ": "auto, tc, xdp",
+        "vips[0].address: 224.0.0.1: ": "multicast",
+        "vip: unknown key: ": "vips",
+    }.items():
+        assert any(line.startswith(start) and allowed in line for line in lines), start
+
+
+def test_a_configuration_that_is_not_there_exits_2(agent):
+    agent.config = agent.config.with_name("nowhere.yaml")
+    code, text = ends(agent)
+    assert (code, "nowhere.yaml" in text, text.count("\n")) == (2, True, 1)
+
+
+def test_a_second_agent_on_the_same_pin_directory_exits_3(pair, agent):
+    agent.configure(a_config())
+    agent.start()
+    agent.wait_for()
+    second = AgentProcess(pair.node, pair.folder / "second", agent.pin_dir)
+    (pair.folder / "second").mkdir()
+    code, text = ends(second, a_config())
+    assert code == 3
+    assert "another arpguard agent is running" in said_in_one_line(text)
+    with a_wire(pair.client) as wire:
+        assert wire.exchange([wire.request(FOREIGN)], OWNED) == []
+
+
+def as_nobody(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Runs the command line without any privilege."""
+    return subprocess.run(
+        ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", sys.executable, "-m", "arpguard", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=END_S,
+        cwd=folder,
+    )
+
+
+@pytest.fixture
+def readable() -> Iterator[Path]:
+    """A folder that everybody may read, with a configuration in it."""
+    folder = Path("/tmp") / f"arpguard-test-nobody-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    (folder / "config.yaml").write_text(a_config(more="bpf: {pin_dir: /sys/fs/bpf/arpguard-test-nobody}\n"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("agent", "--config", "config.yaml"),
+        ("lab",),
+        ("status", "--pin-dir", "/sys/fs/bpf/arpguard-test-nobody"),
+        ("vips", "--pin-dir", "/sys/fs/bpf/arpguard-test-nobody"),
+        ("whohas", "192.0.2.1"),
+        ("cleanup", "--config", "config.yaml"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_without_root_every_command_exits_3_with_one_line(readable, words):
+    done = as_nobody(*words, folder=readable)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"arpguard {words[0]}: ")
+    assert done.stderr.count("\n") == 1
+    assert "root" in done.stderr
+
+
+def test_missing_kernel_headers_exit_3_and_the_line_says_what_to_do():
+    """Only a start that has to compile needs them."""
+    with a_pair("headers") as own:
+        agent = own.agent()
+        agent.configure(a_config())
+        words = ["agent", "--config", str(agent.config), "--node-name", "node-1"]
+        done = arpguard(*words, prefix=own.node.netns.prefix(), env={"BCC_KERNEL_SOURCE": "/nonexistent"})
+        assert done.returncode == 3
+        line = said_in_one_line(done.stderr)
+        assert "BCC_KERNEL_SOURCE=/nonexistent is not a kernel header tree" in line
+        assert "correct it, or unset it" in line
+
+
+def test_a_warm_start_needs_no_kernel_headers(agent, monkeypatch):
+    monkeypatch.setenv("BCC_KERNEL_SOURCE", "/nonexistent")
+    agent.configure(a_config())
+    agent.start()
+    agent.wait_for()
+    assert said(agent, "ready: .* programs=reopened ")
+
+
+# ---- commands that read ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def running(pair, agent) -> AgentProcess:
+    agent.configure(a_config())
+    agent.start()
+    agent.wait_for()
+    return agent
+
+
+def test_status_tells_mode_links_and_decisions(pair, running):
+    with a_wire(pair.client) as wire:
+        wire.exchange([wire.request(FOREIGN)], OWNED)
+    done = pair.arpguard("status", "-o", "json", "--pin-dir", str(running.pin_dir))
+    assert (done.returncode, done.stderr) == (0, "")
+    status = json.loads(done.stdout)
+    assert status["mode"] == "enforce"
+    assert status["entries"] == 2
+    assert {(link["link"], link["hook"]) for link in status["links"]} == {("eth0", "tc_ingress"), ("eth0", "tc_egress")}
+    assert status["decisions"]["carried_out"]["foreign"] >= 1
+    text = pair.arpguard("status", "--pin-dir", str(running.pin_dir)).stdout
+    assert "mode enforce" in text
+    assert Reason.FOREIGN.meaning in text
+
+
+def test_vips_tells_kind_and_decisions_of_each(pair, running):
+    def counts() -> dict[str, dict]:
+        done = pair.arpguard("vips", "-o", "json", "--pin-dir", str(running.pin_dir))
+        assert (done.returncode, done.stderr) == (0, "")
+        return {row["vip"]: row for row in json.loads(done.stdout)}
+
+    before = counts()
+    assert {vip: row["kind"] for vip, row in before.items()} == {str(OWNED): "owned", str(FOREIGN): "foreign"}
+    assert before[str(OWNED)]["answer_mac"] == str(M)
+    with a_wire(pair.client) as wire:
+        wire.exchange([wire.request(FOREIGN)] * 3, OWNED)
+    assert (
+        counts()[str(FOREIGN)]["decisions"]["carried_out"]["foreign"]
+        == before[str(FOREIGN)]["decisions"]["carried_out"].get("foreign", 0) + 3
+    )
+    table = pair.arpguard("vips", "--pin-dir", str(running.pin_dir)).stdout
+    assert any(line.split()[:4] == [str(FOREIGN), "eth0", "foreign", "enforce"] for line in table.splitlines())
+
+
+@pytest.mark.parametrize("command", ["status", "vips"])
+def test_reading_where_nothing_is_pinned_exits_3(pair, command):
+    done = pair.arpguard(command, "--pin-dir", str(pair.pin_root / "nothing"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1
+    assert "start `arpguard agent`" in done.stderr
+
+
+def test_whohas_exits_0_only_if_exactly_one_host_answers():
+    """Nobody, one node, both."""
+    nobody, one, both = (address(number) for number in (60, 61, 62))
+    with a_place("whohas") as (folder, pin_root), Lab(2, folder, pin_root) as lab:
+        lab.nodes[0].bind(one, "lo")
+        for node in lab.nodes:
+            node.bind(both, "lo")
+        expected = {nobody: (1, []), one: (0, lab.nodes[:1]), both: (1, lab.nodes)}
+        for vip, (code, nodes) in expected.items():
+            words = ["whohas", str(vip), "--json", "--count", "2", "--wait", "0.1"]
+            done = arpguard(*words, prefix=lab.client.netns.prefix())
+            assert (done.returncode, done.stderr) == (code, "")
+            found = json.loads(done.stdout)
+            assert (found["address"], found["interface"]) == (str(vip), "eth0")
+            assert {answer["mac"]: answer["replies"] for answer in found["answers"]} == {str(n.mac): 2 for n in nodes}
+        done = arpguard("whohas", str(nobody), "--count", "1", "--wait", "0.1", prefix=lab.client.netns.prefix())
+        assert done.stdout.startswith(f"nobody answers for {nobody} on eth0")
+        done = arpguard("whohas", str(one), "--interface", "eth9", prefix=lab.client.netns.prefix())
+        assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+        assert arpguard("whohas", "224.0.0.1").returncode == 2
