@@ -13,8 +13,9 @@
 #include "frame.h"
 #include "decide.h"
 
-/* At most one event per entry, reason and CPU in a window of 2^30 ns (1.07 s). */
-#define EVENT_WINDOW_SHIFT 30
+/* At most one event per entry, reason and CPU in a window of 256 jiffies: 1.02 s at HZ=250, 0.26 s at HZ=1000.
+ * Jiffies, because no other clock is free to read. */
+#define EVENT_WINDOW_SHIFT 8
 
 BPF_TABLE_PINNED("hash", struct entry_key, struct entry, entries, MAX_ENTRIES, MAPS "/entries", BPF_F_NO_PREALLOC);
 BPF_TABLE_PINNED("percpu_array", __u32, struct counters, counters, MAX_ENTRIES, MAPS "/counters", 0);
@@ -109,21 +110,18 @@ static __always_inline __u8 conclude(const struct at *at, const struct entry_key
 	struct totals *t = count_total(d.reason, observed);
 	__u32 slot = e->slot, window, bit = 1u << d.reason;
 	struct counters *c = counters.lookup(&slot);
-	struct event_window *w;
 
 	if (c && t && d.reason < REASON_COUNT) {
 		c->frames[observed][d.reason]++;
-		/* Where the boot clock was not read the coarse one serves, at half the cost. Their windows do not agree. */
-		w = at->now_ns ? &c->exact : &c->coarse;
-		window = (at->now_ns ? at->now_ns : bpf_ktime_get_coarse_ns()) >> EVENT_WINDOW_SHIFT;
-		if (w->window != window) {
-			w->window = window;
-			w->reported = 0;
+		window = bpf_jiffies64() >> EVENT_WINDOW_SHIFT;
+		if (c->window != window) {
+			c->window = window;
+			c->reported = 0;
 		}
-		if (w->reported & bit) {
+		if (c->reported & bit) {
 			t->limited++;
 		} else {
-			w->reported |= bit;
+			c->reported |= bit;
 			report(at, key, e, d, t);
 		}
 	}

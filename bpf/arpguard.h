@@ -116,17 +116,11 @@ struct control {
 	__u64 vips4;
 };
 
-/* Which reasons had their event already in this stretch of time: a bit for each. */
-struct event_window {
-	__u32 window;
-	__u32 reported;
-};
-
 /* Decisions by reason. [0]: carried out, [1]: only observed. */
 struct counters {
 	__u64 frames[2][REASON_COUNT];
-	struct event_window exact;  /* by CLOCK_BOOTTIME */
-	struct event_window coarse; /* by CLOCK_MONOTONIC_COARSE */
+	__u32 window;	/* the stretch of time that `reported` is about */
+	__u32 reported; /* a bit for each reason that had its event in it */
 };
 
 /* Per CPU. Events produced == sent + limited + lost. */

@@ -20,7 +20,6 @@ STRUCTS = {
     "entry_key": layout.EntryKey,
     "entry": layout.Entry,
     "control": layout.Control,
-    "event_window": layout.EventWindow,
     "counters": layout.Counters,
     "totals": layout.Totals,
     "event": layout.EventValue,
@@ -151,4 +150,4 @@ def test_every_reason_has_a_meaning_of_its_own():
 
 
 def test_reasons_fit_into_the_bits_of_the_rate_limit():
-    assert 8 * layout.EventWindow.reported.size >= REASON_COUNT
+    assert 8 * layout.Counters.reported.size >= REASON_COUNT

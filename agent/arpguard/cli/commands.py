@@ -17,6 +17,7 @@ from arpguard.core.choosing import route_to
 from arpguard.core.desired import primary_address
 from arpguard.dataplane import bpffs, clsact
 from arpguard.dataplane.arpsocket import ArpSocket
+from arpguard.dataplane.attach import release_all
 from arpguard.dataplane.inspect import Snapshot, read_snapshot
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.errors import ConfigError, DataPlaneError, Problem
@@ -124,6 +125,7 @@ def clean_up(options: argparse.Namespace) -> int:
     if not bpffs.is_bpffs(pin_dir):
         raise DataPlaneError(f"{pin_dir} is no BPF file system: name the agent's bpf.pin_dir")
     with bpffs.lock(pin_dir):
+        release_all(pin_dir)
         bpffs.remove(pin_dir)
     asyncio.run(clsact.delete_all())
     print(f"removed the guard and everything under {pin_dir}")

@@ -71,7 +71,7 @@ class Attacher:
 
     async def detach(self, ifindex: int, hook: Hook, *, filters: bool = True) -> None:
         """Takes this agent's program off the hook: unpins its link, and deletes its clsact filter if `filters`."""
-        (self._links / f"{ifindex}-{_PIN[hook]}").unlink(missing_ok=True)
+        _release(self._links / f"{ifindex}-{_PIN[hook]}")
         if filters and hook is not Hook.XDP:
             await clsact.delete(ifindex, hook)
 
@@ -114,6 +114,25 @@ async def runs_first(attachment: Attachment) -> bool:
     if attachment.how == "xdp":
         return True
     return syscall.program_query(attachment.ifindex, _ATTACH_TYPE[attachment.hook])[:1] == [attachment.program_id]
+
+
+def release_all(pin_dir: Path) -> None:
+    """Detaches and unpins every link under `pin_dir`."""
+    for pin in read_pins(pin_dir):
+        _release(pin.path)
+
+
+def _release(path: Path) -> None:
+    """Detaches at once, and unpins: the kernel lets go of a link that is only unpinned some time later."""
+    try:
+        with syscall.obj_get(str(path)) as link:
+            syscall.link_detach(link)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno != errno.ENOLINK:  # its device is gone
+            raise
+    path.unlink(missing_ok=True)
 
 
 def _alive(path: Path, ifindex: int) -> Fd | None:

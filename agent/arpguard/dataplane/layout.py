@@ -45,19 +45,13 @@ class Control(Structure):
     )
 
 
-class EventWindow(Structure):
-    """Which reasons had their event already in this stretch of time."""
-
-    _fields_ = (("window", c_uint32), ("reported", c_uint32))
-
-
 class Counters(Structure):
     """One CPU's counts of an entry: frames[0] carried out, frames[1] observed, by reason."""
 
     _fields_ = (
         ("frames", (c_uint64 * REASON_COUNT) * 2),
-        ("exact", EventWindow),
-        ("coarse", EventWindow),
+        ("window", c_uint32),
+        ("reported", c_uint32),
     )
 
 
