@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from arpguard.addresses import ZERO_MAC, Address
+from arpguard.addresses import ZERO_MAC, Address, MacAddress
 from arpguard.core.choosing import home_link
 from arpguard.model import EntryKey, Link, OwnerKind, Route, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
@@ -58,6 +58,15 @@ def primary_address(link: Link, vips: Iterable[Address]) -> IPv4Address | None:
         (own.address for own in link.addresses if isinstance(own.address, IPv4Address) and own.address not in taken),
         None,
     )
+
+
+def spoken_for(entries: Mapping[EntryKey, VipEntry], mode: Mode) -> dict[EntryKey, MacAddress]:
+    """The VIPs that a node in this mode speaks for, and the MAC it does so with."""
+    return {
+        key: entry.answer_mac
+        for key, entry in entries.items()
+        if entry.kind is Kind.OWNED and (entry.mode or mode) is Mode.ENFORCE
+    }
 
 
 def strictest_mode(mode: Mode, entries: Iterable[VipEntry]) -> Mode:

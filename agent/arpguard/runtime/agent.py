@@ -182,10 +182,8 @@ class Agent:
                 self._due.clear()
                 for key in self._schedule.take_due(boot_ns()):
                     speaker = self._reconciler.announceable(key)
-                    if speaker is not None and announcer.announce(key, speaker[0], speaker[1].answer_mac):
-                        log.info(
-                            "announced: vip=%s interface=%s mac=%s", key.vip, speaker[0].name, speaker[1].answer_mac
-                        )
+                    if speaker is not None and announcer.announce(key, *speaker):
+                        log.info("announced: vip=%s interface=%s mac=%s", key.vip, speaker[0].name, speaker[1])
                 next_ns = self._schedule.next_ns(boot_ns())
                 delay = None if next_ns is None else max(0.0, (next_ns - boot_ns()) / NS_PER_S)
                 try:

@@ -9,10 +9,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from arpguard.addresses import MacAddress
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
-from arpguard.core.desired import plan, strictest_mode, vips4_of, wanted_entries
+from arpguard.core.desired import plan, spoken_for, strictest_mode, vips4_of, wanted_entries
 from arpguard.dataplane.attach import Attacher, runs_first
 from arpguard.dataplane.device import strips_vlan_tags
 from arpguard.dataplane.maps import ControlValue, EntryTable
@@ -28,7 +29,7 @@ from arpguard.model import (
     Surroundings,
     VipEntry,
 )
-from arpguard.verdict import Hook, Kind, Mode, Reason
+from arpguard.verdict import Hook, Mode, Reason
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Reconciler:
         self._attacher = attacher
         self._schedule = schedule
         self._programmed: dict[EntryKey, VipEntry] | None = None
+        self._spoken_for: dict[EntryKey, MacAddress] = {}
         self._attached: dict[tuple[int, Hook], Attachment] = {}
         self.state = NodeState()
 
@@ -64,7 +66,8 @@ class Reconciler:
         """One pass. Raises nothing for what can be tried again: that is a problem in `state`."""
         choice = choose_links(config.interfaces, surroundings, [vip.address for vip in config.vips])
         problems = list(choice.problems) + _unfit_vips(config)
-        self._program(config, choice, surroundings, now_ns, problems)
+        before = self._spoken_for_so_far()
+        self._program(config, choice, surroundings, problems)
         entries = self.state.entries
         strictest = strictest_mode(config.mode, entries.values())
         self._set_control(
@@ -72,43 +75,40 @@ class Reconciler:
         )
         await self._attach(config.datapath, choice.links, surroundings, problems)
         self._publish(choice.links, problems)
+        self._spoken_for = spoken_for(entries, config.mode)
+        self._schedule_announcements(before, now_ns)
         return choice
 
     def conflict(self, decision: Decision, now_ns: int) -> bool:
         """A foreign claim came in; whether it is to be answered by an announcement (RFC 5227 2.4)."""
-        entry = self.state.entries.get(decision.key)
-        mine = entry is not None and entry.kind is Kind.OWNED and decision.mode is Mode.ENFORCE
+        mine = decision.key in self._spoken_for and decision.mode is Mode.ENFORCE
         return decision.reason is Reason.CONFLICT and mine and self._schedule.conflict(decision.key, now_ns)
 
-    def announceable(self, key: EntryKey) -> tuple[Link, VipEntry] | None:
-        """The link and entry to announce a VIP with; None when this node may not speak for it now."""
-        entry = self.state.entries.get(key)
+    def announceable(self, key: EntryKey) -> tuple[Link, MacAddress] | None:
+        """The link and MAC to announce a VIP with; None when this node may not speak for it now."""
+        mac = self._spoken_for.get(key)
         link = next((link for link in self.state.links if link.ifindex == key.ifindex), None)
-        if entry is None or link is None or not link.up or not self._speaks_for(entry):
-            return None
-        return link, entry
+        return (link, mac) if mac is not None and link is not None and link.up else None
 
-    def _speaks_for(self, entry: VipEntry) -> bool:
-        mode = entry.mode or (self.state.control.mode if self.state.control else Mode.OBSERVE)
-        return entry.kind is Kind.OWNED and mode is Mode.ENFORCE
+    def _spoken_for_so_far(self) -> dict[EntryKey, MacAddress]:
+        """What this node announced before this pass; after a restart, what the kernel was told to answer."""
+        if self._programmed is not None:
+            return self._spoken_for
+        control = self._control.read()
+        return spoken_for(self._entries.read(), control.mode) if control else {}
 
-    def _program(
-        self, config: AgentConfig, choice: Choice, surroundings: Surroundings, now_ns: int, problems: list[str]
-    ) -> None:
+    def _program(self, config: AgentConfig, choice: Choice, surroundings: Surroundings, problems: list[str]) -> None:
         actual = self._entries.read()
         self._note_drift(actual)
         wanted = wanted_entries(config.vips, choice.links, surroundings.routes, self._node)
         delta = plan(wanted, actual)
         self._widen_control([*wanted, *actual])
+        self._entries.delete(delta.deletes)
         try:
             self._entries.write(delta.writes)
         except MapFullError as error:
             problems.append(str(error))
-        self._entries.delete(delta.deletes)
-        self._programmed = self._entries.read() if delta else actual
-        before = self.state.entries or actual
-        self._schedule_announcements(before, self._programmed, now_ns)
-        self.state.entries = self._programmed
+        self._programmed = self.state.entries = self._entries.read() if delta else actual
 
     def _note_drift(self, actual: dict[EntryKey, VipEntry]) -> None:
         if self._programmed is None or actual == self._programmed:
@@ -122,17 +122,11 @@ class Reconciler:
             _some(changed),
         )
 
-    def _schedule_announcements(
-        self, before: dict[EntryKey, VipEntry], after: dict[EntryKey, VipEntry], now_ns: int
-    ) -> None:
-        for key, entry in after.items():
-            old = before.get(key)
-            changed = old is None or old.kind is not entry.kind or old.answer_mac != entry.answer_mac
-            if entry.kind is Kind.OWNED and changed:
+    def _schedule_announcements(self, before: dict[EntryKey, MacAddress], now_ns: int) -> None:
+        for key, mac in self._spoken_for.items():
+            if before.get(key) != mac:
                 self._schedule.take_over(key, now_ns)
-            elif entry.kind is not Kind.OWNED:
-                self._schedule.give_up(key)
-        for key in before.keys() - after.keys():
+        for key in before.keys() - self._spoken_for.keys():
             self._schedule.give_up(key)
 
     def _widen_control(self, keys: Iterable[EntryKey]) -> None:

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address, ip_address, ip_interface
 import pytest
 
 from arpguard.addresses import ZERO_MAC, MacAddress
-from arpguard.core.desired import plan, primary_address, vips4_of, wanted_entries
+from arpguard.core.desired import plan, primary_address, spoken_for, strictest_mode, vips4_of, wanted_entries
 from arpguard.model import EntryKey, InterfaceAddress, Link, Owner, OwnerKind, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
 
@@ -92,6 +92,31 @@ def test_plan_of_equal_maps_is_empty():
     entries = {EntryKey(2, VIP): VipEntry(Kind.OWNED)}
 
     assert not plan(entries, dict(entries))
+
+
+def test_node_speaks_for_what_it_owns_and_enforces():
+    entries = {
+        EntryKey(2, VIP): VipEntry(Kind.OWNED, answer_mac=PINNED),
+        EntryKey(2, VIP + 1): VipEntry(Kind.FOREIGN),
+        EntryKey(2, VIP + 2): VipEntry(Kind.OWNED, mode=Mode.OBSERVE),
+        EntryKey(2, VIP + 3): VipEntry(Kind.OWNED, mode=Mode.ENFORCE, answer_mac=PINNED),
+    }
+
+    assert spoken_for(entries, Mode.ENFORCE) == {EntryKey(2, VIP): PINNED, EntryKey(2, VIP + 3): PINNED}
+    assert spoken_for(entries, Mode.OBSERVE) == {EntryKey(2, VIP + 3): PINNED}
+
+
+@pytest.mark.parametrize(
+    ("node", "entry", "expected"),
+    [
+        (Mode.OBSERVE, Mode.INHERIT, Mode.OBSERVE),
+        (Mode.OBSERVE, Mode.ENFORCE, Mode.ENFORCE),
+        (Mode.ENFORCE, Mode.OBSERVE, Mode.ENFORCE),
+    ],
+)
+def test_strictest_mode_is_enforce_if_anybody_enforces(node, entry, expected):
+    assert strictest_mode(node, [VipEntry(Kind.FOREIGN, mode=entry)]) is expected
+    assert strictest_mode(node, []) is node
 
 
 def test_range_spans_all_addresses():
