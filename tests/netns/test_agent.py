@@ -27,6 +27,8 @@ from labtools import (
     a_tc_program,
     a_wire,
     address,
+    an_xdp_program,
+    attached,
     pid_of,
     said,
     stream,
@@ -418,6 +420,19 @@ def test_clsact_filters_are_attached_replaced_and_detached(tmp_path):
             assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: [M]}
 
 
+def test_an_earlier_clsact_filter_of_somebody_else_stays(tmp_path):
+    """It has the first priority and handle, as arpguard's would have."""
+    with a_pair("crowded-clsact") as own:
+        pin = own.pin_root / "foreign"
+        syscall.obj_pin(a_tc_program(TC_UNSPEC), str(pin))
+        own.node.netns.run("tc", "qdisc", "add", "dev", "eth0", "clsact")
+        theirs = ["tc", "filter", "add", "dev", "eth0", "ingress", "prio", "1", "handle", "1"]
+        own.node.netns.run(*theirs, "bpf", "direct-action", "object-pinned", str(pin))
+        a_guard(own, Hook.TC_INGRESS, use_tcx=False)
+        assert "foreign" in filters(own, "ingress")
+        assert filters(own, "ingress").count(" arpguard_") == 1
+
+
 def test_cleanup_leaves_other_peoples_clsact_filters():
     with a_pair("shared-clsact") as own:
         guard = a_guard(own, use_tcx=False)
@@ -450,3 +465,41 @@ def test_cleanup_refuses_while_the_agent_runs_and_then_removes_everything(pair, 
     assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: [M]}
     again = pair.arpguard("cleanup", "--config", str(agent.config))
     assert (again.returncode, again.stdout) == (0, f"nothing is pinned under {agent.pin_dir}\n")
+
+
+# ---- datapath: xdp -----------------------------------------------------------------------------------------------
+
+
+def hooks(pair: Pair, agent: AgentProcess) -> set[str]:
+    """Where the agent's programs are."""
+    prefix = f"{pair.ifindex()}-"
+    return {path.name.removeprefix(prefix) for path in (agent.pin_dir / "links").glob(f"{prefix}*")}
+
+
+def test_xdp_is_not_used_where_the_device_hides_vlan_tags_from_it():
+    """D3, D5: with RX VLAN offload XDP would answer in the wrong VLAN. veth offloads by default."""
+    with a_pair("xdp-offload") as own:
+        agent = own.agent(a_config(datapath="xdp"))
+        assert said(agent, "problem: eth0: RX VLAN offload hides tags from XDP, tc is used")
+        assert hooks(own, agent) == {"tc_egress", "tc_ingress"}
+
+
+def test_datapaths_are_switched_live_and_each_answers_once():
+    """Native XDP on a veth answers only if its peer has a native XDP program, too."""
+    with a_pair("xdp") as own:
+        own.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN)])
+        own.node.netns.run("ethtool", "-K", "eth0", "rxvlan", "off")
+        peer = an_xdp_program()
+        with (
+            attached(own.client, peer, syscall.ATTACH_XDP, syscall.XDP_FLAGS_DRV_MODE),
+            a_wire(own.client) as wire,
+        ):
+            agent = own.agent(a_config(datapath="xdp"))
+            for datapath, expected in (
+                ("xdp", {"tc_egress", "xdp"}),
+                ("tc", {"tc_egress", "tc_ingress"}),
+                ("xdp", {"tc_egress", "xdp"}),
+            ):
+                agent.configure(a_config(datapath=datapath))
+                until(lambda expected=expected: hooks(own, agent) == expected, REPAIR_S)
+                assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: []}
