@@ -356,3 +356,17 @@ def test_d10_a_guarded_macvlan_answers_exactly_once():
         announced(pair.agent(CONFIG.replace("eth0", "mv0")))
         with a_wire(pair.client) as wire:
             assert wire.who(OWNED, MARK) == [MacAddress.parse("02:00:00:00:00:b1")]
+
+
+@pytest.mark.parametrize("interfaces", ["[auto]", "[mv0, eth0]"])
+def test_d10_a_macvlan_and_its_parent_answer_exactly_once_for_a_vip_on_lo(interfaces):
+    """The parent sees every broadcast, too, and Linux answers on any interface for an address of lo."""
+    with a_pair("macvlan-lo") as pair:
+        over_a_macvlan(pair)
+        bind(pair)
+        pair.agent(CONFIG.replace("[eth0]", interfaces))
+        with a_wire(pair.client) as wire:
+            until(lambda: wire.answers(FREE))
+            heard = wire.exchange([wire.request(OWNED), wire.request(FOREIGN)], FREE)
+        replies = [packet for frame in heard if (packet := arp_of(frame)) and packet.tha == wire.mac != packet.sha]
+        assert [packet.spa for packet in replies] == [OWNED]
