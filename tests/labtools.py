@@ -451,7 +451,7 @@ class Guard:
 
     def set(self, entries: Mapping[IPv4Address, VipEntry], control: NodeControl) -> None:
         wanted = {EntryKey(self.ifindex, vip): entry for vip, entry in entries.items()}
-        self.table.delete(self.table.read().keys() - wanted.keys())
+        self.table.delete(self.table.read().entries.keys() - wanted.keys())
         self.table.write(wanted)
         self.control.write(control)
 

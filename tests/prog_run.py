@@ -69,7 +69,7 @@ class Plane:
     def set(self, entries: Mapping[IPv4Address, VipEntry], control: NodeControl) -> None:
         """Makes these the only entries, all of `lo`, and this the control value."""
         wanted = {EntryKey(LO, vip): entry for vip, entry in entries.items()}
-        stale = self.table.read().keys() - wanted.keys()
+        stale = self.table.read().entries.keys() - wanted.keys()
         if stale:
             self.table.delete(stale)
         self.table.write(wanted)

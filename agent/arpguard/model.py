@@ -60,7 +60,10 @@ class InterfaceAddress:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A network device of this node. `kind` is rtnetlink's (veth, bridge, vlan...), empty for hardware."""
+    """A network device of this node. `kind` is rtnetlink's (veth, bridge, vlan...), empty for hardware.
+
+    `parent` is the device that a macvlan shares its segment with, if that is in this network namespace.
+    """
 
     ifindex: int
     name: str
@@ -72,6 +75,7 @@ class Link:
     no_arp: bool = False
     ethernet: bool = True
     master: int = 0
+    parent: int = 0
     addresses: tuple[InterfaceAddress, ...] = ()
 
 

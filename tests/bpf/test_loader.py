@@ -85,7 +85,7 @@ def test_changed_program_keeps_the_maps(pin_dir, tmp_path):
     assert not new.warm
     assert map_ids(new) == map_ids(old)
     assert program_ids(new).items().isdisjoint(program_ids(old).items())
-    assert Plane(pin_dir, new).table.read() == {EntryKey(LO, VIP): an_entry()}
+    assert Plane(pin_dir, new).table.read().entries == {EntryKey(LO, VIP): an_entry()}
 
 
 @pytest.mark.parametrize("sizes", [{"max_entries": 32}, {"ring_bytes": 8192}], ids=["max_entries", "ring_bytes"])

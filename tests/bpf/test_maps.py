@@ -95,8 +95,8 @@ ENTRIES = {
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
 def test_entry_is_read_back_as_written(small, entry):
     small.table.write({KEY: entry})
-    assert small.table.read() == {KEY: entry}
-    assert reopened(small).read() == {KEY: entry}
+    assert small.table.read().entries == {KEY: entry}
+    assert reopened(small).read().entries == {KEY: entry}
 
 
 def test_key_is_the_link_and_the_mapped_address(small):
@@ -108,30 +108,30 @@ def test_key_is_the_link_and_the_mapped_address(small):
 def test_same_vip_on_two_links_is_two_entries(small):
     wanted = {KEY: an_entry(), EntryKey(LO + 1, VIP): an_entry(Kind.FOREIGN)}
     small.table.write(wanted)
-    assert small.table.read() == wanted
+    assert small.table.read().entries == wanted
 
 
 def test_written_entry_replaces_the_old_one_as_a_whole(small):
     small.table.write({KEY: an_entry(Kind.EXTERNAL, mode=Mode.ENFORCE, hold=True, owner_mac=OWNER)})
     small.table.write({KEY: an_entry(Kind.FOREIGN, primary4=None)})
-    assert small.table.read() == {KEY: an_entry(Kind.FOREIGN, primary4=None)}
+    assert small.table.read().entries == {KEY: an_entry(Kind.FOREIGN, primary4=None)}
 
 
 def test_nothing_to_write_is_no_error(small):
     small.table.write({})
-    assert small.table.read() == {}
+    assert small.table.read().entries == {}
 
 
 def test_deleted_entry_is_gone(small):
     small.table.write({KEY: an_entry(), OTHER_KEY: an_entry()})
     small.table.delete([KEY])
-    assert small.table.read() == {OTHER_KEY: an_entry()}
+    assert small.table.read().entries == {OTHER_KEY: an_entry()}
 
 
 def test_deleting_what_is_not_there_does_nothing(small):
     small.table.write({OTHER_KEY: an_entry()})
     small.table.delete([KEY, KEY])
-    assert small.table.read() == {OTHER_KEY: an_entry()}
+    assert small.table.read().entries == {OTHER_KEY: an_entry()}
 
 
 def test_deleted_entry_has_no_counts(small):
@@ -213,7 +213,7 @@ def test_entries_that_fit_are_written_into_a_full_map(small):
     surplus = {KEY: an_entry(), OTHER_KEY: an_entry()}
     with pytest.raises(MapFullError, match=f"2 of {CAPACITY + 2} VIP entries do not fit into {CAPACITY}"):
         small.table.write(MANY | surplus)
-    assert small.table.read() == MANY
+    assert small.table.read().entries == MANY
 
 
 def test_entry_that_did_not_fit_is_not_answered(small):
@@ -226,7 +226,7 @@ def test_full_map_still_takes_changes_of_its_entries(small):
     small.table.write(MANY)
     changed = {key: an_entry(Kind.FOREIGN) for key in MANY}
     small.table.write(changed)
-    assert small.table.read() == changed
+    assert small.table.read().entries == changed
 
 
 def test_deleting_makes_room_in_a_full_map(small):
@@ -234,7 +234,7 @@ def test_deleting_makes_room_in_a_full_map(small):
     gone = next(iter(MANY))
     small.table.delete([gone])
     small.table.write({KEY: an_entry()})
-    assert small.table.read().keys() == MANY.keys() - {gone} | {KEY}
+    assert small.table.read().entries.keys() == MANY.keys() - {gone} | {KEY}
 
 
 def test_capacity_is_what_the_map_has(small):
@@ -260,9 +260,9 @@ def test_tampered_entry_reads_as_absent(small, field, value):
     """The reconciler rewrites what is absent."""
     small.table.write({KEY: an_entry(), OTHER_KEY: an_entry()})
     tamper(small, KEY, field, value)
-    assert small.table.read() == {OTHER_KEY: an_entry()}
+    assert small.table.read().entries == {OTHER_KEY: an_entry()}
     small.table.write({KEY: an_entry()})
-    assert small.table.read() == {KEY: an_entry(), OTHER_KEY: an_entry()}
+    assert small.table.read().entries == {KEY: an_entry(), OTHER_KEY: an_entry()}
 
 
 @pytest.mark.parametrize(
@@ -278,26 +278,26 @@ def test_tampered_entry_reads_as_absent(small, field, value):
 def test_tampered_field_is_read_as_it_is(small, field, value, expected):
     small.table.write({KEY: an_entry()})
     tamper(small, KEY, field, value)
-    assert small.table.read() == {KEY: expected}
+    assert small.table.read().entries == {KEY: expected}
 
 
 def test_of_two_entries_in_one_slot_one_reads_as_absent_after_reopening(small):
     small.table.write({KEY: an_entry(), OTHER_KEY: an_entry()})
     tamper(small, OTHER_KEY, "slot", slots(small)[raw_key(KEY)])
     table = reopened(small)
-    assert len(table.read()) == 1
+    assert len(table.read().entries) == 1
     table.write({KEY: an_entry(), OTHER_KEY: an_entry()})
     assert len(set(slots(small).values())) == 2
-    assert table.read() == {KEY: an_entry(), OTHER_KEY: an_entry()}
+    assert table.read().entries == {KEY: an_entry(), OTHER_KEY: an_entry()}
 
 
 def test_slot_beyond_the_map_reads_as_absent_after_reopening(small):
     small.table.write({KEY: an_entry()})
     tamper(small, KEY, "slot", CAPACITY)
     table = reopened(small)
-    assert table.read() == {}
+    assert table.read().entries == {}
     table.write({KEY: an_entry()})
-    assert table.read() == {KEY: an_entry()}
+    assert table.read().entries == {KEY: an_entry()}
 
 
 def test_entry_that_somebody_else_made_is_adopted(small):
@@ -306,9 +306,9 @@ def test_entry_that_somebody_else_made_is_adopted(small):
     foreign = layout.Entry(kind=Kind.FOREIGN, slot=3)
     syscall.map_update(small.maps["entries"], raw_key(OTHER_KEY), bytes(foreign))
     table = reopened(small)
-    assert table.read().keys() == {KEY, OTHER_KEY}
+    assert table.read().entries.keys() == {KEY, OTHER_KEY}
     table.delete([OTHER_KEY])
-    assert table.read().keys() == {KEY}
+    assert table.read().entries.keys() == {KEY}
 
 
 # ---- control -----------------------------------------------------------------------------------------------------

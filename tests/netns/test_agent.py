@@ -282,7 +282,7 @@ def test_a_deleted_entry_is_restored_within_a_second(pair, agent, wire, table):
 
 def test_a_changed_entry_is_restored_within_a_second(pair, agent, wire, table):
     key = EntryKey(pair.ifindex(), OWNED)
-    table.write({key: replace(table.read()[key], kind=Kind.FOREIGN)})
+    table.write({key: replace(table.read().entries[key], kind=Kind.FOREIGN)})
     assert answers(wire, OWNED) == {OWNED: []}
     until(lambda: answers(wire, OWNED) == {OWNED: [M]}, REPAIR_S)
     assert said(agent, f"drift: 1 entries were changed behind the agent and are restored: {OWNED} on interface")

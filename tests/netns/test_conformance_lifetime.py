@@ -14,6 +14,7 @@ import pytest
 import labtools
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import syscall
+from arpguard.errors import DataPlaneError
 from arpguard.lab.topology import AgentProcess, Lab
 from arpguard.wire.arp import ArpOp
 from builders import a_frame, a_packet
@@ -349,13 +350,12 @@ def test_d10_answered_exactly_once_in_total(build, device, mac):
             assert wire.who(FREE, MARK)
 
 
-def test_d10_a_guarded_macvlan_answers_exactly_once():
-    """The VIP is bound nowhere: its parent, which is not guarded, would answer for an address on lo."""
+def test_d10_a_macvlan_is_refused_in_favour_of_its_parent():
+    """The parent's kernel hears every broadcast, too: guarding the macvlan alone would leave that one to answer."""
     with a_pair("macvlan") as pair:
         over_a_macvlan(pair)
-        announced(pair.agent(CONFIG.replace("eth0", "mv0")))
-        with a_wire(pair.client) as wire:
-            assert wire.who(OWNED, MARK) == [MacAddress.parse("02:00:00:00:00:b1")]
+        with pytest.raises(DataPlaneError, match=r"mv0 shares its segment with eth0, .* name eth0 instead"):
+            pair.agent(CONFIG.replace("eth0", "mv0"))
 
 
 @pytest.mark.parametrize("interfaces", ["[auto]", "[mv0, eth0]"])

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -46,8 +47,10 @@ def run_lab(options: argparse.Namespace) -> int:
         print(render.table(("SCENARIO", "WHAT IT SHOWS"), runner.catalogue()))
         return EXIT_OK
     if not 2 <= options.nodes <= _MAX_LAB_NODES:
-        raise ConfigError("--nodes", [Problem("--nodes", str(options.nodes), f"2 to {_MAX_LAB_NODES}")])
+        raise ConfigError("arpguard lab", [Problem("--nodes", str(options.nodes), f"2 to {_MAX_LAB_NODES}")])
     _need_root()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     show = None if options.json else _print_scenario
     results = runner.run(options.scenario, options.nodes, show)
     if options.json:
@@ -57,6 +60,11 @@ def run_lab(options: argparse.Namespace) -> int:
         verdict = render.bad(f"{failed} not as expected") if failed else render.good("all as expected")
         print(f"\n{len(results)} steps, {verdict}")
     return EXIT_OK if results and all(step.ok for step in results) else EXIT_NOT_RIGHT
+
+
+def _leave(number: int, _frame: object) -> None:
+    """Ends the command from within, so that what it built is taken down."""
+    raise SystemExit(128 + number)
 
 
 def _print_scenario(scenario: str, steps: Sequence[runner.Step]) -> None:
@@ -70,10 +78,10 @@ def run_whohas(options: argparse.Namespace) -> int:
     try:
         address = IPv4Address(options.address)
     except AddressValueError:
-        raise ConfigError("whohas", [Problem("ADDRESS", options.address, "an IPv4 address")]) from None
+        raise ConfigError("arpguard whohas", [Problem("ADDRESS", options.address, "an IPv4 address")]) from None
     refusal = vip_refusal(address)
     if refusal:
-        raise ConfigError("whohas", [Problem("ADDRESS", options.address, f"{refusal}; name a host's address")])
+        raise ConfigError("arpguard whohas", [Problem("ADDRESS", options.address, f"{refusal}; name a host's address")])
     _need_root()
     ifname, spa = asyncio.run(_way_to(address, options.interface))
     asker = ArpSocket(ifname)

@@ -5,11 +5,11 @@ another announcer) resolves to lo there, which is how `ip route get` leads other
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address
 from arpguard.config import InterfaceSelector, SelectorKind
-from arpguard.model import Link, Route, Surroundings
+from arpguard.model import InterfaceAddress, Link, Route, Surroundings
 
 _NO_ROUTE = (1, 0)
 
@@ -26,6 +26,7 @@ class Choice:
 def choose_links(selectors: Sequence[InterfaceSelector], surroundings: Surroundings, vips: Iterable[Address]) -> Choice:
     """The links that the selectors name here and now."""
     wanted = tuple(vips)
+    surroundings = _with_shared_addresses(surroundings)
     chosen: dict[int, Link] = {}
     problems: list[str] = []
     for selector in selectors:
@@ -91,6 +92,16 @@ def _subnet_prefix(link: Link, vip: Address) -> int:
     )
 
 
+def _with_shared_addresses(surroundings: Surroundings) -> Surroundings:
+    """The addresses of a macvlan are on its parent's segment: the parent is the one to guard, with these too."""
+    shared: dict[int, tuple[InterfaceAddress, ...]] = {}
+    for link in surroundings.links:
+        if link.parent:
+            shared[link.parent] = shared.get(link.parent, ()) + link.addresses
+    links = (replace(link, addresses=link.addresses + shared.get(link.ifindex, ())) for link in surroundings.links)
+    return replace(surroundings, links=tuple(links))
+
+
 def _unfit(link: Link, surroundings: Surroundings) -> str | None:
     """Why a link cannot be guarded."""
     if link.loopback:
@@ -99,6 +110,10 @@ def _unfit(link: Link, surroundings: Surroundings) -> str | None:
         return f"{link.name} is no Ethernet device"
     if link.no_arp:
         return f"{link.name} does not speak ARP (NOARP); name the interface that faces the network"
+    if link.parent:
+        parent = surroundings.link(link.parent)
+        name = parent.name if parent else f"interface {link.parent}"
+        return f"{link.name} shares its segment with {name}, which would answer beside it: name {name} instead"
     if link.master:
         master = surroundings.link(link.master)
         name = master.name if master else f"interface {link.master}"

@@ -1,7 +1,8 @@
 """Programs as direct-action filters of the clsact qdisc: how tc hooks are reached on kernels before 6.6.
 
 Only filters whose name starts with `arpguard_` are ever replaced or deleted; the qdisc itself stays, for removing
-it would remove other people's filters.
+it would remove other people's filters. The name also carries the program's id, which pyroute2 0.9 does not decode
+(TCA_BPF_ID).
 """
 
 import errno
@@ -23,7 +24,7 @@ _HANDLE = 1
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A BPF filter as the kernel lists it; filters run in the order of `prio`."""
+    """A BPF filter as the kernel lists it; filters run in the order of `prio`. `program_id` is 0 for other people's."""
 
     name: str
     program_id: int
@@ -89,13 +90,11 @@ async def _list(ipr: AsyncIPRoute, ifindex: int, hook: Hook) -> list[Filter]:
 
 def _filter(message: Any) -> Filter | None:
     options = message.get_attr("TCA_OPTIONS")
-    if message.get_attr("TCA_KIND") != "bpf" or options is None or not options.get_attr("TCA_BPF_ID"):
-        return None
-    return Filter(
-        name=options.get_attr("TCA_BPF_NAME") or "",
-        program_id=options.get_attr("TCA_BPF_ID"),
-        prio=message["info"] >> 16,
-    )
+    if message.get_attr("TCA_KIND") != "bpf" or options is None:
+        return None  # the line that only names the chain has no options
+    name = options.get_attr("TCA_BPF_NAME") or ""
+    number = name.rpartition("_")[2] if name.startswith(_NAME) else ""
+    return Filter(name, int(number) if number.isdecimal() else 0, message["info"] >> 16)
 
 
 async def _add_qdisc(ipr: AsyncIPRoute, ifindex: int) -> None:
@@ -113,7 +112,7 @@ async def _replace(ipr: AsyncIPRoute, ifindex: int, hook: Hook, program: Fd, pri
         ifindex,
         f":{_HANDLE}",
         fd=program.number,
-        name=_NAME + hook.name.lower(),
+        name=f"{_NAME}{hook.name.lower()}_{syscall.program_info(program).id}",
         parent=_PARENT[hook],
         classid=1,
         direct_action=True,

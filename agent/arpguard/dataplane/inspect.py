@@ -35,7 +35,7 @@ def read_snapshot(pin_dir: Path) -> Snapshot:
     """What is pinned under `pin_dir`; DataPlaneError when nothing is, or it may not be read."""
     maps = loader.open_maps(pin_dir)
     table = EntryTable(maps["entries"], maps["counters"])
-    entries = table.read()
+    entries = table.read().entries
     totals, events = read_totals(maps["totals"])
     return Snapshot(
         control=ControlValue(maps["control"]).read(),

@@ -10,7 +10,7 @@ import itertools
 import platform
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 
 from arpguard.addresses import MacAddress, from_mapped, to_mapped
@@ -38,6 +38,14 @@ def wait_for_running_programs() -> None:
         raise DataPlaneError("membarrier(2) is refused: allow it in the seccomp profile (RuntimeDefault does)")
 
 
+@dataclass(frozen=True, slots=True)
+class TableContent:
+    """What is in the entries map: entries, and the keys of what this table cannot have written."""
+
+    entries: dict[EntryKey, VipEntry]
+    strangers: list[EntryKey]
+
+
 class EntryTable:
     """The `entries` map, and the slot of the `counters` map that each entry has to itself."""
 
@@ -56,13 +64,15 @@ class EntryTable:
         """How many entries there is room for."""
         return self._capacity
 
-    def read(self) -> dict[EntryKey, VipEntry]:
-        """All entries as the kernel has them; one that this module cannot have written reads as absent."""
-        return {
-            key: _entry_from(value)
-            for key, value in self._raw()
-            if value.slot == self._slots.get(key) and value.kind in _KINDS and value.mode in _MODES
-        }
+    def read(self) -> TableContent:
+        """All entries as the kernel has them."""
+        content = TableContent({}, [])
+        for key, value in self._raw():
+            if value.slot == self._slots.get(key) and value.kind in _KINDS and value.mode in _MODES:
+                content.entries[key] = _entry_from(value)
+            else:
+                content.strangers.append(key)
+        return content
 
     def write(self, entries: Mapping[EntryKey, VipEntry]) -> None:
         """Sets entries, each replaced as a whole.

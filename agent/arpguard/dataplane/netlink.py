@@ -24,6 +24,7 @@ _GROUPS = (
 # linux/if.h, linux/if_arp.h, linux/rtnetlink.h
 _IFF_UP, _IFF_LOOPBACK, _IFF_NOARP = 0x1, 0x8, 0x80
 _ARPHRD_ETHER = 1
+_SHARING_KINDS = ("macvlan", "ipvlan")
 _RT_TABLE_LOCAL = 255
 _RTN_UNICAST = 1
 _ANYWHERE = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}  # noqa: S104 - a route, not a bind
@@ -71,6 +72,7 @@ def _address(message: Any) -> InterfaceAddress:
 def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
     flags = message["flags"]
     info = message.get("linkinfo")
+    kind = (info.get("kind") if info else None) or ""
     text = message.get("address") or ""
     return Link(
         ifindex=message["index"],
@@ -78,13 +80,21 @@ def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
         mac=MacAddress.parse(text) if len(text) == len("00:00:00:00:00:00") else ZERO_MAC,
         up=bool(flags & _IFF_UP),
         mtu=message.get("mtu") or 0,
-        kind=(info.get("kind") if info else None) or "",
+        kind=kind,
         loopback=bool(flags & _IFF_LOOPBACK),
         no_arp=bool(flags & _IFF_NOARP),
         ethernet=message["ifi_type"] == _ARPHRD_ETHER,
         master=message.get("master") or 0,
+        parent=_parent(message, kind),
         addresses=addresses,
     )
+
+
+def _parent(message: Any, kind: str) -> int:
+    """Of a macvlan, the device below, unless that is in another namespace."""
+    if kind not in _SHARING_KINDS or message.get("link_netnsid") is not None:
+        return 0
+    return message.get("link") or 0
 
 
 def _routes(message: Any) -> list[Route]:

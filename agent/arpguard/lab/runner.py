@@ -35,7 +35,7 @@ def run(names: Sequence[str] | None, nodes: int, show: Show | None = None) -> li
     """Runs scenarios (default: all); ConfigError for a name that is not there."""
     for name in names or ():
         if name not in SCENARIOS:
-            raise ConfigError("--scenario", [Problem("--scenario", name, f"one of {', '.join(SCENARIOS)}")])
+            raise ConfigError("arpguard lab", [Problem("--scenario", name, f"one of {', '.join(SCENARIOS)}")])
     steps: list[Step] = []
     folder = Path(tempfile.mkdtemp(prefix="arpguard-lab-"))
     pin_root = _PIN_PARENT / folder.name

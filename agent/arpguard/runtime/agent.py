@@ -6,6 +6,7 @@ Stopping leaves the guard in place: programs, maps and links are pinned. `arpgua
 import asyncio
 import logging
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,13 +124,13 @@ class Agent:
             except TimeoutError:
                 pass
             self._changed.clear()
-            began_ns = boot_ns()
+            began_s = time.thread_time()
             try:
-                await self._reconciler.apply(self._config, self._generation, await read_surroundings(), began_ns)
+                await self._reconciler.apply(self._config, self._generation, await read_surroundings(), boot_ns())
             except (OSError, DataPlaneError) as error:
                 log.error("cannot bring the kernel up to date, trying again: %s", error)
             self._due.set()
-            pause = max(AUDIT_INTERVAL_S, (boot_ns() - began_ns) / NS_PER_S / AUDIT_SHARE)
+            pause = max(AUDIT_INTERVAL_S, (time.thread_time() - began_s) / AUDIT_SHARE)
 
     async def _watch_links(self) -> None:
         while True:

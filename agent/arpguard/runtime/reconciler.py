@@ -16,7 +16,7 @@ from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.desired import plan, spoken_for, strictest_mode, vips4_of, wanted_entries
 from arpguard.dataplane.attach import Attacher, runs_first
 from arpguard.dataplane.device import strips_vlan_tags
-from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.maps import ControlValue, EntryTable, TableContent
 from arpguard.errors import AttachConflictError, DataPlaneError, MapFullError
 from arpguard.model import (
     Attachment,
@@ -95,26 +95,27 @@ class Reconciler:
         if self._programmed is not None:
             return self._spoken_for
         control = self._control.read()
-        return spoken_for(self._entries.read(), control.mode) if control else {}
+        return spoken_for(self._entries.read().entries, control.mode) if control else {}
 
     def _program(self, config: AgentConfig, choice: Choice, surroundings: Surroundings, problems: list[str]) -> None:
         actual = self._entries.read()
         self._note_drift(actual)
         wanted = wanted_entries(config.vips, choice.links, surroundings.routes, self._node)
-        delta = plan(wanted, actual)
-        self._widen_control([*wanted, *actual])
-        self._entries.delete(delta.deletes)
+        delta = plan(wanted, actual.entries)
+        self._widen_control([*wanted, *actual.entries])
+        self._entries.delete([*delta.deletes, *(key for key in actual.strangers if key not in wanted)])
         try:
             self._entries.write(delta.writes)
         except MapFullError as error:
             problems.append(str(error))
-        self._programmed = self.state.entries = self._entries.read() if delta else actual
+        self._programmed = self.state.entries = self._entries.read().entries if delta else actual.entries
 
-    def _note_drift(self, actual: dict[EntryKey, VipEntry]) -> None:
-        if self._programmed is None or actual == self._programmed:
+    def _note_drift(self, actual: TableContent) -> None:
+        if self._programmed is None or (actual.entries == self._programmed and not actual.strangers):
             return
-        delta = plan(self._programmed, actual)
-        changed = [f"{key.vip} on interface {key.ifindex}" for key in (*delta.writes, *delta.deletes)]
+        delta = plan(self._programmed, actual.entries)
+        keys = {*delta.writes, *delta.deletes, *actual.strangers}
+        changed = [f"{key.vip} on interface {key.ifindex}" for key in sorted(keys)]
         self.state.drift += len(changed)
         log.warning(
             "drift: %d entries were changed behind the agent and are restored: %s",

@@ -102,6 +102,24 @@ def test_what_cannot_be_guarded_is_a_problem_that_says_why(item, text):
     assert text in choice.problems[0]
 
 
+MACVLAN_NODE = Surroundings(links=(a_link(2, "eth0"), a_link(7, "mv0", "192.0.2.7/24", kind="macvlan", parent=2)))
+
+
+def test_auto_takes_the_parent_of_a_macvlan_with_its_addresses():
+    """Both hear every broadcast of the segment, and the parent's kernel would answer beside a guarded macvlan."""
+    names, choice = _choose("auto", surroundings=MACVLAN_NODE)
+
+    assert names == ["eth0"]
+    assert [str(own.address) for own in choice.links[0].addresses] == ["192.0.2.7"]
+
+
+def test_macvlan_by_name_is_refused_with_the_parents_name():
+    names, choice = _choose("mv0", surroundings=MACVLAN_NODE)
+
+    assert not names
+    assert "mv0 shares its segment with eth0, which would answer beside it: name eth0 instead" in choice.problems[0]
+
+
 def test_one_bad_item_does_not_stop_the_rest():
     names, choice = _choose("eth9", "eth0")
 
