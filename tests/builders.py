@@ -4,8 +4,9 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
-from arpguard.clock import NS_PER_S, boot_ns
+from arpguard.clock import boot_ns
 from arpguard.model import NodeControl, VipEntry
+from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind, Mode
 from arpguard.wire.arp import ArpOp, ArpPacket
 from arpguard.wire.ethernet import ETHERTYPE_ARP, EthernetFrame, VlanTag

@@ -2,8 +2,6 @@
 
 import time
 
-NS_PER_S = 1_000_000_000
-
 
 def boot_ns() -> int:
     """Nanoseconds since boot, suspend included (clock_gettime(2), CLOCK_BOOTTIME)."""

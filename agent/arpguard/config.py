@@ -18,17 +18,18 @@ import yaml
 from arpguard.addresses import Address, MacAddress, Network, vip_refusal
 from arpguard.errors import ConfigError, Problem
 from arpguard.model import Datapath, Owner, OwnerKind, Vip
+from arpguard.units import NS_PER_MS
 from arpguard.verdict import Mode
 
 T = TypeVar("T")
 Raw: TypeAlias = Any  # what YAML gives: str, list or dict, nested
 
-NS_PER_MS = 1_000_000
 MAX_FILE_BYTES = 32 << 20
 _IFNAME = re.compile(r"[^\s/:]{1,15}")
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
 _DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
+_NOT_OURS = (PurePosixPath("/"), PurePosixPath("/sys/fs/bpf"))
 _TRUTH = {"true": True, "false": False}
 
 
@@ -385,7 +386,8 @@ class _Reader:
 
     def _pin_dir(self, raw: Raw, path: str) -> Path | None:
         pure = PurePosixPath(raw if isinstance(raw, str) else "")
-        if pure.is_absolute() and len(pure.parts) > 1 and ".." not in pure.parts and '"' not in str(pure):
+        usable = pure.is_absolute() and pure not in _NOT_OURS and ".." not in pure.parts and '"' not in str(pure)
+        if usable:
             return Path(pure)
         self._wrong(path, raw, "an absolute folder below a BPF file system such as /sys/fs/bpf/arpguard")
         return None

@@ -17,7 +17,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from arpguard.addresses import MacAddress
-from arpguard.clock import NS_PER_S, boot_ns
+from arpguard.clock import boot_ns
 from arpguard.core.desired import vips4_of
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
@@ -25,6 +25,7 @@ from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.source import Source, find_source
 from arpguard.lab.netns import Netns
 from arpguard.model import EntryKey, NodeControl, VipEntry
+from arpguard.units import NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode
 from arpguard.wire.arp import build_request
 

@@ -319,3 +319,31 @@ def test_whohas_exits_0_only_if_exactly_one_host_answers():
         done = arpguard("whohas", str(one), "--interface", "eth9", prefix=lab.client.netns.prefix())
         assert (done.returncode, done.stderr.count("\n")) == (3, 1)
         assert arpguard("whohas", "224.0.0.1").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "remedy"),
+    [("-bpf,-sys_admin", "with CAP_BPF and CAP_NET_ADMIN"), ("-net_raw", "with CAP_NET_RAW")],
+    ids=["no BPF", "no raw sockets"],
+)
+def test_missing_capability_exits_3_with_one_line(pair, tmp_path, capabilities, remedy):
+    config = tmp_path / "config.yaml"
+    with a_place("capability") as (_, pins):
+        config.write_text(a_config(more=f"bpf: {{pin_dir: {pins}}}\n"))
+        prefix = [*pair.node.netns.prefix(), "setpriv", f"--bounding-set={capabilities}"]
+        done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=END_S)
+    assert done.returncode == 3
+    assert remedy in said_in_one_line(done.stderr)
+
+
+def test_pin_directory_outside_a_bpffs_becomes_one_and_goes_at_cleanup(pair, tmp_path):
+    agent = AgentProcess(pair.node, tmp_path, tmp_path / "pins")
+    agent.configure(a_config())
+    agent.start()
+    try:
+        agent.wait_for()
+        assert os.path.ismount(agent.pin_dir)
+    finally:
+        agent.kill(signal.SIGTERM)
+    assert pair.arpguard("cleanup", "--pin-dir", str(agent.pin_dir)).returncode == 0
+    assert not agent.pin_dir.exists()

@@ -12,7 +12,7 @@ from ipaddress import AddressValueError, IPv4Address
 
 from arpguard.addresses import vip_refusal
 from arpguard.cli import render
-from arpguard.clock import NS_PER_S, boot_ns
+from arpguard.clock import boot_ns
 from arpguard.config import read_config
 from arpguard.core.choosing import route_to
 from arpguard.core.desired import primary_address
@@ -25,6 +25,7 @@ from arpguard.errors import ConfigError, DataPlaneError, Problem
 from arpguard.lab import runner
 from arpguard.model import Tally
 from arpguard.runtime.agent import Agent, AgentOptions
+from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind, Mode, Reason
 
 EXIT_OK, EXIT_NOT_RIGHT = 0, 1
@@ -134,7 +135,7 @@ def clean_up(options: argparse.Namespace) -> int:
         raise DataPlaneError(f"{pin_dir} is no BPF file system: name the agent's bpf.pin_dir")
     with bpffs.lock(pin_dir):
         release_all(pin_dir)
-        bpffs.remove(pin_dir)
+    bpffs.remove_all(pin_dir)
     asyncio.run(clsact.delete_all())
     print(f"removed the guard and everything under {pin_dir}")
     return EXIT_OK

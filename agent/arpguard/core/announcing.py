@@ -5,8 +5,8 @@ second change is ignored. RFC 5227 2.4 (c): a defence is sent at most once in DE
 """
 
 from arpguard.model import EntryKey
+from arpguard.units import NS_PER_MS
 
-NS_PER_MS = 1_000_000
 ANNOUNCE_COUNT = 3
 ANNOUNCE_INTERVAL_NS = 1_100 * NS_PER_MS
 DEFEND_INTERVAL_NS = 10_000 * NS_PER_MS

@@ -5,6 +5,8 @@ They pass the egress program like anybody's: what this node may not say does not
 
 import errno
 import socket
+from types import TracebackType
+from typing import Self
 
 from arpguard.addresses import MacAddress
 from arpguard.errors import DataPlaneError
@@ -15,7 +17,7 @@ _NOT_SENT = (errno.ENOBUFS, errno.ENETDOWN, errno.ENXIO, errno.ENODEV)
 
 
 class Announcer:
-    """One raw socket for all links; `close` when done."""
+    """One raw socket for all links, closed at the end of its `with` block."""
 
     def __init__(self) -> None:
         try:
@@ -36,6 +38,10 @@ class Announcer:
             raise
         return True
 
-    def close(self) -> None:
-        """Closes the socket."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._socket.close()

@@ -72,6 +72,18 @@ def lock(pin_dir: Path) -> Fd:
     return fd
 
 
+def remove_all(pin_dir: Path) -> None:
+    """Unpins everything of arpguard in `pin_dir`, and removes it; unmounts what `prepare` has mounted there."""
+    for pattern in ("links", "maps-*", "programs-*"):
+        for folder in pin_dir.glob(pattern):
+            remove(folder)
+    if any(path for path in pin_dir.iterdir() if path.suffix != ".debug"):  # the kernel's, in the root of each mount
+        return
+    if os.path.ismount(pin_dir):
+        _libc.umount2(os.fsencode(pin_dir), 0)
+    pin_dir.rmdir()
+
+
 def remove(path: Path) -> None:
     """Unpins everything below `path`, and `path` itself; does nothing when it is not there."""
     if path.is_dir():

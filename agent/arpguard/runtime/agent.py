@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from arpguard.clock import NS_PER_S, boot_ns
+from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig, read_config
 from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.choosing import choose_links
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher
@@ -21,10 +22,11 @@ from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import find_source
 from arpguard.errors import ConfigError, DataPlaneError
-from arpguard.model import Decision
+from arpguard.model import Decision, Surroundings
 from arpguard.runtime.claimlog import ClaimLog
 from arpguard.runtime.filewatch import FileWatch
 from arpguard.runtime.reconciler import Reconciler
+from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Verdict
 
 log = logging.getLogger(__name__)
@@ -63,8 +65,9 @@ class Agent:
         """
         started_ns = boot_ns()
         pin_dir = self._config.bpf.pin_dir
+        self._refuse_if_nothing_to_guard(await read_surroundings())
         bpffs.prepare(pin_dir)
-        with bpffs.lock(pin_dir):
+        with bpffs.lock(pin_dir), Announcer() as announcer:
             source = find_source(self._config.bpf.max_entries)
             loaded = await asyncio.to_thread(loader.load, pin_dir, source)
             self._reconciler = Reconciler(
@@ -76,25 +79,34 @@ class Agent:
             )
             await self._first_pass()
             loader.discard_others(pin_dir, source)
-            log.info(
-                "ready: node=%s mode=%s vips=%d links=%s programs=%s start_ms=%d",
-                self._options.node,
-                self._config.mode.name.lower(),
-                len(self._config.vips),
-                ",".join(link.name for link in self._reconciler.state.links) or "none",
-                "reopened" if loaded.warm else "compiled",
-                (boot_ns() - started_ns) // 1_000_000,
-            )
-            await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision))
+            self._log_ready(started_ns, warm=loaded.warm)
+            await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcer)
 
-    async def _first_pass(self) -> None:
-        choice = await self._reconciler.apply(self._config, self._generation, await read_surroundings(), boot_ns())
+    def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
+        """Before anything is compiled: with no link now, and none that may yet appear, there is nothing to do."""
+        choice = choose_links(self._config.interfaces, surroundings, [vip.address for vip in self._config.vips])
         if not choice.links and not choice.may_appear:
             raise DataPlaneError("; ".join(choice.problems))
-        if choice.links and not self._reconciler.state.attachments:
-            raise DataPlaneError("; ".join(self._reconciler.state.problems))
 
-    async def _run_until_stopped(self, events: EventReader) -> None:
+    async def _first_pass(self) -> None:
+        await self._reconciler.apply(self._config, self._generation, await read_surroundings(), boot_ns())
+        state = self._reconciler.state
+        if state.links and not state.attachments:
+            raise DataPlaneError("; ".join(state.problems))
+        self._reconciler.log_problems()
+
+    def _log_ready(self, started_ns: int, *, warm: bool) -> None:
+        log.info(
+            "ready: node=%s mode=%s vips=%d links=%s programs=%s start_ms=%d",
+            self._options.node,
+            self._config.mode.name.lower(),
+            len(self._config.vips),
+            ",".join(link.name for link in self._reconciler.state.links) or "none",
+            "reopened" if warm else "compiled",
+            (boot_ns() - started_ns) // NS_PER_MS,
+        )
+
+    async def _run_until_stopped(self, events: EventReader, announcer: Announcer) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
@@ -103,7 +115,7 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 workers = [
                     tasks.create_task(work)
-                    for work in (self._keep_right(), self._watch_links(), self._watch_file(), self._announce())
+                    for work in (self._keep_right(), self._watch_links(), self._watch_file(), self._announce(announcer))
                 ]
                 await self._stopping.wait()
                 for worker in workers:
@@ -127,6 +139,7 @@ class Agent:
             began_s = time.thread_time()
             try:
                 await self._reconciler.apply(self._config, self._generation, await read_surroundings(), boot_ns())
+                self._reconciler.log_problems()
             except (OSError, DataPlaneError) as error:
                 log.error("cannot bring the kernel up to date, trying again: %s", error)
             self._due.set()
@@ -175,25 +188,21 @@ class Agent:
         if self._reconciler.conflict(decision, boot_ns()):
             self._due.set()
 
-    async def _announce(self) -> None:
+    async def _announce(self, announcer: Announcer) -> None:
         """Sends what the schedule has due; asks again, before each one, whether this node may speak for the VIP."""
-        announcer = Announcer()
-        try:
-            while True:
-                self._due.clear()
-                for key in self._schedule.take_due(boot_ns()):
-                    speaker = self._reconciler.announceable(key)
-                    if speaker is not None and announcer.announce(key, *speaker):
-                        log.info("announced: vip=%s interface=%s mac=%s", key.vip, speaker[0].name, speaker[1])
-                next_ns = self._schedule.next_ns(boot_ns())
-                delay = None if next_ns is None else max(0.0, (next_ns - boot_ns()) / NS_PER_S)
-                try:
-                    async with asyncio.timeout(delay):
-                        await self._due.wait()
-                except TimeoutError:
-                    pass
-        finally:
-            announcer.close()
+        while True:
+            self._due.clear()
+            for key in self._schedule.take_due(boot_ns()):
+                speaker = self._reconciler.announceable(key)
+                if speaker is not None and announcer.announce(key, *speaker):
+                    log.info("announced: vip=%s interface=%s mac=%s", key.vip, speaker[0].name, speaker[1])
+            next_ns = self._schedule.next_ns(boot_ns())
+            delay = None if next_ns is None else max(0.0, (next_ns - boot_ns()) / NS_PER_S)
+            try:
+                async with asyncio.timeout(delay):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
 
 
 def _fixed_settings(old: AgentConfig, new: AgentConfig) -> list[tuple[str, object, object]]:

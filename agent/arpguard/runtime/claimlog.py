@@ -3,8 +3,8 @@
 from collections import OrderedDict
 
 from arpguard.addresses import MacAddress
-from arpguard.clock import NS_PER_S
 from arpguard.model import Decision, EntryKey
+from arpguard.units import NS_PER_S
 from arpguard.verdict import Reason
 
 REPEAT_NS = 60 * NS_PER_S

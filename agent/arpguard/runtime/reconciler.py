@@ -60,6 +60,7 @@ class Reconciler:
         self._programmed: dict[EntryKey, VipEntry] | None = None
         self._spoken_for: dict[EntryKey, MacAddress] = {}
         self._attached: dict[tuple[int, Hook], Attachment] = {}
+        self._logged: tuple[str, ...] = ()
         self.state = NodeState()
 
     async def apply(self, config: AgentConfig, generation: int, surroundings: Surroundings, now_ns: int) -> Choice:
@@ -215,13 +216,17 @@ class Reconciler:
             self.state.drift += len(replaced)
             log.warning("drift: %d programs were detached behind the agent and are attached again", len(replaced))
 
-    def _publish(self, links: tuple[Link, ...], problems: list[str]) -> None:
-        for problem in problems:
-            if problem not in self.state.problems:
-                log.warning("problem: %s", problem)
+    def log_problems(self) -> None:
+        """Says once what is not as it was asked for, and once when it is again."""
         for problem in self.state.problems:
-            if problem not in problems:
+            if problem not in self._logged:
+                log.warning("problem: %s", problem)
+        for problem in self._logged:
+            if problem not in self.state.problems:
                 log.info("solved: %s", problem)
+        self._logged = self.state.problems
+
+    def _publish(self, links: tuple[Link, ...], problems: list[str]) -> None:
         self.state.links = links
         self.state.attachments = tuple(self._attached.values())
         self.state.problems = tuple(problems)
