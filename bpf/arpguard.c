@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The three programs: ingress_tc, ingress_xdp, egress_tc.
  *
- * Each one parses, looks up, decides, counts, and acts. Map access is in this file only: bcc rewrites map
+ * Each one parses, looks up, decides, counts, and acts. Each has a twin, try_*, which is the same code over the
+ * same maps but counts and reports nothing: it returns what was decided, for BPF_PROG_TEST_RUN, and is never attached. Map access is in this file only: bcc rewrites map
  * operations in the main file and nowhere else. The loader defines:
  *   MAPS         directory in bpffs that the maps are pinned in, as a string
  *   MAX_ENTRIES  size of the entries and counters maps
@@ -41,8 +42,22 @@ struct at {
 	const struct control *control;
 	__u64 now_ns; /* CLOCK_BOOTTIME, or 0 while nobody needed it */
 	__u32 ifindex;
+	__u32 trace; /* decisions so far, of a twin */
 	__u8 hook;
+	__u8 explain;
 };
+
+/* A decision in 9 bits; the newest is lowest. */
+static __always_inline void trace(struct at *at, __u8 verdict, __u8 reason)
+{
+	at->trace = at->trace << 9 | (verdict & 7) << 6 | (reason & 63);
+}
+
+/* What a twin returns: decisions, and the return code of the program in the lowest byte. */
+static __always_inline int traced(const struct at *at, int code)
+{
+	return at->trace << 8 | (code & 0xff);
+}
 
 static __always_inline void key_of(struct entry_key *key, __u32 ifindex, __be32 addr)
 {
@@ -103,14 +118,20 @@ static __always_inline void report(const struct at *at, const struct entry_key *
 
 /* Counts a decision about an entry, reports it unless the rate limit says no,
  * and returns the verdict that is to be carried out: in observe mode everything passes. */
-static __always_inline __u8 conclude(const struct at *at, const struct entry_key *key, const struct entry *e,
+static __always_inline __u8 conclude(struct at *at, const struct entry_key *key, const struct entry *e,
 				     struct decision d)
 {
 	int observed = mode_of(at, e) != MODE_ENFORCE;
-	struct totals *t = count_total(d.reason, observed);
 	__u32 slot = e->slot, window, bit = 1u << d.reason;
-	struct counters *c = counters.lookup(&slot);
+	struct counters *c;
+	struct totals *t;
 
+	if (at->explain) {
+		trace(at, d.verdict, d.reason);
+		return observed ? VERDICT_PASS : d.verdict;
+	}
+	t = count_total(d.reason, observed);
+	c = counters.lookup(&slot);
 	if (c && t && d.reason < REASON_COUNT) {
 		c->frames[observed][d.reason]++;
 		window = bpf_jiffies64() >> EVENT_WINDOW_SHIFT;
@@ -131,9 +152,12 @@ static __always_inline __u8 conclude(const struct at *at, const struct entry_key
 /* What the hook has to do with the frame. */
 enum act { ACT_NEXT, ACT_DROP, ACT_ANSWER, ACT_DISARM, ACT_REWRITE };
 
-static __always_inline enum act nothing_guarded(__u8 reason)
+static __always_inline enum act nothing_guarded(struct at *at, __u8 reason)
 {
-	count_total(reason, 0);
+	if (at->explain)
+		trace(at, VERDICT_PASS, reason);
+	else
+		count_total(reason, 0);
 	return ACT_NEXT;
 }
 
@@ -160,7 +184,7 @@ static __always_inline enum act judge_ingress(struct at *at, struct mac *mac)
 	/* Keeps the optimiser from joining the two tests into one OR of pointers, which the verifier refuses. */
 	asm volatile("" : "+r"(concerned));
 	if (!concerned && !e)
-		return nothing_guarded(REASON_NOT_GUARDED);
+		return nothing_guarded(at, REASON_NOT_GUARDED);
 
 	if (claimed) {
 		verdict = conclude(at, &spa_key, claimed, decide_claim(f, claimed));
@@ -193,7 +217,7 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary4)
 	if (f->spa && may_be_vip(at->control, f->spa))
 		e = entries.lookup(&key);
 	if (!e)
-		return nothing_guarded(REASON_NOT_GUARDED);
+		return nothing_guarded(at, REASON_NOT_GUARDED);
 	if (needs_clock(e, at->control))
 		at->now_ns = bpf_ktime_get_boot_ns();
 	verdict = conclude(at, &key, e, decide_egress(f, e, at->control, at->now_ns));
@@ -204,13 +228,16 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary4)
 }
 
 /* A frame with more nested VID-0 tags than anybody needs cannot be read, and the kernel might answer it. */
-static __always_inline enum act unreadable(const struct at *at, __u8 reason)
+static __always_inline enum act unreadable(struct at *at, __u8 reason)
 {
 	int enforced = at->control && at->control->strictest == MODE_ENFORCE;
 
 	if (reason != REASON_UNWALKABLE)
-		return nothing_guarded(reason);
-	count_total(reason, !enforced);
+		return nothing_guarded(at, reason);
+	if (at->explain)
+		trace(at, VERDICT_SUPPRESS, reason);
+	else
+		count_total(reason, !enforced);
 	return enforced ? ACT_DROP : ACT_NEXT;
 }
 
@@ -292,9 +319,8 @@ static __always_inline int disarm_tc(struct __sk_buff *skb, struct at *at)
 	return TC_ACT_UNSPEC;
 }
 
-int ingress_tc(struct __sk_buff *skb)
+static __always_inline int run_ingress_tc(struct __sk_buff *skb, struct at *at)
 {
-	struct at at = {.hook = HOOK_TC_INGRESS, .ifindex = skb->ifindex};
 	struct mac mac = {};
 	enum act act;
 	__u8 reason;
@@ -302,20 +328,19 @@ int ingress_tc(struct __sk_buff *skb)
 	/* The kernel has already taken one VLAN tag out of the frame: anything else is not for us. */
 	if (skb->protocol != ETHERTYPE_ARP && !is_vlan(skb->protocol))
 		return TC_ACT_UNSPEC;
-	reason = find_control(&at);
+	reason = find_control(at);
 	if (!reason)
-		reason = parse_tc(skb, &at);
-	act = reason ? unreadable(&at, reason) : judge_ingress(&at, &mac);
+		reason = parse_tc(skb, at);
+	act = reason ? unreadable(at, reason) : judge_ingress(at, &mac);
 	if (act == ACT_DROP)
 		return TC_ACT_SHOT;
 	if (act == ACT_ANSWER)
-		return answer_tc(skb, &at, &mac);
-	return act == ACT_DISARM ? disarm_tc(skb, &at) : TC_ACT_UNSPEC;
+		return answer_tc(skb, at, &mac);
+	return act == ACT_DISARM ? disarm_tc(skb, at) : TC_ACT_UNSPEC;
 }
 
-int egress_tc(struct __sk_buff *skb)
+static __always_inline int run_egress_tc(struct __sk_buff *skb, struct at *at)
 {
-	struct at at = {.hook = HOOK_TC_EGRESS, .ifindex = skb->ifindex};
 	void *data = (void *)(long)skb->data;
 	__be32 primary4 = 0;
 	__u16 *type = data + ETH_HEADER_LEN - 2;
@@ -326,14 +351,14 @@ int egress_tc(struct __sk_buff *skb)
 	/* skb->protocol is what the sender says; only the frame itself tells what leaves. */
 	if ((void *)(type + 1) <= (void *)(long)skb->data_end && *type != ETHERTYPE_ARP && !is_vlan(*type))
 		return TC_ACT_UNSPEC;
-	reason = find_control(&at);
+	reason = find_control(at);
 	if (!reason)
-		reason = parse_tc(skb, &at);
-	act = reason ? unreadable(&at, reason) : judge_egress(&at, &primary4);
+		reason = parse_tc(skb, at);
+	act = reason ? unreadable(at, reason) : judge_egress(at, &primary4);
 	if (act == ACT_DROP)
 		return TC_ACT_SHOT;
 	if (act == ACT_REWRITE) {
-		spa = ETH_HEADER_LEN + tags_in_frame(skb, &at) * VLAN_TAG_LEN + 14;
+		spa = ETH_HEADER_LEN + tags_in_frame(skb, at) * VLAN_TAG_LEN + 14;
 		if (bpf_skb_store_bytes(skb, spa, &primary4, sizeof(primary4), 0))
 			return TC_ACT_SHOT;
 	}
@@ -383,9 +408,8 @@ static __always_inline int disarm_xdp(struct xdp_md *ctx, const struct at *at)
 	return XDP_PASS;
 }
 
-int ingress_xdp(struct xdp_md *ctx)
+static __always_inline int run_ingress_xdp(struct xdp_md *ctx, struct at *at)
 {
-	struct at at = {.hook = HOOK_XDP, .ifindex = ctx->ingress_ifindex};
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u16 *type = data + ETH_HEADER_LEN - 2;
 	struct mac mac = {};
@@ -394,13 +418,62 @@ int ingress_xdp(struct xdp_md *ctx)
 
 	if ((void *)(type + 1) > end || (*type != ETHERTYPE_ARP && !is_vlan(*type)))
 		return XDP_PASS;
-	reason = find_control(&at);
+	reason = find_control(at);
 	if (!reason)
-		reason = frame_parse(&at.facts, data, end);
-	act = reason ? unreadable(&at, reason) : judge_ingress(&at, &mac);
+		reason = frame_parse(&at->facts, data, end);
+	act = reason ? unreadable(at, reason) : judge_ingress(at, &mac);
 	if (act == ACT_DROP)
 		return XDP_DROP;
 	if (act == ACT_ANSWER)
-		return answer_xdp(ctx, &at, &mac);
-	return act == ACT_DISARM ? disarm_xdp(ctx, &at) : XDP_PASS;
+		return answer_xdp(ctx, at, &mac);
+	return act == ACT_DISARM ? disarm_xdp(ctx, at) : XDP_PASS;
+}
+
+/* ---- entry points ------------------------------------------------------------------------------------------- */
+
+int ingress_tc(struct __sk_buff *skb)
+{
+	struct at at = {.hook = HOOK_TC_INGRESS, .ifindex = skb->ifindex};
+
+	return run_ingress_tc(skb, &at);
+}
+
+int egress_tc(struct __sk_buff *skb)
+{
+	struct at at = {.hook = HOOK_TC_EGRESS, .ifindex = skb->ifindex};
+
+	return run_egress_tc(skb, &at);
+}
+
+int ingress_xdp(struct xdp_md *ctx)
+{
+	struct at at = {.hook = HOOK_XDP, .ifindex = ctx->ingress_ifindex};
+
+	return run_ingress_xdp(ctx, &at);
+}
+
+/* A test run is always on the loopback device of its namespace, unless its context names another one; for XDP it
+ * cannot name every device. So the twins are told which link is meant: by skb->mark, or by 4 bytes of metadata. */
+int try_ingress_tc(struct __sk_buff *skb)
+{
+	struct at at = {.hook = HOOK_TC_INGRESS, .ifindex = skb->mark, .explain = 1};
+
+	return traced(&at, run_ingress_tc(skb, &at));
+}
+
+int try_egress_tc(struct __sk_buff *skb)
+{
+	struct at at = {.hook = HOOK_TC_EGRESS, .ifindex = skb->mark, .explain = 1};
+
+	return traced(&at, run_egress_tc(skb, &at));
+}
+
+int try_ingress_xdp(struct xdp_md *ctx)
+{
+	__u32 *ifindex = (void *)(long)ctx->data_meta;
+	struct at at = {.hook = HOOK_XDP, .explain = 1};
+
+	if ((void *)(ifindex + 1) <= (void *)(long)ctx->data)
+		at.ifindex = *ifindex;
+	return traced(&at, run_ingress_xdp(ctx, &at));
 }

@@ -14,6 +14,7 @@ import pytest
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.respond import Judgement, Response, Situation, respond_egress, respond_ingress
+from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook, Kind, Mode
 from arpguard.wire.arp import ArpPacket
@@ -211,10 +212,17 @@ def run_batch(plane, hook, respond, rng) -> Counter[str]:
         outcome = plane.run(hook, frame)
         actions[outcome.action] += 1
         assert_agrees(outcome, expected_outcome(response), frame, situation)
+        assert_twin_agrees(try_frame(plane.programs, hook, LO, frame), response, frame)
         if is_looked_at(frame):
             expected.update(count for judgement in response.judgements for count in counts_of(judgement, situation))
     assert_counted(plane.counts() - before, expected)
     return actions
+
+
+def assert_twin_agrees(trial, response, frame) -> None:
+    """What `explain` would say of the frame; that nothing is counted twice is seen at the end of the batch."""
+    decided = tuple((judgement.verdict, judgement.reason) for judgement in response.judgements)
+    assert trial == Trial(response.answered, response.frame, decided if is_looked_at(frame) else ()), frame.hex()
 
 
 def assert_agrees(outcome, expected, frame, situation) -> None:

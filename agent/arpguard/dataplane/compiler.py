@@ -26,9 +26,8 @@ def compile_and_pin(task: dict[str, Any]) -> None:
             "(/usr/bin/python3, or a virtual environment of it with --system-site-packages)"
         ) from None
     module = BPF(src_file=task["source"].encode(), cflags=[*task["cflags"], "-Wno-everything"])
-    kinds = {"ingress_tc": BPF.SCHED_CLS, "egress_tc": BPF.SCHED_CLS, "ingress_xdp": BPF.XDP}
     for name in PROGRAMS:
-        function = module.load_func(name.encode(), kinds[name])
+        function = module.load_func(name.encode(), BPF.XDP if name.endswith("xdp") else BPF.SCHED_CLS)
         syscall.obj_pin(syscall.Fd(os.dup(function.fd)), str(Path(task["pins"]) / name))
 
 

@@ -1,0 +1,48 @@
+"""The twins leave no trace, and judge for the link they are told; test_agrees_with_model compares their decisions."""
+
+import pytest
+
+from arpguard.dataplane.explain import Trial, try_frame
+from arpguard.model import EntryKey
+from arpguard.verdict import Hook, Kind, Reason, Verdict
+from builders import NEIGHBOUR_IP, VIP, a_control, a_packet, an_announcement, an_arp_request, an_entry, the_answer
+from prog_run import INGRESS
+
+ELSEWHERE = 4711  # no such link
+
+
+@pytest.mark.parametrize("hook", [*INGRESS, Hook.TC_EGRESS], ids=lambda hook: hook.name)
+def test_trial_counts_and_reports_nothing(plane, hook):
+    plane.set({VIP: an_entry(), NEIGHBOUR_IP: an_entry(Kind.FOREIGN)}, a_control())
+    before = plane.counts(), plane.event_account()
+    for frame in (an_arp_request(), an_announcement(), an_arp_request(spa=NEIGHBOUR_IP), bytes(60), bytes(14)):
+        for _ in range(50):
+            try_frame(plane.programs, hook, 1, frame)
+
+    assert (plane.counts(), plane.event_account()) == before
+
+
+@pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.name)
+def test_trial_is_for_the_link_it_names(plane, hook):
+    """Also for one that no test run could be put on."""
+    plane.set({VIP: an_entry()}, a_control())
+    plane.table.write({EntryKey(ELSEWHERE, VIP): an_entry(Kind.FOREIGN)})
+    request = an_arp_request()
+
+    assert try_frame(plane.programs, hook, 1, request) == Trial(
+        True, the_answer(a_packet()), ((Verdict.ANSWER, Reason.ANSWERED),)
+    )
+    assert try_frame(plane.programs, hook, ELSEWHERE, request) == Trial(
+        False, None, ((Verdict.SUPPRESS, Reason.FOREIGN),)
+    )
+    assert try_frame(plane.programs, hook, ELSEWHERE + 1, request) == Trial(
+        False, request, ((Verdict.PASS, Reason.NOT_GUARDED),)
+    )
+
+
+@pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.name)
+def test_trial_tells_both_decisions_sender_first(plane, hook):
+    plane.set({VIP: an_entry(), NEIGHBOUR_IP: an_entry(Kind.FOREIGN)}, a_control())
+    trial = try_frame(plane.programs, hook, 1, an_arp_request(spa=NEIGHBOUR_IP))
+
+    assert trial.decisions == ((Verdict.REPORT, Reason.UNVERIFIED_CLAIM), (Verdict.ANSWER, Reason.ANSWERED))
