@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from arpguard import __version__
-from arpguard.cli import commands
+from arpguard.cli import commands, reading
 from arpguard.config import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
 
@@ -33,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_agent(subparsers)
     _add_lab(subparsers)
     _add_reading(subparsers)
+    _add_explain(subparsers)
     _add_whohas(subparsers)
     _add_config(subparsers)
     _add_cleanup(subparsers)
@@ -103,14 +104,28 @@ def _add_lab(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
 
 def _add_reading(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
     texts = {
-        "status": ("what the guard on this node is and does", commands.show_status),
-        "vips": ("the guarded VIPs with their counters", commands.show_vips),
+        "status": ("what the guard on this node is and does", reading.show_status),
+        "vips": ("the guarded VIPs with their counters", reading.show_vips),
     }
     for name, (text, run) in texts.items():
         parser = subparsers.add_parser(name, help=text, description=f"Shows {text}, read from the pinned kernel maps.")
         _add_pin_dir(parser)
         parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
         parser.set_defaults(run=run)
+
+
+def _add_explain(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "explain",
+        help="tell what this node does with frames about an address, and why",
+        description="Runs the twins of the loaded BPF programs on a frame of each kind, over the maps as they are, and "
+        "tells verdict, reason, and what becomes of the frame. Nothing is sent or counted. Exit code 1: "
+        "the address is guarded on no link.",
+    )
+    parser.add_argument("address", metavar="ADDRESS", help="an IPv4 address")
+    _add_pin_dir(parser)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+    parser.set_defaults(run=reading.explain)
 
 
 def _add_whohas(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:

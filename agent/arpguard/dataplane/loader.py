@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,9 +57,18 @@ def open_maps(pin_dir: Path) -> dict[str, Fd]:
 
     While an upgrade is under way the newest are taken.
     """
-    folders = sorted(pin_dir.glob("maps-*"), key=lambda path: path.stat().st_mtime) if pin_dir.is_dir() else []
+    return _open_newest(pin_dir, "maps-*", MAPS)
+
+
+def open_programs(pin_dir: Path) -> dict[str, Fd]:
+    """The programs that an agent on `pin_dir` has pinned, and their twins; DataPlaneError when there are none."""
+    return _open_newest(pin_dir, "programs-*", PROGRAMS)
+
+
+def _open_newest(pin_dir: Path, pattern: str, names: Sequence[str]) -> dict[str, Fd]:
+    folders = sorted(pin_dir.glob(pattern), key=lambda path: path.stat().st_mtime) if pin_dir.is_dir() else []
     try:
-        return {name: syscall.obj_get(str(folders[-1] / name)) for name in MAPS}
+        return {name: syscall.obj_get(str(folders[-1] / name)) for name in names}
     except IndexError:
         reason = "nothing is pinned there"
     except OSError as error:

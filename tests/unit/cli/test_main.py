@@ -3,7 +3,7 @@
 import pytest
 
 from arpguard import __version__
-from arpguard.cli import commands
+from arpguard.cli import commands, reading
 from arpguard.cli.main import main
 from arpguard.cli.render import table
 from arpguard.errors import DataPlaneError
@@ -57,7 +57,7 @@ def test_whohas_of_no_host_exits_2(address, capsys):
 
 
 def test_unknown_scenario_exits_2(capsys, monkeypatch):
-    monkeypatch.setattr(commands, "_need_root", lambda: None)
+    monkeypatch.setattr(commands, "need_root", lambda: None)
     code, _, err = _run(capsys, "lab", "--scenario", "nonsense")
 
     assert code == 2
@@ -76,7 +76,7 @@ def test_system_error_is_one_line(capsys, monkeypatch):
     def refuse(_options):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(commands, "show_vips", refuse)
+    monkeypatch.setattr(reading, "show_vips", refuse)
     code, _, err = _run(capsys, "vips")
 
     assert code == 3
@@ -88,7 +88,7 @@ def test_interrupted_command_says_so_by_its_code(capsys, monkeypatch):
     def interrupt(_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "show_vips", interrupt)
+    monkeypatch.setattr(reading, "show_vips", interrupt)
 
     assert _run(capsys, "vips")[0] == 130
 
@@ -115,6 +115,6 @@ def test_error_of_the_data_plane_is_one_line(capsys, monkeypatch):
     def refuse(_options):
         raise DataPlaneError("no; do this")
 
-    monkeypatch.setattr(commands, "show_vips", refuse)
+    monkeypatch.setattr(reading, "show_vips", refuse)
 
     assert _run(capsys, "vips") == (3, "", "arpguard vips: no; do this\n")

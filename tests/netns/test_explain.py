@@ -1,0 +1,89 @@
+"""`arpguard explain` says beforehand what the wire then shows."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from arpguard.addresses import BROADCAST_MAC, ZERO_MAC
+from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
+from labtools import Pair, a_pair, a_wire, address
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+OWNED, FOREIGN, DELEGATED, OBSERVED, FREE, MARK = (address(number) for number in (50, 51, 52, 53, 60, 61))
+CONFIG = f"""
+mode: enforce
+interfaces: [eth0]
+vips:
+  - {{address: {OWNED}, owner: {{node: node-1}}}}
+  - {{address: {FOREIGN}, owner: {{node: node-2}}}}
+  - {{address: {DELEGATED}, owner: {{node: node-1, delegated: true}}}}
+  - {{address: {OBSERVED}, owner: {{node: node-2}}, mode: observe}}
+"""
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    """Every address is on lo, so that the kernel answers whatever reaches it; MARK proves that it listens."""
+    with a_pair("explain") as made:
+        made.node.netns.batch(
+            [f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN, DELEGATED, OBSERVED, FREE, MARK)]
+        )
+        made.agent(CONFIG)
+        yield made
+
+
+def explained(pair: Pair, vip: object) -> tuple[int, dict[str, dict[str, str]]]:
+    done = pair.arpguard("explain", str(vip), "-o", "json", "--pin-dir", str(pair.agents[0].pin_dir))
+    (story,) = json.loads(done.stdout)
+    return done.returncode, {frame["operation"]: frame for frame in story["frames"]}
+
+
+@pytest.mark.parametrize("vip", [OWNED, FOREIGN, DELEGATED, OBSERVED, FREE], ids=str)
+@pytest.mark.parametrize("operation", ["request", "probe"])
+def test_answer_on_the_wire_is_what_was_explained(pair, vip, operation):
+    frame = explained(pair, vip)[1][operation]
+    with a_wire(pair.client) as wire:
+        heard = wire.exchange([bytes.fromhex(frame["frame"])], MARK)
+    answers = [reply for reply in heard if reply[12:14] == b"\x08\x06" and reply[28:32] == vip.packed]
+
+    if frame["verdict"] == "answer":
+        assert [answer.hex() for answer in answers] == [frame["result"]]
+    else:
+        assert len(answers) == (0 if frame["then"] == "dropped" else 1), frame
+
+
+def test_what_this_node_may_not_say_is_explained_and_does_not_leave(pair):
+    code, frames = explained(pair, FOREIGN)
+    announcement = build_frame(
+        ArpPacket(ArpOp.REQUEST, pair.node.mac, FOREIGN, ZERO_MAC, FOREIGN), BROADCAST_MAC, pair.node.mac
+    )
+
+    assert code == 0
+    assert (frames["out-announcement"]["frame"], frames["out-announcement"]["then"]) == (announcement.hex(), "dropped")
+    assert frames["out-request"]["then"] == f"goes on as: who-has 192.0.0.8 tell {pair.node.address}"
+
+
+def test_explaining_counts_nothing(pair):
+    def counters() -> str:
+        return pair.arpguard("vips", "-o", "json", "--pin-dir", str(pair.agents[0].pin_dir)).stdout
+
+    before = counters()
+    explained(pair, OWNED)
+
+    assert counters() == before
+
+
+def test_unguarded_address_exits_1_and_says_so(pair):
+    done = pair.arpguard("explain", str(FREE), "--pin-dir", str(pair.agents[0].pin_dir))
+
+    assert done.returncode == 1
+    assert f"{FREE} is not guarded on eth0" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["explain", str(OWNED)], ["explain", str(FOREIGN)], ["status"], ["vips"]], ids=str)
+def test_tables_fit_100_columns(pair, words):
+    done = pair.arpguard(*words, "--pin-dir", str(pair.agents[0].pin_dir))
+
+    assert max(map(len, done.stdout.splitlines())) <= 100, done.stdout
