@@ -62,7 +62,7 @@ def test_what_this_node_may_not_say_is_explained_and_does_not_leave(pair):
 
     assert code == 0
     assert (frames["out-announcement"]["frame"], frames["out-announcement"]["then"]) == (announcement.hex(), "dropped")
-    assert frames["out-request"]["then"] == f"goes on as: who-has 192.0.0.8 tell {pair.node.address}"
+    assert frames["out-request"]["then"] == f"as: who-has 192.0.0.8 tell {pair.node.address}"
 
 
 def test_explaining_counts_nothing(pair):
@@ -79,7 +79,7 @@ def test_unguarded_address_exits_1_and_says_so(pair):
     done = pair.arpguard("explain", str(FREE), "--pin-dir", str(pair.agents[0].pin_dir))
 
     assert done.returncode == 1
-    assert f"{FREE} is not guarded on eth0" in done.stdout
+    assert f"{FREE} on eth0, mode enforce: not guarded" in done.stdout
 
 
 @pytest.mark.parametrize("words", [["explain", str(OWNED)], ["explain", str(FOREIGN)], ["status"], ["vips"]], ids=str)
