@@ -269,7 +269,7 @@ def test_status_tells_mode_links_and_decisions(pair, running):
     assert status["decisions"]["carried_out"]["foreign"] >= 1
     text = pair.arpguard("status", "--pin-dir", str(running.pin_dir)).stdout
     assert "mode enforce" in text
-    assert Reason.FOREIGN.meaning in text
+    assert Reason.FOREIGN.name.lower() in text
 
 
 def test_vips_tells_kind_and_decisions_of_each(pair, running):

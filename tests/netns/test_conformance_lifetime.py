@@ -15,7 +15,7 @@ import labtools
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import syscall
 from arpguard.errors import DataPlaneError
-from arpguard.lab.topology import AgentProcess, Lab
+from arpguard.lab.topology import NETWORK, AgentProcess, Lab
 from arpguard.wire.arp import ArpOp
 from builders import a_frame, a_packet
 from labtools import (
@@ -371,3 +371,17 @@ def test_d10_a_macvlan_and_its_parent_answer_exactly_once_for_a_vip_on_lo(interf
             heard += wire.listen(0.2)  # a macvlan gets its broadcasts from a work queue
         replies = [packet for frame in heard if (packet := arp_of(frame)) and packet.tha == wire.mac != packet.sha]
         assert [packet.spa for packet in replies] == [OWNED]
+
+
+@pytest.mark.parametrize("interfaces", ["[auto]", f"['cidr:{NETWORK}.0/24']", f"['can_reach:{address(200)}']"])
+def test_an_address_that_is_away_for_a_moment_does_not_open_the_guard(interfaces):
+    """As while DHCP renews it: without subnet and routes the kernel still answers for what is on lo."""
+    with a_pair("flush") as pair:
+        bind(pair)
+        pair.agent(CONFIG.replace("[eth0]", interfaces))
+        with a_wire(pair.client) as wire:
+            assert wire.who(FOREIGN, FREE) == []
+            pair.node.netns.batch(["addr flush dev eth0"])
+            until(lambda: wire.answers(FREE), what="the kernel answers without an address on eth0")
+            assert [wire.who(FOREIGN, FREE) for _ in range(10)] == [[]] * 10
+            assert wire.who(OWNED, FREE) == [M]

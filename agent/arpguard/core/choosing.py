@@ -23,8 +23,17 @@ class Choice:
     may_appear: bool = False
 
 
-def choose_links(selectors: Sequence[InterfaceSelector], surroundings: Surroundings, vips: Iterable[Address]) -> Choice:
-    """The links that the selectors name here and now."""
+def choose_links(
+    selectors: Sequence[InterfaceSelector],
+    surroundings: Surroundings,
+    vips: Iterable[Address],
+    guarded: Iterable[int] = (),
+) -> Choice:
+    """The links that the selectors name here and now, and those of `guarded` (indexes) that are still there.
+
+    An address or a route that is away for a moment, as while DHCP renews it, must not open the guard: the kernel
+    answers for its VIPs all the same.
+    """
     wanted = tuple(vips)
     surroundings = _with_shared_addresses(surroundings)
     chosen: dict[int, Link] = {}
@@ -39,6 +48,10 @@ def choose_links(selectors: Sequence[InterfaceSelector], surroundings: Surroundi
                 problems.append(f"interfaces: {selector}: {unfit}")
         if problem:
             problems.append(f"interfaces: {selector}: {problem}")
+    for ifindex in guarded:
+        kept = surroundings.link(ifindex)
+        if kept is not None and _unfit(kept, surroundings) is None:
+            chosen[ifindex] = kept
     open_kinds = (SelectorKind.AUTO, SelectorKind.GLOB)
     return Choice(
         links=tuple(chosen[ifindex] for ifindex in sorted(chosen)),

@@ -65,7 +65,9 @@ class Reconciler:
 
     async def apply(self, config: AgentConfig, generation: int, surroundings: Surroundings, now_ns: int) -> Choice:
         """One pass. Raises nothing for what can be tried again: that is a problem in `state`."""
-        choice = choose_links(config.interfaces, surroundings, [vip.address for vip in config.vips])
+        same = self.state.control is not None and self.state.control.generation == generation
+        guarded = [link.ifindex for link in self.state.links] if same else []
+        choice = choose_links(config.interfaces, surroundings, [vip.address for vip in config.vips], guarded)
         problems = list(choice.problems) + _unfit_vips(config)
         before = self._spoken_for_so_far()
         self._program(config, choice, surroundings, problems)

@@ -120,6 +120,24 @@ def test_macvlan_by_name_is_refused_with_the_parents_name():
     assert "mv0 shares its segment with eth0, which would answer beside it: name eth0 instead" in choice.problems[0]
 
 
+FLUSHED = Surroundings(links=(LO, a_link(2, "eth0"), ETH1, PORT), routes=(a_route("0.0.0.0/0", 3),))
+
+
+def _still(guarded: list[int], surroundings: Surroundings = FLUSHED) -> list[str]:
+    choice = choose_links(parse_config("").interfaces, surroundings, [VIP], guarded)
+    return [link.name for link in choice.links]
+
+
+def test_link_that_is_guarded_stays_so_while_its_address_is_away():
+    assert _still([]) == ["eth1"]
+    assert _still([2]) == ["eth0", "eth1"]
+
+
+@pytest.mark.parametrize("ifindex", [4, 99], ids=["became a port", "gone"])
+def test_link_that_cannot_be_guarded_any_more_is_let_go(ifindex):
+    assert _still([ifindex]) == ["eth1"]
+
+
 def test_one_bad_item_does_not_stop_the_rest():
     names, choice = _choose("eth9", "eth0")
 
