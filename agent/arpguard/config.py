@@ -191,7 +191,8 @@ class _Reader:
             "metrics": self._metrics,
         }
         if raw in (None, ""):
-            raw = {}
+            self._wrong("", "empty", "a mapping; `vips: []` is how to guard nothing")
+            return AgentConfig()
         values = self._mapping(raw, "", fields)
         return AgentConfig(**{name: value for name, value in values.items() if value is not None})
 

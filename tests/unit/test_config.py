@@ -77,9 +77,14 @@ def test_whole_configuration_is_read():
     assert config.services.selector == (("app", "web"),)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "# nothing but a comment\n"], ids=["empty", "braces", "comment"])
-def test_everything_has_a_default_and_touches_nothing(text):
-    config = parse_config(text)
+@pytest.mark.parametrize("text", ["", "\n", "# nothing but a comment\n"], ids=["empty", "blank", "comment"])
+def test_empty_file_is_no_configuration(text):
+    """A disk that is full, or a writer that was interrupted, must not take the guard away."""
+    assert _problems(text) == ["(file): empty: a mapping; `vips: []` is how to guard nothing"]
+
+
+def test_everything_has_a_default_and_touches_nothing():
+    config = parse_config("{}")
 
     assert config == AgentConfig()
     assert config.mode is Mode.OBSERVE

@@ -18,8 +18,8 @@ def host_address(command: str, text: str) -> IPv4Address:
     try:
         address = IPv4Address(text)
     except AddressValueError:
-        raise ConfigError(f"arpguard {command}", [Problem("ADDRESS", text, "an IPv4 address")]) from None
+        raise ConfigError(f"arpguard {command}", [Problem("ADDRESS", text, "must be an IPv4 address")]) from None
     refusal = vip_refusal(address)
     if refusal:
-        raise ConfigError(f"arpguard {command}", [Problem("ADDRESS", text, f"{refusal}; name a host's address")])
+        raise ConfigError(f"arpguard {command}", [Problem("ADDRESS", text, f"must be a host's address, but {refusal}")])
     return address

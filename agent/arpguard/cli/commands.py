@@ -40,10 +40,10 @@ def run_agent(options: argparse.Namespace) -> int:
 def run_lab(options: argparse.Namespace) -> int:
     """`arpguard lab`."""
     if options.list:
-        print(render.table(("SCENARIO", "WHAT IT SHOWS"), runner.catalogue()))
+        print(render.table(("SCENARIO", "WHAT IT SHOWS, AND EXPECTS"), runner.catalogue()))
         return EXIT_OK
     if not 2 <= options.nodes <= _MAX_LAB_NODES:
-        raise ConfigError("arpguard lab", [Problem("--nodes", str(options.nodes), f"2 to {_MAX_LAB_NODES}")])
+        raise ConfigError("arpguard lab", [Problem("--nodes", str(options.nodes), f"must be 2 to {_MAX_LAB_NODES}")])
     need_root()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
@@ -64,9 +64,13 @@ def _leave(number: int, _frame: object) -> None:
 
 
 def _print_scenario(scenario: str, steps: Sequence[runner.Step]) -> None:
-    rows = [(*step.cells(), render.good("ok") if step.ok else render.bad("NOT AS EXPECTED")) for step in steps]
-    print(f"\n{scenario}: {runner.summary(scenario)}")
+    print(f"\n{scenario}: {runner.summary(scenario)} (VIP {steps[0].vip})")
+    rows = [(*step.cells(), _verdict(step)) for step in steps]
     print(render.table((*runner.COLUMNS, ""), rows), flush=True)
+
+
+def _verdict(step: runner.Step) -> str:
+    return f"{render.good('ok') if step.ok else render.bad('NOT AS EXPECTED')}  {step.remark()}".rstrip()
 
 
 def run_whohas(options: argparse.Namespace) -> int:
@@ -90,7 +94,8 @@ def run_whohas(options: argparse.Namespace) -> int:
         rows = [(address, mac, ifname, f"{count} of {options.count}") for mac, count in counts.items()]
         print(render.table(("ADDRESS", "MAC", "INTERFACE", "ANSWERED"), rows))
     else:
-        print(f"nobody answers for {address} on {ifname} ({(boot_ns() - began_ns) / NS_PER_S:.1f} s)")
+        waited = (boot_ns() - began_ns) / NS_PER_S
+        print(f"nobody answers for {address} on {ifname} ({waited:.1f} s); this node does not hear itself")
     return EXIT_OK if len(counts) == 1 else EXIT_NOT_RIGHT
 
 

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from arpguard import __version__
@@ -54,9 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stderr.write(f"arpguard {options.command}: {error}\n")
         code = EXIT_UNREACHABLE
     except OSError as error:
-        sys.stderr.write(
-            f"arpguard {options.command}: {error}: run as root, with the capabilities in deploy/README.md\n"
-        )
+        sys.stderr.write(f"arpguard {options.command}: {error}: run as root\n")
         code = EXIT_UNREACHABLE
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
@@ -118,9 +117,9 @@ def _add_explain(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "explain",
         help="tell what this node does with frames about an address, and why",
-        description="Runs the twins of the loaded BPF programs on a frame of each kind, over the maps as they are, and "
-        "tells verdict, reason, and what becomes of the frame. Nothing is sent or counted. Exit code 1: "
-        "the address is guarded on no link.",
+        description="Runs the loaded programs' code on a frame of each kind, over the kernel's maps as they are, and "
+        "tells verdict, reason (docs/reasons.md), and what becomes of the frame. Nothing is sent or counted; "
+        "192.0.0.8 and 02:ff:ff:ff:ff:fe stand for a stranger. Exit code 1: the address is guarded on no link.",
     )
     parser.add_argument("address", metavar="ADDRESS", help="an IPv4 address")
     _add_pin_dir(parser)
@@ -137,9 +136,9 @@ def _add_whohas(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("address", metavar="ADDRESS", help="an IPv4 address")
     parser.add_argument("--interface", metavar="I", help="ask here (default: where the routes lead, `local` left out)")
-    parser.add_argument("--count", type=int, default=3, metavar="N", help="requests to send (default: 3)")
+    parser.add_argument("--count", type=_positive(int), default=3, metavar="N", help="requests to send (default: 3)")
     parser.add_argument(
-        "--wait", type=float, default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
+        "--wait", type=_positive(float), default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.set_defaults(run=commands.run_whohas)
@@ -166,6 +165,21 @@ def _add_cleanup(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="take bpf.pin_dir from here")
     _add_pin_dir(parser)
     parser.set_defaults(run=commands.clean_up)
+
+
+def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    """An argument type: a number above 0."""
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        return value
+
+    return parse
 
 
 def _add_pin_dir(parser: argparse.ArgumentParser) -> None:

@@ -36,7 +36,8 @@ def show_status(options: argparse.Namespace) -> int:
     ]
     print(render.table(("LINK", "HOOK", "PROGRAM", "PIN"), rows))
     print()
-    print(render.table(("REASON", "CARRIED OUT", "OBSERVED"), _reason_rows(snapshot.totals)))
+    decisions = _reason_rows(snapshot.totals)
+    print(render.table(("REASON", "CARRIED OUT", "OBSERVED"), decisions) if decisions else "no decisions yet")
     return code
 
 
@@ -54,7 +55,7 @@ def show_vips(options: argparse.Namespace) -> int:
         mode = (entry.mode or node_mode).name.lower()
         counts = " ".join(f"{reason.name.lower()}={count}" for reason, count in shown.items())
         rows.append((key.vip, _ifname(key.ifindex), entry.kind.name.lower(), mode, counts or "-"))
-    print(render.table(("VIP", "LINK", "KIND", "MODE", "DECISIONS"), rows))
+    print(render.table(("VIP", "LINK", "KIND", "MODE", "DECISIONS"), rows) if rows else "no VIP is guarded")
     return EXIT_OK
 
 

@@ -81,7 +81,8 @@ class ArpSocket:
             self.send(build_request(self.mac, spa, address))
             deadline = time.monotonic() + wait_s
             while (heard := self.hear(deadline - time.monotonic())) is not None:
-                if heard.packet.op is ArpOp.REPLY and heard.packet.spa == address:
+                packet = heard.packet
+                if packet.op is ArpOp.REPLY and packet.spa == address and packet.tha == self.mac:
                     replies.append(heard)
         return replies
 

@@ -41,7 +41,7 @@ def run(names: Sequence[str] | None, nodes: int, show: Show | None = None) -> li
     pin_root = _PIN_PARENT / folder.name
     try:
         bpffs.prepare(pin_root)
-        for name in names or SCENARIOS:
+        for name in dict.fromkeys(names or SCENARIOS):
             scenario = SCENARIOS[name]
             with Lab(nodes, folder, pin_root, scenario.others) as lab:
                 done = list(scenario.run(Bench(lab, name)))

@@ -27,7 +27,7 @@ _STREAM_INTERVAL_S = 0.001
 _STREAM_LEN = 2000
 
 
-COLUMNS = ("STEP", "VIP", "ANSWERED BY", "EXPECTED", "")
+COLUMNS = ("STEP", "WHO", "EXPECTED")
 _CHECKS = ("route_get_says_lo", "none_lost_or_doubled")
 
 
@@ -46,10 +46,13 @@ class Step:
 
     def cells(self) -> tuple[str, ...]:
         """The step as a table row under COLUMNS."""
-        shown = [
+        return self.step, _names(self.nodes), _names(self.expected)
+
+    def remark(self) -> str:
+        """Figures that belong to the step."""
+        return " ".join(
             f"{name}={value}" for name, value in self.facts.items() if isinstance(value, int) and name not in _CHECKS
-        ]
-        return self.step, self.vip, _names(self.nodes), _names(self.expected), " ".join(shown)
+        )
 
     def as_json(self) -> dict[str, object]:
         """The step for machines."""
@@ -65,9 +68,12 @@ class Step:
         }
 
 
-def _names(names: Sequence[str], limit: int = 4) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return (", ".join(names[:limit]) or "nobody") + more
+def _names(names: Sequence[str], few: int = 2) -> str:
+    """Hosts in few words: cluster nodes are counted when there are more than a few."""
+    nodes = [name for name in names if name.startswith("node-")]
+    if len(nodes) <= few:
+        return ", ".join(names) or "nobody"
+    return " and ".join([*(name for name in names if name not in nodes), f"{len(nodes)} nodes"])
 
 
 class Bench:
@@ -191,7 +197,7 @@ def _flux(bench: Bench) -> Iterator[Step]:
         yield bench.ask(f"VIP on {place}, guarded", VIP, [first])
         for host in bench.nodes:
             host.unbind(VIP, place)
-    yield bench.ask("another VIP, bound nowhere, of node-2", VIP2, [second])
+    yield bench.ask(f"{VIP2}, bound nowhere, of node-2", VIP2, [second])
     bench.bind_everywhere("lo", VIP)
     bench.unguard(agents)
     yield bench.ask("guard removed again", VIP, bench.nodes)
@@ -204,10 +210,10 @@ def _lvs_dr(bench: Bench) -> Iterator[Step]:
         host.bind(VIP, "lo")
     yield bench.ask("director and real servers, no guard", VIP, bench.nodes)
     leaked = bench.senders(VIP, real_servers)
-    yield bench.judge("sends requests with the VIP as sender", VIP, real_servers, leaked)
+    yield bench.judge("asks in the VIP's name, no guard", VIP, real_servers, leaked)
     bench.guard(owned_by(f"{{node: {director.name}, delegated: true}}", VIP))
     yield bench.ask("guarded: the director's own kernel answers", VIP, [director])
-    yield bench.judge("sends requests with the VIP as sender", VIP, [], bench.senders(VIP, real_servers))
+    yield bench.judge("asks in the VIP's name, guarded", VIP, [], bench.senders(VIP, real_servers))
 
 
 def _external(bench: Bench) -> Iterator[Step]:
@@ -321,16 +327,14 @@ class Scenario:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    "flux": Scenario("a VIP on every node: all answer without the guard, exactly the owner with it", _flux),
-    "lvs-dr": Scenario("LVS direct routing: only the director answers, and no real server speaks for the VIP", _lvs_dr),
+    "flux": Scenario("on every node: all answer without the guard, exactly the owner with it", _flux),
+    "lvs-dr": Scenario("only the director answers, and no real server speaks for the VIP", _lvs_dr),
     "external": Scenario(
-        "a database outside the cluster keeps its VIP although the cluster took it for an externalIP",
+        "a database outside keeps its VIP, though taken for an externalIP",
         _external,
         others=(("db", 80),),
     ),
-    "can-reach": Scenario("can_reach: given an address that is bound as a VIP still finds the network", _can_reach),
-    "observe": Scenario(
-        "observe: all answer, the counters tell who would be suppressed; enforce follows live", _observe
-    ),
-    "restart": Scenario("SIGKILL and restart of the owner's agent under requests: none lost, none doubled", _restart),
+    "can-reach": Scenario("an address that is bound as a VIP leads to the network, not to lo", _can_reach),
+    "observe": Scenario("all answer, the counters tell who would be silenced; then enforce, live", _observe),
+    "restart": Scenario("the owner's agent killed under requests: none lost, none doubled", _restart),
 }

@@ -52,6 +52,7 @@ class Agent:
         self._file = FileWatch(options.config)  # before the first look into it: no change goes unnoticed
         self._config = read_config(options.config)
         self._generation = 1
+        self._config_problem = ""
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -89,11 +90,17 @@ class Agent:
             raise DataPlaneError("; ".join(choice.problems))
 
     async def _first_pass(self) -> None:
-        await self._reconciler.apply(self._config, self._generation, await read_surroundings(), boot_ns())
+        await self._apply()
         state = self._reconciler.state
         if state.links and not state.attachments:
             raise DataPlaneError("; ".join(state.problems))
         self._reconciler.log_problems()
+
+    async def _apply(self) -> None:
+        known = [self._config_problem] if self._config_problem else []
+        if not self._options.config.exists():
+            known.append(f"configuration: {self._options.config} is gone, the last good one stays")
+        await self._reconciler.apply(self._config, self._generation, await read_surroundings(), boot_ns(), known)
 
     def _log_ready(self, started_ns: int, *, warm: bool) -> None:
         log.info(
@@ -105,6 +112,11 @@ class Agent:
             "reopened" if warm else "compiled",
             (boot_ns() - started_ns) // NS_PER_MS,
         )
+        owners = sorted({vip.owner.node for vip in self._config.vips if vip.owner.node})
+        if owners and self._options.node not in owners:
+            log.info(
+                "no VIP names this node (%s) as its owner; they name %s", self._options.node, ", ".join(owners[:9])
+            )
 
     async def _run_until_stopped(self, events: EventReader, announcer: Announcer) -> None:
         loop = asyncio.get_running_loop()
@@ -138,7 +150,7 @@ class Agent:
             self._changed.clear()
             began_s = time.thread_time()
             try:
-                await self._reconciler.apply(self._config, self._generation, await read_surroundings(), boot_ns())
+                await self._apply()
                 self._reconciler.log_problems()
             except (OSError, DataPlaneError) as error:
                 log.error("cannot bring the kernel up to date, trying again: %s", error)
@@ -164,12 +176,14 @@ class Agent:
         try:
             config = read_config(self._options.config)
         except ConfigError as error:
-            log.error("configuration not taken over, the last good one stays: %s", error)
+            self._config_problem = f"configuration not taken over, the last good one stays: {error}"
+            self._changed.set()
             return
         for name, old, new in _fixed_settings(self._config, config):
             log.error(
                 "configuration: %s stays %s until the agent is started again (now %s in the file)", name, old, new
             )
+        self._config_problem = ""
         self._config = config
         self._generation += 1
         log.info("configuration taken over: mode=%s vips=%d", config.mode.name.lower(), len(config.vips))
@@ -178,9 +192,9 @@ class Agent:
     def _decision(self, decision: Decision) -> None:
         if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT) and self._claims.is_news(decision, boot_ns()):
             log.warning(
-                "claim: vip=%s interface=%d sha=%s verdict=%s reason=%s",
+                "claim: vip=%s interface=%s sha=%s verdict=%s reason=%s",
                 decision.key.vip,
-                decision.key.ifindex,
+                self._reconciler.link_name(decision.key.ifindex),
                 decision.sha,
                 decision.verdict.name.lower(),
                 decision.reason.name.lower(),

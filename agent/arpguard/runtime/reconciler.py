@@ -63,12 +63,19 @@ class Reconciler:
         self._logged: tuple[str, ...] = ()
         self.state = NodeState()
 
-    async def apply(self, config: AgentConfig, generation: int, surroundings: Surroundings, now_ns: int) -> Choice:
+    async def apply(
+        self,
+        config: AgentConfig,
+        generation: int,
+        surroundings: Surroundings,
+        now_ns: int,
+        known_problems: Sequence[str] = (),
+    ) -> None:
         """One pass. Raises nothing for what can be tried again: that is a problem in `state`."""
         same = self.state.control is not None and self.state.control.generation == generation
         guarded = [link.ifindex for link in self.state.links] if same else []
         choice = choose_links(config.interfaces, surroundings, [vip.address for vip in config.vips], guarded)
-        problems = list(choice.problems) + _unfit_vips(config)
+        problems = [*known_problems, *choice.problems, *_unfit_vips(config)]
         before = self._spoken_for_so_far()
         self._program(config, choice, surroundings, problems)
         entries = self.state.entries
@@ -80,7 +87,6 @@ class Reconciler:
         self._publish(choice.links, problems)
         self._spoken_for = spoken_for(entries, config.mode)
         self._schedule_announcements(before, now_ns)
-        return choice
 
     def conflict(self, decision: Decision, now_ns: int) -> bool:
         """A foreign claim came in; whether it is to be answered by an announcement (RFC 5227 2.4)."""
@@ -92,6 +98,10 @@ class Reconciler:
         mac = self._spoken_for.get(key)
         link = next((link for link in self.state.links if link.ifindex == key.ifindex), None)
         return (link, mac) if mac is not None and link is not None and link.up else None
+
+    def link_name(self, ifindex: int) -> str:
+        """The name of a guarded link, or its number."""
+        return next((link.name for link in self.state.links if link.ifindex == ifindex), str(ifindex))
 
     def _spoken_for_so_far(self) -> dict[EntryKey, MacAddress]:
         """What this node announced before this pass; after a restart, what the kernel was told to answer."""

@@ -124,7 +124,7 @@ FLUSHED = Surroundings(links=(LO, a_link(2, "eth0"), ETH1, PORT), routes=(a_rout
 
 
 def _still(guarded: list[int], surroundings: Surroundings = FLUSHED) -> list[str]:
-    choice = choose_links(parse_config("").interfaces, surroundings, [VIP], guarded)
+    choice = choose_links(parse_config("{}").interfaces, surroundings, [VIP], guarded)
     return [link.name for link in choice.links]
 
 
