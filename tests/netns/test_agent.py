@@ -205,6 +205,24 @@ def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem
     follows(agent, a_config({**VIPS, OTHER: "node-2"}), lambda: answers(wire, OTHER) == {OTHER: []})
 
 
+@pytest.mark.parametrize(
+    ("damage", "report"),
+    [
+        (lambda path: path.write_text(""), r"problem: configuration not taken over, .* empty"),
+        (lambda path: path.unlink(), "problem: configuration: .* is gone, the last good one stays"),
+    ],
+    ids=["emptied", "removed"],
+)
+def test_a_lost_configuration_changes_nothing_and_is_reported(agent, wire, damage, report):
+    before = said(agent, report)
+    damage(agent.config)
+    until(lambda: said(agent, report) > before, REPAIR_S)
+    assert answers(wire) == {OWNED: [M], FOREIGN: []}
+    solved = said(agent, "solved: configuration")
+    agent.configure(a_config())
+    until(lambda: said(agent, "solved: configuration") > solved, REPAIR_S)
+
+
 def test_a_configmap_mount_is_followed(pair, wire):
     """kubelet puts a new folder beside the old one and renames a symbolic link over the one that leads there."""
     mount = pair.folder / "mount"
