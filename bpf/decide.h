@@ -128,11 +128,15 @@ static __always_inline int claim_needs_disarming(const struct arp_facts *f, cons
 static __always_inline struct decision decide_egress(const struct arp_facts *f, const struct entry *e,
 						     const struct control *c, __u64 now_ns)
 {
+	struct mac link;
+
 	if (e->kind == KIND_DELEGATED)
 		return DECIDE(VERDICT_PASS, REASON_EGRESS_DELEGATED);
 	if (e->kind == KIND_OWNED && !refusal(e, c, now_ns))
 		return DECIDE(VERDICT_PASS, REASON_EGRESS_OWNER);
-	if (f->op == OP_REPLY || f->spa == f->tpa)
+	mac_load(&link, e->link_mac);
+	/* Only this node's own request may go on in the link's name: a guest's would teach others a wrong MAC for it. */
+	if (f->op == OP_REPLY || f->spa == f->tpa || !mac_equal(f->sha, &link))
 		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NOT_OWNER);
 	if (!e->primary4)
 		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NO_SOURCE);

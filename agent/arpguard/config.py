@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address, ip_network
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import yaml
@@ -25,11 +25,12 @@ T = TypeVar("T")
 Raw: TypeAlias = Any  # what YAML gives: str, list or dict, nested
 
 MAX_FILE_BYTES = 32 << 20
+_MAX_DEPTH = 16
 _IFNAME = re.compile(r"[^\s/:]{1,15}")
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
+_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)(ms|s|m)")
 _DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
-_NOT_OURS = (PurePosixPath("/"), PurePosixPath("/sys/fs/bpf"))
+NOT_A_PIN_DIR = (Path("/"), Path("/sys/fs/bpf"))
 _TRUTH = {"true": True, "false": False}
 
 
@@ -122,6 +123,8 @@ class AgentConfig:
 def read_config(path: Path) -> AgentConfig:
     """The configuration in a file; ConfigError with every problem in it, also when it cannot be read."""
     try:
+        if path.exists() and not path.is_file():
+            raise ConfigError(str(path), [Problem("(file)", "no regular file", "name a readable YAML file")])
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ConfigError(str(path), [Problem("(file)", "too large", f"at most {MAX_FILE_BYTES >> 20} MiB")])
         text = path.read_text(encoding="utf-8")
@@ -135,8 +138,7 @@ def parse_config(text: str, source: str = "configuration") -> AgentConfig:
     """The configuration in YAML text; ConfigError with every problem in it. `source` is named in the error."""
     problems: list[Problem] = []
     try:
-        if "&" in text:
-            _refuse_aliases(text)
+        _refuse_traps(text)
         raw = yaml.load(text, Loader=_TextLoader)  # noqa: S506 - builds str, list and dict only
     except yaml.YAMLError as error:
         raise ConfigError(source, [_yaml_problem(error)]) from error
@@ -152,17 +154,29 @@ class _TextLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignor
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Raw]:  # noqa: FBT001, FBT002
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key has to be text", problem_mark=key.start_mark)
             if key.value in seen:
                 raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands here twice", problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
 
-def _refuse_aliases(text: str) -> None:
-    """A few lines of aliases to aliases stand for billions of items."""
+def _refuse_traps(text: str) -> None:
+    """Aliases to aliases stand for billions of items, and deep nesting overflows the stack of whoever reads it."""
+    depth = 0
     for event in yaml.parse(text, Loader=_TextLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=event.start_mark)  # type: ignore[arg-type]
+            problem = "aliases are not supported"
+        elif depth > _MAX_DEPTH:
+            problem = "nested too deep"
+        else:
+            continue
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
 
 
 def _yaml_problem(error: yaml.YAMLError) -> Problem:
@@ -386,16 +400,16 @@ class _Reader:
         return {name: value for name, value in self._mapping(raw, path, fields).items() if value is not None}
 
     def _pin_dir(self, raw: Raw, path: str) -> Path | None:
-        pure = PurePosixPath(raw if isinstance(raw, str) else "")
-        usable = pure.is_absolute() and pure not in _NOT_OURS and ".." not in pure.parts and '"' not in str(pure)
-        if usable:
-            return Path(pure)
+        folder = Path(raw if isinstance(raw, str) else "")
+        plain = ".." not in folder.parts and not set(str(folder)) & set('"\\\n')  # it becomes a string in C
+        if folder.is_absolute() and folder not in NOT_A_PIN_DIR and plain:
+            return folder
         self._wrong(path, raw, "an absolute folder below a BPF file system such as /sys/fs/bpf/arpguard")
         return None
 
     def _max_entries(self, raw: Raw, path: str) -> int | None:
         largest = 1 << 20
-        if isinstance(raw, str) and raw.isascii() and raw.isdigit() and 0 < int(raw) <= largest:
+        if isinstance(raw, str) and raw.isascii() and raw.isdigit() and len(raw) < 9 and 0 < int(raw) <= largest:
             return int(raw)
         self._wrong(path, raw, f"a number from 1 to {largest}; each costs about 500 bytes for each CPU")
         return None

@@ -1,5 +1,6 @@
 """A configuration is valid as a whole, or every problem in it is named with its path, value and what is allowed."""
 
+import os
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 
@@ -149,6 +150,12 @@ vips:
         ("ranges: [192.0.2.0]\nranges: []", "line 2, column 1: 'ranges' stands here twice"),
         ("a: &x [1]\nb: *x", "line 2, column 4: aliases are not supported"),
         ("vips: [", "line 2, column 1"),
+        ("? [a]\n: b", "line 1, column 3: a key has to be text"),
+        ("[" * 900, "line 1, column 17: nested too deep"),
+        ("- " * 900, "line 1, column 33: nested too deep"),
+        ("[" * 200_000, "nested too deep"),
+        ("lease: {duration: " + "9" * 400 + "s}", "lease.duration: 9999"),
+        ("bpf: {max_entries: " + "9" * 5000 + "}", "bpf.max_entries: 9999"),
     ],
 )
 def test_problem_names_place_value_and_remedy(text, expected):
@@ -167,7 +174,16 @@ def test_node_that_yaml_takes_for_a_truth_value_is_a_node():
     assert config.vips[0].owner.node == "no"
 
 
-@pytest.mark.parametrize("make", [lambda path: path / "missing", lambda path: path], ids=["missing", "folder"])
+def a_fifo(path: Path) -> Path:
+    os.mkfifo(path / "fifo")
+    return path / "fifo"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda path: path / "missing", lambda path: path, a_fifo, lambda _path: Path("/dev/zero")],
+    ids=["missing", "folder", "fifo", "endless"],
+)
 def test_file_that_cannot_be_read_is_a_problem(make, tmp_path):
     with pytest.raises(ConfigError, match="name a readable YAML file"):
         read_config(make(tmp_path))

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address
 from arpguard.cli import render
 from arpguard.cli.arguments import host_address, need_root
 from arpguard.clock import boot_ns
-from arpguard.config import read_config
+from arpguard.config import NOT_A_PIN_DIR, read_config
 from arpguard.core.choosing import route_to
 from arpguard.core.desired import primary_address
 from arpguard.dataplane import bpffs, clsact
@@ -122,6 +122,8 @@ def clean_up(options: argparse.Namespace) -> int:
     """`arpguard cleanup`."""
     pin_dir = read_config(options.config).bpf.pin_dir if options.config else options.pin_dir
     need_root()
+    if pin_dir in NOT_A_PIN_DIR:
+        raise ConfigError("arpguard cleanup", [Problem("--pin-dir", str(pin_dir), "must be the agent's own folder")])
     if not pin_dir.is_dir():
         print(f"nothing is pinned under {pin_dir}")
         return EXIT_OK

@@ -225,7 +225,7 @@ def _judge_egress(packet: ArpPacket, entry: VipEntry, situation: Situation) -> t
         return Verdict.PASS, Reason.EGRESS_DELEGATED
     if entry.kind is Kind.OWNED and situation.refusal(entry) is None:
         return Verdict.PASS, Reason.EGRESS_OWNER
-    if packet.op is ArpOp.REPLY or packet.is_announcement:
+    if packet.op is ArpOp.REPLY or packet.is_announcement or packet.sha != entry.link_mac:
         return Verdict.SUPPRESS, Reason.EGRESS_NOT_OWNER
     if entry.primary4 is None:
         return Verdict.SUPPRESS, Reason.EGRESS_NO_SOURCE

@@ -3,7 +3,6 @@
 They pass the egress program like anybody's: what this node may not say does not leave, whoever asks for it.
 """
 
-import errno
 import socket
 from types import TracebackType
 from typing import Self
@@ -12,8 +11,6 @@ from arpguard.addresses import MacAddress
 from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey, Link
 from arpguard.wire.arp import build_announcements
-
-_NOT_SENT = (errno.ENOBUFS, errno.ENETDOWN, errno.ENXIO, errno.ENODEV)
 
 
 class Announcer:
@@ -24,18 +21,17 @@ class Announcer:
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         except PermissionError as error:
             raise DataPlaneError("raw sockets are refused: run as root, or with CAP_NET_RAW") from error
+        self._socket.setblocking(False)  # a slow link must not hold up the agent
 
     def announce(self, key: EntryKey, link: Link, mac: MacAddress) -> bool:
-        """Announces a VIP in both forms; False when it did not leave: suppressed (ENOBUFS), or the link is down."""
+        """Announces a VIP in both forms; False when it did not leave: suppressed, the link down, its queue full."""
         if key.vip.version != 4:
             return False
         try:
             for frame in build_announcements(mac, key.vip):
                 self._socket.sendto(frame, (link.name, 0))
-        except OSError as error:
-            if error.errno in _NOT_SENT:
-                return False
-            raise
+        except OSError:
+            return False
         return True
 
     def __enter__(self) -> Self:

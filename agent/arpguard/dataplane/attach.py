@@ -85,10 +85,11 @@ class Attacher:
         path = self._links / f"{ifindex}-{_PIN[hook]}"
         wanted = syscall.program_info(program).id
         how = "xdp" if hook is Hook.XDP else "tcx"
-        link = _alive(path, ifindex)
+        link = _alive(path, ifindex, hook)
         fresh = link is None
         if link is None:
             path.unlink(missing_ok=True)
+            self._links.mkdir(mode=0o700, parents=True, exist_ok=True)
             link = syscall.link_create(program, ifindex, _ATTACH_TYPE[hook], _LINK_FLAGS[hook])
             syscall.obj_pin(link, str(path))
         elif syscall.link_info(link).program_id != wanted:
@@ -102,6 +103,8 @@ def read_pins(pin_dir: Path) -> list[Pin]:
     found = []
     for path in sorted((pin_dir / "links").glob("*-*")):
         number, _, name = path.name.partition("-")
+        if not number.isdecimal() or name not in hooks or not path.is_file():
+            continue  # somebody else's
         with syscall.obj_get(str(path)) as link:
             found.append(Pin(path, int(number), hooks[name], syscall.link_info(link)))
     return found
@@ -135,13 +138,19 @@ def _release(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _alive(path: Path, ifindex: int) -> Fd | None:
-    """The pinned link, if it is still on its device: a device that went leaves a link with ifindex 0 behind."""
+def _alive(path: Path, ifindex: int, hook: Hook) -> Fd | None:
+    """The pinned link, if it is still on its device.
+
+    A device that went leaves a link with ifindex 0 behind; and a device of another network namespace may have the
+    same index, which shows in the list of programs of the one that is meant.
+    """
     try:
         link = syscall.obj_get(str(path))
     except FileNotFoundError:
         return None
-    if syscall.link_info(link).ifindex == ifindex:
+    info = syscall.link_info(link)
+    here = hook is Hook.XDP or info.program_id in syscall.program_query(ifindex, _ATTACH_TYPE[hook])
+    if info.ifindex == ifindex and here:
         return link
     link.close()
     return None

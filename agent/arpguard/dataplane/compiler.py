@@ -4,14 +4,18 @@ The only module that imports bcc, and it runs in a process of its own: LLVM, onc
 (about 60 MB). The task comes as one JSON argument; whatever is wrong goes to standard error, exit code 1.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 from arpguard.dataplane import syscall
 from arpguard.dataplane.source import PROGRAMS
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def compile_and_pin(task: dict[str, Any]) -> None:
@@ -33,6 +37,7 @@ def compile_and_pin(task: dict[str, Any]) -> None:
 
 def main() -> None:
     """Entry point of the child process."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody is left to use what it would pin
     try:
         compile_and_pin(json.loads(sys.argv[1]))
     except Exception as error:  # noqa: BLE001 - bcc raises bare Exception; the parent reads the text

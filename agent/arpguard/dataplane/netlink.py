@@ -48,13 +48,14 @@ async def read_surroundings() -> Surroundings:
 
 
 async def watch_changes() -> AsyncIterator[None]:
-    """Yields after every change of links, addresses or routes; several at once may give one.
+    """Yields once it listens, and after every change of links, addresses or routes; several may give one.
 
     Raises DataPlaneError when messages were lost (ENOBUFS) or the socket fails: look, and watch again.
     """
     try:
         async with AsyncIPRoute() as ipr:
             await ipr.bind(groups=_GROUPS)
+            yield  # whatever changed before the socket listened
             while True:
                 async for _ in ipr.get():
                     pass

@@ -53,6 +53,8 @@ class Agent:
         self._config = read_config(options.config)
         self._generation = 1
         self._config_problem = ""
+        self._surroundings = Surroundings()
+        self._links_changed = True
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -100,7 +102,11 @@ class Agent:
         known = [self._config_problem] if self._config_problem else []
         if not self._options.config.exists():
             known.append(f"configuration: {self._options.config} is gone, the last good one stays")
-        await self._reconciler.apply(self._config, self._generation, await read_surroundings(), boot_ns(), known)
+        if self._links_changed:
+            self._links_changed = False
+            self._surroundings = await read_surroundings()
+        self._changed.clear()
+        await self._reconciler.apply(self._config, self._generation, self._surroundings, boot_ns(), known)
 
     def _log_ready(self, started_ns: int, *, warm: bool) -> None:
         log.info(
@@ -138,34 +144,44 @@ class Agent:
         log.info("stopped: the guard stays in place; `arpguard cleanup` removes it")
 
     async def _keep_right(self) -> None:
-        """A pass after every change, and one now and then for what changed behind the agent's back."""
-        pause = AUDIT_INTERVAL_S
+        """A pass after every change, and now and then for what changed behind the agent's back.
+
+        Programs and control are looked after twice a second; reading back all entries, and links and routes after
+        a change, as often as a small share of a core allows.
+        """
+        next_pass_s = 0.0
         while True:
             try:
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(AUDIT_INTERVAL_S):
                     await self._changed.wait()
                 await asyncio.sleep(SETTLE_S)
             except TimeoutError:
                 pass
-            self._changed.clear()
             began_s = time.thread_time()
             try:
-                await self._apply()
+                if self._changed.is_set() or time.monotonic() >= next_pass_s:
+                    await self._apply()
+                    next_pass_s = time.monotonic() + (time.thread_time() - began_s) / AUDIT_SHARE
+                else:
+                    await self._reconciler.keep_attached(self._config.datapath, self._surroundings)
                 self._reconciler.log_problems()
             except (OSError, DataPlaneError) as error:
                 log.error("cannot bring the kernel up to date, trying again: %s", error)
             self._due.set()
-            pause = max(AUDIT_INTERVAL_S, (time.thread_time() - began_s) / AUDIT_SHARE)
 
     async def _watch_links(self) -> None:
         while True:
             try:
                 async for _ in watch_changes():
-                    self._changed.set()
+                    self._look_at_links()
             except DataPlaneError as error:
                 log.warning("%s; looking again", error)
-                self._changed.set()
+                self._look_at_links()
                 await asyncio.sleep(AUDIT_INTERVAL_S)
+
+    def _look_at_links(self) -> None:
+        self._links_changed = True
+        self._changed.set()
 
     async def _watch_file(self) -> None:
         async for _ in self._file.changes():

@@ -37,4 +37,4 @@ class FileWatch:
             found = os.stat(self._path)
         except OSError:
             return None
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+        return found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size

@@ -29,7 +29,7 @@ from arpguard.model import (
     Surroundings,
     VipEntry,
 )
-from arpguard.verdict import Hook, Mode, Reason
+from arpguard.verdict import Hook, Kind, Mode, Reason
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,8 @@ class Reconciler:
         choice = choose_links(config.interfaces, surroundings, [vip.address for vip in config.vips], guarded)
         problems = [*known_problems, *choice.problems, *_unfit_vips(config)]
         before = self._spoken_for_so_far()
+        if config.mode is Mode.ENFORCE:
+            self._enforce_first()
         self._program(config, choice, surroundings, problems)
         entries = self.state.entries
         strictest = strictest_mode(config.mode, entries.values())
@@ -87,6 +89,13 @@ class Reconciler:
         self._publish(choice.links, problems)
         self._spoken_for = spoken_for(entries, config.mode)
         self._schedule_announcements(before, now_ns)
+
+    async def keep_attached(self, datapath: Datapath, surroundings: Surroundings) -> None:
+        """The cheap part of a pass: programs and control as the last one left them, however large the map is."""
+        if self.state.control is not None:
+            self._set_control(self.state.control)
+        await self._attach(datapath, self.state.links, surroundings, [])
+        self.state.attachments = tuple(self._attached.values())
 
     def conflict(self, decision: Decision, now_ns: int) -> bool:
         """A foreign claim came in; whether it is to be answered by an announcement (RFC 5227 2.4)."""
@@ -118,7 +127,8 @@ class Reconciler:
         self._widen_control([*wanted, *actual.entries])
         self._entries.delete([*delta.deletes, *(key for key in actual.strangers if key not in wanted)])
         try:
-            self._entries.write(delta.writes)
+            # What is given up before what is taken: a VIP that moves is never owned on two links.
+            self._entries.write(dict(sorted(delta.writes.items(), key=lambda item: item[1].kind is Kind.OWNED)))
         except MapFullError as error:
             problems.append(str(error))
         self._programmed = self.state.entries = self._entries.read().entries if delta else actual.entries
@@ -153,6 +163,15 @@ class Reconciler:
             self._control.write(widened)
             self.state.control = widened
 
+    def _enforce_first(self) -> None:
+        """Entries that lose a mode of their own must not find the node still observing."""
+        control = self._control.read()
+        if control is not None and control.mode is not Mode.ENFORCE:
+            self._note_control_drift(control)
+            enforcing = replace(control, mode=Mode.ENFORCE, strictest=Mode.ENFORCE)
+            self._control.write(enforcing)
+            self.state.control = enforcing
+
     def _set_control(self, wanted: NodeControl) -> None:
         actual = self._control.read()
         self._note_control_drift(actual)
@@ -169,13 +188,15 @@ class Reconciler:
         self, datapath: Datapath, links: Iterable[Link], surroundings: Surroundings, problems: list[str]
     ) -> None:
         attached: dict[tuple[int, Hook], Attachment] = {}
+        failed: set[int] = set()
         for link in links:
             try:
                 for attachment in await self._attach_link(datapath, link, problems):
                     attached[attachment.ifindex, attachment.hook] = attachment
-            except DataPlaneError as error:
+            except (DataPlaneError, OSError) as error:
                 problems.append(f"{link.name}: {error}")
-        await self._detach_others(attached, surroundings)
+                failed.add(link.ifindex)
+        await self._detach_others(attached, failed, surroundings)
         self._note_reattached(attached)
         self._attached = attached
 
@@ -214,12 +235,19 @@ class Reconciler:
             )
         return attachment
 
-    async def _detach_others(self, attached: dict[tuple[int, Hook], Attachment], surroundings: Surroundings) -> None:
-        """Only after the wanted ones are attached: a frame may meet two programs, never none."""
+    async def _detach_others(
+        self, attached: dict[tuple[int, Hook], Attachment], failed: set[int], surroundings: Surroundings
+    ) -> None:
+        """Only after the wanted ones are attached: a frame may meet two programs, never none.
+
+        Where attaching failed, what is there stays.
+        """
         present = {link.ifindex for link in surroundings.links}
         stale = {(pin.wanted_ifindex, pin.hook) for pin in self._attacher.pins()} | self._attached.keys()
         clsact = {key for key, attachment in self._attached.items() if attachment.how == "clsact"}
         for ifindex, hook in stale - attached.keys():
+            if ifindex in failed:
+                continue
             await self._attacher.detach(ifindex, hook, filters=(ifindex, hook) in clsact and ifindex in present)
 
     def _note_reattached(self, attached: dict[tuple[int, Hook], Attachment]) -> None:
