@@ -521,19 +521,3 @@ def test_datapaths_are_switched_live_and_each_answers_once():
                 agent.configure(a_config(datapath=datapath))
                 until(lambda expected=expected: hooks(own, agent) == expected, REPAIR_S)
                 assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: []}
-
-
-def test_moving_enforcement_to_the_node_opens_nothing(agent, wire):
-    """From overrides to the global mode, with enough VIPs that the entries take a while to write."""
-    many = {IPv4Address("10.0.0.0") + number: "node-2" for number in range(900)}
-    observing = a_config({**VIPS, **many}, mode="observe")
-    agent.configure(observing.replace("}}", "}, mode: enforce}"))
-    until(lambda: said(agent, "taken over: mode=observe vips=903"), REPAIR_S)
-    until(lambda: answers(wire) == {OWNED: [M], FOREIGN: []}, REPAIR_S)
-    agent.configure(a_config({**VIPS, **many}))
-    heard = []
-    until(lambda: heard.extend(answers(wire)[FOREIGN]) or said(agent, "taken over: mode=enforce vips=903"), REPAIR_S)
-    for _ in range(200):
-        heard += answers(wire)[FOREIGN]
-    assert heard == []
-    follows(agent, a_config(), lambda: answers(wire) == {OWNED: [M], FOREIGN: []})

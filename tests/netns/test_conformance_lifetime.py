@@ -5,6 +5,7 @@ Section 5: E4, E5, E8, E11, E14; of section 4 D10, for bridges and macvlans. The
 
 import errno
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
@@ -386,3 +387,20 @@ def test_an_address_that_is_away_for_a_moment_does_not_open_the_guard(interfaces
             until(lambda: wire.answers(FREE), what="the kernel answers without an address on eth0")
             assert wire.who(FOREIGN, FREE) == []
             assert wire.who(OWNED, FREE) == [M]
+
+
+def test_e8_pins_that_somebody_removed_are_made_again(pair, agent, wire):
+    """Without its folder no link can be pinned, and a link that is not pinned goes."""
+    until(lambda: guarded_again(wire))
+    shutil.rmtree(agent.pin_dir / "links")
+    until(lambda: len(list((agent.pin_dir / "links").glob("*"))) == 2, REPAIR_S, "both links are pinned again")
+    assert guarded(wire)
+
+
+def test_a_stray_name_among_the_pins_is_left_alone(pair, agent, wire):
+    stray = agent.pin_dir / "links" / "my-backup"
+    stray.mkdir()
+    done = pair.arpguard("status", "--pin-dir", str(agent.pin_dir))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert guarded(wire)
+    stray.rmdir()
