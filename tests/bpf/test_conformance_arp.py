@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
-from arpguard.verdict import Kind, Mode, Reason
+from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.arp import HTYPE_IEEE802, ArpOp
 from arpguard.wire.ethernet import ETHERTYPE_8021AD, VlanTag
 from builders import (
@@ -380,3 +380,13 @@ def test_answer_to_a_tagged_request_is_as_long_as_to_the_untagged_one(plane, hoo
     frame = an_arp_request(tags=(PRIORITY_TAG,), min_len=length)
     expected = the_answer(a_packet(), length=60 if length - 4 >= 60 else 42)
     assert_outcome(plane.run(hook, frame), sent_back(expected), frame)
+
+
+@pytest.mark.parametrize("entry", NOT_OWNERS.values(), ids=NOT_OWNERS)
+def test_e4_request_of_a_guest_in_the_vips_name_is_dropped(plane, entry):
+    """Sent on in the link's name with the guest's MAC it would teach neighbours a wrong MAC for this node."""
+    plane.set({VIP: entry}, a_control())
+    frame = an_arp_request(src=THIRD, sha=THIRD, spa=VIP, tpa=NEIGHBOUR_IP)
+    outcome, counted = plane.counted(Hook.TC_EGRESS, frame)
+    assert_outcome(outcome, DROPPED, frame)
+    assert_counted(counted, one_count(Reason.EGRESS_NOT_OWNER, vip=VIP))

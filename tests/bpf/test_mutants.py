@@ -28,7 +28,6 @@ MUTANTS = {
     "every_claim_is_disarmed": ("decide.h", "return f->op == OP_REQUEST && f->spa == f->tpa &&", "return"),
     "replies_leave": ("decide.h", "if (f->op == OP_REPLY ||", "if ("),
     "announcements_leave": ("decide.h", "|| f->spa == f->tpa", ""),
-    "guests_speak_in_the_links_name": ("decide.h", "|| !mac_equal(f->sha, &link))", ")"),
     "no_address_is_written": ("decide.h", "if (!e->primary4)", "if (0)"),
     "answer_has_the_askers_mac": ("arp.h", "= r->w[13] = mac->w[2]", "= r->w[13] = tha->w[2]"),
     "unicast_is_not_answered": ("decide.h", "if (!mac_equal(f->eth_dst, &own) &&", "if (1 ||"),
