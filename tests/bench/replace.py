@@ -76,14 +76,19 @@ def _trial(bed: Bed, stream: Stream, hook: Hook, step: Callable[[], None], count
         stream.flood(1000)
         worker = threading.Thread(target=lambda: floods.append(stream.flood(count)))
         worker.start()
-        done = 0
-        while worker.is_alive():
-            step()
-            done += 1
+        done = bed.node.call(lambda: _repeat(step, worker))
         worker.join()
     finally:
         bed.detach(hook)
     return Trial(floods[0], done)
+
+
+def _repeat(step: Callable[[], None], worker: threading.Thread) -> int:
+    done = 0
+    while worker.is_alive():
+        step()
+        done += 1
+    return done
 
 
 def _row(name: str, trials: list[Trial], *, control: bool = False) -> Row:
