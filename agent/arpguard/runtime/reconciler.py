@@ -158,31 +158,23 @@ class Reconciler:
         control = self._control.read()
         first, last = vips4_of(keys)
         if control is not None and not control.vips4[0] <= first <= last <= control.vips4[1]:
-            self._note_control_drift(control)
-            widened = replace(control, vips4=(min(first, control.vips4[0]), max(last, control.vips4[1])))
-            self._control.write(widened)
-            self.state.control = widened
+            widest = min(first, control.vips4[0]), max(last, control.vips4[1])
+            self._set_control(replace(control, vips4=widest))
 
     def _enforce_first(self) -> None:
         """Entries that lose a mode of their own must not find the node still observing."""
         control = self._control.read()
         if control is not None and control.mode is not Mode.ENFORCE:
-            self._note_control_drift(control)
-            enforcing = replace(control, mode=Mode.ENFORCE, strictest=Mode.ENFORCE)
-            self._control.write(enforcing)
-            self.state.control = enforcing
+            self._set_control(replace(control, mode=Mode.ENFORCE, strictest=Mode.ENFORCE))
 
     def _set_control(self, wanted: NodeControl) -> None:
         actual = self._control.read()
-        self._note_control_drift(actual)
-        if actual != wanted:
-            self._control.write(wanted)
-        self.state.control = wanted
-
-    def _note_control_drift(self, actual: NodeControl | None) -> None:
         if self.state.control is not None and actual != self.state.control:
             self.state.drift += 1
             log.warning("drift: the control value was changed behind the agent and is restored")
+        if actual != wanted:
+            self._control.write(wanted)
+        self.state.control = wanted
 
     async def _attach(
         self, datapath: Datapath, links: Iterable[Link], surroundings: Surroundings, problems: list[str]
