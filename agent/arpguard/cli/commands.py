@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
-from arpguard.cli import render
+from arpguard.cli import exits, render
 from arpguard.cli.arguments import host_address, need_root
 from arpguard.clock import boot_ns
 from arpguard.config import NOT_A_PIN_DIR, read_config
@@ -23,7 +23,6 @@ from arpguard.lab import runner
 from arpguard.runtime.agent import Agent, AgentOptions
 from arpguard.units import NS_PER_S
 
-EXIT_OK, EXIT_NOT_RIGHT = 0, 1
 _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
 _MAX_LAB_NODES = 16
 
@@ -34,14 +33,14 @@ def run_agent(options: argparse.Namespace) -> int:
     agent = Agent(AgentOptions(config=options.config, node=options.node_name))
     need_root()
     asyncio.run(agent.run())
-    return EXIT_OK
+    return exits.OK
 
 
 def run_lab(options: argparse.Namespace) -> int:
     """`arpguard lab`."""
     if options.list:
         print(render.table(("SCENARIO", "WHAT IT SHOWS, AND EXPECTS"), runner.catalogue()))
-        return EXIT_OK
+        return exits.OK
     if not 2 <= options.nodes <= _MAX_LAB_NODES:
         raise ConfigError("arpguard lab", [Problem("--nodes", str(options.nodes), f"must be 2 to {_MAX_LAB_NODES}")])
     need_root()
@@ -55,7 +54,7 @@ def run_lab(options: argparse.Namespace) -> int:
         failed = sum(not step.ok for step in results)
         verdict = render.bad(f"{failed} not as expected") if failed else render.good("all as expected")
         print(f"\n{len(results)} steps, {verdict}")
-    return EXIT_OK if results and all(step.ok for step in results) else EXIT_NOT_RIGHT
+    return exits.OK if results and all(step.ok for step in results) else exits.NOT_RIGHT
 
 
 def _leave(number: int, _frame: object) -> None:
@@ -96,7 +95,7 @@ def run_whohas(options: argparse.Namespace) -> int:
     else:
         waited = (boot_ns() - began_ns) / NS_PER_S
         print(f"nobody answers for {address} on {ifname} ({waited:.1f} s); this node does not hear itself")
-    return EXIT_OK if len(counts) == 1 else EXIT_NOT_RIGHT
+    return exits.OK if len(counts) == 1 else exits.NOT_RIGHT
 
 
 async def _way_to(address: IPv4Address, ifname: str | None) -> tuple[str, IPv4Address]:
@@ -115,7 +114,7 @@ def check_config(options: argparse.Namespace) -> int:
     """`arpguard config check`."""
     config = read_config(options.file)
     print(f"{options.file}: ok, mode {config.mode.name.lower()}, {len(config.vips)} VIPs")
-    return EXIT_OK
+    return exits.OK
 
 
 def clean_up(options: argparse.Namespace) -> int:
@@ -126,7 +125,7 @@ def clean_up(options: argparse.Namespace) -> int:
         raise ConfigError("arpguard cleanup", [Problem("--pin-dir", str(pin_dir), "must be the agent's own folder")])
     if not pin_dir.is_dir():
         print(f"nothing is pinned under {pin_dir}")
-        return EXIT_OK
+        return exits.OK
     if not bpffs.is_bpffs(pin_dir):
         raise DataPlaneError(f"{pin_dir} is no BPF file system: name the agent's bpf.pin_dir")
     with bpffs.lock(pin_dir):
@@ -134,4 +133,4 @@ def clean_up(options: argparse.Namespace) -> int:
     bpffs.remove_all(pin_dir)
     asyncio.run(clsact.delete_all())
     print(f"removed the guard and everything under {pin_dir}")
-    return EXIT_OK
+    return exits.OK

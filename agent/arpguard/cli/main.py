@@ -13,11 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from arpguard import __version__
-from arpguard.cli import commands, reading
+from arpguard.cli import commands, exits, reading
 from arpguard.config import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
 
-EXIT_USAGE, EXIT_UNREACHABLE = 2, 3
 _EPILOG = (
     "exit codes: 0 ok, 1 the thing asked about is not right, 2 bad usage or configuration, "
     "3 the agent or kernel cannot be reached"
@@ -50,13 +49,13 @@ def main(arguments: list[str] | None = None) -> None:
     except ConfigError as error:
         for problem in error.problems:
             sys.stderr.write(f"{error.source}: {problem}\n")
-        code = EXIT_USAGE
+        code = exits.USAGE
     except ArpguardError as error:
         sys.stderr.write(f"arpguard {options.command}: {error}\n")
-        code = EXIT_UNREACHABLE
+        code = exits.UNREACHABLE
     except OSError as error:
         sys.stderr.write(f"arpguard {options.command}: {error}: run as root\n")
-        code = EXIT_UNREACHABLE
+        code = exits.UNREACHABLE
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     raise SystemExit(code)

@@ -5,7 +5,7 @@ import asyncio
 import socket
 from ipaddress import IPv4Address
 
-from arpguard.cli import render
+from arpguard.cli import exits, render
 from arpguard.cli.arguments import host_address, need_root
 from arpguard.core.stimulus import Operation, build_stimulus, describe
 from arpguard.dataplane import loader
@@ -16,13 +16,11 @@ from arpguard.dataplane.syscall import Fd
 from arpguard.model import EntryKey, Link, Tally, VipEntry
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 
-EXIT_OK, EXIT_NOT_RIGHT = 0, 1
-
 
 def show_status(options: argparse.Namespace) -> int:
     """`arpguard status`; exit code 1 while the kernel has not been told its mode."""
     snapshot = read_snapshot(options.pin_dir)
-    code = EXIT_OK if snapshot.control else EXIT_NOT_RIGHT
+    code = exits.OK if snapshot.control else exits.NOT_RIGHT
     if options.output == "json":
         print(render.json_text(_status_json(snapshot)))
         return code
@@ -46,7 +44,7 @@ def show_vips(options: argparse.Namespace) -> int:
     snapshot = read_snapshot(options.pin_dir)
     if options.output == "json":
         print(render.json_text(_vips_json(snapshot)))
-        return EXIT_OK
+        return exits.OK
     node_mode = snapshot.control.mode if snapshot.control else Mode.OBSERVE
     rows = []
     for key, entry in sorted(snapshot.entries.items()):
@@ -56,7 +54,7 @@ def show_vips(options: argparse.Namespace) -> int:
         counts = " ".join(f"{reason.name.lower()}={count}" for reason, count in shown.items())
         rows.append((key.vip, _ifname(key.ifindex), entry.kind.name.lower(), mode, counts or "-"))
     print(render.table(("VIP", "LINK", "KIND", "MODE", "DECISIONS"), rows) if rows else "no VIP is guarded")
-    return EXIT_OK
+    return exits.OK
 
 
 def _status_json(snapshot: Snapshot) -> dict[str, object]:
@@ -140,7 +138,7 @@ def explain(options: argparse.Namespace) -> int:
         print(render.json_text(stories))
     else:
         print("\n\n".join(_told(story) for story in stories) or "no link of this network namespace is guarded")
-    return EXIT_OK if any(story["entry"] for story in stories) else EXIT_NOT_RIGHT
+    return exits.OK if any(story["entry"] for story in stories) else exits.NOT_RIGHT
 
 
 def _story(
