@@ -103,7 +103,8 @@ static __always_inline struct decision decide_claim(const struct arp_facts *f, c
 	mac_load(&own, e->answer_mac);
 	/* A hub or an access point may echo this node's own frames: no conflict (RFC 5227 2.1.1), and no news either. */
 	if (!mac_is_zero(f->sha) && (mac_equal(f->sha, &own) || mac_equal(f->sha, &link)))
-		return DECIDE(e->kind == KIND_DELEGATED ? VERDICT_PASS : VERDICT_SUPPRESS, REASON_OWN_ECHO);
+		return e->kind == KIND_DELEGATED ? DECIDE(VERDICT_PASS, REASON_DELEGATED)
+						 : DECIDE(VERDICT_SUPPRESS, REASON_OWN_ECHO);
 	if (e->kind == KIND_DELEGATED)
 		return DECIDE(VERDICT_REPORT, REASON_DELEGATED_CLAIM);
 	if (e->kind == KIND_OWNED)

@@ -45,44 +45,62 @@ class Hook(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a frame got its verdict. One list for C, Python, metrics and documentation."""
+    """Why a frame got its verdict, which follows from it. One list for C, Python, API, metrics and documentation."""
 
+    verdict: Verdict
     meaning: str
 
-    def __new__(cls, number: int, meaning: str) -> Self:  # noqa: D102
+    def __new__(cls, number: int, verdict: Verdict, meaning: str) -> Self:  # noqa: D102
         member = int.__new__(cls, number)
         member._value_ = number
+        member.verdict = verdict
         member.meaning = meaning
         return member
 
-    NOT_GUARDED = 1, "no address in the frame is a guarded VIP on this link"
-    OTHER_VLAN = 2, "the frame carries a VLAN tag with a VID other than 0"
-    NOT_ARP = 3, "not an ARP request or reply for IPv4 over Ethernet that Linux would read"
-    UNWALKABLE = 4, "more nested VID-0 tags than are read through; the kernel might answer what is inside"
-    UNCONFIGURED = 5, "the agent has not told the kernel anything yet"
-    ANSWERED = 6, "this node owns the VIP and its fence lies ahead"
-    ANSWERED_THIRD_PARTY = 7, "as answered; sha in the request differs from the Ethernet source"
-    FENCED = 8, "this node owns the VIP, but its fence has passed"
-    STALE_EPOCH = 9, "the entry is of another epoch than the node"
-    FOREIGN = 10, "another node owns the VIP"
-    EXTERNAL = 11, "a host outside the cluster owns the VIP"
-    UNCLAIMED = 12, "nobody owns the VIP yet"
-    DELEGATED = 13, "another program on this node answers for the VIP"
-    BAD_SENDER = 14, "owned, but the sender cannot be replied to: sha zero or a group address, or spa special"
-    NOT_STRICT = 15, "owned, but the frame is one that RFC 826 asks nobody to answer: htype 6, multicast, nested tags"
-    OTHER_HOST = 16, "owned, but the frame was sent to another host's MAC and only flooded to this one"
-    NO_LINK = 17, "owned, but the MAC address to answer with is not known"
-    OWN_ECHO = 18, "this node's own frame came back"
-    OWNER_CLAIM = 19, "a claim from the known MAC of the owner"
-    UNVERIFIED_CLAIM = 20, "a claim for a VIP whose owner's MAC is not known"
-    UNCLAIMED_CLAIM = 21, "a claim for a VIP that nobody owns"
-    DELEGATED_CLAIM = 22, "a claim from outside for a VIP that another program on this node answers for"
-    CONFLICT = 23, "a claim from a MAC that is not the owner's"
-    EGRESS_OWNER = 24, "this node speaks for a VIP that it owns"
-    EGRESS_DELEGATED = 25, "another program on this node speaks for its VIP"
-    EGRESS_NOT_OWNER = 26, "this node may not speak for the VIP now"
-    EGRESS_REWRITTEN = 27, "a request with the VIP as spa; spa becomes the link's primary address"
-    EGRESS_NO_SOURCE = 28, "as above, but the link has no primary address"
+    NOT_GUARDED = 1, Verdict.PASS, "no address in the frame is a guarded VIP on this link"
+    OTHER_VLAN = 2, Verdict.PASS, "the frame carries a VLAN tag with a VID other than 0"
+    NOT_ARP = 3, Verdict.PASS, "not an ARP request or reply for IPv4 over Ethernet that Linux would read"
+    UNWALKABLE = (
+        4,
+        Verdict.SUPPRESS,
+        "more nested VID-0 tags than are read through; the kernel might answer what is inside",
+    )
+    UNCONFIGURED = 5, Verdict.PASS, "the agent has not told the kernel anything yet"
+    ANSWERED = 6, Verdict.ANSWER, "this node owns the VIP and its fence lies ahead"
+    ANSWERED_THIRD_PARTY = 7, Verdict.ANSWER, "as answered; sha in the request differs from the Ethernet source"
+    FENCED = 8, Verdict.SUPPRESS, "this node owns the VIP, but its fence has passed"
+    STALE_EPOCH = 9, Verdict.SUPPRESS, "the entry is of another epoch than the node"
+    FOREIGN = 10, Verdict.SUPPRESS, "another node owns the VIP"
+    EXTERNAL = 11, Verdict.SUPPRESS, "a host outside the cluster owns the VIP"
+    UNCLAIMED = 12, Verdict.SUPPRESS, "nobody owns the VIP yet"
+    DELEGATED = 13, Verdict.PASS, "another program on this node answers for the VIP"
+    BAD_SENDER = (
+        14,
+        Verdict.SUPPRESS,
+        "owned, but the sender cannot be replied to: sha zero or a group address, or spa special",
+    )
+    NOT_STRICT = (
+        15,
+        Verdict.SUPPRESS,
+        "owned, but the frame is one that RFC 826 asks nobody to answer: htype 6, multicast, nested tags",
+    )
+    OTHER_HOST = (
+        16,
+        Verdict.SUPPRESS,
+        "owned, but the frame was sent to another host's MAC and only flooded to this one",
+    )
+    NO_LINK = 17, Verdict.SUPPRESS, "owned, but the MAC address to answer with is not known"
+    OWN_ECHO = 18, Verdict.SUPPRESS, "this node's own frame came back"
+    OWNER_CLAIM = 19, Verdict.PASS, "a claim from the known MAC of the owner"
+    UNVERIFIED_CLAIM = 20, Verdict.REPORT, "a claim for a VIP whose owner's MAC is not known"
+    UNCLAIMED_CLAIM = 21, Verdict.REPORT, "a claim for a VIP that nobody owns"
+    DELEGATED_CLAIM = 22, Verdict.REPORT, "a claim from outside for a VIP that another program on this node answers for"
+    CONFLICT = 23, Verdict.CONFLICT, "a claim from a MAC that is not the owner's"
+    EGRESS_OWNER = 24, Verdict.PASS, "this node speaks for a VIP that it owns"
+    EGRESS_DELEGATED = 25, Verdict.PASS, "another program on this node speaks for its VIP"
+    EGRESS_NOT_OWNER = 26, Verdict.SUPPRESS, "this node may not speak for the VIP now"
+    EGRESS_REWRITTEN = 27, Verdict.REWRITE, "a request with the VIP as spa; spa becomes the link's primary address"
+    EGRESS_NO_SOURCE = 28, Verdict.SUPPRESS, "as above, but the link has no primary address"
 
 
 REASON_COUNT = max(Reason) + 1

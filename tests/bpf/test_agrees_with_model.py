@@ -223,6 +223,7 @@ def assert_twin_agrees(trial, response, frame) -> None:
     """What `explain` would say of the frame; that nothing is counted twice is seen at the end of the batch."""
     decided = tuple((judgement.verdict, judgement.reason) for judgement in response.judgements)
     assert trial == Trial(response.answered, response.frame, decided if is_looked_at(frame) else ()), frame.hex()
+    assert all(verdict is reason.verdict for verdict, reason in trial.decisions), trial
 
 
 def assert_agrees(outcome, expected, frame, situation) -> None:

@@ -336,7 +336,7 @@ def test_c6_echo_of_a_delegated_program_is_let_through(plane, hook, frame):
     plane.set({VIP: an_entry(Kind.DELEGATED)}, a_control())
     outcome, counted = plane.counted(hook, frame)
     assert_outcome(outcome, passed(frame), frame)
-    assert_counted(counted, one_count(Reason.OWN_ECHO, vip=VIP))
+    assert_counted(counted, one_count(Reason.DELEGATED, vip=VIP))
 
 
 @at_both_hooks

@@ -173,7 +173,8 @@ def _is_own(mac: MacAddress, entry: VipEntry) -> bool:
 
 def _judge_claim(packet: ArpPacket, entry: VipEntry) -> tuple[Verdict, Reason]:
     if not packet.sha.is_zero and _is_own(packet.sha, entry):
-        return (Verdict.PASS if entry.kind is Kind.DELEGATED else Verdict.SUPPRESS), Reason.OWN_ECHO
+        delegated = entry.kind is Kind.DELEGATED
+        return (Verdict.PASS, Reason.DELEGATED) if delegated else (Verdict.SUPPRESS, Reason.OWN_ECHO)
     if entry.kind in _CLAIMED:
         return _CLAIMED[entry.kind]
     if entry.owner_mac.is_zero:
