@@ -3,6 +3,7 @@
 #   make test    run the tests
 #   make lint    formatting, lint, types, layers
 #   make docs    write the generated pages
+#   make proto   generate the API's Python code from proto/
 #   make bench   measure; figures are ratios against a baseline in the same run
 
 SHELL := /bin/bash
@@ -12,7 +13,7 @@ HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-
 APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
 APT_DEV := arping clang-format gcc iperf3 libc6-dev tcpdump
 
-.PHONY: lab test lint format docs bench clean apt-run apt-dev
+.PHONY: lab test lint format docs proto bench clean apt-run apt-dev
 
 lab: .venv/.run
 	$(BIN)/arpguard lab
@@ -21,19 +22,22 @@ test: apt-dev .venv/.dev
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: apt-dev .venv/.dev
-	$(BIN)/ruff format --check agent tests docs
-	$(BIN)/ruff check agent tests docs
+	$(BIN)/ruff format --check agent tests docs proto
+	$(BIN)/ruff check agent tests docs proto
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	clang-format --dry-run -Werror bpf/*.[ch]
 
 format: apt-dev .venv/.dev
-	$(BIN)/ruff format agent tests docs
-	$(BIN)/ruff check --fix agent tests docs
+	$(BIN)/ruff format agent tests docs proto
+	$(BIN)/ruff check --fix agent tests docs proto
 	clang-format -i bpf/*.[ch]
 
 docs: .venv/.run
 	$(BIN)/python docs/generate.py
+
+proto: .venv/.dev
+	$(BIN)/python proto/generate.py agent
 
 bench: apt-dev .venv/.dev
 	$(BIN)/python tests/bench/run.py $(BENCH)

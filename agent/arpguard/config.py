@@ -30,6 +30,8 @@ _IFNAME = re.compile(r"[^\s/:]{1,15}")
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)(ms|s|m)")
 _DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
+_HOST_PORT = re.compile(r"(?:\[(?P<host6>[0-9a-fA-F:.]+)\]|(?P<host>[0-9.]+)):(?P<port>\d{1,5})")
+_MAX_UNIX_URL = len("unix://") + 107  # unix(7): sun_path
 NOT_A_PIN_DIR = (Path("/"), Path("/sys/fs/bpf"))
 _TRUTH = {"true": True, "false": False}
 
@@ -91,17 +93,34 @@ class BpfConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """PEM files of mutual TLS: this agent's certificate chain and key, and the CA that signed its clients'."""
+
+    cert: Path
+    key: Path
+    client_ca: Path
+
+
+@dataclass(frozen=True, slots=True)
 class GrpcConfig:
-    """Addresses that the API listens on."""
+    """Addresses that the API listens on, unix:///PATH or HOST:PORT; those that are not local speak mutual TLS."""
 
     listen: tuple[str, ...] = ("unix:///run/arpguard/agent.sock", "127.0.0.1:50051")
+    tls: TlsConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
-    """Address that Prometheus scrapes."""
+    """Address that Prometheus scrapes, HOST:PORT; empty: none."""
 
     listen: str = "0.0.0.0:9469"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionsConfig:
+    """How many different decisions are remembered."""
+
+    capacity: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +137,7 @@ class AgentConfig:
     bpf: BpfConfig = field(default_factory=BpfConfig)
     grpc: GrpcConfig = field(default_factory=GrpcConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    decisions: DecisionsConfig = field(default_factory=DecisionsConfig)
 
 
 def read_config(path: Path) -> AgentConfig:
@@ -203,6 +223,7 @@ class _Reader:
             "bpf": self._bpf,
             "grpc": self._grpc,
             "metrics": self._metrics,
+            "decisions": self._decisions,
         }
         if raw in (None, ""):
             self._wrong("", "empty", "a mapping; `vips: []` is how to guard nothing")
@@ -408,23 +429,77 @@ class _Reader:
         return None
 
     def _max_entries(self, raw: Raw, path: str) -> int | None:
-        largest = 1 << 20
+        return self._number(raw, path, 1 << 20, "each costs about 500 bytes for each CPU")
+
+    def _number(self, raw: Raw, path: str, largest: int, cost: str) -> int | None:
         if isinstance(raw, str) and raw.isascii() and raw.isdigit() and len(raw) < 9 and 0 < int(raw) <= largest:
             return int(raw)
-        self._wrong(path, raw, f"a number from 1 to {largest}; each costs about 500 bytes for each CPU")
+        self._wrong(path, raw, f"a number from 1 to {largest}; {cost}")
         return None
+
+    def _decisions(self, raw: Raw, path: str) -> DecisionsConfig:
+        capacity = lambda value, inner: self._number(value, inner, 1_000_000, "each costs about a kilobyte")  # noqa: E731
+        return DecisionsConfig(**self._given(raw, path, {"capacity": capacity}))
 
     def _grpc(self, raw: Raw, path: str) -> GrpcConfig:
         listen = lambda value, inner: tuple(self._items(value, inner, self._listen))  # noqa: E731
-        return GrpcConfig(**self._given(raw, path, {"listen": listen}))
+        grpc = GrpcConfig(**self._given(raw, path, {"listen": listen, "tls": self._tls}))
+        for index, address in enumerate(grpc.listen):
+            if grpc.tls is None and not is_local(address):
+                allowed = "a loopback address, or unix:///PATH; any other needs grpc.tls with cert, key and client_ca"
+                self._wrong(f"{path}.listen[{index}]", address, allowed)
+            if address in grpc.listen[:index]:
+                self._wrong(f"{path}.listen[{index}]", address, "an address that is not in the list already")
+        return grpc
+
+    def _tls(self, raw: Raw, path: str) -> TlsConfig | None:
+        names = ("cert", "key", "client_ca")
+        values = self._given(raw, path, dict.fromkeys(names, self._file))
+        missing = [name for name in names if isinstance(raw, dict) and name not in raw]
+        for name in missing:
+            self._wrong(f"{path}.{name}", "missing", "a PEM file: grpc.tls needs cert, key and client_ca")
+        return TlsConfig(**values) if len(values) == len(names) else None
+
+    def _file(self, raw: Raw, path: str) -> Path | None:
+        if isinstance(raw, str) and raw.startswith("/") and raw.isprintable():
+            return Path(raw)
+        self._wrong(path, raw, "the absolute path of a PEM file")
+        return None
 
     def _metrics(self, raw: Raw, path: str) -> MetricsConfig:
-        return MetricsConfig(**self._given(raw, path, {"listen": self._listen}))
+        return MetricsConfig(**self._given(raw, path, {"listen": self._metrics_listen}))
+
+    def _metrics_listen(self, raw: Raw, path: str) -> str | None:
+        return "" if raw == "off" else self._host_port(raw, path, "HOST:PORT such as 0.0.0.0:9469, or off")
 
     def _listen(self, raw: Raw, path: str) -> str | None:
-        if isinstance(raw, str) and (raw.startswith("unix:///") or re.fullmatch(r"\S*:\d{1,5}", raw)):
+        allowed = "unix:///PATH or HOST:PORT such as 127.0.0.1:50051; the host is an IP address"
+        if not isinstance(raw, str) or not raw.startswith("unix:"):
+            return self._host_port(raw, path, allowed)
+        if raw.startswith("unix:///") and len(raw.encode()) <= _MAX_UNIX_URL and raw.isprintable():
             return raw
-        self._wrong(path, raw, "unix:///PATH or HOST:PORT")
+        self._wrong(path, raw, "unix:///PATH with a path of at most 107 bytes")
+        return None
+
+    def _host_port(self, raw: Raw, path: str, allowed: str) -> str | None:
+        match = _HOST_PORT.fullmatch(raw) if isinstance(raw, str) else None
+        if match and 0 < int(match["port"]) < 1 << 16 and _ip(match["host"] or match["host6"]):
+            return match[0]
+        self._wrong(path, raw, allowed)
+        return None
+
+
+def is_local(listen: str) -> bool:
+    """Whether only this machine can reach an address of `grpc.listen`."""
+    match = _HOST_PORT.fullmatch(listen)
+    address = _ip(match["host"] or match["host6"]) if match else None
+    return listen.startswith("unix:") or (address is not None and address.is_loopback)
+
+
+def _ip(text: str) -> Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
         return None
 
 

@@ -15,6 +15,11 @@ class EntryKey:
     ifindex: int
     vip: Address
 
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """What to sort by where there are thousands, of both families: link, family, address."""
+        return self.ifindex, self.vip.version, int(self.vip)
+
 
 @dataclass(frozen=True, slots=True)
 class VipEntry:
@@ -181,3 +186,37 @@ class Tally:
 
     enforced: dict[Reason, int] = field(default_factory=dict)
     observed: dict[Reason, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EventAccount:
+    """Events the kernel produced: delivered to the ring buffer, kept back by the rate limit, lost to a full ring."""
+
+    delivered: int
+    limited: int
+    lost: int
+
+
+@dataclass(slots=True)
+class Drift:
+    """Changes behind the agent's back that it found and mended, since it started."""
+
+    entries: int = 0
+    programs: int = 0
+    control: int = 0
+
+
+@dataclass(slots=True)
+class NodeState:
+    """What the last pass of the reconciler found and did; `entries` are ordered by link and address.
+
+    `ownership_changes` counts VIPs that this node began or ceased to speak for, since the agent started.
+    """
+
+    links: tuple[Link, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    entries: dict[EntryKey, VipEntry] = field(default_factory=dict)
+    control: NodeControl | None = None
+    problems: tuple[str, ...] = ()
+    drift: Drift = field(default_factory=Drift)
+    ownership_changes: int = 0

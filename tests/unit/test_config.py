@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arpguard.addresses import MacAddress
-from arpguard.config import AgentConfig, InterfaceSelector, SelectorKind, parse_config, read_config
+from arpguard.config import (
+    AgentConfig,
+    GrpcConfig,
+    InterfaceSelector,
+    SelectorKind,
+    TlsConfig,
+    is_local,
+    parse_config,
+    read_config,
+)
 from arpguard.errors import ConfigError
 from arpguard.model import Datapath, Owner, OwnerKind, Vip
 from arpguard.verdict import Mode
@@ -146,7 +155,21 @@ vips:
         ("bpf: {max_entries: 0}", "bpf.max_entries: 0: a number from 1 to 1048576"),
         ("bpf: {pin_dir: arpguard}", "bpf.pin_dir: arpguard: an absolute folder"),
         ("bpf: {pin_dir: /sys/fs/bpf/../etc}", "bpf.pin_dir: /sys/fs/bpf/../etc: an absolute folder"),
-        ("metrics: {listen: everywhere}", "metrics.listen: everywhere: unix:///PATH or HOST:PORT"),
+        ("metrics: {listen: everywhere}", "metrics.listen: everywhere: HOST:PORT such as 0.0.0.0:9469, or off"),
+        ("metrics: {listen: 'unix:///run/m.sock'}", "metrics.listen: unix:///run/m.sock: HOST:PORT"),
+        ("metrics: {listen: '0.0.0.0:0'}", "metrics.listen: 0.0.0.0:0: HOST:PORT"),
+        ("metrics: {listen: '::1:9469'}", "metrics.listen: ::1:9469: HOST:PORT"),
+        ("grpc: {listen: [agent.sock]}", "grpc.listen[0]: agent.sock: unix:///PATH or HOST:PORT"),
+        ("grpc: {listen: ['localhost:1']}", "the host is an IP address"),
+        ("grpc: {listen: ['127.0.0.1:65536']}", "grpc.listen[0]: 127.0.0.1:65536: unix:///PATH or HOST:PORT"),
+        ("grpc: {listen: ['unix://run/x']}", "grpc.listen[0]: unix://run/x: unix:///PATH with a path"),
+        (f"grpc: {{listen: ['unix:///{'x' * 107}']}}", "a path of at most 107 bytes"),
+        ("grpc: {listen: ['0.0.0.0:50051']}", "grpc.listen[0]: 0.0.0.0:50051: a loopback address, or unix:///PATH"),
+        ("grpc: {listen: ['[::]:50051']}", "any other needs grpc.tls with cert, key and client_ca"),
+        ("grpc: {listen: ['[::1]:5', '[::1]:5']}", "grpc.listen[1]: [::1]:5: an address that is not in the list"),
+        ("grpc: {tls: {cert: /c, key: /k}}", "grpc.tls.client_ca: missing: a PEM file"),
+        ("grpc: {tls: {cert: c, key: /k, client_ca: /ca}}", "grpc.tls.cert: c: the absolute path of a PEM file"),
+        ("decisions: {capacity: 0}", "decisions.capacity: 0: a number from 1 to 1000000"),
         ("ranges: [192.0.2.0]\nranges: []", "line 2, column 1: 'ranges' stands here twice"),
         ("a: &x [1]\nb: *x", "line 2, column 4: aliases are not supported"),
         ("vips: [", "line 2, column 1"),
@@ -211,3 +234,21 @@ def test_any_yaml_is_a_configuration_or_a_list_of_problems(value):
 @given(st.text(max_size=200))
 def test_any_text_is_a_configuration_or_a_list_of_problems(text):
     assert _is_read_or_explained(text)
+
+
+def test_public_address_is_taken_with_mutual_tls():
+    config = parse_config("grpc: {listen: ['10.0.0.1:50051'], tls: {cert: /c, key: /k, client_ca: /ca}}")
+
+    assert config.grpc == GrpcConfig(("10.0.0.1:50051",), TlsConfig(Path("/c"), Path("/k"), Path("/ca")))
+
+
+@pytest.mark.parametrize(
+    ("listen", "local"),
+    [("unix:///run/a.sock", True), ("127.9.9.9:1", True), ("[::1]:1", True), ("0.0.0.0:1", False), ("[::]:1", False)],
+)
+def test_local_addresses_are_known(listen, local):
+    assert is_local(listen) is local
+
+
+def test_metrics_can_be_off():
+    assert parse_config("metrics: {listen: off}").metrics.listen == ""

@@ -27,7 +27,7 @@ def show_status(options: argparse.Namespace) -> int:
     mode = snapshot.control.mode.name.lower() if snapshot.control else "unknown"
     print(f"mode {mode}, {len(snapshot.entries)} of {snapshot.capacity} entries, pins under {options.pin_dir}")
     events = snapshot.events
-    print(f"events: {events.sent} reported, {events.limited} kept back by the rate limit, {events.lost} lost\n")
+    print(f"events: {events.delivered} reported, {events.limited} kept back by the rate limit, {events.lost} lost\n")
     rows = [
         (_ifname(pin.info.ifindex), pin.hook.name.lower(), pin.info.program_id or "-", pin.path.name)
         for pin in snapshot.pins
@@ -75,7 +75,7 @@ def _status_json(snapshot: Snapshot) -> dict[str, object]:
             for pin in snapshot.pins
         ],
         "events": {
-            "sent": snapshot.events.sent,
+            "sent": snapshot.events.delivered,
             "limited": snapshot.events.limited,
             "lost": snapshot.events.lost,
         },

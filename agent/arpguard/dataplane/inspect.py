@@ -6,16 +6,7 @@ from pathlib import Path
 from arpguard.dataplane import loader, syscall
 from arpguard.dataplane.attach import Pin, read_pins
 from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
-from arpguard.model import EntryKey, NodeControl, Tally, VipEntry
-
-
-@dataclass(frozen=True, slots=True)
-class EventAccount:
-    """Events the kernel produced: delivered to the ring buffer, kept back by the rate limit, lost to a full ring."""
-
-    sent: int
-    limited: int
-    lost: int
+from arpguard.model import EntryKey, EventAccount, NodeControl, Tally, VipEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import find_source
 from arpguard.errors import ConfigError, DataPlaneError
 from arpguard.model import Decision, Surroundings
+from arpguard.node import ConfigInForce
 from arpguard.runtime.claimlog import ClaimLog
 from arpguard.runtime.filewatch import FileWatch
 from arpguard.runtime.reconciler import Reconciler
@@ -50,9 +51,7 @@ class Agent:
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
         self._file = FileWatch(options.config)  # before the first look into it: no change goes unnoticed
-        self._config = read_config(options.config)
-        self._generation = 1
-        self._config_problem = ""
+        self._in_force = ConfigInForce(str(options.config), read_config(options.config))
         self._surroundings = Surroundings()
         self._links_changed = True
         self._changed = asyncio.Event()
@@ -60,6 +59,10 @@ class Agent:
         self._stopping = asyncio.Event()
         self._schedule = AnnouncementSchedule()
         self._claims = ClaimLog()
+
+    @property
+    def _config(self) -> AgentConfig:
+        return self._in_force.config
 
     async def run(self) -> None:
         """Brings the guard up, keeps it right, and leaves it in place.
@@ -99,14 +102,14 @@ class Agent:
         self._reconciler.log_problems()
 
     async def _apply(self) -> None:
-        known = [self._config_problem] if self._config_problem else []
+        known = [self._in_force.problem] if self._in_force.problem else []
         if not self._options.config.exists():
             known.append(f"configuration: {self._options.config} is gone, the last good one stays")
         if self._links_changed:
             self._links_changed = False
             self._surroundings = await read_surroundings()
         self._changed.clear()
-        await self._reconciler.apply(self._config, self._generation, self._surroundings, boot_ns(), known)
+        await self._reconciler.apply(self._config, self._in_force.generation, self._surroundings, boot_ns(), known)
 
     def _log_ready(self, started_ns: int, *, warm: bool) -> None:
         log.info(
@@ -192,16 +195,17 @@ class Agent:
         try:
             config = read_config(self._options.config)
         except ConfigError as error:
-            self._config_problem = f"configuration not taken over, the last good one stays: {error}"
+            self._in_force.problem = f"configuration not taken over, the last good one stays: {error}"
             self._changed.set()
             return
         for name, old, new in _fixed_settings(self._config, config):
             log.error(
                 "configuration: %s stays %s until the agent is started again (now %s in the file)", name, old, new
             )
-        self._config_problem = ""
-        self._config = config
-        self._generation += 1
+        self._in_force.problem = ""
+        self._in_force.config = config
+        self._in_force.generation += 1
+        self._in_force.loaded_ns = boot_ns()
         log.info("configuration taken over: mode=%s vips=%d", config.mode.name.lower(), len(config.vips))
         self._changed.set()
 

@@ -7,7 +7,7 @@ judged by half a configuration.
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from arpguard.addresses import MacAddress
 from arpguard.config import AgentConfig
@@ -25,6 +25,7 @@ from arpguard.model import (
     EntryKey,
     Link,
     NodeControl,
+    NodeState,
     OwnerKind,
     Surroundings,
     VipEntry,
@@ -32,18 +33,6 @@ from arpguard.model import (
 from arpguard.verdict import Hook, Kind, Mode, Reason
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class NodeState:
-    """What the last pass found and did. `drift` counts repairs since the agent started."""
-
-    links: tuple[Link, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
-    entries: dict[EntryKey, VipEntry] = field(default_factory=dict)
-    control: NodeControl | None = None
-    problems: tuple[str, ...] = ()
-    drift: int = 0
 
 
 class Reconciler:
@@ -131,7 +120,13 @@ class Reconciler:
             self._entries.write(dict(sorted(delta.writes.items(), key=lambda item: item[1].kind is Kind.OWNED)))
         except MapFullError as error:
             problems.append(str(error))
-        self._programmed = self.state.entries = self._entries.read().entries if delta else actual.entries
+        self._publish_entries(self._entries.read().entries if delta else actual.entries)
+
+    def _publish_entries(self, found: dict[EntryKey, VipEntry]) -> None:
+        """Keeps them in order: whoever lists them pages through."""
+        if self._programmed is None or found != self._programmed:
+            self.state.entries = dict(sorted(found.items(), key=lambda item: item[0].order))
+        self._programmed = self.state.entries
 
     def _note_drift(self, actual: TableContent) -> None:
         if self._programmed is None or (actual.entries == self._programmed and not actual.strangers):
@@ -139,7 +134,7 @@ class Reconciler:
         delta = plan(self._programmed, actual.entries)
         keys = {*delta.writes, *delta.deletes, *actual.strangers}
         changed = [f"{key.vip} on interface {key.ifindex}" for key in sorted(keys)]
-        self.state.drift += len(changed)
+        self.state.drift.entries += len(changed)
         log.warning(
             "drift: %d entries were changed behind the agent and are restored: %s",
             len(changed),
@@ -150,8 +145,10 @@ class Reconciler:
         for key, mac in self._spoken_for.items():
             if before.get(key) != mac:
                 self._schedule.take_over(key, now_ns)
-        for key in before.keys() - self._spoken_for.keys():
+        lost = before.keys() - self._spoken_for.keys()
+        for key in lost:
             self._schedule.give_up(key)
+        self.state.ownership_changes += len(lost) + len(self._spoken_for.keys() - before.keys())
 
     def _widen_control(self, keys: Iterable[EntryKey]) -> None:
         """Before entries are added: the kernel looks up no address outside the range it was told."""
@@ -170,7 +167,7 @@ class Reconciler:
     def _set_control(self, wanted: NodeControl) -> None:
         actual = self._control.read()
         if self.state.control is not None and actual != self.state.control:
-            self.state.drift += 1
+            self.state.drift.control += 1
             log.warning("drift: the control value was changed behind the agent and is restored")
         if actual != wanted:
             self._control.write(wanted)
@@ -245,7 +242,7 @@ class Reconciler:
     def _note_reattached(self, attached: dict[tuple[int, Hook], Attachment]) -> None:
         replaced = [key for key, attachment in attached.items() if attachment.fresh and key in self._attached]
         if replaced:
-            self.state.drift += len(replaced)
+            self.state.drift.programs += len(replaced)
             log.warning("drift: %d programs were detached behind the agent and are attached again", len(replaced))
 
     def log_problems(self) -> None:

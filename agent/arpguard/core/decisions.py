@@ -1,0 +1,138 @@
+"""What this node decided and heard lately: two bounded memories, filled from the kernel's reports.
+
+The kernel reports only some of many equal decisions, so what is counted here is reports; counters have all frames.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.model import Decision, EntryKey
+from arpguard.verdict import Mode, Reason, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Equal decisions: the latest of them, how many were reported, and when (CLOCK_BOOTTIME).
+
+    `number` grows with every report of the node; a report that is repeated gets a new one. `link` is the name that
+    the link had then.
+    """
+
+    number: int
+    link: str
+    decision: Decision
+    count: int
+    first_ns: int
+
+    @property
+    def last_ns(self) -> int:
+        """When the latest was made."""
+        return self.decision.time_ns
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFilter:
+    """Which reports are wanted; what is None does not matter. `since_ns` is CLOCK_BOOTTIME."""
+
+    vip: Address | None = None
+    link: str | None = None
+    verdict: Verdict | None = None
+    reason: Reason | None = None
+    since_ns: int | None = None
+
+    def matches(self, report: Report) -> bool:
+        """Whether all that is set holds."""
+        decision = report.decision
+        pairs = (
+            (self.vip, decision.key.vip),
+            (self.link, report.link),
+            (self.verdict, decision.verdict),
+            (self.reason, decision.reason),
+        )
+        if self.since_ns is not None and report.last_ns < self.since_ns:
+            return False
+        return all(wanted is None or wanted == found for wanted, found in pairs)
+
+
+class DecisionLog:
+    """The last `capacity` different decisions."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._reports: OrderedDict[tuple[str, Decision], Report] = OrderedDict()
+        self._received = 0
+
+    @property
+    def received(self) -> int:
+        """All reports so far, also of decisions that are forgotten."""
+        return self._received
+
+    def add(self, decision: Decision, link: str) -> Report:
+        """Takes a report in; gives it back as this one alone (`count` 1)."""
+        self._received += 1
+        key = (link, replace(decision, time_ns=0))
+        known = self._reports.pop(key, None)
+        alone = Report(self._received, link, decision, 1, decision.time_ns)
+        self._reports[key] = replace(alone, count=known.count + 1, first_ns=known.first_ns) if known else alone
+        if len(self._reports) > self._capacity:
+            self._reports.popitem(last=False)
+        return alone
+
+    def newest(self, wanted: ReportFilter, before: int | None = None) -> Iterator[Report]:
+        """Reports that match, the latest first; `before`: only those with a smaller number."""
+        for report in reversed(self._reports.values()):
+            if (before is None or report.number < before) and wanted.matches(report):
+                yield report
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A host that claimed a VIP that is not its own, times in CLOCK_BOOTTIME nanoseconds; `number` as in Report."""
+
+    number: int
+    key: EntryKey
+    link: str
+    mac: MacAddress
+    first_ns: int
+    last_ns: int
+    count: int
+    reason: Reason
+    dropped: bool
+
+
+class ConflictLog:
+    """Who claimed what: the `capacity` hosts and VIPs that were heard last."""
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self._capacity = capacity
+        self._claims: OrderedDict[tuple[EntryKey, MacAddress], Claim] = OrderedDict()
+
+    def add(self, report: Report) -> None:
+        """Takes a report in; what is no foreign claim does not matter."""
+        decision = report.decision
+        if decision.verdict not in (Verdict.CONFLICT, Verdict.REPORT):
+            return
+        known = self._claims.pop((decision.key, decision.sha), None)
+        self._claims[decision.key, decision.sha] = Claim(
+            number=report.number,
+            key=decision.key,
+            link=report.link,
+            mac=decision.sha,
+            first_ns=known.first_ns if known else decision.time_ns,
+            last_ns=decision.time_ns,
+            count=known.count + 1 if known else 1,
+            reason=decision.reason,
+            dropped=decision.verdict is Verdict.CONFLICT and decision.mode is Mode.ENFORCE,
+        )
+        if len(self._claims) > self._capacity:
+            self._claims.popitem(last=False)
+
+    def newest(self, before: int | None = None) -> Iterator[Claim]:
+        """The claims, the latest first; `before`: only those with a smaller number."""
+        return (claim for claim in reversed(self._claims.values()) if before is None or claim.number < before)
+
+    def latest_by_key(self) -> dict[EntryKey, Claim]:
+        """The latest claim for each VIP on each link."""
+        return {claim.key: claim for claim in self._claims.values()}

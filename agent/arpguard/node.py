@@ -1,0 +1,58 @@
+"""This node for those who only read: the API, the metrics, and commands that work without an agent.
+
+The kernel's maps are read through their handles whenever somebody asks; the rest is what the agent knows.
+"""
+
+from dataclasses import dataclass, field
+
+from arpguard.clock import boot_ns
+from arpguard.config import AgentConfig
+from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
+from arpguard.dataplane.syscall import Fd
+from arpguard.model import EventAccount, NodeControl, NodeState, Surroundings, Tally
+from arpguard.verdict import Mode
+
+
+@dataclass(slots=True)
+class ConfigInForce:
+    """The configuration that is in force, and what is wrong with a later one. `loaded_ns` is CLOCK_BOOTTIME."""
+
+    source: str
+    config: AgentConfig
+    generation: int = 1
+    loaded_ns: int = field(default_factory=boot_ns)
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class Node:
+    """Who this node is, its kernel objects, and what the agent knows.
+
+    `started_ns` (CLOCK_BOOTTIME) and `in_force` are None when no agent is asked, but its pinned objects.
+    """
+
+    name: str
+    table: EntryTable
+    control: ControlValue
+    totals: Fd
+    programs: dict[str, Fd]
+    state: NodeState
+    surroundings: Surroundings
+    decisions: DecisionLog
+    conflicts: ConflictLog
+    started_ns: int | None = None
+    in_force: ConfigInForce | None = None
+
+    def read_control(self) -> NodeControl:
+        """What the kernel has now; observing, before it was told anything."""
+        return self.control.read() or NodeControl(mode=Mode.OBSERVE, generation=0)
+
+    def read_totals(self) -> tuple[Tally, EventAccount]:
+        """All decisions on this node so far, and the kernel's account of events."""
+        tally, events = read_totals(self.totals)
+        return tally, EventAccount(events.sent, events.limited, events.lost)
+
+    def link_name(self, ifindex: int) -> str:
+        """The name of a guarded link; "#7" for one that is guarded no longer."""
+        return next((link.name for link in self.state.links if link.ifindex == ifindex), f"#{ifindex}")

@@ -1,0 +1,1 @@
+"""Generated from proto/arpguard/v1 by `make proto`."""
