@@ -45,3 +45,10 @@ class MapFullError(DataPlaneError):
 
 class AttachConflictError(DataPlaneError):
     """Somebody else's program holds the hook; it is respected."""
+
+
+class ListenError(ArpguardError):
+    """An address of the configuration cannot be listened at."""
+
+    def __init__(self, address: str, why: str, setting: str) -> None:
+        super().__init__(f"cannot listen at {address} ({why}): change {setting}, or end what is in its way")
