@@ -5,12 +5,13 @@ The kernel's maps are read through their handles whenever somebody asks; the res
 
 from dataclasses import dataclass, field
 
+from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
 from arpguard.dataplane.syscall import Fd
-from arpguard.model import EventAccount, NodeControl, NodeState, Surroundings, Tally
+from arpguard.model import EventAccount, NodeControl, NodeState, Surroundings, Tally, Vip
 from arpguard.verdict import Mode
 
 
@@ -23,6 +24,14 @@ class ConfigInForce:
     generation: int = 1
     loaded_ns: int = field(default_factory=boot_ns)
     problem: str = ""
+    _found: tuple[AgentConfig, dict[Address, int]] | None = None
+
+    def find(self, address: Address) -> tuple[int, Vip | None]:
+        """The item of `vips:` about an address, with its index; (0, None) when there is none."""
+        if self._found is None or self._found[0] is not self.config:
+            self._found = self.config, {vip.address: index for index, vip in enumerate(self.config.vips)}
+        index = self._found[1].get(address)
+        return (0, None) if index is None else (index, self.config.vips[index])
 
 
 @dataclass(slots=True)

@@ -68,11 +68,17 @@ class EntryTable:
         """All entries as the kernel has them."""
         content = TableContent({}, [])
         for key, value in self._raw():
-            if value.slot == self._slots.get(key) and value.kind in _KINDS and value.mode in _MODES:
+            if self._is_own(key, value):
                 content.entries[key] = _entry_from(value)
             else:
                 content.strangers.append(key)
         return content
+
+    def lookup(self, key: EntryKey) -> VipEntry | None:
+        """One entry as the kernel has it now; None when there is none that this table wrote."""
+        raw = syscall.map_lookup(self._entries, _raw_key(key), ctypes.sizeof(layout.Entry))
+        value = layout.Entry.from_buffer_copy(raw) if raw else None
+        return _entry_from(value) if value is not None and self._is_own(key, value) else None
 
     def write(self, entries: Mapping[EntryKey, VipEntry]) -> None:
         """Sets entries, each replaced as a whole.
@@ -121,6 +127,10 @@ class EntryTable:
         if slot is None:
             return Tally()
         return _tally(syscall.map_lookup(self._counters, struct.pack("=I", slot), self._row_size), layout.Counters)
+
+    def _is_own(self, key: EntryKey, value: layout.Entry) -> bool:
+        """Whether this table can have written the value."""
+        return value.slot == self._slots.get(key) and value.kind in _KINDS and value.mode in _MODES
 
     def _raw(self) -> Iterable[tuple[EntryKey, layout.Entry]]:
         sizes = ctypes.sizeof(layout.EntryKey), ctypes.sizeof(layout.Entry)

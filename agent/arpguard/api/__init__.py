@@ -1,0 +1,1 @@
+"""The gRPC API: questions about this node, answered. It only reads."""

@@ -1,0 +1,308 @@
+"""The answers to all questions but the streaming one: functions of this node and a request.
+
+Each raises RequestError with the status code that the proto file documents.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import grpc
+
+from arpguard import __version__
+from arpguard.addresses import Address
+from arpguard.api import messages
+from arpguard.api.messages import OPERATIONS, WallClock
+from arpguard.api.requests import (
+    RequestError,
+    read_address,
+    read_choice,
+    read_host,
+    read_link,
+    read_mac,
+    read_page,
+    read_time,
+    wrong,
+)
+from arpguard.clock import boot_ns
+from arpguard.core.decisions import Claim, ReportFilter
+from arpguard.core.explaining import Scene, explain_ownership, fence_left_ns, summary
+from arpguard.core.stimulus import STRANGER, Operation, Party, build_stimulus
+from arpguard.dataplane.explain import Trial, try_frame
+from arpguard.model import Attachment, EntryKey, Link, NodeControl, Vip, VipEntry
+from arpguard.node import Node
+from arpguard.v1 import agent_pb2 as pb
+from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+
+_OPERATION_OF: dict[int, Operation] = {number: operation for operation, number in OPERATIONS.items()}
+_MAX_OPERATIONS = 64
+
+
+def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusResponse:
+    """GetStatus."""
+    control, clock = node.read_control(), WallClock.now()
+    tally, events = node.read_totals()
+    entries, drift = node.state.entries, node.state.drift
+    response = pb.GetStatusResponse(
+        node=node.name,
+        version=__version__,
+        mode=messages.mode(control.mode),
+        links=_links(node),
+        epoch=control.epoch,
+        kubernetes=pb.Kubernetes(state=pb.Kubernetes.STATE_NOT_USED),
+        problems=node.state.problems,
+        drift=pb.Drift(entries=drift.entries, programs=drift.programs, control=drift.control),
+        events=pb.EventAccount(
+            delivered=events.delivered, limited=events.limited, lost=events.lost, received=node.decisions.received
+        ),
+        reasons=messages.reason_counts(tally),
+        entries=len(entries),
+        entries_capacity=node.table.capacity,
+        kinds=_kinds(entries),
+    )
+    fence = fence_left_ns(entries.values(), control, boot_ns())
+    if fence is not None:
+        response.fence_left.CopyFrom(messages.duration(fence))
+    if node.started_ns is not None:
+        response.start_time.CopyFrom(clock.timestamp(node.started_ns))
+    _add_config(response, node, clock)
+    return response
+
+
+def list_vips(node: Node, request: pb.ListVipsRequest) -> pb.ListVipsResponse:
+    """ListVips."""
+    page = read_page(request, 3)
+    link = read_link("link", request.link)
+    kind = read_choice("kind", request.kind, Kind)
+    links = {known.ifindex for known in node.state.links if known.name == link}
+    keys = [
+        key
+        for key, entry in node.state.entries.items()
+        if kind in (None, entry.kind) and (link is None or key.ifindex in links)
+    ]
+    start = bisect_right(keys, page.after, key=lambda key: key.order) if page.after else 0
+    wanted = keys[start : start + page.size]
+    more = start + page.size < len(keys)
+    return pb.ListVipsResponse(
+        vips=_vips(node, wanted),
+        next_page_token=page.token(*wanted[-1].order) if more else "",
+        total_size=len(keys),
+    )
+
+
+def get_vip(node: Node, request: pb.GetVipRequest) -> pb.GetVipResponse:
+    """GetVip."""
+    address = read_address("address", request.address)
+    vips = list(_vips(node, [EntryKey(link.ifindex, address) for link in node.state.links]))
+    if not vips:
+        raise RequestError(grpc.StatusCode.NOT_FOUND, f"address: {address}: guarded on no link of {node.name}")
+    return pb.GetVipResponse(vips=vips)
+
+
+def explain_vip(node: Node, request: pb.ExplainVipRequest) -> pb.ExplainVipResponse:
+    """ExplainVip."""
+    address = read_host("address", request.address)
+    peer = Party(
+        read_mac("sender_mac", request.sender_mac) if request.sender_mac else STRANGER.mac,
+        read_host("sender_address", request.sender_address) if request.sender_address else STRANGER.address,
+    )
+    name = read_link("link", request.link)
+    operations = _operations(request.operations)
+    links = [link for link in node.state.links if name in (None, link.name)]
+    if name and not links:
+        guarded = ", ".join(link.name for link in node.state.links) or "none"
+        raise RequestError(grpc.StatusCode.NOT_FOUND, f"link: {name}: this node does not guard it, but {guarded}")
+    control = node.read_control()
+    stories = []
+    for link in links:
+        story = _ownership(node, control, address, link)
+        stimuli = ((operation, build_stimulus(operation, address, link.mac, peer)) for operation in operations)
+        mode = messages.mode(_mode_of(story, control))
+        story.frames.extend(
+            found for operation, frame in stimuli for found in _frame_story(node, link, operation, frame, mode)
+        )
+        stories.append(story)
+    return pb.ExplainVipResponse(links=stories)
+
+
+def list_decisions(node: Node, request: pb.ListDecisionsRequest) -> pb.ListDecisionsResponse:
+    """ListDecisions."""
+    page, clock = read_page(request, 1), WallClock.now()
+    wanted = read_filter(request.filter, clock)
+    found = list(islice(node.decisions.newest(wanted, *page.after), page.size + 1))
+    return pb.ListDecisionsResponse(
+        decisions=[messages.decision(report, clock) for report in found[: page.size]],
+        next_page_token=page.token(found[page.size - 1].number) if len(found) > page.size else "",
+    )
+
+
+def list_conflicts(node: Node, request: pb.ListConflictsRequest) -> pb.ListConflictsResponse:
+    """ListConflicts."""
+    page, clock = read_page(request, 1), WallClock.now()
+    vip = read_address("vip", request.vip) if request.vip else None
+    link = read_link("link", request.link)
+    claims = (
+        claim
+        for claim in node.conflicts.newest(*page.after)
+        if vip in (None, claim.key.vip) and link in (None, claim.link)
+    )
+    found = list(islice(claims, page.size + 1))
+    return pb.ListConflictsResponse(
+        conflicts=[messages.conflict(claim, clock) for claim in found[: page.size]],
+        next_page_token=page.token(found[page.size - 1].number) if len(found) > page.size else "",
+    )
+
+
+def read_filter(message: pb.DecisionFilter, clock: WallClock) -> ReportFilter:
+    """Which decisions are wanted; RequestError for what makes no sense."""
+    since = read_time("filter.since", message.since) - clock.ahead_ns if message.HasField("since") else None
+    return ReportFilter(
+        vip=read_address("filter.vip", message.vip) if message.vip else None,
+        link=read_link("filter.link", message.link),
+        verdict=read_choice("filter.verdict", message.verdict, Verdict),
+        reason=read_choice("filter.reason", message.reason, Reason),
+        since_ns=since,
+    )
+
+
+# ---- status ----
+
+
+def _links(node: Node) -> list[pb.Link]:
+    vips = Counter(key.ifindex for key in node.state.entries)
+    return [
+        messages.link(link, map(_attachment, _attachments(node, link.ifindex)), vips[link.ifindex])
+        for link in node.state.links
+    ]
+
+
+def _attachments(node: Node, ifindex: int) -> list[Attachment]:
+    return [attachment for attachment in node.state.attachments if attachment.ifindex == ifindex]
+
+
+def _attachment(attachment: Attachment) -> pb.Attachment:
+    hook = pb.Hook.ValueType(attachment.hook)
+    return pb.Attachment(hook=hook, how=attachment.how, program_id=attachment.program_id)
+
+
+def _kinds(entries: dict[EntryKey, VipEntry]) -> list[pb.KindCount]:
+    counts = Counter(entry.kind for entry in entries.values())
+    return [pb.KindCount(kind=pb.Kind.ValueType(kind), count=counts[kind]) for kind in sorted(counts)]
+
+
+def _add_config(response: pb.GetStatusResponse, node: Node, clock: WallClock) -> None:
+    """What only a running agent knows."""
+    if node.in_force is None:
+        return
+    in_force = node.in_force
+    response.config.source = in_force.source
+    response.config.generation = in_force.generation
+    response.config.load_time.CopyFrom(clock.timestamp(in_force.loaded_ns))
+    response.config.problems.extend([in_force.problem] if in_force.problem else [])
+    lease = in_force.config.lease
+    response.lease.duration.CopyFrom(messages.duration(lease.duration_ns))
+    response.lease.renew_interval.CopyFrom(messages.duration(lease.renew_ns))
+    response.lease.margin.CopyFrom(messages.duration(lease.margin_ns))
+
+
+# ---- VIPs ----
+
+
+def _vips(node: Node, keys: list[EntryKey]) -> Iterator[pb.Vip]:
+    """Those of the pairs that the kernel has an entry for, with their counters."""
+    mode, clock = node.read_control().mode, WallClock.now()
+    claims = node.conflicts.latest_by_key()
+    for key in keys:
+        entry = node.table.lookup(key)
+        if entry is not None:
+            yield _vip(node, key, entry, mode, claims.get(key), clock)
+
+
+def _vip(node: Node, key: EntryKey, entry: VipEntry, mode: Mode, claim: Claim | None, clock: WallClock) -> pb.Vip:
+    message = messages.vip(key, entry, node.link_name(key.ifindex), mode, node.table.tally(key))
+    source, wanted = _source(node, key.vip)
+    if wanted is not None:
+        message.source, message.owner = source, str(wanted.owner)
+    if claim is not None:
+        message.last_conflict.CopyFrom(messages.conflict(claim, clock))
+    return message
+
+
+def _source(node: Node, address: Address) -> tuple[str, Vip | None]:
+    """The configuration's item about an address: what it is called, and itself."""
+    if node.in_force is None:
+        return "", None
+    index, vip = node.in_force.find(address)
+    return (f"vips[{index}]" if vip else ""), vip
+
+
+# ---- explaining ----
+
+
+def _operations(numbers: Sequence[int]) -> list[Operation]:
+    if len(numbers) > _MAX_OPERATIONS:
+        raise wrong("operations", f"{len(numbers)} items", f"at most {_MAX_OPERATIONS}")
+    for number in numbers:
+        if number not in _OPERATION_OF:
+            raise wrong("operations", number, f"one of {', '.join(operation.name for operation in Operation)}")
+    return [_OPERATION_OF[number] for number in numbers] or list(Operation)
+
+
+def _ownership(node: Node, control: NodeControl, address: Address, link: Link) -> pb.LinkExplanation:
+    """Entry and chain, without frames."""
+    now_ns = boot_ns()
+    key = EntryKey(link.ifindex, address)
+    entry = node.table.lookup(key)
+    item, vip = _source(node, address)
+    where = node.in_force.source if node.in_force else ""
+    source = f"{item} in {where}" if item else where
+    scene = Scene(node.name, link, node.state.links, node.surroundings, control, now_ns)
+    found = explain_ownership(address, source, vip, entry, scene)
+    story = pb.LinkExplanation(link=link.name, summary=summary(entry, control, now_ns))
+    story.ownership.source = source if vip else ""
+    story.ownership.steps.extend(found.steps)
+    for candidate in found.candidates:
+        story.ownership.candidates.add(
+            node=candidate.node, eligible=candidate.eligible, chosen=candidate.chosen, why=candidate.why
+        )
+    if found.fence_left_ns is not None:
+        story.ownership.fence_left.CopyFrom(messages.duration(found.fence_left_ns))
+    for message in _vips(node, [key]):
+        story.entry.CopyFrom(message)
+    return story
+
+
+def _mode_of(story: pb.LinkExplanation, control: NodeControl) -> Mode:
+    return Mode(story.entry.mode) if story.HasField("entry") else control.mode
+
+
+def _frame_story(
+    node: Node, link: Link, operation: Operation, frame: bytes, mode: pb.Mode.ValueType
+) -> Iterator[pb.FrameExplanation]:
+    """What the program of the hook that the frame would meet does with it; nothing where none is attached."""
+    for attachment in _attachments(node, link.ifindex):
+        if (attachment.hook is Hook.TC_EGRESS) is not operation.outgoing:
+            continue
+        trial = try_frame(node.programs, attachment.hook, link.ifindex, frame)
+        verdict, reason = trial.decisions[-1]
+        yield pb.FrameExplanation(
+            operation=OPERATIONS[operation],
+            hook=pb.Hook.ValueType(attachment.hook),
+            program_id=attachment.program_id,
+            verdict=pb.Verdict.ValueType(verdict),
+            reason=pb.Reason.ValueType(reason),
+            meaning=reason.meaning,
+            mode=mode,
+            fate=_fate(frame, trial),
+            frame=messages.frame(frame),
+            result=messages.frame(trial.frame) if trial.frame else None,
+        )
+
+
+def _fate(frame: bytes, trial: Trial) -> pb.Fate.ValueType:
+    if trial.frame is None:
+        return pb.FATE_DROPPED
+    if trial.answered:
+        return pb.FATE_ANSWERED
+    return pb.FATE_PASSED if trial.frame == frame else pb.FATE_CHANGED

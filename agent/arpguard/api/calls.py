@@ -1,0 +1,148 @@
+"""Every call of every service passes here: counted, timed, bounded, and never ended by an accident.
+
+grpc.aio logs a traceback and answers UNKNOWN when a request's bytes are no message; this answers INVALID_ARGUMENT.
+"""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeAlias
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from arpguard.api.requests import RequestError
+
+log = logging.getLogger(__name__)
+
+MAX_STREAMS = 64
+
+_Handler: TypeAlias = Any  # grpc's RpcMethodHandler has no public type
+_Context: TypeAlias = Any  # grpc.aio.ServicerContext, for whatever messages the method has
+_Message: TypeAlias = Any
+
+
+class Meter(Protocol):
+    """Who counts the calls."""
+
+    def observe(self, method: str, code: str, seconds: float) -> None:
+        """A call of `method` ("ListVips") has ended with a status code ("OK")."""
+
+    def watchers_changed(self, delta: int) -> None:
+        """A reader of decisions came (1) or went (-1)."""
+
+    def lost(self, count: int) -> None:
+        """Readers of decisions were too slow for so many."""
+
+
+class _Malformed:
+    """Stands for a request whose bytes are not its message."""
+
+
+class Calls(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in the stubs only
+    """Wraps the handlers of all methods."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._streams = 0
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]], details: grpc.HandlerCallDetails
+    ) -> _Handler:
+        """The method's handler, wrapped; None, which becomes UNIMPLEMENTED, for an unknown method."""
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        method = str(details.method).rpartition("/")[2]
+        parse = _lenient(handler.request_deserializer)
+        if handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(
+                self._unary(method, handler.unary_unary), parse, handler.response_serializer
+            )
+        if handler.unary_stream:
+            return grpc.unary_stream_rpc_method_handler(
+                self._stream(method, handler.unary_stream), parse, handler.response_serializer
+            )
+        return grpc.stream_stream_rpc_method_handler(
+            self._stream(method, handler.stream_stream), parse, handler.response_serializer
+        )
+
+    def _unary(self, method: str, answer: Callable[[_Message, _Context], Awaitable[_Message]]) -> _Handler:
+        async def call(request: _Message, context: _Context) -> _Message:
+            with self._metered(method, context):
+                try:
+                    return await answer(_sound(request), context)
+                except Exception as error:  # noqa: BLE001 - the last resort of every call
+                    await _refuse(context, method, error)
+
+        return call
+
+    def _stream(self, method: str, answer: Callable[[_Message, _Context], AsyncIterator[_Message]]) -> _Handler:
+        async def call(request: _Message, context: _Context) -> AsyncIterator[_Message]:
+            with self._metered(method, context), self._counted():
+                try:
+                    self._refuse_too_many()
+                    checked = _each_sound(request) if hasattr(request, "__aiter__") else _sound(request)
+                    async for response in answer(checked, context):
+                        yield response
+                except Exception as error:  # noqa: BLE001 - the last resort of every call
+                    await _refuse(context, method, error)
+
+        return call
+
+    def _refuse_too_many(self) -> None:
+        if self._streams > MAX_STREAMS:
+            raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open: end one of them")
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    @contextmanager
+    def _metered(self, method: str, context: _Context) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            code = context.code()
+            name = code.name if isinstance(code, grpc.StatusCode) else _NAMES.get(code, "OK")
+            self._meter.observe(method, name, time.monotonic() - began)
+
+
+_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+def _lenient(parse: Callable[[bytes], _Message]) -> Callable[[bytes], _Message]:
+    def read(data: bytes) -> _Message:
+        try:
+            return parse(data)
+        except DecodeError:
+            return _Malformed()
+
+    return read
+
+
+def _sound(request: _Message) -> _Message:
+    if isinstance(request, _Malformed):
+        raise RequestError(grpc.StatusCode.INVALID_ARGUMENT, "the request's bytes are not the method's message")
+    return request
+
+
+async def _each_sound(requests: AsyncIterator[_Message]) -> AsyncIterator[_Message]:
+    async for request in requests:
+        yield _sound(request)
+
+
+async def _refuse(context: _Context, method: str, error: Exception) -> None:
+    """Ends a call with the status that fits the error; what was not foreseen is a bug, and goes to the log."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if isinstance(error, RequestError):
+        await context.abort(error.code, str(error))
+    log.error("the API failed in %s, please report it", method, exc_info=error)
+    await context.abort(grpc.StatusCode.INTERNAL, "the agent failed; its log tells how")

@@ -1,0 +1,69 @@
+"""grpc.health.v1: what probes ask. Computed when asked, from the node's state; nobody has to keep it up to date.
+
+The package's own servicer holds a lock while it writes to a slow reader, and its setter waits for that lock.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeAlias
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from arpguard.api.requests import RequestError
+from arpguard.node import Node
+
+_LOOK_S = 0.5
+_Status: TypeAlias = int  # of health_pb2.HealthCheckResponse.ServingStatus, which has no types
+
+
+def statuses(node: Node) -> dict[str, _Status]:
+    """The status of each component; "" and the service's name stand for the whole.
+
+    A wrong edit of the configuration makes `config` not serving and nothing else: the last good one is in force.
+    `kubernetes` is UNKNOWN while the agent runs without it.
+    """
+    attached = {attachment.ifindex for attachment in node.state.attachments}
+    guarded = all(link.ifindex in attached for link in node.state.links)
+    told = node.state.control is not None and node.control.read() is not None
+    dataplane = _serving(holds=guarded and told)
+    config = _serving(holds=node.in_force is not None and not node.in_force.problem)
+    return {
+        "": dataplane,
+        "arpguard.v1.AgentService": dataplane,
+        "dataplane": dataplane,
+        "config": config,
+        "kubernetes": health_pb2.HealthCheckResponse.UNKNOWN,
+    }
+
+
+def _serving(*, holds: bool) -> _Status:
+    return int(health_pb2.HealthCheckResponse.SERVING if holds else health_pb2.HealthCheckResponse.NOT_SERVING)
+
+
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # no types
+    """The service."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def Check(  # noqa: D102, N802
+        self, request: health_pb2.HealthCheckRequest, _context: object
+    ) -> health_pb2.HealthCheckResponse:
+        status = statuses(self._node).get(request.service)
+        if status is None:
+            known = ", ".join(repr(name) for name in statuses(self._node))
+            raise RequestError(grpc.StatusCode.NOT_FOUND, f"service: no such component; there are {known}")
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def Watch(  # noqa: D102, N802
+        self, request: health_pb2.HealthCheckRequest, _context: object
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        last = None
+        while True:
+            unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+            status = statuses(self._node).get(request.service, unknown)
+            if status != last:
+                yield health_pb2.HealthCheckResponse(status=status)
+            last = status
+            await asyncio.sleep(_LOOK_S)

@@ -1,0 +1,156 @@
+"""Values as protobuf messages. Times of the boot clock become Timestamps by a `WallClock` taken once for a message."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from arpguard.addresses import MacAddress
+from arpguard.clock import boot_ns
+from arpguard.core.decisions import Claim, Report
+from arpguard.core.stimulus import Operation, describe
+from arpguard.model import EntryKey, Link, Tally, VipEntry
+from arpguard.units import NS_PER_S
+from arpguard.v1 import agent_pb2 as pb
+from arpguard.verdict import Kind, Mode, Reason
+from arpguard.wire.arp import ArpOp, parse_arp_frame
+from arpguard.wire.ethernet import parse_ethernet
+
+_NS_PER_US = 1000
+_OPS = {int(op): op.name.lower() for op in ArpOp}
+OPERATIONS = {operation: pb.Operation.Value(f"OPERATION_{operation.name}") for operation in Operation}
+
+
+@dataclass(frozen=True, slots=True)
+class WallClock:
+    """How far CLOCK_REALTIME is ahead of CLOCK_BOOTTIME now, in nanoseconds."""
+
+    ahead_ns: int
+
+    @classmethod
+    def now(cls) -> "WallClock":
+        """As it is at this moment."""
+        return cls(time.time_ns() - boot_ns())
+
+    def timestamp(self, at_ns: int) -> Timestamp:
+        """A time of the boot clock, in whole microseconds: two clocks cannot be read at once."""
+        whole, rest = divmod((at_ns + self.ahead_ns) // _NS_PER_US * _NS_PER_US, NS_PER_S)
+        return Timestamp(seconds=whole, nanos=rest)
+
+
+def duration(length_ns: int) -> Duration:
+    """A length of time."""
+    seconds, nanos = divmod(length_ns, NS_PER_S)
+    return Duration(seconds=seconds, nanos=nanos)
+
+
+def reason_counts(tally: Tally) -> list[pb.ReasonCount]:
+    """Counts by reason, in the order of the reasons; none for what never happened."""
+    seen = tally.enforced.keys() | tally.observed.keys()
+    return [
+        pb.ReasonCount(
+            reason=_reason(reason), enforced=tally.enforced.get(reason, 0), observed=tally.observed.get(reason, 0)
+        )
+        for reason in sorted(seen)
+    ]
+
+
+def vip(key: EntryKey, entry: VipEntry, link: str, node_mode: Mode, tally: Tally) -> pb.Vip:
+    """An entry as the kernel has it; owner, source and the last conflict are the caller's to add."""
+    return pb.Vip(
+        address=str(key.vip),
+        link=link,
+        ifindex=key.ifindex,
+        kind=_kind(entry.kind),
+        mode=mode(entry.mode or node_mode),
+        epoch=entry.epoch,
+        hold=entry.hold,
+        answer_mac=str(entry.answer_mac) if entry.kind is Kind.OWNED else "",
+        owner_mac=_known(entry.owner_mac),
+        reasons=reason_counts(tally),
+    )
+
+
+def link(of: Link, attachments: Iterable[pb.Attachment], vips: int) -> pb.Link:
+    """A guarded link."""
+    addresses = [f"{own.address}/{own.network.prefixlen}" for own in of.addresses]
+    return pb.Link(
+        ifindex=of.ifindex,
+        name=of.name,
+        mac=str(of.mac),
+        up=of.up,
+        device_kind=of.kind,
+        addresses=addresses,
+        attachments=attachments,
+        vips=vips,
+    )
+
+
+def decision(report: Report, clock: WallClock) -> pb.Decision:
+    """Equal decisions, as they were reported."""
+    made = report.decision
+    return pb.Decision(
+        vip=str(made.key.vip),
+        link=report.link,
+        hook=pb.Hook.ValueType(made.hook),
+        verdict=pb.Verdict.ValueType(made.verdict),
+        reason=_reason(made.reason),
+        mode=mode(made.mode),
+        kind=_kind(made.kind),
+        op=_OPS.get(made.op, str(made.op)),
+        sha=str(made.sha),
+        spa=str(made.spa),
+        tha=str(made.tha),
+        tpa=str(made.tpa),
+        eth_src=str(made.eth_src),
+        eth_dst=str(made.eth_dst),
+        count=report.count,
+        first_time=clock.timestamp(report.first_ns),
+        last_time=clock.timestamp(report.last_ns),
+    )
+
+
+def conflict(claim: Claim, clock: WallClock) -> pb.Conflict:
+    """A foreign claim."""
+    return pb.Conflict(
+        vip=str(claim.key.vip),
+        link=claim.link,
+        mac=str(claim.mac),
+        first_time=clock.timestamp(claim.first_ns),
+        last_time=clock.timestamp(claim.last_ns),
+        count=claim.count,
+        reason=_reason(claim.reason),
+        dropped=claim.dropped,
+    )
+
+
+def frame(data: bytes) -> pb.Frame:
+    """A frame, decoded as far as it is ARP."""
+    outer, packet = parse_ethernet(data), parse_arp_frame(data)
+    message = pb.Frame(hex=data.hex(), text=describe(data))
+    if outer is not None:
+        message.eth_dst, message.eth_src = str(outer.dst), str(outer.src)
+    if packet is not None:
+        message.op = _OPS[packet.op]
+        message.sha, message.spa = str(packet.sha), str(packet.spa)
+        message.tha, message.tpa = str(packet.tha), str(packet.tpa)
+    return message
+
+
+def mode(of: Mode) -> pb.Mode.ValueType:
+    """A mode; the numbers are the same."""
+    return pb.Mode.ValueType(of)
+
+
+def _kind(of: Kind) -> pb.Kind.ValueType:
+    return pb.Kind.ValueType(of)
+
+
+def _reason(of: Reason) -> pb.Reason.ValueType:
+    return pb.Reason.ValueType(of)
+
+
+def _known(mac: MacAddress) -> str:
+    return "" if mac.is_zero else str(mac)

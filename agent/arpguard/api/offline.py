@@ -1,0 +1,49 @@
+"""A node without its agent: the pinned objects, which guard on when the agent has gone."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.dataplane import loader
+from arpguard.dataplane.attach import read_pins
+from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.netlink import read_surroundings
+from arpguard.model import Attachment, NodeState
+from arpguard.node import Node
+from arpguard.verdict import Hook
+
+
+def read_node(pin_dir: Path) -> Node:
+    """What is pinned under `pin_dir`; DataPlaneError when nothing is, or it may not be read.
+
+    Filters attached by clsact have no pin and are not among the attachments.
+    """
+    maps = loader.open_maps(pin_dir)
+    surroundings = asyncio.run(read_surroundings())
+    attachments = tuple(
+        Attachment(pin.info.ifindex, pin.hook, "xdp" if pin.hook is Hook.XDP else "tcx", pin.info.program_id)
+        for pin in read_pins(pin_dir)
+        if pin.info.ifindex
+    )
+    guarded = {attachment.ifindex for attachment in attachments}
+    table, control = EntryTable(maps["entries"], maps["counters"]), ControlValue(maps["control"])
+    entries = dict(sorted(table.read().entries.items(), key=lambda item: item[0].order))
+    told = control.read()
+    return Node(
+        name=socket.gethostname(),
+        table=table,
+        control=control,
+        totals=maps["totals"],
+        programs=loader.open_programs(pin_dir),
+        state=NodeState(
+            links=tuple(link for link in surroundings.links if link.ifindex in guarded),
+            attachments=attachments,
+            entries=entries,
+            control=told,
+            problems=() if told else ("the kernel has not been told its mode: start the agent",),
+        ),
+        surroundings=surroundings,
+        decisions=DecisionLog(1),
+        conflicts=ConflictLog(1),
+    )

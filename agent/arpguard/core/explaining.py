@@ -1,0 +1,152 @@
+"""Why an entry is what it is: the chain from the object that makes an address a VIP to what the kernel was told."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from arpguard.addresses import Address
+from arpguard.core.choosing import home_link
+from arpguard.model import Link, NodeControl, OwnerKind, Surroundings, Vip, VipEntry
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that might answer for a VIP."""
+
+    node: str
+    eligible: bool
+    chosen: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """`source` is empty when no object makes the address a VIP; `fence_left_ns` is None when no fence is needed."""
+
+    source: str = ""
+    candidates: tuple[Candidate, ...] = ()
+    fence_left_ns: int | None = None
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where the question is asked: this node, the link, the links that are guarded, and the moment (boot clock)."""
+
+    node: str
+    link: Link
+    guarded: tuple[Link, ...]
+    surroundings: Surroundings
+    control: NodeControl
+    now_ns: int
+
+
+_KINDS = {
+    Kind.OWNED: "this node answers",
+    Kind.FOREIGN: "another node or link answers, this one is silent",
+    Kind.EXTERNAL: "a host outside the cluster answers, this node is silent",
+    Kind.UNCLAIMED: "nobody owns it, this node is silent",
+    Kind.DELEGATED: "another program on this node answers, the guard lets it",
+}
+
+
+def summary(entry: VipEntry | None, control: NodeControl, now_ns: int) -> str:
+    """What the kernel's entry means, in a sentence."""
+    if entry is None:
+        return "not guarded, the kernel and other programs answer as they like"
+    if _needs_fence(entry) and not _fence_left_ns(control, now_ns):
+        return "owned, but the fence has passed: this node is silent"
+    return f"{entry.kind.name.lower()}, {_KINDS[entry.kind]}"
+
+
+def fence_left_ns(entries: Iterable[VipEntry], control: NodeControl, now_ns: int) -> int | None:
+    """What is left of the right to answer, in nanoseconds; None while no entry needs it."""
+    return _fence_left_ns(control, now_ns) if any(map(_needs_fence, entries)) else None
+
+
+def explain_ownership(
+    address: Address, source: str, vip: Vip | None, entry: VipEntry | None, scene: Scene
+) -> Ownership:
+    """The chain for an address on a link; `source` names the object that `vip` is from."""
+    fence = _fence_left_ns(scene.control, scene.now_ns) if entry is not None and _needs_fence(entry) else None
+    steps = [*_source_steps(address, source, vip), *_link_steps(address, vip, entry, scene)]
+    steps += _entry_steps(entry, scene, fence)
+    return Ownership(source, _candidates(vip, scene.node), fence, tuple(steps))
+
+
+def _needs_fence(entry: VipEntry) -> bool:
+    return entry.kind is Kind.OWNED and not entry.hold
+
+
+def _fence_left_ns(control: NodeControl, now_ns: int) -> int:
+    """As the program reckons: a fence further ahead than a lease lasts has passed, too."""
+    left = control.fence_ns - now_ns
+    return left if 0 < left <= control.lease_ns else 0
+
+
+def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
+    """Who might answer: an owner that is named leaves no choice."""
+    if vip is None:
+        return ()
+    if vip.owner.kind is OwnerKind.EXTERNAL:
+        return (Candidate(node, eligible=False, chosen=False, why="the owner is a host outside the cluster"),)
+    if vip.owner.kind is OwnerKind.ELECT:
+        return (Candidate(node, eligible=False, chosen=False, why="an election needs Kubernetes"),)
+    named = Candidate(vip.owner.node, eligible=True, chosen=True, why="named as the owner")
+    if vip.owner.node == node:
+        return (named,)
+    return (named, Candidate(node, eligible=False, chosen=False, why=f"{vip.owner.node} is named as the owner"))
+
+
+def _source_steps(address: Address, source: str, vip: Vip | None) -> list[str]:
+    if vip is None:
+        return [f"nothing makes {address} a VIP" + (f" in {source}" if source else "")]
+    return [f"{source} makes {address} a VIP with the owner {vip.owner}"]
+
+
+def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene: Scene) -> list[str]:
+    """Which link answers, where this node is the owner; and who else on this node might."""
+    steps = []
+    if vip is not None and vip.owner.node == scene.node:
+        home = home_link(address, scene.guarded, scene.surroundings.routes)
+        steps.append(f"{scene.node} is this node" + (f"; {_home(address, home, scene)}" if home else ""))
+    bound = [link.name for link in scene.surroundings.links if any(own.address == address for own in link.addresses)]
+    if bound:
+        silent = entry is not None and entry.kind is not Kind.DELEGATED
+        without = "without the guard the kernel would answer for it" if silent else "the kernel answers for it"
+        steps.append(f"{address} is bound on {', '.join(bound)} of this node: {without}")
+    return steps
+
+
+def _home(address: Address, home: Link, scene: Scene) -> str:
+    elsewhere = "" if home == scene.link else f", and not on {scene.link.name}"
+    if any(address in own.network for own in home.addresses):
+        return f"it answers on {home.name}{elsewhere}: the VIP is in that link's subnet"
+    if len(scene.guarded) == 1:
+        return f"it answers on {home.name}: no other link is guarded"
+    return f"it answers on {home.name}{elsewhere}: no link has the VIP's subnet, and the routes lead there"
+
+
+def _entry_steps(entry: VipEntry | None, scene: Scene, fence_left: int | None) -> list[str]:
+    if entry is None:
+        return [f"so the kernel has no entry for it on {scene.link.name}, and every frame about it passes"]
+    mode = entry.mode or scene.control.mode
+    whose = "its own" if entry.mode else "the node's"
+    steps = [
+        f"so the kernel's entry on {scene.link.name} is {entry.kind.name.lower()}: {_KINDS[entry.kind]}",
+        f"the mode is {mode.name.lower()} ({whose})",
+    ]
+    if entry.epoch != scene.control.epoch:
+        steps.append(f"the entry is of epoch {entry.epoch}, the node of {scene.control.epoch}: nothing is answered")
+    if entry.kind is Kind.OWNED:
+        steps.append(_fence_step(fence_left))
+    return steps
+
+
+def _fence_step(left_ns: int | None) -> str:
+    if left_ns is None:
+        return "the source names the owner once and for all (hold): no fence is needed"
+    if not left_ns:
+        return "the fence has passed: nothing is answered until the lease is renewed"
+    return f"the fence lies {left_ns / NS_PER_S:.3f} s ahead"
