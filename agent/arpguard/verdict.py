@@ -66,7 +66,7 @@ class Reason(IntEnum):
         "more nested VID-0 tags than are read through; the kernel might answer what is inside",
     )
     UNCONFIGURED = 5, Verdict.PASS, "the agent has not told the kernel anything yet"
-    ANSWERED = 6, Verdict.ANSWER, "this node owns the VIP and its fence lies ahead"
+    ANSWERED = 6, Verdict.ANSWER, "this node owns the VIP, and its fence lies ahead or is not needed"
     ANSWERED_THIRD_PARTY = 7, Verdict.ANSWER, "as answered; sha in the request differs from the Ethernet source"
     FENCED = 8, Verdict.SUPPRESS, "this node owns the VIP, but its fence has passed"
     STALE_EPOCH = 9, Verdict.SUPPRESS, "the entry is of another epoch than the node"

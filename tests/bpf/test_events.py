@@ -1,6 +1,7 @@
 """Events: what one says, how many there are, and that none is lost without being counted."""
 
 import os
+import select
 from dataclasses import replace
 from ipaddress import IPv4Address
 
@@ -8,7 +9,7 @@ import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC
 from arpguard.clock import boot_ns
-from arpguard.dataplane.events import EventReader
+from arpguard.dataplane.events import BATCH, EventReader
 from arpguard.dataplane.source import find_source
 from arpguard.model import Decision, EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
@@ -55,7 +56,8 @@ class Received:
     def take(self) -> list[Decision]:
         """What has come since the last time."""
         self.decisions.clear()
-        self.reader.consume()
+        while self.reader.consume():
+            pass
         return list(self.decisions)
 
 
@@ -262,3 +264,18 @@ def test_ring_that_was_read_has_room_again(small_plane):
     events = receiver.take()
     receiver.reader.close()
     assert [event.key.vip for event in events] == [VIP]
+
+
+def test_a_round_of_reading_is_bounded_and_loses_nothing(one_cpu):
+    vips = [IPv4Address("198.51.100.0") + number for number in range(BATCH + 44)]
+    with a_plane("batch", find_source(max_entries=512)) as plane:
+        plane.set({vip: an_entry(Kind.FOREIGN) for vip in vips}, a_control())
+        received = Received(plane)
+        for vip in vips:
+            plane.run(Hook.TC_INGRESS, an_arp_request(tpa=vip))
+
+        rounds = [received.reader.consume(), len(select.select([received.reader], [], [], 0)[0])]
+        rounds += [received.reader.consume(), received.reader.consume()]
+
+        assert rounds == [BATCH, 1, 44, 0]
+        assert [decision.key.vip for decision in received.decisions] == vips

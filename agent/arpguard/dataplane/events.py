@@ -13,11 +13,13 @@ from arpguard.errors import DataPlaneError
 from arpguard.model import Decision, EntryKey
 from arpguard.verdict import REASONS, Hook, Kind, Mode, Verdict
 
+BATCH = 256
+_ENOUGH = -1  # libbpf: a negative value ends the round, and the sample counts as read
 _SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 class EventReader:
-    """Hands every decision in the ring buffer to `receive`; `fileno()` is readable when there are some."""
+    """Hands every decision in the ring buffer to `receive`; `fileno()` is readable as long as there are some."""
 
     def __init__(self, events: Fd, receive: Callable[[Decision], None]) -> None:
         try:
@@ -26,6 +28,7 @@ class EventReader:
             raise DataPlaneError("libbpf.so.1 is missing: apt-get install libbpf1") from error
         self._lib.ring_buffer__new.restype = ctypes.c_void_p
         self._receive = receive
+        self._taken = 0
         self._callback = _SAMPLE(self._sample)  # kept: libbpf calls it as long as the reader lives
         self._ring: int | None = self._lib.ring_buffer__new(events.number, self._callback, None, None)
         if not self._ring:
@@ -36,8 +39,10 @@ class EventReader:
         return int(self._lib.ring_buffer__epoll_fd(ctypes.c_void_p(self._ring)))
 
     def consume(self) -> int:
-        """Takes what is there now; says how many."""
-        return int(self._lib.ring_buffer__consume(ctypes.c_void_p(self._ring)))
+        """Takes what is there now, BATCH at most: a flood must not keep the caller from its other work."""
+        self._taken = 0
+        self._lib.ring_buffer__consume(ctypes.c_void_p(self._ring))
+        return self._taken
 
     def close(self) -> None:
         """Lets go of the ring buffer; what is left in it stays for the next reader."""
@@ -48,7 +53,8 @@ class EventReader:
     def _sample(self, _context: int, data: int, size: int) -> int:
         if size >= ctypes.sizeof(EventValue):
             self._receive(decode_event(ctypes.string_at(data, ctypes.sizeof(EventValue))))
-        return 0
+        self._taken += 1
+        return _ENOUGH if self._taken == BATCH else 0
 
 
 def decode_event(raw: bytes) -> Decision:

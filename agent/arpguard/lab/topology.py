@@ -59,19 +59,21 @@ class Host:
 
 
 class AgentProcess:
-    """`arpguard agent` in a node's namespace, with a configuration file and a pin directory of its own."""
+    """`arpguard agent` in a node's namespace, with a configuration file, a pin directory and a socket of its own."""
 
     def __init__(self, host: Host, folder: Path, pin_dir: Path) -> None:
         self.host = host
         self.pin_dir = pin_dir
         self.config = folder / f"{host.name}.yaml"
         self.log = folder / f"{host.name}.log"
+        self.api = f"unix://{folder / host.name}.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
     def configure(self, text: str) -> None:
         """Replaces the configuration, as an editor would; a running agent follows."""
         draft = self.config.with_suffix(".new")
-        draft.write_text(f"bpf: {{pin_dir: {self.pin_dir}}}\n{text}", encoding="utf-8")
+        own = f'bpf: {{pin_dir: {self.pin_dir}}}\ngrpc: {{listen: ["{self.api}", "127.0.0.1:50051"]}}\n'
+        draft.write_text(f"{own}{text}", encoding="utf-8")
         draft.replace(self.config)
 
     def start(self) -> None:

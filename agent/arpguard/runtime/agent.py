@@ -7,13 +7,17 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from arpguard.api.server import ApiServer
 from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig, read_config
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import choose_links
+from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher
@@ -23,7 +27,7 @@ from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import find_source
 from arpguard.errors import ConfigError, DataPlaneError
 from arpguard.model import Decision, Surroundings
-from arpguard.node import ConfigInForce
+from arpguard.node import ConfigInForce, Node
 from arpguard.runtime.claimlog import ClaimLog
 from arpguard.runtime.filewatch import FileWatch
 from arpguard.runtime.reconciler import Reconciler
@@ -43,6 +47,12 @@ class AgentOptions:
 
     config: Path
     node: str
+
+
+class _Unmetered:
+    def observe(self, method: str, code: str, seconds: float) -> None: ...
+    def watchers_changed(self, delta: int) -> None: ...
+    def lost(self, count: int) -> None: ...
 
 
 class Agent:
@@ -76,17 +86,38 @@ class Agent:
         with bpffs.lock(pin_dir), Announcer() as announcer:
             source = find_source(self._config.bpf.max_entries)
             loaded = await asyncio.to_thread(loader.load, pin_dir, source)
-            self._reconciler = Reconciler(
-                self._options.node,
-                EntryTable(loaded.maps["entries"], loaded.maps["counters"]),
-                ControlValue(loaded.maps["control"]),
-                Attacher(pin_dir, loaded.programs),
-                self._schedule,
+            table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
+            control = ControlValue(loaded.maps["control"])
+            attacher = Attacher(pin_dir, loaded.programs)
+            self._reconciler = Reconciler(self._options.node, table, control, attacher, self._schedule)
+            self._node = Node(
+                name=self._options.node,
+                table=table,
+                control=control,
+                totals=loaded.maps["totals"],
+                programs=loaded.programs,
+                state=self._reconciler.state,
+                surroundings=self._surroundings,
+                decisions=DecisionLog(self._config.decisions.capacity),
+                conflicts=ConflictLog(),
+                started_ns=started_ns,
+                in_force=self._in_force,
             )
-            await self._first_pass()
-            loader.discard_others(pin_dir, source)
-            self._log_ready(started_ns, warm=loaded.warm)
-            await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcer)
+            async with self._served():
+                await self._first_pass()
+                loader.discard_others(pin_dir, source)
+                self._log_ready(started_ns, warm=loaded.warm)
+                await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcer)
+
+    @asynccontextmanager
+    async def _served(self) -> AsyncIterator[None]:
+        """With API and metrics, which answer before anything in the kernel is changed, or nothing is."""
+        self._api = ApiServer(self._node, _Unmetered())
+        try:
+            await self._api.start(self._config.grpc)
+            yield
+        finally:
+            await self._api.stop()
 
     def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
         """Before anything is compiled: with no link now, and none that may yet appear, there is nothing to do."""
@@ -107,7 +138,7 @@ class Agent:
             known.append(f"configuration: {self._options.config} is gone, the last good one stays")
         if self._links_changed:
             self._links_changed = False
-            self._surroundings = await read_surroundings()
+            self._node.surroundings = self._surroundings = await read_surroundings()
         self._changed.clear()
         await self._reconciler.apply(self._config, self._in_force.generation, self._surroundings, boot_ns(), known)
 
@@ -210,11 +241,14 @@ class Agent:
         self._changed.set()
 
     def _decision(self, decision: Decision) -> None:
+        report = self._node.decisions.add(decision, self._node.link_name(decision.key.ifindex))
+        self._node.conflicts.add(report)
+        self._api.publish(report)
         if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT) and self._claims.is_news(decision, boot_ns()):
             log.warning(
                 "claim: vip=%s interface=%s sha=%s verdict=%s reason=%s",
                 decision.key.vip,
-                self._reconciler.link_name(decision.key.ifindex),
+                report.link,
                 decision.sha,
                 decision.verdict.name.lower(),
                 decision.reason.name.lower(),
@@ -244,5 +278,9 @@ def _fixed_settings(old: AgentConfig, new: AgentConfig) -> list[tuple[str, objec
     pairs = (
         ("bpf.pin_dir", old.bpf.pin_dir, new.bpf.pin_dir),
         ("bpf.max_entries", old.bpf.max_entries, new.bpf.max_entries),
+        ("grpc.listen", ", ".join(old.grpc.listen), ", ".join(new.grpc.listen)),
+        ("grpc.tls", old.grpc.tls, new.grpc.tls),
+        ("metrics.listen", old.metrics.listen or "off", new.metrics.listen or "off"),
+        ("decisions.capacity", old.decisions.capacity, new.decisions.capacity),
     )
     return [pair for pair in pairs if pair[1] != pair[2]]

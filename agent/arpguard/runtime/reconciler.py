@@ -97,10 +97,6 @@ class Reconciler:
         link = next((link for link in self.state.links if link.ifindex == key.ifindex), None)
         return (link, mac) if mac is not None and link is not None and link.up else None
 
-    def link_name(self, ifindex: int) -> str:
-        """The name of a guarded link, or its number."""
-        return next((link.name for link in self.state.links if link.ifindex == ifindex), str(ifindex))
-
     def _spoken_for_so_far(self) -> dict[EntryKey, MacAddress]:
         """What this node announced before this pass; after a restart, what the kernel was told to answer."""
         if self._programmed is not None:
