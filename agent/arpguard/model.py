@@ -162,9 +162,9 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision of the kernel; `time_ns` is CLOCK_BOOTTIME."""
+    """One decision of the kernel; `time_ns` is CLOCK_BOOTTIME. Two that differ in nothing else are equal."""
 
-    time_ns: int
+    time_ns: int = field(compare=False)
     key: EntryKey
     verdict: Verdict
     reason: Reason

@@ -61,7 +61,7 @@ class DecisionLog:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._reports: OrderedDict[tuple[str, Decision], Report] = OrderedDict()
+        self._reports: OrderedDict[Decision, Report] = OrderedDict()
         self._received = 0
 
     @property
@@ -72,10 +72,9 @@ class DecisionLog:
     def add(self, decision: Decision, link: str) -> Report:
         """Takes a report in; gives it back as this one alone (`count` 1)."""
         self._received += 1
-        key = (link, replace(decision, time_ns=0))
-        known = self._reports.pop(key, None)
+        known = self._reports.pop(decision, None)
         alone = Report(self._received, link, decision, 1, decision.time_ns)
-        self._reports[key] = replace(alone, count=known.count + 1, first_ns=known.first_ns) if known else alone
+        self._reports[decision] = replace(alone, count=known.count + 1, first_ns=known.first_ns) if known else alone
         if len(self._reports) > self._capacity:
             self._reports.popitem(last=False)
         return alone

@@ -6,7 +6,7 @@ libbpf is called through ctypes: ring_buffer__new(), __consume(), __epoll_fd(), 
 import ctypes
 from collections.abc import Callable
 
-from arpguard.addresses import MacAddress, from_mapped
+from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress, from_mapped
 from arpguard.dataplane.layout import EventValue
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
@@ -15,6 +15,7 @@ from arpguard.verdict import REASONS, Hook, Kind, Mode, Verdict
 
 BATCH = 256
 _ENOUGH = -1  # libbpf: a negative value ends the round, and the sample counts as read
+_COMMON = {mac.octets: mac for mac in (ZERO_MAC, BROADCAST_MAC)}
 _SAMPLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -58,21 +59,29 @@ class EventReader:
 
 
 def decode_event(raw: bytes) -> Decision:
-    """A decision from the bytes of a struct event."""
+    """A decision from the bytes of a struct event. Equal addresses become one object: thousands are remembered."""
     value = EventValue.from_buffer_copy(raw)
+    vip, sha = from_mapped(bytes(value.vip)), MacAddress(bytes(value.sha))
+    spa, tpa = from_mapped(bytes(value.spa)), from_mapped(bytes(value.tpa))
+    eth_src = MacAddress(bytes(value.eth_src))
     return Decision(
         time_ns=value.time_ns,
-        key=EntryKey(value.ifindex, from_mapped(bytes(value.vip))),
+        key=EntryKey(value.ifindex, vip),
         verdict=Verdict(value.verdict),
         reason=REASONS[value.reason],
         hook=Hook(value.hook),
         mode=Mode(value.mode),
         kind=Kind(value.kind),
         op=value.op,
-        spa=from_mapped(bytes(value.spa)),
-        tpa=from_mapped(bytes(value.tpa)),
-        sha=MacAddress(bytes(value.sha)),
-        tha=MacAddress(bytes(value.tha)),
-        eth_src=MacAddress(bytes(value.eth_src)),
-        eth_dst=MacAddress(bytes(value.eth_dst)),
+        spa=vip if spa == vip else spa,
+        tpa=vip if tpa == vip else tpa,
+        sha=sha,
+        tha=_shared(bytes(value.tha)),
+        eth_src=sha if eth_src == sha else eth_src,
+        eth_dst=_shared(bytes(value.eth_dst)),
     )
+
+
+def _shared(octets: bytes) -> MacAddress:
+    """The addresses that nearly all frames have in common are there once."""
+    return _COMMON.get(octets) or MacAddress(octets)
