@@ -64,6 +64,9 @@ class DecisionLog:
         self._reports: OrderedDict[Decision, Report] = OrderedDict()
         self._received = 0
 
+    def __len__(self) -> int:
+        return len(self._reports)
+
     @property
     def received(self) -> int:
         """All reports so far, also of decisions that are forgotten."""

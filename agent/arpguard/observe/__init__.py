@@ -1,0 +1,1 @@
+"""What this node is doing, as Prometheus reads it."""

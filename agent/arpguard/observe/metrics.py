@@ -1,0 +1,501 @@
+"""What Prometheus reads about this node: one table, each row with what it is and when to worry.
+
+Nothing is kept up to date: a scrape reads the kernel's totals and what the agent knows at that moment.
+docs/metrics.md is generated from the same rows.
+"""
+
+import itertools
+import time
+from collections import Counter as Count
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeAlias
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from arpguard import __version__
+from arpguard.clock import boot_ns
+from arpguard.model import EventAccount, NodeControl, Tally
+from arpguard.node import Node
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Kind, Mode, Reason
+
+# A series for each VIP would be too many; those that others claim are few, until somebody claims them all.
+MAX_CLAIMS = 1000
+MODES = (Mode.OBSERVE, Mode.ENFORCE)
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+Row: TypeAlias = tuple[tuple[str, ...], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A metric as it is exported and documented; `kind` is Prometheus's type."""
+
+    kind: str
+    name: str
+    labels: tuple[str, ...]
+    what: str
+    worry: str
+
+    @property
+    def help(self) -> str:
+        """The HELP text."""
+        return f"{self.what}. Worry {self.worry}."
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a node: what several metrics need is read once. `claims`: (reports, last) by VIP, link, reason."""
+
+    node: Node
+    now_ns: int
+    control: NodeControl
+    tally: Tally
+    events: EventAccount
+    vips: Count[tuple[Kind, Mode]]
+    needs_fence: bool
+    claims: dict[tuple[str, ...], tuple[int, int]]
+
+    def timestamp(self, then_ns: int) -> float:
+        """Seconds since 1970 of an instant of the boot clock; whole milliseconds, so that it stands still."""
+        return round(time.time() - (self.now_ns - then_ns) / NS_PER_S, 3)
+
+
+def look_at(node: Node) -> Look:
+    """Reads what the metrics are made of."""
+    control = node.read_control()
+    tally, events = node.read_totals()
+    entries = node.state.entries.values()
+    vips: Count[tuple[Kind, Mode]] = Count((entry.kind, entry.mode or control.mode) for entry in entries)
+    return Look(
+        node=node,
+        now_ns=boot_ns(),
+        control=control,
+        tally=tally,
+        events=events,
+        vips=vips,
+        needs_fence=any(entry.kind is Kind.OWNED and not entry.hold for entry in entries),
+        claims=_claims(node),
+    )
+
+
+def _claims(node: Node) -> dict[tuple[str, ...], tuple[int, int]]:
+    """Never by MAC address: the neighbours choose those."""
+    claims: dict[tuple[str, ...], tuple[int, int]] = {}
+    for claim in itertools.islice(node.conflicts.newest(), MAX_CLAIMS):
+        key = str(claim.key.vip), claim.link, _word(claim.reason)
+        count, last_ns = claims.get(key, (0, claim.last_ns))
+        claims[key] = count + claim.count, last_ns
+    return claims
+
+
+def _word(member: IntEnum) -> str:
+    return member.name.lower()
+
+
+# ---- this node ---------------------------------------------------------------------------------------------------
+
+
+def _frames(look: Look) -> Iterator[Row]:
+    for action, counts in (("enforced", look.tally.enforced), ("observed", look.tally.observed)):
+        for reason in Reason:
+            yield (_word(reason.verdict), _word(reason), action), counts.get(reason, 0)
+
+
+def _vips(look: Look) -> Iterator[Row]:
+    for kind, mode in itertools.product(Kind, MODES):
+        yield (_word(kind), _word(mode)), look.vips[kind, mode]
+
+
+def _mode(look: Look) -> Iterator[Row]:
+    return (((_word(mode),), look.control.mode is mode) for mode in MODES)
+
+
+def _fence(look: Look) -> Iterator[Row]:
+    """As the programs reckon: a fence further ahead than a lease is a mistake, and has passed."""
+    left_ns = look.control.fence_ns - look.now_ns
+    if look.needs_fence:
+        yield (), left_ns / NS_PER_S if 0 < left_ns <= look.control.lease_ns else 0
+
+
+def _ownership_changes(look: Look) -> Iterator[Row]:
+    yield (), look.node.state.ownership_changes
+
+
+def _drift(look: Look) -> Iterator[Row]:
+    drift = look.node.state.drift
+    yield from ((("entry",), drift.entries), (("program",), drift.programs), (("control",), drift.control))
+
+
+def _events(look: Look) -> Iterator[Row]:
+    yield ("delivered",), look.events.delivered
+    yield ("limited",), look.events.limited
+    yield ("lost",), look.events.lost
+    yield ("received",), look.node.decisions.received
+
+
+def _decisions(look: Look) -> Iterator[Row]:
+    yield (), len(look.node.decisions)
+
+
+def _claim_reports(look: Look) -> Iterator[Row]:
+    return ((key, count) for key, (count, _) in look.claims.items())
+
+
+def _claim_times(look: Look) -> Iterator[Row]:
+    return ((key, look.timestamp(last_ns)) for key, (_, last_ns) in look.claims.items())
+
+
+def _problems(look: Look) -> Iterator[Row]:
+    yield (), len(look.node.state.problems)
+
+
+def _config_problems(look: Look) -> Iterator[Row]:
+    if look.node.in_force:
+        yield (), bool(look.node.in_force.problem)
+
+
+def _config_generation(look: Look) -> Iterator[Row]:
+    if look.node.in_force:
+        yield (), look.node.in_force.generation
+
+
+def _config_loaded(look: Look) -> Iterator[Row]:
+    if look.node.in_force:
+        yield (), look.timestamp(look.node.in_force.loaded_ns)
+
+
+def _links(look: Look) -> Iterator[Row]:
+    for item in look.node.state.attachments:
+        yield (look.node.link_name(item.ifindex), _word(item.hook), item.how), 1
+
+
+def _link_up(look: Look) -> Iterator[Row]:
+    return (((link.name,), link.up) for link in look.node.state.links)
+
+
+def _map_entries(look: Look) -> Iterator[Row]:
+    yield (), len(look.node.state.entries)
+
+
+def _map_capacity(look: Look) -> Iterator[Row]:
+    yield (), look.node.table.capacity
+
+
+def _started(look: Look) -> Iterator[Row]:
+    if look.node.started_ns is not None:
+        yield (), look.timestamp(look.node.started_ns)
+
+
+def _build(look: Look) -> Iterator[Row]:
+    yield (__version__, look.node.name), 1
+
+
+_NODE: tuple[tuple[Spec, Callable[[Look], Iterable[Row]]], ...] = (
+    (
+        Spec(
+            "counter",
+            "arpguard_frames_total",
+            ("verdict", "reason", "action"),
+            "ARP frames judged since the kernel's maps were made; those of action observed only counted, and passed",
+            "when reason conflict grows: another host claims a VIP; or fenced: this node lost the right to answer",
+        ),
+        _frames,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_vips",
+            ("kind", "mode"),
+            "VIPs on guarded links, by who may answer and the mode in force; a VIP on two links is two",
+            "when kind unclaimed is above 0: nobody answers for those",
+        ),
+        _vips,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_mode",
+            ("mode",),
+            "1 for the mode of the node as the kernel has it, 0 for the other one",
+            "when observe stays 1 where VIPs have to be guarded: everything passes",
+        ),
+        _mode,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_fence_seconds",
+            (),
+            "Seconds until the kernel ends this node's right to answer, unless it is renewed; 0 once it has ended; "
+            "absent while no VIP here needs renewal",
+            "when it stays below half a second: renewals are late, and at 0 nobody answers for the VIPs owned here",
+        ),
+        _fence,
+    ),
+    (
+        Spec(
+            "counter",
+            "arpguard_ownership_changes_total",
+            (),
+            "VIPs that this node began or ceased to speak for since the agent started",
+            "when it grows while nobody changed the configuration: ownership flaps",
+        ),
+        _ownership_changes,
+    ),
+    (
+        Spec(
+            "counter",
+            "arpguard_drift_repaired_total",
+            ("what",),
+            "Changes behind the agent's back that it found and mended since it started",
+            "when it grows: somebody else writes to the maps or detaches the programs, and the guard is open meanwhile",
+        ),
+        _drift,
+    ),
+    (
+        Spec(
+            "counter",
+            "arpguard_events_total",
+            ("outcome",),
+            "Reports of decisions: delivered to the agent's ring buffer, limited (many equal ones), lost to a full "
+            "ring, and received by the agent since it started; frames are counted whatever becomes of their reports",
+            "when lost grows: decisions and conflicts that are listed have gaps",
+        ),
+        _events,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_decisions_remembered",
+            (),
+            "Different decisions that the agent remembers and can list, at most decisions.capacity",
+            "when it stays at the capacity and you miss older ones: raise decisions.capacity",
+        ),
+        _decisions,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_conflicting_claims",
+            ("vip", "link", "reason"),
+            "Reports of claims by hosts that are not this node, of the latest 1000 pairs of VIP and host; the kernel "
+            "reports only some of many",
+            "when there is one of reason conflict: two hosts answer for the VIP; the other reasons are claims of "
+            "hosts that may well be its owner",
+        ),
+        _claim_reports,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_conflict_last_timestamp_seconds",
+            ("vip", "link", "reason"),
+            "When the latest of these claims was heard, in seconds since 1970",
+            "when that of reason conflict is recent: two hosts answer for the VIP now",
+        ),
+        _claim_times,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_problems",
+            (),
+            "Things that are not as they were asked for, configuration included; the agent's log and "
+            "`arpguard status` name them",
+            "when it is above 0 for minutes: something is not guarded, or not as you think",
+        ),
+        _problems,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_config_problems",
+            (),
+            "1 while the configuration file has a change that was not taken over, because it is wrong; else 0",
+            "when it is 1: this node goes on with the last good configuration, others may not",
+        ),
+        _config_problems,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_config_generation",
+            (),
+            "Configurations taken over since the agent started, the one it started with included",
+            "when it does not grow after a change: the file did not reach this node",
+        ),
+        _config_generation,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_config_load_timestamp_seconds",
+            (),
+            "When the configuration in force was taken over, in seconds since 1970",
+            "when it is older than the latest change, or differs by more than moments between nodes",
+        ),
+        _config_loaded,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_links",
+            ("link", "hook", "how"),
+            "1 for each program that judges frames on a guarded link: where, and how it is attached",
+            "when a guarded link has no tc_egress, or neither tc_ingress nor xdp: that direction is open",
+        ),
+        _links,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_link_up",
+            ("link",),
+            "1 for a guarded link that is up, 0 for one that is down",
+            "when it is 0: VIPs on it are not reachable through this node",
+        ),
+        _link_up,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_map_entries",
+            (),
+            "VIPs x links in the kernel's table",
+            "when it comes near arpguard_map_capacity",
+        ),
+        _map_entries,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_map_capacity",
+            (),
+            "VIPs x links that there is room for (bpf.max_entries)",
+            "when arpguard_map_entries comes near it: what does not fit is not guarded",
+        ),
+        _map_capacity,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_start_time_seconds",
+            (),
+            "When the agent started, in seconds since 1970",
+            "when it changes often: the agent is being restarted, see its log",
+        ),
+        _started,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_build_info",
+            ("version", "node"),
+            "1, with the agent's version and the name that this node has in `owner:`",
+            "when versions differ for longer than an upgrade takes",
+        ),
+        _build,
+    ),
+)
+
+
+class NodeCollector(Collector):
+    """The metrics of a node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def describe(self) -> Iterator[Metric]:
+        """The metrics without values: registering reads nothing."""
+        return (_family(spec) for spec, _ in _NODE)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now; to be called where nobody changes the node's state meanwhile."""
+        look = look_at(self._node)
+        for spec, read in _NODE:
+            family = _family(spec)
+            for labels, value in read(look):
+                family.add_metric(labels, value)
+            yield family
+
+
+def _family(spec: Spec) -> CounterMetricFamily | GaugeMetricFamily:
+    family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
+    return family(spec.name, spec.help, labels=spec.labels)
+
+
+# ---- the API -----------------------------------------------------------------------------------------------------
+
+_REQUESTS = Spec(
+    "counter",
+    "arpguard_api_requests_total",
+    ("method", "code"),
+    "API calls that have ended since the agent started, by method and status code",
+    "when a code other than OK grows: UNAVAILABLE and RESOURCE_EXHAUSTED are the agent's limits, INTERNAL is a bug, "
+    "the others are callers' mistakes",
+)
+_LATENCY = Spec(
+    "histogram",
+    "arpguard_api_seconds",
+    ("method",),
+    "Seconds that API calls took; of a stream, how long it was open",
+    "when ListVips or GetStatus take more than a tenth of a second: the agent is short of CPU",
+)
+_WATCHERS = Spec(
+    "gauge",
+    "arpguard_watchers",
+    (),
+    "Readers of WatchDecisions that are connected",
+    "when it is much above what you run: clients do not close their streams",
+)
+_WATCH_LOST = Spec(
+    "counter",
+    "arpguard_watch_lost_total",
+    (),
+    "Decisions that readers of WatchDecisions did not get since the agent started, because they were slow",
+    "when it grows: what a reader shows has gaps; it was told how many",
+)
+
+
+class ApiMetrics:
+    """What the API counts. A method is one of the API's own, never text that a caller chose."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        # When each series began would double their number, and no rule asks for it.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._requests = Counter(_REQUESTS.name, _REQUESTS.help, _REQUESTS.labels, registry=registry)
+        self._latency = Histogram(
+            _LATENCY.name, _LATENCY.help, _LATENCY.labels, registry=registry, buckets=LATENCY_BUCKETS
+        )
+        self._watchers = Gauge(_WATCHERS.name, _WATCHERS.help, registry=registry)
+        self._watch_lost = Counter(_WATCH_LOST.name, _WATCH_LOST.help, registry=registry)
+
+    def observe(self, method: str, code: str, seconds: float) -> None:
+        """A call of `method` has ended with a status code."""
+        self._requests.labels(method, code).inc()
+        self._latency.labels(method).observe(seconds)
+
+    def watchers_changed(self, delta: int) -> None:
+        """A reader of decisions came (1) or went (-1)."""
+        self._watchers.inc(delta)
+
+    def lost(self, count: int) -> None:
+        """Readers of decisions were too slow for so many."""
+        self._watch_lost.inc(count)
+
+
+SPECS = (*(spec for spec, _ in _NODE), _REQUESTS, _LATENCY, _WATCHERS, _WATCH_LOST)
+
+
+def node_registry(node: Node) -> CollectorRegistry:
+    """A registry with the metrics of a node and of this process (`process_*`, under their usual names)."""
+    registry = CollectorRegistry()
+    registry.register(NodeCollector(node))
+    ProcessCollector(registry=registry)
+    return registry

@@ -1,0 +1,306 @@
+"""Metrics of a real node: the numbers are those of the kernel's maps, after real programs judged real frames."""
+
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from ipaddress import IPv4Address
+
+import pytest
+from prometheus_client import generate_latest
+
+from arpguard import __version__
+from arpguard.addresses import MacAddress
+from arpguard.clock import boot_ns
+from arpguard.config import AgentConfig
+from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.dataplane.events import EventReader
+from arpguard.dataplane.source import find_source
+from arpguard.model import Attachment, Drift, Link, NodeState, Surroundings
+from arpguard.node import ConfigInForce, Node
+from arpguard.observe.metrics import MAX_CLAIMS, SPECS, ApiMetrics, node_registry
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Hook, Kind, Mode, Reason
+from builders import GUARD, HOUR_NS, NEIGHBOUR_IP, OTHER_VIP, VIP, a_control, an_announcement, an_arp_request, an_entry
+from prog_run import LO, a_plane
+from promtool import run_promtool
+
+pytestmark = pytest.mark.bpf
+
+MANY = 10_000
+LINK = Link(LO, "eth0", GUARD, up=True)
+
+
+class Guarded:
+    """A node on a plane, its events read as the agent reads them."""
+
+    def __init__(self, plane) -> None:
+        self.plane = plane
+        self.node = Node(
+            name="node-1",
+            table=plane.table,
+            control=plane.control,
+            totals=plane.maps["totals"],
+            programs=plane.programs,
+            state=NodeState(links=(LINK,)),
+            surroundings=Surroundings(),
+            decisions=DecisionLog(100),
+            conflicts=ConflictLog(),
+            started_ns=boot_ns(),
+            in_force=ConfigInForce("config.yaml", AgentConfig()),
+        )
+        self.registry = node_registry(self.node)
+        self.api = ApiMetrics(self.registry)
+
+    def guard(self, entries, control=None) -> None:
+        self.plane.set(entries, control or a_control())
+        self.node.state.entries = self.plane.table.read().entries
+
+    def run(self, frame, hook=Hook.TC_INGRESS) -> None:
+        self.plane.run(hook, frame)
+
+    def value(self, name, **labels) -> float | None:
+        return self.registry.get_sample_value(f"arpguard_{name}", labels)
+
+    def frames(self, reason, action="enforced") -> float:
+        return self.value(
+            "frames_total", verdict=reason.verdict.name.lower(), reason=reason.name.lower(), action=action
+        )
+
+    def series(self, name) -> dict:
+        """Value by labels."""
+        samples = [sample for family in self.registry.collect() for sample in family.samples]
+        return {tuple(sample.labels.values()): sample.value for sample in samples if sample.name == f"arpguard_{name}"}
+
+    def text(self) -> str:
+        return generate_latest(self.registry).decode()
+
+    @contextmanager
+    def reading_events(self):
+        def receive(decision):
+            self.node.conflicts.add(self.node.decisions.add(decision, self.node.link_name(decision.key.ifindex)))
+
+        reader = EventReader(self.plane.maps["events"], lambda _: None)
+        reader.consume()
+        reader.close()
+        reader = EventReader(self.plane.maps["events"], receive)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+
+@pytest.fixture
+def guarded(plane):
+    plane.set({}, a_control())
+    return Guarded(plane)
+
+
+def seconds_ago(timestamp: float) -> float:
+    return time.time() - timestamp
+
+
+# ---- the list ----------------------------------------------------------------------------------------------------
+
+
+def everything(guarded) -> Guarded:
+    """A node that has a value for each metric."""
+    guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry(Kind.FOREIGN)})
+    guarded.node.state.attachments = (Attachment(LO, Hook.TC_EGRESS, "tcx", 1),)
+    guarded.api.observe("GetStatus", "OK", 0.002)
+    with guarded.reading_events() as reader:
+        guarded.run(an_announcement())
+        reader.consume()
+    return guarded
+
+
+def test_every_metric_of_the_list_is_exported_with_its_labels_and_no_other(guarded):
+    exported = {}
+    for family in everything(guarded).registry.collect():
+        for sample in family.samples:
+            name = sample.name if family.type != "histogram" else family.name
+            exported.setdefault(name, set()).update(set(sample.labels) - {"le"})
+    ours = {name: labels for name, labels in exported.items() if not name.startswith("process_")}
+    assert ours == {spec.name: set(spec.labels) for spec in SPECS}
+    assert {"process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total"} <= exported.keys()
+
+
+def test_promtool_has_no_objections(guarded):
+    assert run_promtool("check", "metrics", stdin=everything(guarded).text()) == ""
+
+
+def test_every_reason_is_counted_from_the_start(guarded):
+    series = guarded.series("frames_total")
+    assert {(verdict, reason) for verdict, reason, _ in series} == {
+        (reason.verdict.name.lower(), reason.name.lower()) for reason in Reason
+    }
+    assert len(series) == 2 * len(Reason)
+
+
+# ---- values ------------------------------------------------------------------------------------------------------
+
+
+def test_frames_are_the_kernels_count(guarded):
+    guarded.guard({VIP: an_entry(Kind.FOREIGN)})
+    before = guarded.frames(Reason.FOREIGN)
+    for _ in range(1000):
+        guarded.run(an_arp_request())
+    assert guarded.frames(Reason.FOREIGN) - before == 1000
+
+
+def test_observed_frames_are_counted_apart(guarded):
+    guarded.guard({VIP: an_entry(Kind.FOREIGN)}, a_control(Mode.OBSERVE))
+    before = guarded.frames(Reason.FOREIGN), guarded.frames(Reason.FOREIGN, "observed")
+    guarded.run(an_arp_request())
+    assert (guarded.frames(Reason.FOREIGN), guarded.frames(Reason.FOREIGN, "observed")) == (before[0], before[1] + 1)
+
+
+def test_vips_by_kind_and_the_mode_in_force(guarded):
+    modes = {VIP: Mode.INHERIT, OTHER_VIP: Mode.ENFORCE, NEIGHBOUR_IP: Mode.OBSERVE}
+    guarded.guard({vip: an_entry(Kind.FOREIGN, mode=mode) for vip, mode in modes.items()}, a_control(Mode.OBSERVE))
+    series = guarded.series("vips")
+    assert (series.pop(("foreign", "observe")), series.pop(("foreign", "enforce"))) == (2, 1)
+    assert list(series.values()) == [0] * 2 * (len(Kind) - 1)
+
+
+@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.ENFORCE], ids=lambda mode: mode.name.lower())
+def test_mode_is_the_kernels(guarded, mode):
+    guarded.guard({}, a_control(mode))
+    assert guarded.series("mode") == {("observe",): mode is Mode.OBSERVE, ("enforce",): mode is Mode.ENFORCE}
+
+
+def test_fence_is_what_is_left(guarded):
+    guarded.guard({VIP: an_entry()}, a_control(fence_ns=boot_ns() + 90 * NS_PER_S))
+    assert 80 < guarded.value("fence_seconds") <= 90
+
+
+@pytest.mark.parametrize(
+    "fence_ns", [lambda: 0, lambda: boot_ns() - 1, lambda: boot_ns() + 3 * HOUR_NS], ids=["never", "passed", "mistake"]
+)
+def test_fence_that_the_kernel_does_not_honour_is_0(guarded, fence_ns):
+    guarded.guard({VIP: an_entry()}, a_control(fence_ns=fence_ns()))
+    before = guarded.frames(Reason.FENCED)
+    guarded.run(an_arp_request())
+    assert guarded.frames(Reason.FENCED) - before == 1
+    assert guarded.value("fence_seconds") == 0
+
+
+@pytest.mark.parametrize("entry", [an_entry(hold=True), an_entry(Kind.FOREIGN), an_entry(Kind.DELEGATED)])
+def test_no_fence_where_none_is_needed(guarded, entry):
+    guarded.guard({VIP: entry})
+    assert guarded.value("fence_seconds") is None
+
+
+def test_what_the_agent_did_since_it_started(guarded):
+    guarded.node.state.ownership_changes = 3
+    guarded.node.state.drift = Drift(entries=5, programs=6, control=7)
+    guarded.node.state.problems = ("one", "two")
+    assert guarded.value("ownership_changes_total") == 3
+    assert guarded.series("drift_repaired_total") == {("entry",): 5, ("program",): 6, ("control",): 7}
+    assert guarded.value("problems") == 2
+
+
+def test_configuration_in_force(guarded):
+    guarded.node.in_force = replace(guarded.node.in_force, generation=4, loaded_ns=boot_ns() - HOUR_NS)
+    assert guarded.value("config_generation") == 4
+    assert guarded.value("config_problems") == 0
+    assert abs(seconds_ago(guarded.value("config_load_timestamp_seconds")) - 3600) < 5
+    guarded.node.in_force.problem = "vips[0]: wrong"
+    assert guarded.value("config_problems") == 1
+
+
+def test_timestamps_stand_still(guarded):
+    found = {round(guarded.value("start_time_seconds"), 2) for _ in range(50)}
+    assert max(found) - min(found) < 0.02
+
+
+def test_links_and_what_is_attached_to_them(guarded):
+    guarded.node.state.links = (LINK, replace(LINK, ifindex=7, name="eth1", up=False))
+    guarded.node.state.attachments = (
+        Attachment(LO, Hook.TC_EGRESS, "tcx", 1),
+        Attachment(LO, Hook.XDP, "xdp", 2),
+        Attachment(7, Hook.TC_INGRESS, "clsact", 3),
+    )
+    assert guarded.series("link_up") == {("eth0",): 1, ("eth1",): 0}
+    assert guarded.series("links") == {
+        ("eth0", "tc_egress", "tcx"): 1,
+        ("eth0", "xdp", "xdp"): 1,
+        ("eth1", "tc_ingress", "clsact"): 1,
+    }
+
+
+def test_room_in_the_map(guarded):
+    guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry()})
+    assert guarded.value("map_entries") == 2
+    assert guarded.value("map_capacity") == find_source().max_entries
+
+
+def test_events_are_the_kernels_account_and_what_was_received(guarded):
+    guarded.guard({VIP: an_entry(Kind.FOREIGN)})
+    with guarded.reading_events() as reader:
+        before = guarded.series("events_total")
+        for _ in range(100):
+            guarded.run(an_arp_request())
+        reader.consume()
+        after = guarded.series("events_total")
+    grown = {outcome: after[outcome,] - before[outcome,] for outcome in ("delivered", "limited", "lost", "received")}
+    assert grown["delivered"] + grown["limited"] + grown["lost"] == 100
+    assert grown["received"] == grown["delivered"] > 0
+    assert guarded.value("decisions_remembered") == 1
+
+
+def test_foreign_claims_by_vip_link_and_reason_never_by_mac(guarded):
+    macs = [MacAddress(bytes([2, 0, 0, 0, 1, number])) for number in range(3)]
+    with guarded.reading_events() as reader:
+        for mac in macs:
+            guarded.guard({})  # a new entry has no events held back
+            guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry(Kind.FOREIGN)})
+            guarded.run(an_announcement(sha=mac))
+        guarded.run(an_announcement(sha=macs[0], vip=OTHER_VIP))
+        reader.consume()
+    claims = guarded.series("conflicting_claims")
+    assert claims == {(str(VIP), "eth0", "conflict"): 3, (str(OTHER_VIP), "eth0", "unverified_claim"): 1}
+    times = guarded.series("conflict_last_timestamp_seconds")
+    assert times.keys() == claims.keys()
+    assert all(seconds_ago(last) < 5 for last in times.values())
+    assert str(macs[0]) not in guarded.text()
+
+
+def test_who_and_since_when(guarded):
+    assert guarded.series("build_info") == {(__version__, "node-1"): 1}
+    assert seconds_ago(guarded.value("start_time_seconds")) < 60
+
+
+def test_pinned_objects_without_an_agent_have_metrics_too(guarded):
+    guarded.node.started_ns = guarded.node.in_force = None
+    for name in ("start_time_seconds", "config_generation", "config_problems", "config_load_timestamp_seconds"):
+        assert guarded.value(name) is None
+    assert guarded.value("problems") == 0
+
+
+# ---- ten thousand VIPs -------------------------------------------------------------------------------------------
+
+
+def test_scrape_of_many_vips_and_claims_is_bounded_and_quick():
+    with a_plane("metrics", replace(find_source(), max_entries=MANY)) as plane:
+        guarded = Guarded(plane)
+        vips = [IPv4Address("198.18.0.0") + number for number in range(MANY)]
+        guarded.guard({vip: an_entry(hold=True) for vip in vips})
+        with guarded.reading_events() as reader:
+            for vip in vips[: 2 * MAX_CLAIMS]:
+                guarded.run(an_announcement(vip=vip))
+                reader.consume()
+        assert guarded.value("map_entries") == MANY
+        assert len(guarded.series("conflicting_claims")) == MAX_CLAIMS
+        assert (str(vips[2 * MAX_CLAIMS - 1]), "eth0", "conflict") in guarded.series("conflicting_claims")
+        collecting = min(_seconds(lambda: list(guarded.registry.collect())) for _ in range(9))
+        everything = min(_seconds(guarded.text) for _ in range(9))
+    print(
+        f"{MANY} VIPs, {MAX_CLAIMS} claims: collected in {collecting * 1e3:.1f} ms, {everything * 1e3:.1f} ms as text"
+    )
+    assert collecting < 0.1
+
+
+def _seconds(act) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
