@@ -55,6 +55,8 @@ def summary(entry: VipEntry | None, control: NodeControl, now_ns: int) -> str:
     """What the kernel's entry means, in a sentence."""
     if entry is None:
         return "not guarded, the kernel and other programs answer as they like"
+    if _is_stale(entry, control):
+        return "owned, but of another epoch than the node: this node is silent"
     if _needs_fence(entry) and not _fence_left_ns(control, now_ns):
         return "owned, but the fence has passed: this node is silent"
     return f"{entry.kind.name.lower()}, {_KINDS[entry.kind]}"
@@ -77,6 +79,10 @@ def explain_ownership(
 
 def _needs_fence(entry: VipEntry) -> bool:
     return entry.kind is Kind.OWNED and not entry.hold
+
+
+def _is_stale(entry: VipEntry, control: NodeControl) -> bool:
+    return entry.kind is Kind.OWNED and entry.epoch != control.epoch
 
 
 def _fence_left_ns(control: NodeControl, now_ns: int) -> int:
@@ -137,7 +143,7 @@ def _entry_steps(entry: VipEntry | None, scene: Scene, fence_left: int | None) -
         f"so the kernel's entry on {scene.link.name} is {entry.kind.name.lower()}: {_KINDS[entry.kind]}",
         f"the mode is {mode.name.lower()} ({whose})",
     ]
-    if entry.epoch != scene.control.epoch:
+    if _is_stale(entry, scene.control):
         steps.append(f"the entry is of epoch {entry.epoch}, the node of {scene.control.epoch}: nothing is answered")
     if entry.kind is Kind.OWNED:
         steps.append(_fence_step(fence_left))

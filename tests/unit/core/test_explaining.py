@@ -1,0 +1,333 @@
+"""Why an entry is what it is, word for word."""
+
+from ipaddress import ip_address, ip_interface, ip_network
+
+import pytest
+
+from arpguard.addresses import MacAddress
+from arpguard.core.desired import wanted_entries
+from arpguard.core.explaining import Candidate, Scene, explain_ownership, fence_left_ns, summary
+from arpguard.model import (
+    EntryKey,
+    InterfaceAddress,
+    Link,
+    NodeControl,
+    Owner,
+    OwnerKind,
+    Route,
+    Surroundings,
+    Vip,
+    VipEntry,
+)
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Kind, Mode
+
+VIP, FAR = ip_address("192.0.2.50"), ip_address("203.0.113.50")
+SOURCE = "vips[0] in /etc/arpguard/config.yaml"
+NOW_NS = 1000 * NS_PER_S
+PINNED = MacAddress.parse("02:00:00:00:00:aa")
+
+
+def a_link(ifindex: int, name: str, *addresses: str) -> Link:
+    own = tuple(InterfaceAddress(ip_interface(text).ip, ip_interface(text).network) for text in addresses)
+    return Link(ifindex, name, MacAddress(bytes((2, 0, 0, 0, 0, ifindex))), up=True, addresses=own)
+
+
+LO = Link(1, "lo", MacAddress(bytes(6)), up=True, loopback=True)
+ETH0, ETH1 = a_link(2, "eth0", "192.0.2.1/24"), a_link(3, "eth1", "198.51.100.1/24")
+DEFAULT = Route(ip_network("0.0.0.0/0"), 3)
+HERE, THERE = Owner(OwnerKind.NODE, node="me"), Owner(OwnerKind.NODE, node="other")
+
+
+def a_control(mode: Mode = Mode.ENFORCE, **changes: int) -> NodeControl:
+    return NodeControl(mode, generation=1, **changes)
+
+
+def a_scene(link=ETH0, guarded=(ETH0,), bound=(), control=None, routes=(DEFAULT,)) -> Scene:
+    lo = a_link(1, "lo", *(f"{address}/32" for address in bound))
+    return Scene("me", link, guarded, Surroundings((lo, *guarded), routes), control or a_control(), NOW_NS)
+
+
+def explain(owner: Owner | None, scene: Scene, address=VIP, mode=Mode.INHERIT, entry: VipEntry | None = None):
+    """With the entry that the agent would write, unless the test has another one."""
+    vip = Vip(address, owner, mode) if owner else None
+    wanted = wanted_entries([vip] if vip else [], scene.guarded, scene.surroundings.routes, scene.node)
+    found = entry or wanted.get(EntryKey(scene.link.ifindex, address))
+    return explain_ownership(address, SOURCE if vip else "/etc/arpguard/config.yaml", vip, found, scene)
+
+
+MADE = f"{SOURCE} makes {VIP} a VIP with the owner "
+ENFORCED = "the mode is enforce (the node's)"
+HOLD = "the source names the owner once and for all (hold): no fence is needed"
+SUBNET = "me is this node; it answers on eth0: the VIP is in that link's subnet"
+BOUND = f"{VIP} is bound on lo of this node: "
+OWNED = "so the kernel's entry on eth0 is owned: this node answers"
+BOTH = (ETH0, ETH1)
+
+STEPS = [
+    pytest.param(HERE, a_scene(), {}, [MADE + "me", SUBNET, OWNED, ENFORCED, HOLD], id="owner here"),
+    pytest.param(
+        THERE,
+        a_scene(),
+        {},
+        [
+            MADE + "other",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            ENFORCED,
+        ],
+        id="owner elsewhere",
+    ),
+    pytest.param(
+        Owner(OwnerKind.EXTERNAL),
+        a_scene(),
+        {},
+        [
+            MADE + "external",
+            "so the kernel's entry on eth0 is external: a host outside the cluster answers, this node is silent",
+            ENFORCED,
+        ],
+        id="owner outside the cluster",
+    ),
+    pytest.param(
+        Owner(OwnerKind.EXTERNAL, mac=PINNED),
+        a_scene(control=a_control(Mode.OBSERVE)),
+        {},
+        [
+            MADE + f"external {PINNED}",
+            "so the kernel's entry on eth0 is external: a host outside the cluster answers, this node is silent",
+            "the mode is observe (the node's)",
+        ],
+        id="owner outside, with a MAC, observed",
+    ),
+    pytest.param(
+        Owner(OwnerKind.ELECT),
+        a_scene(),
+        {},
+        [
+            MADE + "elect",
+            "so the kernel's entry on eth0 is unclaimed: nobody owns it, this node is silent",
+            ENFORCED,
+        ],
+        id="to be elected",
+    ),
+    pytest.param(
+        Owner(OwnerKind.NODE, node="me", delegated=True),
+        a_scene(bound=[VIP]),
+        {},
+        [
+            MADE + "me (delegated)",
+            SUBNET,
+            BOUND + "the kernel answers for it",
+            "so the kernel's entry on eth0 is delegated: another program on this node answers, the guard lets it",
+            ENFORCED,
+        ],
+        id="delegated, bound on lo",
+    ),
+    pytest.param(
+        None,
+        a_scene(),
+        {},
+        [
+            f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
+            "so the kernel has no entry for it on eth0, and every frame about it passes",
+        ],
+        id="no VIP",
+    ),
+    pytest.param(
+        None,
+        a_scene(bound=[VIP]),
+        {},
+        [
+            f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
+            BOUND + "the kernel answers for it",
+            "so the kernel has no entry for it on eth0, and every frame about it passes",
+        ],
+        id="no VIP, bound on lo",
+    ),
+    pytest.param(
+        THERE,
+        a_scene(bound=[VIP]),
+        {},
+        [
+            MADE + "other",
+            BOUND + "without the guard the kernel would answer for it",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            ENFORCED,
+        ],
+        id="owner elsewhere, bound on lo",
+    ),
+    pytest.param(
+        HERE,
+        a_scene(link=ETH1, guarded=BOTH),
+        {},
+        [
+            MADE + "me",
+            "me is this node; it answers on eth0, and not on eth1: the VIP is in that link's subnet",
+            "so the kernel's entry on eth1 is foreign: another node or link answers, this one is silent",
+            ENFORCED,
+        ],
+        id="two links, asked about the other one",
+    ),
+    pytest.param(
+        HERE,
+        a_scene(guarded=BOTH),
+        {"address": FAR},
+        [
+            f"{SOURCE} makes {FAR} a VIP with the owner me",
+            "me is this node; it answers on eth1, and not on eth0: "
+            "no link has the VIP's subnet, and the routes lead there",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            ENFORCED,
+        ],
+        id="two links, the routes decide",
+    ),
+    pytest.param(
+        HERE,
+        a_scene(routes=()),
+        {"address": FAR},
+        [
+            f"{SOURCE} makes {FAR} a VIP with the owner me",
+            "me is this node; it answers on eth0: no other link is guarded",
+            OWNED,
+            ENFORCED,
+            HOLD,
+        ],
+        id="one link, in no subnet",
+    ),
+    pytest.param(
+        HERE,
+        a_scene(control=a_control(Mode.OBSERVE)),
+        {"mode": Mode.ENFORCE},
+        [MADE + "me", SUBNET, OWNED, "the mode is enforce (its own)", HOLD],
+        id="a mode of its own",
+    ),
+    pytest.param(
+        HERE,
+        a_scene(control=a_control(fence_ns=NOW_NS + 1_234_567_890, lease_ns=3 * NS_PER_S)),
+        {"entry": VipEntry(Kind.OWNED)},
+        [MADE + "me", SUBNET, OWNED, ENFORCED, "the fence lies 1.235 s ahead"],
+        id="a fence ahead",
+    ),
+    pytest.param(
+        HERE,
+        a_scene(control=a_control(fence_ns=NOW_NS, lease_ns=3 * NS_PER_S)),
+        {"entry": VipEntry(Kind.OWNED)},
+        [MADE + "me", SUBNET, OWNED, ENFORCED, "the fence has passed: nothing is answered until the lease is renewed"],
+        id="fenced",
+    ),
+    pytest.param(
+        HERE,
+        a_scene(control=a_control(epoch=4)),
+        {"entry": VipEntry(Kind.OWNED, hold=True, epoch=3)},
+        [
+            MADE + "me",
+            SUBNET,
+            OWNED,
+            ENFORCED,
+            "the entry is of epoch 3, the node of 4: nothing is answered",
+            HOLD,
+        ],
+        id="stale epoch",
+    ),
+    pytest.param(
+        THERE,
+        a_scene(control=a_control(epoch=4)),
+        {"entry": VipEntry(Kind.FOREIGN, epoch=3)},
+        [
+            MADE + "other",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            ENFORCED,
+        ],
+        id="the epoch of what is not owned does not matter",
+    ),
+]
+
+
+@pytest.mark.parametrize(("owner", "scene", "more", "steps"), STEPS)
+def test_steps_lead_from_the_source_to_the_kernels_entry(owner, scene, more, steps):
+    assert list(explain(owner, scene, **more).steps) == steps
+
+
+def test_without_an_agent_no_source_is_named():
+    steps = explain_ownership(VIP, "", None, None, a_scene()).steps
+
+    assert steps[0] == f"nothing makes {VIP} a VIP"
+
+
+@pytest.mark.parametrize(
+    ("owner", "candidates"),
+    [
+        (HERE, [Candidate("me", eligible=True, chosen=True, why="named as the owner")]),
+        (
+            THERE,
+            [
+                Candidate("other", eligible=True, chosen=True, why="named as the owner"),
+                Candidate("me", eligible=False, chosen=False, why="other is named as the owner"),
+            ],
+        ),
+        (
+            Owner(OwnerKind.EXTERNAL),
+            [Candidate("me", eligible=False, chosen=False, why="the owner is a host outside the cluster")],
+        ),
+        (
+            Owner(OwnerKind.ELECT),
+            [Candidate("me", eligible=False, chosen=False, why="an election needs Kubernetes")],
+        ),
+        (None, []),
+    ],
+    ids=["here", "elsewhere", "external", "elect", "no VIP"],
+)
+def test_candidates_are_who_might_answer_and_why(owner, candidates):
+    assert list(explain(owner, a_scene()).candidates) == candidates
+
+
+AHEAD = a_control(fence_ns=NOW_NS + NS_PER_S, lease_ns=3 * NS_PER_S)
+FENCES = [
+    pytest.param(VipEntry(Kind.OWNED), AHEAD, NS_PER_S, "owned, this node answers", id="ahead"),
+    pytest.param(
+        VipEntry(Kind.OWNED),
+        a_control(fence_ns=NOW_NS, lease_ns=3 * NS_PER_S),
+        0,
+        "owned, but the fence has passed: this node is silent",
+        id="passed just now",
+    ),
+    pytest.param(
+        VipEntry(Kind.OWNED),
+        a_control(fence_ns=NOW_NS + 3 * NS_PER_S + 1, lease_ns=3 * NS_PER_S),
+        0,
+        "owned, but the fence has passed: this node is silent",
+        id="further ahead than a lease lasts",
+    ),
+    pytest.param(
+        VipEntry(Kind.OWNED),
+        a_control(fence_ns=NOW_NS + 3 * NS_PER_S, lease_ns=3 * NS_PER_S),
+        3 * NS_PER_S,
+        "owned, this node answers",
+        id="exactly a lease ahead",
+    ),
+    pytest.param(
+        VipEntry(Kind.OWNED, hold=True, epoch=3),
+        a_control(epoch=4),
+        None,
+        "owned, but of another epoch than the node: this node is silent",
+        id="stale epoch",
+    ),
+    pytest.param(VipEntry(Kind.OWNED, hold=True), a_control(), None, "owned, this node answers", id="not needed"),
+    pytest.param(
+        VipEntry(Kind.FOREIGN),
+        a_control(),
+        None,
+        "foreign, another node or link answers, this one is silent",
+        id="foreign",
+    ),
+    pytest.param(None, AHEAD, None, "not guarded, the kernel and other programs answer as they like", id="no entry"),
+]
+
+
+@pytest.mark.parametrize(("entry", "control", "left", "words"), FENCES)
+def test_fence_and_summary_are_what_the_program_would_reckon(entry, control, left, words):
+    entries = [VipEntry(Kind.FOREIGN), *([entry] if entry else [])]
+
+    assert fence_left_ns(entries, control, NOW_NS) == left
+    assert explain_ownership(VIP, SOURCE, None, entry, a_scene(control=control)).fence_left_ns == left
+    assert summary(entry, control, NOW_NS) == words
