@@ -174,8 +174,10 @@ STEPS = [
         {"address": FAR},
         [
             f"{SOURCE} makes {FAR} a VIP with the owner me",
-            "me is this node; it answers on eth1, and not on eth0: "
-            "no link has the VIP's subnet, and the routes lead there",
+            (
+                "me is this node; it answers on eth1, and not on eth0: "
+                "no link has the VIP's subnet, and the routes lead there"
+            ),
             "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
             ENFORCED,
         ],
