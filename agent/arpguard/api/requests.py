@@ -2,6 +2,7 @@
 
 import base64
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Address, ip_address
@@ -101,11 +102,12 @@ def read_choice(field: str, value: int, choices: type[Choice]) -> Choice | None:
 
 
 def read_address(field: str, text: str) -> Address:
-    """An IP address."""
-    try:
-        return ip_address(text)
-    except ValueError:
-        raise wrong(field, text, "an IP address such as 192.0.2.10") from None
+    """An IP address; one with a zone (RFC 4007), which may be any text, names no VIP."""
+    with suppress(ValueError):
+        address = ip_address(text)
+        if getattr(address, "scope_id", None) is None:
+            return address
+    raise wrong(field, text, "an IP address such as 192.0.2.10")
 
 
 def read_host(field: str, text: str) -> IPv4Address:
