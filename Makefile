@@ -11,14 +11,14 @@ PYTHON := /usr/bin/python3
 BIN := .venv/bin
 HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-generic || echo linux-headers-$$(dpkg --print-architecture))
 APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
-APT_DEV := arping clang-format gcc iperf3 libc6-dev tcpdump
+APT_DEV := arping clang-format gcc iperf3 libc6-dev tcpdump tmux
 
 .PHONY: lab test lint format docs proto bench clean apt-run apt-dev
 
 lab: .venv/.run
 	$(BIN)/arpguard lab
 
-test: apt-dev .venv/.dev
+test: apt-dev .venv/.dev $(BIN)/promtool
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: apt-dev .venv/.dev
@@ -73,3 +73,9 @@ apt-dev: apt-run
 .venv/.dev: .venv/.run pyproject.toml | apt-dev
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	@touch $@
+
+# Checks the metrics and alert rules. Taken out of its package: installing that would start a server, now and at boot.
+$(BIN)/promtool: | .venv/.base
+	@folder=$$(mktemp -d) && trap "rm -r $$folder" EXIT && cd $$folder && \
+	apt-get update -qq && apt-get download -qq -o APT::Sandbox::User=root prometheus && \
+	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && mv usr/bin/promtool $(CURDIR)/$@

@@ -17,10 +17,11 @@ def _blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-def test_reasons_page_is_the_generated_one():
-    generate = runpy.run_path(str(ROOT / "docs/generate.py"))
+@pytest.mark.parametrize("name", ["reasons.md", "metrics.md"])
+def test_page_is_the_generated_one(name):
+    pages = runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"]
 
-    assert generate["reasons_page"]() == (ROOT / "docs/reasons.md").read_text(encoding="utf-8")
+    assert pages[name]() == (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,0 +1,217 @@
+"""Dashboard, alert rules and scrape configurations: promtool accepts them, and they ask for what there is."""
+
+import itertools
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.process_collector import ProcessCollector
+
+from arpguard.observe.metrics import SPECS
+from arpguard.verdict import Hook, Kind, Reason, Verdict
+from promtool import run_promtool
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy/monitoring"
+
+VALUES = {
+    "verdict": {verdict.name.lower() for verdict in Verdict},
+    "reason": {reason.name.lower() for reason in Reason},
+    "kind": {kind.name.lower() for kind in Kind},
+    "mode": {"observe", "enforce"},
+    "action": {"observed", "enforced"},
+    "hook": {hook.name.lower() for hook in Hook},
+    "outcome": {"delivered", "limited", "lost", "received"},
+    "job": {"arpguard"},
+}
+BY_PROMETHEUS = {"job", "instance"}
+_HISTOGRAM = {"_bucket": {"le"}, "_sum": set(), "_count": set()}
+_OPERATORS = {"unless", "and"}
+
+
+def exported() -> dict[str, set[str]]:
+    """The labels of every series that Prometheus has of an agent."""
+    series = {"up": set(), "scrape_duration_seconds": set(), "ALERTS": {"alertname"}}
+    series |= {sample.name: set() for family in ProcessCollector(registry=None).collect() for sample in family.samples}
+    for spec in SPECS:
+        suffixes = _HISTOGRAM if spec.kind == "histogram" else {"": set()}
+        series |= {spec.name + suffix: set(spec.labels) | more for suffix, more in suffixes.items()}
+    return {name: labels | BY_PROMETHEUS for name, labels in series.items()}
+
+
+def rules() -> list[dict]:
+    document = yaml.safe_load((FOLDER / "alerts.yaml").read_text(encoding="utf-8"))
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def rule_tests() -> list[dict]:
+    return yaml.safe_load((FOLDER / "alerts.test.yaml").read_text(encoding="utf-8"))["tests"]
+
+
+def dashboard() -> dict:
+    return json.loads((FOLDER / "arpguard.json").read_text(encoding="utf-8"))
+
+
+def panels() -> list[dict]:
+    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> dict[str, str]:
+    """All PromQL, by where it stands."""
+    found = {rule["alert"]: rule["expr"] for rule in rules()}
+    for panel in panels():
+        found |= {f"{panel['title']} {target['refId']}": target["expr"] for target in panel["targets"]}
+    variables = dashboard()["templating"]["list"]
+    return found | {f"${item['name']}": item["definition"] for item in variables if item["type"] == "query"}
+
+
+EXPRESSIONS = expressions()
+everywhere = pytest.mark.parametrize("expr", EXPRESSIONS.values(), ids=EXPRESSIONS.keys())
+
+
+def metrics_in(expr: str) -> set[str]:
+    """What is neither a label, a range, a function nor an operator."""
+    bare = re.sub(r"\b(by|on)\s*\([^)]*\)|\{[^}]*\}|\[[^]]*\]|, \w+\)$", " ", expr)
+    return set(re.findall(r"\b[a-zA-Z_]\w*\b(?!\s*\()", bare)) - _OPERATORS
+
+
+def labels_in(expr: str) -> set[str]:
+    """Labels that are matched, or grouped by."""
+    matched = [name for braces in re.findall(r"\{([^}]*)\}", expr) for name in re.findall(r"(\w+)\s*[=!]~?", braces)]
+    grouped = re.findall(r"\b(?:by|on)\s*\(([^)]*)\)", expr) + re.findall(r"^label_values\(.*, (\w+)\)$", expr)
+    return set(matched) | {name for names in grouped for name in re.split(r"\s*,\s*", names)}
+
+
+# ---- promtool ----------------------------------------------------------------------------------------------------
+
+
+def test_rules_are_valid():
+    assert f"SUCCESS: {len(rules())} rules found" in run_promtool("check", "rules", str(FOLDER / "alerts.yaml"))
+
+
+def test_rules_fire_when_they_are_to():
+    assert "SUCCESS" in run_promtool("test", "rules", str(FOLDER / "alerts.test.yaml"))
+
+
+def test_scrape_configuration_of_standalone_nodes_is_valid():
+    assert "SUCCESS" in run_promtool("check", "config", str(FOLDER / "prometheus.yaml"))
+
+
+def test_scrape_configuration_for_kubernetes_is_valid(tmp_path):
+    """Debian's promtool is built without Kubernetes: static targets stand in for what it would discover."""
+    config = yaml.safe_load((FOLDER / "prometheus-kubernetes.yaml").read_text(encoding="utf-8"))
+    (job,) = config["scrape_configs"]
+    assert [item["role"] for item in job.pop("kubernetes_sd_configs")] == ["pod"]
+    job["static_configs"] = [{"targets": ["192.0.2.11:9469"]}]
+    (tmp_path / "alerts.yaml").symlink_to(FOLDER / "alerts.yaml")
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert "SUCCESS" in run_promtool("check", "config", str(tmp_path / "prometheus.yaml"))
+
+
+@pytest.mark.parametrize("name", ["prometheus.yaml", "prometheus-kubernetes.yaml"])
+def test_jobs_have_the_name_that_the_alerts_go_by(name):
+    config = yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+    assert [job["job_name"] for job in config["scrape_configs"]] == ["arpguard"]
+
+
+def test_every_expression_of_the_dashboard_is_promql(tmp_path):
+    promql = [expr.replace("$__rate_interval", "1m") for expr in EXPRESSIONS.values() if "label_values" not in expr]
+    checked = [{"record": f"checked_{number}", "expr": expr} for number, expr in enumerate(promql)]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": checked}]}))
+    assert f"SUCCESS: {len(checked)} rules found" in run_promtool("check", "rules", str(tmp_path / "rules.yaml"))
+
+
+# ---- what is asked for exists ------------------------------------------------------------------------------------
+
+
+@everywhere
+def test_every_metric_that_is_asked_for_is_exported(expr):
+    asked = metrics_in(expr)
+    assert asked
+    assert asked <= exported().keys()
+
+
+@everywhere
+def test_every_label_that_is_asked_for_is_on_a_metric_of_the_expression(expr):
+    assert labels_in(expr) <= set().union(*(exported()[name] for name in metrics_in(expr)))
+
+
+@everywhere
+def test_every_value_that_is_asked_for_is_one_that_the_label_has(expr):
+    for label, wanted in re.findall(r'(\w+)(?:=~?|!=)"([^"$]+)"', expr):
+        if label in VALUES:
+            assert set(wanted.split("|")) <= VALUES[label], label
+
+
+def test_every_metric_is_shown_or_alerted_on():
+    """But for what is asked for by hand only."""
+    asked = set().union(*map(metrics_in, EXPRESSIONS.values()))
+    shown = {re.sub("_bucket$", "", name) for name in asked}
+    assert {spec.name for spec in SPECS} - shown == {
+        "arpguard_conflicting_claims",
+        "arpguard_decisions_remembered",
+        "arpguard_start_time_seconds",
+    }
+
+
+# ---- alerts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_alert_says_how_bad_it_is_and_what_to_do(rule):
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    assert len(rule["annotations"]["summary"]) < 100
+    assert len(rule["annotations"]["description"]) > 60
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_alert_is_seen_to_fire_and_to_be_silent(rule):
+    checks = itertools.chain.from_iterable(test["alert_rule_test"] for test in rule_tests())
+    fires = [bool(check["exp_alerts"]) for check in checks if check["alertname"] == rule["alert"]]
+    assert set(fires) == {True, False}
+
+
+# ---- dashboard ---------------------------------------------------------------------------------------------------
+
+
+def test_panels_have_ids_and_titles_of_their_own():
+    for field in ("id", "title"):
+        values = [panel[field] for panel in dashboard()["panels"]]
+        assert len(set(values)) == len(values)
+
+
+def test_panels_do_not_overlap():
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in dashboard()["panels"])
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert {x for x, _ in cells} <= set(range(24))
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
+def test_panel_explains_itself(panel):
+    assert len(panel["description"]) > 30
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert all(target["legendFormat"] for target in panel["targets"])
+
+
+@pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
+def test_panel_shows_the_chosen_nodes_of_the_chosen_source(panel):
+    assert panel["datasource"]["uid"] == "${datasource}"
+    for target in panel["targets"]:
+        assert target["datasource"]["uid"] == "${datasource}"
+        for name in metrics_in(target["expr"]):
+            assert re.search(rf'{name}\{{job=~"\$job", instance=~"\$node"', target["expr"]), name
+
+
+def test_legends_name_labels_that_the_expression_keeps():
+    for panel in panels():
+        for target in panel["targets"]:
+            named = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            grouped = re.search(r"\bby \(([^)]*)\)", target["expr"])
+            kept = set(re.split(", ", grouped[1])) if grouped else exported()[next(iter(metrics_in(target["expr"])))]
+            assert named <= kept, panel["title"]

@@ -1,0 +1,65 @@
+"""The list of metrics: names and help by convention. Their values are in tests/bpf/test_metrics.py."""
+
+import re
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from arpguard.observe.metrics import SPECS, ApiMetrics
+
+each = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+
+
+@each
+def test_name_is_prefixed_and_says_its_unit(spec):
+    assert re.fullmatch(r"arpguard_[a-z]+(_[a-z]+)*", spec.name)
+    assert spec.name.endswith("_total") == (spec.kind == "counter")
+    assert ("econds" in spec.what) == spec.name.endswith("_seconds")
+
+
+@each
+def test_help_says_what_it_is_and_when_to_worry(spec):
+    assert re.fullmatch(r"[A-Z0-9][^.]{20,}(\.[a-z][^.]*)*\. Worry when .{20,}\.", spec.help)
+
+
+@each
+def test_no_label_is_a_neighbours_choice(spec):
+    allowed = {"verdict", "reason", "action", "kind", "mode", "what", "outcome", "vip", "link", "hook", "how"}
+    assert set(spec.labels) <= allowed | {"method", "code", "version", "node"}
+
+
+def test_names_are_unique():
+    assert len({spec.name for spec in SPECS}) == len(SPECS)
+
+
+def test_api_counts_calls_by_method_and_code_and_times_them():
+    registry = CollectorRegistry()
+    api = ApiMetrics(registry)
+    for seconds in (0.002, 0.2):
+        api.observe("ListVips", "OK", seconds)
+    api.observe("ListVips", "INVALID_ARGUMENT", 0.0001)
+
+    def value(name, **labels):
+        return registry.get_sample_value(f"arpguard_api_{name}", {"method": "ListVips", **labels})
+
+    assert value("requests_total", code="OK") == 2
+    assert value("requests_total", code="INVALID_ARGUMENT") == 1
+    assert value("seconds_count") == 3
+    assert value("seconds_sum") == pytest.approx(0.2021)
+    assert value("seconds_bucket", le="0.0025") == 2
+
+
+def test_api_counts_readers_and_what_they_lost():
+    registry = CollectorRegistry()
+    api = ApiMetrics(registry)
+    for delta in (1, 1, -1):
+        api.watchers_changed(delta)
+    api.lost(7)
+    assert registry.get_sample_value("arpguard_watchers") == 1
+    assert registry.get_sample_value("arpguard_watch_lost_total") == 7
+
+
+def test_api_has_no_series_about_series():
+    registry = CollectorRegistry()
+    ApiMetrics(registry).observe("GetStatus", "OK", 0.1)
+    assert b"_created" not in generate_latest(registry)
