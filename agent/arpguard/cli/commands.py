@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from ipaddress import IPv4Address
@@ -44,8 +43,7 @@ def run_lab(options: argparse.Namespace) -> int:
     if not 2 <= options.nodes <= _MAX_LAB_NODES:
         raise ConfigError("arpguard lab", [Problem("--nodes", str(options.nodes), f"must be 2 to {_MAX_LAB_NODES}")])
     need_root()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+    exits.leave_on_signals()
     show = None if options.json else _print_scenario
     results = runner.run(options.scenario, options.nodes, show)
     if options.json:
@@ -57,19 +55,14 @@ def run_lab(options: argparse.Namespace) -> int:
     return exits.OK if results and all(step.ok for step in results) else exits.NOT_RIGHT
 
 
-def _leave(number: int, _frame: object) -> None:
-    """Ends the command from within, so that what it built is taken down."""
-    raise SystemExit(128 + number)
-
-
 def _print_scenario(scenario: str, steps: Sequence[runner.Step]) -> None:
     print(f"\n{scenario}: {runner.summary(scenario)} (VIP {steps[0].vip})")
     rows = [(*step.cells(), _verdict(step)) for step in steps]
     print(render.table((*runner.COLUMNS, ""), rows), flush=True)
 
 
-def _verdict(step: runner.Step) -> str:
-    return f"{render.good('ok') if step.ok else render.bad('NOT AS EXPECTED')}  {step.remark()}".rstrip()
+def _verdict(step: runner.Step) -> render.Styled:
+    return render.good(f"ok  {step.remark()}") if step.ok else render.bad(f"NOT AS EXPECTED  {step.remark()}")
 
 
 def run_whohas(options: argparse.Namespace) -> int:

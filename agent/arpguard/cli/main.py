@@ -5,15 +5,18 @@ cannot be reached.
 """
 
 import argparse
+import io
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from arpguard import __version__
-from arpguard.cli import commands, exits, reading
+from arpguard.cli import commands, exits
+from arpguard.cli.client import AskError
+from arpguard.cli.options import SubParsers, add_asking, positive
+from arpguard.cli.render import clean
 from arpguard.config import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
 
@@ -32,39 +35,43 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_agent(subparsers)
     _add_lab(subparsers)
-    _add_reading(subparsers)
-    _add_explain(subparsers)
+    add_asking(subparsers)
     _add_whohas(subparsers)
     _add_config(subparsers)
     _add_cleanup(subparsers)
+    _add_completion(subparsers)
     return parser
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point; leaves by SystemExit."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     options = build_parser().parse_args(arguments)
+    if options.command != "agent":  # whose sockets' peers may go at any time; a reader of printed lines ends the rest
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no such letters gets question marks
     try:
         code = options.run(options)
-    except ConfigError as error:
-        for problem in error.problems:
-            sys.stderr.write(f"{error.source}: {problem}\n")
-        code = exits.USAGE
-    except ArpguardError as error:
-        sys.stderr.write(f"arpguard {options.command}: {error}\n")
-        code = exits.UNREACHABLE
-    except OSError as error:
-        sys.stderr.write(f"arpguard {options.command}: {error}: run as root\n")
-        code = exits.UNREACHABLE
+    except (ArpguardError, OSError) as error:
+        code = _tell(options.command, error)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     raise SystemExit(code)
 
 
-_Subparsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
+def _tell(command: str, error: ArpguardError | OSError) -> int:
+    """Says in a line, or one for each problem, what went wrong; gives the exit code."""
+    if isinstance(error, ConfigError):
+        for problem in error.problems:
+            sys.stderr.write(f"{error.source}: {problem}\n")
+        return exits.USAGE
+    remedy = ": run as root" if isinstance(error, OSError) else ""
+    sys.stderr.write(f"arpguard {command}: {clean(str(error))}{remedy}\n")
+    return error.exit_code if isinstance(error, AskError) else exits.UNREACHABLE
 
 
-def _add_agent(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "agent",
         help="run the agent on this node",
@@ -83,7 +90,7 @@ def _add_agent(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
     parser.set_defaults(run=commands.run_agent)
 
 
-def _add_lab(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "lab",
         help="show the problem and the cure on this machine",
@@ -100,33 +107,7 @@ def _add_lab(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
     parser.set_defaults(run=commands.run_lab)
 
 
-def _add_reading(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
-    texts = {
-        "status": ("what the guard on this node is and does", reading.show_status),
-        "vips": ("the guarded VIPs with their counters", reading.show_vips),
-    }
-    for name, (text, run) in texts.items():
-        parser = subparsers.add_parser(name, help=text, description=f"Shows {text}, read from the pinned kernel maps.")
-        _add_pin_dir(parser)
-        parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
-        parser.set_defaults(run=run)
-
-
-def _add_explain(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
-    parser = subparsers.add_parser(
-        "explain",
-        help="tell what this node does with frames about an address, and why",
-        description="Runs the loaded programs' code on a frame of each kind, over the kernel's maps as they are, and "
-        "tells verdict, reason (docs/reasons.md), and what becomes of the frame. Nothing is sent or counted; "
-        "192.0.0.8 and 02:ff:ff:ff:ff:fe stand for a stranger. Exit code 1: the address is guarded on no link.",
-    )
-    parser.add_argument("address", metavar="ADDRESS", help="an IPv4 address")
-    _add_pin_dir(parser)
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
-    parser.set_defaults(run=reading.explain)
-
-
-def _add_whohas(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "whohas",
         help="ask the wire who answers for an address",
@@ -135,15 +116,15 @@ def _add_whohas(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("address", metavar="ADDRESS", help="an IPv4 address")
     parser.add_argument("--interface", metavar="I", help="ask here (default: where the routes lead, `local` left out)")
-    parser.add_argument("--count", type=_positive(int), default=3, metavar="N", help="requests to send (default: 3)")
+    parser.add_argument("--count", type=positive(int), default=3, metavar="N", help="requests to send (default: 3)")
     parser.add_argument(
-        "--wait", type=_positive(float), default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
+        "--wait", type=positive(float), default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.set_defaults(run=commands.run_whohas)
 
 
-def _add_config(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser("config", help="work with configuration files")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser(
@@ -155,7 +136,7 @@ def _add_config(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
     check.set_defaults(run=commands.check_config)
 
 
-def _add_cleanup(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
+def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "cleanup",
         help="remove the guard from this node",
@@ -164,21 +145,6 @@ def _add_cleanup(subparsers: "_Subparsers[argparse.ArgumentParser]") -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="take bpf.pin_dir from here")
     _add_pin_dir(parser)
     parser.set_defaults(run=commands.clean_up)
-
-
-def _positive(kind: type[int] | type[float]) -> Callable[[str], float]:
-    """An argument type: a number above 0."""
-
-    def parse(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = 0
-        if not 0 < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-        return value
-
-    return parse
 
 
 def _add_pin_dir(parser: argparse.ArgumentParser) -> None:
@@ -190,3 +156,20 @@ def _add_pin_dir(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help=f"as bpf.pin_dir in the configuration (default: {default})",
     )
+
+
+def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "completion",
+        help="print what makes a shell complete this command's words",
+        description="Prints a completion script. Bash: source <(arpguard completion bash). Zsh: write it to _arpguard "
+        "in a folder of $fpath. Tcsh: write it to a file, and source that.",
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    parser.set_defaults(run=_complete)
+
+
+def _complete(options: argparse.Namespace) -> int:
+    from arpguard.cli.completion import complete  # noqa: PLC0415 - shtab is for this command only
+
+    return complete(build_parser(), options.shell)

@@ -1,18 +1,158 @@
-"""What a person or a program reads on standard output: aligned tables, and JSON."""
+"""What a person or a program reads on standard output: aligned tables that fit the page, and documents.
+
+Nothing that an agent says reaches a terminal with control characters in it.
+"""
 
 import json
+import os
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-_BOLD, _RED, _GREEN, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[0m"
+import yaml
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+
+PAGE_WIDTH = 100
+_NARROWEST = 80  # below, the terminal wraps: there is nothing left to shorten
+_GAP = "  "
+_BOLD, _RED, _GREEN, _YELLOW, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+_YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the one in C is ten times as fast, if it is there
+
+
+@dataclass(frozen=True, slots=True)
+class Styled:
+    """Text that has a style on a terminal."""
+
+    text: str
+    style: str = ""
+
+    def __str__(self) -> str:
+        text = clean(self.text)
+        return f"{self.style}{text}{_RESET}" if self.style and _in_colour() else text
+
+
+def good(text: str) -> Styled:
+    """`text` in green on a terminal."""
+    return Styled(text, _GREEN)
+
+
+def bad(text: str) -> Styled:
+    """`text` in red on a terminal."""
+    return Styled(text, _RED)
+
+
+def careful(text: str) -> Styled:
+    """`text` in yellow on a terminal."""
+    return Styled(text, _YELLOW)
+
+
+def strong(text: str) -> Styled:
+    """`text` in bold on a terminal."""
+    return Styled(text, _BOLD)
+
+
+def clean(text: str) -> str:
+    """`text` without what a terminal might obey: control and format characters."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " if char.isspace() else "" for char in text)
+
+
+def shortened(text: str, width: int) -> str:
+    """`text` in at most `width` columns, with an ellipsis where something is missing."""
+    if _columns_of(text) <= width:
+        return text
+    kept = text[: max(width - 1, 0)]
+    while _columns_of(kept) > width - 1:
+        kept = kept[:-1]
+    return kept + "…"
+
+
+def page_width() -> int:
+    """How many columns there are to fill."""
+    if not sys.stdout.isatty():
+        return PAGE_WIDTH
+    return max(_NARROWEST, shutil.get_terminal_size((PAGE_WIDTH, 24)).columns)
+
+
+class Columns:
+    """The widths of a table's columns; they grow with the rows, and shrink together where the page ends.
+
+    Columns of whole numbers stand to the right.
+    """
+
+    def __init__(self, head: Sequence[str]) -> None:
+        self._head = [Styled(title, _BOLD) for title in head]
+        self._widths = [len(title) for title in head]
+        self._numbers = [True] * len(head)
+
+    def add(self, row: Sequence[object]) -> None:
+        """Makes room for a row, as far as there is any."""
+        for index, value in enumerate(row):
+            self._numbers[index] &= isinstance(value, int)
+            self._widths[index] = min(max(self._widths[index], _columns_of(_cell(value).text)), page_width())
+        while sum(self._widths) + len(_GAP) * (len(self._widths) - 1) > page_width():
+            self._widths[self._widths.index(max(self._widths))] -= 1
+
+    def head(self) -> str:
+        """The line with the titles."""
+        return self.line(self._head)
+
+    def line(self, row: Sequence[object]) -> str:
+        """A row as a line."""
+        cells = zip(row, self._widths, self._numbers, strict=True)
+        return _GAP.join(_padded(_cell(value), width, right=right) for value, width, right in cells).rstrip()
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell, two blanks apart."""
-    cells = [list(head), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join([_styled(lines[0], _BOLD), *lines[1:]])
+    """Columns as wide as their widest cell if the page allows, two blanks apart."""
+    columns, kept = Columns(head), list(rows)
+    for row in kept:
+        columns.add(row)
+    return "\n".join([columns.head(), *map(columns.line, kept)])
+
+
+def facts(pairs: Iterable[tuple[str, object]], indent: str = "") -> str:
+    """Lines with a name each and what is to say about it, which may take several."""
+    kept = [(name, _cell(value)) for name, value in pairs]
+    start = len(indent) + max((len(name) for name, _ in kept), default=0) + len(_GAP)
+    lines = []
+    for name, value in kept:
+        first, *others = [Styled(line, value.style) for line in wrapped(value.text, page_width() - start)]
+        lines += [f"{indent}{name}".ljust(start) + str(first), *(" " * start + str(line) for line in others)]
+    return "\n".join(lines)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A text in lines of at most `width` columns, broken between words if possible."""
+    lines = [""]
+    for piece in _pieces(clean(text), width):
+        longer = f"{lines[-1]} {piece}" if lines[-1] else piece
+        if _columns_of(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(piece)
+    return lines
+
+
+def document(value: Message | dict[str, object], form: str) -> str:
+    """A message in protobuf's JSON mapping, as "json" or "yaml"."""
+    plain = as_dict(value) if isinstance(value, Message) else value
+    return json_text(plain) if form == "json" else yaml_text(plain).rstrip("\n")
+
+
+def stream_document(message: Message, form: str) -> str:
+    """One message of a stream: a line of JSON, or a YAML document."""
+    return json.dumps(as_dict(message)) if form == "json" else "---\n" + yaml_text(as_dict(message)).rstrip("\n")
+
+
+def as_dict(message: Message) -> dict[str, object]:
+    """A message in protobuf's JSON mapping, with the fields that are empty."""
+    found: dict[str, object] = MessageToDict(message, always_print_fields_with_no_presence=True)
+    return found
 
 
 def json_text(value: object) -> str:
@@ -20,15 +160,44 @@ def json_text(value: object) -> str:
     return json.dumps(value, indent=2, default=str)
 
 
-def good(text: str) -> str:
-    """`text` in green on a terminal."""
-    return _styled(text, _GREEN)
+def yaml_text(value: object) -> str:
+    """YAML in the order of the fields."""
+    return str(yaml.dump(value, Dumper=_YAML_DUMPER, sort_keys=False))
 
 
-def bad(text: str) -> str:
-    """`text` in red on a terminal."""
-    return _styled(text, _RED)
+def _in_colour() -> bool:
+    """https://no-color.org: any value but the empty one refuses."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _styled(text: str, style: str) -> str:
-    return f"{style}{text}{_RESET}" if sys.stdout.isatty() else text
+def _cell(value: object) -> Styled:
+    return Styled(clean(value.text), value.style) if isinstance(value, Styled) else Styled(clean(str(value)))
+
+
+def _padded(cell: Styled, width: int, *, right: bool) -> str:
+    text = shortened(cell.text, width)
+    blanks = " " * (width - _columns_of(text))
+    styled = str(Styled(text, cell.style))
+    return blanks + styled if right else styled + blanks
+
+
+def _pieces(text: str, width: int) -> Iterator[str]:
+    """The words; those that are longer than a line in parts."""
+    for word in text.split():
+        left = word
+        while _columns_of(left) > width:
+            size = next(size for size in range(width, 0, -1) if _columns_of(left[:size]) <= width)
+            yield left[:size]
+            left = left[size:]
+        yield left
+
+
+def _columns_of(text: str) -> int:
+    """How wide a terminal shows a text."""
+    return len(text) if text.isascii() else sum(map(_columns_of_char, text))
+
+
+def _columns_of_char(char: str) -> int:
+    if unicodedata.combining(char) or unicodedata.category(char) in {"Mn", "Me"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in {"W", "F"} else 1

@@ -147,9 +147,13 @@ class Bench:
 
     def observed(self, agent: AgentProcess, vip: IPv4Address) -> dict[str, int]:
         """What the counters of a node say it would have done about a VIP."""
-        rows = json.loads(self.arpguard(agent.host, "vips", "-o", "json", "--pin-dir", str(agent.pin_dir)))
-        counts: dict[str, int] = next(row["decisions"]["observed"] for row in rows if row["vip"] == str(vip))
-        return counts
+        document = json.loads(self.arpguard(agent.host, "vips", str(vip), "-o", "json", "--address", agent.api))
+        counts = {
+            count["reason"].removeprefix("REASON_").lower(): int(count["observed"])
+            for row in document["vips"]
+            for count in row["reasons"]
+        }
+        return {reason: count for reason, count in counts.items() if count}
 
     def senders(self, vip: IPv4Address, hosts: Sequence[Host]) -> list[MacAddress]:
         """Who sends an ARP request with the VIP as sender when each host talks from the VIP to a silent neighbour."""

@@ -1,45 +1,42 @@
 """Exit codes, and one clear line for what is wrong."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from arpguard import __version__
-from arpguard.cli import commands, reading
-from arpguard.cli.main import main
-from arpguard.cli.render import table
+from arpguard.cli import asking, commands
 from arpguard.errors import DataPlaneError
 
 
-def _run(capsys, *words: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as caught:
-        main(list(words))
-    captured = capsys.readouterr()
-    return caught.value.code, captured.out, captured.err
+def test_version(run):
+    assert run("--version") == (0, f"arpguard {__version__}\n", "")
 
 
-def test_version(capsys):
-    assert _run(capsys, "--version") == (0, f"arpguard {__version__}\n", "")
-
-
-@pytest.mark.parametrize("words", [[], ["fly"], ["agent"], ["config"], ["whohas"]], ids=str)
-def test_bad_usage_exits_2(words, capsys):
-    code, _, err = _run(capsys, *words)
+@pytest.mark.parametrize(
+    "words", [[], ["fly"], ["agent"], ["config"], ["whohas"], ["explain"], ["completion"]], ids=str
+)
+def test_bad_usage_exits_2(words, run):
+    code, _, err = run(*words)
 
     assert code == 2
     assert "usage: arpguard" in err
 
 
-def test_good_configuration_exits_0(tmp_path, capsys):
+def test_good_configuration_exits_0(tmp_path, run):
     path = tmp_path / "config.yaml"
     path.write_text("vips: [{address: 192.0.2.1, owner: external}]")
 
-    assert _run(capsys, "config", "check", str(path)) == (0, f"{path}: ok, mode observe, 1 VIPs\n", "")
+    assert run("config", "check", str(path)) == (0, f"{path}: ok, mode observe, 1 VIPs\n", "")
 
 
 @pytest.mark.parametrize("words", [["config", "check"], ["agent", "--config"]], ids=["check", "agent"])
-def test_wrong_configuration_exits_2_with_a_line_for_each_problem(words, tmp_path, capsys):
+def test_wrong_configuration_exits_2_with_a_line_for_each_problem(words, tmp_path, run):
     path = tmp_path / "config.yaml"
     path.write_text("mode: fast\ndatapath: slow")
-    code, out, err = _run(capsys, *words, str(path))
+    code, out, err = run(*words, str(path))
 
     assert (code, out) == (2, "")
     assert err.splitlines() == [
@@ -49,52 +46,62 @@ def test_wrong_configuration_exits_2_with_a_line_for_each_problem(words, tmp_pat
 
 
 @pytest.mark.parametrize("address", ["localhost", "192.0.2", "224.0.0.1", "0.0.0.0", "::1"])
-def test_whohas_of_no_host_exits_2(address, capsys):
-    code, _, err = _run(capsys, "whohas", address)
+def test_whohas_of_no_host_exits_2(address, run):
+    code, _, err = run("whohas", address)
 
     assert code == 2
     assert address in err
 
 
-def test_unknown_scenario_exits_2(capsys, monkeypatch):
+def test_unknown_scenario_exits_2(run, monkeypatch):
     monkeypatch.setattr(commands, "need_root", lambda: None)
-    code, _, err = _run(capsys, "lab", "--scenario", "nonsense")
+    code, _, err = run("lab", "--scenario", "nonsense")
 
     assert code == 2
     assert "one of flux, lvs-dr, external, can-reach, observe, restart" in err
 
 
-def test_what_cannot_be_reached_exits_3(capsys, tmp_path):
-    code, _, err = _run(capsys, "status", "--pin-dir", str(tmp_path / "nothing"))
+@pytest.mark.parametrize("command", ["status", "vips", "links", "explain 192.0.2.1"])
+def test_where_nothing_is_pinned_reading_exits_3(command, run, tmp_path):
+    code, out, err = run(*command.split(), "--pin-dir", str(tmp_path / "nothing"))
 
-    assert code == 3
-    assert err.startswith("arpguard status: no arpguard data plane under")
+    assert (code, out) == (3, "")
+    assert err.startswith(f"arpguard {command.split()[0]}: no arpguard data plane under")
     assert "start `arpguard agent`" in err
 
 
-def test_system_error_is_one_line(capsys, monkeypatch):
+def test_system_error_is_one_line(run, monkeypatch):
     def refuse(_options):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(reading, "show_vips", refuse)
-    code, _, err = _run(capsys, "vips")
+    monkeypatch.setattr(asking, "show_vips", refuse)
+    code, _, err = run("vips")
 
     assert code == 3
     assert len(err.splitlines()) == 1
     assert "run as root" in err
 
 
-def test_interrupted_command_says_so_by_its_code(capsys, monkeypatch):
+def test_error_of_the_data_plane_is_one_line(run, monkeypatch):
+    def refuse(_options):
+        raise DataPlaneError("no; do this")
+
+    monkeypatch.setattr(asking, "show_vips", refuse)
+
+    assert run("vips") == (3, "", "arpguard vips: no; do this\n")
+
+
+def test_interrupted_command_says_so_by_its_code(run, monkeypatch):
     def interrupt(_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reading, "show_vips", interrupt)
+    monkeypatch.setattr(asking, "show_vips", interrupt)
 
-    assert _run(capsys, "vips")[0] == 130
+    assert run("vips") == (130, "", "")
 
 
-def test_lab_lists_its_scenarios(capsys):
-    code, out, _ = _run(capsys, "lab", "--list")
+def test_lab_lists_its_scenarios(run):
+    code, out, _ = run("lab", "--list")
 
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[1:]] == [
@@ -107,14 +114,59 @@ def test_lab_lists_its_scenarios(capsys):
     ]
 
 
-def test_table_is_aligned():
-    assert table(("A", "LONGER"), [("xxx", 1), ("y", 22)]) == "A    LONGER\nxxx  1\ny    22"
+def test_closed_pipe_ends_what_prints_but_not_the_agent(run, monkeypatch):
+    """The peers of an agent's sockets may go at any time; SIGPIPE must not take the agent along."""
+    seen = {}
+
+    def note(options):
+        seen[options.command] = signal.getsignal(signal.SIGPIPE)
+        return 0
+
+    monkeypatch.setattr(commands, "run_agent", note)
+    monkeypatch.setattr(asking, "show_vips", note)
+    before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    try:
+        run("agent", "--config", "x")
+        run("vips")
+    finally:
+        signal.signal(signal.SIGPIPE, before)
+
+    assert seen == {"agent": signal.SIG_IGN, "vips": signal.SIG_DFL}
 
 
-def test_error_of_the_data_plane_is_one_line(capsys, monkeypatch):
-    def refuse(_options):
-        raise DataPlaneError("no; do this")
+def test_closed_pipe_is_quiet():
+    words = f"{sys.executable} -m arpguard completion zsh | head -n 1"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, timeout=20)
 
-    monkeypatch.setattr(reading, "show_vips", refuse)
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
 
-    assert _run(capsys, "vips") == (3, "", "arpguard vips: no; do this\n")
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_commands_and_options(shell, run):
+    code, out, err = run("completion", shell)
+
+    assert (code, err) == (0, "")
+    for word in ("conflicts", "follow", "pin-dir", "egress_rewritten"):
+        assert word in out
+
+
+def test_bash_reads_the_completion(run, tmp_path):
+    script = tmp_path / "completion"
+    script.write_text(run("completion", "bash")[1])
+    complete = "COMP_WORDS=(arpguard de); COMP_CWORD=1; _shtab_arpguard; echo $COMPREPLY"
+    words = f"bash -n {script} && source {script} && {complete}"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, timeout=20)
+
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "decisions\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["status", "vips", "links", "decisions", "conflicts", "explain", "watch", "completion", "agent", "lab", "whohas"],
+)
+def test_help_of_a_command(command, run):
+    code, out, _ = run(command, "--help")
+
+    assert code == 0
+    assert f"usage: arpguard {command}" in out

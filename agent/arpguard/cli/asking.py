@@ -1,0 +1,188 @@
+"""Commands that ask an agent, or the pinned objects in its place; each returns the exit code."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from enum import IntEnum
+from typing import TypeVar
+
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from arpguard.api.messages import OPERATIONS
+from arpguard.cli import client, exits, render, tables
+from arpguard.cli.client import Agent, Source, Target, Tls
+from arpguard.core.stimulus import Operation
+from arpguard.errors import ConfigError, Problem
+from arpguard.units import NS_PER_S
+from arpguard.v1 import agent_pb2 as pb
+from arpguard.verdict import Kind, Reason, Verdict
+
+DEFAULT_LIMIT = 100
+_MAX_PAGE_SIZE = 1000  # what the API gives at most
+_TLS_FLAGS = ("tls_ca", "tls_cert", "tls_key")
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+PagedRequest = TypeVar("PagedRequest", pb.ListVipsRequest, pb.ListDecisionsRequest, pb.ListConflictsRequest)
+PagedAnswer = TypeVar("PagedAnswer", pb.ListVipsResponse, pb.ListDecisionsResponse, pb.ListConflictsResponse)
+
+
+def show_status(options: argparse.Namespace) -> int:
+    """`arpguard status`; exit code 1 when there are problems."""
+    with _source(options) as source:
+        answer = source.get_status(pb.GetStatusRequest())
+    _show(options, answer, tables.status)
+    return exits.NOT_RIGHT if answer.problems or answer.config.problems else exits.OK
+
+
+def show_vips(options: argparse.Namespace) -> int:
+    """`arpguard vips`; exit code 1 when an address was named that is guarded nowhere."""
+    with _source(options) as source:
+        if options.vip:
+            _show(options, source.get_vip(pb.GetVipRequest(address=options.vip)), tables.vip_details)
+        else:
+            request = pb.ListVipsRequest(link=options.link, kind=pb.Kind.ValueType(_number(Kind, options.kind)))
+            _show(options, _all(source.list_vips, request), tables.vips)
+    return exits.OK
+
+
+def show_links(options: argparse.Namespace) -> int:
+    """`arpguard links`."""
+    with _source(options) as source:
+        found = source.get_status(pb.GetStatusRequest()).links
+    if options.output == "table":
+        print(tables.links(found))
+    else:
+        print(render.document({"links": [render.as_dict(link) for link in found]}, options.output))
+    return exits.OK
+
+
+def show_decisions(options: argparse.Namespace) -> int:
+    """`arpguard decisions`."""
+    wanted = pb.DecisionFilter(
+        vip=options.vip,
+        link=options.link,
+        verdict=pb.Verdict.ValueType(_number(Verdict, options.verdict)),
+        reason=pb.Reason.ValueType(_number(Reason, options.reason)),
+    )
+    if options.since:
+        wanted.since.CopyFrom(_ago(options.since))
+    with client.connected(target(options)) as agent:
+        if options.follow:
+            return _follow(options, agent, wanted)
+        request = pb.ListDecisionsRequest(filter=wanted)
+        answer = _all(agent.list_decisions, request, options.limit or DEFAULT_LIMIT)
+    _show(options, answer, tables.decisions)
+    return exits.OK
+
+
+def show_conflicts(options: argparse.Namespace) -> int:
+    """`arpguard conflicts`; exit code 1 when there are any."""
+    with client.connected(target(options)) as agent:
+        answer = _all(agent.list_conflicts, pb.ListConflictsRequest(vip=options.vip, link=options.link))
+    _show(options, answer, tables.conflicts)
+    return exits.NOT_RIGHT if answer.conflicts else exits.OK
+
+
+def explain(options: argparse.Namespace) -> int:
+    """`arpguard explain`; exit code 1 when the address is guarded on none of the links."""
+    request = pb.ExplainVipRequest(
+        address=options.vip,
+        link=options.link,
+        operations=[OPERATIONS[Operation(name)] for name in options.operation],
+        sender_mac=options.sender_mac,
+        sender_address=options.sender_address,
+    )
+    with _source(options) as source:
+        answer = source.explain_vip(request)
+    _show(options, answer, lambda found: tables.explanation(options.vip, found))
+    return exits.OK if any(link.HasField("entry") for link in answer.links) else exits.NOT_RIGHT
+
+
+def watch(options: argparse.Namespace) -> int:
+    """`arpguard watch`."""
+    from arpguard.cli.watching import watch as run  # noqa: PLC0415 - rich is for this command only
+
+    return run(target(options), options.interval)
+
+
+def target(options: argparse.Namespace) -> Target:
+    """The agent that the options name; ConfigError when they make no sense."""
+    given = options.agent or os.environ.get("ARPGUARD_ADDRESS")
+    return Target(
+        address=given or client.DEFAULT_TARGET,
+        tls=_tls(options),
+        timeout_s=options.timeout,
+        pinned=hasattr(options, "pin_dir"),
+    )
+
+
+def _tls(options: argparse.Namespace) -> Tls | None:
+    """All three files, or none and no name."""
+    files = {name: getattr(options, name) for name in _TLS_FLAGS}
+    if not any(files.values()) and not options.tls_server_name:
+        return None
+    missing = [f"--{name.replace('_', '-')}" for name, path in files.items() if path is None]
+    if missing:
+        needed = "mutual TLS needs --tls-ca, --tls-cert and --tls-key"
+        raise ConfigError(f"arpguard {options.command}", [Problem(flag, "missing", needed) for flag in missing])
+    return Tls(files["tls_ca"], files["tls_cert"], files["tls_key"], options.tls_server_name)
+
+
+def _source(options: argparse.Namespace) -> AbstractContextManager[Source]:
+    """An agent, or with --pin-dir the pinned objects."""
+    if options.pin_dir is None:
+        return client.connected(target(options))
+    if options.agent:
+        allowed = "either --address or --pin-dir: an agent, or the kernel's objects on this node"
+        raise ConfigError(f"arpguard {options.command}", [Problem("--pin-dir", str(options.pin_dir), allowed)])
+    return nullcontext(client.pinned(options.pin_dir))
+
+
+def _show(options: argparse.Namespace, answer: Answer, as_page: Callable[[Answer], str]) -> None:
+    print(as_page(answer) if options.output == "table" else render.document(answer, options.output))
+
+
+def _number(choices: type[IntEnum], word: str) -> int:
+    """An enum's member by its name in lower case, as the API's number; 0 for any."""
+    return int(choices[word.upper()]) if word else 0
+
+
+def _ago(seconds: float) -> Timestamp:
+    found = Timestamp()
+    found.FromNanoseconds(time.time_ns() - int(seconds * NS_PER_S))
+    return found
+
+
+def _all(ask: Callable[[PagedRequest], PagedAnswer], request: PagedRequest, limit: int = sys.maxsize) -> PagedAnswer:
+    """The pages of a list as one answer, with at most `limit` items."""
+    request.page_size = min(limit, _MAX_PAGE_SIZE)
+    whole = ask(request)
+    while whole.next_page_token and limit > _MAX_PAGE_SIZE:
+        limit -= _MAX_PAGE_SIZE
+        request.page_size = min(limit, _MAX_PAGE_SIZE)
+        request.page_token, whole.next_page_token = whole.next_page_token, ""
+        whole.MergeFrom(ask(request))
+    whole.next_page_token = ""
+    return whole
+
+
+def _follow(options: argparse.Namespace, agent: Agent, wanted: pb.DecisionFilter) -> int:
+    """Recent decisions and then each as it comes, until there were --limit of them; AskError when the agent stops."""
+    agent.get_status(pb.GetStatusRequest())  # a stream has no deadline: this says in time that there is no agent
+    lines = tables.DecisionLines()
+    if options.output == "table":
+        print(lines.head(), flush=True)
+    left = options.limit or sys.maxsize
+    for answer in agent.watch_decisions(pb.WatchDecisionsRequest(filter=wanted, include_recent=True)):
+        as_text = lines.text(answer) if options.output == "table" else render.stream_document(answer, options.output)
+        print(as_text, flush=True)
+        left -= answer.HasField("decision")
+        if not left:
+            break
+    return exits.OK

@@ -1,0 +1,223 @@
+"""Whom the commands ask: an agent by gRPC, or the kernel's pinned objects. Every failure is one line and an exit code.
+
+A failed connection is told apart by the words of the gRPC library: it has no codes for it. What is not known among
+them is shown as it is.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from arpguard.api import answers, offline
+from arpguard.api.requests import RequestError
+from arpguard.cli import exits
+from arpguard.errors import ArpguardError, ConfigError, Problem
+from arpguard.node import Node
+from arpguard.v1 import agent_pb2 as pb
+from arpguard.v1 import agent_pb2_grpc as rpc
+
+DEFAULT_TARGET = "unix:///run/arpguard/agent.sock"
+_HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):(\d{1,5})")
+_CHANNEL = {
+    "grpc.enable_http_proxy": 0,  # an agent is asked directly, whatever http_proxy says
+    "grpc.initial_reconnect_backoff_ms": 200,
+    "grpc.max_reconnect_backoff_ms": 1000,
+}
+_REFUSALS = {
+    grpc.StatusCode.INVALID_ARGUMENT: (exits.USAGE, "{words}"),
+    grpc.StatusCode.NOT_FOUND: (exits.NOT_RIGHT, "{words}"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (
+        exits.UNREACHABLE,
+        "{target} did not answer within {timeout_s:g} s: try again, or allow more with --timeout",
+    ),
+    grpc.StatusCode.UNIMPLEMENTED: (exits.UNREACHABLE, "what answers at {target} is no agent of this version"),
+    grpc.StatusCode.CANCELLED: (exits.UNREACHABLE, "{target} ended the call: try again"),
+}
+_OTHERWISE = (exits.UNREACHABLE, "{target}: {words}")
+_OTHER_SOURCES = "name another with --address, or read the kernel's objects with --pin-dir"
+_NOBODY = "no agent listens at {target}: start it, {other}"
+_NO_TLS = "no TLS connection to {target}: check --tls-ca, --tls-cert, --tls-key and --tls-server-name ({words})"
+_BROKEN = "{target} closed the connection: if it speaks TLS, give --tls-ca, --tls-cert and --tls-key"
+# The first that the library's words contain.
+_NO_CONNECTION = {
+    "No such file or directory": _NOBODY,
+    "Permission denied": "this user may not use {target}: run as root, {other}",
+    "Connection refused": _NOBODY,
+    "ertificate": _NO_TLS,
+    "handshake": _NO_TLS,
+    "Verification": _NO_TLS,
+    "TSI": _NO_TLS,
+    "errors resolving": "{target} is not known: check the name ({words})",
+    "Socket closed": _BROKEN,
+    "onnection reset": _BROKEN,
+    "Broken pipe": _BROKEN,
+    "failed to connect": "no connection to {target}: is it the right address? ({words})",
+}
+
+Request = TypeVar("Request", bound=Message)
+Response = TypeVar("Response", bound=Message)
+
+
+class AskError(ArpguardError):
+    """A question that got no answer; `exit_code` tells whose fault that is."""
+
+    def __init__(self, exit_code: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Mutual TLS: PEM files, and the name in the agent's certificate if that is not the target's."""
+
+    ca: Path
+    cert: Path
+    key: Path
+    server_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An agent: unix:///PATH or HOST:PORT. `pinned`: the command could read the pinned objects instead."""
+
+    address: str = DEFAULT_TARGET
+    tls: Tls | None = None
+    timeout_s: float = 5.0
+    pinned: bool = False
+
+    def __post_init__(self) -> None:
+        wrong = _wrong_address(self.address, self.tls)
+        if wrong:
+            raise ConfigError("arpguard", [Problem("--address", self.address, wrong)])
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What can be asked of an agent as well as of pinned objects. Each raises AskError."""
+
+    get_status: Callable[[pb.GetStatusRequest], pb.GetStatusResponse]
+    list_vips: Callable[[pb.ListVipsRequest], pb.ListVipsResponse]
+    get_vip: Callable[[pb.GetVipRequest], pb.GetVipResponse]
+    explain_vip: Callable[[pb.ExplainVipRequest], pb.ExplainVipResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class Agent(Source):
+    """What only a running agent knows, too."""
+
+    list_decisions: Callable[[pb.ListDecisionsRequest], pb.ListDecisionsResponse]
+    list_conflicts: Callable[[pb.ListConflictsRequest], pb.ListConflictsResponse]
+    watch_decisions: Callable[[pb.WatchDecisionsRequest], Iterator[pb.WatchDecisionsResponse]]
+
+
+@contextmanager
+def connected(target: Target) -> Iterator[Agent]:
+    """An agent that is asked over the network; nothing is sent before the first question."""
+    channel = _open(target)
+    try:
+        stub = rpc.AgentServiceStub(channel)
+        yield Agent(
+            get_status=_asked(stub.GetStatus, target),
+            list_vips=_asked(stub.ListVips, target),
+            get_vip=_asked(stub.GetVip, target),
+            explain_vip=_asked(stub.ExplainVip, target),
+            list_decisions=_asked(stub.ListDecisions, target),
+            list_conflicts=_asked(stub.ListConflicts, target),
+            watch_decisions=_followed(stub.WatchDecisions, target),
+        )
+    finally:
+        channel.close()
+
+
+def pinned(pin_dir: Path) -> Source:
+    """The kernel's objects under `pin_dir`, asked without an agent; DataPlaneError when there are none."""
+    node = offline.read_node(pin_dir)
+
+    def read(answer: Callable[[Node, Request], Response]) -> Callable[[Request], Response]:
+        def ask(request: Request) -> Response:
+            try:
+                return answer(node, request)
+            except RequestError as error:
+                raise _refusal(error.code, str(error), Target()) from None
+
+        return ask
+
+    return Source(
+        get_status=read(answers.get_status),
+        list_vips=read(answers.list_vips),
+        get_vip=read(answers.get_vip),
+        explain_vip=read(answers.explain_vip),
+    )
+
+
+def _wrong_address(address: str, tls: Tls | None) -> str | None:
+    if address.startswith("unix:///"):
+        return "TLS is for HOST:PORT, a Unix socket needs none" if tls else None
+    match = _HOST_PORT.fullmatch(address)
+    known = match and 0 < int(match[2]) < 1 << 16
+    return None if known else "must be unix:///PATH or HOST:PORT (also $ARPGUARD_ADDRESS)"
+
+
+def _open(target: Target) -> grpc.Channel:
+    # The scheme is named, or gRPC would read one of its others in a host's name.
+    address = target.address if target.address.startswith("unix:") else f"dns:///{target.address}"
+    options: tuple[tuple[str, str | int], ...] = tuple(_CHANNEL.items())
+    if target.tls is None:
+        return grpc.insecure_channel(address, options=options)
+    if target.tls.server_name:
+        options = (*options, ("grpc.ssl_target_name_override", target.tls.server_name))
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=_read("--tls-ca", target.tls.ca),
+        private_key=_read("--tls-key", target.tls.key),
+        certificate_chain=_read("--tls-cert", target.tls.cert),
+    )
+    return grpc.secure_channel(address, credentials, options=options)
+
+
+def _read(flag: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError("arpguard", [Problem(flag, str(path), f"cannot be read: {error.strerror}")]) from None
+
+
+def _asked(method: "grpc.UnaryUnaryMultiCallable[Request, Response]", target: Target) -> Callable[[Request], Response]:
+    def ask(request: Request) -> Response:
+        try:
+            return method(request, timeout=target.timeout_s)
+        except grpc.RpcError as error:
+            raise _refusal(error.code(), error.details() or "", target) from None
+
+    return ask
+
+
+def _followed(
+    method: "grpc.UnaryStreamMultiCallable[Request, Response]", target: Target
+) -> Callable[[Request], Iterator[Response]]:
+    def follow(request: Request) -> Iterator[Response]:
+        try:
+            yield from method(request)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise _refusal(error.code(), error.details() or "", target) from None
+        raise AskError(exits.UNREACHABLE, f"{target.address} stopped; the guard stays in the kernel: ask again later")
+
+    return follow
+
+
+def _refusal(code: grpc.StatusCode, words: str, target: Target) -> AskError:
+    """What to tell about a status code and the words that came with it."""
+    exit_code, text = _REFUSALS.get(code, _OTHERWISE)
+    if code is grpc.StatusCode.UNAVAILABLE:
+        text = next((known for part, known in _NO_CONNECTION.items() if part in words), text)
+        if text is _BROKEN and target.tls:
+            text = _NO_TLS  # with TLS 1.3 a client's certificate is refused after the handshake
+    told = words.rpartition("last error: ")[2]
+    other = _OTHER_SOURCES if target.pinned else "or name another with --address"
+    return AskError(exit_code, text.format(target=target.address, words=told, timeout_s=target.timeout_s, other=other))

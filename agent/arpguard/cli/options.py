@@ -1,0 +1,293 @@
+"""The options of commands that ask an agent."""
+
+import argparse
+import re
+from collections.abc import Callable
+from enum import IntEnum
+from pathlib import Path
+
+from arpguard.cli import asking
+from arpguard.cli.client import DEFAULT_TARGET
+from arpguard.config import BpfConfig
+from arpguard.core.stimulus import STRANGER, Operation
+from arpguard.verdict import Kind, Reason, Verdict
+
+SubParsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
+_SPAN_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SHORTEST_INTERVAL_S = 0.1
+
+_STATUS_EXAMPLES = """examples:
+  arpguard status
+  arpguard status --pin-dir /sys/fs/bpf/arpguard          when no agent runs
+  arpguard status --address 192.0.2.7:50051 --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
+  arpguard status -o json | jq -r '.problems[]'
+"""
+_VIPS_EXAMPLES = """examples:
+  arpguard vips                        all of them, a line for each link
+  arpguard vips --kind owned           those that this node answers for
+  arpguard vips 192.0.2.10             one, with all its counters and the last foreign claim
+"""
+_DECISIONS_EXAMPLES = """examples:
+  arpguard decisions --since 5m --verdict suppress
+  arpguard decisions --follow --vip 192.0.2.10
+  arpguard decisions --follow -o json | jq -r '.decision.sha'
+"""
+_CONFLICTS_EXAMPLES = """examples:
+  arpguard conflicts || echo 'somebody claims our addresses'
+  arpguard conflicts --vip 192.0.2.10 -o yaml
+"""
+_EXPLAIN_EXAMPLES = """examples:
+  arpguard explain 192.0.2.10
+  arpguard explain 192.0.2.10 --link eth0 --operation request --sender-address 192.0.2.1
+  arpguard explain 192.0.2.10 --operation announcement --sender-mac 02:00:00:00:00:50
+"""
+_WATCH_EXAMPLES = """examples:
+  arpguard watch
+  arpguard watch --interval 5 --address 192.0.2.7:50051 --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
+"""
+
+
+def add_asking(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    """Adds the commands that ask an agent."""
+    _add_status(subparsers)
+    _add_vips(subparsers)
+    _add_links(subparsers)
+    _add_decisions(subparsers)
+    _add_conflicts(subparsers)
+    _add_explain(subparsers)
+    _add_watch(subparsers)
+
+
+def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
+    """An argument type: a number above 0."""
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = 0
+        if not 0 < value < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        return value
+
+    return parse
+
+
+def _span(text: str) -> float:
+    """An argument type: a length of time, in seconds."""
+    match = _SPAN.fullmatch(text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 30s, 5m, 2h or 1d")
+    return float(match[1]) * _SPAN_S[match[2]]
+
+
+def _interval(text: str) -> float:
+    value = positive(float)(text)
+    if value < _SHORTEST_INTERVAL_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than {_SHORTEST_INTERVAL_S} s")
+    return value
+
+
+def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        subparsers,
+        "status",
+        "what the guard on this node is and does",
+        "Shows mode, configuration, fence, links with their programs, all decisions by reason, and every problem. "
+        "Exit code 1: there is a problem.",
+        _STATUS_EXAMPLES,
+    )
+    _add_output(parser)
+    _add_pin_dir(parser)
+    parser.set_defaults(run=asking.show_status)
+
+
+def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        subparsers,
+        "vips",
+        "the guarded VIPs with their counters",
+        "Shows the guarded VIPs, read back from the kernel: who may answer, and how many frames had which reason. "
+        "Exit code 1: ADDRESS is guarded on no link.",
+        _VIPS_EXAMPLES,
+    )
+    parser.add_argument("vip", nargs="?", default="", metavar="ADDRESS", help="only this one, in detail")
+    _add_link(parser)
+    _add_choice(parser, "kind", Kind, "only VIPs of this kind")
+    _add_output(parser)
+    _add_pin_dir(parser)
+    parser.set_defaults(run=asking.show_vips)
+
+
+def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        subparsers,
+        "links",
+        "the guarded links and the programs on them",
+        "Shows each guarded network interface, its addresses, and the kernel's ids of the programs on it "
+        "(`bpftool prog show id ID` tells more).",
+    )
+    _add_output(parser)
+    _add_pin_dir(parser)
+    parser.set_defaults(run=asking.show_links)
+
+
+def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        subparsers,
+        "decisions",
+        "what the guard decided lately, or decides now",
+        "Shows the decisions of the recent past, the latest first, or with --follow the latest last and then each as "
+        "it comes. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
+        _DECISIONS_EXAMPLES,
+    )
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until interrupted, or the agent stops")
+    _add_vip(parser)
+    _add_link(parser)
+    _add_choice(parser, "verdict", Verdict, "only this verdict")
+    _add_choice(parser, "reason", Reason, "only this reason (docs/reasons.md)", listed=False)
+    parser.add_argument(
+        "--since",
+        type=_span,
+        metavar="SPAN",
+        help="only what was last reported so long ago or later, by this host's clock: 500ms, 30s, 5m, 2h, 1d",
+    )
+    parser.add_argument(
+        "--limit",
+        type=positive(int),
+        metavar="N",
+        help=f"show at most N (default: {asking.DEFAULT_LIMIT}; with --follow: end after N, default: never)",
+    )
+    _add_output(parser)
+    parser.set_defaults(run=asking.show_decisions)
+
+
+def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        subparsers,
+        "conflicts",
+        "hosts that claimed a VIP that is not theirs",
+        "Shows whose frames claimed a VIP of somebody else, as far as this node heard, the latest first. "
+        "Exit code 0: there are none, 1: there are some.",
+        _CONFLICTS_EXAMPLES,
+    )
+    _add_vip(parser)
+    _add_link(parser)
+    _add_output(parser)
+    parser.set_defaults(run=asking.show_conflicts)
+
+
+def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        subparsers,
+        "explain",
+        "what this node does with frames about an address, and why",
+        "Runs the loaded programs' code on a frame of each kind, over the kernel's maps as they are, and tells "
+        "verdict, reason (docs/reasons.md), what becomes of the frame, and why the address has the owner that it has. "
+        "Nothing is sent or counted. Exit code 1: the address is guarded on no link.",
+        _EXPLAIN_EXAMPLES,
+    )
+    parser.add_argument("vip", metavar="ADDRESS", help="an IPv4 address")
+    _add_link(parser)
+    parser.add_argument(
+        "--operation",
+        action="append",
+        default=[],
+        choices=[operation.value for operation in Operation],
+        help="only this kind of frame; may be given again (default: all)",
+    )
+    parser.add_argument(
+        "--sender-mac", default="", metavar="MAC", help=f"who sends frames that come in (default: {STRANGER.mac})"
+    )
+    parser.add_argument(
+        "--sender-address",
+        default="",
+        metavar="IP",
+        help=f"who asks, or is spoken to by this node (default: {STRANGER.address})",
+    )
+    _add_output(parser)
+    _add_pin_dir(parser)
+    parser.set_defaults(run=asking.explain)
+
+
+def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        subparsers,
+        "watch",
+        "a live view of links, VIPs and decisions",
+        "Shows mode, fence, links, the busiest VIPs with their frames per second, and the latest decisions, on the "
+        "whole screen, until q or Ctrl-C. Follows the agent through restarts. Rates are differences of the kernel's "
+        "exact counters.",
+        _WATCH_EXAMPLES,
+    )
+    parser.add_argument(
+        "--interval",
+        type=_interval,
+        default=1.0,
+        metavar="S",
+        help=f"seconds between two looks (default: 1, at least {_SHORTEST_INTERVAL_S})",
+    )
+    parser.set_defaults(run=asking.watch)
+
+
+def _command(
+    subparsers: "SubParsers[argparse.ArgumentParser]", name: str, brief: str, text: str, examples: str = ""
+) -> argparse.ArgumentParser:
+    """A parser with what all these commands know."""
+    parser = subparsers.add_parser(
+        name, help=brief, description=text, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    agent = parser.add_argument_group("the agent to ask")
+    agent.add_argument(
+        "--address",
+        dest="agent",
+        metavar="TARGET",
+        help=f"unix:///PATH or HOST:PORT (default: $ARPGUARD_ADDRESS, then {DEFAULT_TARGET})",
+    )
+    agent.add_argument("--tls-ca", type=Path, metavar="FILE", help="PEM: who signed the agent's certificate")
+    agent.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM: this client's certificate (mutual TLS)")
+    agent.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM: its private key")
+    agent.add_argument(
+        "--tls-server-name", default="", metavar="NAME", help="in the agent's certificate (default: TARGET's host)"
+    )
+    agent.add_argument(
+        "--timeout", type=positive(float), default=5.0, metavar="S", help="seconds to wait for an answer (default: 5)"
+    )
+    return parser
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json", "yaml"),
+        default="table",
+        help="for people, or the API's message in protobuf's JSON mapping (default: table)",
+    )
+
+
+def _add_link(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--link", default="", metavar="NAME", help="only on this network interface")
+
+
+def _add_vip(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--vip", default="", metavar="IP", help="only about this VIP")
+
+
+def _add_choice(
+    parser: argparse.ArgumentParser, name: str, choices: type[IntEnum], text: str, *, listed: bool = True
+) -> None:
+    words = [member.name.lower() for member in choices]
+    metavar = None if listed else name.upper()
+    parser.add_argument(f"--{name}", choices=words, default="", metavar=metavar, help=text)
+
+
+def _add_pin_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pin-dir",
+        type=Path,
+        metavar="DIR",
+        help="read the pinned kernel objects instead of asking the agent: works when none runs "
+        f"(the agent's bpf.pin_dir, usually {BpfConfig().pin_dir})",
+    )

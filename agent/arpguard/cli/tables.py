@@ -1,0 +1,300 @@
+"""The API's answers as pages that a person reads; each function gives the text for one answer."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from arpguard.addresses import ZERO_MAC
+from arpguard.cli.render import Columns, Styled, bad, careful, facts, good, page_width, strong, table, wrapped
+from arpguard.cli.words import (
+    NONE,
+    age,
+    counted,
+    duration,
+    frames,
+    local_time,
+    outcome,
+    programs,
+    seconds_since,
+    span,
+    time_of_day,
+    word,
+)
+from arpguard.core.stimulus import Operation
+from arpguard.v1 import agent_pb2 as pb
+from arpguard.verdict import REASONS
+
+DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
+_NOT_ASKED = "no agent was asked; read from the pinned objects by arpguard {}"
+_USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", "would suppress", "egress_not_owner", "request", ZERO_MAC)
+_ALARMING = {pb.VERDICT_CONFLICT, pb.VERDICT_REPORT}
+
+
+def status(answer: pb.GetStatusResponse) -> str:
+    """What the node guards, how, and what is wrong: one page."""
+    blocks = [_headline(answer), facts(_status_facts(answer))]
+    if answer.links:
+        blocks.append(links(answer.links))
+    if answer.reasons:
+        blocks.append(reasons(answer.reasons))
+    blocks.append("\n".join(_problem_lines(answer)))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _headline(answer: pb.GetStatusResponse) -> str:
+    wrong = len(answer.problems) + len(answer.config.problems)
+    verdict = bad(counted(wrong, "problem")) if wrong else good("no problems")
+    return (
+        f"{strong(answer.node)}: mode {mode(answer)}, {answer.entries} of {answer.entries_capacity} entries, {verdict}"
+    )
+
+
+def mode(message: pb.GetStatusResponse | pb.Vip) -> Styled:
+    """A mode in its colour."""
+    text = word(message, "mode")
+    return good(text) if message.mode == pb.MODE_ENFORCE else careful(text)
+
+
+def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
+    """What only an agent knows is left out where none was asked."""
+    asked = answer.HasField("start_time")
+    yield "up since", _up_since(answer) if asked else _NOT_ASKED.format(answer.version)
+    if answer.HasField("config"):
+        yield "config", _config(answer.config)
+    yield "fence", f"{duration(answer.fence_left)} left" if answer.HasField("fence_left") else "no fence needed"
+    if answer.HasField("lease"):
+        lease = answer.lease
+        renewed = f"renewed every {duration(lease.renew_interval)}, margin {duration(lease.margin)}"
+        yield "lease", f"{duration(lease.duration)}, {renewed}"
+    if asked:
+        yield "kubernetes", word(answer.kubernetes, "state").replace("_", " ")
+        yield "drift", _drift(answer.drift)
+    yield "events", _events(answer.events, received=asked)
+    yield "VIPs", ", ".join(f"{kind.count} {word(kind, 'kind')}" for kind in answer.kinds) or "none"
+
+
+def _up_since(answer: pb.GetStatusResponse) -> str:
+    ago = span(seconds_since(answer.start_time))
+    return f"{local_time(answer.start_time)} ({ago} ago), arpguard {answer.version}"
+
+
+def _config(config: pb.Config) -> str:
+    return f"{config.source}, generation {config.generation}, loaded {age(config.load_time)}"
+
+
+def _drift(drift: pb.Drift) -> Styled:
+    counts = {"entry": drift.entries, "program": drift.programs, "control": drift.control}
+    mended = ", ".join(f"{count} x {thing}" for thing, count in counts.items() if count)
+    return careful(f"mended what others changed: {mended}") if mended else Styled("none")
+
+
+def _events(events: pb.EventAccount, *, received: bool) -> Styled:
+    text = f"{events.delivered} delivered, {events.limited} kept back by the rate limit, {events.lost} lost"
+    if received:
+        text += f", {events.received} read by this agent"
+    return careful(text) if events.lost else Styled(text)
+
+
+def _problem_lines(answer: pb.GetStatusResponse) -> Iterator[str]:
+    for text in (*(f"config: {problem}" for problem in answer.config.problems), *answer.problems):
+        first, *others = wrapped(text, page_width() - 9)
+        yield str(bad(f"problem: {first}"))
+        yield from (str(bad(f"         {line}")) for line in others)
+
+
+def links(found: Iterable[pb.Link]) -> str:
+    """Guarded links and the programs on them."""
+    head = ("LINK", "STATE", "MAC", "DEVICE", "VIPS", "INGRESS", "EGRESS", "ADDRESSES")
+    rows = [
+        (
+            link.name,
+            good("up") if link.up else bad("down"),
+            link.mac,
+            link.device_kind or "hardware",
+            link.vips,
+            programs(link, outgoing=False) or bad("none"),
+            programs(link, outgoing=True) or bad("none"),
+            " ".join(link.addresses) or NONE,
+        )
+        for link in found
+    ]
+    return table(head, rows) if rows else "no link is guarded"
+
+
+def reasons(counts: Sequence[pb.ReasonCount]) -> str:
+    """How many frames had each reason."""
+    rows = [(word(count, "reason"), _verdict_of(count.reason), count.enforced, count.observed) for count in counts]
+    return table(("REASON", "VERDICT", "CARRIED OUT", "OBSERVED"), rows)
+
+
+def _verdict_of(number: int) -> str:
+    return REASONS[number].verdict.name.lower() if number in REASONS else NONE
+
+
+def vips(answer: pb.ListVipsResponse) -> str:
+    """All guarded VIPs, a line for each link."""
+    head = ("VIP", "LINK", "KIND", "MODE", "OWNER", "FRAMES", "DECISIONS")
+    rows = [
+        (vip.address, vip.link, kind(vip), mode(vip), vip.owner or NONE, frames(vip.reasons), _tally(vip))
+        for vip in answer.vips
+    ]
+    return table(head, rows) if rows else "no VIP is guarded"
+
+
+def kind(vip: pb.Vip) -> Styled:
+    """Who may answer; this node's own stand out."""
+    text = word(vip, "kind")
+    return good(text) if vip.kind == pb.KIND_OWNED else Styled(text)
+
+
+def _tally(vip: pb.Vip) -> str:
+    """The reasons, the most frequent first: what is cut off at the page's end matters least."""
+    counts = sorted(vip.reasons, key=lambda count: -count.enforced - count.observed)
+    return " ".join(f"{word(count, 'reason')}={count.enforced + count.observed}" for count in counts) or NONE
+
+
+def vip_details(answer: pb.GetVipResponse) -> str:
+    """One VIP on each of its links."""
+    return "\n\n".join(map(_vip_details, answer.vips))
+
+
+def _vip_details(vip: pb.Vip) -> str:
+    head = f"{strong(vip.address)} on {Styled(vip.link)}: {kind(vip)}, mode {mode(vip)}"
+    decided = reasons(vip.reasons) if vip.reasons else "no frames yet"
+    return f"{head}\n{facts(_vip_facts(vip), indent='  ')}\n\n{decided}"
+
+
+def _vip_facts(vip: pb.Vip) -> Iterator[tuple[str, object]]:
+    """What is not known is left out: without an agent, owner and source."""
+    if vip.source:
+        yield "owner", vip.owner
+        yield "source", vip.source
+    if vip.answer_mac:
+        yield "answered with", vip.answer_mac
+    if vip.owner_mac:
+        yield "owner's MAC", vip.owner_mac
+    yield "fence", "none needed: the source names the owner" if vip.hold else f"needed, epoch {vip.epoch}"
+    if vip.HasField("last_conflict"):
+        yield "last claim", _last_claim(vip.last_conflict)
+
+
+def _last_claim(claim: pb.Conflict) -> Styled:
+    fate = "dropped" if claim.dropped else "passed"
+    return bad(f"{claim.mac}, {age(claim.last_time)}, {counted(claim.count, 'report')}, {fate}")
+
+
+def decisions(answer: pb.ListDecisionsResponse) -> str:
+    """The latest decisions, equal ones as one line."""
+    head = (*DECISION_COLUMNS, "COUNT")
+    rows = [(*decision_row(found), found.count) for found in answer.decisions]
+    return table(head, rows) if rows else "no decision was reported lately"
+
+
+def decision_row(found: pb.Decision) -> tuple[object, ...]:
+    """The cells of DECISION_COLUMNS."""
+    text = outcome(found)
+    verdict = bad(text) if found.verdict in _ALARMING else Styled(text)
+    reason = word(found, "reason")
+    return time_of_day(found.last_time), found.link, found.vip or NONE, verdict, reason, found.op, found.sha
+
+
+class DecisionLines:
+    """Decisions as they come, a line each; equal widths as far as they can be known beforehand."""
+
+    def __init__(self) -> None:
+        self._columns = Columns(DECISION_COLUMNS)
+        self._columns.add(_USUAL_DECISION)
+
+    def head(self) -> str:
+        """The line with the titles."""
+        return self._columns.head()
+
+    def text(self, answer: pb.WatchDecisionsResponse) -> str:
+        """What one message of the stream says."""
+        lines = []
+        if answer.lost:
+            lines.append(str(bad(f"{counted(answer.lost, 'decision')} lost: this reader was too slow")))
+        if answer.HasField("decision"):
+            row = decision_row(answer.decision)
+            self._columns.add(row)
+            lines.append(self._columns.line(row))
+        return "\n".join(lines)
+
+
+def conflicts(answer: pb.ListConflictsResponse) -> str:
+    """Who claimed what is not theirs."""
+    head = ("VIP", "LINK", "CLAIMED BY", "LAST", "FIRST", "REPORTS", "REASON", "CLAIM")
+    rows = [
+        (
+            found.vip,
+            found.link,
+            bad(found.mac),
+            age(found.last_time),
+            age(found.first_time),
+            found.count,
+            word(found, "reason"),
+            "dropped" if found.dropped else careful("passed"),
+        )
+        for found in answer.conflicts
+    ]
+    return table(head, rows) if rows else "no foreign claim was heard"
+
+
+def explanation(address: str, answer: pb.ExplainVipResponse) -> str:
+    """What happens to frames about an address, and why, link by link."""
+    stories = [_story(address, link) for link in answer.links]
+    return "\n\n".join(stories) or "no link of this node is guarded"
+
+
+def _story(address: str, link: pb.LinkExplanation) -> str:
+    first, *others = wrapped(f"{address} on {link.link}: {link.summary}", page_width())
+    blocks = ["\n".join([str(strong(first)), *others])]
+    if link.frames:
+        blocks += [table(("FRAME", "VERDICT", "REASON", "THEN"), map(_frame_row, link.frames)), _meanings(link)]
+    if link.ownership.steps or link.ownership.candidates:
+        blocks.append(_why(link.ownership))
+    return "\n\n".join(blocks)
+
+
+def _frame_row(frame: pb.FrameExplanation) -> tuple[object, ...]:
+    return _operation(frame), outcome(frame), word(frame, "reason"), _fate(frame)
+
+
+def _operation(frame: pb.FrameExplanation) -> str:
+    name = word(frame, "operation").replace("_", "-")
+    return next((operation.meaning for operation in Operation if operation.value == name), name)
+
+
+def _fate(frame: pb.FrameExplanation) -> str:
+    """What becomes of the frame, and of one that would not have passed but for the mode."""
+    fates = {
+        pb.FATE_PASSED: "goes on",
+        pb.FATE_DROPPED: "dropped",
+        pb.FATE_ANSWERED: f"back: {frame.result.text}",
+        pb.FATE_CHANGED: f"as: {frame.result.text}",
+    }
+    return fates.get(frame.fate, word(frame, "fate"))
+
+
+def _meanings(link: pb.LinkExplanation) -> str:
+    """Each reason that occurs, in a sentence."""
+    return facts({word(frame, "reason"): frame.meaning for frame in link.frames}.items(), indent="  ")
+
+
+def _why(ownership: pb.Ownership) -> str:
+    steps = facts(((f"{number}.", step) for number, step in enumerate(ownership.steps, 1)), indent="  ")
+    blocks = [f"{strong('why')}\n{steps}"]
+    if ownership.candidates:
+        head = ("CANDIDATE", "ELIGIBLE", "CHOSEN", "WHY")
+        rows = [
+            (found.node, _yes(found.eligible), good("yes") if found.chosen else "no", found.why)
+            for found in ownership.candidates
+        ]
+        blocks.append(table(head, rows))
+    if ownership.HasField("claim"):
+        blocks.append(f"claim: held by {Styled(ownership.claim.holder)}, epoch {ownership.claim.epoch}")
+    if ownership.HasField("fence_left"):
+        blocks.append(f"fence: {duration(ownership.fence_left)} left of the right to answer")
+    return "\n\n".join(blocks)
+
+
+def _yes(holds: bool) -> str:  # noqa: FBT001 - a message's field in a word
+    return "yes" if holds else "no"

@@ -1,0 +1,225 @@
+"""`arpguard watch`: the whole screen, until q or Ctrl-C."""
+
+import os
+import select
+import signal
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from arpguard.cli import exits
+from arpguard.cli.client import AskError, Target, connected
+from arpguard.cli.polling import Poller, Reading, Sample
+from arpguard.cli.render import clean, shortened
+from arpguard.cli.words import (
+    NONE,
+    age,
+    counted,
+    duration,
+    outcome,
+    programs,
+    seconds_since,
+    span,
+    time_of_day,
+    word,
+)
+from arpguard.v1 import agent_pb2 as pb
+
+_TICK_S = 0.1  # how soon a key or a new size of the terminal is noticed
+_WIDE = 100  # from here on, all columns
+_TRYING = "no agent at {}: trying again"
+_ALARMING = {pb.VERDICT_CONFLICT, pb.VERDICT_REPORT}
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """A column of a table: its title, its cells, and how wide the screen must be for it."""
+
+    title: str
+    cell: Callable[[Row], str | Text]
+    from_width: int = 0
+    number: bool = False
+
+
+def watch(target: Target, interval_s: float) -> int:
+    """Shows the view until somebody leaves it."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise AskError(exits.USAGE, "needs a terminal: `arpguard status` and `arpguard decisions --follow` need none")
+    exits.leave_on_signals()
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped view would leave its screen to the shell
+    with connected(target) as agent, _keys() as key, Live(screen=True, auto_refresh=False, console=Console()) as live:
+        poller = Poller(agent, interval_s)
+        poller.start()
+        shown: object = None
+        while key() not in {"q", "Q"}:
+            now = poller.latest.number, live.console.size, int(time.monotonic())
+            if now != shown:
+                live.update(view(target, poller.latest, *live.console.size), refresh=True)
+                shown = now
+        poller.end()
+    return exits.OK
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[], str]]:
+    """A function that waits a tick for a key; keys are neither shown nor kept until the end of a line."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def key() -> str:
+        ready, _, _ = select.select([descriptor], [], [], _TICK_S)
+        return os.read(descriptor, 1).decode(errors="replace") if ready else ""
+
+    try:
+        tty.setcbreak(descriptor)
+        yield key
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def view(target: Target, sample: Sample, width: int, height: int) -> RenderableType:
+    """Everything, in so many columns and lines."""
+    head = list(_head(target, sample, width))
+    if sample.status is None:
+        return Group(*head)
+    links = sample.status.links[: max(1, height // 8)]
+    # Each of the three tables has a line of titles and an empty one above it; the last line tells how to leave.
+    left = max(2, height - len(head) - len(links) - 7)
+    vips = sample.vips[: max(left * 3 // 5, left - len(sample.decisions))]
+    decisions = sample.decisions[: left - len(vips)]
+    return Group(
+        *head,
+        Text(),
+        _table(_LINKS, links, width),
+        Text(),
+        _table(_VIPS, vips, width),
+        Text(),
+        _table(_DECISIONS, decisions, width),
+        *[Text()] * (left - len(vips) - len(decisions)),
+        Text(f"q leaves   {_not_shown(sample, len(vips))}", "dim", no_wrap=True, overflow="ellipsis"),
+    )
+
+
+def _not_shown(sample: Sample, count: int) -> str:
+    total = len(sample.vips)
+    return f"the {count} busiest of {total:,} VIPs" if count < total else counted(total, "VIP")
+
+
+def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
+    """Who this is, how it is, and what is wrong."""
+    status = sample.status
+    if status is not None:
+        yield _line(_title(status, sample), width)
+        yield _line(_account(status), width)
+        wrong = [*status.config.problems, *status.problems]
+        if wrong:
+            more = f" (and {len(wrong) - 1} more: arpguard status)" if len(wrong) > 1 else ""
+            yield _line(Text(clean(f"{counted(len(wrong), 'problem')}: {wrong[0]}{more}"), "bold red"), width)
+    if sample.trouble:
+        old = f"; what is shown is {span(time.monotonic() - sample.at_s)} old" if status else ""
+        room = max(20, width - len(_TRYING) - len(old))
+        yield _line(Text(_TRYING.format(shortened(clean(target.address), room)) + old, "bold red"), width)
+        yield _line(Text(clean(f"({sample.trouble})"), "dim"), width)
+    elif status is None:
+        yield _line(Text(clean(f"asking {target.address}")), width)
+
+
+def _line(text: Text, width: int) -> Text:
+    """One line, cut off where the screen ends."""
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def _title(status: pb.GetStatusResponse, sample: Sample) -> Text:
+    wrong = len(status.problems) + len(status.config.problems)
+    fence = f"fence {duration(status.fence_left)} left" if status.HasField("fence_left") else "no fence needed"
+    return Text("   ").join(
+        [
+            Text(clean(status.node), "bold"),
+            Text(word(status, "mode"), _MODE_STYLE.get(status.mode, "")),
+            Text(f"up {span(seconds_since(status.start_time))}"),
+            Text(fence),
+            Text(f"{sample.per_second:,.0f} frames/s"),
+            Text(counted(wrong, "problem"), "bold red") if wrong else Text("no problems", "green"),
+        ]
+    )
+
+
+def _account(status: pb.GetStatusResponse) -> Text:
+    """What matters most first: a narrow screen ends somewhere here."""
+    events = status.events
+    text = Text(f"{events.lost:,} events lost", "bold red" if events.lost else "")
+    kinds = ", ".join(f"{kind.count:,} {word(kind, 'kind')}" for kind in status.kinds) or "none"
+    rest = f"   VIPs: {kinds}   {events.limited:,} events kept back, {events.delivered:,} delivered"
+    return text.append(rest, "not bold default")
+
+
+def _table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> Table:
+    """The columns that there is room for, one line for each row."""
+    shown = [column for column in columns if width >= column.from_width]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in shown:
+        table.add_column(column.title, no_wrap=True, overflow="ellipsis", justify="right" if column.number else "left")
+    for row in rows:
+        table.add_row(*(_text(column.cell(row)) for column in shown))
+    return table
+
+
+def _text(cell: str | Text) -> Text:
+    return cell if isinstance(cell, Text) else Text(clean(cell))
+
+
+def _in_style(text: str, style: str) -> Text:
+    return Text(clean(text), style)
+
+
+_MODE_STYLE = {pb.MODE_ENFORCE: "green", pb.MODE_OBSERVE: "yellow"}
+_KIND_STYLE = {pb.KIND_OWNED: "green"}
+
+
+def _busiest_reason(vip: pb.Vip) -> str:
+    counts = [(count.enforced + count.observed, word(count, "reason")) for count in vip.reasons]
+    return max(counts)[1] if counts else NONE
+
+
+_LINKS: tuple[Column[pb.Link], ...] = (
+    Column("LINK", lambda link: link.name),
+    Column("STATE", lambda link: _in_style("up", "green") if link.up else _in_style("down", "bold red")),
+    Column("VIPS", lambda link: f"{link.vips:,}", number=True),
+    Column("INGRESS", lambda link: programs(link, outgoing=False) or _in_style("none", "bold red")),
+    Column("EGRESS", lambda link: programs(link, outgoing=True) or _in_style("none", "bold red")),
+    Column("MAC", lambda link: link.mac),
+    Column("ADDRESSES", lambda link: " ".join(link.addresses) or NONE, _WIDE),
+)
+_VIPS: tuple[Column[Reading], ...] = (
+    Column("VIP", lambda reading: reading.vip.address),
+    Column("LINK", lambda reading: reading.vip.link),
+    Column("KIND", lambda reading: _in_style(word(reading.vip, "kind"), _KIND_STYLE.get(reading.vip.kind, ""))),
+    Column("MODE", lambda reading: _in_style(word(reading.vip, "mode"), _MODE_STYLE.get(reading.vip.mode, ""))),
+    Column("OWNER", lambda reading: reading.vip.owner or NONE, _WIDE),
+    Column("FRAMES/S", lambda reading: f"{reading.per_second:,.0f}", number=True),
+    Column("TOTAL", lambda reading: f"{reading.total:,}", number=True),
+    Column("MOSTLY", lambda reading: _busiest_reason(reading.vip), _WIDE),
+)
+_DECISIONS: tuple[Column[pb.Decision], ...] = (
+    Column("TIME", lambda found: time_of_day(found.last_time)),
+    Column("LINK", lambda found: found.link),
+    Column("VIP", lambda found: found.vip or NONE),
+    Column("VERDICT", lambda found: _in_style(outcome(found), "bold red" if found.verdict in _ALARMING else "")),
+    Column("REASON", lambda found: word(found, "reason")),
+    Column("FROM", lambda found: found.sha, _WIDE),
+    Column("REPORTS", lambda found: f"{found.count:,}", number=True),
+    Column("LAST", lambda found: age(found.last_time), _WIDE),
+)

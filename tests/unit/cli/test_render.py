@@ -1,0 +1,112 @@
+"""Tables that fit, whatever stands in them; documents."""
+
+import sys
+
+import pytest
+from rich.cells import cell_len
+
+from arpguard.cli import render
+from arpguard.cli.render import bad, clean, facts, table, wrapped
+
+HOSTILE = "\x1b[31mred\x1b]0;title\x07 \u202eback\u202c 名前名前 e\u0301 " + "long" * 60
+
+
+def lines_of(text: str) -> list[str]:
+    lines = text.split("\n")
+    assert all(line.isprintable() for line in lines), text
+    return lines
+
+
+def test_columns_are_aligned_and_numbers_stand_to_the_right():
+    assert table(("A", "LONGER", "N"), [("xxx", "1", 7), ("y", "22", 12)]) == (
+        "A    LONGER   N\nxxx  1        7\ny    22      12"
+    )
+
+
+def test_wide_letters_count_twice():
+    assert table(("A", "B"), [("名前", "x"), ("abc", "y")]) == "A     B\n名前  x\nabc   y"
+
+
+def test_table_fits_the_page_and_shortens_what_is_widest():
+    lines = lines_of(table(("A", "B", "C"), [("short", HOSTILE, HOSTILE), ("192.0.2.1", "b" * 80, 1)]))
+
+    assert max(map(cell_len, lines)) == 100
+    assert lines[2].startswith("192.0.2.1  ")
+    assert "…" in lines[1]
+
+
+def test_nothing_is_shortened_that_fits():
+    row = ("a" * 32, "b" * 32, "c" * 32)
+
+    assert table(("A", "B", "C"), [row]).endswith("  ".join(row))
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_page_is_as_wide_as_the_terminal(columns, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    assert max(map(cell_len, lines_of(table(("A", "B"), [("x" * 300, 1)])))) == columns
+
+
+def test_control_characters_are_dropped_and_blanks_stay():
+    assert clean("a\x1b[2J\tb\nc\u202ed\x9b\x7f") == "a[2J b cd"
+
+
+def test_facts_wrap_behind_their_name():
+    lines = lines_of(facts([("problem", "word " * 40), ("x", HOSTILE)]))
+
+    assert max(map(cell_len, lines)) <= 100
+    assert lines[0].startswith("problem  word word")
+    assert lines[1].startswith("         word word")
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "", "名" * 90, "a " * 300])
+def test_wrapped_lines_fit_and_lose_nothing(text):
+    lines = wrapped(text, 21)
+
+    assert max(map(cell_len, lines)) <= 21
+    assert "".join(lines).replace(" ", "") == clean(text).replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("terminal", "env", "coloured"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"NO_COLOR": ""}, True),
+        (True, {"TERM": "dumb"}, False),
+    ],
+)
+def test_colours_are_for_terminals_that_want_them(terminal, env, coloured, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+
+    assert str(bad("no")) == ("\x1b[31mno\x1b[0m" if coloured else "no")
+    assert ("\x1b[31mno\x1b[0m" in table(("A",), [(bad("no"),)])) is coloured
+
+
+def test_style_does_not_move_columns(monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    styled = table(("A", "B"), [(bad("no"), "x"), ("yes", "y")])
+
+    assert styled.replace("\x1b[31m", "").replace("\x1b[1m", "").replace("\x1b[0m", "") == "A    B\nno   x\nyes  y"
+
+
+def test_documents_are_json_and_yaml_of_the_same():
+    import json  # noqa: PLC0415 - for this test only
+
+    import yaml  # noqa: PLC0415
+
+    value = {"node": "node-1", "mac": "12:34:56:10:20:30", "text": HOSTILE, "no": [True, 1, None]}
+
+    assert json.loads(render.document(value, "json")) == value
+    assert yaml.safe_load(render.document(value, "yaml")) == value
+    assert render.document(value, "yaml").replace("\n", "").isprintable()
