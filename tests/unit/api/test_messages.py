@@ -1,0 +1,55 @@
+"""Times of the boot clock become times of the wall clock."""
+
+import time
+
+import pytest
+
+from arpguard.api import messages
+from arpguard.api.messages import WallClock
+from arpguard.clock import boot_ns
+from arpguard.units import NS_PER_MS
+
+
+@pytest.fixture
+def skew(monkeypatch):
+    """Moves the wall clock, as far as messages see it."""
+    monkeypatch.setattr(WallClock, "_latest", None)
+    ahead = time.time_ns() - boot_ns()
+    moved = [0]
+    monkeypatch.setattr(messages.time, "time_ns", lambda: ahead + moved[0])
+    monkeypatch.setattr(messages, "boot_ns", lambda: 0)
+    return ahead, moved
+
+
+def test_time_is_that_of_the_wall_clock():
+    at = WallClock.now().timestamp(boot_ns())
+
+    assert abs(at.seconds + at.nanos / 1e9 - time.time()) < 0.1
+
+
+def test_time_is_in_whole_microseconds():
+    at = WallClock(1).timestamp(1_999_999_999)
+
+    assert (at.seconds, at.nanos) == (2, 0)
+    assert WallClock(0).timestamp(1_999_999_999).nanos == 999_999_000
+
+
+@pytest.mark.parametrize(
+    ("moved_ns", "followed"), [(999_999, False), (-999_999, False), (NS_PER_MS, True), (-NS_PER_MS, True)]
+)
+def test_equal_times_stay_equal_until_the_clock_is_set(skew, moved_ns, followed):
+    """A moment passes between the readings of two clocks, and each time another one."""
+    ahead, moved = skew
+    assert WallClock.now().ahead_ns == ahead
+    moved[0] = moved_ns
+
+    assert WallClock.now().ahead_ns == ahead + (moved_ns if followed else 0)
+
+
+@pytest.mark.parametrize(
+    ("length_ns", "parts"), [(0, (0, 0)), (1, (0, 1)), (3_000_000_000, (3, 0)), (1_234_567_890, (1, 234_567_890))]
+)
+def test_duration_is_exact(length_ns, parts):
+    length = messages.duration(length_ns)
+
+    assert (length.seconds, length.nanos) == parts
