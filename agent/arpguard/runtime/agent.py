@@ -28,6 +28,8 @@ from arpguard.dataplane.source import find_source
 from arpguard.errors import ConfigError, DataPlaneError
 from arpguard.model import Decision, Surroundings
 from arpguard.node import ConfigInForce, Node
+from arpguard.observe.exporter import Exporter
+from arpguard.observe.metrics import ApiMetrics, node_registry
 from arpguard.runtime.claimlog import ClaimLog
 from arpguard.runtime.filewatch import FileWatch
 from arpguard.runtime.reconciler import Reconciler
@@ -47,12 +49,6 @@ class AgentOptions:
 
     config: Path
     node: str
-
-
-class _Unmetered:
-    def observe(self, method: str, code: str, seconds: float) -> None: ...
-    def watchers_changed(self, delta: int) -> None: ...
-    def lost(self, count: int) -> None: ...
 
 
 class Agent:
@@ -112,11 +108,15 @@ class Agent:
     @asynccontextmanager
     async def _served(self) -> AsyncIterator[None]:
         """With API and metrics, which answer before anything in the kernel is changed, or nothing is."""
-        self._api = ApiServer(self._node, _Unmetered())
+        registry = node_registry(self._node)
+        self._api = ApiServer(self._node, ApiMetrics(registry))
+        exporter = Exporter()
         try:
             await self._api.start(self._config.grpc)
+            exporter.start(self._config.metrics.listen, registry)
             yield
         finally:
+            exporter.close()
             await self._api.stop()
 
     def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
