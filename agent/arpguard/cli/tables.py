@@ -3,7 +3,20 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from arpguard.addresses import ZERO_MAC
-from arpguard.cli.render import Columns, Styled, bad, careful, facts, good, page_width, strong, table, wrapped
+from arpguard.cli.render import (
+    Columns,
+    Styled,
+    bad,
+    careful,
+    clean,
+    facts,
+    good,
+    page_width,
+    shortened,
+    strong,
+    table,
+    wrapped,
+)
 from arpguard.cli.words import (
     NONE,
     age,
@@ -24,7 +37,8 @@ from arpguard.verdict import REASONS
 
 DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
 _NOT_ASKED = "no agent was asked; read from the pinned objects by arpguard {}"
-_USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", "would suppress", "egress_not_owner", "request", ZERO_MAC)
+_USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", "suppress", "egress_not_owner", "request", ZERO_MAC)
+_NAME_WIDTH = 40
 _ALARMING = {pb.VERDICT_CONFLICT, pb.VERDICT_REPORT}
 
 
@@ -42,9 +56,13 @@ def status(answer: pb.GetStatusResponse) -> str:
 def _headline(answer: pb.GetStatusResponse) -> str:
     wrong = len(answer.problems) + len(answer.config.problems)
     verdict = bad(counted(wrong, "problem")) if wrong else good("no problems")
-    return (
-        f"{strong(answer.node)}: mode {mode(answer)}, {answer.entries} of {answer.entries_capacity} entries, {verdict}"
-    )
+    used = f"{answer.entries} of {answer.entries_capacity} entries"
+    return f"{strong(_name(answer.node))}: mode {mode(answer)}, {used}, {verdict}"
+
+
+def _name(text: str) -> str:
+    """A name in a line that has more to tell."""
+    return shortened(clean(text), _NAME_WIDTH)
 
 
 def mode(message: pb.GetStatusResponse | pb.Vip) -> Styled:
@@ -157,7 +175,7 @@ def vip_details(answer: pb.GetVipResponse) -> str:
 
 
 def _vip_details(vip: pb.Vip) -> str:
-    head = f"{strong(vip.address)} on {Styled(vip.link)}: {kind(vip)}, mode {mode(vip)}"
+    head = f"{strong(_name(vip.address))} on {_name(vip.link)}: {kind(vip)}, mode {mode(vip)}"
     decided = reasons(vip.reasons) if vip.reasons else "no frames yet"
     return f"{head}\n{facts(_vip_facts(vip), indent='  ')}\n\n{decided}"
 
@@ -290,7 +308,7 @@ def _why(ownership: pb.Ownership) -> str:
         ]
         blocks.append(table(head, rows))
     if ownership.HasField("claim"):
-        blocks.append(f"claim: held by {Styled(ownership.claim.holder)}, epoch {ownership.claim.epoch}")
+        blocks.append(f"claim: held by {_name(ownership.claim.holder)}, epoch {ownership.claim.epoch}")
     if ownership.HasField("fence_left"):
         blocks.append(f"fence: {duration(ownership.fence_left)} left of the right to answer")
     return "\n\n".join(blocks)

@@ -1,20 +1,15 @@
 """Tables that fit, whatever stands in them; documents."""
 
+import json
 import sys
 
 import pytest
+import yaml
 from rich.cells import cell_len
 
 from arpguard.cli import render
 from arpguard.cli.render import bad, clean, facts, table, wrapped
-
-HOSTILE = "\x1b[31mred\x1b]0;title\x07 \u202eback\u202c 名前名前 e\u0301 " + "long" * 60
-
-
-def lines_of(text: str) -> list[str]:
-    lines = text.split("\n")
-    assert all(line.isprintable() for line in lines), text
-    return lines
+from clitools import HOSTILE, lines_of
 
 
 def test_columns_are_aligned_and_numbers_stand_to_the_right():
@@ -101,10 +96,6 @@ def test_style_does_not_move_columns(monkeypatch):
 
 
 def test_documents_are_json_and_yaml_of_the_same():
-    import json  # noqa: PLC0415 - for this test only
-
-    import yaml  # noqa: PLC0415
-
     value = {"node": "node-1", "mac": "12:34:56:10:20:30", "text": HOSTILE, "no": [True, 1, None]}
 
     assert json.loads(render.document(value, "json")) == value

@@ -1,0 +1,240 @@
+"""What the commands ask for, what they print, and their exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import grpc
+import pytest
+import yaml
+from google.protobuf.json_format import ParseDict
+
+from arpguard.cli import asking
+from arpguard.v1 import agent_pb2 as pb
+from clitools import DECISION, VIP
+
+
+def pages(items, field, response):
+    """An answer to a paged request: tokens are positions."""
+
+    def answer(request):
+        start = int(request.page_token or 0)
+        end = start + min(request.page_size or 100, 1000)
+        token = str(end) if end < len(items) else ""
+        return response(next_page_token=token, **{field: items[start:end]})
+
+    return answer
+
+
+# ---- documents ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("form", "parse"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_document_is_the_message_with_all_its_fields(form, parse, run, agent):
+    code, out, _ = run("status", "-o", form)
+    found = parse(out)
+
+    assert code == 0
+    assert (found["node"], found["mode"], found["problems"], found["entriesCapacity"]) == (
+        "node-1",
+        "MODE_ENFORCE",
+        [],
+        0,
+    )
+    assert ParseDict(found, pb.GetStatusResponse()) == agent.prepared.answers["GetStatus"]
+
+
+def test_links_document_has_the_links_only(run, agent):
+    agent.prepared.answers["GetStatus"] = pb.GetStatusResponse(links=[pb.Link(name="eth0", ifindex=2)])
+    found = json.loads(run("links", "-o", "json")[1])
+
+    assert list(found) == ["links"]
+    assert (found["links"][0]["name"], found["links"][0]["deviceKind"]) == ("eth0", "")
+
+
+def test_pages_are_one_document(run, agent):
+    every = [pb.Vip(address=f"10.0.{number >> 8}.{number & 255}") for number in range(2500)]
+    agent.prepared.answers["ListVips"] = pages(every, "vips", pb.ListVipsResponse)
+    found = json.loads(run("vips", "-o", "json")[1])
+
+    assert [vip["address"] for vip in found["vips"]] == [vip.address for vip in every]
+    assert found["nextPageToken"] == ""
+    assert [request.page_size for request in agent.prepared.requests] == [1000, 1000, 1000]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [([], 100), (["--limit", "7"], 7), (["--limit", "1234"], 1234)], ids=str
+)
+def test_decisions_are_as_many_as_the_limit_says(words, expected, run, agent):
+    every = [pb.Decision(count=number) for number in range(3000)]
+    agent.prepared.answers["ListDecisions"] = pages(every, "decisions", pb.ListDecisionsResponse)
+    found = json.loads(run("decisions", "-o", "json", *words)[1])
+
+    assert [int(decision["count"]) for decision in found["decisions"]] == list(range(expected))
+
+
+# ---- exit codes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong", [pb.GetStatusResponse(problems=["p"]), pb.GetStatusResponse(config=pb.Config(problems=["p"]))], ids=str
+)
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_status_with_problems_exits_1(wrong, form, run, agent):
+    agent.prepared.answers["GetStatus"] = wrong
+
+    assert run("status", "-o", form)[0] == 1
+
+
+def test_vip_that_is_guarded_nowhere_exits_1_with_the_agents_sentence(run, agent):
+    agent.prepared.answers["GetVip"] = (grpc.StatusCode.NOT_FOUND, "address: 192.0.2.1: guarded on no link of node-1")
+
+    assert run("vips", "192.0.2.1") == (1, "", "arpguard vips: address: 192.0.2.1: guarded on no link of node-1\n")
+
+
+@pytest.mark.parametrize(("found", "code"), [([], 0), ([pb.Conflict(vip="192.0.2.10")], 1)], ids=["none", "one"])
+def test_conflicts_exits_1_when_there_are_any(found, code, run, agent):
+    agent.prepared.answers["ListConflicts"] = pb.ListConflictsResponse(conflicts=found)
+
+    assert run("conflicts")[0] == code
+
+
+@pytest.mark.parametrize(
+    ("links", "code"),
+    [
+        ([], 1),
+        ([pb.LinkExplanation(link="eth0")], 1),
+        ([pb.LinkExplanation(link="eth0"), pb.LinkExplanation(entry=VIP)], 0),
+    ],
+    ids=["no link", "not guarded", "guarded on one"],
+)
+def test_explain_exits_1_unless_the_address_is_guarded(links, code, run, agent):
+    agent.prepared.answers["ExplainVip"] = pb.ExplainVipResponse(links=links)
+
+    assert run("explain", "192.0.2.10")[0] == code
+
+
+def test_empty_lists_say_so(run, agent):
+    answers = agent.prepared.answers
+    answers["ListVips"], answers["ListDecisions"] = pb.ListVipsResponse(), pb.ListDecisionsResponse()
+    answers["ListConflicts"], answers["ExplainVip"] = pb.ListConflictsResponse(), pb.ExplainVipResponse()
+    said = [run(*words.split())[1] for words in ("vips", "links", "decisions", "conflicts", "explain 192.0.2.10")]
+
+    assert said == [
+        "no VIP is guarded\n",
+        "no link is guarded\n",
+        "no decision was reported lately\n",
+        "no foreign claim was heard\n",
+        "no link of this node is guarded\n",
+    ]
+
+
+# ---- requests ----------------------------------------------------------------------------------------------------
+
+
+def test_options_become_the_request(run, agent, ago):
+    agent.prepared.answers["ListDecisions"] = pb.ListDecisionsResponse()
+    agent.prepared.answers["ListVips"] = pb.ListVipsResponse()
+    agent.prepared.answers["ExplainVip"] = pb.ExplainVipResponse()
+    decisions = "decisions --vip 192.0.2.10 --link eth0 --verdict suppress --reason egress_not_owner --since 1.5m"
+    explain = "explain 192.0.2.10 --operation probe --operation out-reply --sender-mac 02:00:00:00:00:50"
+    for words in (decisions, "vips --kind external --link eth1", explain):
+        run(*words.split())
+    asked, vips, explained = agent.prepared.requests
+    since, asked.filter.since.seconds, asked.filter.since.nanos = asked.filter.since.seconds, 0, 0
+
+    assert abs(since - ago(90).seconds) <= 2
+    assert asked.filter.vip == "192.0.2.10"
+    assert (asked.filter.link, asked.filter.verdict) == ("eth0", pb.VERDICT_SUPPRESS)
+    assert asked.filter.reason == pb.REASON_EGRESS_NOT_OWNER
+    assert (vips.kind, vips.link) == (pb.KIND_EXTERNAL, "eth1")
+    assert list(explained.operations) == [pb.OPERATION_PROBE, pb.OPERATION_OUT_REPLY]
+    assert (explained.address, explained.sender_mac) == ("192.0.2.10", "02:00:00:00:00:50")
+
+
+@pytest.mark.parametrize("words", ["--since 5", "--since x", "--limit 0", "--verdict deny", "--reason because"])
+def test_wrong_options_of_decisions_exit_2(words, run, agent):
+    code, out, err = run("decisions", *words.split())
+
+    assert (code, out) == (2, "")
+    assert words.split()[1] in err
+
+
+# ---- following ---------------------------------------------------------------------------------------------------
+
+
+def test_follow_prints_each_and_what_was_lost_until_the_agent_stops(run, agent):
+    agent.prepared.answers["WatchDecisions"] = [
+        pb.WatchDecisionsResponse(decision=DECISION),
+        pb.WatchDecisionsResponse(decision=DECISION, lost=17),
+        pb.WatchDecisionsResponse(lost=1),
+        (grpc.StatusCode.UNAVAILABLE, "the agent stops"),
+    ]
+    code, out, err = run("decisions", "--follow", "--vip", "192.0.2.10")
+    lines = out.splitlines()
+
+    assert [line.split()[0] for line in lines] == ["TIME", lines[1].split()[0], "17", lines[3].split()[0], "1"]
+    assert lines[2] == "17 decisions lost: this reader was too slow"
+    assert lines[4] == "1 decision lost: this reader was too slow"
+    assert lines[3].split()[-6:] == ["eth0", "192.0.2.10", "answer", "answered", "request", "02:00:00:00:00:64"]
+    assert (code, err.count("\n")) == (3, 1)
+    assert f"{agent.target} stopped; the guard stays in the kernel" in err
+    assert agent.prepared.requests[-1] == pb.WatchDecisionsRequest(
+        filter=pb.DecisionFilter(vip="192.0.2.10"), include_recent=True
+    )
+
+
+def test_follow_says_why_it_was_refused(run, agent):
+    agent.prepared.answers["WatchDecisions"] = [(grpc.StatusCode.RESOURCE_EXHAUSTED, "64 streams are open: end one")]
+
+    assert run("decisions", "--follow")[0::2] == (
+        3,
+        f"arpguard decisions: {agent.target}: 64 streams are open: end one\n",
+    )
+
+
+def test_follow_as_json_is_a_document_a_line(run, agent):
+    agent.prepared.answers["WatchDecisions"] = [pb.WatchDecisionsResponse(decision=DECISION)] * 3
+    code, out, _ = run("decisions", "--follow", "-o", "json", "--limit", "2")
+    found = [json.loads(line) for line in out.splitlines()]
+
+    assert (code, len(found)) == (0, 2)
+    assert found[0]["decision"]["verdict"] == "VERDICT_ANSWER"
+    assert found[0]["lost"] == "0"
+
+
+def test_follow_as_yaml_is_a_stream_of_documents(run, agent):
+    agent.prepared.answers["WatchDecisions"] = [pb.WatchDecisionsResponse(decision=DECISION)] * 2
+    out = run("decisions", "--follow", "-o", "yaml")[1]
+
+    assert [found["decision"]["count"] for found in yaml.safe_load_all(out)] == ["3", "3"]
+
+
+def test_each_line_is_there_as_soon_as_it_came_and_interrupting_is_quiet(agent):
+    """In a process of its own, its output a pipe."""
+    gone = []
+
+    def forever():
+        yield pb.WatchDecisionsResponse(decision=DECISION)
+        while not gone:
+            yield pb.WatchDecisionsResponse(lost=1)
+
+    agent.prepared.answers["WatchDecisions"] = forever()
+    words = [sys.executable, "-m", "arpguard", "decisions", "--follow", "-o", "json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as follower:
+        assert json.loads(follower.stdout.readline())["decision"]["vip"] == "192.0.2.10"
+        follower.send_signal(signal.SIGINT)
+        _, err = follower.communicate(timeout=20)
+    gone.append(True)
+
+    assert (follower.returncode, err) == (130, b"")
+
+
+def test_pages_that_end_exactly_at_the_limit_ask_for_no_more(agent, run):
+    every = [pb.Decision(count=number) for number in range(2000)]
+    agent.prepared.answers["ListDecisions"] = pages(every, "decisions", pb.ListDecisionsResponse)
+    run("decisions", "--limit", str(asking.DEFAULT_LIMIT))
+
+    assert [request.page_size for request in agent.prepared.requests] == [asking.DEFAULT_LIMIT]

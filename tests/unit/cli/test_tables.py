@@ -1,0 +1,224 @@
+"""Pages that a person grasps: what stands on them, and that nothing an agent says breaks them."""
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from rich.cells import cell_len
+
+from arpguard.cli import tables, words
+from arpguard.v1 import agent_pb2 as pb
+from clitools import DECISION, HOSTILE, VIP, lines_of
+
+PAGES = {
+    "status": (pb.GetStatusResponse, tables.status),
+    "vips": (pb.ListVipsResponse, tables.vips),
+    "vip": (pb.GetVipResponse, tables.vip_details),
+    "decisions": (pb.ListDecisionsResponse, tables.decisions),
+    "stream": (pb.WatchDecisionsResponse, tables.DecisionLines().text),
+    "conflicts": (pb.ListConflictsResponse, tables.conflicts),
+    "explain": (pb.ExplainVipResponse, lambda answer: tables.explanation(HOSTILE, answer)),
+}
+
+
+def filled(message: Message, text: str, number: int) -> Message:
+    """Every field set, as far as a type lets it: three items in each list."""
+    for field in message.DESCRIPTOR.fields:
+        for _ in range(3 if field.is_repeated else 1):
+            value = _value(field, text, number)
+            if isinstance(value, Message):
+                target = getattr(message, field.name)
+                (target.add() if field.is_repeated else target).CopyFrom(value)
+            elif field.is_repeated:
+                getattr(message, field.name).append(value)
+            else:
+                setattr(message, field.name, value)
+    return message
+
+
+def _value(field: FieldDescriptor, text: str, number: int):
+    if field.message_type is not None:
+        return filled(field.message_type._concrete_class(), text, number)
+    kinds = {
+        FieldDescriptor.CPPTYPE_STRING: text,
+        FieldDescriptor.CPPTYPE_BOOL: True,
+        FieldDescriptor.CPPTYPE_UINT64: number,
+        FieldDescriptor.CPPTYPE_INT64: min(number, 2**63 - 1),
+        FieldDescriptor.CPPTYPE_UINT32: min(number, 2**32 - 1),
+        FieldDescriptor.CPPTYPE_INT32: min(number, 2**31 - 1),
+        FieldDescriptor.CPPTYPE_ENUM: min(number, 99),
+    }
+    return kinds[field.cpp_type]
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(("text", "number"), [(HOSTILE, 2**64 - 1), ("", 0), ("a", 1), ("\n\r\t\x9b", 7)])
+def test_whatever_an_agent_says_fits_100_columns_and_is_printable(name, text, number):
+    message, page = PAGES[name]
+
+    for line in lines_of(page(filled(message(), text, number))):
+        assert cell_len(line) <= 100, line
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_empty_message_makes_a_page(name):
+    message, page = PAGES[name]
+
+    lines_of(page(message()))
+
+
+def test_status_tells_the_essentials(ago):
+    text = tables.status(
+        pb.GetStatusResponse(
+            node="node-1",
+            version="1.2.3",
+            start_time=ago(3700),
+            mode=pb.MODE_ENFORCE,
+            fence_left={"seconds": 2, "nanos": 400_000_000},
+            lease={"duration": {"seconds": 3}, "renew_interval": {"seconds": 1}, "margin": {"nanos": 500_000_000}},
+            kubernetes={"state": pb.Kubernetes.STATE_NOT_USED},
+            config={"source": "/etc/a.yaml", "generation": 2, "load_time": ago(5), "problems": ["mode: fast: wrong"]},
+            problems=["eth0: somebody else's program " + "x " * 60],
+            drift={"entries": 3},
+            events={"delivered": 5, "limited": 6, "lost": 7, "received": 4},
+            reasons=[{"reason": pb.REASON_FOREIGN, "enforced": 8, "observed": 9}],
+            entries=2,
+            entries_capacity=1024,
+            kinds=[{"kind": pb.KIND_OWNED, "count": 1}, {"kind": pb.KIND_FOREIGN, "count": 1}],
+            links=[
+                pb.Link(
+                    name="eth0",
+                    mac="02:00:00:00:00:01",
+                    up=True,
+                    addresses=["192.0.2.1/24"],
+                    vips=2,
+                    attachments=[
+                        {"hook": pb.HOOK_TC_EGRESS, "how": "tcx", "program_id": 12},
+                        {"hook": pb.HOOK_XDP, "how": "xdp", "program_id": 11},
+                    ],
+                ),
+                pb.Link(name="eth1", device_kind="veth"),
+            ],
+        )
+    )
+    lines = lines_of(text)
+    cells = [line.split() for line in lines]
+
+    assert lines[0] == "node-1: mode enforce, 2 of 1024 entries, 2 problems"
+    assert "(1h 1m ago), arpguard 1.2.3" in text
+    assert "config      /etc/a.yaml, generation 2, loaded 5s ago" in lines
+    assert "fence       2.4s left" in lines
+    assert "lease       3s, renewed every 1s, margin 0.5s" in lines
+    assert "kubernetes  not used" in lines
+    assert "drift       mended what others changed: 3 x entry" in lines
+    assert "events      5 delivered, 6 kept back by the rate limit, 7 lost, 4 read by this agent" in lines
+    assert "VIPs        1 owned, 1 foreign" in lines
+    assert ["eth0", "up", "02:00:00:00:00:01", "hardware", "2", "xdp", "11", "tcx", "12", "192.0.2.1/24"] in cells
+    assert ["eth1", "down", "veth", "0", "none", "none", "-"] in cells
+    assert ["foreign", "suppress", "8", "9"] in cells
+    assert "problem: config: mode: fast: wrong" in lines
+    assert lines[-2].startswith("problem: eth0: somebody else's program x x")
+    assert lines[-1].startswith("         x")
+
+
+def test_status_without_an_agent_leaves_out_what_only_an_agent_knows():
+    text = tables.status(pb.GetStatusResponse(node="node-1", version="1", mode=pb.MODE_OBSERVE))
+
+    assert "no agent was asked; read from the pinned objects" in text
+    assert "no fence needed" in text
+    assert not any(word in text for word in ("config", "lease", "kubernetes", "drift", "this agent"))
+
+
+def test_vips_count_all_frames_the_most_frequent_reason_first():
+    vip = pb.Vip()
+    vip.CopyFrom(VIP)
+    vip.reasons.add(reason=pb.REASON_EGRESS_OWNER, observed=9)
+    line = lines_of(tables.vips(pb.ListVipsResponse(vips=[vip])))[1]
+
+    assert line.split() == ["192.0.2.10", "eth0", "owned", "enforce", "node-1", "16", "egress_owner=9", "answered=7"]
+
+
+def test_vip_in_detail_tells_the_last_claim(ago):
+    vip = pb.Vip()
+    vip.CopyFrom(VIP)
+    vip.last_conflict.CopyFrom(pb.Conflict(mac="02:00:00:00:00:99", last_time=ago(130), count=1, dropped=True))
+    lines = lines_of(tables.vip_details(pb.GetVipResponse(vips=[vip, VIP])))
+
+    assert lines.count("192.0.2.10 on eth0: owned, mode enforce") == 2
+    assert "  last claim     02:00:00:00:00:99, 2m ago, 1 report, dropped" in lines
+    assert "  fence          none needed: the source names the owner" in lines
+
+
+def test_decision_that_was_only_observed_says_what_would_have_been():
+    observed = pb.Decision()
+    observed.CopyFrom(DECISION)
+    observed.mode = pb.MODE_OBSERVE
+
+    assert words.outcome(DECISION) == "answer"
+    assert words.outcome(observed) == "would answer"
+    observed.verdict = pb.VERDICT_PASS
+    assert words.outcome(observed) == "pass"
+
+
+def test_explanation_tells_frames_meanings_and_the_chain():
+    answer = pb.ExplainVipResponse(
+        links=[
+            pb.LinkExplanation(
+                link="eth0",
+                summary="owned by another node, silent here",
+                entry=VIP,
+                frames=[
+                    {
+                        "operation": pb.OPERATION_OUT_REQUEST,
+                        "verdict": pb.VERDICT_REWRITE,
+                        "reason": pb.REASON_EGRESS_REWRITTEN,
+                        "meaning": "a request with the VIP as spa; " + "spa becomes the link's primary address " * 4,
+                        "mode": pb.MODE_ENFORCE,
+                        "fate": pb.FATE_CHANGED,
+                        "result": {"text": "who-has 192.0.0.8 tell 192.0.2.1"},
+                    },
+                    {
+                        "operation": pb.OPERATION_REQUEST,
+                        "verdict": pb.VERDICT_SUPPRESS,
+                        "mode": pb.MODE_OBSERVE,
+                        "fate": 1,
+                    },
+                ],
+                ownership={
+                    "steps": ["vips[0] names node-2", "so this node is silent"],
+                    "candidates": [{"node": "node-2", "eligible": True, "chosen": True, "why": "named"}],
+                    "claim": {"holder": "node-2", "epoch": 7},
+                    "fence_left": {"seconds": 1},
+                },
+            )
+        ]
+    )
+    lines = lines_of(tables.explanation("192.0.2.10", answer))
+
+    assert lines[0] == "192.0.2.10 on eth0: owned by another node, silent here"
+    assert "out: request in its name   rewrite         egress_rewritten  as: who-has 192.0.0.8 tell 192.0.2.1" in lines
+    assert "in: request by a stranger  would suppress  -                 goes on" in lines
+    assert any(line.startswith("  egress_rewritten  a request with the VIP as spa; spa becomes") for line in lines)
+    assert "  1.  vips[0] names node-2" in lines
+    assert ["node-2", "yes", "yes", "named"] in [line.split() for line in lines]
+    assert "claim: held by node-2, epoch 7" in lines
+    assert "fence: 1s left of the right to answer" in lines
+
+
+def test_times_in_words(ago):
+    assert words.age(ago(0)) == "0s ago"
+    assert words.age(ago(-100)) == "0s ago"
+    assert words.age(ago(59.5)) == "59s ago"
+    assert words.age(ago(2 * 86400 + 5)) == "2d ago"
+    assert [words.span(seconds) for seconds in (0, 61, 3600, 90000, 864000)] == [
+        "0s",
+        "1m 1s",
+        "1h 0s",
+        "1d 1h",
+        "10d 0s",
+    ]
+    assert words.time_of_day(ago(0)).count(":") == 2
+    assert len(words.time_of_day(ago(3 * 86400))) == len("2026-01-01 00:00:00")
+
+
+def test_value_of_a_newer_agent_is_shown_as_its_number():
+    assert words.word(pb.Vip(kind=99), "kind") == "#99"

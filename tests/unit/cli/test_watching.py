@@ -1,0 +1,316 @@
+"""The live view: rates, what fits on which screen, and a terminal that is left as it was."""
+
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from contextlib import contextmanager
+from fcntl import ioctl
+
+import grpc
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from arpguard.cli.client import Target, connected
+from arpguard.cli.polling import Poller, Rates, Reading, Sample
+from arpguard.cli.watching import view
+from arpguard.v1 import agent_pb2 as pb
+from clitools import DECISION, HOSTILE, VIP, lines_of
+from labtools import until
+
+SIZES = [(80, 24), (120, 40), (60, 12), (40, 8), (200, 60)]
+
+
+def vip(address: str, frames: int) -> pb.Vip:
+    return pb.Vip(address=address, ifindex=2, reasons=[pb.ReasonCount(reason=pb.REASON_FOREIGN, enforced=frames)])
+
+
+# ---- rates -------------------------------------------------------------------------------------------------------
+
+
+def test_rate_is_the_difference_of_counters_over_the_time_between():
+    rates = Rates()
+    rates.take([vip("10.0.0.1", 100), vip("10.0.0.2", 5)], 10.0)
+    assert [reading.per_second for reading in rates.busiest()] == [0, 0]
+    rates.take([vip("10.0.0.1", 150), vip("10.0.0.2", 505)], 12.0)
+
+    assert [(reading.vip.address, reading.per_second) for reading in rates.busiest()] == [
+        ("10.0.0.2", 250),
+        ("10.0.0.1", 25),
+    ]
+
+
+def test_counter_that_was_made_anew_is_no_negative_rate():
+    rates = Rates()
+    rates.take([vip("10.0.0.1", 100)], 1.0)
+    rates.take([vip("10.0.0.1", 3)], 2.0)
+    assert rates.busiest()[0].per_second == 0
+    rates.take([vip("10.0.0.1", 7)], 3.0)
+
+    assert rates.busiest()[0].per_second == 4
+
+
+def test_vip_goes_with_the_round_in_which_it_was_not_seen():
+    rates = Rates()
+    rates.take([vip("10.0.0.1", 0), vip("10.0.0.2", 0)], 1.0)
+    rates.end_round()
+    rates.take([vip("10.0.0.1", 0)], 2.0)
+    assert len(rates.busiest()) == 2
+    rates.end_round()
+
+    assert [reading.vip.address for reading in rates.busiest()] == ["10.0.0.1"]
+
+
+# ---- asking ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def polled(served, interval_s):
+    with connected(Target(served.target)) as agent:
+        poller = Poller(agent, interval_s)
+        poller.start()
+        try:
+            yield poller
+        finally:
+            poller.end()
+            poller.join()
+
+
+def a_page(every):
+    def answer(request):
+        start = int(request.page_token or 0)
+        end = start + request.page_size
+        return pb.ListVipsResponse(vips=every[start:end], next_page_token=str(end) if end < len(every) else "")
+
+    return answer
+
+
+def test_many_vips_are_read_over_several_intervals(agent):
+    """A slow agent: each interval has time for one page only, and yet all are read."""
+    every = [vip(f"10.0.{number >> 8}.{number & 255}", number) for number in range(2500)]
+    page = a_page(every)
+
+    def slow(request):
+        time.sleep(0.06)
+        return page(request)
+
+    agent.prepared.answers |= {"ListVips": slow, "ListDecisions": pb.ListDecisionsResponse(decisions=[DECISION])}
+    with polled(agent, 0.1) as poller:
+        until(lambda: len(poller.latest.vips) == 2500, 20)
+        asked = [type(request) for request in agent.prepared.requests]
+
+    pages = asked.count(pb.ListVipsRequest)
+    assert abs(pages - asked.count(pb.GetStatusRequest)) <= 1
+    assert poller.latest.vips[0].vip.address == every[-1].address
+    assert list(poller.latest.decisions) == [DECISION]
+
+
+def test_few_pages_are_read_in_one_interval(agent):
+    every = [vip(f"10.0.{number >> 8}.{number & 255}", number) for number in range(1500)]
+    agent.prepared.answers |= {"ListVips": a_page(every), "ListDecisions": pb.ListDecisionsResponse()}
+    with polled(agent, 30) as poller:
+        until(lambda: poller.latest.number, 20)
+
+    assert (poller.latest.number, len(poller.latest.vips)) == (1, 1500)
+
+
+def test_what_was_known_stays_while_nobody_answers(agent):
+    agent.prepared.answers |= {
+        "ListVips": pb.ListVipsResponse(vips=[VIP]),
+        "ListDecisions": pb.ListDecisionsResponse(decisions=[DECISION]),
+    }
+    with polled(agent, 0.05) as poller:
+        until(lambda: poller.latest.number, 20)
+        status = agent.prepared.answers["GetStatus"]
+        agent.prepared.answers["GetStatus"] = (grpc.StatusCode.UNAVAILABLE, "starting")
+        until(lambda: poller.latest.trouble, 20)
+        sample = poller.latest
+        assert "starting" in sample.trouble
+        assert (sample.status, len(sample.vips), len(sample.decisions)) == (status, 1, 1)
+        agent.prepared.answers["GetStatus"] = status
+        until(lambda: not poller.latest.trouble, 20)
+
+
+# ---- the screen --------------------------------------------------------------------------------------------------
+
+
+def a_sample(text="eth0", vips=500, trouble=""):
+    status = pb.GetStatusResponse(
+        node=f"node {text}",
+        mode=pb.MODE_ENFORCE,
+        links=[pb.Link(name=text, mac=text, attachments=[pb.Attachment(hook=2, how=text, program_id=7)])] * 20,
+        problems=[f"problem {text}"] * 3,
+        kinds=[pb.KindCount(kind=kind, count=12345) for kind in range(1, 6)],
+    )
+    readings = [
+        Reading(pb.Vip(address=f"10.0.0.{number}", link=text, kind=1, mode=2, owner=text), number, 0.0, 500 - number)
+        for number in range(vips)
+    ]
+    decision = pb.Decision(vip="10.0.0.1", link=text, verdict=5, reason=23, sha=text, count=2**63)
+    return Sample(1, status, readings, [decision] * 100, 1234.0, trouble, time.monotonic() - 5)
+
+
+def drawn(sample, width, height):
+    console = Console(width=width, height=height, no_color=True, force_terminal=False)
+    with console.capture() as captured:
+        console.print(view(Target(), sample, width, height))
+    return lines_of(captured.get().removesuffix("\n"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("text", ["eth0", HOSTILE], ids=["plain", "hostile"])
+@pytest.mark.parametrize("trouble", ["", f"no agent {HOSTILE}"], ids=["well", "trouble"])
+def test_view_fits_the_screen(size, text, trouble):
+    width, height = size
+    lines = drawn(a_sample(text, trouble=trouble), width, height)
+
+    assert max(map(cell_len, lines)) <= width
+    assert len(lines) <= max(height, 15)  # of a lower screen the rest is cut off
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+def test_view_fills_the_screen_with_the_busiest_and_the_latest(size):
+    lines = drawn(a_sample(), *size)
+    vips = [line for line in lines if line.startswith("10.0.0.")]
+
+    assert len(lines) == size[1]
+    assert [line.split()[0] for line in vips] == [f"10.0.0.{number}" for number in range(len(vips))]
+    assert f"the {len(vips)} busiest of 500 VIPs" in lines[-1]
+    assert sum("conflict" in line for line in lines) >= 3
+    assert "1,234 frames/s" in lines[0]
+    assert any(line.startswith("3 problems: problem eth0 (and 2 more") for line in lines)
+
+
+def test_narrow_screen_drops_columns():
+    narrow, wide = drawn(a_sample(), 80, 24), drawn(a_sample(), 120, 40)
+
+    assert "VIP       LINK  KIND   MODE     FRAMES/S  TOTAL" in narrow
+    assert "VIP        LINK  KIND   MODE     OWNER  FRAMES/S  TOTAL  MOSTLY" in wide
+    assert not any("…" in line for line in wide[2:])
+
+
+def test_view_says_that_the_agent_is_gone_and_how_old_it_is():
+    lines = drawn(a_sample(trouble="no agent listens: start it"), 120, 40)
+
+    assert any(
+        re.fullmatch(r"no agent at unix:///run/.*: trying again; what is shown is 5s old *", line) for line in lines
+    )
+    assert any("(no agent listens: start it)" in line for line in lines)
+
+
+def test_view_before_the_first_answer():
+    assert drawn(Sample(), 80, 24) == ["asking unix:///run/arpguard/agent.sock"]
+    assert drawn(Sample(trouble="nobody"), 80, 24)[0].startswith("no agent at unix:///run/arpguard/agent.sock: trying")
+
+
+# ---- a terminal --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_watch_exits_2(run, agent):
+    code, out, err = run("watch")
+
+    assert (code, out) == (2, "")
+    assert err == "arpguard watch: needs a terminal: `arpguard status` and `arpguard decisions --follow` need none\n"
+
+
+class Terminal:
+    """A pseudo terminal with `arpguard watch` on it, and all that it printed."""
+
+    def __init__(self, target: str, columns: int, rows: int) -> None:
+        self.leader, self._follower = pty.openpty()
+        self.resize(columns, rows)
+        self.settings = termios.tcgetattr(self.leader)
+        self.printed = ""
+        words = [sys.executable, "-m", "arpguard", "watch", "--interval", "0.1", "--address", target]
+        env = {**os.environ, "TERM": "xterm"}
+        self._process = subprocess.Popen(
+            words, stdin=self._follower, stdout=self._follower, stderr=self._follower, env=env, process_group=0
+        )
+
+    def resize(self, columns: int, rows: int) -> None:
+        ioctl(self.leader, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self) -> str:
+        while select.select([self.leader], [], [], 0)[0]:
+            self.printed += os.read(self.leader, 65536).decode(errors="replace")
+        return self.printed
+
+    def type(self, key: bytes) -> None:
+        os.write(self.leader, key)
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    def left(self) -> int:
+        until(lambda: (self.read(), self._process.poll() is not None)[1], 20, "it has left")
+        self.read()
+        return self._process.returncode
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self.leader)
+        os.close(self._follower)
+
+
+@pytest.fixture
+def terminal(agent):
+    agent.prepared.answers |= {
+        "ListVips": pb.ListVipsResponse(vips=[VIP]),
+        "ListDecisions": pb.ListDecisionsResponse(decisions=[DECISION]),
+    }
+    made = Terminal(agent.target, 80, 24)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("leave", "code"),
+    [
+        (lambda terminal: terminal.type(b"q"), 0),
+        (lambda terminal: terminal.signal(signal.SIGINT), 130),
+        (lambda terminal: terminal.signal(signal.SIGTERM), 143),
+        (lambda terminal: terminal.signal(signal.SIGHUP), 129),
+    ],
+    ids=["q", "interrupt", "terminate", "hang up"],
+)
+def test_leaving_puts_the_terminal_back(terminal, leave, code):
+    until(lambda: "192.0.2.10" in terminal.read(), 20)
+    assert termios.tcgetattr(terminal.leader) != terminal.settings
+    leave(terminal)
+
+    assert terminal.left() == code
+    assert termios.tcgetattr(terminal.leader) == terminal.settings
+    assert terminal.printed.index("\x1b[?1049h") < terminal.printed.index("\x1b[?1049l")
+    assert terminal.printed.index("\x1b[?25l") < terminal.printed.rindex("\x1b[?25h")
+    assert "Traceback" not in terminal.printed
+
+
+def test_new_size_is_followed(terminal):
+    until(lambda: "192.0.2.10" in terminal.read(), 20)
+    assert "MOSTLY" not in terminal.printed
+    terminal.resize(120, 40)
+    until(lambda: "MOSTLY" in terminal.read(), 20)
+    terminal.type(b"q")
+
+    assert terminal.left() == 0
+
+
+def test_agent_that_goes_and_comes_back_is_followed(serve, tmp_path, terminal, agent):
+    until(lambda: "192.0.2.10" in terminal.read(), 20)
+    agent.stop()
+    until(lambda: "trying again" in terminal.read(), 20)
+    again = serve(agent.target)
+    again.prepared.answers |= agent.prepared.answers
+    again.prepared.answers["GetStatus"] = pb.GetStatusResponse(node="node-again")
+    until(lambda: "node-again" in terminal.read(), 20)
+    terminal.type(b"q")
+
+    assert terminal.left() == 0
