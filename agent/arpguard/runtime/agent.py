@@ -82,28 +82,32 @@ class Agent:
         with bpffs.lock(pin_dir), Announcer() as announcer:
             source = find_source(self._config.bpf.max_entries)
             loaded = await asyncio.to_thread(loader.load, pin_dir, source)
-            table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
-            control = ControlValue(loaded.maps["control"])
-            attacher = Attacher(pin_dir, loaded.programs)
-            self._reconciler = Reconciler(self._options.node, table, control, attacher, self._schedule)
-            self._node = Node(
-                name=self._options.node,
-                table=table,
-                control=control,
-                totals=loaded.maps["totals"],
-                programs=loaded.programs,
-                state=self._reconciler.state,
-                surroundings=self._surroundings,
-                decisions=DecisionLog(self._config.decisions.capacity),
-                conflicts=ConflictLog(),
-                started_ns=started_ns,
-                in_force=self._in_force,
-            )
+            self._assemble(loaded, started_ns)
             async with self._served():
                 await self._first_pass()
                 loader.discard_others(pin_dir, source)
                 self._log_ready(started_ns, warm=loaded.warm)
                 await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcer)
+
+    def _assemble(self, loaded: loader.Loaded, started_ns: int) -> None:
+        """The reconciler over the kernel's objects, and what others read of both."""
+        table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
+        control = ControlValue(loaded.maps["control"])
+        attacher = Attacher(self._config.bpf.pin_dir, loaded.programs)
+        self._reconciler = Reconciler(self._options.node, table, control, attacher, self._schedule)
+        self._node = Node(
+            name=self._options.node,
+            table=table,
+            control=control,
+            totals=loaded.maps["totals"],
+            programs=loaded.programs,
+            state=self._reconciler.state,
+            surroundings=self._surroundings,
+            decisions=DecisionLog(self._config.decisions.capacity),
+            conflicts=ConflictLog(),
+            started_ns=started_ns,
+            in_force=self._in_force,
+        )
 
     @asynccontextmanager
     async def _served(self) -> AsyncIterator[None]:
