@@ -3,6 +3,7 @@
 grpc.aio logs a traceback and answers UNKNOWN when a request's bytes are no message; this answers INVALID_ARGUMENT.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -15,6 +16,15 @@ from google.protobuf.message import DecodeError
 from arpguard.api.requests import RequestError
 
 log = logging.getLogger(__name__)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that a caller has gone while it was answered, or was sent away: grpc.aio logs a traceback for either."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, (asyncio.CancelledError, grpc.aio.InternalError))
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
 
 MAX_STREAMS = 64
 
@@ -46,11 +56,18 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._streams = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def ended(self, timeout_s: float) -> None:
+        """Waits for calls to end, once the server has stopped: grpc.aio prints a traceback for what outlives the loop."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler]], details: grpc.HandlerCallDetails
     ) -> _Handler:
         """The method's handler, wrapped; None, which becomes UNIMPLEMENTED, for an unknown method."""
+        self._note_task()
         handler = await continuation(details)
         if handler is None:
             return None
@@ -67,6 +84,13 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in 
         return grpc.stream_stream_rpc_method_handler(
             self._stream(method, handler.stream_stream), parse, handler.response_serializer
         )
+
+    def _note_task(self) -> None:
+        """Every call has a task of its own."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _unary(self, method: str, answer: Callable[[_Message, _Context], Awaitable[_Message]]) -> _Handler:
         async def call(request: _Message, context: _Context) -> _Message:

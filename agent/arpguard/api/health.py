@@ -5,12 +5,13 @@ The package's own servicer holds a lock while it writes to a slow reader, and it
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TypeAlias
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from arpguard.api.requests import RequestError
+from arpguard.api.requests import RequestError, stopping
 from arpguard.node import Node
 
 _LOOK_S = 0.5
@@ -46,6 +47,11 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # no types
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._stopping = asyncio.Event()
+
+    def close(self) -> None:
+        """Ends all watches."""
+        self._stopping.set()
 
     async def Check(  # noqa: D102, N802
         self, request: health_pb2.HealthCheckRequest, _context: object
@@ -60,10 +66,12 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # no types
         self, request: health_pb2.HealthCheckRequest, _context: object
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         last = None
-        while True:
+        while not self._stopping.is_set():
             unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
             status = statuses(self._node).get(request.service, unknown)
             if status != last:
                 yield health_pb2.HealthCheckResponse(status=status)
             last = status
-            await asyncio.sleep(_LOOK_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _LOOK_S)
+        raise stopping()

@@ -31,6 +31,11 @@ class RequestError(ArpguardError):
         self.code = code
 
 
+def stopping() -> RequestError:
+    """Why a stream ends that its caller did not end."""
+    return RequestError(grpc.StatusCode.UNAVAILABLE, "the agent stops; the guard stays in the kernel")
+
+
 def wrong(field: str, value: object, allowed: str) -> RequestError:
     """INVALID_ARGUMENT for a field."""
     text = str(value)

@@ -41,14 +41,13 @@ class ApiServer:
     """The API of a node, from `start` to `stop`."""
 
     def __init__(self, node: Node, meter: Meter) -> None:
-        self._broadcast = Broadcast()
+        self._broadcast, self._health = Broadcast(), Health(node)
+        self._calls = Calls(meter)
         self._meter = meter
         self._paths: list[Path] = []
-        self._server = grpc.aio.server(
-            interceptors=[Calls(meter)], options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS
-        )
+        self._server = grpc.aio.server(interceptors=[self._calls], options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
         agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(node, self._broadcast, meter), self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(Health(node), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(_SERVICES, self._server)
 
     async def start(self, config: GrpcConfig) -> Self:
@@ -73,7 +72,9 @@ class ApiServer:
     async def stop(self) -> None:
         """Ends streams with a word why, gives calls a moment to end, and takes the sockets away."""
         self._broadcast.close()
+        self._health.close()
         await self._server.stop(_STOP_S)
+        await self._calls.ended(_STOP_S)
         for path in self._paths:
             path.unlink(missing_ok=True)
 

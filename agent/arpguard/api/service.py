@@ -3,13 +3,12 @@
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
-import grpc
 from google.protobuf.message import Message
 
 from arpguard.api import answers, messages
 from arpguard.api.calls import Meter
 from arpguard.api.messages import WallClock
-from arpguard.api.requests import RequestError
+from arpguard.api.requests import stopping
 from arpguard.api.watching import Broadcast
 from arpguard.clock import boot_ns
 from arpguard.node import Node
@@ -87,4 +86,4 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
                     yield pb.WatchDecisionsResponse(decision=messages.decision(report, WallClock.now()), lost=lost)
         finally:
             self._meter.watchers_changed(-1)
-        raise RequestError(grpc.StatusCode.UNAVAILABLE, "the agent stops; the guard stays in the kernel")
+        raise stopping()

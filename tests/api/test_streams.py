@@ -1,0 +1,333 @@
+"""WatchDecisions: what a reader gets, what a slow one loses, how many there may be, and how they end."""
+
+import asyncio
+import itertools
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, ExitStack
+from itertools import islice
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from api.apitools import EXHAUSTED, UNAVAILABLE, a_decision, a_node, an_api, ended, number_of, served
+from api.conftest import FOREIGN, OWNED
+from arpguard.api.calls import MAX_STREAMS
+from arpguard.api.watching import QUEUE_LEN
+from arpguard.lab.topology import AgentProcess
+from arpguard.v1 import agent_pb2 as pb
+from arpguard.verdict import Reason
+from labtools import a_wire, address, said, until
+
+pytestmark = [pytest.mark.bpf, pytest.mark.netns]
+
+FLOOD = 8000
+LAG_S = 0.25
+LEAST_WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1))
+
+
+COMPLAINT = r"Traceback|ERROR|failed|\b[EF]\d{4} "  # the last is gRPC's own
+
+
+@pytest.fixture
+def node(loaded, tmp_path, caplog):
+    """However its readers come and go, nothing is logged."""
+    with served(a_node(loaded), tmp_path) as made:
+        yield made
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.fixture
+def watched(node):
+    with an_api(node.address) as api:
+        yield api
+
+
+def readers(node) -> int:
+    return node.on_loop(lambda: node.meter.watchers)
+
+
+def opened(node, api, **fields) -> grpc.Future:
+    """A stream that the server knows of."""
+    before = readers(node)
+    stream = api.WatchDecisions(timeout=60, **fields)
+    until(lambda: readers(node) == before + 1)
+    return stream
+
+
+def numbers(stream, count: int) -> list[int]:
+    return [number_of(item.decision) for item in islice(stream, count)]
+
+
+# ---- what comes --------------------------------------------------------------------------------------------------
+
+
+def test_live_decisions_come_in_order_and_none_of_before(node, watched):
+    node.decide(a_decision(1))
+    stream = opened(node, watched)
+    node.decide(a_decision(2), a_decision(3))
+    node.decide(a_decision(4))
+
+    assert numbers(stream, 3) == [2, 3, 4]
+    stream.cancel()
+
+
+def test_repeated_decision_comes_each_time_as_one(node, watched):
+    stream = opened(node, watched)
+    node.decide(*[a_decision(7)] * 3)
+
+    assert [(number_of(item.decision), item.decision.count, item.lost) for item in islice(stream, 3)] == [(7, 1, 0)] * 3
+    assert watched.ListDecisions().decisions[0].count == 3
+    stream.cancel()
+
+
+def test_recent_decisions_come_first_the_oldest_first_collapsed_and_then_what_comes(node, watched):
+    node.decide(a_decision(1), a_decision(2), a_decision(1), a_decision(3))
+    stream = opened(node, watched, include_recent=True)
+    node.decide(a_decision(4), a_decision(1))
+
+    found = [(number_of(item.decision), item.decision.count) for item in islice(stream, 5)]
+    assert found == [(2, 1), (1, 2), (3, 1), (4, 1), (1, 1)]
+    stream.cancel()
+
+
+def test_between_recent_and_live_nothing_is_missing_and_nothing_comes_twice(node):
+    """A decision each millisecond, while ten readers come one after the other and read 100 more than there were."""
+    stop = threading.Event()
+
+    def publish() -> None:
+        for number in itertools.count():
+            node.decide(a_decision(number))
+            if stop.wait(0.001):
+                return
+
+    with ThreadPoolExecutor() as pool:
+        publisher = pool.submit(publish)
+        for _ in range(10):
+            with an_api(node.address) as api:
+                stream = api.WatchDecisions(timeout=60, include_recent=True)
+                wanted = node.on_loop(lambda: node.node.decisions.received) + 100
+                assert numbers(stream, wanted) == list(range(wanted))
+                stream.cancel()
+        stop.set()
+        publisher.result()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, [1, 2, 3, 4]),
+        ({"vip": "192.0.2.101"}, [2, 4]),
+        ({"link": "eth2"}, [3]),
+        ({"reason": pb.REASON_CONFLICT}, [4]),
+        ({"verdict": pb.VERDICT_SUPPRESS}, [1, 2, 3]),
+        ({"verdict": pb.VERDICT_SUPPRESS, "vip": "192.0.2.101"}, [2]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("recent", [True, False], ids=["recent", "live"])
+def test_filter_holds_for_recent_and_live_decisions(node, watched, wanted, found, recent):
+    """The last one, which every filter lets through, ends the stream."""
+    decisions = [
+        a_decision(1),
+        a_decision(2, "192.0.2.101"),
+        a_decision(3, ifindex=2),
+        a_decision(4, "192.0.2.101", reason=Reason.CONFLICT),
+    ]
+    if recent:
+        node.decide(*decisions)
+    stream = opened(node, watched, filter=wanted, include_recent=recent)
+    if not recent:
+        node.decide(*decisions)
+    seen = numbers(stream, len(found))
+    stream.cancel()
+
+    assert seen == found
+    assert [number_of(item) for item in watched.ListDecisions(filter=wanted).decisions] == (found[::-1])
+
+
+def test_since_leaves_out_what_was_last_reported_before(node, watched):
+    """The time of a decision, asked for again, includes that decision."""
+    for number in range(3):
+        node.decide(a_decision(number))
+        time.sleep(0.002)
+    middle = watched.ListDecisions().decisions[1].last_time
+    wanted = pb.DecisionFilter(since=middle)
+    stream = opened(node, watched, filter=wanted, include_recent=True)
+
+    assert numbers(stream, 2) == [1, 2]
+    assert [number_of(item) for item in watched.ListDecisions(filter=wanted).decisions] == [2, 1]
+    stream.cancel()
+
+
+# ---- who is slow -------------------------------------------------------------------------------------------------
+
+
+def test_slow_reader_loses_the_oldest_and_is_told_exactly_how_many_and_nobody_else_is_disturbed(node):
+    """It reads one message, and then nothing while FLOOD decisions are published; its connection buffers little."""
+    read: list[int] = []
+    with an_api(node.address, *LEAST_WINDOW) as idle, an_api(node.address) as busy, ThreadPoolExecutor() as pool:
+        slow, quick = opened(node, idle), opened(node, busy)
+        keeps_up = pool.submit(lambda: read.extend(number_of(item.decision) for item in islice(quick, FLOOD + 1)))
+        node.decide(a_decision(0))
+        assert numbers(slow, 1) == [0]
+        delays = []
+        for at in range(1, FLOOD + 1, 10):
+            node.decide(*(a_decision(number) for number in range(at, at + 10)))
+            began = time.monotonic()
+            node.on_loop(lambda: None)
+            delays.append(time.monotonic() - began)
+            until(lambda at=at: at - len(read) < QUEUE_LEN // 2, what="the quick reader keeps up")
+        keeps_up.result(timeout=60)
+        found = []
+        while not found or found[-1][0] < FLOOD:
+            item = next(slow)
+            found.append((number_of(item.decision), item.lost))
+        slow.cancel()
+        quick.cancel()
+
+    assert read == list(range(FLOOD + 1))
+    assert max(delays) < LAG_S
+    lost = [count for _, count in found if count]
+    assert len(found) + sum(lost) == FLOOD
+    assert len(lost) == 1, "told once, with the first decision after the gap"
+    assert lost[0] == node.on_loop(lambda: node.meter.losses) > FLOOD // 10
+    before = 0
+    for number, missing in found:
+        assert number == before + missing + 1
+        before = number
+    assert [number for number, _ in found[-QUEUE_LEN:]] == list(range(FLOOD - QUEUE_LEN + 1, FLOOD + 1))
+
+
+def test_calls_are_answered_while_a_reader_is_stuck(node):
+    with an_api(node.address, *LEAST_WINDOW) as idle, an_api(node.address) as other:
+        stuck = opened(node, idle)
+        node.decide(*(a_decision(number) for number in range(FLOOD)))
+        began = time.monotonic()
+        for _ in range(20):
+            other.ListConflicts()
+        assert time.monotonic() - began < 20 * LAG_S
+        stuck.cancel()
+        until(lambda: readers(node) == 0)
+
+
+# ---- how many ----------------------------------------------------------------------------------------------------
+
+
+def test_64_streams_may_be_open_and_the_next_is_refused_until_one_ends(node):
+    """Whatever stands in the way of their ending: half of them are stuck."""
+    with ExitStack() as stack:
+        connections = [stack.enter_context(an_api(node.address, *LEAST_WINDOW)) for _ in range(2)]
+        streams = [opened(node, connections[number % 2]) for number in range(MAX_STREAMS)]
+        for call in (
+            lambda: next(connections[0].WatchDecisions(timeout=5)),
+            lambda: next(connections[1].health.Watch(health_pb2.HealthCheckRequest(), timeout=5)),
+        ):
+            code, message = ended(call)
+            assert (code, message) == (EXHAUSTED, "64 streams are open: end one of them")
+        assert connections[0].GetStatus().node == "node-1"
+        assert node.on_loop(lambda: node.meter.calls["WatchDecisions", "RESOURCE_EXHAUSTED"]) == 1
+        node.decide(*(a_decision(number) for number in range(FLOOD)))
+        streams[0].cancel()
+        until(lambda: readers(node) == MAX_STREAMS - 1)
+        streams[0] = opened(node, connections[0])
+        for stream in streams:
+            stream.cancel()
+        until(lambda: readers(node) == 0, 10)
+        assert opened(node, connections[0]).cancel()
+
+
+def test_256_calls_may_wait_for_their_request_and_the_next_is_refused(agent, api):
+    """A call counts from its first byte: clients that never send their request cannot take more than that."""
+
+    async def fill() -> None:
+        async with AsyncExitStack() as stack:
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            channels = [
+                await stack.enter_async_context(grpc.aio.insecure_channel(agent.api, options)) for _ in range(2)
+            ]
+            calls = [channel.stream_unary("/arpguard.v1.AgentService/GetStatus")() for channel in channels * 128]
+            await asyncio.sleep(0)
+            await asyncio.to_thread(until, lambda: code() is EXHAUSTED)
+            for call in calls:
+                call.cancel()
+
+    def code() -> grpc.StatusCode:
+        try:
+            api.GetStatus()
+        except grpc.RpcError as error:
+            return error.code()
+        return grpc.StatusCode.OK
+
+    asyncio.run(fill())
+    until(lambda: code() is grpc.StatusCode.OK)
+
+
+# ---- how they end ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mortal(agent) -> Iterator[AgentProcess]:
+    """The agent, which the test may stop."""
+    yield agent
+    agent.kill(signal.SIGTERM)
+    agent.start()
+    agent.wait_for()
+
+
+def test_stopping_ends_every_stream_and_says_why(pair, mortal):
+    with an_api(mortal) as api:
+        watching = api.WatchDecisions(timeout=60, include_recent=True)
+        health = api.health.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+        assert next(health).status == health_pb2.HealthCheckResponse.SERVING
+        with a_wire(pair.client) as wire:
+            wire.exchange([wire.request(FOREIGN)], OWNED)
+        while next(watching).decision.vip != str(FOREIGN):
+            pass
+        mortal.kill(signal.SIGTERM)
+        why = (UNAVAILABLE, "the agent stops; the guard stays in the kernel")
+        assert ended(lambda: list(watching)) == why
+        assert ended(lambda: list(health)) == why
+        assert ended(api.GetStatus)[0] == UNAVAILABLE
+    assert said(mortal, COMPLAINT) == 0
+
+
+def test_stopping_waits_for_nobody_and_does_not_complain(mortal):
+    """For a call whose request never comes, and for a conversation with reflection that the client keeps open."""
+    leave = threading.Event()
+
+    def never() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        leave.wait(60)
+        yield from ()
+
+    def one() -> Iterator[reflection_pb2.ServerReflectionRequest]:
+        yield reflection_pb2.ServerReflectionRequest(list_services="")
+        yield from never()
+
+    with an_api(mortal) as api:
+        waiting = api.channel.stream_unary("/arpguard.v1.AgentService/GetStatus").future(never())
+        talking = reflection_pb2_grpc.ServerReflectionStub(api.channel).ServerReflectionInfo(one())
+        assert len(next(talking).list_services_response.service) == 3
+        began = time.monotonic()
+        mortal.kill(signal.SIGTERM)
+        assert time.monotonic() - began < 3
+        leave.set()
+        assert ended(waiting.result)[0] == UNAVAILABLE
+        assert ended(lambda: list(talking))[0] == UNAVAILABLE
+    assert said(mortal, COMPLAINT) == 0
+
+
+def test_live_stream_follows_the_traffic(pair, agent, api):
+    stream = api.WatchDecisions(timeout=30, filter={"vip": str(FOREIGN)})
+    time.sleep(0.2)
+    with a_wire(pair.client) as wire:
+        wire.exchange([wire.request(FOREIGN, address(77))], OWNED)
+    item = next(stream)
+    stream.cancel()
+
+    assert (item.decision.spa, item.decision.reason, item.lost) == (str(address(77)), pb.REASON_FOREIGN, 0)
