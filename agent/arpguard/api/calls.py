@@ -59,7 +59,7 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in 
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def ended(self, timeout_s: float) -> None:
-        """Waits for calls to end, once the server has stopped: grpc.aio prints a traceback for what outlives the loop."""
+        """Waits for calls to end once the server has stopped: grpc.aio prints a traceback for those the loop ends."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
 

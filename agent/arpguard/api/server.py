@@ -3,7 +3,8 @@
 import errno
 import os
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -115,8 +116,10 @@ def _umask(mask: int) -> Iterator[None]:
 
 
 def _is_answered(path: Path) -> bool:
+    """Also by somebody who has more callers waiting than they take (EAGAIN)."""
     with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) == 0
+        probe.setblocking(False)
+        return probe.connect_ex(str(path)) in (0, errno.EAGAIN)
 
 
 def _why_not(address: str) -> str:
@@ -137,9 +140,27 @@ def _why_not(address: str) -> str:
 
 def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:
     """Mutual TLS. The files are read again for a handshake when they have changed, so certificates can be renewed."""
+    _refuse_useless(tls)
     files = _PemFiles(tls)
     again: Any = files.read_if_changed  # None is allowed, says grpc's documentation; its stubs do not
     return grpc.dynamic_ssl_server_credentials(files.read(), again, require_client_authentication=True)
+
+
+def _refuse_useless(tls: TlsConfig) -> None:
+    """ConfigError for the first file that cannot be used: gRPC would not say which, nor why."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    uses: tuple[tuple[str, Path, Callable[[], None], str], ...] = (
+        ("client_ca", tls.client_ca, lambda: context.load_verify_locations(tls.client_ca), "certificates"),
+        ("cert", tls.cert, lambda: context.load_verify_locations(tls.cert), "a certificate, and those up to its CA"),
+        ("key", tls.key, lambda: context.load_cert_chain(tls.cert, tls.key, ""), "that certificate's key, no password"),
+    )
+    for name, path, use, content in uses:
+        try:
+            use()
+        except OSError as error:
+            why = str(getattr(error, "reason", None) or error.strerror).replace("_", " ").lower()
+            problem = Problem(f"grpc.tls.{name}", str(path), f"{why}: a PEM file that root can read: {content}")
+            raise ConfigError("configuration", [problem]) from error
 
 
 class _PemFiles:
