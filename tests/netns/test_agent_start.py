@@ -212,6 +212,8 @@ def readable() -> Iterator[Path]:
         ("lab",),
         ("status", "--pin-dir", "/sys/fs/bpf/arpguard-test-nobody"),
         ("vips", "--pin-dir", "/sys/fs/bpf/arpguard-test-nobody"),
+        ("links", "--pin-dir", "/sys/fs/bpf/arpguard-test-nobody"),
+        ("explain", "192.0.2.1", "--pin-dir", "/sys/fs/bpf/arpguard-test-nobody"),
         ("whohas", "192.0.2.1"),
         ("cleanup", "--config", "config.yaml"),
     ],
@@ -263,30 +265,31 @@ def test_status_tells_mode_links_and_decisions(pair, running):
     done = pair.arpguard("status", "-o", "json", "--pin-dir", str(running.pin_dir))
     assert (done.returncode, done.stderr) == (0, "")
     status = json.loads(done.stdout)
-    assert status["mode"] == "enforce"
-    assert status["entries"] == 2
-    assert {(link["link"], link["hook"]) for link in status["links"]} == {("eth0", "tc_ingress"), ("eth0", "tc_egress")}
-    assert status["decisions"]["carried_out"]["foreign"] >= 1
+    assert (status["mode"], status["entries"]) == ("MODE_ENFORCE", 2)
+    (link,) = status["links"]
+    assert link["name"] == "eth0"
+    assert {attachment["hook"] for attachment in link["attachments"]} == {"HOOK_TC_INGRESS", "HOOK_TC_EGRESS"}
+    assert {count["reason"]: int(count["enforced"]) for count in status["reasons"]}["REASON_FOREIGN"] >= 1
     text = pair.arpguard("status", "--pin-dir", str(running.pin_dir)).stdout
     assert "mode enforce" in text
     assert Reason.FOREIGN.name.lower() in text
 
 
 def test_vips_tells_kind_and_decisions_of_each(pair, running):
-    def counts() -> dict[str, dict]:
+    def rows() -> dict[str, dict]:
         done = pair.arpguard("vips", "-o", "json", "--pin-dir", str(running.pin_dir))
         assert (done.returncode, done.stderr) == (0, "")
-        return {row["vip"]: row for row in json.loads(done.stdout)}
+        return {row["address"]: row for row in json.loads(done.stdout)["vips"]}
 
-    before = counts()
-    assert {vip: row["kind"] for vip, row in before.items()} == {str(OWNED): "owned", str(FOREIGN): "foreign"}
-    assert before[str(OWNED)]["answer_mac"] == str(M)
+    def foreign(row: dict) -> int:
+        return sum(int(count["enforced"]) for count in row["reasons"] if count["reason"] == "REASON_FOREIGN")
+
+    before = rows()
+    assert {vip: row["kind"] for vip, row in before.items()} == {str(OWNED): "KIND_OWNED", str(FOREIGN): "KIND_FOREIGN"}
+    assert before[str(OWNED)]["answerMac"] == str(M)
     with a_wire(pair.client) as wire:
         wire.exchange([wire.request(FOREIGN)] * 3, OWNED)
-    assert (
-        counts()[str(FOREIGN)]["decisions"]["carried_out"]["foreign"]
-        == before[str(FOREIGN)]["decisions"]["carried_out"].get("foreign", 0) + 3
-    )
+    assert foreign(rows()[str(FOREIGN)]) == foreign(before[str(FOREIGN)]) + 3
     table = pair.arpguard("vips", "--pin-dir", str(running.pin_dir)).stdout
     assert any(line.split()[:4] == [str(FOREIGN), "eth0", "foreign", "enforce"] for line in table.splitlines())
 

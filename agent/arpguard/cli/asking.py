@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from arpguard.api.messages import OPERATIONS
 from arpguard.cli import client, exits, render, tables
 from arpguard.cli.client import Agent, Source, Target, Tls
+from arpguard.cli.words import problems
 from arpguard.core.stimulus import Operation
 from arpguard.errors import ConfigError, Problem
 from arpguard.units import NS_PER_S
@@ -37,7 +38,7 @@ def show_status(options: argparse.Namespace) -> int:
     with _source(options) as source:
         answer = source.get_status(pb.GetStatusRequest())
     _show(options, answer, tables.status)
-    return exits.NOT_RIGHT if answer.problems or answer.config.problems else exits.OK
+    return exits.NOT_RIGHT if problems(answer) else exits.OK
 
 
 def show_vips(options: argparse.Namespace) -> int:

@@ -25,6 +25,7 @@ from arpguard.cli.words import (
     frames,
     local_time,
     outcome,
+    problems,
     programs,
     seconds_since,
     span,
@@ -54,7 +55,7 @@ def status(answer: pb.GetStatusResponse) -> str:
 
 
 def _headline(answer: pb.GetStatusResponse) -> str:
-    wrong = len(answer.problems) + len(answer.config.problems)
+    wrong = len(problems(answer))
     verdict = bad(counted(wrong, "problem")) if wrong else good("no problems")
     used = f"{answer.entries} of {answer.entries_capacity} entries"
     return f"{strong(_name(answer.node))}: mode {mode(answer)}, {used}, {verdict}"
@@ -112,7 +113,7 @@ def _events(events: pb.EventAccount, *, received: bool) -> Styled:
 
 
 def _problem_lines(answer: pb.GetStatusResponse) -> Iterator[str]:
-    for text in (*(f"config: {problem}" for problem in answer.config.problems), *answer.problems):
+    for text in problems(answer):
         first, *others = wrapped(text, page_width() - 9)
         yield str(bad(f"problem: {first}"))
         yield from (str(bad(f"         {line}")) for line in others)

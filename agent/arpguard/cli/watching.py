@@ -27,6 +27,7 @@ from arpguard.cli.words import (
     counted,
     duration,
     outcome,
+    problems,
     programs,
     seconds_since,
     span,
@@ -57,6 +58,8 @@ def watch(target: Target, interval_s: float) -> int:
     """Shows the view until somebody leaves it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise AskError(exits.USAGE, "needs a terminal: `arpguard status` and `arpguard decisions --follow` need none")
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)  # rich would believe them; the terminal itself knows its size when that has changed
     exits.leave_on_signals()
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped view would leave its screen to the shell
     with connected(target) as agent, _keys() as key, Live(screen=True, auto_refresh=False, console=Console()) as live:
@@ -123,7 +126,7 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
     if status is not None:
         yield _line(_title(status, sample), width)
         yield _line(_account(status), width)
-        wrong = [*status.config.problems, *status.problems]
+        wrong = problems(status)
         if wrong:
             more = f" (and {len(wrong) - 1} more: arpguard status)" if len(wrong) > 1 else ""
             yield _line(Text(clean(f"{counted(len(wrong), 'problem')}: {wrong[0]}{more}"), "bold red"), width)
@@ -143,7 +146,7 @@ def _line(text: Text, width: int) -> Text:
 
 
 def _title(status: pb.GetStatusResponse, sample: Sample) -> Text:
-    wrong = len(status.problems) + len(status.config.problems)
+    wrong = len(problems(status))
     fence = f"fence {duration(status.fence_left)} left" if status.HasField("fence_left") else "no fence needed"
     return Text("   ").join(
         [

@@ -71,6 +71,11 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def problems(status: pb.GetStatusResponse) -> list[str]:
+    """Everything that is wrong, each once: a configuration that was not taken over is among both."""
+    return list(dict.fromkeys([*status.config.problems, *status.problems]))
+
+
 def frames(reasons: Iterable[pb.ReasonCount]) -> int:
     """All frames, carried out and observed."""
     return sum(count.enforced + count.observed for count in reasons)

@@ -1,7 +1,6 @@
 """What cannot be reached, and why: one line, and exit code 3; wrong options: exit code 2."""
 
 import socket
-import subprocess
 import threading
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import grpc
 import pytest
 
 from arpguard.v1 import agent_pb2 as pb
+from clitools import make_pki, tls_flags
 
 
 def one_line(err: str) -> str:
@@ -149,25 +149,9 @@ def test_agent_and_pins_cannot_both_be_meant(run, tmp_path):
 # ---- TLS ---------------------------------------------------------------------------------------------------------
 
 
-def openssl(*words: str, folder: Path) -> None:
-    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=30)
-
-
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory) -> Path:
-    """Two authorities, `ours` and `theirs`; a server's certificate, and a client's of each."""
-    folder = tmp_path_factory.mktemp("pki")
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    for name in ("ours", "theirs"):
-        openssl(
-            "req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}", folder=folder
-        )
-    for name, ca in (("server", "ours"), ("client", "ours"), ("stranger", "theirs")):
-        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}", folder=folder)
-        (folder / f"{name}.ext").write_text("subjectAltName=DNS:node-1.example\n")
-        signing = ("-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial", "-extfile", f"{name}.ext")
-        openssl("x509", "-req", "-in", f"{name}.csr", *signing, "-out", f"{name}.pem", folder=folder)
-    return folder
+    return make_pki(tmp_path_factory.mktemp("pki"))
 
 
 @pytest.fixture
@@ -177,13 +161,8 @@ def tls_agent(serve, pki):
     return serve("127.0.0.1:0", grpc.ssl_server_credentials([pair], (pki / "ours.pem").read_bytes(), True))
 
 
-def flags(pki: Path, ca: str = "ours", who: str = "client", key: str = "", name: str = "node-1.example") -> list[str]:
-    words = ["--tls-ca", f"{pki}/{ca}.pem", "--tls-cert", f"{pki}/{who}.pem", "--tls-key", f"{pki}/{key or who}.key"]
-    return [*words, "--tls-server-name", name] if name else words
-
-
 def test_mutual_tls(run, tls_agent, pki):
-    code, out, err = run("status", "--address", tls_agent.target, *flags(pki))
+    code, out, err = run("status", "--address", tls_agent.target, *tls_flags(pki))
 
     assert (code, err) == (0, "")
     assert out.startswith("node-1: mode enforce")
@@ -195,7 +174,7 @@ def test_mutual_tls(run, tls_agent, pki):
     ids=["ca", "client", "no name", "name", "key"],
 )
 def test_tls_that_fails_exits_3_with_one_line(wrong, run, tls_agent, pki):
-    code, out, err = run("status", "--address", tls_agent.target, *flags(pki, **wrong))
+    code, out, err = run("status", "--address", tls_agent.target, *tls_flags(pki, **wrong))
 
     assert (code, out) == (3, "")
     assert f"no TLS connection to {tls_agent.target}: check --tls-ca, --tls-cert, --tls-key" in one_line(err)
@@ -209,7 +188,7 @@ def test_plain_call_of_an_agent_that_speaks_tls(run, tls_agent):
 
 
 def test_tls_call_of_an_agent_that_does_not_speak_it(run, serve, pki):
-    code, _, err = run("status", "--address", serve("127.0.0.1:0").target, *flags(pki))
+    code, _, err = run("status", "--address", serve("127.0.0.1:0").target, *tls_flags(pki))
 
     assert code == 3
     assert "no TLS connection" in one_line(err)
@@ -217,7 +196,7 @@ def test_tls_call_of_an_agent_that_does_not_speak_it(run, serve, pki):
 
 def test_file_that_is_no_pem(run, tls_agent, pki):
     (pki / "junk.pem").write_text("junk")
-    code, _, err = run("status", "--address", tls_agent.target, *flags(pki, ca="junk"))
+    code, _, err = run("status", "--address", tls_agent.target, *tls_flags(pki, ca="junk"))
 
     assert code == 3
     assert "no TLS connection" in one_line(err)
@@ -225,21 +204,21 @@ def test_file_that_is_no_pem(run, tls_agent, pki):
 
 @pytest.mark.parametrize("given", [1, 2])
 def test_half_of_mutual_tls_exits_2_and_names_what_is_missing(given, run, pki):
-    code, out, err = run("status", "--address", "127.0.0.1:1", *flags(pki, name="")[: 2 * given])
+    code, out, err = run("status", "--address", "127.0.0.1:1", *tls_flags(pki, name="")[: 2 * given])
 
     assert (code, out) == (2, "")
     assert err.count(": missing: mutual TLS needs --tls-ca, --tls-cert and --tls-key\n") == 3 - given
 
 
 def test_file_that_cannot_be_read_exits_2(run, pki, tmp_path):
-    code, _, err = run("status", "--address", "127.0.0.1:1", *flags(tmp_path))
+    code, _, err = run("status", "--address", "127.0.0.1:1", *tls_flags(tmp_path))
 
     assert code == 2
     assert "cannot be read: No such file or directory" in one_line(err)
 
 
 def test_tls_over_a_unix_socket_is_refused(run, agent, pki):
-    code, _, err = run("status", *flags(pki))
+    code, _, err = run("status", *tls_flags(pki))
 
     assert code == 2
     assert "a Unix socket needs none" in one_line(err)

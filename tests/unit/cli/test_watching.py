@@ -146,7 +146,7 @@ def a_sample(text="eth0", vips=500, trouble=""):
         node=f"node {text}",
         mode=pb.MODE_ENFORCE,
         links=[pb.Link(name=text, mac=text, attachments=[pb.Attachment(hook=2, how=text, program_id=7)])] * 20,
-        problems=[f"problem {text}"] * 3,
+        problems=[f"problem {text}", "another", "a third"],
         kinds=[pb.KindCount(kind=kind, count=12345) for kind in range(1, 6)],
     )
     readings = [
@@ -229,7 +229,7 @@ class Terminal:
         self.settings = termios.tcgetattr(self.leader)
         self.printed = ""
         words = [sys.executable, "-m", "arpguard", "watch", "--interval", "0.1", "--address", target]
-        env = {**os.environ, "TERM": "xterm"}
+        env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}  # as shells and readline export them
         self._process = subprocess.Popen(
             words, stdin=self._follower, stdout=self._follower, stderr=self._follower, env=env, process_group=0
         )
