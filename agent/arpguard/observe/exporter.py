@@ -237,10 +237,8 @@ class _Server(WSGIServer):
     def _serve(self, connection: socket.socket, address: _Address) -> None:
         try:
             self.finish_request(connection, address)
-        except OSError:
-            pass  # it left, or was too slow
         except Exception:
-            # What strangers send must not fill the log.
+            # It left, or was too slow; and what strangers send must not fill the log.
             log.debug("request cannot be answered", exc_info=True)
         finally:
             self._drop(connection)

@@ -155,9 +155,11 @@ def test_compressed_for_those_who_ask_for_it(agent):
 
 def test_head_has_the_headers_of_get_and_no_body(agent):
     _, of_get, body = ask(agent.port)
-    status, of_head, nothing = ask(agent.port, "HEAD")
-    assert (status, nothing) == (200, b"")
+    status, of_head, _ = ask(agent.port, "HEAD")
+    assert status == 200
     assert of_head["Content-Length"] == of_get["Content-Length"] == str(len(body))
+    with connected(agent.port, send=SCRAPE.replace(b"GET", b"HEAD")) as (client,):
+        assert received(client).endswith(b"\r\n\r\n")
 
 
 def test_query_does_not_matter(agent):
@@ -321,6 +323,19 @@ def test_scrapers_that_come_together_are_all_answered(agent):
     assert statuses == [200] * len(scrapers)
 
 
+def test_a_scrape_is_not_cut_off_for_another_before_its_time(agent, monkeypatch):
+    monkeypatch.setattr(module, "PATIENCE_S", 60)
+    with connected(agent.port, MAX_CONNECTIONS + 1) as clients:
+        with agent.hanging():
+            for client in clients:
+                client.sendall(SCRAPE)
+            clients[-1].settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                clients[-1].recv(1)  # it waits for a place
+            clients[-1].settimeout(20)
+        assert all(b"answer 42.0" in received(client) for client in clients)
+
+
 def test_a_head_that_is_too_long_is_refused(agent):
     with connected(agent.port, send=b"GET /metrics HTTP/1.1\r\nX: ".ljust(MAX_HEAD_BYTES, b"x")) as (client,):
         assert received(client).startswith(b"HTTP/1.0 431 ")
@@ -390,7 +405,7 @@ def test_closing_is_quick_and_leaves_nothing(agent):
         began = time.monotonic()
         agent.on_loop(agent.exporter.close)
         assert time.monotonic() - began < 2 * PATIENCE_S
-    until(lambda: not serving_threads())
+        until(lambda: not serving_threads(), 1)
     assert "metrics" not in [thread.name for thread in threading.enumerate()]
     with pytest.raises(ConnectionRefusedError):
         ask(agent.port)
