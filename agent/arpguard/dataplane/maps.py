@@ -6,11 +6,11 @@ Reading back is the rule: what this module returns is what the kernel has, not w
 import ctypes
 import errno
 import heapq
-import itertools
 import platform
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from ipaddress import IPv4Address
 
 from arpguard.addresses import MacAddress, from_mapped, to_mapped
@@ -18,12 +18,13 @@ from arpguard.dataplane import layout, syscall
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError, MapFullError
 from arpguard.model import EntryKey, NodeControl, Tally, VipEntry
-from arpguard.verdict import Kind, Mode, Reason
+from arpguard.verdict import REASON_COUNT, Kind, Mode, Reason
 
 _ZERO_KEY = bytes(4)
 _BATCH = 4096
 _NO_ADDRESS = bytes(4)
 _KINDS, _MODES = frozenset(Kind), frozenset(Mode)
+_FRAMES = struct.Struct(f"={2 * REASON_COUNT}Q")  # at the start of struct counters and struct totals
 _NO_MEMORY = (errno.E2BIG, errno.ENOMEM)
 
 # membarrier(2), MEMBARRIER_CMD_GLOBAL: returns after an RCU grace period, so after every program that runs now.
@@ -54,6 +55,7 @@ class EntryTable:
         self._counters = counters
         self._capacity = syscall.map_info(entries).max_entries
         self._row_size = ctypes.sizeof(layout.Counters) * syscall.possible_cpus()
+        self._keys: dict[bytes, EntryKey] = {}
         self._slots: dict[EntryKey, int] = {}
         self._released: list[int] = []
         self._next_slot = 0
@@ -67,9 +69,10 @@ class EntryTable:
     def read(self) -> TableContent:
         """All entries as the kernel has them."""
         content = TableContent({}, [])
-        for key, value in self._raw():
-            if self._is_own(key, value):
-                content.entries[key] = _entry_from(value)
+        for key, raw in self._raw():
+            entry = self._own(key, raw)
+            if entry is not None:
+                content.entries[key] = entry
             else:
                 content.strangers.append(key)
         return content
@@ -77,8 +80,7 @@ class EntryTable:
     def lookup(self, key: EntryKey) -> VipEntry | None:
         """One entry as the kernel has it now; None when there is none that this table wrote."""
         raw = syscall.map_lookup(self._entries, _raw_key(key), ctypes.sizeof(layout.Entry))
-        value = layout.Entry.from_buffer_copy(raw) if raw else None
-        return _entry_from(value) if value is not None and self._is_own(key, value) else None
+        return self._own(key, raw) if raw else None
 
     def write(self, entries: Mapping[EntryKey, VipEntry]) -> None:
         """Sets entries, each replaced as a whole.
@@ -128,21 +130,25 @@ class EntryTable:
             return Tally()
         return _tally(syscall.map_lookup(self._counters, struct.pack("=I", slot), self._row_size), layout.Counters)
 
-    def _is_own(self, key: EntryKey, value: layout.Entry) -> bool:
-        """Whether this table can have written the value."""
-        return value.slot == self._slots.get(key) and value.kind in _KINDS and value.mode in _MODES
+    def _own(self, key: EntryKey, raw: bytes) -> VipEntry | None:
+        """The value as an entry; None when this table cannot have written it."""
+        slot, rest = _split(raw)
+        return _entry_from(rest) if slot == self._slots.get(key) else None
 
-    def _raw(self) -> Iterable[tuple[EntryKey, layout.Entry]]:
-        sizes = ctypes.sizeof(layout.EntryKey), ctypes.sizeof(layout.Entry)
-        for key, value in syscall.map_items(self._entries, *sizes):
-            yield _key_from(key), layout.Entry.from_buffer_copy(value)
+    def _raw(self) -> Iterator[tuple[EntryKey, bytes]]:
+        """Keys are the same objects each time: there may be many, and they are asked for twice a second."""
+        known, self._keys = self._keys, {}
+        for raw, value in syscall.map_items(self._entries, ctypes.sizeof(layout.EntryKey), ctypes.sizeof(layout.Entry)):
+            key = self._keys[raw] = known.get(raw) or _key_from(raw)
+            yield key, value
 
     def _adopt_slots(self) -> None:
         """After a restart: every entry keeps its slot, so its counters go on; of two in one slot the first does."""
         taken: dict[int, EntryKey] = {}
         for key, value in self._raw():
-            if value.slot < self._capacity:
-                taken.setdefault(value.slot, key)
+            slot, _ = _split(value)
+            if slot < self._capacity:
+                taken.setdefault(slot, key)
         self._slots = {key: slot for slot, key in taken.items()}
         self._next_slot = max(taken, default=-1) + 1
         self._released = [slot for slot in range(self._next_slot) if slot not in taken]
@@ -231,14 +237,15 @@ def read_totals(fd: Fd) -> tuple[Tally, layout.Totals]:
 
 
 def _tally(raw: bytes | None, row: type[layout.Counters] | type[layout.Totals]) -> Tally:
-    sums: tuple[dict[Reason, int], dict[Reason, int]] = ({}, {})
-    size = ctypes.sizeof(row)
-    rows = [row.from_buffer_copy(raw or b"", at) for at in range(0, len(raw or b""), size)]
-    for observed, reason in itertools.product((0, 1), Reason):
-        count = sum(value.frames[observed][reason] for value in rows)
-        if count:
-            sums[observed][reason] = count
-    return Tally(enforced=sums[0], observed=sums[1])
+    rows = [_FRAMES.unpack_from(raw or b"", at) for at in range(0, len(raw or b""), ctypes.sizeof(row))]
+    sums = [sum(counts) for counts in zip(*rows, strict=True)]
+    if not any(sums):
+        return Tally()
+    enforced, observed = sums[:REASON_COUNT], sums[REASON_COUNT:]
+    return Tally(
+        enforced={reason: enforced[reason] for reason in Reason if enforced[reason]},
+        observed={reason: observed[reason] for reason in Reason if observed[reason]},
+    )
 
 
 def _raw_key(key: EntryKey) -> bytes:
@@ -266,7 +273,18 @@ def _raw_entry(entry: VipEntry, slot: int) -> bytes:
     )
 
 
-def _entry_from(value: layout.Entry) -> VipEntry:
+def _split(raw: bytes) -> tuple[int, bytes]:
+    """The slot in an entry's value, and all the rest: most entries of a node differ in the slot only."""
+    at = layout.Entry.slot.offset
+    return struct.unpack_from("=I", raw, at)[0], raw[:at] + bytes(4) + raw[at + 4 :]
+
+
+@lru_cache(maxsize=1024)
+def _entry_from(raw: bytes) -> VipEntry | None:
+    """The entry in a value; None for what no table writes."""
+    value = layout.Entry.from_buffer_copy(raw)
+    if value.kind not in _KINDS or value.mode not in _MODES:
+        return None
     primary4 = bytes(value.primary4)
     return VipEntry(
         kind=Kind(value.kind),
