@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from arpguard.api.messages import OPERATIONS
 from arpguard.cli import client, exits, render, tables
 from arpguard.cli.client import Agent, Source, Target, Tls
+from arpguard.cli.explaining import explanation
 from arpguard.cli.words import problems
 from arpguard.core.stimulus import Operation
 from arpguard.errors import ConfigError, Problem
@@ -101,7 +102,7 @@ def explain(options: argparse.Namespace) -> int:
     )
     with _source(options) as source:
         answer = source.explain_vip(request)
-    _show(options, answer, lambda found: tables.explanation(options.vip, found))
+    _show(options, answer, lambda found: explanation(options.vip, found))
     return exits.OK if any(link.HasField("entry") for link in answer.links) else exits.NOT_RIGHT
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import textwrap
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
@@ -15,6 +16,7 @@ from arpguard.verdict import Kind, Reason, Verdict
 SubParsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
 _SPAN_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_HELP_WIDTH = 78
 _SHORTEST_INTERVAL_S = 0.1
 
 _STATUS_EXAMPLES = """examples:
@@ -236,7 +238,11 @@ def _command(
 ) -> argparse.ArgumentParser:
     """A parser with what all these commands know."""
     parser = subparsers.add_parser(
-        name, help=brief, description=text, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+        name,
+        help=brief,
+        description=textwrap.fill(text, _HELP_WIDTH),  # the formatter that leaves the examples alone wraps nothing
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     agent = parser.add_argument_group("the agent to ask")
     agent.add_argument(

@@ -6,6 +6,7 @@ from google.protobuf.message import Message
 from rich.cells import cell_len
 
 from arpguard.cli import tables, words
+from arpguard.cli.explaining import explanation
 from arpguard.v1 import agent_pb2 as pb
 from clitools import DECISION, HOSTILE, VIP, lines_of
 
@@ -16,7 +17,7 @@ PAGES = {
     "decisions": (pb.ListDecisionsResponse, tables.decisions),
     "stream": (pb.WatchDecisionsResponse, tables.DecisionLines().text),
     "conflicts": (pb.ListConflictsResponse, tables.conflicts),
-    "explain": (pb.ExplainVipResponse, lambda answer: tables.explanation(HOSTILE, answer)),
+    "explain": (pb.ExplainVipResponse, lambda answer: explanation(HOSTILE, answer)),
 }
 
 
@@ -192,7 +193,7 @@ def test_explanation_tells_frames_meanings_and_the_chain():
             )
         ]
     )
-    lines = lines_of(tables.explanation("192.0.2.10", answer))
+    lines = lines_of(explanation("192.0.2.10", answer))
 
     assert lines[0] == "192.0.2.10 on eth0: owned by another node, silent here"
     assert "out: request in its name   rewrite         egress_rewritten  as: who-has 192.0.0.8 tell 192.0.2.1" in lines
