@@ -71,7 +71,7 @@ class Fuzzer:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self._makers: list[Callable[[type[Message]], bytes]] = [self._noise, self._mutant, self._values, self._values]
+        self._makers: list[Callable[[type[Message]], bytes]] = [self._noise, self._mutant, self._values, self._nearly]
 
     def request(self, kind: type[Message]) -> bytes:
         return self.rng.choice(self._makers)(kind)[: 1 << 16]
@@ -92,9 +92,19 @@ class Fuzzer:
         self._fill(message)
         return message.SerializeToString()
 
-    def _fill(self, message: Message) -> None:
+    def _nearly(self, kind: type[Message]) -> bytes:
+        """A request about a VIP with one field that may be wrong."""
+        message = kind()
+        fields = message.DESCRIPTOR.fields_by_name
+        if "address" in fields:
+            setattr(message, "address", str(OWNED))  # noqa: B010 - not every message has it
+        self._fill(message, self.rng.sample(list(fields), k=min(1, len(fields))))
+        return message.SerializeToString()
+
+    def _fill(self, message: Message, names: list[str] | None = None) -> None:
+        """The named fields; half of all, when none are named."""
         for field in message.DESCRIPTOR.fields:
-            if self.rng.random() < 0.5:
+            if field.name not in names if names is not None else self.rng.random() < 0.5:
                 continue
             if field.is_repeated:
                 getattr(message, field.name).extend(
