@@ -119,14 +119,22 @@ def test_reflection_lists_exactly_the_services(api):
     ]
 
 
-def test_reflection_gives_the_definition_that_the_clients_are_made_of(api):
-    answer = reflected(api, file_containing_symbol="arpguard.v1.AgentService")
+@pytest.mark.parametrize("symbol", ["AgentService", "AgentService.WatchDecisions", "Vip", "Vip.address", "Reason"])
+def test_reflection_gives_the_definition_that_the_clients_are_made_of(api, symbol):
+    answer = reflected(api, file_containing_symbol=f"arpguard.v1.{symbol}")
 
     assert pb.DESCRIPTOR.serialized_pb in answer.file_descriptor_response.file_descriptor_proto
 
 
 @pytest.mark.parametrize(
-    "question", [{"file_containing_symbol": "arpguard.v1.Nothing"}, {"file_by_filename": "../../etc/passwd"}], ids=str
+    "question",
+    [
+        {"file_containing_symbol": "arpguard.v1.Nothing"},
+        {"file_containing_symbol": "arpguard.v1.AgentService.Nothing"},
+        {"file_containing_symbol": ""},
+        {"file_by_filename": "../../etc/passwd"},
+    ],
+    ids=str,
 )
 def test_reflection_does_not_know_what_is_not_there(api, question):
     assert reflected(api, **question).error_response.error_code == NOT_FOUND.value[0]

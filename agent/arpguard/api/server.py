@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from arpguard.api.calls import Calls, Meter
 from arpguard.api.health import Health
+from arpguard.api.reflecting import add_reflection
 from arpguard.api.service import AgentService
 from arpguard.api.watching import Broadcast
 from arpguard.config import GrpcConfig, TlsConfig, is_local
@@ -23,7 +23,7 @@ from arpguard.errors import ConfigError, ListenError, Problem
 from arpguard.node import Node
 from arpguard.v1 import agent_pb2_grpc
 
-_SERVICES = ("arpguard.v1.AgentService", "grpc.health.v1.Health", reflection.SERVICE_NAME)
+_SERVICES = ("arpguard.v1.AgentService", "grpc.health.v1.Health")
 _MAX_CALLS = 256
 _SOCKET_UMASK = 0o117  # 0660: owner and group may ask
 _STOP_S = 0.5
@@ -49,7 +49,7 @@ class ApiServer:
         self._server = grpc.aio.server(interceptors=[self._calls], options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
         agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(node, self._broadcast, meter), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(_SERVICES, self._server)
+        add_reflection(self._server, *_SERVICES)
 
     async def start(self, config: GrpcConfig) -> Self:
         """Listens on all addresses; ListenError, or ConfigError for TLS files, when that is not possible."""
