@@ -18,7 +18,7 @@ APT_DEV := arping clang-format gcc iperf3 libc6-dev tcpdump tmux
 lab: .venv/.run
 	$(BIN)/arpguard lab
 
-test: apt-dev .venv/.dev $(BIN)/promtool
+test: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: apt-dev .venv/.dev
@@ -79,3 +79,9 @@ $(BIN)/promtool: | .venv/.base
 	@folder=$$(mktemp -d) && trap "rm -r $$folder" EXIT && cd $$folder && \
 	apt-get update -qq && apt-get download -qq -o APT::Sandbox::User=root prometheus && \
 	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && mv usr/bin/promtool $(CURDIR)/$@
+
+# Asks the API as operators do. Where there is no Go to build it with, the tests that need it are skipped.
+$(BIN)/grpcurl: | .venv/.base
+	@export PATH=$$PATH:/usr/local/go/bin GOBIN=$(CURDIR)/.venv/bin; \
+	command -v go >/dev/null && go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3 || \
+	echo "grpcurl could not be built (is Go installed?): tests that need it are skipped"
