@@ -166,7 +166,7 @@ def _wrong_address(address: str, tls: Tls | None) -> str | None:
 
 def _open(target: Target) -> grpc.Channel:
     # The scheme is named, or gRPC would read one of its others in a host's name.
-    address = target.address if target.address.startswith("unix:") else f"dns:///{target.address}"
+    address = target.address if target.address.startswith("unix:///") else f"dns:///{target.address}"
     options: tuple[tuple[str, str | int], ...] = tuple(_CHANNEL.items())
     if target.tls is None:
         return grpc.insecure_channel(address, options=options)

@@ -2,9 +2,11 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import threading
 
 import grpc
 import pytest
@@ -73,6 +75,7 @@ def test_decisions_are_as_many_as_the_limit_says(words, expected, run, agent):
     found = json.loads(run("decisions", "-o", "json", *words)[1])
 
     assert [int(decision["count"]) for decision in found["decisions"]] == list(range(expected))
+    assert found["nextPageToken"] == ""
 
 
 # ---- exit codes --------------------------------------------------------------------------------------------------
@@ -214,21 +217,23 @@ def test_follow_as_yaml_is_a_stream_of_documents(run, agent):
 
 def test_each_line_is_there_as_soon_as_it_came_and_interrupting_is_quiet(agent):
     """In a process of its own, its output a pipe."""
-    gone = []
+    gone = threading.Event()
 
-    def forever():
+    def one_and_no_more():
         yield pb.WatchDecisionsResponse(decision=DECISION)
-        while not gone:
-            yield pb.WatchDecisionsResponse(lost=1)
+        gone.wait(60)
 
-    agent.prepared.answers["WatchDecisions"] = forever()
+    agent.prepared.answers["WatchDecisions"] = one_and_no_more()
     words = [sys.executable, "-m", "arpguard", "decisions", "--follow", "-o", "json"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ) as follower:
-        assert json.loads(follower.stdout.readline())["decision"]["vip"] == "192.0.2.10"
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as follower:
+        ready, _, _ = select.select([follower.stdout], [], [], 20)
+        line = follower.stdout.readline() if ready else b"null"
         follower.send_signal(signal.SIGINT)
         _, err = follower.communicate(timeout=20)
-    gone.append(True)
+    gone.set()
 
+    assert json.loads(line)["decision"]["vip"] == "192.0.2.10"
     assert (follower.returncode, err) == (130, b"")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from arpguard.v1 import agent_pb2 as pb
 from clitools import make_pki, tls_flags
+from labtools import arpguard
 
 
 def one_line(err: str) -> str:
@@ -56,6 +57,14 @@ def test_name_that_is_not_known(run):
 
     assert code == 3
     assert "agent.invalid:50051 is not known: check the name" in one_line(err)
+
+
+def test_host_whose_name_is_a_scheme_of_grpcs(run, serve, tmp_path, monkeypatch):
+    """To gRPC "unix:5" is a socket named 5; here it is port 5 of a host."""
+    serve(f"unix://{tmp_path}/5")
+    monkeypatch.chdir(tmp_path)
+
+    assert run("status", "--address", "unix:5")[0] == 3
 
 
 def test_one_that_accepts_and_says_nothing_is_given_up(run, tmp_path):
@@ -178,6 +187,14 @@ def test_tls_that_fails_exits_3_with_one_line(wrong, run, tls_agent, pki):
 
     assert (code, out) == (3, "")
     assert f"no TLS connection to {tls_agent.target}: check --tls-ca, --tls-cert, --tls-key" in one_line(err)
+
+
+def test_log_of_the_library_does_not_come_between(tls_agent, pki):
+    """In a process of its own: here it was set up before."""
+    done = arpguard("status", "--address", tls_agent.target, *tls_flags(pki, ca="theirs"))
+
+    assert done.returncode == 3
+    assert "no TLS connection" in one_line(done.stderr)
 
 
 def test_plain_call_of_an_agent_that_speaks_tls(run, tls_agent):

@@ -151,6 +151,13 @@ def test_completion_knows_commands_and_options(shell, run):
         assert word in out
 
 
+def test_completion_offers_files_and_folders(run):
+    out = run("completion", "bash")[1]
+
+    assert "status___tls_ca_COMPGEN=_shtab_compgen_files" in out
+    assert "vips___pin_dir_COMPGEN=_shtab_compgen_dirs" in out
+
+
 def test_bash_reads_the_completion(run, tmp_path):
     script = tmp_path / "completion"
     script.write_text(run("completion", "bash")[1])

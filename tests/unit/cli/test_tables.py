@@ -160,6 +160,19 @@ def test_decision_that_was_only_observed_says_what_would_have_been():
     assert words.outcome(observed) == "pass"
 
 
+def test_lines_of_a_stream_make_room_for_what_comes(ago):
+    lines = tables.DecisionLines()
+    long, short = pb.Decision(), pb.Decision()
+    for decision, link in ((long, "a-link-with-15c"), (short, "eth0")):
+        decision.CopyFrom(DECISION)
+        decision.last_time.CopyFrom(ago(0))
+        decision.link = link
+    first, second = (lines.text(pb.WatchDecisionsResponse(decision=decision)) for decision in (long, short))
+
+    assert "  a-link-with-15c  192.0.2.10 " in first
+    assert first.index("answered") == second.index("answered")
+
+
 def test_explanation_tells_frames_meanings_and_the_chain():
     answer = pb.ExplainVipResponse(
         links=[

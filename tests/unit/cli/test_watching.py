@@ -223,12 +223,12 @@ def test_without_a_terminal_watch_exits_2(run, agent):
 class Terminal:
     """A pseudo terminal with `arpguard watch` on it, and all that it printed."""
 
-    def __init__(self, target: str, columns: int, rows: int) -> None:
+    def __init__(self, target: str, columns: int, rows: int, interval: str = "0.1") -> None:
         self.leader, self._follower = pty.openpty()
         self.resize(columns, rows)
         self.settings = termios.tcgetattr(self.leader)
         self.printed = ""
-        words = [sys.executable, "-m", "arpguard", "watch", "--interval", "0.1", "--address", target]
+        words = [sys.executable, "-m", "arpguard", "watch", "--interval", interval, "--address", target]
         env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}  # as shells and readline export them
         self._process = subprocess.Popen(
             words, stdin=self._follower, stdout=self._follower, stderr=self._follower, env=env, process_group=0
@@ -261,14 +261,26 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(agent):
+def terminals(agent):
+    """Opens terminals."""
     agent.prepared.answers |= {
         "ListVips": pb.ListVipsResponse(vips=[VIP]),
         "ListDecisions": pb.ListDecisionsResponse(decisions=[DECISION]),
     }
-    made = Terminal(agent.target, 80, 24)
-    yield made
-    made.close()
+    opened = []
+
+    def opener(interval: str) -> Terminal:
+        opened.append(Terminal(agent.target, 80, 24, interval))
+        return opened[-1]
+
+    yield opener
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def terminal(terminals) -> Terminal:
+    return terminals("0.1")
 
 
 @pytest.mark.parametrize(
@@ -293,7 +305,8 @@ def test_leaving_puts_the_terminal_back(terminal, leave, code):
     assert "Traceback" not in terminal.printed
 
 
-def test_new_size_is_followed(terminal):
+def test_new_size_is_followed_at_once(terminals):
+    terminal = terminals("60")
     until(lambda: "192.0.2.10" in terminal.read(), 20)
     assert "MOSTLY" not in terminal.printed
     terminal.resize(120, 40)
