@@ -1,6 +1,9 @@
 """What tests/api needs: channels, how a call ends, and the API of a node that a test has made of real maps."""
 
 import asyncio
+import os
+import shutil
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -39,6 +42,14 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 NOT_FOUND = grpc.StatusCode.NOT_FOUND
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+
+
+def needs_grpcurl() -> str:
+    """Where grpcurl is; the test is skipped when it is nowhere."""
+    found = shutil.which("grpcurl", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if found is None:
+        pytest.skip("grpcurl is not installed: `make .venv/bin/grpcurl` builds it with Go")
+    return found
 
 
 class Api:

@@ -1,45 +1,74 @@
-"""The README's commands, typed as they stand there, on a node of a lab."""
+"""The commands of README and docs/api.md, typed as they stand there, on a node of a lab."""
 
+import json
 import re
+import shlex
 import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from arpguard.lab.topology import Lab
+from api.apitools import needs_grpcurl
+from arpguard.lab.topology import Host, Lab
+from labtools import a_wire, address
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
 ROOT = Path(__file__).resolve().parents[2]
+README, API = ROOT / "README.md", ROOT / "docs/api.md"
+GUARDED = address(51)
+TIMED_OUT = 68  # grpcurl's exit code at the end of -max-time: 64 and the status code
 
-# A bpffs of its own in a mount namespace of its own: the commands use the default pin directory.
-_BEFORE = "set -e; mount -t bpf bpf /sys/fs/bpf\n"
+# In a mount namespace of its own, for the commands use the default pin directory and socket.
+_BEFORE = f"""
+set -e; mount -t bpf bpf /sys/fs/bpf; mount -t tmpfs tmpfs /run
+export PATH={Path(sys.executable).parent}:$PATH
+"""
 
 
-def _commands() -> list[str]:
-    blocks = re.findall(
-        r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+@dataclass
+class Typed:
+    """A command, and what the page shows of its output."""
+
+    command: str
+    shown: str = ""
+
+
+def _typed(page: Path) -> list[Typed]:
+    found: list[Typed] = []
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for language, text in blocks:
+        if language == "console":
+            found += [Typed(line.removeprefix("# ")) for line in text.splitlines()]
+        elif language in {"json", "text"} and found:
+            found[-1].shown = text
+    return [typed for typed in found if not typed.command.startswith("make ")]
+
+
+def _run(lab: Lab, script: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*lab.nodes[0].netns.prefix(), "unshare", "--mount", "bash", "-c", _BEFORE + script],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
-    lines = [line.removeprefix("# ") for block in blocks for line in block.splitlines()]
-    return [line for line in lines if not line.startswith("make ")]
 
 
 def test_readme_shows_the_two_commands():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-
-    assert "# make lab\n# make test\n" in text
+    assert "# make lab\n# make test\n" in README.read_text(encoding="utf-8")
 
 
 def test_readme_commands_do_what_they_say(tmp_path):
+    commands = [typed.command for typed in _typed(README) if not typed.command.startswith("grpcurl ")]
     with Lab(1, tmp_path, tmp_path) as lab:
-        done = subprocess.run(
-            [*lab.nodes[0].netns.prefix(), "unshare", "--mount", "bash", "-c", _BEFORE + "\n".join(_commands())],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = _run(lab, "\n".join(commands), ROOT)
 
     assert done.returncode == 0, done.stdout + done.stderr
     for expected in (
@@ -50,3 +79,109 @@ def test_readme_commands_do_what_they_say(tmp_path):
         "removed",
     ):
         assert expected in done.stdout
+
+
+# ---- pages about the API -----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _asking(host: Host) -> Iterator[None]:
+    """A host that asks for the guarded VIP all the time."""
+    done = threading.Event()
+
+    def ask() -> None:
+        with a_wire(host) as wire:
+            while not done.wait(0.02):
+                wire.send(wire.request(GUARDED))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _config(page: Path, folder: Path) -> str:
+    """The shipped configuration, with the page's `grpc:` if it has one; its files are in the folder."""
+    own = re.findall(r"^```yaml\n(grpc:.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    shipped = (ROOT / "deploy/standalone/config.yaml").read_text(encoding="utf-8")
+    return shipped + "".join(own).replace("/etc/arpguard/tls", str(folder))
+
+
+def _script(commands: list[Typed], config: Path) -> str:
+    """Files first, then the agent, then all that is asked, each with a line before it and its exit code behind."""
+    before = [typed.command for typed in commands if typed.command.startswith("openssl ")]
+    asked = [typed.command for typed in commands if not typed.command.startswith("openssl ")]
+    start = f"arpguard agent --config {config} --node-name node-1 2>agent.log & "
+    start += "until grep -q ready: agent.log; do sleep 0.1; done"
+    questions = [f"echo '@@@'{shlex.quote(command)}; {command} 2>&1; echo @@=$?" for command in asked]
+    return "\n".join([*before, start, "set +e", *questions, "kill %1; wait"])
+
+
+def _outputs(text: str) -> dict[str, tuple[str, int]]:
+    """What each command printed, and its exit code."""
+    found = re.findall(r"^@@@(.*?)\n(.*?)^@@=(\d+)$", text, re.MULTILINE | re.DOTALL)
+    return {command: (output, int(code)) for command, output, code in found}
+
+
+def _documents(text: str) -> Iterator[object]:
+    """The JSON values that follow each other in a text."""
+    decoder, at = json.JSONDecoder(), 0
+    while (start := text.find("{", at)) >= 0:
+        value, at = decoder.raw_decode(text, start)
+        yield value
+
+
+def _is_part(shown: object, found: object) -> bool:
+    """Whether all that is shown was found; a page leaves out what does not matter."""
+    if isinstance(shown, dict) and isinstance(found, dict):
+        return all(key in found and _is_part(value, found[key]) for key, value in shown.items())
+    if isinstance(shown, list) and isinstance(found, list):
+        return all(any(_is_part(value, other) for other in found) for value in shown)
+    return shown == found
+
+
+@pytest.fixture(scope="module", params=[README, API], ids=lambda page: page.name)
+def asked(request, tmp_path_factory) -> tuple[list[Typed], dict[str, tuple[str, int]]]:
+    """The questions of a page, and what came of them."""
+    needs_grpcurl()
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "proto").symlink_to(ROOT / "proto")
+    config = folder / "config.yaml"
+    config.write_text(_config(request.param, folder), encoding="utf-8")
+    commands = [
+        typed for typed in _typed(request.param) if request.param == API or typed.command.startswith("grpcurl ")
+    ]
+    with Lab(1, folder, folder) as lab, _asking(lab.client):
+        done = _run(lab, _script(commands, config), folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return commands, _outputs(done.stdout)
+
+
+def test_every_question_of_the_page_is_answered(asked):
+    commands, outputs = asked
+    assert len([command for command in outputs if command.startswith("grpcurl ")]) >= 5
+    for typed in commands:
+        if typed.command.startswith("openssl "):
+            continue
+        output, code = outputs[typed.command]
+        if "-max-time" in typed.command:
+            assert code == TIMED_OUT, output
+            assert '"decision"' in output
+        elif typed.shown.startswith("ERROR"):
+            assert code not in (0, TIMED_OUT), output
+        else:
+            assert code == 0, f"{typed.command}\n{output}"
+
+
+def test_what_the_page_shows_is_part_of_the_answer(asked):
+    commands, outputs = asked
+    for typed in commands:
+        output = outputs[typed.command][0] if typed.shown else ""
+        if typed.shown.startswith("{"):
+            found = list(_documents(output))
+            assert any(_is_part(json.loads(typed.shown), value) for value in found), f"{typed.command}\n{output}"
+        else:
+            assert typed.shown in output
