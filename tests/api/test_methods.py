@@ -6,11 +6,13 @@ from collections import Counter
 
 import pytest
 
-from api.apitools import UNARY, ended, seconds
+from api.apitools import UNARY, a_node, an_api, ended, seconds, served
 from api.conftest import CONFIG, DELEGATED, ELECT, EXTERNAL, FOREIGN, OBSERVED, OWNED, PEER_MAC, PINNED
 from arpguard import __version__
 from arpguard.addresses import MacAddress
+from arpguard.config import AgentConfig
 from arpguard.dataplane import loader, syscall
+from arpguard.node import ConfigInForce
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.wire.arp import parse_arp_frame
 from builders import an_announcement
@@ -101,6 +103,21 @@ def test_status_counts_decisions_and_accounts_for_the_events(api, pair):
     assert counted()[2] >= events + 6
     until(lambda: (events := api.GetStatus().events).received == events.delivered)
     assert api.GetStatus().events.lost == 0
+
+
+def test_status_is_told_however_much_is_wrong(loaded, tmp_path):
+    """A file with a wrong item in each of its lines is one problem of many megabytes."""
+    node = a_node(loaded)
+    endless = "é" * 5_000_000
+    node.in_force = ConfigInForce("config.yaml", AgentConfig(), problem=endless)
+    node.state.problems = (endless, *(f"problem {number}" for number in range(1000)))
+    with served(node, tmp_path) as made, an_api(made.address) as api:
+        status = api.GetStatus()
+
+    assert status.config.problems == ["é" * 2000 + "..."]
+    assert len(status.problems) == 101
+    assert (status.problems[0], status.problems[1]) == ("é" * 2000 + "...", "problem 0")
+    assert status.problems[-1] == "and 901 more"
 
 
 # ---- ListVips, GetVip --------------------------------------------------------------------------------------------

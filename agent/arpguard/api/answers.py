@@ -37,6 +37,7 @@ from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 
 _OPERATION_OF: dict[int, Operation] = {number: operation for operation, number in OPERATIONS.items()}
 _MAX_OPERATIONS = 64
+_MAX_PROBLEMS, _MAX_PROBLEM = 100, 2000
 
 
 def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusResponse:
@@ -51,7 +52,7 @@ def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusRespons
         links=_links(node),
         epoch=control.epoch,
         kubernetes=pb.Kubernetes(state=pb.Kubernetes.STATE_NOT_USED),
-        problems=node.state.problems,
+        problems=_shortened(node.state.problems),
         drift=pb.Drift(entries=drift.entries, programs=drift.programs, control=drift.control),
         events=pb.EventAccount(
             delivered=events.delivered, limited=events.limited, lost=events.lost, received=node.decisions.received
@@ -169,6 +170,13 @@ def read_filter(message: pb.DecisionFilter, clock: WallClock) -> ReportFilter:
 # ---- status ----
 
 
+def _shortened(problems: Sequence[str]) -> list[str]:
+    """A file can be wrong in millions of places: what is told of them has to fit into a message."""
+    found = [text if len(text) <= _MAX_PROBLEM else f"{text[:_MAX_PROBLEM]}..." for text in problems[:_MAX_PROBLEMS]]
+    left = len(problems) - len(found)
+    return [*found, f"and {left} more"] if left else found
+
+
 def _links(node: Node) -> list[pb.Link]:
     vips = Counter(key.ifindex for key in node.state.entries)
     return [
@@ -199,7 +207,7 @@ def _add_config(response: pb.GetStatusResponse, node: Node, clock: WallClock) ->
     response.config.source = in_force.source
     response.config.generation = in_force.generation
     response.config.load_time.CopyFrom(clock.timestamp(in_force.loaded_ns))
-    response.config.problems.extend([in_force.problem] if in_force.problem else [])
+    response.config.problems.extend(_shortened([in_force.problem] if in_force.problem else []))
     lease = in_force.config.lease
     response.lease.duration.CopyFrom(messages.duration(lease.duration_ns))
     response.lease.renew_interval.CopyFrom(messages.duration(lease.renew_ns))
