@@ -11,7 +11,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -122,13 +122,19 @@ def an_entry(kind: Kind = Kind.OWNED, *, hold: bool = False) -> VipEntry:
 
 
 @dataclass(frozen=True)
-class Bed:
-    """The two hosts and the programs; nothing is attached yet."""
+class Hosts:
+    """The two hosts."""
 
     client: Netns
     node: Netns
     client_ifindex: int
     node_ifindex: int
+
+
+@dataclass(frozen=True)
+class Bed(Hosts):
+    """The two hosts and the programs; nothing is attached yet."""
+
     pin_dir: Path
     plane: Plane
 
@@ -154,11 +160,9 @@ class Bed:
 
 
 @contextmanager
-def a_bed(name: str, vips: int = 1) -> Iterator[Bed]:
-    """Two hosts, and the programs with `vips` entries of the node's link."""
-    with ExitStack() as stack:
-        pin_dir = stack.enter_context(a_pin_dir(name))
-        client, node = (stack.enter_context(a_namespace(f"{name}-{host}")) for host in ("client", "node"))
+def two_hosts(name: str) -> Iterator[Hosts]:
+    """Client and node."""
+    with a_namespace(f"{name}-client") as client, a_namespace(f"{name}-node") as node:
         node.batch(
             [
                 f"link add eth0 address {NODE_MAC} type veth peer name eth0 address {CLIENT_MAC} netns {client.name}",
@@ -168,6 +172,13 @@ def a_bed(name: str, vips: int = 1) -> Iterator[Bed]:
         )
         client.batch(["link set eth0 up", f"addr add {CLIENT_IP}/24 dev eth0"])
         client_ifindex, node_ifindex = (netns.call(lambda: socket.if_nametoindex("eth0")) for netns in (client, node))
-        plane = Plane(pin_dir, find_source(), node_ifindex)
+        yield Hosts(client, node, client_ifindex, node_ifindex)
+
+
+@contextmanager
+def a_bed(name: str, vips: int = 1) -> Iterator[Bed]:
+    """Two hosts, and the programs with `vips` entries of the node's link."""
+    with a_pin_dir(name) as pin_dir, two_hosts(name) as hosts:
+        plane = Plane(pin_dir, find_source(), hosts.node_ifindex)
         plane.fill(vips, [])
-        yield Bed(client, node, client_ifindex, node_ifindex, pin_dir, plane)
+        yield Bed(**vars(hosts), pin_dir=pin_dir, plane=plane)

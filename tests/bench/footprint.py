@@ -46,7 +46,8 @@ class Where:
 
     def config(self, vips: int) -> Path:
         """A configuration in which this node owns `vips` VIPs."""
-        lines = [f"bpf: {{pin_dir: {self.pin_dir}}}", "mode: enforce", "interfaces: [eth0]", "vips:"]
+        lines = [f"bpf: {{pin_dir: {self.pin_dir}}}", f'grpc: {{listen: ["unix://{self.folder}/api"]}}']
+        lines += ["mode: enforce", "interfaces: [eth0]", "vips:"]
         lines += [f"  - {{address: {_FIRST_VIP + number}, owner: {{node: n}}}}" for number in range(vips)]
         path = self.folder / f"{vips}.yaml"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -13,6 +13,7 @@ import answers
 import footprint
 import frames
 import replace
+import serving
 import throughput
 from report import Section, to_json
 
@@ -23,6 +24,7 @@ SECTIONS: dict[str, ModuleType] = {
     "answers": answers,
     "throughput": throughput,
     "agent": footprint,
+    "api": serving,
     "replace": replace,
 }
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import rawbpf
-from bed import REQUEST, VIP, Bed, pinned_to_a_cpu
+from bed import REQUEST, VIP, Hosts, pinned_to_a_cpu
 
 from arpguard.dataplane import syscall
 
@@ -42,15 +42,15 @@ class Flood:
 class Stream:
     """The client's half: `flood` sends requests for VIP."""
 
-    def __init__(self, bed: Bed, counter: rawbpf.ReplyCounter) -> None:
-        self._bed = bed
+    def __init__(self, hosts: Hosts, counter: rawbpf.ReplyCounter) -> None:
+        self._hosts = hosts
         self._counter = counter
-        self._generator = rawbpf.generator(REQUEST, bed.client_ifindex)
+        self._generator = rawbpf.generator(REQUEST, hosts.client_ifindex)
 
     def flood(self, count: int) -> Flood:
         """Sends `count` requests from one core, and waits until no more answers come."""
         before = self._counter.read()
-        request_ns = self._bed.client.call(lambda: self._send(count))
+        request_ns = self._hosts.client.call(lambda: self._send(count))
         return Flood(count, self._settled(before + count) - before, request_ns)
 
     def _send(self, count: int) -> int:
@@ -71,12 +71,14 @@ class Stream:
 
 
 @contextmanager
-def a_stream(bed: Bed) -> Iterator[Stream]:
+def a_stream(hosts: Hosts) -> Iterator[Stream]:
     """Puts the counter on the client's link, and lets the node's side poll."""
-    bed.node.run("ethtool", "-K", "eth0", "gro", "on")
+    hosts.node.run("ethtool", "-K", "eth0", "gro", "on")
     counter = rawbpf.reply_counter(VIP.packed)
-    link = bed.client.call(
-        lambda: syscall.link_create(counter.program, bed.client_ifindex, syscall.ATTACH_XDP, syscall.XDP_FLAGS_DRV_MODE)
+    link = hosts.client.call(
+        lambda: syscall.link_create(
+            counter.program, hosts.client_ifindex, syscall.ATTACH_XDP, syscall.XDP_FLAGS_DRV_MODE
+        )
     )
     with link:
-        yield Stream(bed, counter)
+        yield Stream(hosts, counter)

@@ -33,6 +33,28 @@ def test_frames_gives_plausible_json():
         assert row["max"] > 0, name
 
 
+@pytest.mark.bpf
+@pytest.mark.netns
+def test_api_gives_plausible_json():
+    done = _run("--quick", "--json", "api")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["api"]["rows"]}
+    for call in ("GetStatus: 50", "ListVips, 100 VIPs: 50", "ListVips, 1,000 VIPs: 50", "GetVip: 1", "ExplainVip: 1"):
+        middle, slow, rate = (rows[f"{call} at once, {what}"] for what in ("median", "99th percentile", "rate"))
+        assert 0 < middle["median"] <= slow["median"] < 60_000, call
+        readers = int(call.rpartition(" ")[2])
+        assert rate["median"] * middle["median"] / 1000 < 3 * readers, f"{call}: no reader has two calls open"
+    whole, page = (
+        rows[f"ListVips, {what}: 50 at once, median"] for what in ("all VIPs in pages of 1,000", "1,000 VIPs")
+    )
+    assert whole["median"] > 3 * page["median"], "ten pages are not one"
+    assert rows["ARP answers, with readers / without"]["median"] > 0
+    assert all(
+        " answered" in row["note"] for name, row in rows.items() if name.startswith("ARP answers, ") and row["note"]
+    )
+    assert 9 < rows["RSS: 10 VIPs, nothing served, idle"]["median"] < 1000
+
+
 def test_an_unknown_section_is_refused():
     done = _run("no-such-section")
     assert done.returncode == 2
