@@ -150,6 +150,8 @@ def test_conflicts_exit_1_and_name_the_claimer(pair, ask, document):
 
     assert (found["mac"], found["reason"], found["dropped"]) == (str(STRANGER), "REASON_CONFLICT", True)
     assert str(STRANGER) in ask("conflicts").stdout
+    for other in (["--vip", str(DELEGATED)], ["--vip", str(EXTERNAL), "--link", "eth7"]):
+        assert ask("conflicts", *other).returncode == 0
 
 
 def test_decisions_are_those_that_were_asked_for(pair, document):

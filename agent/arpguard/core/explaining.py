@@ -22,7 +22,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """`source` is empty when no object makes the address a VIP; `fence_left_ns` is None when no fence is needed."""
+    """`source` is empty when it is not known; `fence_left_ns` is None when no fence is needed."""
 
     source: str = ""
     candidates: tuple[Candidate, ...] = ()
@@ -70,7 +70,10 @@ def fence_left_ns(entries: Iterable[VipEntry], control: NodeControl, now_ns: int
 def explain_ownership(
     address: Address, source: str, vip: Vip | None, entry: VipEntry | None, scene: Scene
 ) -> Ownership:
-    """The chain for an address on a link; `source` names the object that `vip` is from."""
+    """The chain for an address on a link.
+
+    `source` names the object that `vip` is from; without a VIP, the configuration that has none; empty: not known.
+    """
     fence = _fence_left_ns(scene.control, scene.now_ns) if entry is not None and _needs_fence(entry) else None
     steps = [*_source_steps(address, source, vip), *_link_steps(address, vip, entry, scene)]
     steps += _entry_steps(entry, scene, fence)
@@ -106,8 +109,10 @@ def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
 
 
 def _source_steps(address: Address, source: str, vip: Vip | None) -> list[str]:
+    if not source:
+        return ["which object makes it a VIP is not known here: only a running agent knows"]
     if vip is None:
-        return [f"nothing makes {address} a VIP" + (f" in {source}" if source else "")]
+        return [f"nothing makes {address} a VIP in {source}"]
     return [f"{source} makes {address} a VIP with the owner {vip.owner}"]
 
 
