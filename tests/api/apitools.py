@@ -156,15 +156,15 @@ class Served:
         return self.run(call())
 
     def decide(self, *decisions: Decision) -> None:
-        """The kernel reported decisions: what the agent does with them."""
+        """The kernel reported decisions."""
+        self.on_loop(lambda: self.publish(*decisions))
 
-        def take() -> None:
-            for decision in decisions:
-                report = self.node.decisions.add(decision, self.node.link_name(decision.key.ifindex))
-                self.node.conflicts.add(report)
-                self._server.publish(report)
-
-        self.on_loop(take)
+    def publish(self, *decisions: Decision) -> None:
+        """What the agent does with decisions, in its loop."""
+        for decision in decisions:
+            report = self.node.decisions.add(decision, self.node.link_name(decision.key.ifindex))
+            self.node.conflicts.add(report)
+            self._server.publish(report)
 
     async def _started(self) -> ApiServer:
         return await ApiServer(self.node, self.meter).start(GrpcConfig(listen=(self.address,)))

@@ -216,6 +216,23 @@ def test_calls_are_answered_while_a_reader_is_stuck(node):
         until(lambda: readers(node) == 0)
 
 
+@pytest.mark.parametrize("how", ["time is up", "cancelled", "connection closed"])
+def test_stuck_reader_that_leaves_is_no_failure(node, how):
+    """A message is on its way then. The log stays empty, as the fixture sees, and nothing is left of the reader."""
+    for _ in range(5):
+        with an_api(node.address, *LEAST_WINDOW) as api:
+            stream = api.WatchDecisions(timeout=0.3 if how == "time is up" else 60)
+            until(lambda: readers(node) == 1)
+            before = node.on_loop(lambda: node.meter.losses)
+            while node.on_loop(lambda: node.meter.losses) == before:
+                node.decide(*(a_decision(number) for number in range(100)))
+            if how == "cancelled":
+                stream.cancel()
+            if how == "time is up":
+                until(lambda: readers(node) == 0)
+        until(lambda: readers(node) == 0)
+
+
 # ---- how many ----------------------------------------------------------------------------------------------------
 
 
