@@ -20,10 +20,7 @@ from arpguard.api import calls  # noqa: F401 - sets the filter
     ids=repr,
 )
 def test_caller_that_has_gone_is_no_news_and_a_bug_is(caplog, error, told):
-    try:
-        raise error
-    except BaseException:  # noqa: BLE001 - CancelledError is one
-        logging.getLogger("grpc._cython.cygrpc").exception("raised by servicer method")
+    logging.getLogger("grpc._cython.cygrpc").error("raised by servicer method", exc_info=error)
 
     assert bool(caplog.records) is told
 
