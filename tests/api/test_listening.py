@@ -165,7 +165,10 @@ def test_port_of_another_agent_is_not_shared_with_it(pair, agent, tmp_path):
     configure(second, "127.0.0.1:50051")
     second.config.write_text(second.config.read_text() + "metrics: {listen: off}\n")
 
-    assert refused(second) == (3, in_the_way("127.0.0.1:50051", "address already in use"))
+    try:
+        assert refused(second) == (3, in_the_way("127.0.0.1:50051", "address already in use"))
+    finally:
+        second.kill(signal.SIGKILL)
     with an_api(agent) as api:
         assert api.GetStatus().node == "node-1"
 
