@@ -253,7 +253,8 @@ def after_a_flood(datapath: str, pair: Pair, agent: AgentProcess, stack: ExitSta
     until(lambda: status().events.received == delivered(), what="the agent has read all events")
     before = delivered()
     fast, slow = a_reader(agent, stack), a_reader(agent, stack, NO_READ_AHEAD)
-    with a_client(pair, replying(datapath)) as client, ThreadPoolExecutor(1) as pool:
+    with a_client(pair, replying(datapath)) as client, ThreadPoolExecutor(1) as pool, ExitStack() as ending:
+        ending.callback(fast.stream.cancel)  # or a failure would wait for the reader
         done = pool.submit(fast.read)
         flood(client, lambda: fast.messages == delivered() - before)
         client.ask([MARK])
