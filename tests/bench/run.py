@@ -50,7 +50,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure arpguard on this machine.")
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; default: all")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; under a minute for all")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; about a minute for all")
     parser.add_argument("--json", action="store_true", help="print JSON, with every sample")
     options = parser.parse_args()
     unknown = set(options.sections) - SECTIONS.keys()
