@@ -26,7 +26,9 @@ TIMED_OUT = 68  # grpcurl's exit code at the end of -max-time: 64 and the status
 
 # In a mount namespace of its own, for the commands use the default pin directory and socket.
 _BEFORE = f"""
-set -e; mount -t bpf bpf /sys/fs/bpf; mount -t tmpfs tmpfs /run
+set -e; trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+mount -t bpf bpf /sys/fs/bpf
+mount -t tmpfs tmpfs /run
 export PATH={Path(sys.executable).parent}:$PATH
 """
 
