@@ -69,9 +69,9 @@ def spoken_for(entries: Mapping[EntryKey, VipEntry], mode: Mode) -> dict[EntryKe
     }
 
 
-def strictest_mode(mode: Mode, entries: Iterable[VipEntry]) -> Mode:
+def strictest_mode(mode: Mode, entries: Mapping[EntryKey, VipEntry]) -> Mode:
     """ENFORCE if the node or any entry enforces."""
-    return max(mode, max((entry.mode for entry in entries), default=mode))
+    return max(mode, max((entry.mode for entry in entries.values()), default=mode))
 
 
 def vips4_of(keys: Iterable[EntryKey]) -> tuple[IPv4Address, IPv4Address]:

@@ -30,6 +30,7 @@ from arpguard.model import (
     Surroundings,
     VipEntry,
 )
+from arpguard.runtime.latest import Latest
 from arpguard.verdict import Hook, Kind, Mode, Reason
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,12 @@ class Reconciler:
         self._attacher = attacher
         self._schedule = schedule
         self._programmed: dict[EntryKey, VipEntry] | None = None
+        self._settled: dict[EntryKey, VipEntry] | None = None
+        # With thousands of VIPs these cost more than all the rest of a pass that finds nothing to do.
+        self._wanted_entries = Latest(wanted_entries)
+        self._spoken_for_by = Latest(spoken_for)
+        self._strictest_mode = Latest(strictest_mode)
+        self._vips4_of = Latest(vips4_of)
         self._spoken_for: dict[EntryKey, MacAddress] = {}
         self._attached: dict[tuple[int, Hook], Attachment] = {}
         self._logged: tuple[str, ...] = ()
@@ -70,13 +77,11 @@ class Reconciler:
             self._enforce_first()
         self._program(config, choice, surroundings, problems)
         entries = self.state.entries
-        strictest = strictest_mode(config.mode, entries.values())
-        self._set_control(
-            NodeControl(mode=config.mode, generation=generation, strictest=strictest, vips4=vips4_of(entries))
-        )
+        strictest, vips4 = self._strictest_mode(config.mode, entries), self._vips4_of(entries)
+        self._set_control(NodeControl(mode=config.mode, generation=generation, strictest=strictest, vips4=vips4))
         await self._attach(config.datapath, choice.links, surroundings, problems)
         self._publish(choice.links, problems)
-        self._spoken_for = spoken_for(entries, config.mode)
+        self._spoken_for = self._spoken_for_by(entries, config.mode)
         self._schedule_announcements(before, now_ns)
 
     async def keep_attached(self, datapath: Datapath, surroundings: Surroundings) -> None:
@@ -106,8 +111,10 @@ class Reconciler:
 
     def _program(self, config: AgentConfig, choice: Choice, surroundings: Surroundings, problems: list[str]) -> None:
         actual = self._entries.read()
-        self._note_drift(actual)
-        wanted = wanted_entries(config.vips, choice.links, surroundings.routes, self._node)
+        drifted = self._note_drift(actual)
+        wanted = self._wanted_entries(config.vips, choice.links, surroundings.routes, self._node)
+        if wanted is self._settled and not drifted:
+            return
         delta = plan(wanted, actual.entries)
         self._widen_control([*wanted, *actual.entries])
         self._entries.delete([*delta.deletes, *(key for key in actual.strangers if key not in wanted)])
@@ -116,7 +123,9 @@ class Reconciler:
             self._entries.write(dict(sorted(delta.writes.items(), key=lambda item: item[1].kind is Kind.OWNED)))
         except MapFullError as error:
             problems.append(str(error))
-        self._publish_entries(self._entries.read().entries if delta else actual.entries)
+        found = self._entries.read().entries if delta else actual.entries
+        self._publish_entries(found)
+        self._settled = wanted if found == wanted else None
 
     def _publish_entries(self, found: dict[EntryKey, VipEntry]) -> None:
         """Keeps them in order: whoever lists them pages through."""
@@ -124,9 +133,12 @@ class Reconciler:
             self.state.entries = dict(sorted(found.items(), key=lambda item: item[0].order))
         self._programmed = self.state.entries
 
-    def _note_drift(self, actual: TableContent) -> None:
-        if self._programmed is None or (actual.entries == self._programmed and not actual.strangers):
-            return
+    def _note_drift(self, actual: TableContent) -> bool:
+        """Whether the kernel has something else than it was left with; that is counted, unless nothing was left yet."""
+        if actual.entries == self._programmed and not actual.strangers:
+            return False
+        if self._programmed is None:
+            return True
         delta = plan(self._programmed, actual.entries)
         keys = {*delta.writes, *delta.deletes, *actual.strangers}
         changed = [f"{key.vip} on interface {key.ifindex}" for key in sorted(keys)]
@@ -136,8 +148,11 @@ class Reconciler:
             len(changed),
             _some(changed),
         )
+        return True
 
     def _schedule_announcements(self, before: dict[EntryKey, MacAddress], now_ns: int) -> None:
+        if before is self._spoken_for:
+            return
         for key, mac in self._spoken_for.items():
             if before.get(key) != mac:
                 self._schedule.take_over(key, now_ns)

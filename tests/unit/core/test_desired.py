@@ -115,8 +115,8 @@ def test_node_speaks_for_what_it_owns_and_enforces():
     ],
 )
 def test_strictest_mode_is_enforce_if_anybody_enforces(node, entry, expected):
-    assert strictest_mode(node, [VipEntry(Kind.FOREIGN, mode=entry)]) is expected
-    assert strictest_mode(node, []) is node
+    assert strictest_mode(node, {EntryKey(2, VIP): VipEntry(Kind.FOREIGN, mode=entry)}) is expected
+    assert strictest_mode(node, {}) is node
 
 
 def test_range_spans_all_addresses():

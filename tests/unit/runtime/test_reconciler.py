@@ -9,7 +9,7 @@ from arpguard.addresses import MacAddress
 from arpguard.config import parse_config
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.dataplane.maps import TableContent
-from arpguard.errors import DataPlaneError
+from arpguard.errors import DataPlaneError, MapFullError
 from arpguard.model import Attachment, EntryKey, InterfaceAddress, Link, NodeControl, Surroundings, VipEntry
 from arpguard.runtime.reconciler import Reconciler
 from arpguard.verdict import Kind
@@ -29,10 +29,13 @@ class Recorder:
         self.entries: dict[EntryKey, VipEntry] = {}
         self.value: NodeControl | None = None
         self.refuses = False
+        self.room = 9
 
     # entries and control
 
     def write_entries(self, entries):
+        if len(self.entries | entries) > self.room:
+            raise MapFullError("no room")
         self.told += [f"entry {entry.kind.name} {entry.mode.name}" for entry in entries.values()]
         self.entries |= entries
 
@@ -140,3 +143,22 @@ def test_program_on_a_link_that_is_not_wanted_any_more_is_taken_off(apply):
 
     assert {step for step in told if step.startswith("detach")} == {"detach TC_EGRESS", "detach TC_INGRESS"}
     assert told.index(f"delete {VIP}") < told.index("detach TC_INGRESS")
+
+
+def test_pass_without_a_change_writes_no_entry_and_what_others_took_away_comes_back(apply, kernel):
+    apply(a_config("enforce"))
+    unchanged = apply(a_config("enforce"))
+    kernel.entries.clear()
+    mended = apply(a_config("enforce"))
+
+    assert not [step for step in unchanged if step.startswith("entry")]
+    assert "entry FOREIGN INHERIT" in mended
+
+
+def test_entries_that_did_not_fit_are_tried_again_in_the_next_pass(apply, kernel):
+    kernel.room = 0
+    refused = apply(a_config("enforce"))
+    kernel.room = 1
+
+    assert not [step for step in refused if step.startswith("entry")]
+    assert "entry FOREIGN INHERIT" in apply(a_config("enforce"))
