@@ -16,6 +16,7 @@ from arpguard.api.messages import OPERATIONS
 from arpguard.cli import client, exits, render, tables
 from arpguard.cli.client import Agent, Source, Target, Tls
 from arpguard.cli.explaining import explanation
+from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_TARGET
 from arpguard.cli.words import problems
 from arpguard.core.stimulus import Operation
 from arpguard.errors import ConfigError, Problem
@@ -23,7 +24,6 @@ from arpguard.units import NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Reason, Verdict
 
-DEFAULT_LIMIT = 100
 _MAX_PAGE_SIZE = 1000  # what the API gives at most
 _TLS_FLAGS = ("tls_ca", "tls_cert", "tls_key")
 
@@ -117,7 +117,7 @@ def target(options: argparse.Namespace) -> Target:
     """The agent that the options name; ConfigError when they make no sense."""
     given = options.agent or os.environ.get("ARPGUARD_ADDRESS")
     return Target(
-        address=given or client.DEFAULT_TARGET,
+        address=given or DEFAULT_TARGET,
         tls=_tls(options),
         timeout_s=options.timeout,
         pinned=hasattr(options, "pin_dir"),

@@ -17,12 +17,13 @@ from google.protobuf.message import Message
 from arpguard.api import answers, offline
 from arpguard.api.requests import RequestError
 from arpguard.cli import exits
-from arpguard.errors import ArpguardError, ConfigError, Problem
+from arpguard.cli.exits import AskError
+from arpguard.cli.options import DEFAULT_TARGET
+from arpguard.errors import ConfigError, Problem
 from arpguard.node import Node
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc as rpc
 
-DEFAULT_TARGET = "unix:///run/arpguard/agent.sock"
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):(\d{1,5})")
 _CHANNEL = {
     "grpc.enable_http_proxy": 0,  # an agent is asked directly, whatever http_proxy says
@@ -62,14 +63,6 @@ _NO_CONNECTION = {
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
-
-
-class AskError(ArpguardError):
-    """A question that got no answer; `exit_code` tells whose fault that is."""
-
-    def __init__(self, exit_code: int, message: str) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,7 @@
-"""One small function for each command; each returns the exit code."""
+"""Commands that ask nobody but the kernel and the wire; each returns the exit code."""
 
 import argparse
 import asyncio
-import logging
-import sys
-from collections.abc import Sequence
 from ipaddress import IPv4Address
 
 from arpguard.cli import exits, render
@@ -18,51 +15,7 @@ from arpguard.dataplane.arpsocket import ArpSocket
 from arpguard.dataplane.attach import release_all
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.errors import ConfigError, DataPlaneError, Problem
-from arpguard.lab import runner
-from arpguard.runtime.agent import Agent, AgentOptions
 from arpguard.units import NS_PER_S
-
-_LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
-_MAX_LAB_NODES = 16
-
-
-def run_agent(options: argparse.Namespace) -> int:
-    """`arpguard agent`."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=_LOG_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
-    agent = Agent(AgentOptions(config=options.config, node=options.node_name))
-    need_root()
-    asyncio.run(agent.run())
-    return exits.OK
-
-
-def run_lab(options: argparse.Namespace) -> int:
-    """`arpguard lab`."""
-    if options.list:
-        print(render.table(("SCENARIO", "WHAT IT SHOWS, AND EXPECTS"), runner.catalogue()))
-        return exits.OK
-    if not 2 <= options.nodes <= _MAX_LAB_NODES:
-        raise ConfigError("arpguard lab", [Problem("--nodes", str(options.nodes), f"must be 2 to {_MAX_LAB_NODES}")])
-    need_root()
-    exits.leave_on_signals()
-    show = None if options.json else _print_scenario
-    results = runner.run(options.scenario, options.nodes, show)
-    if options.json:
-        print(render.json_text([step.as_json() for step in results]))
-    else:
-        failed = sum(not step.ok for step in results)
-        verdict = render.bad(f"{failed} not as expected") if failed else render.good("all as expected")
-        print(f"\n{len(results)} steps, {verdict}")
-    return exits.OK if results and all(step.ok for step in results) else exits.NOT_RIGHT
-
-
-def _print_scenario(scenario: str, steps: Sequence[runner.Step]) -> None:
-    print(f"\n{scenario}: {runner.summary(scenario)} (VIP {steps[0].vip})")
-    rows = [(*step.cells(), _verdict(step)) for step in steps]
-    print(render.table((*runner.COLUMNS, ""), rows), flush=True)
-
-
-def _verdict(step: runner.Step) -> render.Styled:
-    return render.good(f"ok  {step.remark()}") if step.ok else render.bad(f"NOT AS EXPECTED  {step.remark()}")
 
 
 def run_whohas(options: argparse.Namespace) -> int:

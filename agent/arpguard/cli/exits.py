@@ -2,7 +2,17 @@
 
 import signal
 
+from arpguard.errors import ArpguardError
+
 OK, NOT_RIGHT, USAGE, UNREACHABLE = 0, 1, 2, 3
+
+
+class AskError(ArpguardError):
+    """A question that got no answer; `exit_code` tells whose fault that is."""
+
+    def __init__(self, exit_code: int, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 def leave_on_signals() -> None:

@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 
 from arpguard import __version__
-from arpguard.cli import commands, exits
-from arpguard.cli.client import AskError
+from arpguard.cli import exits
+from arpguard.cli.exits import AskError
+from arpguard.cli.later import later
 from arpguard.cli.options import SubParsers, add_asking, positive
 from arpguard.cli.render import clean
 from arpguard.config import BpfConfig
@@ -87,7 +88,7 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="N",
         help="this node's name in `owner: {node: N}` (default: $NODE_NAME, then the host name)",
     )
-    parser.set_defaults(run=commands.run_agent)
+    parser.set_defaults(run=later("serving", "run_agent"))
 
 
 def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -104,7 +105,7 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
-    parser.set_defaults(run=commands.run_lab)
+    parser.set_defaults(run=later("showing", "run_lab"))
 
 
 def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -121,7 +122,7 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--wait", type=positive(float), default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-    parser.set_defaults(run=commands.run_whohas)
+    parser.set_defaults(run=later("commands", "run_whohas"))
 
 
 def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -133,7 +134,7 @@ def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         description="Prints every problem with its path, its value and what is allowed; exit code 2 when there is one.",
     )
     check.add_argument("file", type=Path, metavar="FILE")
-    check.set_defaults(run=commands.check_config)
+    check.set_defaults(run=later("commands", "check_config"))
 
 
 def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -144,7 +145,7 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="take bpf.pin_dir from here")
     _add_pin_dir(parser)
-    parser.set_defaults(run=commands.clean_up)
+    parser.set_defaults(run=later("commands", "clean_up"))
 
 
 def _add_pin_dir(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 
-from arpguard.cli import asking
-from arpguard.cli.client import DEFAULT_TARGET
-from arpguard.config import BpfConfig
+from arpguard.cli.later import later
+from arpguard.config import BpfConfig, GrpcConfig
 from arpguard.core.stimulus import STRANGER, Operation
 from arpguard.verdict import Kind, Reason, Verdict
 
+DEFAULT_TARGET = GrpcConfig().listen[0]
+DEFAULT_LIMIT = 100
 SubParsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
 _SPAN_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -102,7 +103,7 @@ def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     _add_output(parser)
     _add_pin_dir(parser)
-    parser.set_defaults(run=asking.show_status)
+    parser.set_defaults(run=later("asking", "show_status"))
 
 
 def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -119,7 +120,7 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_choice(parser, "kind", Kind, "only VIPs of this kind")
     _add_output(parser)
     _add_pin_dir(parser)
-    parser.set_defaults(run=asking.show_vips)
+    parser.set_defaults(run=later("asking", "show_vips"))
 
 
 def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -132,7 +133,7 @@ def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     _add_output(parser)
     _add_pin_dir(parser)
-    parser.set_defaults(run=asking.show_links)
+    parser.set_defaults(run=later("asking", "show_links"))
 
 
 def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -159,10 +160,10 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--limit",
         type=positive(int),
         metavar="N",
-        help=f"show at most N (default: {asking.DEFAULT_LIMIT}; with --follow: end after N, default: never)",
+        help=f"show at most N (default: {DEFAULT_LIMIT}; with --follow: end after N, default: never)",
     )
     _add_output(parser)
-    parser.set_defaults(run=asking.show_decisions)
+    parser.set_defaults(run=later("asking", "show_decisions"))
 
 
 def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -177,7 +178,7 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_vip(parser)
     _add_link(parser)
     _add_output(parser)
-    parser.set_defaults(run=asking.show_conflicts)
+    parser.set_defaults(run=later("asking", "show_conflicts"))
 
 
 def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -210,7 +211,7 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     _add_output(parser)
     _add_pin_dir(parser)
-    parser.set_defaults(run=asking.explain)
+    parser.set_defaults(run=later("asking", "explain"))
 
 
 def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -230,7 +231,7 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="S",
         help=f"seconds between two looks (default: 1, at least {_SHORTEST_INTERVAL_S})",
     )
-    parser.set_defaults(run=asking.watch)
+    parser.set_defaults(run=later("asking", "watch"))
 
 
 def _command(

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from arpguard.cli.client import Agent, AskError
+from arpguard.cli.client import Agent
+from arpguard.cli.exits import AskError
 from arpguard.cli.words import frames
 from arpguard.v1 import agent_pb2 as pb
 

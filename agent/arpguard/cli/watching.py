@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from arpguard.cli import exits
-from arpguard.cli.client import AskError, Target, connected
+from arpguard.cli.client import Target, connected
+from arpguard.cli.exits import AskError
 from arpguard.cli.polling import Poller, Reading, Sample
 from arpguard.cli.render import clean, shortened
 from arpguard.cli.words import (

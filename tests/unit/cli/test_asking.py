@@ -13,7 +13,7 @@ import pytest
 import yaml
 from google.protobuf.json_format import ParseDict
 
-from arpguard.cli import asking
+from arpguard.cli.options import DEFAULT_LIMIT
 from arpguard.v1 import agent_pb2 as pb
 from clitools import DECISION, VIP
 
@@ -240,6 +240,6 @@ def test_each_line_is_there_as_soon_as_it_came_and_interrupting_is_quiet(agent):
 def test_pages_that_end_exactly_at_the_limit_ask_for_no_more(agent, run):
     every = [pb.Decision(count=number) for number in range(2000)]
     agent.prepared.answers["ListDecisions"] = pages(every, "decisions", pb.ListDecisionsResponse)
-    run("decisions", "--limit", str(asking.DEFAULT_LIMIT))
+    run("decisions", "--limit", str(DEFAULT_LIMIT))
 
-    assert [request.page_size for request in agent.prepared.requests] == [asking.DEFAULT_LIMIT]
+    assert [request.page_size for request in agent.prepared.requests] == [DEFAULT_LIMIT]

@@ -1,0 +1,21 @@
+"""`arpguard agent`: the command that goes on."""
+
+import argparse
+import asyncio
+import logging
+import sys
+
+from arpguard.cli import exits
+from arpguard.cli.arguments import need_root
+from arpguard.runtime.agent import Agent, AgentOptions
+
+_LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
+
+
+def run_agent(options: argparse.Namespace) -> int:
+    """`arpguard agent`."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=_LOG_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
+    agent = Agent(AgentOptions(config=options.config, node=options.node_name))
+    need_root()
+    asyncio.run(agent.run())
+    return exits.OK
