@@ -167,7 +167,9 @@ class Served:
             self._server.publish(report)
 
     async def _started(self) -> ApiServer:
-        return await ApiServer(self.node, self.meter).start(GrpcConfig(listen=(self.address,)))
+        server = ApiServer(self.node, self.meter).listen(GrpcConfig(listen=(self.address,)))
+        await server.serve()
+        return server
 
 
 @contextmanager

@@ -39,7 +39,7 @@ _OPTIONS = (
 
 
 class ApiServer:
-    """The API of a node, from `start` to `stop`."""
+    """The API of a node: `listen`, `serve`, `stop`."""
 
     def __init__(self, node: Node, meter: Meter) -> None:
         self._broadcast, self._health = Broadcast(), Health(node)
@@ -51,8 +51,11 @@ class ApiServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         add_reflection(self._server, *_SERVICES)
 
-    async def start(self, config: GrpcConfig) -> Self:
-        """Listens on all addresses; ListenError, or ConfigError for TLS files, when that is not possible."""
+    def listen(self, config: GrpcConfig) -> Self:
+        """Takes all addresses; ListenError, or ConfigError for TLS files, when that is not possible.
+
+        Who connects now is answered as soon as calls are served.
+        """
         credentials = _credentials(config.tls) if config.tls else None
         for address in config.listen:
             if address.startswith("unix:"):
@@ -61,8 +64,11 @@ class ApiServer:
                 self._bind(address, None)
             else:
                 self._bind(address, credentials)
-        await self._server.start()
         return self
+
+    async def serve(self) -> None:
+        """Answers calls from now on."""
+        await self._server.start()
 
     def publish(self, report: Report) -> None:
         """A decision, to whoever watches."""

@@ -7,7 +7,7 @@ from arpguard.addresses import Address
 from arpguard.core.choosing import home_link
 from arpguard.model import Link, NodeControl, OwnerKind, Surroundings, Vip, VipEntry
 from arpguard.units import NS_PER_S
-from arpguard.verdict import Kind
+from arpguard.verdict import Kind, Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,11 @@ def summary(entry: VipEntry | None, control: NodeControl, now_ns: int) -> str:
     """What the kernel's entry means, in a sentence."""
     if entry is None:
         return "not guarded, the kernel and other programs answer as they like"
+    observed = " (only observed: every frame passes)" if (entry.mode or control.mode) is Mode.OBSERVE else ""
+    return _what_for(entry, control, now_ns) + observed
+
+
+def _what_for(entry: VipEntry, control: NodeControl, now_ns: int) -> str:
     if _is_stale(entry, control):
         return "owned, but of another epoch than the node: this node is silent"
     if _needs_fence(entry) and not _fence_left_ns(control, now_ns):

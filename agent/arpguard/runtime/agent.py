@@ -83,8 +83,9 @@ class Agent:
             source = find_source(self._config.bpf.max_entries)
             loaded = await asyncio.to_thread(loader.load, pin_dir, source)
             self._assemble(loaded, started_ns)
-            async with self._served():
+            async with self._shown():
                 await self._first_pass()
+                await self._api.serve()
                 loader.discard_others(pin_dir, source)
                 self._log_ready(started_ns, warm=loaded.warm)
                 await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcer)
@@ -110,13 +111,13 @@ class Agent:
         )
 
     @asynccontextmanager
-    async def _served(self) -> AsyncIterator[None]:
-        """With API and metrics, which answer before anything in the kernel is changed, or nothing is."""
+    async def _shown(self) -> AsyncIterator[None]:
+        """With API and metrics. Their addresses are taken before the kernel is changed, or it is left alone."""
         registry = node_registry(self._node)
         self._api = ApiServer(self._node, ApiMetrics(registry))
         exporter = Exporter()
         try:
-            await self._api.start(self._config.grpc)
+            self._api.listen(self._config.grpc)
             exporter.start(self._config.metrics.listen, registry)
             yield
         finally:

@@ -85,7 +85,7 @@ class AgentServiceServicer:
     """
 
     def GetStatus(self, request, context):
-        """What this node guards, how, and what is not as it was asked for. Costs the same however many VIPs there are.
+        """What this node guards, how, and what is not as it was asked for. Short, however many VIPs there are.
         OK  always
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -94,7 +94,8 @@ class AgentServiceServicer:
 
     def ListVips(self, request, context):
         """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-        A long page is built at most ten times a second, so counters on it may be a moment old.
+        An answer serves all who ask the same for ten times as long as it took to make: a page of 1000, for a third of a
+        second or so.
         INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -43,12 +43,13 @@ class AgentServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetStatusRequest, _agent_pb2.GetStatusResponse]
-    """What this node guards, how, and what is not as it was asked for. Costs the same however many VIPs there are.
+    """What this node guards, how, and what is not as it was asked for. Short, however many VIPs there are.
       OK  always
     """
     ListVips: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]
     """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-    A long page is built at most ten times a second, so counters on it may be a moment old.
+    An answer serves all who ask the same for ten times as long as it took to make: a page of 1000, for a third of a
+    second or so.
       INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
     """
     GetVip: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]
@@ -91,12 +92,13 @@ class AgentServiceAsyncStub(AgentServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetStatusRequest, _agent_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """What this node guards, how, and what is not as it was asked for. Costs the same however many VIPs there are.
+    """What this node guards, how, and what is not as it was asked for. Short, however many VIPs there are.
       OK  always
     """
     ListVips: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]  # type: ignore[assignment]
     """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-    A long page is built at most ten times a second, so counters on it may be a moment old.
+    An answer serves all who ask the same for ten times as long as it took to make: a page of 1000, for a third of a
+    second or so.
       INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
     """
     GetVip: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]  # type: ignore[assignment]
@@ -142,7 +144,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.GetStatusResponse, _abc.Awaitable[_agent_pb2.GetStatusResponse]]:
-        """What this node guards, how, and what is not as it was asked for. Costs the same however many VIPs there are.
+        """What this node guards, how, and what is not as it was asked for. Short, however many VIPs there are.
           OK  always
         """
 
@@ -153,7 +155,8 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.ListVipsResponse, _abc.Awaitable[_agent_pb2.ListVipsResponse]]:
         """The guarded VIPs, one item for each link, ordered by link and address. Read back from the kernel's maps.
-        A long page is built at most ten times a second, so counters on it may be a moment old.
+        An answer serves all who ask the same for ten times as long as it took to make: a page of 1000, for a third of a
+        second or so.
           INVALID_ARGUMENT  page_size, page_token, link or kind is wrong; the message names the field
         """
 

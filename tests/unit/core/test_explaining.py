@@ -322,6 +322,13 @@ FENCES = [
         "foreign, another node or link answers, this one is silent",
         id="foreign",
     ),
+    pytest.param(
+        VipEntry(Kind.FOREIGN, mode=Mode.OBSERVE),
+        a_control(),
+        None,
+        "foreign, another node or link answers, this one is silent (only observed: every frame passes)",
+        id="observed",
+    ),
     pytest.param(None, AHEAD, None, "not guarded, the kernel and other programs answer as they like", id="no entry"),
 ]
 
