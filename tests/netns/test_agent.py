@@ -231,7 +231,7 @@ def test_a_configmap_mount_is_followed(pair, wire):
 
         def publish(name: str, config: str) -> None:
             (mount / name).mkdir(parents=True)
-            (mount / name / "config.yaml").write_text(f"bpf: {{pin_dir: {agent.pin_dir}}}\n{config}")
+            (mount / name / "config.yaml").write_text(f"{agent.own_settings}{config}")
             (mount / "..tmp").symlink_to(name)
             (mount / "..tmp").rename(mount / "..data")
 

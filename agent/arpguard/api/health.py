@@ -62,6 +62,14 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # no types
             raise RequestError(grpc.StatusCode.NOT_FOUND, f"service: no such component; there are {known}")
         return health_pb2.HealthCheckResponse(status=status)
 
+    async def List(  # noqa: D102, N802
+        self, _request: health_pb2.HealthListRequest, _context: object
+    ) -> health_pb2.HealthListResponse:
+        found = statuses(self._node).items()
+        return health_pb2.HealthListResponse(
+            statuses={name: health_pb2.HealthCheckResponse(status=status) for name, status in found}
+        )
+
     async def Watch(  # noqa: D102, N802
         self, request: health_pb2.HealthCheckRequest, _context: object
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:

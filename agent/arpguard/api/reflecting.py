@@ -1,15 +1,45 @@
-"""grpc.reflection.v1alpha: lets clients such as grpcurl ask without the proto file."""
+"""grpc.reflection.v1alpha: lets clients such as grpcurl ask without the proto file.
 
+The package serves what the generated code carries. Two things that clients rely on are missing there: methods by
+their name, and the JSON names of fields, without which clients print other names than protobuf's JSON mapping has.
+"""
+
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from grpc_reflection.v1alpha import reflection
 
 
+class _File:
+    """A file as protoc would describe it."""
+
+    def __init__(self, file: FileDescriptor) -> None:
+        self._file = file
+        self.name = file.name
+
+    @property
+    def dependencies(self) -> list["_File"]:
+        return [_File(file) for file in self._file.dependencies]
+
+    def CopyToProto(self, proto: FileDescriptorProto) -> None:  # noqa: N802
+        self._file.CopyToProto(proto)
+        _add_json_names(proto.message_type)
+
+
+def _add_json_names(messages: Iterable[DescriptorProto]) -> None:
+    for message in messages:
+        for field in message.field:
+            head, *words = field.name.split("_")
+            field.json_name = head + "".join(word[:1].upper() + word[1:] for word in words)
+        _add_json_names(message.nested_type)
+
+
 class _Symbols:
-    """The descriptor pool, with methods: clients ask for these too, and the pool finds services at most."""
+    """The descriptor pool, with such files, and with methods: the pool finds services at most."""
 
     def __init__(self) -> None:
         self._pool = descriptor_pool.Default()
@@ -17,16 +47,17 @@ class _Symbols:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pool, name)
 
-    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:  # noqa: N802
+    def FindFileByName(self, name: str) -> _File:  # noqa: N802
+        """A file; KeyError when there is none."""
+        return _File(self._pool.FindFileByName(name))
+
+    def FindFileContainingSymbol(self, symbol: str) -> _File:  # noqa: N802
         """The file that defines a symbol; KeyError when there is none."""
         try:
-            return self._pool.FindFileContainingSymbol(symbol)
+            return _File(self._pool.FindFileContainingSymbol(symbol))
         except KeyError:
             service, _, method = symbol.rpartition(".")
-            found: FileDescriptor = (
-                self._pool.FindServiceByName(service).methods_by_name[method].containing_service.file
-            )
-            return found
+            return _File(self._pool.FindServiceByName(service).methods_by_name[method].containing_service.file)
 
 
 def add_reflection(server: grpc.aio.Server, *services: str) -> None:

@@ -69,11 +69,15 @@ class AgentProcess:
         self.api = f"unix://{folder / host.name}.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def own_settings(self) -> str:
+        """What keeps it apart from other agents on this machine."""
+        return f'bpf: {{pin_dir: {self.pin_dir}}}\ngrpc: {{listen: ["{self.api}", "127.0.0.1:50051"]}}\n'
+
     def configure(self, text: str) -> None:
         """Replaces the configuration, as an editor would; a running agent follows."""
         draft = self.config.with_suffix(".new")
-        own = f'bpf: {{pin_dir: {self.pin_dir}}}\ngrpc: {{listen: ["{self.api}", "127.0.0.1:50051"]}}\n'
-        draft.write_text(f"{own}{text}", encoding="utf-8")
+        draft.write_text(f"{self.own_settings}{text}", encoding="utf-8")
         draft.replace(self.config)
 
     def start(self) -> None:
