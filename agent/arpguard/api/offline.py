@@ -1,7 +1,6 @@
 """A node without its agent: the pinned objects, which guard on when the agent has gone."""
 
 import asyncio
-import socket
 from pathlib import Path
 
 from arpguard.core.decisions import ConflictLog, DecisionLog
@@ -31,7 +30,7 @@ def read_node(pin_dir: Path) -> Node:
     entries = dict(sorted(table.read().entries.items(), key=lambda item: item[0].order))
     told = control.read()
     return Node(
-        name=socket.gethostname(),
+        name="this node",  # what configurations call it, only the agent knows
         table=table,
         control=control,
         totals=maps["totals"],

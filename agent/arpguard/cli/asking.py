@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from typing import TypeVar
@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from arpguard.api.messages import OPERATIONS
 from arpguard.cli import client, exits, render, tables
 from arpguard.cli.client import Agent, Source, Target, Tls
+from arpguard.cli.exits import AskError
 from arpguard.cli.explaining import explanation
 from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_TARGET
 from arpguard.cli.words import problems
@@ -25,6 +26,7 @@ from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Reason, Verdict
 
 _MAX_PAGE_SIZE = 1000  # what the API gives at most
+_FILTERS = ("vip", "link", "kind", "verdict", "reason", "since")
 _TLS_FLAGS = ("tls_ca", "tls_cert", "tls_key")
 
 Answer = TypeVar("Answer", bound=Message)
@@ -44,13 +46,25 @@ def show_status(options: argparse.Namespace) -> int:
 
 def show_vips(options: argparse.Namespace) -> int:
     """`arpguard vips`; exit code 1 when an address was named that is guarded nowhere."""
+    kind = pb.Kind.ValueType(_number(Kind, options.kind))
     with _source(options) as source:
         if options.vip:
-            _show(options, source.get_vip(pb.GetVipRequest(address=options.vip)), tables.vip_details)
+            _show(options, _one_vip(source, options, kind), tables.vip_details)
         else:
-            request = pb.ListVipsRequest(link=options.link, kind=pb.Kind.ValueType(_number(Kind, options.kind)))
-            _show(options, _all(source.list_vips, request), tables.vips)
+            request = pb.ListVipsRequest(link=options.link, kind=kind)
+            _show(options, _all(source.list_vips, request), lambda found: tables.vips(found, _filters(options)))
     return exits.OK
+
+
+def _one_vip(source: Source, options: argparse.Namespace, kind: pb.Kind.ValueType) -> pb.GetVipResponse:
+    """A VIP on those of its links that the options let through: the API has no filter for one."""
+    found = source.get_vip(pb.GetVipRequest(address=options.vip)).vips
+    kept = [vip for vip in found if options.link in ("", vip.link) and kind in (0, vip.kind)]
+    if not kept:
+        raise AskError(
+            exits.NOT_RIGHT, f"{options.vip} is guarded, but nowhere with {_filters(options, ('link', 'kind'))}"
+        )
+    return pb.GetVipResponse(vips=kept)
 
 
 def show_links(options: argparse.Namespace) -> int:
@@ -72,23 +86,23 @@ def show_decisions(options: argparse.Namespace) -> int:
         verdict=pb.Verdict.ValueType(_number(Verdict, options.verdict)),
         reason=pb.Reason.ValueType(_number(Reason, options.reason)),
     )
-    if options.since:
+    if options.since is not None:
         wanted.since.CopyFrom(_ago(options.since))
     with client.connected(target(options)) as agent:
         if options.follow:
             return _follow(options, agent, wanted)
         request = pb.ListDecisionsRequest(filter=wanted)
         answer = _all(agent.list_decisions, request, options.limit or DEFAULT_LIMIT)
-    _show(options, answer, tables.decisions)
+    _show(options, answer, lambda found: tables.decisions(found, _filters(options)))
     return exits.OK
 
 
 def show_conflicts(options: argparse.Namespace) -> int:
-    """`arpguard conflicts`; exit code 1 when there are any."""
+    """`arpguard conflicts`; exit code 1 when somebody claims what is known not to be theirs."""
     with client.connected(target(options)) as agent:
         answer = _all(agent.list_conflicts, pb.ListConflictsRequest(vip=options.vip, link=options.link))
-    _show(options, answer, tables.conflicts)
-    return exits.NOT_RIGHT if answer.conflicts else exits.OK
+    _show(options, answer, lambda found: tables.conflicts(found, _filters(options)))
+    return exits.NOT_RIGHT if any(map(tables.is_conflict, answer.conflicts)) else exits.OK
 
 
 def explain(options: argparse.Namespace) -> int:
@@ -148,6 +162,13 @@ def _source(options: argparse.Namespace) -> AbstractContextManager[Source]:
 
 def _show(options: argparse.Namespace, answer: Answer, as_page: Callable[[Answer], str]) -> None:
     print(as_page(answer) if options.output == "table" else render.document(answer, options.output))
+
+
+def _filters(options: argparse.Namespace, names: Sequence[str] = _FILTERS) -> str:
+    """The options that leave something out of a list, as they may be typed."""
+    given = {name: getattr(options, name, None) for name in names}
+    words = {name: f"{value:g}s" if isinstance(value, float) else value for name, value in given.items()}
+    return " ".join(f"--{name} {word}" for name, word in words.items() if word)
 
 
 def _number(choices: type[IntEnum], word: str) -> int:

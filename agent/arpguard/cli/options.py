@@ -15,7 +15,7 @@ from arpguard.verdict import Kind, Reason, Verdict
 DEFAULT_TARGET = GrpcConfig().listen[0]
 DEFAULT_LIMIT = 100
 SubParsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
-_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d)")
+_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d) *")
 _SPAN_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _HELP_WIDTH = 78
 _SHORTEST_INTERVAL_S = 0.1
@@ -37,7 +37,7 @@ _DECISIONS_EXAMPLES = """examples:
   arpguard decisions --follow -o json | jq -r '.decision.sha'
 """
 _CONFLICTS_EXAMPLES = """examples:
-  arpguard conflicts || echo 'somebody claims our addresses'
+  arpguard conflicts || echo 'somebody claims an address of somebody else'
   arpguard conflicts --vip 192.0.2.10 -o yaml
 """
 _EXPLAIN_EXAMPLES = """examples:
@@ -78,11 +78,11 @@ def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
 
 
 def _span(text: str) -> float:
-    """An argument type: a length of time, in seconds."""
-    match = _SPAN.fullmatch(text)
-    if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 30s, 5m, 2h or 1d")
-    return float(match[1]) * _SPAN_S[match[2]]
+    """An argument type: a length of time, in seconds; also a sum, as this program writes them."""
+    parts = _SPAN.findall(text)
+    if not parts or _SPAN.sub("", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 30s, 5m, 1h30m or 1d")
+    return sum(float(number) * _SPAN_S[unit] for number, unit in parts)
 
 
 def _interval(text: str) -> float:
@@ -154,7 +154,7 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--since",
         type=_span,
         metavar="SPAN",
-        help="only what was last reported so long ago or later, by this host's clock: 500ms, 30s, 5m, 2h, 1d",
+        help="only what was last reported so long ago or later, by this host's clock: 500ms, 30s, 1h30m, 1d",
     )
     parser.add_argument(
         "--limit",
@@ -170,9 +170,10 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = _command(
         subparsers,
         "conflicts",
-        "hosts that claimed a VIP that is not theirs",
-        "Shows whose frames claimed a VIP of somebody else, as far as this node heard, the latest first. "
-        "Exit code 0: there are none, 1: there are some.",
+        "hosts that claimed a VIP that is not theirs, or may not be",
+        "Shows which other hosts claimed a VIP, as far as this node heard, the latest first. "
+        "Where the owner's MAC is not known to the guard, the claimer is perhaps its owner. "
+        "Exit code 1: a claim has the reason conflict, and so came from somebody else for certain.",
         _CONFLICTS_EXAMPLES,
     )
     _add_vip(parser)

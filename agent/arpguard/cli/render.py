@@ -72,19 +72,18 @@ def shortened(text: str, width: int) -> str:
 
 
 def page_width() -> int:
-    """How many columns there are to fill."""
-    if not sys.stdout.isatty():
-        return PAGE_WIDTH
+    """How many columns there are to fill: $COLUMNS says so for a pipe, too."""
     return max(_NARROWEST, shutil.get_terminal_size((PAGE_WIDTH, 24)).columns)
 
 
 class Columns:
     """The widths of a table's columns; they grow with the rows, and shrink together where the page ends.
 
-    Columns of whole numbers stand to the right.
+    The column `yielding` shrinks first, down to its title. Columns of whole numbers stand to the right.
     """
 
-    def __init__(self, head: Sequence[str]) -> None:
+    def __init__(self, head: Sequence[str], yielding: str = "") -> None:
+        self._yielding = list(head).index(yielding) if yielding else None
         self._head = [Styled(title, _BOLD) for title in head]
         self._widths = [len(title) for title in head]
         self._numbers = [True] * len(head)
@@ -95,7 +94,14 @@ class Columns:
             self._numbers[index] &= isinstance(value, int)
             self._widths[index] = min(max(self._widths[index], _columns_of(_cell(value).text)), page_width())
         while sum(self._widths) + len(_GAP) * (len(self._widths) - 1) > page_width():
-            self._widths[self._widths.index(max(self._widths))] -= 1
+            self._widths[self._too_wide()] -= 1
+
+    def _too_wide(self) -> int:
+        """The column that can best do with less."""
+        index = self._yielding
+        if index is not None and self._widths[index] > len(self._head[index].text):
+            return index
+        return self._widths.index(max(self._widths))
 
     def head(self) -> str:
         """The line with the titles."""
@@ -107,9 +113,9 @@ class Columns:
         return _GAP.join(_padded(_cell(value), width, right=right) for value, width, right in cells).rstrip()
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell if the page allows, two blanks apart."""
-    columns, kept = Columns(head), list(rows)
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], yielding: str = "") -> str:
+    """Columns as wide as their widest cell if the page allows, two blanks apart; `yielding` as in Columns."""
+    columns, kept = Columns(head, yielding), list(rows)
     for row in kept:
         columns.add(row)
     return "\n".join([columns.head(), *map(columns.line, kept)])

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import resource
 import sys
 
 from arpguard.cli import exits
@@ -17,5 +18,8 @@ def run_agent(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=_LOG_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
     agent = Agent(AgentOptions(config=options.config, node=options.node_name))
     need_root()
+    # Connections of callers must not take the descriptors that the guard needs; systemd's soft limit is 1024.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     asyncio.run(agent.run())
     return exits.OK

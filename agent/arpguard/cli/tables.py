@@ -36,6 +36,7 @@ from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import REASONS
 
 DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
+_AGENTS_PROBLEMS = "problems are known to a running agent only"
 _NOT_ASKED = "no agent was asked; read from the pinned objects by arpguard {}"
 _USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", "suppress", "egress_not_owner", "request", ZERO_MAC)
 _NAME_WIDTH = 40
@@ -54,10 +55,16 @@ def status(answer: pb.GetStatusResponse) -> str:
 
 
 def _headline(answer: pb.GetStatusResponse) -> str:
-    wrong = len(problems(answer))
-    verdict = bad(counted(wrong, "problem")) if wrong else good("no problems")
     used = f"{answer.entries} of {answer.entries_capacity} entries"
-    return f"{strong(short_name(answer.node))}: mode {mode(answer)}, {used}, {verdict}"
+    return f"{strong(short_name(answer.node))}: mode {mode(answer)}, {used}, {_verdict_on(answer)}"
+
+
+def _verdict_on(answer: pb.GetStatusResponse) -> Styled:
+    """Pinned objects know next to nothing of problems: that none is told means nothing there."""
+    wrong = len(problems(answer))
+    if wrong:
+        return bad(counted(wrong, "problem"))
+    return good("no problems") if answer.HasField("start_time") else careful(_AGENTS_PROBLEMS)
 
 
 def short_name(text: str) -> str:
@@ -134,7 +141,7 @@ def links(found: Iterable[pb.Link]) -> str:
         )
         for link in found
     ]
-    return table(head, rows) if rows else "no link is guarded"
+    return table(head, rows, yielding="ADDRESSES") if rows else "no link is guarded"
 
 
 def reasons(counts: Sequence[pb.ReasonCount]) -> str:
@@ -147,14 +154,19 @@ def _verdict_of(number: int) -> str:
     return REASONS[number].verdict.name.lower() if number in REASONS else NONE
 
 
-def vips(answer: pb.ListVipsResponse) -> str:
-    """All guarded VIPs, a line for each link."""
+def vips(answer: pb.ListVipsResponse, filters: str = "") -> str:
+    """All guarded VIPs that the filters let through, a line for each link."""
     head = ("VIP", "LINK", "KIND", "MODE", "OWNER", "FRAMES", "DECISIONS")
     rows = [
         (vip.address, vip.link, kind(vip), mode(vip), vip.owner or NONE, frames(vip.reasons), _tally(vip))
         for vip in answer.vips
     ]
-    return table(head, rows) if rows else "no VIP is guarded"
+    return table(head, rows, yielding="DECISIONS") if rows else _nothing("VIP", filters, "is guarded")
+
+
+def _nothing(thing: str, filters: str, otherwise: str) -> str:
+    """Why a list is empty; with filters that says nothing about all there is."""
+    return f"no {thing} matches {filters}" if filters else f"no {thing} {otherwise}"
 
 
 def kind(vip: pb.Vip) -> Styled:
@@ -189,21 +201,34 @@ def _vip_facts(vip: pb.Vip) -> Iterator[tuple[str, object]]:
         yield "answered with", vip.answer_mac
     if vip.owner_mac:
         yield "owner's MAC", vip.owner_mac
-    yield "fence", "none needed: the source names the owner" if vip.hold else f"needed, epoch {vip.epoch}"
+    if vip.kind == pb.KIND_OWNED:  # nobody else is asked to show one
+        yield "fence", "none needed: the source names the owner" if vip.hold else f"needed, epoch {vip.epoch}"
     if vip.HasField("last_conflict"):
         yield "last claim", _last_claim(vip.last_conflict)
 
 
 def _last_claim(claim: pb.Conflict) -> Styled:
-    fate = "dropped" if claim.dropped else "passed"
-    return bad(f"{claim.mac}, {age(claim.last_time)}, {counted(claim.count, 'report')}, {fate}")
+    text = f"{claim.mac}, {age(claim.last_time)}, {counted(claim.count, 'report')}, {_fate(claim).text}"
+    return bad(text) if is_conflict(claim) else careful(text)
 
 
-def decisions(answer: pb.ListDecisionsResponse) -> str:
-    """The latest decisions, equal ones as one line."""
+def is_conflict(claim: pb.Conflict) -> bool:
+    """Whether the claimer is known not to be the owner; others may be."""
+    return claim.reason == pb.REASON_CONFLICT
+
+
+def _fate(claim: pb.Conflict) -> Styled:
+    """What became of a claim, and whose it may be."""
+    if claim.dropped:
+        return Styled("dropped")
+    return careful("passed" if is_conflict(claim) else "perhaps its owner")
+
+
+def decisions(answer: pb.ListDecisionsResponse, filters: str = "") -> str:
+    """The latest decisions that the filters let through, equal ones as one line."""
     head = (*DECISION_COLUMNS, "COUNT")
     rows = [(*decision_row(found), found.count) for found in answer.decisions]
-    return table(head, rows) if rows else "no decision was reported lately"
+    return table(head, rows) if rows else _nothing("decision", filters, "was reported since the agent started")
 
 
 def decision_row(found: pb.Decision) -> tuple[object, ...]:
@@ -237,20 +262,23 @@ class DecisionLines:
         return "\n".join(lines)
 
 
-def conflicts(answer: pb.ListConflictsResponse) -> str:
-    """Who claimed what is not theirs."""
-    head = ("VIP", "LINK", "CLAIMED BY", "LAST", "FIRST", "REPORTS", "REASON", "CLAIM")
+def conflicts(answer: pb.ListConflictsResponse, filters: str = "") -> str:
+    """Who claimed what is not theirs, or may not be."""
+    head = ("VIP", "LINK", "CLAIMED BY", "LAST", "REPORTS", "REASON", "CLAIM")
     rows = [
         (
             found.vip,
             found.link,
-            bad(found.mac),
+            bad(found.mac) if is_conflict(found) else careful(found.mac),
             age(found.last_time),
-            age(found.first_time),
             found.count,
             word(found, "reason"),
-            "dropped" if found.dropped else careful("passed"),
+            _fate(found),
         )
         for found in answer.conflicts
     ]
-    return table(head, rows) if rows else "no foreign claim was heard"
+    return (
+        table(head, rows, yielding="REASON")
+        if rows
+        else _nothing("foreign claim", filters, "was heard since the agent started")
+    )

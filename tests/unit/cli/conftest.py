@@ -23,6 +23,11 @@ def _signals_stay_as_they_are() -> Iterator[None]:
     signal.signal(signal.SIGPIPE, before)
 
 
+@pytest.fixture(autouse=True)
+def _page_is_as_wide_as_without_a_terminal(monkeypatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 METHODS = ("GetStatus", "ListVips", "GetVip", "ExplainVip", "ListDecisions", "ListConflicts", "WatchDecisions")
 
 

@@ -97,11 +97,44 @@ def test_vip_that_is_guarded_nowhere_exits_1_with_the_agents_sentence(run, agent
     assert run("vips", "192.0.2.1") == (1, "", "arpguard vips: address: 192.0.2.1: guarded on no link of node-1\n")
 
 
-@pytest.mark.parametrize(("found", "code"), [([], 0), ([pb.Conflict(vip="192.0.2.10")], 1)], ids=["none", "one"])
-def test_conflicts_exits_1_when_there_are_any(found, code, run, agent):
-    agent.prepared.answers["ListConflicts"] = pb.ListConflictsResponse(conflicts=found)
+@pytest.mark.parametrize(
+    ("reasons", "code"),
+    [
+        ([], 0),
+        (["UNVERIFIED_CLAIM", "DELEGATED_CLAIM", "UNCLAIMED_CLAIM"], 0),
+        (["UNVERIFIED_CLAIM", "CONFLICT"], 1),
+    ],
+    ids=["none", "perhaps the owners", "somebody else too"],
+)
+def test_conflicts_exits_1_when_somebody_claims_what_is_not_theirs_for_certain(reasons, code, run, agent):
+    agent.prepared.answers["ListConflicts"] = pb.ListConflictsResponse(
+        conflicts=[pb.Conflict(vip="192.0.2.10", reason=f"REASON_{reason}") for reason in reasons]
+    )
+    found, out, _ = run("conflicts")
 
-    assert run("conflicts")[0] == code
+    assert found == code
+    assert out.count("perhaps its owner") == sum(reason != "CONFLICT" for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("words", "links"),
+    [("", ["eth0", "eth1"]), ("--link eth1", ["eth1"]), ("--kind owned", ["eth0"])],
+    ids=["all", "link", "kind"],
+)
+def test_vip_in_detail_is_shown_where_the_options_let_it_through(words, links, run, agent):
+    found = [pb.Vip(link="eth0", kind=pb.KIND_OWNED), pb.Vip(link="eth1", kind=pb.KIND_FOREIGN)]
+    agent.prepared.answers["GetVip"] = pb.GetVipResponse(vips=found)
+    code, out, _ = run("vips", "192.0.2.10", *words.split(), "-o", "json")
+
+    assert code == 0
+    assert [vip["link"] for vip in json.loads(out)["vips"]] == links
+
+
+def test_vip_in_detail_that_no_option_lets_through_exits_1(run, agent):
+    agent.prepared.answers["GetVip"] = pb.GetVipResponse(vips=[VIP])
+    said = "arpguard vips: 192.0.2.10 is guarded, but nowhere with --link eth0 --kind foreign\n"
+
+    assert run("vips", "192.0.2.10", "--link", "eth0", "--kind", "foreign") == (1, "", said)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +161,28 @@ def test_empty_lists_say_so(run, agent):
     assert said == [
         "no VIP is guarded\n",
         "no link is guarded\n",
-        "no decision was reported lately\n",
-        "no foreign claim was heard\n",
+        "no decision was reported since the agent started\n",
+        "no foreign claim was heard since the agent started\n",
         "no link of this node is guarded\n",
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("vips --link nope --kind owned", "no VIP matches --link nope --kind owned"),
+        ("decisions --vip 192.0.2.1 --reason answered", "no decision matches --vip 192.0.2.1 --reason answered"),
+        ("decisions --verdict pass --since 0s", "no decision matches --verdict pass --since 0s"),
+        ("conflicts --vip 192.0.2.1", "no foreign claim matches --vip 192.0.2.1"),
+    ],
+    ids=str,
+)
+def test_list_that_a_filter_leaves_empty_names_the_filter(words, said, run, agent):
+    answers = agent.prepared.answers
+    answers["ListVips"], answers["ListDecisions"] = pb.ListVipsResponse(), pb.ListDecisionsResponse()
+    answers["ListConflicts"] = pb.ListConflictsResponse()
+
+    assert run(*words.split()) == (0, said + "\n", "")
 
 
 # ---- requests ----------------------------------------------------------------------------------------------------
@@ -155,6 +206,23 @@ def test_options_become_the_request(run, agent, ago):
     assert (vips.kind, vips.link) == (pb.KIND_EXTERNAL, "eth1")
     assert list(explained.operations) == [pb.OPERATION_PROBE, pb.OPERATION_OUT_REPLY]
     assert (explained.address, explained.sender_mac) == ("192.0.2.10", "02:00:00:00:00:50")
+
+
+def test_since_now_is_no_decision_of_the_past(run, agent, ago):
+    agent.prepared.answers["ListDecisions"] = pb.ListDecisionsResponse()
+    run("decisions", "--since", "0s")
+
+    assert abs(agent.prepared.requests[-1].filter.since.seconds - ago(0).seconds) <= 2
+
+
+@pytest.mark.parametrize(
+    ("span", "seconds"), [("1h30m", 5400), ("2m 52s", 172), ("1.5s500ms", 2), ("1d", 86400)], ids=str
+)
+def test_length_of_time_may_be_a_sum(span, seconds, run, agent, ago):
+    agent.prepared.answers["ListDecisions"] = pb.ListDecisionsResponse()
+    run("decisions", "--since", span)
+
+    assert abs(agent.prepared.requests[-1].filter.since.seconds - ago(seconds).seconds) <= 2
 
 
 @pytest.mark.parametrize("words", ["--since 5", "--since x", "--limit 0", "--verdict deny", "--reason because"])

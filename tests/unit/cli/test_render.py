@@ -7,8 +7,9 @@ import pytest
 import yaml
 from rich.cells import cell_len
 
-from arpguard.cli import render
+from arpguard.cli import render, tables
 from arpguard.cli.render import bad, clean, facts, table, wrapped
+from arpguard.v1 import agent_pb2 as pb
 from clitools import HOSTILE, lines_of
 
 
@@ -36,9 +37,27 @@ def test_nothing_is_shortened_that_fits():
     assert table(("A", "B", "C"), [row]).endswith("  ".join(row))
 
 
+def test_column_that_yields_is_shortened_down_to_its_title_before_the_others():
+    head = ("VIP", "OWNER", "DECISIONS")
+    (_, some), (_, none) = (
+        lines_of(table(head, [("192.0.2.10", "o" * width, "d" * 200)], yielding="DECISIONS")) for width in (70, 200)
+    )
+
+    assert some == f"192.0.2.10  {'o' * 70}  {'d' * 15}…"
+    assert none.endswith("o…  dddddddd…")
+
+
+def test_owners_mac_is_shown_whole_whatever_else_there_is():
+    vip = pb.Vip(address="192.0.2.10", link="eth0", owner="external 02:00:00:00:00:50", kind=1, mode=2)
+    vip.reasons.extend(pb.ReasonCount(reason=reason, enforced=10**9) for reason in range(1, 29))
+
+    assert "external 02:00:00:00:00:50" in tables.vips(pb.ListVipsResponse(vips=[vip]))
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
 @pytest.mark.parametrize("columns", [80, 120, 200])
-def test_page_is_as_wide_as_the_terminal(columns, monkeypatch):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+def test_page_is_as_wide_as_columns_says(columns, terminal, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
 

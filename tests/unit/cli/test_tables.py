@@ -125,6 +125,8 @@ def test_status_without_an_agent_leaves_out_what_only_an_agent_knows():
     text = tables.status(pb.GetStatusResponse(node="node-1", version="1", mode=pb.MODE_OBSERVE))
 
     assert "no agent was asked; read from the pinned objects" in text
+    assert "problems are known to a running agent only" in text
+    assert "no problems" not in text
     assert "no fence needed" in text
     assert not any(word in text for word in ("config", "lease", "kubernetes", "drift", "this agent"))
 
@@ -147,6 +149,20 @@ def test_vip_in_detail_tells_the_last_claim(ago):
     assert lines.count("192.0.2.10 on eth0: owned, mode enforce") == 2
     assert "  last claim     02:00:00:00:00:99, 2m ago, 1 report, dropped" in lines
     assert "  fence          none needed: the source names the owner" in lines
+
+
+def test_claim_that_is_perhaps_the_owners_says_so(ago):
+    claim = pb.Conflict(mac="02:00:00:00:00:99", last_time=ago(0), count=2, reason=pb.REASON_UNVERIFIED_CLAIM)
+    text = tables.vip_details(pb.GetVipResponse(vips=[pb.Vip(last_conflict=claim)]))
+
+    assert "  last claim  02:00:00:00:00:99, 0s ago, 2 reports, perhaps its owner" in lines_of(text)
+
+
+@pytest.mark.parametrize(("kind", "shown"), [(pb.KIND_OWNED, True), (pb.KIND_FOREIGN, False)], ids=["owned", "foreign"])
+def test_fence_is_told_of_owned_vips_only(kind, shown):
+    text = tables.vip_details(pb.GetVipResponse(vips=[pb.Vip(address="192.0.2.10", link="eth0", kind=kind)]))
+
+    assert ("fence" in text) is shown
 
 
 def test_decision_that_was_only_observed_says_what_would_have_been():
