@@ -25,6 +25,8 @@ from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc as rpc
 
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):(\d{1,5})")
+# What the agent's refusals begin with.
+_FIELD = re.compile(r"^(?:filter\.)?(address|vip|link|kind|verdict|reason|since|sender_mac|sender_address): ")
 _CHANNEL = {
     "grpc.enable_http_proxy": 0,  # an agent is asked directly, whatever http_proxy says
     "grpc.initial_reconnect_backoff_ms": 200,
@@ -204,6 +206,11 @@ def _followed(
     return follow
 
 
+def _typed(field: re.Match[str]) -> str:
+    """A field of a request as it is typed here."""
+    return "ADDRESS: " if field[1] == "address" else f"--{field[1].replace('_', '-')}: "
+
+
 def _refusal(code: grpc.StatusCode, words: str, target: Target) -> AskError:
     """What to tell about a status code and the words that came with it."""
     exit_code, text = _REFUSALS.get(code, _OTHERWISE)
@@ -211,6 +218,6 @@ def _refusal(code: grpc.StatusCode, words: str, target: Target) -> AskError:
         text = next((known for part, known in _NO_CONNECTION.items() if part in words), text)
         if text is _BROKEN and target.tls:
             text = _NO_TLS  # with TLS 1.3 a client's certificate is refused after the handshake
-    told = words.rpartition("last error: ")[2]
+    told = _FIELD.sub(_typed, words.rpartition("last error: ")[2])
     other = _OTHER_SOURCES if target.pinned else "or name another with --address"
     return AskError(exit_code, text.format(target=target.address, words=told, timeout_s=target.timeout_s, other=other))

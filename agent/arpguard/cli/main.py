@@ -5,6 +5,7 @@ cannot be reached.
 """
 
 import argparse
+import errno
 import io
 import os
 import signal
@@ -53,12 +54,31 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that has no such letters gets question marks
     try:
+        if options.command != "agent":
+            _need_output()
         code = options.run(options)
     except (ArpguardError, OSError) as error:
         code = _tell(options.command, error)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
-    raise SystemExit(code)
+    raise SystemExit(_written(options.command, code))
+
+
+def _need_output() -> None:
+    """Python goes on without a word where standard output was closed before it started."""
+    if not sys.stdout:
+        raise OSError(errno.EBADF, "standard output is closed")
+
+
+def _written(command: str, code: int) -> int:
+    """The exit code, once all that was printed is written."""
+    try:
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would try once more, loudly
+        return code if code == exits.UNREACHABLE else _tell(command, error)
+    return code
 
 
 def _tell(command: str, error: ArpguardError | OSError) -> int:
@@ -67,7 +87,7 @@ def _tell(command: str, error: ArpguardError | OSError) -> int:
         for problem in error.problems:
             sys.stderr.write(f"{error.source}: {problem}\n")
         return exits.USAGE
-    remedy = ": run as root" if isinstance(error, OSError) else ""
+    remedy = ": run as root" if isinstance(error, PermissionError) else ""
     sys.stderr.write(f"arpguard {command}: {clean(str(error))}{remedy}\n")
     return error.exit_code if isinstance(error, AskError) else exits.UNREACHABLE
 

@@ -19,6 +19,8 @@ _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d) *")
 _SPAN_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _HELP_WIDTH = 78
 _SHORTEST_INTERVAL_S = 0.1
+_SHORTEST_TIMEOUT_S = 0.001
+_LONGEST_S = 3600
 
 _STATUS_EXAMPLES = """examples:
   arpguard status
@@ -85,11 +87,25 @@ def _span(text: str) -> float:
     return sum(float(number) * _SPAN_S[unit] for number, unit in parts)
 
 
-def _interval(text: str) -> float:
-    value = positive(float)(text)
-    if value < _SHORTEST_INTERVAL_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is less than {_SHORTEST_INTERVAL_S} s")
-    return value
+def _seconds(at_least: float) -> Callable[[str], float]:
+    """An argument type: so many seconds or more, and an hour at most."""
+
+    def parse(text: str) -> float:
+        value = positive(float)(text)
+        if not at_least <= value <= _LONGEST_S:
+            raise argparse.ArgumentTypeError(f"{text!r} is not from {at_least:g} to {_LONGEST_S} s")
+        return value
+
+    return parse
+
+
+def _member(prefix: str, blank: str = "_") -> Callable[[str], str]:
+    """An argument type: an enum's member by its name here, in the API or in the metrics."""
+
+    def parse(text: str) -> str:
+        return text.lower().replace("-", "_").removeprefix(prefix).replace("_", blank)
+
+    return parse
 
 
 def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -189,13 +205,15 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "what this node does with frames about an address, and why",
         "Runs the loaded programs' code on a frame of each kind, over the kernel's maps as they are, and tells "
         "verdict, reason (docs/reasons.md), what becomes of the frame, and why the address has the owner that it has. "
-        "Nothing is sent or counted. Exit code 1: the address is guarded on no link.",
+        "Nothing is sent or counted. With -o json each frame is there in hexadecimal, too. Exit code 1: the address "
+        "is guarded on no link.",
         _EXPLAIN_EXAMPLES,
     )
     parser.add_argument("vip", metavar="ADDRESS", help="an IPv4 address")
     _add_link(parser)
     parser.add_argument(
         "--operation",
+        type=_member("operation_", "-"),
         action="append",
         default=[],
         choices=[operation.value for operation in Operation],
@@ -227,7 +245,7 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--interval",
-        type=_interval,
+        type=_seconds(_SHORTEST_INTERVAL_S),
         default=1.0,
         metavar="S",
         help=f"seconds between two looks (default: 1, at least {_SHORTEST_INTERVAL_S})",
@@ -260,7 +278,11 @@ def _command(
         "--tls-server-name", default="", metavar="NAME", help="in the agent's certificate (default: TARGET's host)"
     )
     agent.add_argument(
-        "--timeout", type=positive(float), default=5.0, metavar="S", help="seconds to wait for an answer (default: 5)"
+        "--timeout",
+        type=_seconds(_SHORTEST_TIMEOUT_S),
+        default=5.0,
+        metavar="S",
+        help="seconds to wait for an answer (default: 5)",
     )
     return parser
 
@@ -288,7 +310,7 @@ def _add_choice(
 ) -> None:
     words = [member.name.lower() for member in choices]
     metavar = None if listed else name.upper()
-    parser.add_argument(f"--{name}", choices=words, default="", metavar=metavar, help=text)
+    parser.add_argument(f"--{name}", type=_member(f"{name}_"), choices=words, default="", metavar=metavar, help=text)
 
 
 def _add_pin_dir(parser: argparse.ArgumentParser) -> None:

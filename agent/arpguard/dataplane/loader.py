@@ -66,11 +66,15 @@ def open_programs(pin_dir: Path) -> dict[str, Fd]:
 
 
 def _open_newest(pin_dir: Path, pattern: str, names: Sequence[str]) -> dict[str, Fd]:
-    folders = sorted(pin_dir.glob(pattern), key=lambda path: path.stat().st_mtime) if pin_dir.is_dir() else []
     try:
-        return {name: syscall.obj_get(str(folders[-1] / name)) for name in names}
-    except IndexError:
+        # Not by glob, to which a folder that may not be read is an empty one.
+        folders = [path for path in pin_dir.iterdir() if path.match(pattern)]
+        newest = max(folders, key=lambda path: path.stat().st_mtime)
+        return {name: syscall.obj_get(str(newest / name)) for name in names}
+    except (FileNotFoundError, ValueError):  # max() of none
         reason = "nothing is pinned there"
+    except PermissionError:
+        raise DataPlaneError(f"{pin_dir} may not be read: run as root") from None
     except OSError as error:
         reason = error.strerror or "unreadable"
     raise DataPlaneError(f"no arpguard data plane under {pin_dir} ({reason}): start `arpguard agent`, as root")

@@ -94,7 +94,7 @@ def test_status_with_problems_exits_1(wrong, form, run, agent):
 def test_vip_that_is_guarded_nowhere_exits_1_with_the_agents_sentence(run, agent):
     agent.prepared.answers["GetVip"] = (grpc.StatusCode.NOT_FOUND, "address: 192.0.2.1: guarded on no link of node-1")
 
-    assert run("vips", "192.0.2.1") == (1, "", "arpguard vips: address: 192.0.2.1: guarded on no link of node-1\n")
+    assert run("vips", "192.0.2.1") == (1, "", "arpguard vips: ADDRESS: 192.0.2.1: guarded on no link of node-1\n")
 
 
 @pytest.mark.parametrize(
@@ -206,6 +206,22 @@ def test_options_become_the_request(run, agent, ago):
     assert (vips.kind, vips.link) == (pb.KIND_EXTERNAL, "eth1")
     assert list(explained.operations) == [pb.OPERATION_PROBE, pb.OPERATION_OUT_REPLY]
     assert (explained.address, explained.sender_mac) == ("192.0.2.10", "02:00:00:00:00:50")
+
+
+@pytest.mark.parametrize("reason", ["REASON_EGRESS_OWNER", "egress-owner", "EGRESS_OWNER", "egress_owner"])
+def test_enum_may_be_written_as_elsewhere(reason, run, agent):
+    agent.prepared.answers["ListDecisions"] = pb.ListDecisionsResponse()
+
+    assert run("decisions", "--reason", reason)[0] == 0
+    assert agent.prepared.requests[-1].filter.reason == pb.REASON_EGRESS_OWNER
+
+
+@pytest.mark.parametrize("operation", ["OPERATION_OUT_REQUEST", "out_request", "Out-Request"])
+def test_operation_may_be_written_as_elsewhere(operation, run, agent):
+    agent.prepared.answers["ExplainVip"] = pb.ExplainVipResponse()
+    run("explain", "192.0.2.10", "--operation", operation)
+
+    assert list(agent.prepared.requests[-1].operations) == [pb.OPERATION_OUT_REQUEST]
 
 
 def test_since_now_is_no_decision_of_the_past(run, agent, ago):

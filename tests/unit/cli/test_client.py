@@ -119,6 +119,32 @@ def test_each_status_has_an_exit_code_and_a_line(status, code, line, run, agent)
     assert run("status") == (code, "", f"arpguard status: {line.format(target=agent.target)}\n")
 
 
+@pytest.mark.parametrize(
+    ("field", "typed"),
+    [
+        ("filter.vip", "--vip"),
+        ("filter.since", "--since"),
+        ("vip", "--vip"),
+        ("link", "--link"),
+        ("sender_mac", "--sender-mac"),
+        ("address", "ADDRESS"),
+        ("page_token", "page_token"),
+    ],
+)
+def test_refused_field_is_named_as_it_is_typed(field, typed, run, agent):
+    agent.prepared.answers["GetStatus"] = (grpc.StatusCode.INVALID_ARGUMENT, f"{field}: x: wrong, as in vip: y")
+
+    assert run("status")[2] == f"arpguard status: {typed}: x: wrong, as in vip: y\n"
+
+
+@pytest.mark.parametrize("timeout", ["0", "1e99", "3601", "nan"])
+def test_timeout_that_no_clock_knows_exits_2(timeout, run):
+    code, _, err = run("status", "--timeout", timeout)
+
+    assert code == 2
+    assert timeout in err
+
+
 def test_words_of_an_agent_cannot_steer_the_terminal(run, agent):
     agent.prepared.answers["GetStatus"] = (grpc.StatusCode.INTERNAL, "a\x1b[2Jb\nc")
 

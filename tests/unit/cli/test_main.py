@@ -70,6 +70,17 @@ def test_where_nothing_is_pinned_reading_exits_3(command, run, tmp_path):
     assert "start `arpguard agent`" in err
 
 
+def test_pins_that_may_not_be_read_are_told_from_none(tmp_path):
+    """In a process of its own, as nobody: root may read everything."""
+    (tmp_path / "maps-1").mkdir()
+    tmp_path.chmod(0o700)
+    code = f"import os; os.setresuid(65534, 65534, 65534); open_maps(Path({str(tmp_path)!r}))"
+    lines = f"from pathlib import Path; from arpguard.dataplane.loader import open_maps; {code}"
+    done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False, timeout=20)
+
+    assert done.stderr.endswith(f"{tmp_path} may not be read: run as root\n")
+
+
 def test_system_error_is_one_line(run, monkeypatch):
     def refuse(_options):
         raise PermissionError(1, "Operation not permitted")
@@ -140,6 +151,21 @@ def test_closed_pipe_is_quiet():
 
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [(">&-", "standard output is closed"), ("> /dev/full", "No space left on device")],
+    ids=["closed", "full"],
+)
+@pytest.mark.parametrize("words", ["lab --list", "completion zsh"], ids=["short", "long"])
+def test_output_that_cannot_be_written_is_one_line(words, output, reason):
+    line = f"{sys.executable} -m arpguard {words} {output}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, timeout=20)
+
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert done.stderr.startswith(f"arpguard {words.split()[0]}: ")
+    assert done.stderr.endswith(f"{reason}\n")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
