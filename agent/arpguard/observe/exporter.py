@@ -27,11 +27,14 @@ from arpguard.errors import ListenError
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 8
+PLACES_OF_ONE = 2  # connections from one address
 MAX_HEAD_BYTES = 8192  # request line and headers
 DEADLINE_S = 5.0  # for a request to come in, for the loop to answer, and for the answer to go out
 PATIENCE_S = 0.5  # how long a connection keeps its place when others wait; a scrape takes a hundredth
+SILENCE_S = 0.05  # the same for one that has sent nothing; a scraper asks as soon as it is connected
 REUSE_S = 0.1  # what was collected serves all who ask within it: the loop has other things to do
 _PAUSE_S = 0.1  # after a connection could not be accepted, as when there is no descriptor left
+_RECEIVED = slice(128, 136)  # tcpi_bytes_received in struct tcp_info (linux/tcp.h)
 _NO_ANSWER = (TimeoutError, CancelledError)  # of a loop that hangs, or has ended
 
 _Address: TypeAlias = Any  # socket addresses: a pair, or four things for IPv6
@@ -146,35 +149,50 @@ def _index(_: WSGIEnvironment) -> _Answer:
 
 
 class _Connections:
-    """Those that are open. When all places are taken, the one that is open longest loses its to a newcomer."""
+    """Those that are open. When all places are taken, the one whose patience ends first loses its to a newcomer.
+
+    Whose address has all its places taken loses one of these, at once: nobody waits for who comes again and again.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._since: dict[socket.socket, float] = {}
+        self._open: dict[socket.socket, tuple[str, float]] = {}  # address, since when
 
-    def add(self, connection: socket.socket) -> None:
+    def add(self, connection: socket.socket, host: str) -> None:
         """Returns when there is a place."""
         with self._changed:
-            while len(self._since) >= MAX_CONNECTIONS:
-                oldest, since = next(iter(self._since.items()))
-                left = since + PATIENCE_S - time.monotonic()
+            while True:
+                own = [each for each, (of, _) in self._open.items() if of == host]
+                crowded = len(own) >= PLACES_OF_ONE
+                if not crowded and len(self._open) < MAX_CONNECTIONS:
+                    break
+                first = min(own if crowded else self._open, key=self._until)
+                left = 0 if crowded else self._until(first) - time.monotonic()
                 if left <= 0:
-                    _end(oldest)
-                self._changed.wait(max(left, _PAUSE_S))
-            self._since[connection] = time.monotonic()
+                    _end(first)
+                self._changed.wait(left if left > 0 else _PAUSE_S)
+            self._open[connection] = host, time.monotonic()
+
+    def _until(self, connection: socket.socket) -> float:
+        return self._open[connection][1] + (SILENCE_S if _is_silent(connection) else PATIENCE_S)
 
     def remove(self, connection: socket.socket) -> None:
         """Before the connection is closed: another with the same descriptor might be ended in its stead."""
         with self._changed:
-            self._since.pop(connection, None)
+            self._open.pop(connection, None)
             self._changed.notify_all()
 
     def end_all(self) -> None:
         """Ends all, and waits a moment for their threads."""
         with self._changed:
-            for connection in self._since:
+            for connection in self._open:
                 _end(connection)
-            self._changed.wait_for(lambda: not self._since, PATIENCE_S)
+            self._changed.wait_for(lambda: not self._open, PATIENCE_S)
+
+
+def _is_silent(connection: socket.socket) -> bool:
+    """Whether the peer has sent nothing, by the kernel's count: a thread may not have read yet what came."""
+    return not any(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED.stop)[_RECEIVED])
 
 
 def _end(connection: socket.socket) -> None:
@@ -225,7 +243,7 @@ class _Server(WSGIServer):
             except OSError:
                 self._closing.wait(_PAUSE_S)
                 continue
-            self._connections.add(connection)
+            self._connections.add(connection, address[0])
             serving = threading.Thread(
                 target=self._serve, args=(connection, address), name="metrics-request", daemon=True
             )

@@ -5,7 +5,7 @@ import gzip
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 
 import pytest
@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from arpguard.errors import ListenError
 from arpguard.observe import exporter as module
-from arpguard.observe.exporter import MAX_CONNECTIONS, MAX_HEAD_BYTES, PATIENCE_S, Exporter
+from arpguard.observe.exporter import MAX_CONNECTIONS, MAX_HEAD_BYTES, PATIENCE_S, PLACES_OF_ONE, Exporter
 
 ANY = "127.0.0.1:0"
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n"
@@ -86,9 +86,9 @@ def agent():
         yield running
 
 
-def ask(port, method="GET", path="/metrics", headers=None, host="127.0.0.1", timeout=10):
+def ask(port, method="GET", path="/metrics", headers=None, host="127.0.0.1", source=None):
     """(status, headers, body)"""
-    connection = HTTPConnection(host, port, timeout=timeout)
+    connection = HTTPConnection(host, port, timeout=10, source_address=source)
     try:
         connection.request(method, path, headers=headers or {})
         response = connection.getresponse()
@@ -97,13 +97,19 @@ def ask(port, method="GET", path="/metrics", headers=None, host="127.0.0.1", tim
         connection.close()
 
 
+def client_address(number):
+    """Where a client binds: the number makes the host."""
+    return f"127.0.1.{number}", 0
+
+
 @contextmanager
-def connected(port, count=1, send=b""):
-    """So many clients that have sent this and nothing more."""
+def connected(port, count=1, send=b"", source=None):
+    """So many clients that have sent this and nothing more: each from an address of its own, or all from one."""
     clients = []
     try:
-        for _ in range(count):
-            clients.append(socket.create_connection(("127.0.0.1", port), timeout=20))
+        for number in range(count):
+            own = source or client_address(number + 1)
+            clients.append(socket.create_connection(("127.0.0.1", port), timeout=20, source_address=own))
             clients[-1].sendall(send)
         yield clients
     finally:
@@ -314,7 +320,8 @@ def _still_open(client) -> bool:
 def test_scrapers_that_come_together_are_all_answered(agent):
     statuses = []
     scrapers = [
-        threading.Thread(target=lambda: statuses.append(ask(agent.port)[0])) for _ in range(3 * MAX_CONNECTIONS)
+        threading.Thread(target=lambda own: statuses.append(ask(agent.port, source=own)[0]), args=(client_address(n),))
+        for n in range(1, 3 * MAX_CONNECTIONS + 1)
     ]
     for scraper in scrapers:
         scraper.start()
@@ -325,15 +332,68 @@ def test_scrapers_that_come_together_are_all_answered(agent):
 
 def test_a_scrape_is_not_cut_off_for_another_before_its_time(agent, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_S", 60)
-    with connected(agent.port, MAX_CONNECTIONS + 1) as clients:
+    with connected(agent.port, MAX_CONNECTIONS + 1, SCRAPE[:3]) as clients:
         with agent.hanging():
             for client in clients:
-                client.sendall(SCRAPE)
+                client.sendall(SCRAPE[3:])
             clients[-1].settimeout(0.2)
             with pytest.raises(TimeoutError):
                 clients[-1].recv(1)  # it waits for a place
             clients[-1].settimeout(20)
         assert all(b"answer 42.0" in received(client) for client in clients)
+
+
+def test_clients_that_say_nothing_do_not_keep_a_scraper_waiting(agent):
+    with connected(agent.port, 3 * MAX_CONNECTIONS):
+        began = time.monotonic()
+        assert ask(agent.port)[0] == 200
+        assert time.monotonic() - began < PATIENCE_S
+
+
+@pytest.mark.parametrize("send", [b"", b"GET /metr"], ids=["silent", "slow"])
+def test_a_client_that_reconnects_at_once_does_not_keep_a_scraper_waiting(agent, send):
+    stop = threading.Event()
+
+    def come_again():
+        while not stop.is_set():
+            with suppress(OSError), connected(agent.port, 1, send, client_address(1)) as (client,):
+                received(client)
+
+    pests = [threading.Thread(target=come_again) for _ in range(2 * MAX_CONNECTIONS)]
+    for pest in pests:
+        pest.start()
+    try:
+        until(serving_threads)
+        for _ in range(5):
+            began = time.monotonic()
+            assert ask(agent.port)[0] == 200
+            assert time.monotonic() - began < PATIENCE_S
+    finally:
+        stop.set()
+        agent.on_loop(agent.exporter.close)
+        for pest in pests:
+            pest.join()
+
+
+def test_an_address_has_few_places_and_its_newcomer_takes_that_of_its_oldest(agent):
+    with connected(agent.port, PLACES_OF_ONE + 1, b"GET", client_address(1)) as (oldest, *others):
+        began = time.monotonic()
+        assert _what_comes(oldest) == b""
+        assert time.monotonic() - began < PATIENCE_S
+        until(lambda: len(serving_threads()) == PLACES_OF_ONE)
+        for other in others:
+            other.settimeout(0.05)
+            assert _still_open(other)
+
+
+def test_of_one_address_those_that_say_nothing_give_way_first(agent):
+    with agent.hanging(), connected(agent.port, 1, SCRAPE, client_address(1)) as (scraper,):
+        until(agent.is_asked)
+        with connected(agent.port, 3 * PLACES_OF_ONE, b"", client_address(1)) as silent:
+            assert _what_comes(silent[0]) == b""
+            scraper.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                scraper.recv(1)  # it still waits for the loop
 
 
 def test_a_head_that_is_too_long_is_refused(agent):
