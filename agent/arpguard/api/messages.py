@@ -1,19 +1,16 @@
 """Values as protobuf messages. Times of the boot clock become Timestamps by a `WallClock` taken once for a message."""
 
-import time
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from arpguard import clock
 from arpguard.addresses import MacAddress
-from arpguard.clock import boot_ns
 from arpguard.core.decisions import Claim, Report
 from arpguard.core.stimulus import Operation, describe
 from arpguard.model import EntryKey, Link, Tally, VipEntry
-from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.units import NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Mode, Reason
 from arpguard.wire.arp import ArpOp, parse_arp_frame
@@ -24,24 +21,12 @@ _OPS = {int(op): op.name.lower() for op in ArpOp}
 OPERATIONS = {operation: pb.Operation.Value(f"OPERATION_{operation.name}") for operation in Operation}
 
 
-@dataclass(frozen=True)
-class WallClock:
-    """How far CLOCK_REALTIME is ahead of CLOCK_BOOTTIME, in nanoseconds."""
-
-    ahead_ns: int
-    _latest: ClassVar["WallClock | None"] = None
-
-    @classmethod
-    def now(cls) -> "WallClock":
-        """As it was last, unless the clocks have moved: two cannot be read at once, and equal times stay equal."""
-        read = cls(time.time_ns() - boot_ns())
-        if cls._latest is None or abs(read.ahead_ns - cls._latest.ahead_ns) >= NS_PER_MS:
-            cls._latest = read
-        return cls._latest
+class WallClock(clock.WallClock):
+    """The wall clock, in Timestamps."""
 
     def timestamp(self, at_ns: int) -> Timestamp:
         """A time of the boot clock, in whole microseconds."""
-        whole, rest = divmod((at_ns + self.ahead_ns) // _NS_PER_US * _NS_PER_US, NS_PER_S)
+        whole, rest = divmod(self.real_ns(at_ns) // _NS_PER_US * _NS_PER_US, NS_PER_S)
         return Timestamp(seconds=whole, nanos=rest)
 
 

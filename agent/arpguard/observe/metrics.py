@@ -5,7 +5,6 @@ docs/metrics.md is generated from the same rows.
 """
 
 import itertools
-import time
 from collections import Counter as Count
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from arpguard import __version__
-from arpguard.clock import boot_ns
+from arpguard.clock import WallClock, boot_ns
+from arpguard.core.explaining import fence_left_ns
 from arpguard.model import EventAccount, NodeControl, Tally
 from arpguard.node import Node
 from arpguard.units import NS_PER_S
@@ -53,17 +53,17 @@ class Look:
     """One look at a node: what several metrics need is read once. `claims`: (reports, last) by VIP, link, reason."""
 
     node: Node
-    now_ns: int
+    clock: WallClock
     control: NodeControl
     tally: Tally
     events: EventAccount
     vips: Count[tuple[Kind, Mode]]
-    needs_fence: bool
+    fence_left_ns: int | None
     claims: dict[tuple[str, ...], tuple[int, int]]
 
     def timestamp(self, then_ns: int) -> float:
         """Seconds since 1970 of an instant of the boot clock; whole milliseconds, so that it stands still."""
-        return round(time.time() - (self.now_ns - then_ns) / NS_PER_S, 3)
+        return round(self.clock.real_ns(then_ns) / NS_PER_S, 3)
 
 
 def look_at(node: Node) -> Look:
@@ -74,12 +74,12 @@ def look_at(node: Node) -> Look:
     vips: Count[tuple[Kind, Mode]] = Count((entry.kind, entry.mode or control.mode) for entry in entries)
     return Look(
         node=node,
-        now_ns=boot_ns(),
+        clock=WallClock.now(),
         control=control,
         tally=tally,
         events=events,
         vips=vips,
-        needs_fence=any(entry.kind is Kind.OWNED and not entry.hold for entry in entries),
+        fence_left_ns=fence_left_ns(entries, control, boot_ns()),
         claims=_claims(node),
     )
 
@@ -96,6 +96,13 @@ def _claims(node: Node) -> dict[tuple[str, ...], tuple[int, int]]:
 
 def _word(member: IntEnum) -> str:
     return member.name.lower()
+
+
+def _printable(text: str) -> str:
+    """Names of interfaces may have control characters; who reads metrics in a terminal must not meet those."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 # ---- this node ---------------------------------------------------------------------------------------------------
@@ -117,10 +124,8 @@ def _mode(look: Look) -> Iterator[Row]:
 
 
 def _fence(look: Look) -> Iterator[Row]:
-    """As the programs reckon: a fence further ahead than a lease is a mistake, and has passed."""
-    left_ns = look.control.fence_ns - look.now_ns
-    if look.needs_fence:
-        yield (), left_ns / NS_PER_S if 0 < left_ns <= look.control.lease_ns else 0
+    if look.fence_left_ns is not None:
+        yield (), look.fence_left_ns / NS_PER_S
 
 
 def _ownership_changes(look: Look) -> Iterator[Row]:
@@ -421,7 +426,7 @@ class NodeCollector(Collector):
         for spec, read in _NODE:
             family = _family(spec)
             for labels, value in read(look):
-                family.add_metric(labels, value)
+                family.add_metric([_printable(label) for label in labels], value)
             yield family
 
 
