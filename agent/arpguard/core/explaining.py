@@ -122,7 +122,7 @@ def _source_steps(address: Address, source: str, vip: Vip | None) -> list[str]:
 
 
 def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene: Scene) -> list[str]:
-    """Which link answers, where this node is the owner; and who else on this node might."""
+    """Which link answers, where this node is the owner; who else on this node might; and whether the link is up."""
     steps = []
     if vip is not None and vip.owner.node == scene.node:
         home = home_link(address, scene.guarded, scene.surroundings.routes)
@@ -132,6 +132,8 @@ def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene
         silent = entry is not None and entry.kind is not Kind.DELEGATED
         without = "without the guard the kernel would answer for it" if silent else "the kernel answers for it"
         steps.append(f"{address} is bound on {', '.join(bound)} of this node: {without}")
+    if not scene.link.up:
+        steps.append(f"{scene.link.name} is down: no frame comes or goes there now")
     return steps
 
 

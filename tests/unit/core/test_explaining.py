@@ -1,5 +1,6 @@
 """Why an entry is what it is, word for word."""
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
@@ -35,6 +36,7 @@ def a_link(ifindex: int, name: str, *addresses: str) -> Link:
 
 LO = Link(1, "lo", MacAddress(bytes(6)), up=True, loopback=True)
 ETH0, ETH1 = a_link(2, "eth0", "192.0.2.1/24"), a_link(3, "eth1", "198.51.100.1/24")
+DOWN = replace(ETH0, up=False)
 DEFAULT = Route(ip_network("0.0.0.0/0"), 3)
 HERE, THERE = Owner(OwnerKind.NODE, node="me"), Owner(OwnerKind.NODE, node="other")
 
@@ -195,6 +197,25 @@ STEPS = [
             HOLD,
         ],
         id="one link, in no subnet",
+    ),
+    pytest.param(
+        HERE,
+        a_scene(link=DOWN, guarded=(DOWN,)),
+        {},
+        [MADE + "me", SUBNET, "eth0 is down: no frame comes or goes there now", OWNED, ENFORCED, HOLD],
+        id="the link is down",
+    ),
+    pytest.param(
+        None,
+        a_scene(link=DOWN, guarded=(DOWN,), bound=[VIP]),
+        {},
+        [
+            f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
+            BOUND + "the kernel answers for it",
+            "eth0 is down: no frame comes or goes there now",
+            "so the kernel has no entry for it on eth0, and every frame about it passes",
+        ],
+        id="no VIP, the link is down",
     ),
     pytest.param(
         HERE,
