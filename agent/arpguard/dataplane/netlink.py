@@ -77,7 +77,7 @@ def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
     text = message.get("address") or ""
     return Link(
         ifindex=message["index"],
-        name=message.get("ifname") or "",
+        name=_text(message.get("ifname") or ""),
         mac=MacAddress.parse(text) if len(text) == len("00:00:00:00:00:00") else ZERO_MAC,
         up=bool(flags & _IFF_UP),
         mtu=message.get("mtu") or 0,
@@ -89,6 +89,11 @@ def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
         parent=_parent(message, kind),
         addresses=addresses,
     )
+
+
+def _text(name: str | bytes) -> str:
+    """pyroute2 gives bytes for a name that is not UTF-8."""
+    return name.decode(errors="backslashreplace") if isinstance(name, bytes) else name
 
 
 def _parent(message: Any, kind: str) -> int:
