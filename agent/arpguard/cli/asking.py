@@ -17,7 +17,7 @@ from arpguard.cli import client, exits, render, tables
 from arpguard.cli.client import Agent, Source, Target, Tls
 from arpguard.cli.exits import AskError
 from arpguard.cli.explaining import explanation
-from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_TARGET
+from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_PAST, DEFAULT_TARGET
 from arpguard.cli.words import problems
 from arpguard.core.stimulus import Operation
 from arpguard.errors import ConfigError, Problem
@@ -196,16 +196,25 @@ def _all(ask: Callable[[PagedRequest], PagedAnswer], request: PagedRequest, limi
 
 
 def _follow(options: argparse.Namespace, agent: Agent, wanted: pb.DecisionFilter) -> int:
-    """Recent decisions and then each as it comes, until there were --limit of them; AskError when the agent stops."""
-    agent.get_status(pb.GetStatusRequest())  # a stream has no deadline: this says in time that there is no agent
+    """The last --limit decisions and then each as it comes; AskError when the agent stops."""
+    wanted = _recent(agent, wanted, options.limit or DEFAULT_PAST)
     lines = tables.DecisionLines()
     if options.output == "table":
         print(lines.head(), flush=True)
-    left = options.limit or sys.maxsize
     for answer in agent.watch_decisions(pb.WatchDecisionsRequest(filter=wanted, include_recent=True)):
         as_text = lines.text(answer) if options.output == "table" else render.stream_document(answer, options.output)
         print(as_text, flush=True)
-        left -= answer.HasField("decision")
-        if not left:
-            break
     return exits.OK
+
+
+def _recent(agent: Agent, wanted: pb.DecisionFilter, count: int) -> pb.DecisionFilter:
+    """The filter that lets the latest `count` of the past through, and all that comes.
+
+    A stream has no deadline: this question says in time that there is no agent, too.
+    """
+    found = _all(agent.list_decisions, pb.ListDecisionsRequest(filter=wanted), count).decisions
+    narrowed = pb.DecisionFilter()
+    narrowed.CopyFrom(wanted)
+    if len(found) == count:
+        narrowed.since.CopyFrom(found[-1].last_time)
+    return narrowed

@@ -31,6 +31,11 @@ _CHANNEL = {
     "grpc.enable_http_proxy": 0,  # an agent is asked directly, whatever http_proxy says
     "grpc.initial_reconnect_backoff_ms": 200,
     "grpc.max_reconnect_backoff_ms": 1000,
+    # A stream has no deadline: without pings, it would wait for ever for an agent that hangs. How long a ping may take
+    # grpc.keepalive_timeout_ms does not say: this library lets it wait for ping_timeout_ms, a minute otherwise.
+    "grpc.keepalive_time_ms": 10_000,
+    "grpc.http2.ping_timeout_ms": 5_000,
+    "grpc.http2.max_pings_without_data": 0,
 }
 _REFUSALS = {
     grpc.StatusCode.INVALID_ARGUMENT: (exits.USAGE, "{words}"),
@@ -46,9 +51,11 @@ _OTHERWISE = (exits.UNREACHABLE, "{target}: {words}")
 _OTHER_SOURCES = "name another with --address, or read the kernel's objects with --pin-dir"
 _NOBODY = "no agent listens at {target}: start it, {other}"
 _NO_TLS = "no TLS connection to {target}: check --tls-ca, --tls-cert, --tls-key and --tls-server-name ({words})"
+_PING_TIMEOUT = "ping timeout"  # the library's words
 _BROKEN = "{target} closed the connection: if it speaks TLS, give --tls-ca, --tls-cert and --tls-key"
 # The first that the library's words contain.
 _NO_CONNECTION = {
+    _PING_TIMEOUT: "{target} answers no more: it hangs, or cannot be reached; the guard stays in the kernel",
     "No such file or directory": _NOBODY,
     "Permission denied": "this user may not use {target}: run as root, {other}",
     "Connection refused": _NOBODY,
@@ -199,8 +206,9 @@ def _followed(
         try:
             yield from method(request)
         except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                raise _refusal(error.code(), error.details() or "", target) from None
+            words = error.details() or ""
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or _PING_TIMEOUT in words:
+                raise _refusal(error.code(), words, target) from None
         raise AskError(exits.UNREACHABLE, f"{target.address} stopped; the guard stays in the kernel: ask again later")
 
     return follow

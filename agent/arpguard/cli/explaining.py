@@ -16,11 +16,25 @@ def explanation(address: str, answer: pb.ExplainVipResponse) -> str:
 def _story(address: str, link: pb.LinkExplanation) -> str:
     first, *others = wrapped(f"{address} on {link.link}: {link.summary}", page_width())
     blocks = ["\n".join([str(strong(first)), *others])]
+    if link.HasField("entry"):
+        blocks.append(facts([("entry", _entry(link.entry))], indent="  "))
     if link.frames:
         blocks += [table(("FRAME", "VERDICT", "REASON", "THEN"), map(_frame_row, link.frames)), _meanings(link)]
     if link.ownership.steps or link.ownership.candidates:
         blocks.append(_why(link.ownership))
     return "\n\n".join(blocks)
+
+
+def _entry(entry: pb.Vip) -> str:
+    """The kernel's entry, as far as the headline does not tell it."""
+    parts = [f"epoch {entry.epoch}"]
+    if entry.answer_mac:
+        parts.append(f"answered with {entry.answer_mac}")
+    if entry.owner_mac:
+        parts.append(f"the owner's MAC is {entry.owner_mac}")
+    if entry.kind == pb.KIND_OWNED:
+        parts.append("no fence needed (hold)" if entry.hold else "fence needed")
+    return ", ".join(parts)
 
 
 def _frame_row(frame: pb.FrameExplanation) -> tuple[object, ...]:

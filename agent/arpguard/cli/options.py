@@ -14,6 +14,7 @@ from arpguard.verdict import Kind, Reason, Verdict
 
 DEFAULT_TARGET = GrpcConfig().listen[0]
 DEFAULT_LIMIT = 100
+DEFAULT_PAST = 20
 SubParsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d) *")
 _SPAN_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -157,8 +158,8 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "decisions",
         "what the guard decided lately, or decides now",
-        "Shows the decisions of the recent past, the latest first, or with --follow the latest last and then each as "
-        "it comes. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
+        "Shows the decisions of the recent past, the latest first, or with --follow a few, the latest last, and then "
+        "each as it comes. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
         _DECISIONS_EXAMPLES,
     )
     parser.add_argument("--follow", "-f", action="store_true", help="go on until interrupted, or the agent stops")
@@ -176,7 +177,7 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--limit",
         type=positive(int),
         metavar="N",
-        help=f"show at most N (default: {DEFAULT_LIMIT}; with --follow: end after N, default: never)",
+        help=f"at most N of the past (default: {DEFAULT_LIMIT}, with --follow {DEFAULT_PAST})",
     )
     _add_output(parser)
     parser.set_defaults(run=later("asking", "show_decisions"))

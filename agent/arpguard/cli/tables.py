@@ -228,7 +228,11 @@ def decisions(answer: pb.ListDecisionsResponse, filters: str = "") -> str:
     """The latest decisions that the filters let through, equal ones as one line."""
     head = (*DECISION_COLUMNS, "COUNT")
     rows = [(*decision_row(found), found.count) for found in answer.decisions]
-    return table(head, rows) if rows else _nothing("decision", filters, "was reported since the agent started")
+    return (
+        table(head, rows, yielding="REASON")
+        if rows
+        else _nothing("decision", filters, "was reported since the agent started")
+    )
 
 
 def decision_row(found: pb.Decision) -> tuple[object, ...]:
@@ -243,8 +247,8 @@ class DecisionLines:
     """Decisions as they come, a line each; equal widths as far as they can be known beforehand."""
 
     def __init__(self) -> None:
-        self._columns = Columns(DECISION_COLUMNS)
-        self._columns.add(_USUAL_DECISION)
+        self._columns = Columns((*DECISION_COLUMNS, "COUNT"), yielding="REASON")
+        self._columns.add((*_USUAL_DECISION, ""))
 
     def head(self) -> str:
         """The line with the titles."""
@@ -256,7 +260,8 @@ class DecisionLines:
         if answer.lost:
             lines.append(str(bad(f"{counted(answer.lost, 'decision')} lost: this reader was too slow")))
         if answer.HasField("decision"):
-            row = decision_row(answer.decision)
+            count = answer.decision.count
+            row = (*decision_row(answer.decision), str(count) if count > 1 else "")  # what comes has 1
             self._columns.add(row)
             lines.append(self._columns.line(row))
         return "\n".join(lines)

@@ -38,6 +38,8 @@ from arpguard.cli.words import (
 from arpguard.v1 import agent_pb2 as pb
 
 _TICK_S = 0.1  # how soon a key or a new size of the terminal is noticed
+_NARROWEST, _LOWEST = 60, 12
+_MEDIUM = 80
 _WIDE = 100  # from here on, all columns
 _TRYING = "no agent at {}: trying again"
 _ALARMING = {pb.VERDICT_CONFLICT, pb.VERDICT_REPORT}
@@ -47,12 +49,16 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
-    """A column of a table: its title, its cells, and how wide the screen must be for it."""
+    """A column of a table: its title, its cells, and how wide the screen must be for it.
+
+    `yielding`: it is shortened before the others are.
+    """
 
     title: str
     cell: Callable[[Row], str | Text]
     from_width: int = 0
     number: bool = False
+    yielding: bool = False
 
 
 def watch(target: Target, interval_s: float) -> int:
@@ -95,7 +101,9 @@ def _keys() -> Iterator[Callable[[], str]]:
 
 def view(target: Target, sample: Sample, width: int, height: int) -> RenderableType:
     """Everything, in so many columns and lines."""
-    head = list(_head(target, sample, width))
+    if width < _NARROWEST or height < _LOWEST:
+        return _line(Text(f"too small: make it at least {_NARROWEST}x{_LOWEST}"), width)
+    head = list(_head(target, sample, width))[: height - _LOWEST + 2]
     if sample.status is None:
         return Group(*head)
     links = sample.status.links[: max(1, height // 8)]
@@ -112,7 +120,7 @@ def view(target: Target, sample: Sample, width: int, height: int) -> RenderableT
         Text(),
         _table(_DECISIONS, decisions, width),
         *[Text()] * (left - len(vips) - len(decisions)),
-        Text(f"q leaves   {_not_shown(sample, len(vips))}", "dim", no_wrap=True, overflow="ellipsis"),
+        Text(f"q leaves | {_not_shown(sample, len(vips))}", "dim", no_wrap=True, overflow="ellipsis"),
     )
 
 
@@ -122,15 +130,10 @@ def _not_shown(sample: Sample, count: int) -> str:
 
 
 def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
-    """Who this is, how it is, and what is wrong."""
+    """Who this is, what is wrong, and how it is: a low screen has room for the first two lines only."""
     status = sample.status
     if status is not None:
         yield _line(_title(status, sample), width)
-        yield _line(_account(status), width)
-        wrong = problems(status)
-        if wrong:
-            more = f" (and {len(wrong) - 1} more: arpguard status)" if len(wrong) > 1 else ""
-            yield _line(Text(clean(f"{counted(len(wrong), 'problem')}: {wrong[0]}{more}"), "bold red"), width)
     if sample.trouble:
         old = f"; what is shown is {span(time.monotonic() - sample.at_s)} old" if status else ""
         room = max(20, width - len(_TRYING) - len(old))
@@ -138,6 +141,12 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
         yield _line(Text(clean(f"({sample.trouble})"), "dim"), width)
     elif status is None:
         yield _line(Text(clean(f"asking {target.address}")), width)
+    if status is not None:
+        wrong = problems(status)
+        if wrong:
+            more = f" (and {len(wrong) - 1} more: arpguard status)" if len(wrong) > 1 else ""
+            yield _line(Text(clean(f"{counted(len(wrong), 'problem')}: {wrong[0]}{more}"), "bold red"), width)
+        yield _line(_account(status), width)
 
 
 def _line(text: Text, width: int) -> Text:
@@ -147,18 +156,18 @@ def _line(text: Text, width: int) -> Text:
 
 
 def _title(status: pb.GetStatusResponse, sample: Sample) -> Text:
-    wrong = len(problems(status))
     fence = f"fence {duration(status.fence_left)} left" if status.HasField("fence_left") else "no fence needed"
-    return Text("   ").join(
-        [
-            Text(clean(status.node), "bold"),
-            Text(word(status, "mode"), _MODE_STYLE.get(status.mode, "")),
-            Text(f"up {span(seconds_since(status.start_time))}"),
-            Text(fence),
-            Text(f"{sample.per_second:,.0f} frames/s"),
-            Text(counted(wrong, "problem"), "bold red") if wrong else Text("no problems", "green"),
-        ]
-    )
+    rate = f"{sample.per_second:,.0f}"
+    parts = [
+        Text(clean(status.node), "bold"),
+        Text(word(status, "mode"), _MODE_STYLE.get(status.mode, "")),
+        Text(f"up {span(seconds_since(status.start_time))}"),
+        Text(fence),
+        Text(f"{rate} frame/s" if rate == "1" else f"{rate} frames/s"),
+    ]
+    if not problems(status):  # the others have a line of their own
+        parts.append(Text("no problems", "green"))
+    return Text("   ").join(parts)
 
 
 def _account(status: pb.GetStatusResponse) -> Text:
@@ -175,14 +184,17 @@ def _table(columns: Sequence[Column[Row]], rows: Sequence[Row], width: int) -> T
     shown = [column for column in columns if width >= column.from_width]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in shown:
-        table.add_column(column.title, no_wrap=True, overflow="ellipsis", justify="right" if column.number else "left")
+        # rich shortens first what it may wrap; the cells refuse that themselves.
+        table.add_column(column.title, no_wrap=not column.yielding, justify="right" if column.number else "left")
     for row in rows:
         table.add_row(*(_text(column.cell(row)) for column in shown))
     return table
 
 
 def _text(cell: str | Text) -> Text:
-    return cell if isinstance(cell, Text) else Text(clean(cell))
+    text = cell if isinstance(cell, Text) else Text(clean(cell))
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
 
 
 def _in_style(text: str, style: str) -> Text:
@@ -204,8 +216,8 @@ _LINKS: tuple[Column[pb.Link], ...] = (
     Column("VIPS", lambda link: f"{link.vips:,}", number=True),
     Column("INGRESS", lambda link: programs(link, outgoing=False) or _in_style("none", "bold red")),
     Column("EGRESS", lambda link: programs(link, outgoing=True) or _in_style("none", "bold red")),
-    Column("MAC", lambda link: link.mac),
-    Column("ADDRESSES", lambda link: " ".join(link.addresses) or NONE, _WIDE),
+    Column("MAC", lambda link: link.mac, _WIDE),
+    Column("ADDRESSES", lambda link: " ".join(link.addresses) or NONE, _WIDE, yielding=True),
 )
 _VIPS: tuple[Column[Reading], ...] = (
     Column("VIP", lambda reading: reading.vip.address),
@@ -215,7 +227,7 @@ _VIPS: tuple[Column[Reading], ...] = (
     Column("OWNER", lambda reading: reading.vip.owner or NONE, _WIDE),
     Column("FRAMES/S", lambda reading: f"{reading.per_second:,.0f}", number=True),
     Column("TOTAL", lambda reading: f"{reading.total:,}", number=True),
-    Column("MOSTLY", lambda reading: _busiest_reason(reading.vip), _WIDE),
+    Column("MOSTLY", lambda reading: _busiest_reason(reading.vip), _WIDE, yielding=True),
 )
 _DECISIONS: tuple[Column[pb.Decision], ...] = (
     Column("TIME", lambda found: time_of_day(found.last_time)),
@@ -223,7 +235,7 @@ _DECISIONS: tuple[Column[pb.Decision], ...] = (
     Column("VIP", lambda found: found.vip or NONE),
     Column("VERDICT", lambda found: _in_style(outcome(found), "bold red" if found.verdict in _ALARMING else "")),
     Column("REASON", lambda found: word(found, "reason")),
-    Column("FROM", lambda found: found.sha, _WIDE),
-    Column("REPORTS", lambda found: f"{found.count:,}", number=True),
+    Column("FROM", lambda found: found.sha, _MEDIUM),
+    Column("REPORTS", lambda found: f"{found.count:,}", _WIDE, number=True),
     Column("LAST", lambda found: age(found.last_time), _WIDE),
 )

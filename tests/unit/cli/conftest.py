@@ -38,7 +38,10 @@ class Prepared(agent_pb2_grpc.AgentServiceServicer):
     """
 
     def __init__(self) -> None:
-        self.answers: dict[str, Any] = {"GetStatus": pb.GetStatusResponse(node="node-1", mode=pb.MODE_ENFORCE)}
+        self.answers: dict[str, Any] = {
+            "GetStatus": pb.GetStatusResponse(node="node-1", mode=pb.MODE_ENFORCE),
+            "ListDecisions": pb.ListDecisionsResponse(),
+        }
         self.requests: list[Any] = []
 
 

@@ -4,18 +4,23 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import grpc
 import pytest
 import yaml
 from google.protobuf.json_format import ParseDict
 
+from arpguard.cli import client
 from arpguard.cli.options import DEFAULT_LIMIT
 from arpguard.v1 import agent_pb2 as pb
 from clitools import DECISION, VIP
+
+FAST_PINGS = {"grpc.keepalive_time_ms": 300, "grpc.http2.ping_timeout_ms": 300}
 
 
 def pages(items, field, response):
@@ -265,12 +270,36 @@ def test_follow_prints_each_and_what_was_lost_until_the_agent_stops(run, agent):
     assert [line.split()[0] for line in lines] == ["TIME", lines[1].split()[0], "17", lines[3].split()[0], "1"]
     assert lines[2] == "17 decisions lost: this reader was too slow"
     assert lines[4] == "1 decision lost: this reader was too slow"
-    assert lines[3].split()[-6:] == ["eth0", "192.0.2.10", "answer", "answered", "request", "02:00:00:00:00:64"]
+    assert lines[3].split()[-7:] == ["eth0", "192.0.2.10", "answer", "answered", "request", "02:00:00:00:00:64", "3"]
     assert (code, err.count("\n")) == (3, 1)
     assert f"{agent.target} stopped; the guard stays in the kernel" in err
     assert agent.prepared.requests[-1] == pb.WatchDecisionsRequest(
         filter=pb.DecisionFilter(vip="192.0.2.10"), include_recent=True
     )
+
+
+@pytest.mark.parametrize(("words", "count"), [([], 20), (["--limit", "3"], 3)], ids=["default", "limit"])
+def test_follow_begins_with_the_last_of_the_past_and_goes_on(words, count, run, agent, ago):
+    times = [ago(second) for second in range(100)]
+    every = [pb.Decision(last_time=time) for time in times]
+    agent.prepared.answers["ListDecisions"] = pages(every, "decisions", pb.ListDecisionsResponse)
+    agent.prepared.answers["WatchDecisions"] = [pb.WatchDecisionsResponse(decision=DECISION)] * 50
+    code, out, _ = run("decisions", "--follow", "--link", "eth0", *words)
+
+    assert (code, len(out.splitlines())) == (3, 1 + 50)
+    assert agent.prepared.requests[-1] == pb.WatchDecisionsRequest(
+        filter=pb.DecisionFilter(link="eth0", since=times[count - 1]), include_recent=True
+    )
+
+
+def test_count_is_shown_of_repeated_decisions_only(run, agent):
+    alone = pb.Decision(sha="02:00:00:00:00:65", count=1)
+    agent.prepared.answers["WatchDecisions"] = [
+        pb.WatchDecisionsResponse(decision=decision) for decision in (DECISION, alone)
+    ]
+    head, repeated, once = run("decisions", "--follow")[1].splitlines()
+
+    assert (head.split()[-1], repeated.split()[-1], once.split()[-1]) == ("COUNT", "3", "02:00:00:00:00:65")
 
 
 def test_follow_says_why_it_was_refused(run, agent):
@@ -282,12 +311,64 @@ def test_follow_says_why_it_was_refused(run, agent):
     )
 
 
+@contextmanager
+def a_relay(path, behind):
+    """Hands on what is said to and by the socket `behind`, until the event that it gives is set."""
+    hung = threading.Event()
+
+    def pump(source, sink):
+        while data := source.recv(65536):
+            if not hung.is_set():
+                sink.sendall(data)
+
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as agent:
+        listener.bind(path)
+        listener.listen()
+        agent.connect(behind)
+
+        def relay():
+            caller, _ = listener.accept()
+            answers = threading.Thread(target=pump, args=(agent, caller))
+            answers.start()
+            pump(caller, agent)
+            agent.shutdown(socket.SHUT_RDWR)
+            answers.join()
+            caller.close()
+
+        relaying = threading.Thread(target=relay)
+        relaying.start()
+        yield hung
+        relaying.join()
+
+
+def test_follower_of_an_agent_that_hangs_gives_up(run, agent, tmp_path, monkeypatch):
+    monkeypatch.setattr(client, "_CHANNEL", client._CHANNEL | FAST_PINGS)
+    path = str(tmp_path / "relay.sock")
+    ended = threading.Event()
+
+    def one_and_no_more():
+        yield pb.WatchDecisionsResponse(decision=DECISION)
+        hung.set()
+        ended.wait(60)
+
+    agent.prepared.answers["WatchDecisions"] = one_and_no_more()
+    with a_relay(path, agent.target.removeprefix("unix://")) as hung:
+        code, _, err = run("decisions", "--follow", "--address", f"unix://{path}")
+    ended.set()
+
+    assert (code, err.count("\n")) == (3, 1)
+    assert f"unix://{path} answers no more: it hangs, or cannot be reached" in err
+
+
+def test_agent_that_hangs_is_noticed_in_a_quarter_of_a_minute():
+    assert sum(client._CHANNEL[name] for name in FAST_PINGS) <= 15_000
+
+
 def test_follow_as_json_is_a_document_a_line(run, agent):
     agent.prepared.answers["WatchDecisions"] = [pb.WatchDecisionsResponse(decision=DECISION)] * 3
-    code, out, _ = run("decisions", "--follow", "-o", "json", "--limit", "2")
-    found = [json.loads(line) for line in out.splitlines()]
+    found = [json.loads(line) for line in run("decisions", "--follow", "-o", "json")[1].splitlines()]
 
-    assert (code, len(found)) == (0, 2)
+    assert len(found) == 3
     assert found[0]["decision"]["verdict"] == "VERDICT_ANSWER"
     assert found[0]["lost"] == "0"
 

@@ -225,6 +225,7 @@ def test_explanation_tells_frames_meanings_and_the_chain():
     lines = lines_of(explanation("192.0.2.10", answer))
 
     assert lines[0] == "192.0.2.10 on eth0: owned by another node, silent here"
+    assert "  entry  epoch 0, answered with 02:00:00:00:00:01, no fence needed (hold)" in lines
     assert "out: request in its name   rewrite         egress_rewritten  as: who-has 192.0.0.8 tell 192.0.2.1" in lines
     assert "in: request by a stranger  would suppress  -                 goes on" in lines
     assert any(line.startswith("  egress_rewritten  a request with the VIP as spa; spa becomes") for line in lines)
@@ -232,6 +233,16 @@ def test_explanation_tells_frames_meanings_and_the_chain():
     assert ["node-2", "yes", "yes", "named"] in [line.split() for line in lines]
     assert "claim: held by node-2, epoch 7" in lines
     assert "fence: 1s left of the right to answer" in lines
+
+
+def test_explanation_tells_the_owners_mac_and_that_a_fence_is_needed():
+    foreign = pb.Vip(kind=pb.KIND_EXTERNAL, epoch=7, owner_mac="02:00:00:00:00:50")
+    owned = pb.Vip(kind=pb.KIND_OWNED, epoch=7)
+    links = [pb.LinkExplanation(link="eth0", entry=entry) for entry in (foreign, owned)]
+    lines = lines_of(explanation("192.0.2.10", pb.ExplainVipResponse(links=links)))
+
+    assert "  entry  epoch 7, the owner's MAC is 02:00:00:00:00:50" in lines
+    assert "  entry  epoch 7, fence needed" in lines
 
 
 def test_times_in_words(ago):

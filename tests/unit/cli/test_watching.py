@@ -11,6 +11,7 @@ import sys
 import termios
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from fcntl import ioctl
 
 import grpc
@@ -172,7 +173,32 @@ def test_view_fits_the_screen(size, text, trouble):
     lines = drawn(a_sample(text, trouble=trouble), width, height)
 
     assert max(map(cell_len, lines)) <= width
-    assert len(lines) <= max(height, 15)  # of a lower screen the rest is cut off
+    assert len(lines) <= height
+
+
+@pytest.mark.parametrize("size", [(59, 40), (120, 11)], ids=str)
+def test_screen_that_is_too_small_says_so(size):
+    assert drawn(a_sample(), *size) == ["too small: make it at least 60x12"]
+
+
+@pytest.mark.parametrize(("rate", "shown"), [(0.9, "1 frame/s "), (0.2, "0 frames/s "), (2, "2 frames/s ")], ids=str)
+def test_one_frame_is_no_plural(rate, shown):
+    assert shown in drawn(replace(a_sample(), per_second=rate), 120, 40)[0] + " "
+
+
+def test_problems_are_told_once():
+    assert sum("problem" in line for line in drawn(a_sample(), 120, 40)) == 1
+
+
+def test_long_addresses_and_reasons_leave_the_macs_whole():
+    mac = "02:00:00:00:00:50"
+    sample = a_sample("eth0", vips=0)
+    sample.status.links[0].mac, sample.status.links[0].addresses[:] = mac, ["2001:db8::1/64"] * 9
+    reading = Reading(pb.Vip(address="192.0.2.10", owner=f"external {mac}", reasons=[pb.ReasonCount(reason=28)]), 0, 0)
+    lines = drawn(replace(sample, vips=[reading]), 100, 24)
+
+    assert any(line.startswith("eth0 ") and mac in line and "…" in line for line in lines)
+    assert any(line.startswith("192.0.2.10 ") and f"external {mac}" in line for line in lines)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
@@ -183,6 +209,7 @@ def test_view_fills_the_screen_with_the_busiest_and_the_latest(size):
     assert len(lines) == size[1]
     assert [line.split()[0] for line in vips] == [f"10.0.0.{number}" for number in range(len(vips))]
     assert f"the {len(vips)} busiest of 500 VIPs" in lines[-1]
+    assert lines[-1].startswith("q leaves | the ")
     assert sum("conflict" in line for line in lines) >= 3
     assert "1,234 frames/s" in lines[0]
     assert any(line.startswith("3 problems: problem eth0 (and 2 more") for line in lines)
@@ -192,8 +219,10 @@ def test_narrow_screen_drops_columns():
     narrow, wide = drawn(a_sample(), 80, 24), drawn(a_sample(), 120, 40)
 
     assert "VIP       LINK  KIND   MODE     FRAMES/S  TOTAL" in narrow
+    assert next(line.split()[-1] for line in narrow if line.startswith("LINK ")) == "EGRESS"
+    assert [line.split()[-1] for line in narrow if line.startswith("TIME ")] == ["FROM"]
     assert "VIP        LINK  KIND   MODE     OWNER  FRAMES/S  TOTAL  MOSTLY" in wide
-    assert not any("…" in line for line in wide[2:])
+    assert not any("…" in line for line in wide[3:])
 
 
 def test_view_says_that_the_agent_is_gone_and_how_old_it_is():
