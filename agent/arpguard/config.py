@@ -438,7 +438,7 @@ class _Reader:
         return None
 
     def _decisions(self, raw: Raw, path: str) -> DecisionsConfig:
-        capacity = lambda value, inner: self._number(value, inner, 1_000_000, "each costs about a kilobyte")  # noqa: E731
+        capacity = lambda value, inner: self._number(value, inner, 100_000, "each costs about a kilobyte")  # noqa: E731
         return DecisionsConfig(**self._given(raw, path, {"capacity": capacity}))
 
     def _grpc(self, raw: Raw, path: str) -> GrpcConfig:

@@ -167,8 +167,8 @@ class Served:
             self._server.publish(report)
 
     async def _started(self) -> ApiServer:
-        server = ApiServer(self.node, self.meter).listen(GrpcConfig(listen=(self.address,)))
-        await server.serve()
+        server = ApiServer(self.node, self.meter, GrpcConfig(listen=(self.address,)))
+        assert await server.serve() == []
         return server
 
 

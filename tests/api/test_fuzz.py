@@ -11,6 +11,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -220,15 +221,23 @@ def test_bytes_that_are_no_http2_disturb_nobody(agent, fuzzer):
         connection.connect(path)
         start = (b"", preface, preface[:10], b"GET / HTTP/1.1\r\n\r\n")[number % 4]
         if number % 5:
-            connection.sendall(start + fuzzer.rng.randbytes(fuzzer.rng.choice((1, 9, 100))))
+            with suppress(OSError):  # 64 are let in; and some are sent away at once
+                connection.sendall(start + fuzzer.rng.randbytes(fuzzer.rng.choice((1, 9, 100))))
         silent.append(connection)
-    with an_api(agent) as api:
-        assert api.GetStatus().node == "node-1"
+    with an_api(agent) as api:  # those that say nothing lose their places
+        until(lambda: answers(api), 10)
     for connection in silent:
         connection.close()
 
     until(lambda: descriptors(pid) <= before, 10)
     assert COMPLAINT.findall(agent.log.read_text(encoding="utf-8", errors="replace")) == []
+
+
+def answers(api) -> bool:
+    try:
+        return api.GetStatus().node == "node-1"
+    except grpc.RpcError:
+        return False
 
 
 def test_callers_that_leave_at_any_moment_leave_nothing_behind(agent, fuzzer):

@@ -80,9 +80,9 @@ def test_vips_page_by_page(ask):
     found, token = [], ""
     while not found or token:
         page = answer(ask(f"{NAME}/ListVips", {"page_size": 5, "page_token": token}))
-        assert page["total_size"] == 14
+        assert page["totalSize"] == 14
         found += [(vip["link"], vip["address"]) for vip in page["vips"]]
-        token = page.get("next_page_token", "")
+        token = page.get("nextPageToken", "")
 
     assert len(found) == 14
     assert found == sorted(found)
@@ -91,7 +91,7 @@ def test_vips_page_by_page(ask):
 def test_vip_with_names_of_enums(ask):
     vips = answer(ask(f"{NAME}/GetVip", {"address": str(PINNED)}))["vips"]
 
-    assert [(vip["kind"], vip["owner_mac"]) for vip in vips] == [("KIND_EXTERNAL", PEER_MAC)] * 2
+    assert [(vip["kind"], vip["ownerMac"]) for vip in vips] == [("KIND_EXTERNAL", PEER_MAC)] * 2
 
 
 def test_explanation(ask):
@@ -140,7 +140,7 @@ def test_stream_under_traffic_ends_with_the_time_given(ask, pair):
     assert watched.returncode == TIMED_OUT
     assert seen
     assert {item["vip"] for item in seen} == {str(FOREIGN)}
-    assert [item["last_time"] for item in seen] == sorted(item["last_time"] for item in seen)
+    assert [item["lastTime"] for item in seen] == sorted(item["lastTime"] for item in seen)
 
 
 @pytest.mark.parametrize(

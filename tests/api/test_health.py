@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -123,7 +124,19 @@ def test_reflection_lists_exactly_the_services(api):
 def test_reflection_gives_the_definition_that_the_clients_are_made_of(api, symbol):
     answer = reflected(api, file_containing_symbol=f"arpguard.v1.{symbol}")
 
-    assert pb.DESCRIPTOR.serialized_pb in answer.file_descriptor_response.file_descriptor_proto
+    files = [FileDescriptorProto.FromString(raw) for raw in answer.file_descriptor_response.file_descriptor_proto]
+    (found,) = (file for file in files if file.name == pb.DESCRIPTOR.name)
+    vip = next(message for message in found.message_type if message.name == "Vip")
+    assert {"ifindex": "ifindex", "answer_mac": "answerMac"}.items() <= {f.name: f.json_name for f in vip.field}.items()
+    _forget_json_names(found.message_type)
+    assert found == FileDescriptorProto.FromString(pb.DESCRIPTOR.serialized_pb)
+
+
+def _forget_json_names(messages):
+    for message in messages:
+        for field in message.field:
+            field.ClearField("json_name")
+        _forget_json_names(message.nested_type)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 import pytest
 
 from api.apitools import UNAVAILABLE, an_api, ended
-from arpguard.dataplane import syscall
 from arpguard.lab.topology import AgentProcess
+from arpguard.v1 import agent_pb2 as pb
 from labtools import Pair, a_pair, address, said, until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
@@ -66,8 +67,19 @@ def path_of(agent: AgentProcess) -> Path:
     return Path(agent.api.removeprefix("unix://"))
 
 
-def in_the_way(url: str, why: str) -> str:
-    return f"arpguard agent: cannot listen at {url} ({why}): change grpc.listen, or end what is in its way"
+def guards_without(agent: AgentProcess, url: str, why: str) -> None:
+    """The guard comes up all the same, and says what is in the way of its API."""
+    agent.start()
+    agent.wait_for()
+    agent.wait_for(f"problem: cannot listen at {url} ({why}): change grpc.listen, or end what is in its way")
+
+
+def answers(agent: AgentProcess, url: str) -> bool:
+    with an_api(url) as api:
+        try:
+            return api.GetStatus().node == "node-1"
+        except grpc.RpcError:
+            return False
 
 
 # ---- the socket --------------------------------------------------------------------------------------------------
@@ -110,8 +122,9 @@ def test_socket_that_somebody_answers_at_is_left_to_them(agent, backlog):
             caller.connect(str(path))
         configure(agent, agent.api)
 
-        assert refused(agent) == (3, in_the_way(agent.api, "another process listens there"))
+        guards_without(agent, agent.api, "another process listens there")
         assert path.stat().st_ino == inode
+    until(lambda: answers(agent, agent.api), END_S, "it is served once nobody else is there")
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -120,16 +133,16 @@ def test_what_is_no_socket_is_left_alone(agent, kind):
     path.mkdir() if kind == "folder" else path.write_text("precious")
     configure(agent, agent.api)
 
-    assert refused(agent) == (3, in_the_way(agent.api, "a file of that name is there, and no socket"))
+    guards_without(agent, agent.api, "a file of that name is there, and no socket")
     assert path.is_dir() if kind == "folder" else path.read_text() == "precious"
 
 
-def test_folder_that_cannot_be_made_is_refused(agent, tmp_path):
+def test_folder_that_cannot_be_made_is_a_problem(agent, tmp_path):
     (tmp_path / "file").write_text("")
     url = f"unix://{tmp_path}/file/api.sock"
     configure(agent, url)
 
-    assert refused(agent) == (3, in_the_way(url, "File exists"))
+    guards_without(agent, url, "File exists")
 
 
 def test_no_address_at_all_is_nowhere(agent):
@@ -145,17 +158,17 @@ def a_listener(pair: Pair, port: int) -> socket.socket:
     return pair.node.netns.call(lambda: socket.create_server(("127.0.0.1", port)))
 
 
-def test_port_in_use_is_refused_and_nothing_is_left_behind(pair, agent):
-    """Nor is anything changed in the kernel: no program is attached."""
-    agent.pin_dir = pair.pin_root / "other"
+def test_port_in_use_keeps_nothing_but_itself_from_being_served(pair, agent):
+    """Nor does the guard wait for it; when it is free, it is served."""
     with a_listener(pair, 50052):
         configure(agent, agent.api, "127.0.0.1:50052")
-        before = pair.node.netns.call(lambda: syscall.program_query(pair.ifindex(), syscall.ATTACH_TCX_INGRESS))
-
-        assert refused(agent) == (3, in_the_way("127.0.0.1:50052", "address already in use"))
-        assert not path_of(agent).exists()
-        after = pair.node.netns.call(lambda: syscall.program_query(pair.ifindex(), syscall.ATTACH_TCX_INGRESS))
-        assert after == before
+        guards_without(agent, "127.0.0.1:50052", "address already in use")
+        with an_api(agent) as api:
+            until(lambda: [text for text in api.GetStatus().problems if "50052" in text])
+            assert api.ListVips().vips[0].kind == pb.KIND_OWNED
+    agent.wait_for("solved: cannot listen at 127.0.0.1:50052")
+    with an_api(agent) as api:
+        assert not api.GetStatus().problems
 
 
 def test_port_of_another_agent_is_not_shared_with_it(pair, agent, tmp_path):
@@ -163,14 +176,29 @@ def test_port_of_another_agent_is_not_shared_with_it(pair, agent, tmp_path):
     second = AgentProcess(pair.node, tmp_path / "second", pair.pin_root / "second")
     second.config.parent.mkdir()
     configure(second, "127.0.0.1:50051")
-    second.config.write_text(second.config.read_text() + "metrics: {listen: off}\n")
 
     try:
-        assert refused(second) == (3, in_the_way("127.0.0.1:50051", "address already in use"))
+        guards_without(second, "127.0.0.1:50051", "address already in use")
+        second.wait_for("problem: cannot listen at 0.0.0.0:9469 (address already in use): change metrics.listen")
     finally:
         second.kill(signal.SIGKILL)
+        pair.arpguard("cleanup", "--pin-dir", str(second.pin_dir))
     with an_api(agent) as api:
         assert api.GetStatus().node == "node-1"
+
+
+def test_settings_that_need_a_restart_are_a_problem_until_they_are_as_they_were(agent):
+    started(agent, agent.api)
+    before = agent.config.read_text()
+    with an_api(agent) as api:
+        for text in ("metrics: {listen: 127.0.0.1:9999}\n", "metrics: {listen: 127.0.0.1:9999}\ndatapath: tc\n"):
+            agent.config.write_text(before + text)
+            until(
+                lambda: [found for found in api.GetStatus().problems if "metrics.listen stays 0.0.0.0:9469" in found],
+                END_S,
+            )
+        agent.config.write_text(before)
+        until(lambda: not [found for found in api.GetStatus().problems if "metrics.listen" in found], END_S)
 
 
 def test_address_that_others_can_reach_needs_tls(agent):

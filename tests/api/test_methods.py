@@ -276,11 +276,11 @@ def test_sender_is_the_callers_choice(api):
     assert claim(PEER_MAC).frame.tpa == "198.51.100.99"
 
 
-def test_operations_are_explained_in_the_order_asked_for(api):
+def test_operations_are_explained_once_in_the_order_asked_for(api):
     asked = [pb.OPERATION_OUT_REPLY, pb.OPERATION_REQUEST, pb.OPERATION_OUT_REPLY]
     (link,) = api.ExplainVip(address=str(OWNED), link="eth0", operations=asked).links
 
-    assert [frame.operation for frame in link.frames] == asked
+    assert [frame.operation for frame in link.frames] == asked[:2]
 
 
 def test_ownership_leads_from_the_file_to_the_entry(api, agent):

@@ -169,7 +169,7 @@ vips:
         ("grpc: {listen: ['[::1]:5', '[::1]:5']}", "grpc.listen[1]: [::1]:5: an address that is not in the list"),
         ("grpc: {tls: {cert: /c, key: /k}}", "grpc.tls.client_ca: missing: a PEM file"),
         ("grpc: {tls: {cert: c, key: /k, client_ca: /ca}}", "grpc.tls.cert: c: the absolute path of a PEM file"),
-        ("decisions: {capacity: 0}", "decisions.capacity: 0: a number from 1 to 1000000"),
+        ("decisions: {capacity: 0}", "decisions.capacity: 0: a number from 1 to 100000"),
         ("ranges: [192.0.2.0]\nranges: []", "line 2, column 1: 'ranges' stands here twice"),
         ("a: &x [1]\nb: *x", "line 2, column 4: aliases are not supported"),
         ("vips: [", "line 2, column 1"),

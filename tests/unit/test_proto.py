@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROTO = (ROOT / "proto/arpguard/v1/agent.proto").read_text(encoding="utf-8")
 FILE = pb.DESCRIPTOR
 SERVICE = FILE.services_by_name["AgentService"]
-COMMON_CODES = {"RESOURCE_EXHAUSTED", "UNAVAILABLE", "INVALID_ARGUMENT"}
+COMMON_CODES = {"RESOURCE_EXHAUSTED", "UNAVAILABLE", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED"}
 TIMES = {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 
 

@@ -254,7 +254,7 @@ def _operations(numbers: Sequence[int]) -> list[Operation]:
     for number in numbers:
         if number not in _OPERATION_OF:
             raise wrong("operations", number, f"one of {', '.join(operation.name for operation in Operation)}")
-    return [_OPERATION_OF[number] for number in numbers] or list(Operation)
+    return [_OPERATION_OF[number] for number in dict.fromkeys(numbers)] or list(Operation)
 
 
 def _ownership(node: Node, control: NodeControl, address: Address, link: Link) -> pb.LinkExplanation:

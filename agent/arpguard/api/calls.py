@@ -1,4 +1,4 @@
-"""Every call of every service passes here: counted, timed, bounded, and never ended by an accident.
+"""Every call that is let in passes here: counted, timed, bounded, and never ended by an accident.
 
 grpc.aio logs a traceback and answers UNKNOWN when a request's bytes are no message; this answers INVALID_ARGUMENT.
 """
@@ -27,6 +27,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
 
 MAX_STREAMS = 64
+REQUEST_S = 10.0  # for a request to come in, once its call has begun
 
 _Handler: TypeAlias = Any  # grpc's RpcMethodHandler has no public type
 _Context: TypeAlias = Any  # grpc.aio.ServicerContext, for whatever messages the method has
@@ -73,16 +74,13 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in 
             return None
         method = str(details.method).rpartition("/")[2]
         parse = _lenient(handler.request_deserializer)
-        if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(
-                self._unary(method, handler.unary_unary), parse, handler.response_serializer
-            )
-        if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(
-                self._stream(method, handler.unary_stream), parse, handler.response_serializer
-            )
-        return grpc.stream_stream_rpc_method_handler(
-            self._stream(method, handler.stream_stream), parse, handler.response_serializer
+        # As streams, for grpc.aio hands others over when their request has come, and waits for it without end.
+        if handler.response_streaming:
+            stream = handler.stream_stream or handler.unary_stream
+            wrapped = self._stream(method, stream, several=handler.request_streaming)
+            return grpc.stream_stream_rpc_method_handler(wrapped, parse, handler.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(
+            self._unary(method, handler.unary_unary), parse, handler.response_serializer
         )
 
     def _note_task(self) -> None:
@@ -93,21 +91,23 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in 
             task.add_done_callback(self._tasks.discard)
 
     def _unary(self, method: str, answer: Callable[[_Message, _Context], Awaitable[_Message]]) -> _Handler:
-        async def call(request: _Message, context: _Context) -> _Message:
+        async def call(requests: AsyncIterator[_Message], context: _Context) -> _Message:
             with self._metered(method, context):
                 try:
-                    return await answer(_sound(request), context)
+                    return await answer(await _only(requests), context)
                 except Exception as error:  # noqa: BLE001 - the last resort of every call
                     await _refuse(context, method, error)
 
         return call
 
-    def _stream(self, method: str, answer: Callable[[_Message, _Context], AsyncIterator[_Message]]) -> _Handler:
-        async def call(request: _Message, context: _Context) -> AsyncIterator[_Message]:
+    def _stream(
+        self, method: str, answer: Callable[[_Message, _Context], AsyncIterator[_Message]], *, several: bool
+    ) -> _Handler:
+        async def call(requests: AsyncIterator[_Message], context: _Context) -> AsyncIterator[_Message]:
             with self._metered(method, context), self._counted():
                 try:
                     self._refuse_too_many()
-                    checked = _each_sound(request) if hasattr(request, "__aiter__") else _sound(request)
+                    checked = _each_sound(requests) if several else await _only(requests)
                     async for response in answer(checked, context):
                         yield response
                 except Exception as error:  # noqa: BLE001 - the last resort of every call
@@ -129,13 +129,16 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in 
 
     @contextmanager
     def _metered(self, method: str, context: _Context) -> Iterator[None]:
-        began = time.monotonic()
+        began, ended = time.monotonic(), ""
         try:
             yield
+        except (asyncio.CancelledError, GeneratorExit):
+            ended = "CANCELLED"
+            raise
         finally:
             code = context.code()
             name = code.name if isinstance(code, grpc.StatusCode) else _NAMES.get(code, "OK")
-            self._meter.observe(method, name, time.monotonic() - began)
+            self._meter.observe(method, ended or name, time.monotonic() - began)
 
 
 _NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -155,6 +158,17 @@ def _sound(request: _Message) -> _Message:
     if isinstance(request, _Malformed):
         raise RequestError(grpc.StatusCode.INVALID_ARGUMENT, "the request's bytes are not the method's message")
     return request
+
+
+async def _only(requests: AsyncIterator[_Message]) -> _Message:
+    """The request of a call that has one; RequestError when it is no message, or does not come in time."""
+    try:
+        async with asyncio.timeout(REQUEST_S):
+            async for request in requests:
+                return _sound(request)
+    except TimeoutError:
+        raise RequestError(grpc.StatusCode.DEADLINE_EXCEEDED, f"no request came within {REQUEST_S:g} s") from None
+    raise RequestError(grpc.StatusCode.INVALID_ARGUMENT, "the call ended without a request")
 
 
 async def _each_sound(requests: AsyncIterator[_Message]) -> AsyncIterator[_Message]:

@@ -1,13 +1,15 @@
 """The gRPC server: where it listens, how it is bounded, and mutual TLS for whoever is not on this machine."""
 
+import asyncio
 import errno
+import logging
 import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
@@ -23,12 +25,16 @@ from arpguard.errors import ConfigError, ListenError, Problem
 from arpguard.node import Node
 from arpguard.v1 import agent_pb2_grpc
 
+log = logging.getLogger(__name__)
+
 _SERVICES = ("arpguard.v1.AgentService", "grpc.health.v1.Health")
 _MAX_CALLS = 256
 _SOCKET_UMASK = 0o117  # 0660: owner and group may ask
 _STOP_S = 0.5
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second agent on the same port is refused, and does not share its callers
+    ("grpc.max_allowed_incoming_connections", 64),
+    ("grpc.server_handshake_timeout_ms", 3_000),  # who connects and says nothing keeps no descriptor
     ("grpc.max_receive_message_length", 64 << 10),
     ("grpc.max_send_message_length", 4 << 20),
     ("grpc.max_concurrent_streams", 128),
@@ -40,36 +46,34 @@ _OPTIONS = (
 
 
 class ApiServer:
-    """The API of a node: `listen`, `serve`, `stop`."""
+    """The API of a node on all addresses of a configuration; ConfigError for TLS files that cannot be used.
 
-    def __init__(self, node: Node, meter: Meter) -> None:
+    Each address has a server, and so limits, of its own: whoever may use the socket is not shut out by those who
+    crowd a port.
+    """
+
+    def __init__(self, node: Node, meter: Meter, config: GrpcConfig) -> None:
         self._broadcast, self._health = Broadcast(), Health(node)
-        self._calls = Calls(meter)
+        self._service = AgentService(node, self._broadcast, meter)
         self._meter = meter
-        self._paths: list[Path] = []
-        self._server = grpc.aio.server(interceptors=[self._calls], options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
-        agent_pb2_grpc.add_AgentServiceServicer_to_server(AgentService(node, self._broadcast, meter), self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        add_reflection(self._server, *_SERVICES)
+        self._credentials = _credentials(config.tls) if config.tls else None
+        self._waiting = list(config.listen)
+        self._listeners: list[_Listener] = []
 
-    def listen(self, config: GrpcConfig) -> Self:
-        """Takes all addresses; ListenError, or ConfigError for TLS files, when that is not possible.
-
-        Who connects now is answered as soon as calls are served.
-        """
-        credentials = _credentials(config.tls) if config.tls else None
-        for address in config.listen:
-            if address.startswith("unix:"):
-                self._listen_unix(Path(address.removeprefix("unix://")), address)
-            elif is_local(address) or credentials is None:
-                self._bind(address, None)
-            else:
-                self._bind(address, credentials)
-        return self
-
-    async def serve(self) -> None:
-        """Answers calls from now on."""
-        await self._server.start()
+    async def serve(self) -> list[str]:
+        """Answers calls where it does not yet; gives what is in the way. To be called again until nothing is."""
+        problems = []
+        for address in list(self._waiting):
+            listener = _Listener(address, self._meter)
+            listener.add(self._service, self._health)
+            try:
+                await listener.start(None if is_local(address) else self._credentials)
+            except ListenError as error:
+                problems.append(str(error))
+                continue
+            self._waiting.remove(address)
+            self._listeners.append(listener)
+        return problems
 
     def publish(self, report: Report) -> None:
         """A decision, to whoever watches."""
@@ -81,35 +85,47 @@ class ApiServer:
         """Ends streams with a word why, gives calls a moment to end, and takes the sockets away."""
         self._broadcast.close()
         self._health.close()
+        await asyncio.gather(*(listener.stop() for listener in self._listeners))
+
+
+class _Listener:
+    """A server on one address."""
+
+    def __init__(self, address: str, meter: Meter) -> None:
+        self._address = address
+        self._path = Path(address.removeprefix("unix://")) if address.startswith("unix:") else None
+        self._calls = Calls(meter)
+        self._server = grpc.aio.server(interceptors=[self._calls], options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
+
+    def add(self, service: AgentService, health: Health) -> None:
+        """What it serves, beside reflection."""
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(service, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(health, self._server)
+        add_reflection(self._server, *_SERVICES)
+
+    async def start(self, credentials: grpc.ServerCredentials | None) -> None:
+        """Listens; ListenError when that is not possible."""
+        why = _refusal(self._path) if self._path else _bind_error(self._address)
+        if credentials is None and not is_local(self._address):
+            why = "others can reach it, and grpc.tls is not set"
+        if why:
+            raise ListenError(self._address, why, "grpc.listen")
+        try:
+            with _umask(_SOCKET_UMASK):
+                if credentials is None:
+                    self._server.add_insecure_port(self._address)
+                else:
+                    self._server.add_secure_port(self._address, credentials)
+        except RuntimeError as error:
+            raise ListenError(self._address, "it cannot be bound", "grpc.listen") from error
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Ends it, its calls and its socket."""
         await self._server.stop(_STOP_S)
         await self._calls.ended(_STOP_S)
-        for path in self._paths:
-            path.unlink(missing_ok=True)
-
-    def _bind(self, address: str, credentials: grpc.ServerCredentials | None) -> None:
-        if credentials is None and not is_local(address):
-            raise ListenError(address, "others can reach it, and grpc.tls is not set", "grpc.listen")
-        try:
-            if credentials is None:
-                self._server.add_insecure_port(address)
-            else:
-                self._server.add_secure_port(address, credentials)
-        except RuntimeError as error:
-            raise ListenError(address, _why_not(address), "grpc.listen") from error
-
-    def _listen_unix(self, path: Path, address: str) -> None:
-        """Refuses a socket that somebody answers at: gRPC would take its file over without a question."""
-        try:
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        except OSError as error:
-            raise ListenError(address, error.strerror or str(error), "grpc.listen") from error
-        if path.exists() and not path.is_socket():
-            raise ListenError(address, "a file of that name is there, and no socket", "grpc.listen")
-        if _is_answered(path):
-            raise ListenError(address, "another process listens there", "grpc.listen")
-        with _umask(_SOCKET_UMASK):
-            self._bind(address, None)
-        self._paths.append(path)
+        if self._path:
+            self._path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -122,6 +138,17 @@ def _umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
+def _refusal(path: Path) -> str:
+    """Why a socket cannot be made; its folder is made. gRPC would take over a living one without a question."""
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        return error.strerror or str(error)
+    if path.exists() and not path.is_socket():
+        return "a file of that name is there, and no socket"
+    return "another process listens there" if _is_answered(path) else ""
+
+
 def _is_answered(path: Path) -> bool:
     """Also by somebody who has more callers waiting than they take (EAGAIN)."""
     with socket.socket(socket.AF_UNIX) as probe:
@@ -129,20 +156,18 @@ def _is_answered(path: Path) -> bool:
         return probe.connect_ex(str(path)) in (0, errno.EAGAIN)
 
 
-def _why_not(address: str) -> str:
-    """The reason that gRPC does not give: the same bind(2) fails with it."""
-    if address.startswith("unix:"):
-        return "the socket cannot be made"
+def _bind_error(address: str) -> str:
+    """Why a port cannot be bound, which gRPC does not tell; empty when it can."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        with suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, int(port)))
+            probe.listen(1)
         except OSError as error:
             return (os.strerror(error.errno) if error.errno else str(error)).lower()
-    return os.strerror(errno.EADDRINUSE).lower()
+    return ""
 
 
 def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:
@@ -176,6 +201,7 @@ class _PemFiles:
     def __init__(self, tls: TlsConfig) -> None:
         self._tls = tls
         self._seen: tuple[tuple[int, int], ...] = ()
+        self._useless: tuple[tuple[int, int], ...] | None = None
 
     def read(self) -> grpc.ServerCertificateConfiguration:
         """What is there now; ConfigError when a file cannot be read."""
@@ -192,12 +218,17 @@ class _PemFiles:
 
     def read_if_changed(self) -> grpc.ServerCertificateConfiguration | None:
         """Called for every handshake, in a thread of gRPC's; None: as before."""
-        if self._look() == self._seen:
+        found = self._look()
+        if found in (self._seen, self._useless):
             return None
         try:
+            _refuse_useless(self._tls)
             return self.read()
-        except ConfigError:
-            return None  # being replaced: the next handshake looks again
+        except ConfigError as error:
+            # Perhaps they are being replaced, one after the other: the next handshake looks again.
+            self._useless = found
+            log.warning("TLS files have changed and cannot be used, the ones before serve: %s", error)
+            return None
 
     def _look(self) -> tuple[tuple[int, int], ...]:
         """What tells that a file was replaced."""

@@ -1,5 +1,6 @@
 """AgentService: hands each method to its answer."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
@@ -8,39 +9,59 @@ from google.protobuf.message import Message
 from arpguard.api import answers, messages
 from arpguard.api.calls import Meter
 from arpguard.api.messages import WallClock
-from arpguard.api.requests import stopping
+from arpguard.api.requests import MAX_PAGE_SIZE, stopping
 from arpguard.api.watching import Broadcast
 from arpguard.clock import boot_ns
 from arpguard.node import Node
+from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
-_KEEP = 10  # an answer serves for ten times as long as it took to make: a tenth of the agent's time at most
+_KEEP = 10  # an answer serves for ten times as long as it took to make
 _MAX_KEPT = 16
+_CHEAP_NS = NS_PER_MS
 
 
 class _Kept:
-    """Answers that many callers share for a moment: what they cost does not grow with the number of callers."""
+    """Answers that many callers share for a moment, made one at a time.
+
+    What takes long is followed by a pause as long: however many ask for however many different things, half of the
+    agent's time is left for its other work.
+    """
 
     def __init__(self) -> None:
         self._answers: dict[tuple[str, bytes], tuple[int, Any]] = {}
+        self._turn = asyncio.Lock()
 
-    def answer(self, make: Callable[[Node, Request], Response], node: Node, request: Request) -> Response:
+    async def answer(self, make: Callable[[Node, Request], Response], node: Node, request: Request) -> Response:
         """`make(node, request)`, or what that was a moment ago."""
         key = make.__name__, request.SerializeToString(deterministic=True)
+        kept = self._fresh(key)
+        if kept is None:
+            async with self._turn:
+                kept = self._fresh(key) or await self._make(key, make, node, request)
+        return kept  # type: ignore[no-any-return]
+
+    def _fresh(self, key: tuple[str, bytes]) -> Any:
+        until_ns, kept = self._answers.get(key, (0, None))
+        return kept if boot_ns() < until_ns else None
+
+    async def _make(
+        self, key: tuple[str, bytes], make: Callable[[Node, Request], Response], node: Node, request: Request
+    ) -> Response:
         began_ns = boot_ns()
-        until_ns, kept = self._answers.pop(key, (0, None))
-        if kept is None or began_ns >= until_ns:
-            kept = make(node, request)
-            done_ns = boot_ns()
-            until_ns = done_ns + (done_ns - began_ns) * _KEEP
-        self._answers[key] = until_ns, kept
+        answer = make(node, request)
+        cost_ns = boot_ns() - began_ns
+        self._answers.pop(key, None)
+        self._answers[key] = began_ns + cost_ns * (_KEEP + 1), answer
         if len(self._answers) > _MAX_KEPT:
             del self._answers[next(iter(self._answers))]
-        return kept  # type: ignore[no-any-return]
+        if cost_ns > _CHEAP_NS:
+            await asyncio.sleep(cost_ns / NS_PER_S)
+        return answer
 
 
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
@@ -53,10 +74,11 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self._kept = _Kept()
 
     async def GetStatus(self, request: pb.GetStatusRequest, _context: object) -> pb.GetStatusResponse:  # noqa: D102, N802
-        return self._kept.answer(answers.get_status, self._node, request)
+        return await self._kept.answer(answers.get_status, self._node, request)
 
     async def ListVips(self, request: pb.ListVipsRequest, _context: object) -> pb.ListVipsResponse:  # noqa: D102, N802
-        return self._kept.answer(answers.list_vips, self._node, request)
+        request.page_size = min(request.page_size, MAX_PAGE_SIZE)  # more is taken for this: the same answer
+        return await self._kept.answer(answers.list_vips, self._node, request)
 
     async def GetVip(self, request: pb.GetVipRequest, _context: object) -> pb.GetVipResponse:  # noqa: D102, N802
         return answers.get_vip(self._node, request)
@@ -79,7 +101,8 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         try:
             with self._broadcast.reader(wanted) as reader:
                 recent = list(self._node.decisions.newest(wanted)) if request.include_recent else []
-                for report in reversed(recent):
+                while recent:  # none is kept longer than it has to be
+                    report = recent.pop()
                     yield pb.WatchDecisionsResponse(decision=messages.decision(report, WallClock.now()))
                 while (found := await reader.next()) is not None:
                     report, lost = found

@@ -25,7 +25,7 @@ from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import find_source
-from arpguard.errors import ConfigError, DataPlaneError
+from arpguard.errors import ConfigError, DataPlaneError, ListenError
 from arpguard.model import Decision, Surroundings
 from arpguard.node import ConfigInForce, Node
 from arpguard.observe.exporter import Exporter
@@ -65,6 +65,9 @@ class Agent:
         self._stopping = asyncio.Event()
         self._schedule = AnnouncementSchedule()
         self._claims = ClaimLog()
+        self._started_with = self._config
+        self._in_the_way: tuple[str, ...] = ()
+        self._pass_error = ""
 
     @property
     def _config(self) -> AgentConfig:
@@ -85,7 +88,7 @@ class Agent:
             self._assemble(loaded, started_ns)
             async with self._shown():
                 await self._first_pass()
-                await self._api.serve()
+                await self._serve()
                 loader.discard_others(pin_dir, source)
                 self._log_ready(started_ns, warm=loaded.warm)
                 await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcer)
@@ -112,17 +115,30 @@ class Agent:
 
     @asynccontextmanager
     async def _shown(self) -> AsyncIterator[None]:
-        """With API and metrics. Their addresses are taken before the kernel is changed, or it is left alone."""
-        registry = node_registry(self._node)
-        self._api = ApiServer(self._node, ApiMetrics(registry))
-        exporter = Exporter()
+        """With API and metrics, as soon as `_serve` is called."""
+        self._registry = node_registry(self._node)
+        self._api = ApiServer(self._node, ApiMetrics(self._registry), self._config.grpc)
+        self._exporter = Exporter()
         try:
-            self._api.listen(self._config.grpc)
-            exporter.start(self._config.metrics.listen, registry)
             yield
         finally:
-            exporter.close()
+            self._exporter.close()
             await self._api.stop()
+
+    async def _serve(self) -> None:
+        """Starts API and metrics where they are not served yet.
+
+        What is in their way does not keep the guard from its work: it is a problem, and they are tried again.
+        """
+        in_the_way = await self._api.serve()
+        try:
+            if not self._exporter.port:
+                self._exporter.start(self._started_with.metrics.listen, self._registry)
+        except ListenError as error:
+            in_the_way.append(str(error))
+        if tuple(in_the_way) != self._in_the_way:
+            self._in_the_way = tuple(in_the_way)
+            self._changed.set()
 
     def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
         """Before anything is compiled: with no link now, and none that may yet appear, there is nothing to do."""
@@ -139,11 +155,16 @@ class Agent:
 
     async def _apply(self) -> None:
         known = [self._in_force.problem] if self._in_force.problem else []
+        known += [*_awaiting_restart(self._started_with, self._config), *self._in_the_way]
         if not self._options.config.exists():
             known.append(f"configuration: {self._options.config} is gone, the last good one stays")
         if self._links_changed:
             self._links_changed = False
-            self._node.surroundings = self._surroundings = await read_surroundings()
+            try:
+                self._node.surroundings = self._surroundings = await read_surroundings()
+            except BaseException:
+                self._links_changed = True  # what has changed is still not known
+                raise
         self._changed.clear()
         await self._reconciler.apply(self._config, self._in_force.generation, self._surroundings, boot_ns(), known)
 
@@ -204,9 +225,17 @@ class Agent:
                 else:
                     await self._reconciler.keep_attached(self._config.datapath, self._surroundings)
                 self._reconciler.log_problems()
+                await self._serve()
+                self._pass_error = ""
             except (OSError, DataPlaneError) as error:
-                log.error("cannot bring the kernel up to date, trying again: %s", error)
+                self._log_pass_error(str(error))
             self._due.set()
+
+    def _log_pass_error(self, error: str) -> None:
+        """Once, however often a pass fails for the same reason."""
+        if error != self._pass_error:
+            log.error("cannot bring the kernel up to date, trying again: %s", error)
+        self._pass_error = error
 
     async def _watch_links(self) -> None:
         while True:
@@ -224,26 +253,27 @@ class Agent:
 
     async def _watch_file(self) -> None:
         async for _ in self._file.changes():
-            self._reload()
+            while not self._reload():
+                await asyncio.sleep(AUDIT_INTERVAL_S)
 
-    def _reload(self) -> None:
-        """Takes a changed configuration over; a wrong one changes nothing, and is reported."""
+    def _reload(self) -> bool:
+        """Takes a changed configuration over; a wrong one changes nothing, and is reported.
+
+        False when the file cannot be read now, and has to be tried again.
+        """
         try:
             config = read_config(self._options.config)
         except ConfigError as error:
             self._in_force.problem = f"configuration not taken over, the last good one stays: {error}"
             self._changed.set()
-            return
-        for name, old, new in _fixed_settings(self._config, config):
-            log.error(
-                "configuration: %s stays %s until the agent is started again (now %s in the file)", name, old, new
-            )
+            return not isinstance(error.__cause__, OSError)
         self._in_force.problem = ""
         self._in_force.config = config
         self._in_force.generation += 1
         self._in_force.loaded_ns = boot_ns()
         log.info("configuration taken over: mode=%s vips=%d", config.mode.name.lower(), len(config.vips))
         self._changed.set()
+        return True
 
     def _decision(self, decision: Decision) -> None:
         report = self._node.decisions.add(decision, self._node.link_name(decision.key.ifindex))
@@ -278,14 +308,23 @@ class Agent:
                 pass
 
 
-def _fixed_settings(old: AgentConfig, new: AgentConfig) -> list[tuple[str, object, object]]:
-    """Settings that a running agent cannot follow: (name, old, new) of those that differ."""
+def _awaiting_restart(running: AgentConfig, wanted: AgentConfig) -> list[str]:
+    """Settings that a running agent cannot follow, where they differ from those it was started with."""
     pairs = (
-        ("bpf.pin_dir", old.bpf.pin_dir, new.bpf.pin_dir),
-        ("bpf.max_entries", old.bpf.max_entries, new.bpf.max_entries),
-        ("grpc.listen", ", ".join(old.grpc.listen), ", ".join(new.grpc.listen)),
-        ("grpc.tls", old.grpc.tls, new.grpc.tls),
-        ("metrics.listen", old.metrics.listen or "off", new.metrics.listen or "off"),
-        ("decisions.capacity", old.decisions.capacity, new.decisions.capacity),
+        ("bpf.pin_dir", running.bpf.pin_dir, wanted.bpf.pin_dir),
+        ("bpf.max_entries", running.bpf.max_entries, wanted.bpf.max_entries),
+        ("grpc.listen", ", ".join(running.grpc.listen) or "[]", ", ".join(wanted.grpc.listen) or "[]"),
+        ("grpc.tls", _shown_tls(running), _shown_tls(wanted)),
+        ("metrics.listen", running.metrics.listen or "off", wanted.metrics.listen or "off"),
+        ("decisions.capacity", running.decisions.capacity, wanted.decisions.capacity),
     )
-    return [pair for pair in pairs if pair[1] != pair[2]]
+    return [
+        f"configuration: {name} stays {old} until the agent is started again (now {new} in the file)"
+        for name, old, new in pairs
+        if old != new
+    ]
+
+
+def _shown_tls(config: AgentConfig) -> str:
+    tls = config.grpc.tls
+    return f"{tls.cert}, {tls.key}, {tls.client_ca}" if tls else "unset"

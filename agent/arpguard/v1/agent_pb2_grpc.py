@@ -28,6 +28,7 @@ if _version_not_supported:
 class AgentServiceStub:
     """Every method may also return
     RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+    DEADLINE_EXCEEDED   the call began, and its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
     INVALID_ARGUMENT    the request's bytes are not the request's message
     and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.
@@ -79,6 +80,7 @@ class AgentServiceStub:
 class AgentServiceServicer:
     """Every method may also return
     RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+    DEADLINE_EXCEEDED   the call began, and its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
     INVALID_ARGUMENT    the request's bytes are not the request's message
     and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.
@@ -199,6 +201,7 @@ def add_AgentServiceServicer_to_server(servicer, server):
 class AgentService:
     """Every method may also return
     RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+    DEADLINE_EXCEEDED   the call began, and its request did not come in time
     UNAVAILABLE         the agent is starting or stopping; try again
     INVALID_ARGUMENT    the request's bytes are not the request's message
     and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.

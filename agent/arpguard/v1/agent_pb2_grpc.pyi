@@ -33,6 +33,7 @@ GRPC_VERSION: str
 class AgentServiceStub:
     """Every method may also return
       RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+      DEADLINE_EXCEEDED   the call began, and its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request's bytes are not the request's message
     and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.
@@ -85,6 +86,7 @@ class AgentServiceStub:
 class AgentServiceAsyncStub(AgentServiceStub):
     """Every method may also return
       RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+      DEADLINE_EXCEEDED   the call began, and its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request's bytes are not the request's message
     and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.
@@ -133,6 +135,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
 class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
     """Every method may also return
       RESOURCE_EXHAUSTED  too many calls or streams are open, or the request is too long; try again with fewer
+      DEADLINE_EXCEEDED   the call began, and its request did not come in time
       UNAVAILABLE         the agent is starting or stopping; try again
       INVALID_ARGUMENT    the request's bytes are not the request's message
     and never INTERNAL or UNKNOWN, unless the agent has a bug: it is in its log then.

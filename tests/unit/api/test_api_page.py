@@ -31,7 +31,7 @@ def test_every_method_is_asked():
 def test_status_codes_are_real_ones():
     codes = re.findall(r"^\| `(\w+)` \|", _section("Status codes"), re.MULTILINE)
 
-    assert codes == ["INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "UNAVAILABLE"]
+    assert codes == ["INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "UNAVAILABLE"]
     assert set(codes) <= set(grpc.StatusCode.__members__)
 
 
@@ -39,7 +39,9 @@ def test_status_codes_are_real_ones():
     ("section", "words"),
     [
         ("Limits", f"| a request | {dict(server._OPTIONS)['grpc.max_receive_message_length'] >> 10} KiB |"),
-        ("Limits", f"| calls at a time | {server._MAX_CALLS} |"),
+        ("Limits", f"| calls at a time, at each address | {server._MAX_CALLS} |"),
+        ("Limits", f"| connections to an address | {dict(server._OPTIONS)['grpc.max_allowed_incoming_connections']} |"),
+        ("Status codes", f"its request did not come for {calls.REQUEST_S:g} s"),
         ("Limits", f"| streams among them | {calls.MAX_STREAMS} |"),
         ("Limits", f"| operations in one `ExplainVip` | {answers._MAX_OPERATIONS} |"),
         ("Slow readers", f"a queue of {watching.QUEUE_LEN} decisions"),
