@@ -154,6 +154,14 @@ def test_conflicts_exit_1_and_name_the_claimer(pair, ask, document):
         assert ask("conflicts", *other).returncode == 0
 
 
+def test_claim_of_what_is_perhaps_the_claimers_is_shown_and_exits_0(pair, ask):
+    with a_wire(pair.client) as wire:
+        wire.exchange([claim(DELEGATED)], OWNED)
+    until(lambda: "perhaps its owner" in ask("conflicts", "--vip", str(DELEGATED)).stdout, END_S)
+
+    assert ask("conflicts", "--vip", str(DELEGATED)).returncode == 0
+
+
 def test_decisions_are_those_that_were_asked_for(pair, document):
     with a_wire(pair.client) as wire:
         wire.exchange([wire.request(FOREIGN), wire.request(OBSERVED)], OWNED)
@@ -213,6 +221,19 @@ def test_follow_shows_what_happens_until_the_agent_stops(pair, agent):
     assert (found["decision"]["vip"], found["decision"]["reason"]) == (str(FOREIGN), "REASON_FOREIGN")
     assert follower.returncode == 3
     assert err == f"arpguard decisions: {agent.api} stopped; the guard stays in the kernel: ask again later\n"
+
+
+def test_follow_begins_with_the_latest_of_the_past(pair, agent, document):
+    with a_wire(pair.client) as wire:
+        wire.exchange([wire.request(vip) for vip in (FOREIGN, EXTERNAL, OBSERVED)], OWNED)
+    until(lambda: len(document("decisions")["decisions"]) > 3, END_S)
+    latest = document("decisions", "--limit", "3")["decisions"]
+    words = ["decisions", "--follow", "-o", "json", "--limit", "3", "--address", agent.api]
+    with subprocess.Popen([sys.executable, "-m", "arpguard", *words], stdout=subprocess.PIPE, text=True) as follower:
+        first = [json.loads(follower.stdout.readline())["decision"] for _ in latest]
+        follower.terminate()
+
+    assert [found["vip"] for found in first] == [found["vip"] for found in reversed(latest)]
 
 
 def test_killed_agent_ends_a_follower_too(agent):
