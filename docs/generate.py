@@ -23,7 +23,7 @@ _METRICS = """# Metrics
 `http://NODE:9469/metrics`, for Prometheus.
 `metrics.listen` in the [configuration](configuration.md) says where, or `off`.
 A scrape reads the kernel's maps and the agent's state at that moment.
-An agent that hangs answers 503: it looks down. The guard in the kernel goes on all the same.
+An agent that hangs answers 503, or nothing: it looks down. The guard in the kernel goes on all the same.
 No label has a value that a neighbour can choose: claims are listed by VIP and link, never by MAC address.
 Verdicts and reasons are those of [reasons.md](reasons.md).
 Dashboard, alert rules and scrape configurations are in [deploy/monitoring](../deploy/monitoring/README.md).
