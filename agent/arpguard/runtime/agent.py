@@ -253,7 +253,7 @@ class Agent:
 
     async def _watch_file(self) -> None:
         async for _ in self._file.changes():
-            while not self._reload():
+            while not self._reload():  # noqa: ASYNC110 - nothing tells when it can be read again
                 await asyncio.sleep(AUDIT_INTERVAL_S)
 
     def _reload(self) -> bool:
