@@ -40,8 +40,8 @@ _OPTIONS = (
     ("grpc.max_concurrent_streams", 128),
     ("grpc.max_connection_idle_ms", 10 * 60_000),
     ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),  # callers may look whether a stream is alive
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # callers may look whether a stream is alive
 )
 
 
