@@ -21,7 +21,6 @@ from arpguard.api.calls import MAX_STREAMS, REQUEST_S
 from arpguard.api.watching import QUEUE_LEN
 from arpguard.lab.topology import AgentProcess
 from arpguard.v1 import agent_pb2 as pb
-from arpguard.v1 import agent_pb2_grpc
 from arpguard.verdict import Reason
 from labtools import a_wire, address, said, until
 
@@ -349,15 +348,3 @@ def test_live_stream_follows_the_traffic(pair, agent, api):
     stream.cancel()
 
     assert (item.decision.spa, item.decision.reason, item.lost) == (str(address(77)), pb.REASON_FOREIGN, 0)
-
-
-def test_idle_reader_that_looks_whether_the_agent_lives_is_kept(agent):
-    """gRPC clients may ping no more often than each 10 s; a server that holds it for too often ends the third time."""
-    options = [("grpc.keepalive_time_ms", 10_000), ("grpc.http2.max_pings_without_data", 0)]
-    with grpc.insecure_channel(agent.api, options) as channel:
-        stream = agent_pb2_grpc.AgentServiceStub(channel).WatchDecisions(pb.WatchDecisionsRequest())
-        ended_by_itself = threading.Event()
-        stream.add_callback(ended_by_itself.set)
-
-        assert not ended_by_itself.wait(45)
-        stream.cancel()
