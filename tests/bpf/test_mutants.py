@@ -18,8 +18,8 @@ MUTANTS = {
     "hold_needs_a_fence": ("decide.h", "if (e->flags & ENTRY_HOLD)\n\t\treturn", "if (0)\n\t\treturn"),
     "delegated_is_suppressed": (
         "decide.h",
-        "DECIDE(VERDICT_PASS, REASON_DELEGATED)",
-        "DECIDE(VERDICT_SUPPRESS, REASON_DELEGATED)",
+        "return DECIDE(VERDICT_PASS, REASON_DELEGATED)",
+        "return DECIDE(VERDICT_SUPPRESS, REASON_DELEGATED)",
     ),
     "not_owner_passes": ("decide.h", "DECIDE(VERDICT_SUPPRESS, not_owner", "DECIDE(VERDICT_PASS, not_owner"),
     "owner_is_taken_for_a_stranger": ("decide.h", "return mac_equal(f->sha, &owner) ?", "return 0 ?"),
