@@ -1,0 +1,208 @@
+"""The server in an event loop: `async with ApiServer() as server`. A test or a lab changes what it does as it runs."""
+
+import asyncio
+import ssl
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import yaml
+from aiohttp import web
+
+from arpguard.errors import ListenError
+from arpguard.lab.apiserver import clients, manifests, tls
+from arpguard.lab.apiserver.clients import Client
+from arpguard.lab.apiserver.counters import Counters
+from arpguard.lab.apiserver.faults import EVERYBODY, Faults
+from arpguard.lab.apiserver.rbac import DEFAULT_MANIFESTS, Grant
+from arpguard.lab.apiserver.resources import Resource
+from arpguard.lab.apiserver.serving import Handler
+from arpguard.lab.apiserver.state import State
+from arpguard.lab.apiserver.store import Snapshot, Store
+from arpguard.lab.apiserver.watching import BOOKMARK_INTERVAL_S
+
+Json: TypeAlias = dict[str, Any]
+
+_BACKLOG = 1024
+_PRIVATE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the server is found and what it starts with."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: any
+    tls: bool = True  # kubectl sends no token over plain HTTP
+    rbac: Sequence[Json] = ()  # RBAC objects; with none, everybody may do everything
+    objects: Sequence[Json] = ()
+    resources: Sequence[Resource] = ()  # custom ones
+    bookmark_interval_s: float = BOOKMARK_INTERVAL_S
+
+
+class ApiServer:
+    """One API server with its store."""
+
+    def __init__(self, options: Options | None = None) -> None:
+        self._options = options or Options()
+        self._port = self._options.port
+        self._state = State(self._options.bookmark_interval_s)
+        self._runner: web.ServerRunner | None = None
+        self._site: web.TCPSite | None = None
+        self._context: ssl.SSLContext | None = None
+        self._authority: bytes | None = None
+        for resource in self._options.resources:
+            self._state.catalogue.register(resource)
+        if self._options.rbac:
+            self.load(self._options.rbac)
+            self.enforce_rbac()
+        self.load(self._options.objects)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Listens; ListenError if that cannot be."""
+        if self._options.tls and self._context is None:
+            with tempfile.TemporaryDirectory() as folder:
+                self._context, self._authority = await asyncio.to_thread(tls.make, Path(folder), self._options.host)
+        server = web.Server(Handler(self._state), handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(server, shutdown_timeout=0)
+        await self._runner.setup()
+        await self._listen()
+
+    async def stop(self) -> None:
+        """Ends every connection, and listens no more."""
+        for timer in self._state.zombies:
+            timer.cancel()
+        self._state.connections.reset(None)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
+        return f"{'https' if self._context else 'http'}://{host}:{self._port}"
+
+    @property
+    def store(self) -> Store:
+        """The objects."""
+        return self._state.store
+
+    @property
+    def counters(self) -> Counters:
+        """What was asked."""
+        return self._state.counters
+
+    @property
+    def zombies(self) -> int:
+        """Writes that are still on their way although their clients have given up."""
+        return len(self._state.zombies)
+
+    def add_client(self, name: str, service_account: str = "") -> Client:
+        """Makes a client known: as the service account `NAMESPACE/NAME`, or as an administrator."""
+        return self._state.clients.add(name, service_account)
+
+    def token(self, name: str) -> str:
+        """The bearer token of a known client."""
+        return clients.token(self._state.clients.find(name))
+
+    def kubeconfig(self, name: str) -> Json:
+        """A kubeconfig for a known client."""
+        return clients.kubeconfig(self._state.clients.find(name), self.url, self._authority)
+
+    def write_kubeconfig(self, path: Path, name: str, service_account: str = "") -> None:
+        """Makes a client known and writes a kubeconfig for it."""
+        self.add_client(name, service_account)
+        path.touch(mode=_PRIVATE)
+        path.write_text(yaml.safe_dump(self.kubeconfig(name)))
+
+    def load(self, documents: Iterable[Json]) -> None:
+        """Puts objects into the store as they are, with their status."""
+        manifests.load(self._state.registry, self._state.catalogue, documents, "objects")
+
+    def put(self, body: Json) -> Json:
+        """Puts one object into the store as it is; what became of it."""
+        stored = manifests.load(self._state.registry, self._state.catalogue, [body], "objects")
+        return stored[0].body
+
+    def enforce_rbac(self) -> None:
+        """From now on nobody may do what no role allows."""
+        role_kind = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+        self.load({**role_kind, **document} for document in DEFAULT_MANIFESTS)
+        self._state.rbac.enabled = True
+
+    def grants(self, name: str) -> list[Grant]:
+        """What a client may do with resources, beside what everybody may."""
+        return list(self._state.rbac.grants(self._state.clients.find(name), own=True))
+
+    def unused_grants(self, name: str) -> list[Grant]:
+        """What a client may do and never did."""
+        uses = self._state.counters.uses.get(name, set())
+        return [grant for grant in self.grants(name) if not any(map(grant.covers, uses))]
+
+    def fault(self, client: str = EVERYBODY, **faults: Any) -> None:
+        """Replaces a client's faults (see `Faults`); with none given, all is well again."""
+        self.set_faults(client, Faults(**faults))
+
+    def set_faults(self, client: str, faults: Faults) -> None:
+        """The same with a value."""
+        self._state.faults.set(client, faults)
+        if faults.cut:
+            self._state.connections.reset(None if client == EVERYBODY else client)
+
+    def faults(self, client: str) -> Faults:
+        """A client's faults now."""
+        return self._state.faults.of(client)
+
+    def expire(self) -> None:
+        """Empties the watch cache: a watch that starts from before now gets 410."""
+        self._state.store.expire()
+
+    def compact(self) -> None:
+        """Forgets the past: also lists that are being continued, and watches that lag, get 410."""
+        self._state.store.compact()
+
+    async def restart(self, down_s: float = 0.0) -> None:
+        """Drops all connections and refuses new ones for a while. Objects stay; the watch cache is empty afterwards."""
+        if self._site is not None:
+            await self._site.stop()
+        self._state.connections.reset(None)
+        await asyncio.sleep(down_s)
+        self.expire()
+        await self._listen()
+
+    def snapshot(self) -> Snapshot:
+        """The state now."""
+        return self._state.store.snapshot()
+
+    def restore(self, snapshot: Snapshot, bump: int = 0) -> None:
+        """Goes back to a snapshot, as etcd does from a backup; all connections are dropped."""
+        self._state.store.restore(snapshot, bump)
+        self._state.connections.reset(None)
+
+    async def _listen(self) -> None:
+        if self._runner is None:
+            raise RuntimeError("not started")
+        site = web.TCPSite(
+            self._runner,
+            self._options.host,
+            self._port,
+            ssl_context=self._context,
+            backlog=_BACKLOG,
+            reuse_address=True,
+        )
+        try:
+            await site.start()
+        except OSError as error:
+            address = f"{self._options.host}:{self._port}"
+            raise ListenError(address, error.strerror or str(error), "--listen") from error
+        self._site = site
+        self._port = self._runner.addresses[0][1]

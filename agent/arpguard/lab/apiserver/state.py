@@ -1,0 +1,33 @@
+"""All that the server has and knows, in one place: what requests work on, and what tests change."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from arpguard.lab.apiserver.clients import Clients
+from arpguard.lab.apiserver.counters import Counters
+from arpguard.lab.apiserver.exchanges import Connections
+from arpguard.lab.apiserver.faults import FaultTable
+from arpguard.lab.apiserver.rbac import Rbac
+from arpguard.lab.apiserver.registry import Registry
+from arpguard.lab.apiserver.resources import Catalogue
+from arpguard.lab.apiserver.store import Store
+
+
+@dataclass(slots=True)
+class State:
+    """The parts, wired."""
+
+    bookmark_interval_s: float
+    store: Store = field(default_factory=Store)
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    clients: Clients = field(default_factory=Clients)
+    faults: FaultTable = field(default_factory=FaultTable)
+    counters: Counters = field(default_factory=Counters)
+    connections: Connections = field(default_factory=Connections)
+    zombies: set[asyncio.TimerHandle] = field(default_factory=set)  # writes that are still on their way
+    registry: Registry = field(init=False)
+    rbac: Rbac = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.registry = Registry(self.store, self.catalogue)
+        self.rbac = Rbac(self.store)
