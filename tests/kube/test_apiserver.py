@@ -196,6 +196,13 @@ def test_a_patch_changes_what_it_names(api, leases, kind, patch):
     assert (patched.code, patched.body["spec"]) == (200, {"holderIdentity": "m", "leaseDurationSeconds": 3})
 
 
+@pytest.mark.parametrize("kind", [MERGE, STRATEGIC])
+def test_a_null_in_a_patch_takes_away(api, leases, kind):
+    api.ask("POST", leases, a_lease(annotations={"x.io/a": "1", "x.io/b": "2"}))
+    patched = api.ask("PATCH", f"{leases}/a", {"metadata": {"annotations": {"x.io/a": None}}}, kind)
+    assert patched.body["metadata"]["annotations"] == {"x.io/b": "2"}
+
+
 def test_finalizers_are_replaced_by_a_merge_patch_and_joined_by_a_strategic_one(api, leases):
     api.ask("POST", leases, a_lease(finalizers=["x.io/one"]))
     joined = api.ask("PATCH", f"{leases}/a", {"metadata": {"finalizers": ["x.io/two"]}}, STRATEGIC)
@@ -383,6 +390,11 @@ def test_a_status_is_written_by_its_own_path_only(api, namespace):
     assert (written.body["status"], "externalIPs" in written.body["spec"]) == (ingress, False)
 
 
+def test_a_lease_has_no_status(api, leases):
+    api.ask("POST", leases, a_lease())
+    assert api.ask("GET", f"{leases}/a/status").code == 404
+
+
 def test_only_a_load_balancer_has_an_ingress(api, namespace):
     path, service = a_service(namespace)
     api.ask("POST", path, service)
@@ -440,7 +452,6 @@ def test_an_event_says_who_what_and_when(api, namespace, change, field):
         ("GET", "/apis/coordination.k8s.io/v1/namespaces/default/nothings", 404),
         ("GET", "/apis/coordination.k8s.io/v1/leases/a", 404),
         ("GET", "/apis/nothing.io/v1/things", 404),
-        ("GET", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a/status", 404),
         ("POST", "/apis/coordination.k8s.io/v1/leases", 405),
         ("PUT", "/apis/coordination.k8s.io/v1/namespaces/default/leases", 405),
         ("POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases/a", 405),

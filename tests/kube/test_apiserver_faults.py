@@ -24,7 +24,7 @@ from arpguard.errors import ConfigError, ListenError
 from arpguard.lab.apiserver import resources, store
 from arpguard.lab.apiserver.embedded import running
 from arpguard.lab.apiserver.faults import Delay
-from arpguard.lab.apiserver.server import Options
+from arpguard.lab.apiserver.server import ApiServer, Options
 from kubehttp import MERGE, STRATEGIC, Api
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -482,6 +482,16 @@ def test_a_port_that_is_taken_is_named(server):
     port = int(server.url.rpartition(":")[2])
     with pytest.raises(ListenError, match=str(port)), running(Options(port=port)):
         pass
+
+
+def test_it_serves_in_the_event_loop_of_its_user():
+    async def use():
+        async with ApiServer(Options(tls=False)) as server:
+            server.add_client("one")
+            api = Api(server.kubeconfig("one"))
+            return await asyncio.to_thread(api.ask, "GET", LEASES)
+
+    assert asyncio.run(use()).code == 200
 
 
 # Other people's clients
