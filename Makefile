@@ -11,7 +11,7 @@ PYTHON := /usr/bin/python3
 BIN := .venv/bin
 HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-generic || echo linux-headers-$$(dpkg --print-architecture))
 APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
-APT_DEV := arping clang-format gcc iperf3 libc6-dev tcpdump tmux
+APT_DEV := arping clang-format gcc iperf3 libc6-dev openssl tcpdump tmux
 
 .PHONY: lab test lint format docs proto bench clean apt-run apt-dev
 

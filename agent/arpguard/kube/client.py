@@ -1,0 +1,213 @@
+"""The connection to the API server: one request is one HTTP request, with a time limit, and its status is looked at.
+
+Configuration, credentials and TLS are the official client's (`kubernetes.aio`); the requests are not. Its transport
+retries nothing by itself, but aiohttp below it repeats a PUT whose connection broke, and follows redirects: a write
+that succeeded and lost its answer would come back as a conflict. Objects stay plain JSON: models would drop fields that
+they do not know, and cost ten times the memory.
+"""
+
+import json
+import socket
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+
+import aiohttp
+from yarl import URL
+
+from arpguard import __version__
+from arpguard.clock import boot_ns
+from arpguard.kube.connecting import Access
+from arpguard.kube.errors import (
+    MAX_RETRY_AFTER_S,
+    ClusterError,
+    Failure,
+    JsonObject,
+    TooLargeError,
+    UnauthorizedError,
+    UnavailableError,
+    cut,
+    describe,
+    error_of,
+)
+from arpguard.kube.resources import METHODS, Request
+
+REQUEST_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 5.0
+MAX_BODY_BYTES = 16 << 20  # an object is 1.5 MB at most (etcd's limit on a request); a page of them is asked for anew
+MAX_CONNECTIONS = 32
+_TROUBLES = (aiohttp.ClientError, TimeoutError, OSError)
+# Of all errors only these are raised before there is a connection (aiohttp's connector).
+_NEVER_SENT = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ClientConnectorCertificateError,
+    aiohttp.ConnectionTimeoutError,
+)
+_MERGE_PATCH = "application/merge-patch+json"  # RFC 7386
+
+# A peer that is gone is noticed within 25 s, whether something was sent to it or not (tcp(7)).
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 25_000),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A 2xx answer. `sent_ns` was read from the boot clock directly before the request was sent."""
+
+    status: int
+    body: JsonObject
+    sent_ns: int
+
+
+class Client:
+    """Requests to one API server. To be made, used and closed in one event loop."""
+
+    def __init__(self, access: Access, node: str, *, clock: Callable[[], int] = boot_ns) -> None:
+        self._access = access
+        self._clock = clock
+        self._agent = f"arpguard/{__version__} {node}"
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=access.tls, limit=MAX_CONNECTIONS, socket_factory=_kept_alive),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,  # or every request asks a thread for proxies; kubeconfig's proxy-url is honoured
+            auto_decompress=True,
+        )
+        # There is no public switch for it; aiohttp's own test client sets the same.
+        self._session._retry_connection = False  # noqa: SLF001
+
+    async def call(self, request: Request, timeout_s: float = REQUEST_TIMEOUT_S) -> Answer:
+        """Sends a request once and reads the answer.
+
+        Raises ClusterError: the subclass says what became of the request.
+        """
+        limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S))
+        async with self._exchange(request, limits) as (response, sent_ns):
+            body = await self._read(response, request)
+        return Answer(response.status, _parse(body, request), sent_ns)
+
+    @asynccontextmanager
+    async def stream(self, request: Request, idle_s: float, total_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Sends a request; what comes is read as it comes, in pieces of any size.
+
+        Raises ClusterError, and so do the pieces, also when nothing comes for `idle_s` or the end not within `total_s`.
+        """
+        limits = aiohttp.ClientTimeout(total=total_s, sock_connect=min(idle_s, CONNECT_TIMEOUT_S), sock_read=idle_s)
+        async with self._exchange(request, limits) as (response, _):
+            yield self._pieces(response, request)
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._session.close()
+
+    @asynccontextmanager
+    async def _exchange(
+        self, request: Request, limits: aiohttp.ClientTimeout
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
+        headers = {"User-Agent": self._agent, "Accept": "application/json", **await self._access.headers()}
+        data = None
+        if request.body is not None:
+            headers["Content-Type"] = _MERGE_PATCH if request.verb == "patch" else "application/json"
+            data = json.dumps(request.body).encode()
+        url = URL(self._access.host + request.path, encoded=True).with_query(request.query)
+        sent_ns = self._clock()
+        try:
+            response = await self._session.request(
+                METHODS[request.verb],
+                url,
+                headers=headers,
+                data=data,
+                timeout=limits,
+                allow_redirects=False,
+                server_hostname=self._access.server_name,
+                proxy=self._access.proxy,
+            )
+        except _TROUBLES as error:
+            raise self._translated(error, request) from error
+        async with response:
+            if not 200 <= response.status < 300:
+                raise await self._refusal(response, request)
+            yield response, sent_ns
+
+    async def _pieces(self, response: aiohttp.ClientResponse, request: Request) -> AsyncGenerator[bytes, None]:
+        try:
+            async for piece in response.content.iter_any():
+                yield piece
+        except _TROUBLES as error:
+            raise self._translated(error, request) from error
+
+    async def _read(self, response: aiohttp.ClientResponse, request: Request) -> bytes:
+        body = bytearray()
+        async with aclosing(self._pieces(response, request)) as pieces:
+            async for piece in pieces:
+                body += piece
+                if len(body) > MAX_BODY_BYTES:
+                    failure = Failure(request.verb, request.what, response.status, f"more than {MAX_BODY_BYTES} bytes")
+                    raise TooLargeError(failure)
+        return bytes(body)
+
+    async def _refusal(self, response: aiohttp.ClientResponse, request: Request) -> ClusterError:
+        try:
+            body = await self._read(response, request)
+        except UnavailableError:
+            body = b""  # the status says enough
+        text, wait_s = describe(response.status, body), _retry_after_s(response)
+        error = error_of(Failure(request.verb, request.what, response.status, text, wait_s))
+        if isinstance(error, UnauthorizedError):
+            self._access.doubt()
+        return error
+
+    def _translated(self, error: Exception, request: Request) -> UnavailableError:
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            self._access.doubt()
+        text = cut(str(error)) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+        return UnavailableError(
+            Failure(request.verb, request.what, 0, text), outcome_unknown=not isinstance(error, _NEVER_SENT)
+        )
+
+
+def _parse(body: bytes, request: Request) -> JsonObject:
+    """A 2xx whose body makes no sense is none: a write may be done, or a proxy has answered in the server's place."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise UnavailableError(Failure(request.verb, request.what, 0, f"{len(body)} bytes that are no JSON object"))
+    return value
+
+
+def _retry_after_s(response: aiohttp.ClientResponse) -> float:
+    """Retry-After in seconds (RFC 9110 10.2.3); the API server never sends a date."""
+    text = response.headers.get("Retry-After", "")
+    return min(float(text), MAX_RETRY_AFTER_S) if text.isascii() and text.isdigit() else 0.0
+
+
+def _kept_alive(info: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = info
+    made = socket.socket(family=family, type=kind, proto=protocol)
+    for level, option, value in _KEEPALIVE:
+        made.setsockopt(level, option, value)
+    return made
+
+
+async def gather_lines(pieces: AsyncIterable[bytes], limit: int = MAX_BODY_BYTES) -> AsyncGenerator[bytes, None]:
+    """Whole lines out of pieces of any size; what is left without an end is dropped. ValueError beyond `limit`.
+
+    Not aiohttp's readline: that ends at its buffer, and an object may be larger.
+    """
+    rest = bytearray()
+    async for piece in pieces:
+        start = len(rest)
+        rest += piece
+        end = rest.rfind(b"\n", start)
+        if end >= 0:
+            for line in bytes(rest[:end]).split(b"\n"):
+                yield line
+            del rest[: end + 1]
+        if len(rest) > limit:
+            raise ValueError(f"a line of more than {limit} bytes")

@@ -1,0 +1,174 @@
+"""Where the API server is and what to show it: a kubeconfig file, or the service account of a pod.
+
+Read by the official client's loaders. Credentials are looked up anew for each request: kubelet replaces a service
+account's token long before it expires, and only the file knows. What a kubeconfig says (a token file, a plugin) is
+read again after the server has refused what it said before.
+"""
+
+import asyncio
+import os
+import ssl
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+from arpguard.errors import ConfigError, Problem
+from arpguard.kube.errors import Failure, UnauthorizedError, cut
+from arpguard.kube.importing import import_part
+
+Configuration: TypeAlias = Any  # kubernetes.aio.client.configuration.Configuration, which mypy is kept from reading
+
+LOOK_TIMEOUT_S = 5.0  # a plugin may ask somebody
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Access(ABC):
+    """Address, TLS and credentials of one API server."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        transport = import_part("kubernetes.aio.client.rest").RESTClientObject(configuration)
+        self._configuration = configuration
+        self._doubted = False
+        self.tls: ssl.SSLContext = transport.ssl_context
+
+    @property
+    def host(self) -> str:
+        """The URL, without a slash at its end."""
+        return str(self._configuration.host).rstrip("/")
+
+    @property
+    def server_name(self) -> str | None:
+        """The name in the server's certificate, where that is not the URL's."""
+        name = self._configuration.tls_server_name
+        return str(name) if name else None
+
+    @property
+    def proxy(self) -> str | None:
+        """The URL of an HTTP proxy to go through."""
+        proxy = self._configuration.proxy
+        return str(proxy) if proxy else None
+
+    async def headers(self) -> dict[str, str]:
+        """What a request shows to be let in. Raises UnauthorizedError when it cannot be read."""
+        try:
+            async with asyncio.timeout(LOOK_TIMEOUT_S):
+                await self._look()
+        except (OSError, ValueError, ConfigError) as error:
+            text = cut(str(error)) or "this takes too long"
+            raise UnauthorizedError(Failure("read", "credentials", 0, text)) from error
+        settings = await self._configuration.auth_settings()
+        return {setting["key"]: setting["value"] for setting in settings.values() if setting["value"]}
+
+    def doubt(self) -> None:
+        """The server refused the credentials, or showed a certificate of an unknown CA: read both again."""
+        self._doubted = True
+
+    @abstractmethod
+    async def _look(self) -> None:
+        """Reads what may have changed. May raise OSError, ValueError or ConfigError."""
+
+    def _trust_again(self) -> None:
+        """A CA that was replaced is trusted beside the old one, which is gone at the next start."""
+        if self._configuration.ssl_ca_cert:
+            self.tls.load_verify_locations(cafile=self._configuration.ssl_ca_cert)
+
+
+class PodAccess(Access):
+    """The service account that a pod runs as."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        loading = import_part("kubernetes.aio.config.incluster_config")
+        configuration = _new_configuration()
+        self._token = folder / "token"
+        try:
+            loading.InClusterConfigLoader(
+                token_filename=str(self._token),
+                cert_filename=str(folder / "ca.crt"),
+                try_refresh_token=False,  # it does so by the wall clock, and never strips the line's end
+                environ=environment,
+            ).load_and_set(configuration)
+            super().__init__(configuration)
+        except (loading.ConfigException, OSError) as error:
+            raise _config_error(
+                str(folder), error, "run in a pod with a service account, or name --kubeconfig"
+            ) from error
+
+    async def _look(self) -> None:
+        token = self._token.read_text(encoding="ascii").strip()
+        if not token.isprintable() or not token:
+            raise ValueError(f"{self._token} holds no token")
+        self._configuration.api_key["BearerToken"] = f"Bearer {token}"
+        if self._doubted:
+            self._trust_again()
+            self._doubted = False
+
+
+class FileAccess(Access):
+    """A kubeconfig file; made by `open_file`."""
+
+    def __init__(self, path: Path, configuration: Configuration) -> None:
+        super().__init__(configuration)
+        self._path = path
+        self._reading: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open_file(cls, path: Path) -> "FileAccess":
+        """Reads the current context of a kubeconfig. Raises ConfigError."""
+        configuration = _new_configuration()
+        await _load_file(path, configuration)
+        try:
+            return cls(path, configuration)
+        except OSError as error:  # ssl.SSLError is one: certificates that are none
+            raise _config_error(str(path), error, "name readable certificates") from error
+
+    async def _look(self) -> None:
+        """One reading serves all requests that wait for it, and goes on when they no longer do.
+
+        A plugin that hangs would else leave a process behind for each request.
+        """
+        if self._doubted and self._reading is None:
+            self._reading = asyncio.create_task(self._read())
+        if self._reading is not None:
+            reading = self._reading
+            await asyncio.wait([reading])
+            reading.result()
+
+    async def _read(self) -> None:
+        try:
+            await _load_file(self._path, self._configuration)
+            self._trust_again()
+            self._doubted = False
+        finally:
+            self._reading = None
+
+
+async def find_access(kubeconfig: Path | None, environment: Mapping[str, str] = os.environ) -> Access:
+    """The kubeconfig's server if one is named, else the one that this pod belongs to. Raises ConfigError."""
+    return await FileAccess.open_file(kubeconfig) if kubeconfig else PodAccess(SERVICE_ACCOUNT, environment)
+
+
+async def _load_file(path: Path, configuration: Configuration) -> None:
+    loading = import_part("kubernetes.aio.config.kube_config")
+    try:
+        _expect_mapping(path)
+        # The loader's way for files, so that certificates may be named relative to it.
+        await loading.load_kube_config(str(path), client_configuration=configuration, persist_config=False)
+    except (loading.ConfigException, OSError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _config_error(str(path), error, "see `kubectl config view`") from error
+
+
+def _expect_mapping(path: Path) -> None:
+    """The loader warns and goes on where there is no file, and means `KeyError: 0` where it is something else."""
+    if not isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict):
+        raise TypeError("is no mapping")
+
+
+def _new_configuration() -> Configuration:
+    return import_part("kubernetes.aio.client.configuration").Configuration()
+
+
+def _config_error(source: str, error: Exception, advice: str) -> ConfigError:
+    return ConfigError(source, [Problem("Kubernetes access", cut(str(error)) or type(error).__name__, advice)])
