@@ -1,0 +1,278 @@
+"""JSON of the API -> the values in `core.cluster`; nothing in it is trusted, and nothing in it raises.
+
+Whoever may write a Service may write anything that its schema allows, and what a proxy sends has no schema at all.
+A field of the wrong type, a text that is too long, an address that is none: each is a problem of that object,
+and read as if it were not there.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from ipaddress import ip_address, ip_network
+from typing import TypeVar
+
+from arpguard.addresses import Address, Network
+from arpguard.core.cluster import CONFIG_KEY, PREFIX, ConfigMap, EndpointSlice, Lease, Node, Pairs, Service
+from arpguard.kube.errors import JsonObject, cut
+
+T = TypeVar("T")
+
+SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
+
+MAX_NAME = 253  # RFC 1123, as apimachinery's validation has it; label values and finalizers are shorter
+MAX_ANNOTATION = 4096
+MAX_ITEMS = 1024
+MAX_INT32 = 0x7FFFFFFF
+MAX_PROBLEMS = 8
+MAX_SHOWN = 80
+
+
+class _Reading:
+    """One object being read; collects its problems."""
+
+    def __init__(self, raw: JsonObject) -> None:
+        self._raw = raw
+        self._problems: list[str] = []
+        self._left_out = 0
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        more = (f"and {self._left_out} more problems",) if self._left_out else ()
+        return (*self._problems, *more)
+
+    def problem(self, path: str, why: str, value: object = None) -> None:
+        if len(self._problems) >= MAX_PROBLEMS:
+            self._left_out += 1
+            return
+        shown = f" ({_show(value)})" if value is not None else ""
+        self._problems.append(f"{path}: {why}{shown}")
+
+    def value(self, path: str, kind: type[T], within: object = None) -> T | None:
+        """What stands at a dotted path, if it is of that type; None also where nothing stands there."""
+        found: object = self._raw if within is None else within
+        for step in path.split("."):
+            if found is None:
+                return None
+            if not isinstance(found, dict):
+                self.problem(path, "is in something that is no object", found)
+                return None
+            found = found.get(step)
+        return self.expect(path, found, kind)
+
+    def expect(self, path: str, found: object, kind: type[T]) -> T | None:
+        """The value if it is of that type. JSON's true is no number, though Python's is."""
+        if isinstance(found, kind) and not (kind is int and isinstance(found, bool)):
+            return found
+        if found is not None:
+            self.problem(path, f"is no {_KINDS[kind]}", found)
+        return None
+
+    def text(self, path: str, limit: int = MAX_NAME, within: object = None) -> str:
+        found = self.value(path, str, within)
+        return "" if found is None else self.short(path, found, limit)
+
+    def name(self, path: str, within: object = None) -> str:
+        """A text that thousands of objects share: kept once."""
+        return sys.intern(self.text(path, within=within))
+
+    def short(self, path: str, text: str, limit: int) -> str:
+        if len(text) <= limit:
+            return text
+        self.problem(path, f"has {len(text)} characters, more than {limit}")
+        return ""
+
+    def items(self, path: str, kind: type[T], within: object = None) -> Iterator[tuple[str, T]]:
+        """The members of a list that are of that type, each with its own path."""
+        found: list[object] = self.value(path, list, within) or []
+        if len(found) > MAX_ITEMS:
+            self.problem(path, f"has {len(found)} items, more than {MAX_ITEMS}; the rest is left out")
+        for index, item in enumerate(found[:MAX_ITEMS]):
+            place = f"{path}[{index}]"
+            expected = self.expect(place, item, kind)
+            if expected is not None:
+                yield place, expected
+
+    def names(self, path: str) -> tuple[str, ...]:
+        return tuple(filter(None, (self.short(place, item, MAX_NAME) for place, item in self.items(path, str))))
+
+    def pairs(self, path: str, prefix: str = "", limit: int = MAX_NAME) -> Pairs:
+        """Labels or annotations whose names start so, sorted; kept once where others have the same."""
+        found: dict[object, object] = self.value(path, dict) or {}
+        wanted = [(key, item) for key, item in found.items() if isinstance(key, str) and key.startswith(prefix)]
+        if len(wanted) > MAX_ITEMS:
+            self.problem(path, f"has {len(wanted)} items, more than {MAX_ITEMS}; the rest is left out")
+        return tuple(sorted(filter(None, (self._pair(path, key, item, limit) for key, item in wanted[:MAX_ITEMS]))))
+
+    def parsed(self, path: str, text: str, parse: Callable[[str], T], what: str) -> T | None:
+        """An address or a network; None, and a problem, for another text."""
+        try:
+            return parse(text)
+        except ValueError:
+            self.problem(path, f"is no {what}", text)
+            return None
+
+    def _pair(self, path: str, key: str, item: object, limit: int) -> tuple[str, str] | None:
+        place = f"{path}[{_show(key)}]"
+        text = self.expect(place, item, str)
+        if text is None or len(key) > 2 * MAX_NAME:
+            return None
+        return (sys.intern(key), sys.intern(text)) if self.short(place, text, limit) == text else None
+
+
+_KINDS: dict[type, str] = {str: "text", int: "whole number", bool: "true or false", list: "list", dict: "object"}
+
+
+def key_of(raw: JsonObject) -> tuple[str, str] | None:
+    """Namespace (empty for objects of the whole cluster) and name; None when it has no usable name."""
+    reading = _Reading(raw)
+    name = reading.text("metadata.name")
+    return (reading.name("metadata.namespace"), name) if name else None
+
+
+def version_of(raw: JsonObject) -> str:
+    """The resourceVersion, which only the server understands; empty when there is none."""
+    return _Reading(raw).text("metadata.resourceVersion")
+
+
+def service(raw: JsonObject) -> Service:
+    """A core/v1 Service."""
+    read = _Reading(raw)
+    return Service(
+        namespace=read.name("metadata.namespace"),
+        name=read.text("metadata.name"),
+        uid=read.text("metadata.uid"),
+        type=read.name("spec.type") or "ClusterIP",
+        labels=read.pairs("metadata.labels"),
+        annotations=read.pairs("metadata.annotations", PREFIX, MAX_ANNOTATION),
+        external_ips=_addresses(read, read.items("spec.externalIPs", str)),
+        ingress_ips=_addresses(read, _texts(read, "status.loadBalancer.ingress", "ip")),
+        load_balancer_class=read.name("spec.loadBalancerClass") or None,
+        local_only=read.text("spec.externalTrafficPolicy") == "Local",
+        health_check_port=_number(read, "spec.healthCheckNodePort", 65535),
+        deleting=_is_deleting(read),
+        problems=read.problems,
+    )
+
+
+def endpoint_slice(raw: JsonObject) -> EndpointSlice:
+    """A discovery.k8s.io/v1 EndpointSlice. A condition `ready` that is not there means ready (its API's comment)."""
+    read = _Reading(raw)
+    nodes = set()
+    for _, endpoint in read.items("endpoints", dict):
+        ready = read.value("conditions.ready", bool, endpoint)
+        if ready is None or ready:
+            nodes.add(read.name("nodeName", endpoint))
+    labels: dict[str, object] = read.value("metadata.labels", dict) or {}
+    owner = read.expect("metadata.labels", labels.get(SERVICE_NAME_LABEL), str) or ""
+    return EndpointSlice(
+        namespace=read.name("metadata.namespace"),
+        name=read.text("metadata.name"),
+        service=sys.intern(read.short("metadata.labels", owner, MAX_NAME)),
+        nodes=tuple(sorted(nodes - {""})),
+        problems=read.problems,
+    )
+
+
+def node(raw: JsonObject) -> Node:
+    """A core/v1 Node. A Node that says nothing about its readiness is not ready."""
+    read = _Reading(raw)
+    labels: dict[str, object] = read.value("metadata.labels", dict) or {}
+    conditions = [item for _, item in read.items("status.conditions", dict)]
+    addresses = [
+        (place, read.text("address", within=item))
+        for place, item in read.items("status.addresses", dict)
+        if read.text("type", within=item) in ("InternalIP", "ExternalIP")
+    ]
+    networks = (read.parsed(place, item, _any_network, "network") for place, item in read.items("spec.podCIDRs", str))
+    return Node(
+        name=read.text("metadata.name"),
+        uid=read.text("metadata.uid"),
+        ready=any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions),
+        excluded=EXCLUDE_LABEL in labels,
+        unschedulable=read.value("spec.unschedulable", bool) or False,
+        addresses=_addresses(read, iter(addresses)),
+        pod_networks=tuple(network for network in networks if network is not None),
+        deleting=_is_deleting(read),
+        problems=read.problems,
+    )
+
+
+def lease(raw: JsonObject) -> Lease:
+    """A coordination.k8s.io/v1 Lease."""
+    read = _Reading(raw)
+    return Lease(
+        namespace=read.name("metadata.namespace"),
+        name=read.text("metadata.name"),
+        uid=read.text("metadata.uid"),
+        version=read.text("metadata.resourceVersion"),
+        holder=read.name("spec.holderIdentity"),
+        duration_s=_number(read, "spec.leaseDurationSeconds", MAX_INT32),
+        transitions=_number(read, "spec.leaseTransitions", MAX_INT32),
+        labels=read.pairs("metadata.labels"),
+        annotations=read.pairs("metadata.annotations", PREFIX, MAX_ANNOTATION),
+        finalizers=read.names("metadata.finalizers"),
+        deleting=_is_deleting(read),
+        problems=read.problems,
+    )
+
+
+def config_map(raw: JsonObject) -> ConfigMap:
+    """A core/v1 ConfigMap; of its data only the key config.yaml."""
+    read = _Reading(raw)
+    data: dict[str, object] = read.value("data", dict) or {}
+    text = read.expect(f"data[{CONFIG_KEY}]", data.get(CONFIG_KEY), str)
+    return ConfigMap(
+        namespace=read.name("metadata.namespace"),
+        name=read.text("metadata.name"),
+        uid=read.text("metadata.uid"),
+        version=read.text("metadata.resourceVersion"),
+        text=text,
+        problems=read.problems,
+    )
+
+
+def _addresses(read: _Reading, texts: Iterable[tuple[str, str]]) -> tuple[Address, ...]:
+    """The addresses, each once, in their order."""
+    parsed = (read.parsed(place, text, _plain_address, "IP address") for place, text in texts)
+    return tuple(dict.fromkeys(address for address in parsed if address is not None))
+
+
+def _texts(read: _Reading, path: str, field: str) -> Iterator[tuple[str, str]]:
+    """One field of each object in a list, where it is there."""
+    for place, item in read.items(path, dict):
+        text = read.text(field, within=item)
+        if text:
+            yield place, text
+
+
+def _plain_address(text: str) -> Address:
+    address = ip_address(text)
+    if getattr(address, "scope_id", None) is not None:
+        raise ValueError("names a link of some host")
+    return address
+
+
+def _any_network(text: str) -> Network:
+    return ip_network(text, strict=False)
+
+
+def _number(read: _Reading, path: str, most: int) -> int:
+    found = read.value(path, int) or 0
+    if 0 <= found <= most:
+        return found
+    read.problem(path, f"is not in 0..{most}")
+    return 0
+
+
+def _is_deleting(read: _Reading) -> bool:
+    """Whatever stands there: an object that may be going is going."""
+    metadata: dict[str, object] = read.value("metadata", dict) or {}
+    return metadata.get("deletionTimestamp") is not None
+
+
+def _show(value: object) -> str:
+    """The beginning of a value, printable. Of a large one no copy is made."""
+    if isinstance(value, (str, int, float)) and not (isinstance(value, int) and abs(value) >= 10**MAX_SHOWN):
+        text = repr(value[:MAX_SHOWN] if isinstance(value, str) else value)
+        return cut(text if text.isprintable() else ascii(value)[:MAX_SHOWN])
+    return f"a {type(value).__name__}"

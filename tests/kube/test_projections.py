@@ -1,0 +1,295 @@
+"""Objects of the API become values; what is wrong with them becomes text, and never an exception."""
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arpguard.core.cluster import ConfigMap, EndpointSlice, Lease, Node, Service
+from arpguard.kube.projections import (
+    MAX_ITEMS,
+    MAX_PROBLEMS,
+    config_map,
+    endpoint_slice,
+    key_of,
+    lease,
+    node,
+    service,
+    version_of,
+)
+
+ALL = (service, endpoint_slice, node, lease, config_map)
+
+SERVICE = {
+    "metadata": {
+        "namespace": "shop",
+        "name": "web",
+        "uid": "u-1",
+        "resourceVersion": "7",
+        "labels": {"b": "2", "a": "1"},
+        "annotations": {
+            "arpguard.io/owner": "elect",
+            "kubectl.kubernetes.io/last-applied-configuration": "x" * 100_000,
+        },
+        "managedFields": [{"manager": "kubectl"}],
+    },
+    "spec": {
+        "type": "LoadBalancer",
+        "externalIPs": ["192.0.2.1", "2001:db8::1", "192.0.2.1"],
+        "loadBalancerClass": "arpguard.io/lb",
+        "externalTrafficPolicy": "Local",
+        "healthCheckNodePort": 31000,
+    },
+    "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}, {"hostname": "lb.example"}]}},
+}
+
+
+def test_service_has_what_decisions_need():
+    assert service(SERVICE) == Service(
+        namespace="shop",
+        name="web",
+        uid="u-1",
+        type="LoadBalancer",
+        labels=(("a", "1"), ("b", "2")),
+        annotations=(("arpguard.io/owner", "elect"),),
+        external_ips=(ip_address("192.0.2.1"), ip_address("2001:db8::1")),
+        ingress_ips=(ip_address("192.0.2.2"),),
+        load_balancer_class="arpguard.io/lb",
+        local_only=True,
+        health_check_port=31000,
+    )
+
+
+def test_service_that_is_deleted_says_so():
+    raw = {"metadata": {"name": "x", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+    assert service(raw).deleting
+
+
+def test_endpoint_slice_has_the_nodes_with_ready_endpoints():
+    endpoints = [
+        {"nodeName": "b", "conditions": {"ready": True}},
+        {"nodeName": "a"},
+        {"nodeName": "a", "conditions": {"ready": None}},
+        {"nodeName": "c", "conditions": {"ready": False, "serving": True}},
+        {"conditions": {"ready": True}},
+    ]
+    metadata = {"namespace": "shop", "name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}
+
+    assert endpoint_slice({"metadata": metadata, "endpoints": endpoints}) == EndpointSlice(
+        "shop", "web-1", "web", ("a", "b")
+    )
+
+
+def test_endpoint_slice_without_endpoints_or_service():
+    assert endpoint_slice({"metadata": {"namespace": "s", "name": "n"}, "endpoints": None}) == EndpointSlice("s", "n")
+
+
+def test_node_has_what_eligibility_needs():
+    raw = {
+        "metadata": {
+            "name": "node-1",
+            "uid": "u",
+            "labels": {"node.kubernetes.io/exclude-from-external-load-balancers": ""},
+        },
+        "spec": {"unschedulable": True, "podCIDRs": ["10.1.0.0/24", "2001:db8:1::/64"]},
+        "status": {
+            "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": "True"}],
+            "addresses": [
+                {"type": "Hostname", "address": "node-1"},
+                {"type": "InternalIP", "address": "192.0.2.11"},
+                {"type": "ExternalIP", "address": "2001:db8::11"},
+            ],
+        },
+    }
+
+    assert node(raw) == Node(
+        name="node-1",
+        uid="u",
+        ready=True,
+        excluded=True,
+        unschedulable=True,
+        addresses=(ip_address("192.0.2.11"), ip_address("2001:db8::11")),
+        pod_networks=(ip_network("10.1.0.0/24"), ip_network("2001:db8:1::/64")),
+    )
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown", "true", None])
+def test_node_is_ready_only_when_it_says_true(status):
+    assert not node({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": status}]}}).ready
+
+
+def test_node_without_conditions_is_not_ready():
+    assert not node({"metadata": {"name": "n"}}).ready
+
+
+def test_lease_has_what_a_replacement_needs():
+    raw = {
+        "metadata": {
+            "namespace": "arpguard",
+            "name": "node.a",
+            "uid": "u",
+            "resourceVersion": "12",
+            "labels": {"x": "y"},
+            "annotations": {"arpguard.io/epoch": "e", "other": "z"},
+            "finalizers": ["arpguard.io/claim"],
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 3, "leaseTransitions": 4, "renewTime": "whenever"},
+    }
+
+    assert lease(raw) == Lease(
+        namespace="arpguard",
+        name="node.a",
+        uid="u",
+        version="12",
+        holder="a",
+        duration_s=3,
+        transitions=4,
+        labels=(("x", "y"),),
+        annotations=(("arpguard.io/epoch", "e"),),
+        finalizers=("arpguard.io/claim",),
+        deleting=True,
+    )
+
+
+def test_config_map_has_its_one_key():
+    raw = {"metadata": {"namespace": "a", "name": "c", "uid": "u", "resourceVersion": "3"}, "data": {"config.yaml": ""}}
+
+    assert config_map(raw) == ConfigMap("a", "c", "u", "3", "")
+
+
+@pytest.mark.parametrize("data", [None, {}, {"other": "x"}, {"config.yaml": 5}, 7])
+def test_config_map_without_a_usable_key_has_none(data):
+    assert config_map({"metadata": {"name": "c"}, "data": data}).text is None
+
+
+# What hostile and broken objects say
+
+SPOILT = {
+    "externalIP that is none": ({"spec": {"externalIPs": ["300.1.1.1", "192.0.2.1"]}}, "spec.externalIPs[0]: is no IP"),
+    "externalIP with leading zeros": ({"spec": {"externalIPs": ["010.0.0.1", "192.0.2.1"]}}, "is no IP"),
+    "externalIP of a link": ({"spec": {"externalIPs": ["fe80::1%eth0", "192.0.2.1"]}}, "is no IP"),
+    "externalIP that is a number": ({"spec": {"externalIPs": [3232235777, "192.0.2.1"]}}, "is no text (3232235777)"),
+    "externalIP that is a network": ({"spec": {"externalIPs": ["192.0.2.0/24", "192.0.2.1"]}}, "is no IP"),
+    "externalIP of 100 kB": ({"spec": {"externalIPs": ["1" * 100_000, "192.0.2.1"]}}, "is no IP"),
+    "externalIP with control characters": ({"spec": {"externalIPs": ["\x1b[2J\n", "192.0.2.1"]}}, "is no IP"),
+    "externalIP with half a character": ({"spec": {"externalIPs": ["\ud800", "192.0.2.1"]}}, "is no IP"),
+    "labels that are a list": (
+        {"metadata": {"name": "web", "labels": []}, "spec": {"externalIPs": ["192.0.2.1"]}},
+        "metadata.labels: is no object",
+    ),
+    "label that is a number": (
+        {"metadata": {"name": "web", "labels": {"a": 5}}, "spec": {"externalIPs": ["192.0.2.1"]}},
+        "metadata.labels['a']: is no text (5)",
+    ),
+    "annotation of a megabyte": (
+        {
+            "metadata": {"name": "web", "annotations": {"arpguard.io/owner": "x" * (1 << 20)}},
+            "spec": {"externalIPs": ["192.0.2.1"]},
+        },
+        "has 1048576 characters",
+    ),
+    "port out of range": ({"spec": {"healthCheckNodePort": 70000, "externalIPs": ["192.0.2.1"]}}, "is not in 0..65535"),
+    "port that is true": ({"spec": {"healthCheckNodePort": True, "externalIPs": ["192.0.2.1"]}}, "is no whole number"),
+    "status that is a text": ({"status": "x", "spec": {"externalIPs": ["192.0.2.1"]}}, "no object ('x')"),
+}
+
+
+@pytest.mark.parametrize(("raw", "problem"), SPOILT.values(), ids=SPOILT.keys())
+def test_what_is_wrong_is_said_and_the_rest_is_understood(raw, problem):
+    found = service({"metadata": {"name": "web"}, **raw})
+
+    assert found.name == "web"
+    assert [str(ip) for ip in found.external_ips] == ["192.0.2.1"]
+    assert len(found.problems) == 1
+    assert problem in found.problems[0]
+    assert len(found.problems[0]) < 200
+    assert found.problems[0].isprintable()
+
+
+def test_names_that_are_too_long_are_none():
+    found = service({"metadata": {"name": "x" * 254, "namespace": "n"}})
+
+    assert (found.name, len(found.problems)) == ("", 1)
+    assert key_of({"metadata": {"name": "x" * 254}}) is None
+
+
+def test_problems_and_items_of_one_object_are_limited():
+    found = service({"metadata": {"name": "web"}, "spec": {"externalIPs": ["x"] * 100_000}})
+
+    assert len(found.problems) == MAX_PROBLEMS + 1
+    assert found.problems[0] == f"spec.externalIPs: has 100000 items, more than {MAX_ITEMS}; the rest is left out"
+    assert found.problems[-1] == f"and {MAX_ITEMS - MAX_PROBLEMS + 1} more problems"
+
+
+@pytest.mark.parametrize(
+    "raw", [{}, {"metadata": None}, {"metadata": []}, {"metadata": {"name": None}}, {"metadata": 3}]
+)
+def test_objects_without_a_name_have_no_key(raw):
+    assert key_of(raw) is None
+    assert version_of(raw) == ""
+
+
+def test_object_of_the_cluster_has_no_namespace():
+    assert key_of({"metadata": {"name": "node-1"}}) == ("", "node-1")
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["10.0.0.1", "True", "Ready"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+FIELDS = {
+    "metadata": {
+        "name": JSON,
+        "namespace": JSON,
+        "uid": JSON,
+        "resourceVersion": JSON,
+        "labels": JSON | st.dictionaries(st.text(max_size=4), JSON),
+        "annotations": JSON | st.dictionaries(st.text(max_size=4).map("arpguard.io/".__add__), JSON),
+        "finalizers": JSON | st.lists(JSON),
+        "deletionTimestamp": JSON,
+    },
+    "spec": {
+        "externalIPs": JSON | st.lists(JSON),
+        "type": JSON,
+        "podCIDRs": JSON | st.lists(JSON),
+        "healthCheckNodePort": JSON,
+        "holderIdentity": JSON,
+        "leaseDurationSeconds": JSON,
+        "leaseTransitions": JSON,
+    },
+    "status": {
+        "loadBalancer": JSON | st.fixed_dictionaries({"ingress": st.lists(st.fixed_dictionaries({"ip": JSON}) | JSON)}),
+        "addresses": st.lists(st.fixed_dictionaries({"type": JSON, "address": JSON}) | JSON) | JSON,
+        "conditions": st.lists(st.fixed_dictionaries({"type": JSON, "status": JSON}) | JSON) | JSON,
+    },
+}
+OBJECT = st.fixed_dictionaries(
+    {},
+    optional={
+        **{name: JSON | st.fixed_dictionaries({}, optional=fields) for name, fields in FIELDS.items()},
+        "endpoints": JSON | st.lists(JSON | st.fixed_dictionaries({"nodeName": JSON, "conditions": JSON})),
+        "data": JSON | st.fixed_dictionaries({"config.yaml": JSON}),
+    },
+)
+
+
+@given(OBJECT)
+def test_whatever_stands_in_an_object_it_is_read(raw):
+    key_of(raw)
+    version_of(raw)
+    for project in ALL:
+        found = project(raw)
+
+        assert found == project(raw)
+        assert hash(found) == hash(project(raw))
+        assert all(isinstance(problem, str) and problem.isprintable() for problem in found.problems)
+        assert all(len(problem) < 1000 for problem in found.problems)
