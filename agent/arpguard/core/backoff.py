@@ -1,0 +1,26 @@
+"""How long to wait before something is tried again."""
+
+from collections.abc import Callable
+
+
+class Backoff:
+    """Waits that double from `base_s` to `cap_s`, each cut by up to a half, so that a thousand agents do not agree.
+
+    `random` gives a number from 0 to 1.
+    """
+
+    def __init__(self, base_s: float, cap_s: float, random: Callable[[], float]) -> None:
+        self._base_s = base_s
+        self._cap_s = cap_s
+        self._random = random
+        self._failures = 0
+
+    def next_s(self) -> float:
+        """The wait after one more failure."""
+        whole = self._cap_s if self._failures > 30 else min(self._cap_s, self._base_s * 2.0**self._failures)
+        self._failures += 1
+        return whole * (1 - self._random() / 2)
+
+    def reset(self) -> None:
+        """It worked: the next wait is the first one again."""
+        self._failures = 0

@@ -1,0 +1,323 @@
+"""Keeps a copy of the objects of one kind, by list and watch.
+
+Three levels, each with one kind of failure to handle:
+
+- `run` goes on for ever: whatever failed is tried again after a wait that grows, and is in the log once when the
+  source is lost and once when it is back;
+- `_list_then_watch` lists when there is no version to go on from, and then watches from one version to the next;
+- `_follow` reads one stream, until it ends, breaks, or has been silent for too long.
+
+What is read is true of some moment of the past. A decision that needs the present makes its own request, and one that
+needs a time limit has its own clock: nothing here tells a quiet cluster from a slow one.
+Sources: Kubernetes API Concepts, "Efficient detection of changes"; client-go tools/cache/reflector.go.
+"""
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType, TracebackType
+from typing import Any, Generic, Self, TypeAlias, TypeVar
+
+from arpguard.core.backoff import Backoff
+from arpguard.kube.client import Client, gather_lines
+from arpguard.kube.errors import (
+    ClusterError,
+    Failure,
+    GoneError,
+    JsonObject,
+    TooLargeError,
+    UnavailableError,
+    error_of,
+    message_of,
+)
+from arpguard.kube.listing import EVERYTHING, PAGE, Scope, read_pages
+from arpguard.kube.projections import key_of, version_of
+from arpguard.kube.resources import Request, Resource
+
+T = TypeVar("T")
+Key: TypeAlias = tuple[str, str]  # namespace, name
+
+log = logging.getLogger(__name__)
+
+SMALLER = 8
+STREAM_GRACE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """An object appeared (`old` is None), changed, or went (`new` is None)."""
+
+    key: Key
+    old: T | None
+    new: T | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The times of a reflector, in seconds.
+
+    Waits go from `base_s` to `cap_s`, and begin anew once a stream has lasted for `steady_s`. The server is asked
+    to end a stream after `watch_s` (from, to), as client-go does. It sends a bookmark about every minute to whoever
+    allows them, so one that was silent for `idle_s` is dead: frozen, or cut off by something that keeps TCP alive.
+    To be wrong about that costs one request.
+    """
+
+    base_s: float = 0.25
+    cap_s: float = 30.0
+    steady_s: float = 10.0
+    watch_s: tuple[int, int] = (300, 600)
+    idle_s: float = 150.0
+
+
+DEFAULT_PACE = Pace()
+
+
+@dataclass(slots=True)
+class SourceState:
+    """How a reflector is: `lost` says why it hears nothing, and is empty once a stream has lasted again."""
+
+    lost: str = ""
+    lists: int = 0
+    streams: int = 0
+    failures: int = 0
+    unreadable: int = 0
+
+
+class Reflector(Generic[T]):
+    """The objects of one kind, each as `project` makes it of the API's JSON.
+
+    `on_change` is called in order, after `objects` has the change; an exception of it or of `project` ends `run`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        project: Callable[[JsonObject], T],
+        on_change: Callable[[Change[T]], None],
+        scope: Scope = EVERYTHING,
+        pace: Pace = DEFAULT_PACE,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._project = project
+        self._on_change = on_change
+        self._scope = scope
+        self._pace = pace
+        self._backoff = Backoff(pace.base_s, pace.cap_s, random.random)
+        self._objects: dict[Key, T] = {}
+        self._version = ""
+        self._page = PAGE
+        self._synced = asyncio.Event()
+        self.state = SourceState()
+
+    @property
+    def objects(self) -> Mapping[Key, T]:
+        """All objects, as of the last change; a view and no copy."""
+        return MappingProxyType(self._objects)
+
+    @property
+    def synced(self) -> bool:
+        """Whether a complete list has been read since it was started."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        """Returns after the first complete list, or when the reflector is stopped."""
+        await self._synced.wait()
+
+    async def run(self) -> None:
+        """Lists and watches until it is cancelled."""
+        while True:
+            try:
+                await self._list_then_watch()
+            except ClusterError as error:
+                await asyncio.sleep(self._failed(error))
+
+    def forget(self) -> None:
+        """Back to the beginning, when it was stopped: what is not followed is not known. Nobody is called."""
+        self._objects.clear()
+        self._version = ""
+        self._synced.set()  # whoever waits looks again
+        self._synced = asyncio.Event()
+
+    async def _list_then_watch(self) -> None:
+        if not self._version:
+            await self._list()
+        while True:
+            await self._follow()
+
+    async def _list(self) -> None:
+        """One complete list; only when all its pages are there it is believed."""
+        found: dict[Key, T] = {}
+        version = ""
+        async with aclosing(read_pages(self._client, self._resource, self._scope, self._page)) as pages:
+            async for page in pages:
+                version = page.version
+                for raw in page.items:
+                    self._keep(found, raw)
+        self._replace(found)
+        self._version = version
+        self.state.lists += 1
+        self._synced.set()
+
+    def _keep(self, found: dict[Key, T], raw: object) -> None:
+        key = key_of(raw) if isinstance(raw, dict) else None
+        if key is None or not isinstance(raw, dict):
+            self.state.unreadable += 1
+            return
+        new, old = self._project(raw), self._objects.get(key)
+        found[key] = old if old is not None and old == new else new  # not both in memory
+
+    def _replace(self, found: dict[Key, T]) -> None:
+        """What a list says of all objects, told as changes; deletes first, since they may make room."""
+        for key in self._objects.keys() - found.keys():
+            self._remove(key)
+        for key, new in found.items():
+            self._put(key, new)
+
+    async def _follow(self) -> None:
+        """One stream from the last version on. It returns when the server ended it in good order."""
+        seconds = random.randint(*self._pace.watch_s)  # noqa: S311 (it spreads load, and hides nothing)
+        query = {
+            **self._scope.query,
+            "watch": "true",
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+        }
+        request = Request("watch", self._resource, self._scope.namespace, query=query)
+        async with self._client.stream(request, self._pace.idle_s, seconds + STREAM_GRACE_S) as pieces:
+            self.state.streams += 1
+            with self._steadying() as is_steady:
+                async with aclosing(self._events(pieces)) as events:
+                    async for event in events:
+                        self._take(event)
+                if not is_steady():
+                    raise self._nonsense("the stream ended as soon as it had begun")  # or they follow without a wait
+
+    @contextmanager
+    def _steadying(self) -> Iterator[Callable[[], bool]]:
+        """The source is well when a stream has lasted: one that breaks again and again is lost all the time."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._pace.steady_s, self._well)
+        try:
+            yield lambda: loop.time() >= timer.when()
+        finally:
+            timer.cancel()
+
+    async def _events(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[JsonObject, None]:
+        try:
+            async for line in gather_lines(pieces):
+                event = json.loads(line)
+                if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+                    raise self._nonsense("a line of the stream is no event")
+                yield event
+        except (ValueError, RecursionError) as error:
+            raise self._nonsense("a line of the stream is no JSON") from error
+
+    def _take(self, event: JsonObject) -> None:
+        """Performs one event. The version moves on only after it: what was not performed is sent again."""
+        kind, raw = event.get("type"), event["object"]
+        if kind == "ERROR":
+            raise self._error_event(raw)
+        if kind in ("ADDED", "MODIFIED", "DELETED"):
+            self._change(raw, deleted=kind == "DELETED")
+        elif kind != "BOOKMARK":
+            raise self._nonsense("an event of a type that there is not")
+        self._version = version_of(raw) or self._version
+
+    def _change(self, raw: JsonObject, *, deleted: bool) -> None:
+        key = key_of(raw)
+        if key is None:
+            self.state.unreadable += 1
+        elif deleted:
+            self._remove(key)
+        else:
+            self._put(key, self._project(raw))
+
+    def _put(self, key: Key, new: T) -> None:
+        old = self._objects.get(key)
+        if old != new:
+            self._objects[key] = new
+            self._on_change(Change(key, old, new))
+
+    def _remove(self, key: Key) -> None:
+        old = self._objects.pop(key, None)
+        if old is not None:
+            self._on_change(Change(key, old, None))
+
+    def _well(self) -> None:
+        self._backoff.reset()
+        if self.state.lost:
+            log.warning("%s: back", self._resource)
+            self.state.lost = ""
+
+    def _failed(self, error: ClusterError) -> float:
+        """Takes note of a failure; how long to wait."""
+        self.state.failures += 1
+        if isinstance(error, GoneError):
+            self._version = ""  # nothing is lost: the next list has it all
+        elif not self.state.lost:
+            log.warning("%s: lost, what is known of it grows old: %s", self._resource, error)
+            self.state.lost = str(error)
+        if isinstance(error, TooLargeError):
+            self._page = max(1, self._page // SMALLER)
+        return max(self._backoff.next_s(), error.failure.retry_after_s * random.uniform(1, 1.5))  # noqa: S311
+
+    def _nonsense(self, text: str) -> UnavailableError:
+        return UnavailableError(Failure("follow", str(self._resource), 0, text))
+
+    def _error_event(self, status: JsonObject) -> ClusterError:
+        """An ERROR event is an answer that came late: the status is in the object, as it would be in HTTP."""
+        code = status.get("code")
+        number = code if isinstance(code, int) else 0
+        return error_of(Failure("watch", str(self._resource), number, f"{number} {message_of(status)}"))
+
+
+class Reflectors:
+    """The reflectors that run now. To be entered: a fault in one of them ends whoever relies on it.
+
+    As an `asyncio.TaskGroup` does, it wraps what is raised within into an ExceptionGroup.
+    """
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._running: dict[Reflector[Any], asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._running.values():
+            task.cancel()
+        await self._group.__aexit__(kind, error, trace)
+
+    def start(self, reflector: Reflector[Any]) -> None:
+        """Starts a reflector; one that runs goes on."""
+        if reflector not in self._running:
+            self._running[reflector] = self._group.create_task(reflector.run())
+
+    async def stop(self, reflector: Reflector[Any]) -> None:
+        """Stops a reflector, and has it forget everything; one that does not run stays so."""
+        task = self._running.pop(reflector, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+            reflector.forget()
+
+    @property
+    def synced(self) -> bool:
+        """Whether each that runs has read a complete list: before that, what is missing may be there."""
+        return all(reflector.synced for reflector in self._running)
+
+    async def all_synced(self) -> None:
+        """Returns when each that runs, also of those started meanwhile, has read a complete list."""
+        while waiting := [reflector for reflector in self._running if not reflector.synced]:
+            await waiting[0].wait_synced()

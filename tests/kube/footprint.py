@@ -1,0 +1,65 @@
+"""Run in a process of its own: what importing the client and following a large cluster costs.
+
+Prints JSON. Arguments: kubeconfig, or nothing for the imports alone.
+"""
+# ruff: noqa: PLC0415  (what is imported when is what is measured)
+
+import asyncio
+import ctypes
+import gc
+import json
+import re
+import sys
+from pathlib import Path
+
+import arpguard.runtime.agent  # noqa: F401  (what the running agent has anyway)
+
+
+def _resident_kb() -> int:
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return _kb("smaps_rollup", "Rss")
+
+
+def _kb(file: str, field: str) -> int:
+    return int(re.search(rf"{field}:\s+(\d+)", (Path("/proc/self") / file).read_text())[1])
+
+
+async def _follow(kubeconfig: Path) -> dict[str, int]:
+    from arpguard.kube.client import Client
+    from arpguard.kube.connecting import find_access
+    from arpguard.kube.projections import endpoint_slice, service
+    from arpguard.kube.reflector import Reflector, Reflectors
+    from arpguard.kube.resources import ENDPOINT_SLICES, SERVICES
+
+    client = Client(await find_access(kubeconfig), "node-1")
+    before = _resident_kb()
+    async with Reflectors() as sources:
+        services = Reflector(client, SERVICES, service, lambda _: None)
+        slices = Reflector(client, ENDPOINT_SLICES, endpoint_slice, lambda _: None)
+        sources.start(services)
+        sources.start(slices)
+        await sources.all_synced()
+        counts = {"services": len(services.objects), "slices": len(slices.objects)}
+        peak = _kb("status", "VmHWM")
+        found = {**counts, "objects_kb": _resident_kb() - before, "total_kb": _resident_kb(), "peak_kb": peak}
+    await client.close()
+    return found
+
+
+def _imports() -> dict[str, object]:
+    before = _resident_kb()
+    import arpguard.kube.events
+    import arpguard.kube.reflector
+    import arpguard.kube.writer  # noqa: F401
+    from arpguard.kube.importing import import_part
+
+    for part in ("client.rest", "client.configuration", "config.incluster_config"):
+        import_part(f"kubernetes.aio.{part}")
+    after = _resident_kb()
+    return {"agent_kb": before, "imports_kb": after - before, "modules": sorted(sys.modules)}
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    print(json.dumps(asyncio.run(_follow(Path(arguments[0]))) if arguments else _imports()))
