@@ -1,0 +1,198 @@
+"""Leases, written by comparing and swapping, and read past every cache.
+
+A replacement names both uid and resourceVersion: the version of an object that is not there is not compared, and PUT
+would make a deleted Lease anew (kubernetes, registry/generic/registry/store.go, Update). PATCH is not used: it would
+apply to versions that nobody looked at. What a write came to is a value and no exception: the caller expects each.
+"""
+
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from arpguard.core.cluster import Lease, Pairs
+from arpguard.core.times import micro_time
+from arpguard.kube.client import Answer, Client
+from arpguard.kube.errors import (
+    ClusterError,
+    ConflictError,
+    JsonObject,
+    NotFoundError,
+    ThrottledError,
+    UnavailableError,
+)
+from arpguard.kube.listing import Scope, read_pages
+from arpguard.kube.projections import lease as project
+from arpguard.kube.resources import LEASES, Request
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseContent:
+    """All that this program puts into a Lease. What others put into it is gone after a replacement."""
+
+    holder: str
+    duration_s: int
+    annotations: Pairs = ()
+    labels: Pairs = ()
+    finalizers: tuple[str, ...] = ()
+    transitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The server has done it. `lease` is as the server has it now, or, if it is gone, as it was.
+
+    `sent_ns` was read from the boot clock directly before the request was sent: a fence counts from there.
+    """
+
+    lease: Lease
+    sent_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicted:
+    """Nothing was done: it is another version, another object, or, on creating, it is there already. Read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Nothing was done: there is no such Lease, or no such namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """It was done, or not, or will be: the request may have arrived, and no answer came. Read it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing was done, and nothing will be. `passing`: it may be otherwise later, without anybody's help."""
+
+    reason: str
+    passing: bool = False
+    retry_after_s: float = 0.0
+
+
+Outcome: TypeAlias = Applied | Conflicted | Missing | Unknown | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The Leases at one moment after `sent_ns` (boot clock)."""
+
+    leases: tuple[Lease, ...]
+    sent_ns: int
+
+
+class LeaseWriter:
+    """The Leases of one namespace. `timeout_s` is for each request, and to be less than the margin of the fence."""
+
+    def __init__(
+        self, client: Client, namespace: str, timeout_s: float, *, wall: Callable[[], int] = time.time_ns
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._timeout_s = timeout_s
+        self._wall = wall
+
+    async def create(self, name: str, content: LeaseContent) -> Outcome:
+        """Makes a Lease; Conflicted when there is one."""
+        body = self._body({"name": name}, content)
+        return await self._write(Request("create", LEASES, self._namespace, body=body), name)
+
+    async def replace(self, seen: Lease, content: LeaseContent) -> Outcome:
+        """Replaces exactly the object and version that was seen."""
+        if not (seen.uid and seen.version):
+            return Refused(f"lease {seen.name} is not to be replaced without its uid and version")
+        body = self._body({"name": seen.name, "uid": seen.uid, "resourceVersion": seen.version}, content)
+        return await self._write(Request("update", LEASES, self._namespace, seen.name, body=body), seen.name, seen.uid)
+
+    async def delete(self, seen: Lease) -> Outcome:
+        """Deletes exactly the object and version that was seen; with finalizers it stays, deleting, until they go."""
+        if not (seen.uid and seen.version):
+            return Refused(f"lease {seen.name} is not to be deleted without its uid and version")
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": seen.uid, "resourceVersion": seen.version},
+        }
+        request = Request("delete", LEASES, self._namespace, seen.name, body=options)
+        return await _outcome(self._client.call(request, self._timeout_s), lambda answer: _deleted(answer.body, seen))
+
+    async def read(self, name: str) -> Lease | None:
+        """The Lease as it is now (from etcd, API Concepts, "Get"); None when there is none. Raises ClusterError."""
+        try:
+            answer = await self._client.call(Request("get", LEASES, self._namespace, name), self._timeout_s)
+        except NotFoundError:
+            return None
+        return project(answer.body)
+
+    async def list(self, labels: str = "") -> Listed:
+        """All Leases with these labels, at one moment. Raises ClusterError."""
+        scope = Scope(self._namespace, labels)
+        found: dict[str, Lease] = {}
+        sent_ns = None
+        async with aclosing(read_pages(self._client, LEASES, scope, timeout_s=self._timeout_s)) as pages:
+            async for page in pages:
+                sent_ns = page.sent_ns if sent_ns is None else sent_ns
+                leases = (project(raw) for raw in page.items if isinstance(raw, dict))
+                found.update((lease.name, lease) for lease in leases)
+        return Listed(tuple(found.values()), sent_ns or 0)
+
+    async def _write(self, request: Request, name: str, uid: str = "") -> Outcome:
+        return await _outcome(
+            self._client.call(request, self._timeout_s), lambda answer: _written(answer.body, name, uid)
+        )
+
+    def _body(self, metadata: JsonObject, content: LeaseContent) -> JsonObject:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                **metadata,
+                "namespace": self._namespace,
+                "labels": dict(content.labels),
+                "annotations": dict(content.annotations),
+                "finalizers": list(content.finalizers),
+            },
+            "spec": {
+                "holderIdentity": content.holder,
+                "leaseDurationSeconds": content.duration_s,
+                "leaseTransitions": content.transitions,
+                "renewTime": micro_time(self._wall()),
+            },
+        }
+
+
+async def _outcome(call: Awaitable[Answer], read: Callable[[Answer], Lease | None]) -> Outcome:
+    try:
+        answer = await call
+    except ClusterError as error:
+        return _refusal(error)
+    lease = read(answer)
+    return Unknown("the answer is another object's") if lease is None else Applied(lease, answer.sent_ns)
+
+
+def _refusal(error: ClusterError) -> Outcome:
+    match error:
+        case ConflictError():
+            return Conflicted()
+        case NotFoundError():
+            return Missing()
+        case UnavailableError(outcome_unknown=True):
+            return Unknown(str(error))
+    return Refused(str(error), isinstance(error, (UnavailableError, ThrottledError)), error.failure.retry_after_s)
+
+
+def _written(body: JsonObject, name: str, uid: str) -> Lease | None:
+    lease = project(body)
+    is_it = lease.name == name and lease.version and lease.uid and uid in ("", lease.uid)
+    return lease if is_it else None
+
+
+def _deleted(body: JsonObject, seen: Lease) -> Lease | None:
+    """The answer is a Status when the object is gone, and the object while its finalizers hold it."""
+    return seen if body.get("kind") == "Status" else _written(body, seen.name, seen.uid)
