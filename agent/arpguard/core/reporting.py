@@ -1,0 +1,136 @@
+"""Which Kubernetes Events to write, so that what happens a thousand times is one Event, and a flood stays outside.
+
+As client-go's recorders do it. What is said again within SERIES_END is a series (tools/events): the second time is
+written at once, later ones are counted and written every REFRESH, and the last count when the series has ended.
+New Events are limited for each object (tools/record, spam filter), and for the node, which may guard many objects.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+
+from arpguard.units import NS_PER_S
+
+SERIES_END_NS = 360 * NS_PER_S
+REFRESH_NS = 1800 * NS_PER_S
+OBJECT_BURST, OBJECT_INTERVAL_NS = 25, 300 * NS_PER_S
+NODE_BURST, NODE_INTERVAL_NS = 100, 1 * NS_PER_S
+CAPACITY = 4096  # of series, and of objects with a limit; client-go's caches have this size
+_LONGEST_PREFIX = 200  # a name has at most 253 characters, and 17 of them are the time
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The object that an Event is about; without a namespace it is one of the whole cluster."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to say. `note` takes part in what is the same: it holds no counts and no times."""
+
+    subject: Subject
+    reason: str
+    action: str
+    note: str
+    warning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """An Event to write: a new one if `count` is 1, else the series of one that is there. Times are wall clock."""
+
+    name: str
+    notice: Notice
+    count: int
+    first_wall_ns: int
+    last_wall_ns: int
+
+
+@dataclass(slots=True)
+class _Series:
+    posting: Posting
+    written: int
+    written_ns: int
+    heard_ns: int
+
+
+class _Bucket:
+    def __init__(self, burst: int, interval_ns: int, now_ns: int) -> None:
+        self._burst, self._interval_ns = burst, interval_ns
+        self._tokens, self._filled_ns = float(burst), now_ns
+
+    def take(self, now_ns: int) -> bool:
+        self._tokens = min(self._burst, self._tokens + (now_ns - self._filled_ns) / self._interval_ns)
+        self._filled_ns = now_ns
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+class EventBook:
+    """What was said lately. `now_ns` is CLOCK_BOOTTIME, and decides; `wall_ns` is what the Event shows."""
+
+    def __init__(self, now_ns: int) -> None:
+        self._series: OrderedDict[Notice, _Series] = OrderedDict()
+        self._objects: OrderedDict[Subject, _Bucket] = OrderedDict()
+        self._node = _Bucket(NODE_BURST, NODE_INTERVAL_NS, now_ns)
+        self.suppressed = 0
+
+    def say(self, notice: Notice, now_ns: int, wall_ns: int) -> Posting | None:
+        """What to write now that this has happened; None: nothing, it is counted, or too much."""
+        series = self._series.get(notice)
+        if series is None or now_ns - series.heard_ns >= SERIES_END_NS:
+            return self._begin(notice, now_ns, wall_ns)
+        series.heard_ns = now_ns
+        series.posting = replace(series.posting, count=series.posting.count + 1, last_wall_ns=wall_ns)
+        self._series.move_to_end(notice)
+        is_due = series.posting.count == 2 or now_ns - series.written_ns >= REFRESH_NS
+        return self._written(series, now_ns) if is_due else None
+
+    def take_ended(self, now_ns: int) -> list[Posting]:
+        """The series that have ended, and whose last count nobody has seen."""
+        ended = []
+        while self._series:
+            notice, series = next(iter(self._series.items()))
+            if now_ns - series.heard_ns < SERIES_END_NS:
+                break
+            del self._series[notice]
+            if series.written < series.posting.count:
+                ended.append(series.posting)
+        return ended
+
+    def lost(self, notice: Notice) -> None:
+        """Its Event is gone, or could not be written: the next time begins a new one."""
+        self._series.pop(notice, None)
+
+    def _begin(self, notice: Notice, now_ns: int, wall_ns: int) -> Posting | None:
+        if not (self._bucket(notice.subject, now_ns).take(now_ns) and self._node.take(now_ns)):
+            self.suppressed += 1
+            return None
+        name = f"{notice.subject.name[:_LONGEST_PREFIX].rstrip('.-')}.{wall_ns:x}"
+        posting = Posting(name, notice, 1, wall_ns, wall_ns)
+        self._series[notice] = _Series(posting, 1, now_ns, now_ns)
+        self._series.move_to_end(notice)
+        _bound(self._series)
+        return posting
+
+    def _bucket(self, subject: Subject, now_ns: int) -> _Bucket:
+        bucket = self._objects.setdefault(subject, _Bucket(OBJECT_BURST, OBJECT_INTERVAL_NS, now_ns))
+        self._objects.move_to_end(subject)
+        _bound(self._objects)
+        return bucket
+
+    def _written(self, series: _Series, now_ns: int) -> Posting:
+        series.written, series.written_ns = series.posting.count, now_ns
+        return series.posting
+
+
+def _bound(memory: OrderedDict[Notice, _Series] | OrderedDict[Subject, _Bucket]) -> None:
+    if len(memory) > CAPACITY:
+        memory.popitem(last=False)
