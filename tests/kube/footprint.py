@@ -1,13 +1,15 @@
 """Run in a process of its own: what importing the client and following a large cluster costs.
 
-Prints JSON. Arguments: kubeconfig, or nothing for the imports alone.
+Prints JSON. Arguments: kubeconfig, or nothing for the imports alone, or "commands" for what the command line imports.
 """
 # ruff: noqa: PLC0415  (what is imported when is what is measured)
 
 import asyncio
 import ctypes
 import gc
+import importlib
 import json
+import pkgutil
 import re
 import sys
 from pathlib import Path
@@ -60,6 +62,20 @@ def _imports() -> dict[str, object]:
     return {"agent_kb": before, "imports_kb": after - before, "modules": sorted(sys.modules)}
 
 
+def _commands() -> dict[str, object]:
+    import arpguard.cli
+    import arpguard.lab.scenarios
+
+    for module in pkgutil.iter_modules(arpguard.cli.__path__, "arpguard.cli."):
+        importlib.import_module(module.name)
+    return {"modules": sorted(sys.modules)}
+
+
+def _found(arguments: list[str]) -> dict:
+    if not arguments:
+        return _imports()
+    return _commands() if arguments == ["commands"] else asyncio.run(_follow(Path(arguments[0])))
+
+
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    print(json.dumps(asyncio.run(_follow(Path(arguments[0]))) if arguments else _imports()))
+    print(json.dumps(_found(sys.argv[1:])))

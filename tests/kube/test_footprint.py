@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).with_name("footprint.py")
 SERVICES, SLICES = 5_000, 10_000
 
 
-async def _measure(*arguments: Path) -> dict:
+async def _measure(*arguments: Path | str) -> dict:
     process = await asyncio.create_subprocess_exec(
         sys.executable, SCRIPT, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -73,6 +73,15 @@ async def test_client_is_imported_without_models_and_without_the_synchronous_one
 
     assert [name for name in found["modules"] if name.startswith(heavy)] == []
     assert found["imports_kb"] < 14_000
+
+
+@in_loop
+async def test_agent_and_commands_do_without_it():
+    """Nothing wires it yet."""
+    found = await _measure("commands")
+
+    assert "arpguard.cli.serving" in found["modules"]
+    assert not set(found["modules"]) & {"aiohttp", "kubernetes", "arpguard.kube", "arpguard.lab.apiserver"}
 
 
 @in_loop
