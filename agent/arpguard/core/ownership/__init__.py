@@ -1,0 +1,1 @@
+"""Who may answer in a cluster: heartbeats, claims, and what the kernel is told. Pure: events in, effects out."""

@@ -1,0 +1,382 @@
+"""A cluster that lives in a list of possible next steps: nodes with the real core, an API server, and everything slow.
+
+Any message may be late, lost, or applied long after its sender gave up; watches show the past; nodes are paused,
+killed and restarted between any two steps, and their clocks run at different rates. The kernel is modelled by its
+rule alone: an entry of the control's epoch answers while the fence lies ahead, no further than a lease.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address
+from typing import Any, TypeAlias
+
+from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.machine import Kept, Ownership
+from arpguard.core.ownership.records import (
+    Claim,
+    ClearEntry,
+    Heartbeat,
+    Outcome,
+    ReadClaim,
+    ReadHeartbeat,
+    SetEntry,
+    SetFence,
+    Version,
+    WriteClaim,
+    WriteHeartbeat,
+)
+
+D, R, M, S = 3000, 1000, 1000, 9000
+TIMES = Times(D, R, M, S)
+Choice: TypeAlias = tuple[float, str, Callable[[], None]]
+VIPS = [IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")]
+
+
+@dataclass
+class Kernel:
+    epoch: str = ""
+    fence: int = 0
+    entries: dict[IPv4Address, str] = field(default_factory=dict)
+
+    def answers(self, vip: IPv4Address, now: int) -> bool:
+        return bool(self.epoch) and self.entries.get(vip) == self.epoch and 0 < self.fence - now <= D
+
+
+class Api:
+    """Linearizable: a write or read happens at one moment, which a step of the simulation chooses."""
+
+    def __init__(self) -> None:
+        self.objects: dict[object, Heartbeat | Claim] = {}
+        self.watchers: list[deque[tuple[object, Heartbeat | Claim | None]]] = []
+        self._revision = 0
+
+    def _version(self, old: Version | None) -> Version:
+        self._revision += 1
+        return Version(old.uid if old else f"uid-{self._revision}", str(self._revision))
+
+    def _store(self, name: object, value: Heartbeat | Claim | None) -> None:
+        if value is None:
+            self.objects.pop(name, None)
+        else:
+            self.objects[name] = value
+        for queue in self.watchers:
+            queue.append((name, value))
+
+    def write(self, effect: WriteHeartbeat | WriteClaim) -> tuple[Outcome, Version | None]:
+        name = effect.node if isinstance(effect, WriteHeartbeat) else effect.vip
+        old = self.objects.get(name)
+        if effect.version is None and old is not None:
+            return Outcome.CONFLICT, None
+        if effect.version is not None and old is None:
+            return Outcome.MISSING, None
+        if old is not None and old.version != effect.version:
+            return Outcome.CONFLICT, None
+        version = self._version(effect.version)
+        if isinstance(effect, WriteHeartbeat):
+            self._store(name, Heartbeat(effect.node, effect.epoch, effect.instance, D, version))
+        elif effect.let_go:
+            self._store(name, None)
+        else:
+            deleting = isinstance(old, Claim) and old.deleting
+            self._store(name, Claim(effect.vip, effect.holder, effect.epoch, version, deleting))
+        return Outcome.APPLIED, version
+
+    def delete_claim(self, vip: IPv4Address) -> None:
+        """`kubectl delete`: the finalizer keeps it, marked."""
+        old = self.objects.get(vip)
+        if isinstance(old, Claim) and not old.deleting:
+            self._store(vip, replace(old, deleting=True, version=self._version(old.version)))
+
+    def delete_heartbeat(self, node: str) -> None:
+        if node in self.objects:
+            self._store(node, None)
+
+    def perform(self, effect: Any) -> Any:
+        if isinstance(effect, WriteHeartbeat | WriteClaim):
+            return self.write(effect)
+        if isinstance(effect, ReadHeartbeat):
+            return self.objects.get(effect.node)
+        if isinstance(effect, ReadClaim):
+            return self.objects.get(effect.vip)
+        return [claim for claim in self.objects.values() if isinstance(claim, Claim)]
+
+
+@dataclass
+class Request:
+    """`result` is set when the server has performed it; `sender` is the incarnation that waits for the answer."""
+
+    effect: Any
+    sent_ns: int
+    sender: int
+    performed: bool = False
+    answered: bool = False
+    result: Any = None
+
+
+class Node:
+    def __init__(self, sim: "Simulation", name: str, rate: float) -> None:
+        self.sim = sim
+        self.name = name
+        self.rate = rate
+        self.kernel = Kernel()
+        self.incarnation = 0
+        self.alive = False
+        self.paused = False
+        self.wanted: frozenset[IPv4Address] = frozenset()
+        self.watch: deque[tuple[object, Any]] = deque()
+        sim.api.watchers.append(self.watch)
+        self.todo: deque[Any] = deque()
+        self.requests: list[Request] = []
+        self.boot()
+
+    def now(self) -> int:
+        return int(self.sim.time * self.rate) + 1
+
+    def boot(self) -> None:
+        """A new incarnation of the agent; the kernel keeps what it has."""
+        self.incarnation += 1
+        self.alive, self.paused = True, False
+        kept = [vip for vip, epoch in self.kernel.entries.items() if epoch == self.kernel.epoch]
+        for vip in set(self.kernel.entries) - set(kept):
+            del self.kernel.entries[vip]
+        self.core = Ownership(
+            self.name,
+            f"{self.name}/{self.incarnation}",
+            TIMES,
+            self.sim.new_epoch,
+            Kept(self.kernel.epoch, tuple(kept)),
+        )
+        self.todo.clear()
+        self.watch.clear()
+        for name, value in self.sim.api.objects.items():
+            self.watch.append((name, value))
+        self.take(self.core.want(self.wanted, self.now()))
+
+    def take(self, effects: list[Any]) -> None:
+        self.todo.extend(effects)
+
+    def do_next(self) -> None:
+        effect = self.todo.popleft()
+        if isinstance(effect, SetFence):
+            self.kernel.epoch, self.kernel.fence = effect.epoch, effect.fence_ns
+        elif isinstance(effect, SetEntry):
+            self.kernel.entries[effect.vip] = effect.epoch
+        elif isinstance(effect, ClearEntry):
+            self.kernel.entries.pop(effect.vip, None)
+            if effect.drain:
+                self.requests.append(Request(effect, self.now(), self.incarnation, performed=True))
+        else:
+            self.requests.append(Request(effect, self.now(), self.incarnation))
+
+    def answer(self, request: Request, *, lost: bool) -> None:
+        """Hands the core what came of a request."""
+        request.answered = True
+        if request.sender != self.incarnation:
+            return
+        core, effect, now = self.core, request.effect, self.now()
+        if isinstance(effect, ClearEntry):
+            self.take(core.drained(effect.vip, now))
+        elif isinstance(effect, WriteHeartbeat | WriteClaim):
+            outcome, version = (Outcome.UNKNOWN, None) if lost else request.result
+            if isinstance(effect, WriteHeartbeat):
+                self.take(core.heartbeat_written(effect, outcome, version, request.sent_ns, now))
+            else:
+                self.take(core.claim_written(effect, outcome, version, now))
+        elif isinstance(effect, ReadHeartbeat):
+            failed = core.heartbeat_read_failed(effect.node, now) if lost else None
+            self.take(
+                failed if failed is not None else core.heartbeat_read(effect.node, request.result, request.sent_ns, now)
+            )
+        elif isinstance(effect, ReadClaim):
+            failed = core.claim_read_failed(effect.vip, now) if lost else None
+            self.take(failed if failed is not None else core.claim_read(effect.vip, request.result, now))
+        elif lost:
+            self.take(core.own_claims_list_failed(now))
+        else:
+            mine = [claim for claim in request.result if claim.holder == self.name]
+            self.take(core.own_claims_listed(mine, request.sent_ns, now))
+
+    def see(self) -> None:
+        name, value = self.watch.popleft()
+        if isinstance(name, str):
+            self.take(self.core.heartbeat_seen(name, value, self.now()))
+        else:
+            self.take(self.core.claim_seen(name, value, self.now()))
+
+
+# What a node does not do while it is in a certain trouble.
+NOT_HEARD = ("answered", "lost")
+FROZEN = (*NOT_HEARD, "ticks", "sees", "does", "wants")
+TROUBLES = [FROZEN, FROZEN, NOT_HEARD, ("performed",), ("performed", "lost"), ("sees",), ("does", *NOT_HEARD)]
+
+
+class DoubleAnswerError(AssertionError):
+    pass
+
+
+class Simulation:
+    """`rates`: how fast each node's clock runs."""
+
+    def __init__(self, seed: int, rates: tuple[float, ...] = (1.0, 1.0, 1.0), vips: int = 2) -> None:
+        self.random = random.Random(seed)
+        self.time = 10_000.0
+        self.api = Api()
+        self.vips = VIPS[:vips]
+        self._epochs = 0
+        self.owners: dict[IPv4Address, set[str]] = {vip: set() for vip in self.vips}
+        self.nodes = [Node(self, f"n{number}", rate) for number, rate in enumerate(rates)]
+        self.trace: deque[str] = deque(maxlen=400)
+        self._likes: dict[str, float] = {}
+
+    def new_epoch(self) -> str:
+        self._epochs += 1
+        return f"epoch-{self._epochs}"
+
+    # ---- steps ----
+
+    def choices(self) -> list[Choice]:
+        found: list[Choice] = [
+            (6, "time", lambda: self.pass_time(self.random.choice([10, 100, 300, 600]))),
+            (0.15, "long time", lambda: self.pass_time(self.random.choice([1500, 3500]))),
+        ]
+        for node in self.nodes:
+            found += self.choices_of(node)
+        return found
+
+    def choices_of(self, node: Node) -> list[Choice]:
+        running = node.alive and not node.paused
+        found = [
+            (0.06, f"{node.name} pauses or goes on", lambda: self.pause(node)),
+            (0.03, f"{node.name} restarts", node.boot),
+            (0.01, f"{node.name} reboots", lambda: self.reboot(node)),
+            (0.01, "claim deleted", lambda: self.api.delete_claim(self.random.choice(self.vips))),
+            (0.005, f"{node.name}'s heartbeat deleted", lambda: self.api.delete_heartbeat(node.name)),
+        ]
+        for request in node.requests:
+            found += self.choices_about(node, request, heard=running and not node.todo)
+        if running and node.todo:
+            found.append((8, f"{node.name} does {node.todo[0]}", node.do_next))
+        elif running:
+            found.append((3, f"{node.name} ticks", lambda: node.take(node.core.tick(node.now()))))
+            found.append((0.05, f"{node.name} wants", lambda: self.rewish(node)))
+            if node.watch:
+                found.append((3, f"{node.name} sees {node.watch[0]}", node.see))
+        return found
+
+    def choices_about(self, node: Node, request: Request, *, heard: bool) -> list[Choice]:
+        """A request may be performed at any time, also long after its sender has given it up."""
+        what = f"{request.effect}"
+        found: list[Choice] = []
+        if not request.performed:
+            found.append((3, f"{node.name} performed {what}", lambda: self.perform(request)))
+        if heard and not request.answered and request.performed:
+            found.append((4, f"{node.name} answered {what}", lambda: node.answer(request, lost=False)))
+        if heard and not request.answered and not isinstance(request.effect, ClearEntry):
+            found.append((0.3, f"{node.name} lost {what}", lambda: node.answer(request, lost=True)))
+        return found
+
+    def step(self) -> None:
+        choices = self.choices()
+        weights = [weight * self._like(what) for weight, what, _ in choices]
+        _, what, act = self.random.choices(choices, weights)[0]
+        self.trace.append(f"{self.time:.0f} {what}")
+        act()
+        for node in self.nodes:
+            done = [request for request in node.requests if request.performed and request.answered]
+            for request in done:
+                node.requests.remove(request)
+        self.check()
+
+    def _like(self, what: str) -> float:
+        """Every run prefers some kinds of steps, for some nodes, over others: rare orders become common in a few."""
+        kind = " ".join(what.split("(", maxsplit=1)[0].split()[:3])
+        if kind not in self._likes:
+            self._likes[kind] = self.random.choice([0.1, 0.3, 1, 1, 1, 3, 10])
+        return self._likes[kind]
+
+    def pass_time(self, amount: int) -> None:
+        self.time += amount
+
+    def perform(self, request: Request) -> None:
+        request.performed = True
+        request.result = self.api.perform(request.effect)
+
+    def pause(self, node: Node) -> None:
+        node.paused = not node.paused
+
+    def reboot(self, node: Node) -> None:
+        node.kernel = Kernel()
+        node.boot()
+
+    def rewish(self, node: Node) -> None:
+        node.wanted = frozenset(vip for vip in self.vips if self.random.random() < 0.7)
+        node.take(node.core.want(node.wanted, node.now()))
+
+    def check(self) -> None:
+        for vip in self.vips:
+            who = [node.name for node in self.nodes if node.kernel.answers(vip, node.now())]
+            self.owners[vip].update(who)
+            if len(who) > 1:
+                raise DoubleAnswerError(f"{vip}: {who}\n" + "\n".join(self.trace))
+
+    # ---- progress ----
+
+    def settle(self, leases: int = 12) -> None:
+        """Everybody is well, and nothing is lost: for so many leases."""
+        for node in self.nodes:
+            node.paused = False
+            if not node.alive:
+                node.boot()
+            node.take(node.core.want(self.vips, node.now()))
+        until = self.time + leases * D
+        while self.time < until:
+            for node in self.nodes:
+                self.work_off(node)
+                node.take(node.core.tick(node.now()))
+            self.pass_time(20)
+            self.check()
+
+    def work_off(self, node: Node) -> None:
+        """Everything that waits, in order."""
+        while node.todo or node.requests or node.watch:
+            while node.todo:
+                node.do_next()
+            for request in list(node.requests):
+                node.requests.remove(request)
+                if not request.performed:
+                    self.perform(request)
+                if not request.answered:
+                    node.answer(request, lost=False)
+            if node.watch and not node.todo:
+                node.see()
+
+    def answering(self, vip: IPv4Address) -> list[str]:
+        return [node.name for node in self.nodes if node.kernel.answers(vip, node.now())]
+
+
+class TroubledSimulation(Simulation):
+    """All is quick and well, but for one node, for about a lease: then for another one, or in another way."""
+
+    def __init__(self, seed: int, rates: tuple[float, ...] = (1.0, 1.0, 1.0), vips: int = 2) -> None:
+        super().__init__(seed, rates, vips)
+        self._until = 0.0
+        self._troubled = ""
+        self._trouble: tuple[str, ...] = ()
+
+    def step(self) -> None:
+        if self.time >= self._until:
+            self._until = self.time + self.random.uniform(D / 6, 2 * D)
+            self._troubled = self.random.choice(self.nodes).name
+            self._trouble = self.random.choice(TROUBLES)
+        super().step()
+
+    def _like(self, what: str) -> float:
+        who, does = what.split(maxsplit=2)[:2] if " " in what else (what, "")
+        if who == "long":
+            return 0.02
+        return 0.0 if who == self._troubled and does in self._trouble else 1.0
+
+    def pass_time(self, amount: int) -> None:
+        super().pass_time(amount if amount <= 10 else amount // 2)
