@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import TypeVar
 
 import grpc
 
@@ -15,6 +16,7 @@ from arpguard.addresses import Address
 from arpguard.api import messages
 from arpguard.api.messages import OPERATIONS, WallClock
 from arpguard.api.requests import (
+    Page,
     RequestError,
     read_address,
     read_choice,
@@ -26,7 +28,7 @@ from arpguard.api.requests import (
     wrong,
 )
 from arpguard.clock import boot_ns
-from arpguard.core.decisions import Claim, ReportFilter
+from arpguard.core.decisions import Claim, Report, ReportFilter
 from arpguard.core.explaining import Scene, explain_ownership, fence_left_ns, summary
 from arpguard.core.stimulus import STRANGER, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import Trial, try_frame
@@ -34,6 +36,8 @@ from arpguard.model import Attachment, EntryKey, Link, NodeControl, Vip, VipEntr
 from arpguard.node import Node
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+
+Numbered = TypeVar("Numbered", Report, Claim)
 
 _OPERATION_OF: dict[int, Operation] = {number: operation for operation, number in OPERATIONS.items()}
 _MAX_OPERATIONS = 64
@@ -131,10 +135,9 @@ def list_decisions(node: Node, request: pb.ListDecisionsRequest) -> pb.ListDecis
     """ListDecisions."""
     page, clock = read_page(request, 1), WallClock.now()
     wanted = read_filter(request.filter, clock)
-    found = list(islice(node.decisions.newest(wanted, *page.after), page.size + 1))
+    found, token = _cut(node.decisions.newest(wanted, *page.after), page)
     return pb.ListDecisionsResponse(
-        decisions=[messages.decision(report, clock) for report in found[: page.size]],
-        next_page_token=page.token(found[page.size - 1].number) if len(found) > page.size else "",
+        decisions=[messages.decision(report, clock) for report in found], next_page_token=token
     )
 
 
@@ -148,11 +151,16 @@ def list_conflicts(node: Node, request: pb.ListConflictsRequest) -> pb.ListConfl
         for claim in node.conflicts.newest(*page.after)
         if vip in (None, claim.key.vip) and link in (None, claim.link)
     )
-    found = list(islice(claims, page.size + 1))
+    found, token = _cut(claims, page)
     return pb.ListConflictsResponse(
-        conflicts=[messages.conflict(claim, clock) for claim in found[: page.size]],
-        next_page_token=page.token(found[page.size - 1].number) if len(found) > page.size else "",
+        conflicts=[messages.conflict(claim, clock) for claim in found], next_page_token=token
     )
+
+
+def _cut(newest: Iterator[Numbered], page: Page) -> tuple[list[Numbered], str]:
+    """A page of what is listed the latest first, and the token of the one behind it."""
+    found = list(islice(newest, page.size + 1))
+    return found[: page.size], page.token(found[page.size - 1].number) if len(found) > page.size else ""
 
 
 def read_filter(message: pb.DecisionFilter, clock: WallClock) -> ReportFilter:

@@ -64,10 +64,12 @@ class ApiServer:
         """Answers calls where it does not yet; gives what is in the way. To be called again until nothing is."""
         problems = []
         for address in list(self._waiting):
-            listener = _Listener(address, self._meter)
-            listener.add(self._service, self._health)
+            credentials = None if is_local(address) else self._credentials
             try:
-                await listener.start(None if is_local(address) else self._credentials)
+                _refuse_if_in_the_way(address, credentials)
+                listener = _Listener(address, self._meter)
+                listener.add(self._service, self._health)
+                await listener.start(credentials)
             except ListenError as error:
                 problems.append(str(error))
                 continue
@@ -93,7 +95,7 @@ class _Listener:
 
     def __init__(self, address: str, meter: Meter) -> None:
         self._address = address
-        self._path = Path(address.removeprefix("unix://")) if address.startswith("unix:") else None
+        self._path = _socket_path(address)
         self._calls = Calls(meter)
         self._server = grpc.aio.server(interceptors=[self._calls], options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
 
@@ -105,11 +107,6 @@ class _Listener:
 
     async def start(self, credentials: grpc.ServerCredentials | None) -> None:
         """Listens; ListenError when that is not possible."""
-        why = _refusal(self._path) if self._path else _bind_error(self._address)
-        if credentials is None and not is_local(self._address):
-            why = "others can reach it, and grpc.tls is not set"
-        if why:
-            raise ListenError(self._address, why, "grpc.listen")
         try:
             with _umask(_SOCKET_UMASK):
                 if credentials is None:
@@ -126,6 +123,20 @@ class _Listener:
         await self._calls.ended(_STOP_S)
         if self._path:
             self._path.unlink(missing_ok=True)
+
+
+def _socket_path(address: str) -> Path | None:
+    return Path(address.removeprefix("unix://")) if address.startswith("unix:") else None
+
+
+def _refuse_if_in_the_way(address: str, credentials: grpc.ServerCredentials | None) -> None:
+    """ListenError for what can be seen before a server is made: it is tried again and again."""
+    path = _socket_path(address)
+    why = _refusal(path) if path else _bind_error(address)
+    if credentials is None and not is_local(address):
+        why = "others can reach it, and grpc.tls is not set"
+    if why:
+        raise ListenError(address, why, "grpc.listen")
 
 
 @contextmanager
