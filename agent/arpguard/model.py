@@ -111,14 +111,15 @@ class OwnerKind(Enum):
     NODE = "node"
     EXTERNAL = "external"
     ELECT = "elect"
+    FOLLOW = "follow"
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
     """Who is to answer.
 
-    A node (itself, or a program on it), a host outside the cluster (perhaps pinned to a MAC), or whichever node
-    the cluster elects.
+    A node (itself, or a program on it), a host outside the cluster (perhaps pinned to a MAC), whichever node
+    the cluster elects, or the node that another announcer is found to have chosen (`node` empty: none yet).
     """
 
     kind: OwnerKind
@@ -129,16 +130,27 @@ class Owner:
     def __str__(self) -> str:
         if self.kind is OwnerKind.NODE:
             return f"{self.node} (delegated)" if self.delegated else self.node
+        if self.kind is OwnerKind.FOLLOW:
+            return f"follow ({self.node or 'nobody yet'})"
         return f"{self.kind.value} {self.mac}" if self.mac else self.kind.value
 
 
 @dataclass(frozen=True, slots=True)
 class Vip:
-    """A guarded address, its owner, and its own mode if it has one."""
+    """A guarded address, its owner, and its own mode if it has one.
+
+    `source` names the object that makes it a VIP ("service shop/web"), and is empty for an item of `vips:`.
+    `interface`: the only link to guard it on. Of an elected one, `nodes` are the only ones that may own it (None: any),
+    and `hold` has its owner answer on while the API server is away, with no fence: at most one is not kept then.
+    """
 
     address: Address
     owner: Owner
     mode: Mode = Mode.INHERIT
+    source: str = ""
+    interface: str = ""
+    nodes: frozenset[str] | None = None
+    hold: bool = False
 
 
 class Datapath(Enum):

@@ -91,8 +91,8 @@ def plan(wanted: Mapping[EntryKey, VipEntry], programmed: Mapping[EntryKey, VipE
 def _kind(vip: Vip, node: str, *, at_home: bool) -> Kind:
     if vip.owner.kind is OwnerKind.EXTERNAL:
         return Kind.EXTERNAL
-    if vip.owner.kind is OwnerKind.ELECT:
+    if vip.owner.kind is OwnerKind.ELECT or not vip.owner.node:
         return Kind.UNCLAIMED
     if vip.owner.node != node or not at_home:
         return Kind.FOREIGN
-    return Kind.DELEGATED if vip.owner.delegated else Kind.OWNED
+    return Kind.DELEGATED if vip.owner.delegated or vip.owner.kind is OwnerKind.FOLLOW else Kind.OWNED
