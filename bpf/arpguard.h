@@ -78,7 +78,7 @@ enum hook {
 	HOOK_TC_EGRESS = 3,
 };
 
-/* Static ownership: answers need no fence. */
+/* Answers need no fence; in epoch 0, which is static ownership, no epoch either. */
 #define ENTRY_HOLD 0x01
 
 /* IPv4 addresses are v4-mapped (::ffff:a.b.c.d), so that one map serves both families. */

@@ -18,11 +18,19 @@ struct decision {
 
 #define DECIDE(v, r) ((struct decision){.verdict = (v), .reason = (r)})
 
+/* Whether an entry was made in another epoch than the node's. Static ownership is of none: held, in epoch 0. */
+static __always_inline int is_stale(const struct entry *e, const struct control *c)
+{
+	if (!e->epoch && (e->flags & ENTRY_HOLD))
+		return 0;
+	return e->epoch != c->epoch;
+}
+
 /* Why an owned entry may not be answered now; REASON_UNSET when it may. `now_ns` is CLOCK_BOOTTIME.
  * A fence further ahead than the lease lasts cannot come from a renewal: it counts as passed. */
 static __always_inline __u8 refusal(const struct entry *e, const struct control *c, __u64 now_ns)
 {
-	if (e->epoch != c->epoch)
+	if (is_stale(e, c))
 		return REASON_STALE_EPOCH;
 	if (e->flags & ENTRY_HOLD)
 		return REASON_UNSET;

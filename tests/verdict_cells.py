@@ -33,6 +33,7 @@ INGRESS_TABLE = """
 entry          | asks       | owner_claims  | owner_announces | stranger_claims   | stranger_announces
 owned          | !ANSWERED  | -CONFLICT     | -CONFLICT       | -CONFLICT         | -CONFLICT
 held           | !ANSWERED  | -CONFLICT     | -CONFLICT       | -CONFLICT         | -CONFLICT
+static         | !ANSWERED  | -CONFLICT     | -CONFLICT       | -CONFLICT         | -CONFLICT
 fenced         | -FENCED    | -CONFLICT     | -CONFLICT       | -CONFLICT         | -CONFLICT
 stale          | -STALE_EPOCH | -CONFLICT   | -CONFLICT       | -CONFLICT         | -CONFLICT
 held_stale     | -STALE_EPOCH | -CONFLICT   | -CONFLICT       | -CONFLICT         | -CONFLICT
@@ -49,6 +50,7 @@ EGRESS_TABLE = """
 entry          | speaks            | asks                 | asks_without_address
 owned          | +EGRESS_OWNER     | +EGRESS_OWNER        | +EGRESS_OWNER
 held           | +EGRESS_OWNER     | +EGRESS_OWNER        | +EGRESS_OWNER
+static         | +EGRESS_OWNER     | +EGRESS_OWNER        | +EGRESS_OWNER
 fenced         | -EGRESS_NOT_OWNER | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
 stale          | -EGRESS_NOT_OWNER | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
 held_stale     | -EGRESS_NOT_OWNER | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
@@ -64,6 +66,7 @@ none           | +NOT_GUARDED      | +NOT_GUARDED         | +NOT_GUARDED
 ENTRIES = {
     "owned": an_entry(),
     "held": an_entry(hold=True),
+    "static": an_entry(epoch=0, hold=True),
     "fenced": an_entry(),
     "stale": an_entry(epoch=EPOCH - 1),
     "held_stale": an_entry(epoch=EPOCH - 1, hold=True),

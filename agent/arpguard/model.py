@@ -23,7 +23,10 @@ class EntryKey:
 
 @dataclass(frozen=True, slots=True)
 class VipEntry:
-    """What the kernel is told about a VIP on a link. `primary4` is None when the link has no IPv4 address."""
+    """What the kernel is told about a VIP on a link. `primary4` is None when the link has no IPv4 address.
+
+    `hold`: owned without a fence; in epoch 0 for ever, else in the node's epoch only.
+    """
 
     kind: Kind
     mode: Mode = Mode.INHERIT
@@ -33,6 +36,11 @@ class VipEntry:
     answer_mac: MacAddress = ZERO_MAC
     owner_mac: MacAddress = ZERO_MAC
     primary4: Address | None = None
+
+    def is_stale(self, control: "NodeControl") -> bool:
+        """Whether it was made in another epoch than the node's."""
+        static = self.hold and not self.epoch
+        return not static and self.epoch != control.epoch
 
 
 ALL_IPV4 = (IPv4Address(0), IPv4Address(0xFFFFFFFF))

@@ -90,7 +90,7 @@ def _needs_fence(entry: VipEntry) -> bool:
 
 
 def _is_stale(entry: VipEntry, control: NodeControl) -> bool:
-    return entry.kind is Kind.OWNED and entry.epoch != control.epoch
+    return entry.kind is Kind.OWNED and entry.is_stale(control)
 
 
 def _fence_left_ns(control: NodeControl, now_ns: int) -> int:

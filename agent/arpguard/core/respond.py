@@ -55,7 +55,7 @@ class Situation:
 
     def refusal(self, entry: VipEntry) -> Reason | None:
         """Why an owned entry may not be answered now."""
-        if entry.epoch != self.control.epoch:
+        if entry.is_stale(self.control):
             return Reason.STALE_EPOCH
         ahead = self.control.fence_ns - self.now_ns
         if entry.hold or 0 < ahead <= self.control.lease_ns:
