@@ -26,8 +26,8 @@ Raw: TypeAlias = Any  # what YAML gives: str, list or dict, nested
 
 MAX_FILE_BYTES = 32 << 20
 _MAX_DEPTH = 16
-_IFNAME = re.compile(r"[^\s/:]{1,15}")
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+IFNAME = re.compile(r"[^\s/:]{1,15}")
+NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)(ms|s|m)")
 _DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
 _HOST_PORT = re.compile(r"(?:\[(?P<host6>[0-9a-fA-F:.]+)\]|(?P<host>[0-9.]+)):(?P<port>\d{1,5})")
@@ -77,11 +77,12 @@ class LeaseConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServicesConfig:
-    """Which Services bring VIPs, and who owns those by default."""
+    """Which Services bring VIPs, and who owns those by default; `hold` as in `Vip`."""
 
     enabled: bool = True
     selector: tuple[tuple[str, str], ...] = ()
     owner: str = "elect"
+    hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +322,7 @@ class _Reader:
         if kind == "can_reach":
             address = self._address(argument, path)
             return InterfaceSelector(SelectorKind.CAN_REACH, address=address) if address else None
-        if not isinstance(raw, str) or not _IFNAME.fullmatch(raw):
+        if not isinstance(raw, str) or not IFNAME.fullmatch(raw):
             self._wrong(path, raw, "auto, an interface name or glob (eth0, eth*), can_reach:ADDRESS or cidr:NETWORK")
             return None
         if raw == "lo":
@@ -343,6 +344,7 @@ class _Reader:
             "address": self._vip_address,
             "owner": self._owner,
             "mode": self._mode,
+            "hold": self._choice(_TRUTH, default=False),
         }
         values = self._mapping(raw, path, fields)
         for name in ("address", "owner"):
@@ -350,7 +352,8 @@ class _Reader:
                 self._wrong(f"{path}.{name}", "missing", "every VIP needs an address and an owner")
         if values.get("address") is None or values.get("owner") is None:
             return None
-        return Vip(values["address"], values["owner"], values.get("mode", Mode.INHERIT))
+        mode, hold = values.get("mode", Mode.INHERIT), values.get("hold", False)
+        return Vip(values["address"], values["owner"], mode, hold=hold)
 
     def _vip_address(self, raw: Raw, path: str) -> Address | None:
         address = self._address(raw, path)
@@ -380,7 +383,7 @@ class _Reader:
         return None
 
     def _node_name(self, raw: Raw, path: str) -> str | None:
-        if isinstance(raw, str) and _NODE_NAME.fullmatch(raw):
+        if isinstance(raw, str) and NODE_NAME.fullmatch(raw):
             return raw
         self._wrong(path, raw, "a node name as Kubernetes writes it (lower case letters, digits, - and .)")
         return None
@@ -393,6 +396,7 @@ class _Reader:
                 "enabled": self._choice(_TRUTH, default=True),
                 "selector": self._labels,
                 "owner": self._choice({"elect": "elect", "follow": "follow"}, "elect"),
+                "hold": self._choice(_TRUTH, default=False),
             },
         )
         return ServicesConfig(**values)

@@ -14,6 +14,7 @@ from arpguard.config import (
     GrpcConfig,
     InterfaceSelector,
     SelectorKind,
+    ServicesConfig,
     TlsConfig,
     is_local,
     parse_config,
@@ -36,8 +37,9 @@ vips:
   - {address: 192.0.2.12, owner: external}
   - {address: 192.0.2.13, owner: {external: "02:00:00:00:00:AA"}}
   - {address: 192.0.2.14, owner: elect}
+  - {address: 192.0.2.15, owner: elect, hold: true}
 ranges: [192.0.2.0/24]
-services: {enabled: true, selector: {app: web}, owner: elect}
+services: {enabled: true, selector: {app: web}, owner: follow, hold: true}
 lease: {duration: 6s, renew: 1500ms, margin: 2s}
 bpf: {pin_dir: /sys/fs/bpf/other, max_entries: 4096}
 grpc: {listen: ["unix:///run/arpguard/agent.sock", "127.0.0.1:50051"]}
@@ -77,6 +79,7 @@ def test_whole_configuration_is_read():
         Vip(ip_address("192.0.2.12"), Owner(OwnerKind.EXTERNAL)),
         Vip(ip_address("192.0.2.13"), Owner(OwnerKind.EXTERNAL, mac=MacAddress.parse("02:00:00:00:00:aa"))),
         Vip(ip_address("192.0.2.14"), Owner(OwnerKind.ELECT)),
+        Vip(ip_address("192.0.2.15"), Owner(OwnerKind.ELECT), hold=True),
     )
     assert (config.lease.duration_ns, config.lease.renew_ns, config.lease.margin_ns) == (
         6 * 10**9,
@@ -84,7 +87,7 @@ def test_whole_configuration_is_read():
         2 * 10**9,
     )
     assert (config.bpf.pin_dir, config.bpf.max_entries) == (Path("/sys/fs/bpf/other"), 4096)
-    assert config.services.selector == (("app", "web"),)
+    assert config.services == ServicesConfig(enabled=True, selector=(("app", "web"),), owner="follow", hold=True)
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# nothing but a comment\n"], ids=["empty", "blank", "comment"])
@@ -133,7 +136,7 @@ vips:
         ("interfaces: ['can_reach:gateway']", "interfaces[0]: gateway: an IP address"),
         ("interfaces: ['cidr:192.0.2.1/24']", "interfaces[0]: 192.0.2.1/24: a network without host bits"),
         ("vips: {}", "vips: {}: a list"),
-        ("vips: [192.0.2.1]", "vips[0]: 192.0.2.1: a mapping with address, owner, mode"),
+        ("vips: [192.0.2.1]", "vips[0]: 192.0.2.1: a mapping with address, owner, mode, hold"),
         ("vips: [{address: 192.0.2.1}]", "vips[0].owner: missing"),
         ("vips: [{address: 192.0.2.300, owner: external}]", "vips[0].address: 192.0.2.300: an IP address"),
         ("vips: [{address: 127.0.0.1, owner: external}]", "127.0.0.1 is a loopback address"),
@@ -141,6 +144,8 @@ vips:
         ("vips: [{address: 255.255.255.255, owner: external}]", "255.255.255.255 is the broadcast address"),
         ("vips: [{address: 169.254.1.1, owner: external}]", "169.254.1.1 is a link-local address"),
         ("vips: [{address: '2001:db8::1', owner: external}]", "does not guard IPv6 yet"),
+        ("vips: [{address: 192.0.2.1, owner: elect, hold: 'yes'}]", "vips[0].hold: yes: one of true, false"),
+        ("services: {hold: maybe}", "services.hold: maybe: one of true, false"),
         ("vips: [{address: 192.0.2.1, owner: me}]", "vips[0].owner: me: {node: NAME}"),
         ("vips: [{address: 192.0.2.1, owner: {node: a, delegated: maybe}}]", "vips[0].owner.delegated: maybe: one of"),
         ("vips: [{address: 192.0.2.1, owner: {external: nobody}}]", "vips[0].owner.external: nobody: the MAC address"),
