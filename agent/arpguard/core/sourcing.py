@@ -1,0 +1,431 @@
+"""Which VIPs there are, where they come from, and whose they are: of the configuration and the cluster's Services.
+
+| order | source                                                             |
+| ----- | ------------------------------------------------------------------ |
+| 0     | an item of `vips:`                                                 |
+| 1     | a Service with the annotation arpguard.io/owner                    |
+| 2     | a Service that has the labels of `services.selector`, if `enabled` |
+
+The first by order, namespace and name decides. `Sourcing` remembers, to be quick; what it says depends on nothing
+but its arguments.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, TypeVar
+
+from arpguard.addresses import Address, vip_refusal
+from arpguard.config import AgentConfig
+from arpguard.core.cluster import EndpointSlice, Node, Service
+from arpguard.core.offers import ACTION, ANNOTATED, Offer, offer_of
+from arpguard.core.prefixes import Prefixes
+from arpguard.core.reporting import Notice, Subject
+from arpguard.model import Owner, OwnerKind, Vip
+
+K = TypeVar("K")
+V = TypeVar("V")
+Key: TypeAlias = tuple[str, str]  # namespace and name
+Followed: TypeAlias = Callable[[Service, Address], str | None]
+
+MAX_PROBLEMS = 20
+_CONFIG: Key = ("", "")  # no Service is called so
+
+
+@dataclass(frozen=True, slots=True)
+class Avoided:
+    """Addresses that this node knows to be no VIPs. `own`: the first of each of its links, whatever the Nodes say."""
+
+    gateways: frozenset[Address] = frozenset()
+    api_servers: frozenset[Address] = frozenset()
+    own: frozenset[Address] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What the sources come to.
+
+    `undecided`: elected VIPs whose nodes are not known before EndpointSlices are: nobody takes them, and who has
+    them keeps them. `notices` are the same on every node, for one to post; `own_notices` are this node's alone.
+    `needs_slices` and `follows`: whether EndpointSlices, and other announcers, have to be watched.
+    """
+
+    vips: dict[Address, Vip] = field(default_factory=dict)
+    undecided: frozenset[Address] = frozenset()
+    problems: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    own_notices: tuple[Notice, ...] = ()
+    needs_slices: bool = False
+    follows: bool = False
+
+
+def follow_nobody(_service: Service, _address: Address) -> str | None:
+    """Where no other announcer is watched."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    reason: str
+    why: str
+    own: bool = False
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What else there is in the cluster: which addresses may be guarded. Two that say the same are equal."""
+
+    ranges: Prefixes
+    avoided: Avoided
+    names: frozenset[str]
+    addresses: dict[Address, str]
+    pods: Prefixes
+
+    @classmethod
+    def of(cls, config: AgentConfig, nodes: Mapping[str, Node], avoided: Avoided) -> "_Ground":
+        return cls(
+            ranges=Prefixes(config.ranges),
+            avoided=avoided,
+            names=frozenset(nodes),
+            addresses={address: name for name, node in sorted(nodes.items()) for address in node.addresses},
+            pods=Prefixes(network for node in nodes.values() for network in node.pod_networks),
+        )
+
+    def refusal(self, address: Address) -> _Refusal | None:
+        """Why an address is never guarded."""
+        unfit, node = vip_refusal(address), self.addresses.get(address)
+        if unfit is not None:
+            return _Refusal("VIPUnfit", f"{address} {unfit}: choose one that a host can own")
+        if node is not None:
+            return _node_address(address, f"node {node}")
+        if address in self.avoided.gateways:
+            return _Refusal("VIPIsGateway", f"{address} is a gateway: choose an address that no host has")
+        if address in self.avoided.api_servers:
+            return _Refusal("VIPIsAPIServer", f"{address} is the API server's: choose an address that no host has")
+        if self.pods.longest(address) is not None:
+            return _Refusal("VIPInPodNetwork", f"{address} is in a Pod network: choose one of the nodes' network")
+        return _node_address(address, "this node", own=True) if address in self.avoided.own else None
+
+    def may_range(self, address: Address) -> bool:
+        """Whether Services may have it guarded."""
+        return self.ranges.longest(address) is not None
+
+
+def _node_address(address: Address, whose: str, *, own: bool = False) -> _Refusal:
+    why = f"{address} is the address of {whose}, which would be cut off: choose an address that no host has"
+    return _Refusal("VIPIsNodeAddress", why, own)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bid:
+    """One source's word about one address. `subject` None: the configuration."""
+
+    order: tuple[int, str, str]
+    vip: Vip
+    name: str
+    subject: Subject | None = None
+    undecided: bool = False
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        return self.vip.owner, self.vip.mode, self.vip.interface, self.vip.hold
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one source comes to. `skipped6`: IPv6 addresses; `unranged`: addresses left alone as `ranges` is empty."""
+
+    bids: list[_Bid] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    own_notices: list[Notice] = field(default_factory=list)
+    skipped6: int = 0
+    unranged: int = 0
+    local_only: bool = False
+    follows: bool = False
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self.problems or self.notices or self.own_notices or self.skipped6 or self.unranged)
+
+    def complain(self, subject: Subject | None, name: str, refusal: _Refusal) -> None:
+        self.problems.append(f"{name}: {refusal.why}")
+        if subject is not None:
+            notices = self.own_notices if refusal.own else self.notices
+            notices.append(Notice(subject, refusal.reason, ACTION, refusal.why))
+
+
+class Sourcing:
+    """Collects the VIPs; only what has changed since the last time is looked at again."""
+
+    def __init__(self) -> None:
+        self._config: AgentConfig | None = None
+        self._ground: _Ground | None = None
+        self._services: dict[Key, Service] = {}
+        self._nodes: dict[str, Node] = {}
+        self._endpoints = _Endpoints()
+        self._parts: dict[Key, _Part] = {}
+        self._bids: dict[Address, dict[Key, _Bid]] = {}
+        self._outcome = _Outcome()
+
+    def collect(
+        self,
+        config: AgentConfig,
+        services: Mapping[Key, Service],
+        slices: Mapping[Key, EndpointSlice] | None,
+        nodes: Mapping[str, Node],
+        avoided: Avoided = Avoided(),
+        followed: Followed = follow_nobody,
+    ) -> Collected:
+        """The VIPs now. `slices` None: not known yet. `followed` names the node that another announcer has chosen."""
+        changed = self._look_around(config, nodes, avoided)
+        changed |= _changes(self._services, services)
+        changed |= self._endpoints.update(slices)
+        self._services = dict(services)
+        changed |= self._moved(followed)
+        touched: set[Address] = set()
+        for key in changed:
+            touched |= self._replace(key, followed)
+        for address in touched:
+            self._outcome.settle(address, self._bids.get(address, {}))
+        return self._outcome.collected()
+
+    def _look_around(self, config: AgentConfig, nodes: Mapping[str, Node], avoided: Avoided) -> set[Key]:
+        """All sources, where something has changed that they all depend on."""
+        before = self._ground
+        is_same = config is self._config and before is not None and before.avoided == avoided
+        if is_same and not _changes(self._nodes, nodes):
+            return set()
+        self._nodes = dict(nodes)
+        self._ground = _Ground.of(config, nodes, avoided)
+        is_same, self._config = config == self._config and self._ground == before, config
+        return set() if is_same else {_CONFIG, *self._services}
+
+    def _moved(self, followed: Followed) -> set[Key]:
+        """The Services of which another announcer has chosen another node."""
+        return {
+            key
+            for key in self._outcome.following
+            for bid in self._parts[key].bids
+            if key in self._services
+            if bid.vip.owner.node != (followed(self._services[key], bid.vip.address) or "")
+        }
+
+    def _replace(self, key: Key, followed: Followed) -> set[Address]:
+        """Puts a source's part in the place of what it was; the addresses that either is about."""
+        before, part = self._parts.pop(key, None), self._part(key, followed)
+        touched = set()
+        for bid in before.bids if before else ():
+            touched.add(bid.vip.address)
+            del self._bids[bid.vip.address][key]
+        for bid in part.bids if part else ():
+            touched.add(bid.vip.address)
+            self._bids.setdefault(bid.vip.address, {})[key] = bid
+        for address in touched:
+            if not self._bids[address]:
+                del self._bids[address]
+        if part is not None:
+            self._parts[key] = part
+        self._outcome.hear(key, part)
+        return touched
+
+    def _part(self, key: Key, followed: Followed) -> _Part | None:
+        if self._config is None or self._ground is None:
+            return None
+        if key == _CONFIG:
+            return _of_config(self._config, self._ground)
+        service = self._services.get(key)
+        offer = offer_of(service, self._config.services) if service else None
+        if service is None or offer is None:
+            return None
+        nodes = self._endpoints.nodes(key) if offer.local_only else None
+        return _of_service(offer, self._ground, nodes, lambda address: followed(service, address) or "")
+
+
+def _of_config(config: AgentConfig, ground: _Ground) -> _Part:
+    part = _Part()
+    for index, vip in enumerate(config.vips):
+        name = f"vips[{index}]"
+        refusal = ground.refusal(vip.address)
+        if refusal is not None:
+            part.complain(None, f"{name}.address", refusal)
+            continue
+        part.bids.append(_Bid((0, "", ""), vip, name))
+        _ask_for_node(part, part.bids[-1], ground)
+    return part
+
+
+def _of_service(
+    offer: Offer, ground: _Ground, nodes: frozenset[str] | None, followed: Callable[[Address], str]
+) -> _Part:
+    part = _Part(problems=list(offer.problems), notices=list(offer.notices))
+    for vip in offer.vips:
+        refusal = ground.refusal(vip.address)
+        if vip.address.version == 6:
+            part.skipped6 += 1
+        elif refusal is not None:
+            part.complain(offer.subject, vip.source, refusal)
+        elif not ground.may_range(vip.address):
+            _leave_alone(part, offer, vip, has_ranges=bool(ground.ranges))
+        else:
+            part.bids.append(_bid(offer, vip, nodes, followed))
+            _ask_for_node(part, part.bids[-1], ground)
+    part.local_only = offer.local_only and bool(part.bids)
+    part.follows = any(bid.vip.owner.kind is OwnerKind.FOLLOW for bid in part.bids)
+    return part
+
+
+def _bid(offer: Offer, vip: Vip, nodes: frozenset[str] | None, followed: Callable[[Address], str]) -> _Bid:
+    if vip.owner.kind is OwnerKind.FOLLOW:
+        vip = replace(vip, owner=Owner(OwnerKind.FOLLOW, node=followed(vip.address)))
+    elif nodes is not None:
+        vip = replace(vip, nodes=nodes)
+    return _Bid(offer.order, vip, vip.source, offer.subject, undecided=offer.local_only and nodes is None)
+
+
+def _leave_alone(part: _Part, offer: Offer, vip: Vip, *, has_ranges: bool) -> None:
+    """Where no range is given at all, it is one problem, not one for each Service of a cluster."""
+    if has_ranges or offer.order[0] == ANNOTATED:
+        why = f"{vip.address} is in none of the configuration's `ranges`, and left alone: take another, or add a range"
+        part.complain(offer.subject, vip.source, _Refusal("VIPOutsideRanges", why))
+    else:
+        part.unranged += 1
+
+
+def _ask_for_node(part: _Part, bid: _Bid, ground: _Ground) -> None:
+    owner = bid.vip.owner
+    if owner.kind is OwnerKind.NODE and ground.names and owner.node not in ground.names:
+        why = f"there is no node {owner.node}: nobody answers for {bid.vip.address}"
+        part.complain(bid.subject, bid.name, _Refusal("UnknownNode", why))
+
+
+class _Endpoints:
+    """On which nodes Services have ready endpoints."""
+
+    def __init__(self) -> None:
+        self._slices: dict[Key, EndpointSlice] | None = None
+        self._of: dict[Key, dict[Key, tuple[str, ...]]] = {}
+
+    def update(self, slices: Mapping[Key, EndpointSlice] | None) -> set[Key]:
+        """The Services whose nodes may be others now."""
+        before, self._slices = self._slices, None if slices is None else dict(slices)
+        changed = set()
+        for key in _changes(before or {}, slices or {}):
+            for found in filter(None, ((before or {}).get(key), (slices or {}).get(key))):
+                service = found.namespace, found.service
+                changed.add(service)
+                self._of.get(service, {}).pop(key, None)
+            now = (slices or {}).get(key)
+            if now is not None:
+                self._of.setdefault((now.namespace, now.service), {})[key] = now.nodes
+        return changed
+
+    def nodes(self, service: Key) -> frozenset[str] | None:
+        """None before EndpointSlices are known."""
+        if self._slices is None:
+            return None
+        return frozenset(node for nodes in self._of.get(service, {}).values() for node in nodes)
+
+
+class _Outcome:
+    """What the bids come to, address by address, and what there is to say."""
+
+    def __init__(self) -> None:
+        self.following: set[Key] = set()
+        self._vips: dict[Address, Vip] = {}
+        self._undecided: set[Address] = set()
+        self._local: set[Key] = set()
+        self._parts: dict[Key, _Part] = {}
+        self._disputes: dict[Address, _Part] = {}
+
+    def hear(self, key: Key, part: _Part | None) -> None:
+        """What a source has to say; None: it is gone."""
+        _put(self._parts, key, part if part and part.has_news else None)
+        for keys, belongs in ((self._local, part and part.local_only), (self.following, part and part.follows)):
+            if belongs:
+                keys.add(key)
+            else:
+                keys.discard(key)
+
+    def settle(self, address: Address, bids: Mapping[Key, _Bid]) -> None:
+        """Whose an address is."""
+        ranked = sorted(bids.values(), key=lambda bid: bid.order)
+        sharing = [bid for bid in ranked if bid.terms == ranked[0].terms]
+        self._undecided.discard(address)
+        vip = ranked[0].vip if ranked else None
+        if any(bid.undecided for bid in sharing):
+            self._undecided.add(address)
+        elif vip is not None and len(sharing) > 1:
+            vip = replace(vip, nodes=_common_nodes(sharing))
+        _put(self._disputes, address, _dispute(ranked, vip) if vip else None)
+        if vip != self._vips.get(address):
+            _put(self._vips, address, vip)
+
+    def collected(self) -> Collected:
+        """All of it."""
+        parts = [self._parts[key] for key in sorted(self._parts)]
+        parts += [self._disputes[address] for address in sorted(self._disputes, key=str)]
+        return Collected(
+            vips=self._vips.copy(),
+            undecided=frozenset(self._undecided),
+            problems=tuple(_bounded([*_summaries(parts), *(line for part in parts for line in part.problems)])),
+            notices=tuple(notice for part in parts for notice in part.notices),
+            own_notices=tuple(notice for part in parts for notice in part.own_notices),
+            needs_slices=bool(self._local),
+            follows=bool(self.following),
+        )
+
+
+def _dispute(ranked: list[_Bid], vip: Vip) -> _Part | None:
+    """What others say about an address that the first has the say about, and that came to `vip`. None: the same."""
+    first, part = ranked[0], _Part()
+    for bid in ranked[1:]:
+        if bid.terms != first.terms:
+            why = f"{first.name} has the say about {first.vip.address}, with other settings: make them the same"
+            part.complain(bid.subject, bid.name, _Refusal("VIPConflictingSources", why))
+        elif bid.vip.nodes and vip.nodes and not bid.vip.nodes & vip.nodes:
+            why = f"no node has endpoints both for it and for {first.name}, which shares {first.vip.address}"
+            part.complain(bid.subject, bid.name, _Refusal("VIPWithoutCommonNode", why))
+    return part if part.problems else None
+
+
+def _common_nodes(sharing: Iterable[_Bid]) -> frozenset[str] | None:
+    """The nodes that serve all Services which share an address: elsewhere some of its ports would lead nowhere.
+
+    A Service that no node could serve, or none of those that the ones before it can be served on, does not count:
+    it must not take the others' address away.
+    """
+    common: frozenset[str] | None = None
+    restricting = [bid.vip.nodes for bid in sharing]
+    for nodes in filter(None, restricting):
+        common = nodes if common is None else (common & nodes or common)
+    return frozenset() if common is None and all(nodes is not None for nodes in restricting) else common
+
+
+def _summaries(parts: Iterable[_Part]) -> list[str]:
+    skipped6 = sum(part.skipped6 for part in parts)
+    unranged = sum(part.unranged for part in parts)
+    lines = (
+        (skipped6, f"IPv6 addresses of Services ({skipped6}) are left alone: this version guards IPv4 only"),
+        (unranged, f"addresses of Services ({unranged}) are left alone: `ranges` is empty, so none may be guarded"),
+    )
+    return [line for count, line in lines if count]
+
+
+def _bounded(lines: list[str]) -> list[str]:
+    more = len(lines) - MAX_PROBLEMS
+    return [*lines[:MAX_PROBLEMS], f"and {more} more problems"] if more > 0 else lines
+
+
+def _changes(before: Mapping[K, V], now: Mapping[K, V]) -> set[K]:
+    """The keys whose values are others. A value is never changed in place, so most are the same object."""
+    changed = {key for key, value in now.items() if before.get(key) is not value}
+    if len(before) + sum(key not in before for key in changed) != len(now):
+        changed |= before.keys() - now.keys()
+    return changed
+
+
+def _put(into: dict[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        into.pop(key, None)
+    else:
+        into[key] = value
