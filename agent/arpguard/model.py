@@ -94,11 +94,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A unicast route of any table but `local`. `ifindex` is 0 for routes without a device."""
+    """A unicast route of any table but `local`. `ifindex` is 0 for routes without a device, `via` the next hop."""
 
     network: Network
     ifindex: int
     metric: int = 0
+    via: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,18 @@ class Vip:
     interface: str = ""
     nodes: frozenset[str] | None = None
     hold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Who has an elected VIP, as this node knows.
+
+    `epoch` (the kernel's number) is of this node's claim; `mac` is that of the owner, where it is known.
+    """
+
+    kind: Kind
+    epoch: int = 0
+    mac: MacAddress = ZERO_MAC
 
 
 class Datapath(Enum):

@@ -91,3 +91,14 @@ class ConfigMap:
     version: str = ""
     text: str | None = None
     problems: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class SourceState:
+    """How the following of one kind is: `lost` says why nothing is heard, and is empty once it has lasted again."""
+
+    lost: str = ""
+    lists: int = 0
+    streams: int = 0
+    failures: int = 0
+    unreadable: int = 0

@@ -1,15 +1,17 @@
 """What the kernel is to be told: a function of the configuration and the surroundings, and of nothing before."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress
 from arpguard.core.choosing import home_link
-from arpguard.model import EntryKey, Link, OwnerKind, Route, Vip, VipEntry
+from arpguard.model import EntryKey, Link, OwnerKind, Route, Standing, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
 
 _NO_VIP = IPv4Address("255.255.255.255")
+_NOBODY = Standing(Kind.UNCLAIMED)
+_ON_ONE_LINK = (Kind.OWNED, Kind.DELEGATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,38 +26,76 @@ class Delta:
 
 
 def wanted_entries(
-    vips: Iterable[Vip], links: Sequence[Link], routes: Sequence[Route], node: str
+    vips: Iterable[Vip],
+    links: Sequence[Link],
+    routes: Sequence[Route],
+    node: str,
+    standings: Mapping[Address, Standing],
 ) -> dict[EntryKey, VipEntry]:
-    """One entry for each VIP on each guarded link.
+    """One entry for each VIP on each guarded link. `standings` are those of elected VIPs.
 
     Static ownership needs no fence (`hold`): nobody else can take it over. A VIP of this node is answered on its
     home link only; on the others it is suppressed, for Linux would answer on any of them.
     """
     vips = tuple(vips)
-    addresses = {vip.address for vip in vips}
-    primaries = {link.ifindex: primary_address(link, addresses) for link in links}
-    wanted = {}
+    primaries = primary_addresses(links, (vip.address for vip in vips))
+    wanted: dict[EntryKey, VipEntry] = {}
     for vip in vips:
-        home = home_link(vip.address, links, routes)
-        for link in links:
-            kind = _kind(vip, node, at_home=link == home)
-            wanted[EntryKey(link.ifindex, vip.address)] = VipEntry(
-                kind=kind,
-                mode=vip.mode,
-                hold=kind is Kind.OWNED,
-                link_mac=link.mac,
-                answer_mac=link.mac,
-                owner_mac=vip.owner.mac or ZERO_MAC,
-                primary4=primaries[link.ifindex],
-            )
+        wanted |= entries_of(vip, links, routes, primaries, _standing(vip, node, standings))
     return wanted
 
 
-def primary_address(link: Link, vips: Iterable[Address]) -> IPv4Address | None:
-    """The link's first IPv4 address that is no VIP: what its own ARP requests should carry (arp_announce=2)."""
+def elected_entries(
+    vips: Iterable[Vip],
+    links: Sequence[Link],
+    routes: Sequence[Route],
+    primaries: Mapping[int, IPv4Address | None],
+    standings: Mapping[Address, Standing],
+) -> dict[EntryKey, VipEntry]:
+    """The entries of some elected VIPs, as `wanted_entries` has them."""
+    wanted: dict[EntryKey, VipEntry] = {}
+    for vip in vips:
+        wanted |= entries_of(vip, links, routes, primaries, standings.get(vip.address, _NOBODY))
+    return wanted
+
+
+def entries_of(
+    vip: Vip,
+    links: Sequence[Link],
+    routes: Sequence[Route],
+    primaries: Mapping[int, IPv4Address | None],
+    standing: Standing,
+) -> dict[EntryKey, VipEntry]:
+    """The entries of one VIP, one for each guarded link that it may be on."""
+    links = [link for link in links if vip.interface in ("", link.name)]
+    home = home_link(vip.address, links, routes)
+    entries = {}
+    for link in links:
+        kind = standing.kind if link == home or standing.kind not in _ON_ONE_LINK else Kind.FOREIGN
+        known = link == home or standing.kind is Kind.EXTERNAL
+        entries[EntryKey(link.ifindex, vip.address)] = VipEntry(
+            kind=kind,
+            mode=vip.mode,
+            hold=kind is Kind.OWNED and (vip.hold or not standing.epoch),
+            epoch=standing.epoch if kind is Kind.OWNED else 0,
+            link_mac=link.mac,
+            answer_mac=link.mac,
+            owner_mac=standing.mac if known else ZERO_MAC,
+            primary4=primaries[link.ifindex],
+        )
+    return entries
+
+
+def primary_addresses(links: Iterable[Link], vips: Iterable[Address]) -> dict[int, IPv4Address | None]:
+    """The primary address of each link, by its index."""
     taken = set(vips)
+    return {link.ifindex: primary_address(link, taken) for link in links}
+
+
+def primary_address(link: Link, vips: Container[Address]) -> IPv4Address | None:
+    """The link's first IPv4 address that is no VIP: what its own ARP requests should carry (arp_announce=2)."""
     return next(
-        (own.address for own in link.addresses if isinstance(own.address, IPv4Address) and own.address not in taken),
+        (own.address for own in link.addresses if isinstance(own.address, IPv4Address) and own.address not in vips),
         None,
     )
 
@@ -88,11 +128,15 @@ def plan(wanted: Mapping[EntryKey, VipEntry], programmed: Mapping[EntryKey, VipE
     )
 
 
-def _kind(vip: Vip, node: str, *, at_home: bool) -> Kind:
-    if vip.owner.kind is OwnerKind.EXTERNAL:
-        return Kind.EXTERNAL
-    if vip.owner.kind is OwnerKind.ELECT or not vip.owner.node:
-        return Kind.UNCLAIMED
-    if vip.owner.node != node or not at_home:
-        return Kind.FOREIGN
-    return Kind.DELEGATED if vip.owner.delegated or vip.owner.kind is OwnerKind.FOLLOW else Kind.OWNED
+def _standing(vip: Vip, node: str, standings: Mapping[Address, Standing]) -> Standing:
+    """Who has a VIP: the source says so, or the election does."""
+    owner = vip.owner
+    if owner.kind is OwnerKind.ELECT:
+        return standings.get(vip.address, _NOBODY)
+    if owner.kind is OwnerKind.EXTERNAL:
+        return Standing(Kind.EXTERNAL, mac=owner.mac or ZERO_MAC)
+    if not owner.node:
+        return _NOBODY
+    if owner.node != node:
+        return Standing(Kind.FOREIGN)
+    return Standing(Kind.DELEGATED if owner.delegated or owner.kind is OwnerKind.FOLLOW else Kind.OWNED)

@@ -58,6 +58,10 @@ class ArpSocket:
             ) from error
         self.mac = MacAddress(self._socket.getsockname()[4])
 
+    def fileno(self) -> int:
+        """What to wait for."""
+        return self._socket.fileno()
+
     def send(self, frame: bytes) -> None:
         """Sends a whole frame."""
         self._socket.send(frame)

@@ -113,5 +113,5 @@ def _routes(message: Any) -> list[Route]:
     network = ip_network((ip_address(destination), message["dst_len"]))
     metric = message.get("priority") or 0
     hops = message.get("multipath") or []
-    indexes = [hop["oif"] for hop in hops] or [message.get("oif") or 0]
-    return [Route(network, ifindex, metric) for ifindex in indexes]
+    ways = [(hop["oif"], hop.get("gateway")) for hop in hops] or [(message.get("oif") or 0, message.get("gateway"))]
+    return [Route(network, ifindex, metric, ip_address(via) if via else None) for ifindex, via in ways]

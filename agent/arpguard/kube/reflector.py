@@ -23,6 +23,7 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from arpguard.core.backoff import Backoff
+from arpguard.core.cluster import SourceState
 from arpguard.kube.client import Client, gather_lines
 from arpguard.kube.errors import (
     ClusterError,
@@ -74,17 +75,6 @@ class Pace:
 
 
 DEFAULT_PACE = Pace()
-
-
-@dataclass(slots=True)
-class SourceState:
-    """How a reflector is: `lost` says why it hears nothing, and is empty once a stream has lasted again."""
-
-    lost: str = ""
-    lists: int = 0
-    streams: int = 0
-    failures: int = 0
-    unreadable: int = 0
 
 
 class Reflector(Generic[T]):

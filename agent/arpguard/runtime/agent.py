@@ -14,7 +14,7 @@ from pathlib import Path
 
 from arpguard.api.server import ApiServer
 from arpguard.clock import boot_ns
-from arpguard.config import AgentConfig, read_config
+from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import choose_links
 from arpguard.core.decisions import ConflictLog, DecisionLog
@@ -25,14 +25,15 @@ from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import find_source
-from arpguard.errors import ConfigError, DataPlaneError, ListenError
-from arpguard.model import Decision, Surroundings
-from arpguard.node import ConfigInForce, Node
+from arpguard.errors import DataPlaneError, ListenError
+from arpguard.model import Decision, OwnerKind, Surroundings
+from arpguard.node import Node
 from arpguard.observe.exporter import Exporter
 from arpguard.observe.metrics import ApiMetrics, node_registry
 from arpguard.runtime.claimlog import ClaimLog
 from arpguard.runtime.filewatch import FileWatch
-from arpguard.runtime.reconciler import Reconciler
+from arpguard.runtime.reconciler import Asked, Reconciler, some
+from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Verdict
 
@@ -57,7 +58,7 @@ class Agent:
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
         self._file = FileWatch(options.config)  # before the first look into it: no change goes unnoticed
-        self._in_force = ConfigInForce(str(options.config), read_config(options.config))
+        self._settings = Settings(options.config)
         self._surroundings = Surroundings()
         self._links_changed = True
         self._changed = asyncio.Event()
@@ -65,13 +66,12 @@ class Agent:
         self._stopping = asyncio.Event()
         self._schedule = AnnouncementSchedule()
         self._claims = ClaimLog()
-        self._started_with = self._config
         self._in_the_way: tuple[str, ...] = ()
         self._pass_error = ""
 
     @property
     def _config(self) -> AgentConfig:
-        return self._in_force.config
+        return self._settings.config
 
     async def run(self) -> None:
         """Brings the guard up, keeps it right, and leaves it in place.
@@ -110,7 +110,7 @@ class Agent:
             decisions=DecisionLog(self._config.decisions.capacity),
             conflicts=ConflictLog(),
             started_ns=started_ns,
-            in_force=self._in_force,
+            in_force=self._settings.in_force,
         )
 
     @asynccontextmanager
@@ -133,7 +133,7 @@ class Agent:
         in_the_way = await self._api.serve()
         try:
             if not self._exporter.port:
-                self._exporter.start(self._started_with.metrics.listen, self._registry)
+                self._exporter.start(self._settings.started_with.metrics.listen, self._registry)
         except ListenError as error:
             in_the_way.append(str(error))
         if tuple(in_the_way) != self._in_the_way:
@@ -154,10 +154,6 @@ class Agent:
         self._reconciler.log_problems()
 
     async def _apply(self) -> None:
-        known = [self._in_force.problem] if self._in_force.problem else []
-        known += [*_awaiting_restart(self._started_with, self._config), *self._in_the_way]
-        if not self._options.config.exists():
-            known.append(f"configuration: {self._options.config} is gone, the last good one stays")
         if self._links_changed:
             self._links_changed = False
             try:
@@ -166,7 +162,12 @@ class Agent:
                 self._links_changed = True  # what has changed is still not known
                 raise
         self._changed.clear()
-        await self._reconciler.apply(self._config, self._in_force.generation, self._surroundings, boot_ns(), known)
+        await self._reconciler.apply(self._asked(), self._surroundings, boot_ns())
+
+    def _asked(self) -> Asked:
+        config = self._config
+        problems = [*self._settings.problems(), *self._in_the_way, *_unfit_vips(config)]
+        return Asked(config, self._settings.in_force.generation, config.vips, problems=problems)
 
     def _log_ready(self, started_ns: int, *, warm: bool) -> None:
         log.info(
@@ -253,27 +254,10 @@ class Agent:
 
     async def _watch_file(self) -> None:
         async for _ in self._file.changes():
-            while not self._reload():  # noqa: ASYNC110 - nothing tells when it can be read again
+            while not self._settings.read_file():
+                self._changed.set()
                 await asyncio.sleep(AUDIT_INTERVAL_S)
-
-    def _reload(self) -> bool:
-        """Takes a changed configuration over; a wrong one changes nothing, and is reported.
-
-        False when the file cannot be read now, and has to be tried again.
-        """
-        try:
-            config = read_config(self._options.config)
-        except ConfigError as error:
-            self._in_force.problem = f"configuration not taken over, the last good one stays: {error}"
             self._changed.set()
-            return not isinstance(error.__cause__, OSError)
-        self._in_force.problem = ""
-        self._in_force.config = config
-        self._in_force.generation += 1
-        self._in_force.loaded_ns = boot_ns()
-        log.info("configuration taken over: mode=%s vips=%d", config.mode.name.lower(), len(config.vips))
-        self._changed.set()
-        return True
 
     def _decision(self, decision: Decision) -> None:
         report = self._node.decisions.add(decision, self._node.link_name(decision.key.ifindex))
@@ -308,23 +292,8 @@ class Agent:
                 pass
 
 
-def _awaiting_restart(running: AgentConfig, wanted: AgentConfig) -> list[str]:
-    """Settings that a running agent cannot follow, where they differ from those it was started with."""
-    pairs = (
-        ("bpf.pin_dir", running.bpf.pin_dir, wanted.bpf.pin_dir),
-        ("bpf.max_entries", running.bpf.max_entries, wanted.bpf.max_entries),
-        ("grpc.listen", ", ".join(running.grpc.listen) or "[]", ", ".join(wanted.grpc.listen) or "[]"),
-        ("grpc.tls", _shown_tls(running), _shown_tls(wanted)),
-        ("metrics.listen", running.metrics.listen or "off", wanted.metrics.listen or "off"),
-        ("decisions.capacity", running.decisions.capacity, wanted.decisions.capacity),
-    )
-    return [
-        f"configuration: {name} stays {old} until the agent is started again (now {new} in the file)"
-        for name, old, new in pairs
-        if old != new
-    ]
-
-
-def _shown_tls(config: AgentConfig) -> str:
-    tls = config.grpc.tls
-    return f"{tls.cert}, {tls.key}, {tls.client_ca}" if tls else "unset"
+def _unfit_vips(config: AgentConfig) -> list[str]:
+    elected = [str(vip.address) for vip in config.vips if vip.owner.kind is OwnerKind.ELECT]
+    if not elected:
+        return []
+    return [f"vips: owner elect needs Kubernetes, nobody answers for {some(elected)}: name a node, or external"]

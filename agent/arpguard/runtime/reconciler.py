@@ -6,14 +6,23 @@ judged by half a configuration.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
-from arpguard.core.desired import plan, spoken_for, strictest_mode, vips4_of, wanted_entries
+from arpguard.core.desired import (
+    elected_entries,
+    plan,
+    primary_addresses,
+    spoken_for,
+    strictest_mode,
+    vips4_of,
+    wanted_entries,
+)
 from arpguard.dataplane.attach import Attacher, runs_first
 from arpguard.dataplane.device import strips_vlan_tags
 from arpguard.dataplane.maps import ControlValue, EntryTable, TableContent
@@ -27,7 +36,10 @@ from arpguard.model import (
     NodeControl,
     NodeState,
     OwnerKind,
+    Route,
+    Standing,
     Surroundings,
+    Vip,
     VipEntry,
 )
 from arpguard.runtime.latest import Latest
@@ -36,8 +48,33 @@ from arpguard.verdict import Hook, Kind, Mode, Reason
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the kernel is to be made to have.
+
+    `vips` are of the configuration and of the cluster. Until all that says what is a VIP has been read (`complete`),
+    nothing is taken away: neither entries that nobody asks for, nor programs.
+    """
+
+    config: AgentConfig
+    generation: int
+    vips: Sequence[Vip]
+    complete: bool = True
+    problems: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What the last pass was about."""
+
+    vips: Mapping[Address, Vip]
+    links: tuple[Link, ...]
+    routes: tuple[Route, ...]
+    primaries: Mapping[int, IPv4Address | None]
+
+
 class Reconciler:
-    """Applies configurations to the kernel of this node."""
+    """Applies configurations, and the outcome of elections, to the kernel of this node."""
 
     def __init__(
         self, node: str, entries: EntryTable, control: ControlValue, attacher: Attacher, schedule: AnnouncementSchedule
@@ -54,35 +91,92 @@ class Reconciler:
         self._spoken_for_by = Latest(spoken_for)
         self._strictest_mode = Latest(strictest_mode)
         self._vips4_of = Latest(vips4_of)
+        self._scene_of = Latest(_scene_of)
         self._spoken_for: dict[EntryKey, MacAddress] = {}
+        self._standings: dict[Address, Standing] = {}
+        self._fence = (0, 0, 0)
+        self._scene: _Scene | None = None
         self._attached: dict[tuple[int, Hook], Attachment] = {}
         self._logged: tuple[str, ...] = ()
         self.state = NodeState()
 
-    async def apply(
-        self,
-        config: AgentConfig,
-        generation: int,
-        surroundings: Surroundings,
-        now_ns: int,
-        known_problems: Sequence[str] = (),
-    ) -> None:
+    async def apply(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> None:
         """One pass. Raises nothing for what can be tried again: that is a problem in `state`."""
-        same = self.state.control is not None and self.state.control.generation == generation
-        guarded = [link.ifindex for link in self.state.links] if same else []
-        choice = choose_links(config.interfaces, surroundings, [vip.address for vip in config.vips], guarded)
-        problems = [*known_problems, *choice.problems, *_unfit_vips(config)]
-        before = self._spoken_for_so_far()
+        config = asked.config
+        addresses = [vip.address for vip in asked.vips]
+        choice = choose_links(config.interfaces, surroundings, addresses, self._to_keep(asked))
+        problems = [*asked.problems, *choice.problems]
+        left = self._left_behind() if self._programmed is None else None
         if config.mode is Mode.ENFORCE:
             self._enforce_first()
-        self._program(config, choice, surroundings, problems)
-        entries = self.state.entries
-        strictest, vips4 = self._strictest_mode(config.mode, entries), self._vips4_of(entries)
-        self._set_control(NodeControl(mode=config.mode, generation=generation, strictest=strictest, vips4=vips4))
+        self._program(asked, choice, surroundings, problems)
+        self._scene = self._scene_of(tuple(asked.vips), choice.links, surroundings.routes)
+        self._set_control(self._wanted_control(config.mode, asked.generation))
         await self._attach(config.datapath, choice.links, surroundings, problems)
         self._publish(choice.links, problems)
-        self._spoken_for = self._spoken_for_by(entries, config.mode)
+        before, self._spoken_for = left or self._spoken_for, self._spoken_for_by(self.state.entries, config.mode)
         self._schedule_announcements(before, now_ns)
+
+    def _to_keep(self, asked: Asked) -> list[int]:
+        """Links, by index, that stay guarded whatever else is chosen."""
+        same = self.state.control is not None and self.state.control.generation == asked.generation
+        guarded = [link.ifindex for link in self.state.links] if same else []
+        return guarded if asked.complete else [*guarded, *(pin.wanted_ifindex for pin in self._attacher.pins())]
+
+    # ---- elected VIPs ----
+
+    def adopt(self) -> tuple[int, dict[Address, Standing]]:
+        """What an agent before this one left: the kernel's epoch, and how elected VIPs stood for it."""
+        control = self._control.read()
+        if control is None:
+            return 0, {}
+        self._fence = control.epoch, control.fence_ns, control.lease_ns
+        owned_last = sorted(self._entries.read().entries.items(), key=lambda item: item[1].kind is Kind.OWNED)
+        self._standings = {
+            key.vip: Standing(entry.kind, entry.epoch, entry.owner_mac)
+            for key, entry in owned_last
+            if entry.epoch or entry.kind is not Kind.OWNED
+        }
+        return control.epoch, self._standings
+
+    def fence(self, epoch: int, fence_ns: int, lease_ns: int) -> None:
+        """Tells the kernel the node's epoch, and until when entries of it may be answered for: one value."""
+        self._fence = epoch, fence_ns, lease_ns
+        control = self.state.control or self._control.read()
+        if control is not None:
+            self._set_control(replace(control, epoch=epoch, fence_ns=fence_ns, lease_ns=lease_ns))
+
+    def elect(self, standings: Mapping[Address, Standing], now_ns: int) -> None:
+        """Tells the kernel at once how some elected VIPs stand now."""
+        self._standings = {**self._standings, **standings}
+        if self._scene is None:
+            self._withdraw(standings)
+            return
+        vips = [vip for address in standings if (vip := self._scene.vips.get(address)) and _is_elected(vip)]
+        changed = elected_entries(vips, self._scene.links, self._scene.routes, self._scene.primaries, self._standings)
+        changed = {key: entry for key, entry in changed.items() if self.state.entries.get(key) != entry}
+        if changed.keys() <= self.state.entries.keys():
+            self._write_elected(changed, now_ns)
+
+    def _write_elected(self, changed: dict[EntryKey, VipEntry], now_ns: int) -> None:
+        """Only entries that are there are changed at once; the next pass makes those that are not."""
+        self._entries.write(changed)
+        self._programmed = self.state.entries = {**self.state.entries, **changed}
+        mode = self.state.control.mode if self.state.control else Mode.OBSERVE
+        now_for, was_for = (
+            spoken_for(changed, mode),
+            {key: self._spoken_for[key] for key in changed if key in self._spoken_for},
+        )
+        kept = {key: mac for key, mac in self._spoken_for.items() if key not in changed}
+        self._spoken_for = {**kept, **now_for}
+        self._announce_changes(was_for, now_for, now_ns)
+
+    def _withdraw(self, standings: Mapping[Address, Standing]) -> None:
+        """Before the first pass nothing is known but what an agent before this one left: it can be given up."""
+        for key, entry in self._entries.read().entries.items():
+            standing = standings.get(key.vip)
+            if standing is not None and entry.kind is Kind.OWNED and entry.epoch and standing.kind is not Kind.OWNED:
+                self._entries.write({key: replace(entry, kind=standing.kind, epoch=0, hold=False)})
 
     async def keep_attached(self, datapath: Datapath, surroundings: Surroundings) -> None:
         """The cheap part of a pass: programs and control as the last one left them, however large the map is."""
@@ -102,17 +196,17 @@ class Reconciler:
         link = next((link for link in self.state.links if link.ifindex == key.ifindex), None)
         return (link, mac) if mac is not None and link is not None and link.up else None
 
-    def _spoken_for_so_far(self) -> dict[EntryKey, MacAddress]:
-        """What this node announced before this pass; after a restart, what the kernel was told to answer."""
-        if self._programmed is not None:
-            return self._spoken_for
+    def _left_behind(self) -> dict[EntryKey, MacAddress]:
+        """What the kernel was told to answer before this agent started: that needs no announcement."""
         control = self._control.read()
         return spoken_for(self._entries.read().entries, control.mode) if control else {}
 
-    def _program(self, config: AgentConfig, choice: Choice, surroundings: Surroundings, problems: list[str]) -> None:
+    def _program(self, asked: Asked, choice: Choice, surroundings: Surroundings, problems: list[str]) -> None:
         actual = self._entries.read()
         drifted = self._note_drift(actual)
-        wanted = self._wanted_entries(config.vips, choice.links, surroundings.routes, self._node)
+        wanted = self._wanted_entries(asked.vips, choice.links, surroundings.routes, self._node, self._standings)
+        if not asked.complete:
+            wanted = {**actual.entries, **wanted}
         if wanted is self._settled and not drifted:
             return
         delta = plan(wanted, actual.entries)
@@ -146,20 +240,37 @@ class Reconciler:
         log.warning(
             "drift: %d entries were changed behind the agent and are restored: %s",
             len(changed),
-            _some(changed),
+            some(changed),
         )
         return True
 
     def _schedule_announcements(self, before: dict[EntryKey, MacAddress], now_ns: int) -> None:
-        if before is self._spoken_for:
-            return
-        for key, mac in self._spoken_for.items():
+        if before is not self._spoken_for:
+            self._announce_changes(before, self._spoken_for, now_ns)
+
+    def _announce_changes(
+        self, before: Mapping[EntryKey, MacAddress], after: Mapping[EntryKey, MacAddress], now_ns: int
+    ) -> None:
+        for key, mac in after.items():
             if before.get(key) != mac:
                 self._schedule.take_over(key, now_ns)
-        lost = before.keys() - self._spoken_for.keys()
+        lost = before.keys() - after.keys()
         for key in lost:
             self._schedule.give_up(key)
-        self.state.ownership_changes += len(lost) + len(self._spoken_for.keys() - before.keys())
+        self.state.ownership_changes += len(lost) + len(after.keys() - before.keys())
+
+    def _wanted_control(self, mode: Mode, generation: int) -> NodeControl:
+        entries = self.state.entries
+        epoch, fence_ns, lease_ns = self._fence
+        return NodeControl(
+            mode=mode,
+            generation=generation,
+            strictest=self._strictest_mode(mode, entries),
+            epoch=epoch,
+            fence_ns=fence_ns,
+            lease_ns=lease_ns,
+            vips4=self._vips4_of(entries),
+        )
 
     def _widen_control(self, keys: Iterable[EntryKey]) -> None:
         """Before entries are added: the kernel looks up no address outside the range it was told."""
@@ -272,12 +383,15 @@ class Reconciler:
         self.state.problems = tuple(problems)
 
 
-def _unfit_vips(config: AgentConfig) -> list[str]:
-    elected = [vip.address for vip in config.vips if vip.owner.kind is OwnerKind.ELECT]
-    if not elected:
-        return []
-    return [f"vips: owner elect needs Kubernetes, nobody answers for {_some(elected)}: name a node, or external"]
+def _scene_of(vips: tuple[Vip, ...], links: tuple[Link, ...], routes: tuple[Route, ...]) -> _Scene:
+    by_address = {vip.address: vip for vip in vips}
+    return _Scene(by_address, links, routes, primary_addresses(links, by_address))
 
 
-def _some(items: Sequence[object], limit: int = 5) -> str:
+def _is_elected(vip: Vip) -> bool:
+    return vip.owner.kind is OwnerKind.ELECT
+
+
+def some(items: Sequence[object], limit: int = 5) -> str:
+    """The first items, and how many more there are."""
     return ", ".join(map(str, items[:limit])) + (f" and {len(items) - limit} more" if len(items) > limit else "")

@@ -37,13 +37,13 @@ HERE, ELSEWHERE = a_link(2, "192.0.2.1/24"), a_link(3, "198.51.100.1/24")
     ids=str,
 )
 def test_owner_decides_who_may_answer(owner, at_home, away):
-    wanted = wanted_entries([Vip(VIP, owner)], [HERE, ELSEWHERE], [], "me")
+    wanted = wanted_entries([Vip(VIP, owner)], [HERE, ELSEWHERE], [], "me", {})
 
     assert {key.ifindex: entry.kind for key, entry in wanted.items()} == {2: at_home, 3: away}
 
 
 def test_owned_entry_is_answered_with_the_links_mac_and_without_a_fence():
-    entry = wanted_entries([Vip(VIP, Owner(OwnerKind.NODE, node="me"), Mode.ENFORCE)], [HERE], [], "me")[
+    entry = wanted_entries([Vip(VIP, Owner(OwnerKind.NODE, node="me"), Mode.ENFORCE)], [HERE], [], "me", {})[
         EntryKey(2, VIP)
     ]
 
@@ -59,7 +59,7 @@ def test_owned_entry_is_answered_with_the_links_mac_and_without_a_fence():
 
 
 def test_external_owner_is_pinned_to_its_mac():
-    entry = wanted_entries([Vip(VIP, Owner(OwnerKind.EXTERNAL, mac=PINNED))], [HERE], [], "me")[EntryKey(2, VIP)]
+    entry = wanted_entries([Vip(VIP, Owner(OwnerKind.EXTERNAL, mac=PINNED))], [HERE], [], "me", {})[EntryKey(2, VIP)]
 
     assert (entry.owner_mac, entry.hold) == (PINNED, False)
 

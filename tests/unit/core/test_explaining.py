@@ -53,7 +53,7 @@ def a_scene(link=ETH0, guarded=(ETH0,), bound=(), control=None, routes=(DEFAULT,
 def explain(owner: Owner | None, scene: Scene, address=VIP, mode=Mode.INHERIT, entry: VipEntry | None = None):
     """With the entry that the agent would write, unless the test has another one."""
     vip = Vip(address, owner, mode) if owner else None
-    wanted = wanted_entries([vip] if vip else [], scene.guarded, scene.surroundings.routes, scene.node)
+    wanted = wanted_entries([vip] if vip else [], scene.guarded, scene.surroundings.routes, scene.node, {})
     found = entry or wanted.get(EntryKey(scene.link.ifindex, address))
     return explain_ownership(address, SOURCE if vip else "/etc/arpguard/config.yaml", vip, found, scene)
 

@@ -10,11 +10,12 @@ from arpguard.config import parse_config
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.dataplane.maps import TableContent
 from arpguard.errors import DataPlaneError, MapFullError
-from arpguard.model import Attachment, EntryKey, InterfaceAddress, Link, NodeControl, Surroundings, VipEntry
-from arpguard.runtime.reconciler import Reconciler
-from arpguard.verdict import Kind
+from arpguard.model import Attachment, EntryKey, InterfaceAddress, Link, NodeControl, Standing, Surroundings, VipEntry
+from arpguard.runtime.reconciler import Asked, Reconciler
+from arpguard.verdict import Kind, Mode
 
 VIP = ip_address("192.0.2.50")
+PEER = MacAddress.parse("02:00:00:00:00:02")
 _OWN = ip_interface("192.0.2.1/24")
 _ADDRESSES = (InterfaceAddress(_OWN.ip, _OWN.network),)
 ETH0 = Link(2, "eth0", MacAddress.parse("02:00:00:00:00:01"), up=True, addresses=_ADDRESSES)
@@ -79,13 +80,24 @@ def kernel() -> Recorder:
 
 
 @pytest.fixture
-def apply(kernel):
-    reconciler = Reconciler("me", Entries(kernel), Control(kernel), kernel, AnnouncementSchedule())
+def schedule():
+    return AnnouncementSchedule()
+
+
+@pytest.fixture
+def reconciler(kernel, schedule):
+    return Reconciler("me", Entries(kernel), Control(kernel), kernel, schedule)
+
+
+@pytest.fixture
+def apply(kernel, reconciler):
     generation = iter(range(1, 100))
 
-    def run(config: str) -> list[str]:
+    def run(text: str, *, complete: bool = True) -> list[str]:
         kernel.told.clear()
-        asyncio.run(reconciler.apply(parse_config(config), next(generation), HERE, 0))
+        config = parse_config(text)
+        asked = Asked(config, next(generation), config.vips, complete=complete)
+        asyncio.run(reconciler.apply(asked, HERE, 0))
         return list(kernel.told)
 
     return run
@@ -162,3 +174,140 @@ def test_entries_that_did_not_fit_are_tried_again_in_the_next_pass(apply, kernel
 
     assert not [step for step in refused if step.startswith("entry")]
     assert "entry FOREIGN INHERIT" in apply(a_config("enforce"))
+
+
+# ---- elected VIPs ----
+
+ELECTED = a_config("enforce", owner="elect")
+MINE = Standing(Kind.OWNED, epoch=7)
+KEY = EntryKey(2, VIP)
+
+
+def test_elected_vip_is_nobodys_before_anything_is_known(apply, kernel):
+    apply(ELECTED)
+
+    assert kernel.entries[KEY].kind is Kind.UNCLAIMED
+
+
+@pytest.mark.parametrize("standing", [MINE, Standing(Kind.FOREIGN, mac=PEER), Standing(Kind.EXTERNAL, mac=PEER)])
+def test_outcome_of_an_election_is_told_at_once_and_stays(apply, kernel, reconciler, standing):
+    apply(ELECTED)
+    kernel.told.clear()
+
+    reconciler.elect({VIP: standing}, 0)
+    told = list(kernel.told)
+    apply(ELECTED)
+
+    entry = kernel.entries[KEY]
+    assert told == [f"entry {standing.kind.name} INHERIT"]
+    assert (entry.kind, entry.epoch, entry.owner_mac, entry.hold) == (
+        standing.kind,
+        standing.epoch,
+        standing.mac,
+        False,
+    )
+    assert reconciler.state.drift.entries == 0
+
+
+def test_election_of_a_vip_with_another_owner_changes_nothing(apply, kernel, reconciler):
+    apply(a_config("enforce"))
+    kernel.told.clear()
+
+    reconciler.elect({VIP: MINE}, 0)
+
+    assert kernel.told == []
+
+
+def test_taking_over_is_announced_and_giving_up_is_not(apply, reconciler, schedule):
+    apply(ELECTED)
+
+    reconciler.elect({VIP: MINE}, 5)
+    first = schedule.take_due(5)
+    reconciler.elect({VIP: Standing(Kind.UNCLAIMED)}, 6)
+
+    assert first == [KEY]
+    assert schedule.next_ns(6) is None
+    assert reconciler.announceable(KEY) is None
+    assert reconciler.state.ownership_changes == 2
+
+
+def test_only_the_holder_in_observe_mode_announces_nothing(apply, reconciler, schedule):
+    apply(a_config("observe", owner="elect"))
+
+    reconciler.elect({VIP: MINE}, 5)
+
+    assert schedule.take_due(5) == []
+
+
+def test_held_vip_needs_no_fence_but_the_epoch(apply, kernel, reconciler):
+    apply(f"{{mode: enforce, interfaces: [eth0], vips: [{{address: {VIP}, owner: elect, hold: true}}]}}")
+
+    reconciler.elect({VIP: MINE}, 0)
+
+    assert (kernel.entries[KEY].hold, kernel.entries[KEY].epoch) == (True, 7)
+
+
+def test_fence_is_one_value_with_the_mode_and_survives_a_pass(apply, kernel, reconciler):
+    reconciler.fence(7, 100, 50)
+    apply(ELECTED)
+    reconciler.fence(7, 200, 50)
+    apply(a_config("observe", owner="elect"))
+
+    assert (kernel.value.epoch, kernel.value.fence_ns, kernel.value.lease_ns) == (7, 200, 50)
+    assert kernel.value.mode is Mode.OBSERVE
+    assert reconciler.state.drift.control == 0
+
+
+# ---- what an agent before this one left ----
+
+
+@pytest.fixture
+def left(apply, kernel, reconciler, schedule):
+    """A new agent's reconciler over the entries of one before, which owned the VIP in epoch 7."""
+    apply(ELECTED)
+    reconciler.fence(7, 100, 50)
+    reconciler.elect({VIP: MINE}, 0)
+    return Reconciler("me", Entries(kernel), Control(kernel), kernel, schedule)
+
+
+def run_pass(reconciler, text: str, *, complete: bool) -> None:
+    config = parse_config(text)
+    asyncio.run(reconciler.apply(Asked(config, 1, config.vips, complete=complete), HERE, 0))
+
+
+def test_new_agent_finds_what_was_left_and_keeps_it(left, kernel):
+    epoch, standings = left.adopt()
+    run_pass(left, ELECTED, complete=True)
+
+    assert (epoch, standings) == (7, {VIP: MINE})
+    assert (kernel.entries[KEY].kind, kernel.entries[KEY].epoch) == (Kind.OWNED, 7)
+    assert (kernel.value.epoch, kernel.value.fence_ns) == (7, 100)
+
+
+def test_nothing_is_taken_away_before_all_was_read(left, kernel):
+    left.adopt()
+
+    run_pass(left, "{mode: enforce, interfaces: [eth0], vips: []}", complete=False)
+    before = dict(kernel.entries)
+    run_pass(left, "{mode: enforce, interfaces: [eth0], vips: []}", complete=True)
+
+    assert before[KEY].kind is Kind.OWNED
+    assert kernel.entries == {}
+
+
+def test_what_was_left_can_be_given_up_before_the_first_pass(left, kernel):
+    left.adopt()
+
+    left.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+
+    assert (kernel.entries[KEY].kind, kernel.entries[KEY].epoch) == (Kind.UNCLAIMED, 0)
+
+
+def test_what_was_left_is_not_announced_again(left, schedule):
+    schedule.take_due(0)
+    schedule.give_up(KEY)
+    left.adopt()
+
+    run_pass(left, ELECTED, complete=True)
+
+    assert schedule.next_ns(0) is None

@@ -1,0 +1,113 @@
+"""The configuration in force: of a file, or of a ConfigMap where one is named. A wrong one replaces no good one."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from arpguard.clock import boot_ns
+from arpguard.config import AgentConfig, parse_config, read_config
+from arpguard.core.cluster import CONFIG_KEY, ConfigMap
+from arpguard.errors import ConfigError
+from arpguard.node import ConfigInForce
+
+log = logging.getLogger(__name__)
+
+# What an agent cannot change while it runs. A ConfigMap, which all nodes share, may leave it to each node's file.
+_OF_THE_START = ("bpf", "grpc", "metrics", "decisions")
+
+
+class Settings:
+    """Reads configurations and says which one is in force.
+
+    `awaited`: a ConfigMap is named and was not read yet; until then the file's configuration stands in for it.
+    Raises ConfigError when the file is wrong: at start there is no good one to keep.
+    """
+
+    def __init__(self, file: Path | None, configmap: str = "") -> None:
+        self.file = file
+        self.awaited = bool(configmap)
+        self._configmap = f"ConfigMap {configmap}" if configmap else ""
+        config = read_config(file) if file else AgentConfig()
+        self.in_force = ConfigInForce(str(file) if file else self._configmap, config)
+        self.started_with = config
+
+    @property
+    def config(self) -> AgentConfig:
+        """The configuration in force."""
+        return self.in_force.config
+
+    def read_file(self) -> bool:
+        """The file has changed. False when it cannot be read now, and has to be tried again."""
+        if self.file is None or (self._configmap and not self.awaited):
+            return True
+        try:
+            self._take(read_config(self.file), str(self.file))
+        except ConfigError as error:
+            self._refuse(error)
+            return not isinstance(error.__cause__, OSError)
+        return True
+
+    def read_configmap(self, found: ConfigMap | None) -> str:
+        """The ConfigMap as it is now (None: there is none); what is wrong with it, empty when it is in force."""
+        if found is None or found.text is None:
+            missing = "is not there" if found is None else f"has no key {CONFIG_KEY}"
+            self.in_force.problem = f"configuration: {self._configmap} {missing}, the last good configuration stays"
+            return self.in_force.problem
+        try:
+            config = parse_config(found.text, self._configmap)
+        except ConfigError as error:
+            self._refuse(error)
+            return self.in_force.problem
+        self.awaited = False
+        self._take(self._completed(config), self._configmap)
+        return ""
+
+    def problems(self) -> list[str]:
+        """What is not as it was asked for."""
+        known = [self.in_force.problem] if self.in_force.problem else []
+        known += _awaiting_restart(self.started_with, self.config)
+        if self.awaited:
+            known.append(f"configuration: {self._configmap} was not read yet")
+        if self.file is not None and not self.file.exists():
+            known.append(f"configuration: {self.file} is gone, the last good one stays")
+        return known
+
+    def _completed(self, config: AgentConfig) -> AgentConfig:
+        unset = AgentConfig()
+        given = {name: getattr(config, name) for name in _OF_THE_START}
+        kept = {n: getattr(self.started_with, n) for n, value in given.items() if value == getattr(unset, n)}
+        return replace(config, **kept)
+
+    def _take(self, config: AgentConfig, source: str) -> None:
+        self.in_force.problem = ""
+        if config == self.config and source == self.in_force.source:
+            return
+        self.in_force.config, self.in_force.source = config, source
+        self.in_force.generation += 1
+        self.in_force.loaded_ns = boot_ns()
+        log.info("configuration taken over: mode=%s vips=%d", config.mode.name.lower(), len(config.vips))
+
+    def _refuse(self, error: ConfigError) -> None:
+        self.in_force.problem = f"configuration not taken over, the last good one stays: {error}"
+
+
+def _awaiting_restart(running: AgentConfig, wanted: AgentConfig) -> list[str]:
+    """Settings that a running agent cannot follow, where they differ from those it was started with."""
+    pairs = (
+        ("bpf.pin_dir", running.bpf.pin_dir, wanted.bpf.pin_dir),
+        ("bpf.max_entries", running.bpf.max_entries, wanted.bpf.max_entries),
+        ("grpc.listen", ", ".join(running.grpc.listen) or "[]", ", ".join(wanted.grpc.listen) or "[]"),
+        ("grpc.tls", _shown_tls(running), _shown_tls(wanted)),
+        ("metrics.listen", running.metrics.listen or "off", wanted.metrics.listen or "off"),
+        ("decisions.capacity", running.decisions.capacity, wanted.decisions.capacity),
+    )
+    return [
+        f"configuration: {name} stays {old} until the agent is started again (now {new} in the file)"
+        for name, old, new in pairs
+        if old != new
+    ]
+
+
+def _shown_tls(config: AgentConfig) -> str:
+    tls = config.grpc.tls
+    return f"{tls.cert}, {tls.key}, {tls.client_ca}" if tls else "unset"
