@@ -14,10 +14,25 @@ Pairs: TypeAlias = tuple[tuple[str, str], ...]  # of labels or annotations, sort
 PREFIX = "arpguard.io/"
 CONFIG_KEY = "config.yaml"
 
+# Annotations of other announcers (docs/follow.md) that are kept of a Service besides those under arpguard.io/.
+KUBE_VIP_HOST = "kube-vip.io/vipHost"
+KUBE_VIP_LEASE = "kube-vip.io/leaseName"
+PURELB_BRAND = "purelb.io/allocated-by"
+PURELB_IPV4 = "purelb.io/announcing-IPv4"
+PURELB_IPV6 = "purelb.io/announcing-IPv6"
+OPENELB_BRAND = "lb.kubesphere.io/v1alpha1"
+OPENELB_NEXT_HOP = "layer2.openelb.kubesphere.io/v1alpha1"
+MARKS = frozenset(
+    (KUBE_VIP_HOST, KUBE_VIP_LEASE, PURELB_BRAND, PURELB_IPV4, PURELB_IPV6, OPENELB_BRAND, OPENELB_NEXT_HOP)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A Service. `annotations` are those under arpguard.io/; `local_only` is externalTrafficPolicy Local."""
+    """A Service. `annotations` are those under arpguard.io/, `marks` those of other announcers (`MARKS`).
+
+    `local_only` is externalTrafficPolicy Local.
+    """
 
     namespace: str
     name: str
@@ -25,6 +40,7 @@ class Service:
     type: str = "ClusterIP"
     labels: Pairs = ()
     annotations: Pairs = ()
+    marks: Pairs = ()
     external_ips: tuple[Address, ...] = ()
     ingress_ips: tuple[Address, ...] = ()
     load_balancer_class: str | None = None
@@ -78,6 +94,21 @@ class Lease:
     annotations: Pairs = ()
     finalizers: tuple[str, ...] = ()
     deleting: bool = False
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What an object of another announcer says: `node` announces, or holds, what the object is about.
+
+    `about` is the namespace and name of a Service, or those of the Lease itself. `made` is the server's text of when
+    the object was made (RFC 3339, whole seconds). It tells the newer of two, and nothing is waited for by it.
+    Times that holders write are not here: a renewal is no change.
+    """
+
+    about: tuple[str, str]
+    node: str = ""
+    made: str = ""
     problems: tuple[str, ...] = ()
 
 

@@ -11,12 +11,24 @@ from ipaddress import ip_address, ip_network
 from typing import TypeVar
 
 from arpguard.addresses import Address, Network
-from arpguard.core.cluster import CONFIG_KEY, PREFIX, ConfigMap, EndpointSlice, Lease, Node, Pairs, Service
+from arpguard.core.cluster import (
+    CONFIG_KEY,
+    MARKS,
+    PREFIX,
+    Announcement,
+    ConfigMap,
+    EndpointSlice,
+    Lease,
+    Node,
+    Pairs,
+    Service,
+)
 from arpguard.kube.errors import JsonObject, cut
 
 T = TypeVar("T")
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+METALLB = "metallb.io"
 EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 MAX_NAME = 253  # RFC 1123, as apimachinery's validation has it; label values and finalizers are shorter
@@ -99,6 +111,16 @@ class _Reading:
         """Labels or annotations whose names start so, sorted; kept once where others have the same."""
         found: dict[object, object] = self.value(path, dict) or {}
         wanted = [(key, item) for key, item in found.items() if isinstance(key, str) and key.startswith(prefix)]
+        return self._pairs(path, wanted, limit)
+
+    def marks(self) -> Pairs:
+        """The annotations in `MARKS`. Where annotations are no object, `pairs` has told of it."""
+        metadata = self._raw.get("metadata")
+        found = metadata.get("annotations") if isinstance(metadata, dict) else None
+        wanted = [(key, found[key]) for key in MARKS & found.keys()] if isinstance(found, dict) else []
+        return self._pairs("metadata.annotations", wanted, MAX_ANNOTATION)
+
+    def _pairs(self, path: str, wanted: list[tuple[str, object]], limit: int) -> Pairs:
         if len(wanted) > MAX_ITEMS:
             self.problem(path, f"has {len(wanted)} items, more than {MAX_ITEMS}; the rest is left out")
         return tuple(sorted(filter(None, (self._pair(path, key, item, limit) for key, item in wanted[:MAX_ITEMS]))))
@@ -144,6 +166,7 @@ def service(raw: JsonObject) -> Service:
         type=read.name("spec.type") or "ClusterIP",
         labels=read.pairs("metadata.labels"),
         annotations=read.pairs("metadata.annotations", PREFIX, MAX_ANNOTATION),
+        marks=read.marks(),
         external_ips=_addresses(read, read.items("spec.externalIPs", str)),
         ingress_ips=_addresses(read, _texts(read, "status.loadBalancer.ingress", "ip")),
         load_balancer_class=read.name("spec.loadBalancerClass") or None,
@@ -212,6 +235,34 @@ def lease(raw: JsonObject) -> Lease:
         annotations=read.pairs("metadata.annotations", PREFIX, MAX_ANNOTATION),
         finalizers=read.names("metadata.finalizers"),
         deleting=_is_deleting(read),
+        problems=read.problems,
+    )
+
+
+def held(raw: JsonObject) -> Announcement:
+    """A coordination.k8s.io/v1 Lease of another announcer: who holds it."""
+    read = _Reading(raw)
+    return Announcement(
+        about=(read.name("metadata.namespace"), read.text("metadata.name")),
+        node=read.name("spec.holderIdentity"),
+        problems=read.problems,
+    )
+
+
+def l2_status(raw: JsonObject) -> Announcement:
+    """A metallb.io/v1beta1 ServiceL2Status. Its labels say the same, and are there before its status is."""
+    read = _Reading(raw)
+    labels: dict[str, object] = read.value("metadata.labels", dict) or {}
+
+    def said(field: str, label: str) -> str:
+        known = read.name(f"status.{field}")
+        other = "" if known else read.expect("metadata.labels", labels.get(f"{METALLB}/{label}"), str) or ""
+        return known or sys.intern(read.short("metadata.labels", other, MAX_NAME))
+
+    return Announcement(
+        about=(said("serviceNamespace", "service-namespace"), said("serviceName", "service-name")),
+        node=said("node", "node"),
+        made=read.text("metadata.creationTimestamp"),
         problems=read.problems,
     )
 

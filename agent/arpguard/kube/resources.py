@@ -31,6 +31,7 @@ NODES = Resource("", "v1", "nodes")
 CONFIG_MAPS = Resource("", "v1", "configmaps")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
+L2_STATUSES = Resource("metallb.io", "v1beta1", "servicel2statuses")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 
 # The verbs that RBAC knows them by, and HTTP's methods for them.
@@ -66,3 +67,13 @@ class Request:
         """The resource as messages name it: "leases.coordination.k8s.io arpguard/node.a"."""
         place = "/".join(part for part in (self.namespace, self.name) if part)
         return f"{self.resource} {place}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery(Request):
+    """A request for the list of resources in a group and version; anybody who is known to the server may ask."""
+
+    @property
+    def path(self) -> str:
+        """The URL path of the group and version."""
+        return self.resource.path().rpartition("/")[0]

@@ -1,0 +1,325 @@
+"""On which node another program announces a Service's addresses, from the objects that it writes (docs/follow.md).
+
+Here: which announcers may have a Service, whose objects have to be watched for it, and what they say taken together.
+Not here: how the objects are read, and whether the node that is named exists.
+
+A Service's own annotations are one source; the others are `Source`, each of one kind of object. All of an announcer's
+statements are heard in the order of trust: what goes away with the announcer or is written before it moves comes first.
+An object that names nobody says nothing. When two name different nodes the first is followed, and that is a problem.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import ip_address
+from typing import TypeAlias
+
+from arpguard.addresses import Address
+from arpguard.core.cluster import (
+    KUBE_VIP_HOST,
+    KUBE_VIP_LEASE,
+    OPENELB_BRAND,
+    OPENELB_NEXT_HOP,
+    PURELB_BRAND,
+    PURELB_IPV4,
+    PURELB_IPV6,
+    Announcement,
+    Service,
+)
+
+Key: TypeAlias = tuple[str, str]  # namespace, name
+
+
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # RFC 1123, as apimachinery has it
+MAX_SHOWN = 80
+
+
+class Source(Enum):
+    """A kind of object that names an announcing node."""
+
+    METALLB = "ServiceL2Status of MetalLB"
+    CILIUM = "Lease of Cilium"
+    KUBE_VIP_SERVICES = "Lease of kube-vip for a Service"
+    KUBE_VIP = "Lease of kube-vip for all Services"
+    OPENELB = "Lease of OpenELB"
+
+
+# What a Service is looked up by: the object's `about`, its namespace left out where a source has but one.
+Ref: TypeAlias = tuple[Source, str, str]
+_OF_ONE_NAMESPACE = frozenset((Source.CILIUM, Source.KUBE_VIP, Source.OPENELB))
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The node that announces an address; empty when nobody says so. `why` names the object that decided, in words."""
+
+    node: str = ""
+    announcer: str = ""
+    why: str = "no announcer names a node"
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """One object or annotation that names a node."""
+
+    node: str
+    announcer: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Announcer:
+    """A program that announces.
+
+    `classes` are the loadBalancerClasses that nobody else serves, and `may_have` is about Services with none of those.
+    `brand`: an annotation without which it never announces; a Service that has it is nobody else's.
+    `refs`: the objects about a Service; with `first_only` those after one that names a node do not count.
+    `marked`: the nodes that the Service's own annotations name, each with where it stands.
+    """
+
+    name: str
+    classes: frozenset[str]
+    may_have: Callable[[Service], bool]
+    refs: Callable[[Service], tuple[Ref, ...]]
+    marked: Callable[[Service, Address], Iterator[tuple[str, str]]]
+    first_only: bool = False
+    brand: tuple[str, str] | None = None
+
+
+class Following:
+    """What is known of Services that follow, and of the objects that name their nodes. Synchronous, and without IO."""
+
+    def __init__(self) -> None:
+        self._refs: dict[Key, tuple[Ref, ...]] = {}
+        self._concerned: dict[Ref, dict[Key, None]] = {}
+        self._needed: Counter[Source] = Counter()
+        self._placed: dict[Source, dict[Key, Ref]] = {source: {} for source in Source}
+        self._said: dict[Ref, dict[Key, Announcement]] = {}
+
+    @property
+    def sources(self) -> frozenset[Source]:
+        """Whose objects have to be watched for the Services that follow."""
+        return frozenset(+self._needed)
+
+    def put_service(self, key: Key, service: Service | None) -> None:
+        """A Service that follows is there, or is another; None: it is gone, or follows no longer."""
+        refs = () if service is None else _refs_of(service)
+        old = self._refs.get(key, ())
+        if refs == old:
+            return
+        for ref in old:
+            self._concerned[ref].pop(key)
+            if not self._concerned[ref]:
+                del self._concerned[ref]
+        for ref in refs:
+            self._concerned.setdefault(ref, {})[key] = None
+        self._needed.subtract({source: 1 for source, _, _ in old})
+        self._needed.update({source: 1 for source, _, _ in refs})
+        self._refs[key] = refs
+        if not refs:
+            del self._refs[key]
+
+    def put(self, source: Source, key: Key, said: Announcement | None) -> frozenset[Key]:
+        """An object is there, or is another; None: it is gone. Returns the Services of which something may differ."""
+        placed = self._placed[source]
+        touched = set()
+        if key in placed:
+            touched.add(placed.pop(key))
+        old = next(iter(touched), None)
+        if old is not None:
+            self._said[old].pop(key)
+            if not self._said[old]:
+                del self._said[old]
+        if said is not None:
+            ref = _ref_of(source, said)
+            placed[key] = ref
+            self._said.setdefault(ref, {})[key] = said
+            touched.add(ref)
+        return frozenset(each for ref in touched for each in self._concerned.get(ref, ()))
+
+    def forget(self, source: Source) -> frozenset[Key]:
+        """Nothing of this source is known any more. Returns the Services of which something may differ."""
+        return frozenset().union(*[self.put(source, key, None) for key in tuple(self._placed[source])])
+
+    def node_of(self, service: Service, address: Address) -> Followed:
+        """Where an address of a Service is announced, by all that is known now."""
+        problems: list[str] = []
+        statements = [
+            statement
+            for announcer in _announcers_of(service)
+            for statement in (
+                *self._heard(announcer, service, problems),
+                *_marked(announcer, service, address, problems),
+            )
+        ]
+        if not statements:
+            return Followed(why=_nobody(service), problems=tuple(problems))
+        first, *rest = statements
+        problems += [
+            f"{first.where} names the node {first.node}, and {other.where} names {other.node}"
+            for other in rest
+            if other.node != first.node
+        ]
+        return Followed(first.node, first.announcer, first.where, tuple(problems))
+
+    def _heard(self, announcer: _Announcer, service: Service, problems: list[str]) -> Iterator[_Statement]:
+        """What objects say; of MetalLB's two, while it moves, the newer one first."""
+        for ref in announcer.refs(service):
+            found = sorted(self._said.get(ref, {}).items(), key=lambda item: (item[1].made, item[0]), reverse=True)
+            named = False
+            for key, said in found:
+                where = f"{ref[0].value} {'/'.join(key)}"
+                problems += [f"{where}: {problem}" for problem in said.problems]
+                statement = _statement(said.node, announcer, where, problems)
+                if statement is not None:
+                    named = True
+                    yield statement
+            if named and announcer.first_only:
+                return
+
+
+def sources_needed(services: Iterable[Service]) -> frozenset[Source]:
+    """Whose objects have to be watched for these Services, which follow."""
+    return frozenset(source for service in services for source, _, _ in _refs_of(service))
+
+
+def _announcers_of(service: Service) -> tuple[_Announcer, ...]:
+    """Who may announce it: by its class, which every announcer keeps to; by its brand; else by its annotations."""
+    if service.load_balancer_class in _BY_CLASS:
+        return (_BY_CLASS[service.load_balancer_class],)
+    marks = dict(service.marks)
+    possible = [each for each in _ANNOUNCERS if each.may_have(service)]
+    branded = tuple(each for each in possible if each.brand and marks.get(each.brand[0]) == each.brand[1])
+    return branded or tuple(each for each in possible if not each.brand)
+
+
+def _refs_of(service: Service) -> tuple[Ref, ...]:
+    return tuple(ref for announcer in _announcers_of(service) for ref in announcer.refs(service))
+
+
+def _ref_of(source: Source, said: Announcement) -> Ref:
+    namespace, name = said.about
+    return source, "" if source in _OF_ONE_NAMESPACE else namespace, name
+
+
+def _statement(node: str, announcer: _Announcer, where: str, problems: list[str]) -> _Statement | None:
+    """Only what can be a Node's name is one: whoever writes a Service writes its annotations too."""
+    if _NODE_NAME.fullmatch(node):
+        return _Statement(node, announcer.name, where)
+    if node:
+        problems.append(f"{where} says what cannot be a node's name: {node[:MAX_SHOWN]!r}")
+    return None
+
+
+def _marked(announcer: _Announcer, service: Service, address: Address, problems: list[str]) -> Iterator[_Statement]:
+    for node, where in announcer.marked(service, address):
+        statement = _statement(node, announcer, where, problems)
+        if statement is not None:
+            yield statement
+
+
+def _mark(service: Service, name: str) -> str:
+    return next((text for key, text in service.marks if key == name), "")
+
+
+def _annotation(service: Service, name: str) -> str:
+    return f"annotation {name} of Service {service.namespace}/{service.name}"
+
+
+def _nobody(service: Service) -> str:
+    names = " or ".join(announcer.name for announcer in _announcers_of(service))
+    return f"nothing of {names} names a node" if names else "no announcer is known that would have this Service"
+
+
+def _no_marks(_service: Service, _address: Address) -> Iterator[tuple[str, str]]:
+    return iter(())
+
+
+# The announcers. Where each fact is from: docs/follow.md.
+
+
+def _metallb_refs(service: Service) -> tuple[Ref, ...]:
+    return ((Source.METALLB, service.namespace, service.name),)
+
+
+def _cilium_refs(service: Service) -> tuple[Ref, ...]:
+    """By the whole name, never by its parts: a-b/c and a/b-c have the same Lease in Cilium too."""
+    return ((Source.CILIUM, "", f"cilium-l2announce-{service.namespace}-{service.name}"),)
+
+
+def _kube_vip_refs(service: Service) -> tuple[Ref, ...]:
+    """Its own Lease, where there is an election for each Service; else the one of all."""
+    namespace, slash, name = _mark(service, KUBE_VIP_LEASE).partition("/")
+    if not slash:
+        namespace, name = service.namespace, namespace or f"kubevip-{service.name}"
+    return (Source.KUBE_VIP_SERVICES, namespace, name), (Source.KUBE_VIP, "", "plndr-svcs-lock")
+
+
+def _kube_vip_marks(service: Service, _address: Address) -> Iterator[tuple[str, str]]:
+    host = _mark(service, KUBE_VIP_HOST)
+    if host:
+        yield host, _annotation(service, KUBE_VIP_HOST)
+
+
+def _purelb_marks(service: Service, address: Address) -> Iterator[tuple[str, str]]:
+    """Entries are "node,interface,address", of old "node,interface"; of several for an address the last is the newest.
+
+    An interface may have commas in its name. An entry without any names an interface that every node has.
+    """
+    name = PURELB_IPV4 if address.version == 4 else PURELB_IPV6
+    for entry in reversed(_mark(service, name).split()):
+        node, comma, rest = entry.partition(",")
+        _, more, last = rest.rpartition(",")
+        if node and comma and (not more or _is_address(last, address)):
+            yield node, _annotation(service, name)
+
+
+def _is_address(text: str, address: Address) -> bool:
+    try:
+        return ip_address(text) == address
+    except ValueError:
+        return False
+
+
+def _openelb_refs(service: Service) -> tuple[Ref, ...]:
+    """To 0.5 the leader answers for all, with the MAC of the node in the annotation; from 0.6 on nobody tells."""
+    return ((Source.OPENELB, "", "openelb-speaker"),) if _mark(service, OPENELB_NEXT_HOP) else ()
+
+
+def _is_without_class(service: Service) -> bool:
+    return service.load_balancer_class is None
+
+
+def _always(_service: Service) -> bool:
+    return True
+
+
+def _is_kube_vips(service: Service) -> bool:
+    return bool(_mark(service, KUBE_VIP_HOST))  # its class may be any, too
+
+
+_ANNOUNCERS = (
+    _Announcer("MetalLB", frozenset(), _always, _metallb_refs, _no_marks),  # its class is what its operator says
+    _Announcer("Cilium", frozenset(("io.cilium/l2-announcer",)), _is_without_class, _cilium_refs, _no_marks),
+    _Announcer(
+        "kube-vip",
+        frozenset(("kube-vip.io/kube-vip-class",)),
+        _is_kube_vips,
+        _kube_vip_refs,
+        _kube_vip_marks,
+        first_only=True,
+    ),
+    _Announcer(
+        "PureLB",
+        frozenset(("purelb.io/purelb", "purelb.io/purelbv2")),
+        _is_without_class,
+        lambda _service: (),
+        _purelb_marks,
+        brand=(PURELB_BRAND, "PureLB"),
+    ),
+    _Announcer("OpenELB", frozenset(), _always, _openelb_refs, _no_marks, brand=(OPENELB_BRAND, "openelb")),
+)
+_BY_CLASS: dict[str | None, _Announcer] = {name: announcer for announcer in _ANNOUNCERS for name in announcer.classes}

@@ -1,0 +1,85 @@
+"""The objects of other announcers that name a node: where they are, which of them to watch, and whether they can be.
+
+One row for each `Source`. The namespaces are those that the announcers are usually in; `within` is for others.
+Nothing here is watched unless a Service follows an announcer that it belongs to (`core.following.sources_needed`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from arpguard.core.cluster import Announcement
+from arpguard.core.following import Source
+from arpguard.kube.client import Client
+from arpguard.kube.errors import ForbiddenError, JsonObject, NotFoundError
+from arpguard.kube.listing import Scope
+from arpguard.kube.projections import held, l2_status
+from arpguard.kube.resources import L2_STATUSES, LEASES, Discovery, Request, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class FollowSource:
+    """What a reflector needs to know to follow a source."""
+
+    source: Source
+    resource: Resource
+    scope: Scope
+    project: Callable[[JsonObject], Announcement]
+
+    def within(self, namespace: str) -> "FollowSource":
+        """The same in another namespace."""
+        return replace(self, scope=replace(self.scope, namespace=namespace))
+
+
+# kubelets alone renew a Lease each, every 10 s, and none of those is an announcer's.
+_NOT_OF_KUBELETS = "metadata.namespace!=kube-node-lease"
+
+SOURCES = (
+    FollowSource(Source.METALLB, L2_STATUSES, Scope("metallb-system"), l2_status),
+    FollowSource(Source.CILIUM, LEASES, Scope("kube-system"), held),
+    FollowSource(Source.KUBE_VIP_SERVICES, LEASES, Scope(fields=_NOT_OF_KUBELETS), held),
+    FollowSource(Source.KUBE_VIP, LEASES, Scope("kube-system", fields="metadata.name=plndr-svcs-lock"), held),
+    FollowSource(Source.OPENELB, LEASES, Scope("openelb-system", fields="metadata.name=openelb-speaker"), held),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """Whether a source can be watched. `problem` is empty where it is, and where there is no such kind to watch."""
+
+    readable: bool
+    problem: str = ""
+
+
+async def is_served(client: Client, resource: Resource) -> bool:
+    """Whether the server has this kind now: a CustomResourceDefinition comes and goes.
+
+    Raises ClusterError for any answer but yes and no.
+    """
+    try:
+        answer = await client.call(Discovery("get", resource))
+    except NotFoundError:
+        return False
+    found = answer.body.get("resources")
+    return isinstance(found, list) and any(
+        isinstance(each, dict) and each.get("name") == resource.plural for each in found
+    )
+
+
+async def can_read(client: Client, source: FollowSource) -> Readable:
+    """Whether a reflector of it would get anything. To be asked before one is started, and again after a while.
+
+    Raises ClusterError when that cannot be found out now.
+    """
+    if source.resource.group == L2_STATUSES.group and not await is_served(client, source.resource):
+        return Readable(readable=False)
+    try:
+        await client.call(Request("list", source.resource, source.scope.namespace, query=_one_of(source.scope)))
+    except ForbiddenError as error:
+        return Readable(readable=False, problem=f"{source.source.value} cannot be followed: {error}")
+    except NotFoundError:
+        return Readable(readable=False)
+    return Readable(readable=True)
+
+
+def _one_of(scope: Scope) -> dict[str, str]:
+    return {**scope.query, "limit": "1"}
