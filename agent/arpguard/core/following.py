@@ -11,7 +11,7 @@ An object that names nobody says nothing. When two name different nodes the firs
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address
 from typing import TypeAlias
@@ -89,11 +89,23 @@ class _Announcer:
     brand: tuple[str, str] | None = None
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A Service that was asked about: what its answers depend on, and those that hold since."""
+
+    service: Service
+    refs: tuple[Ref, ...]
+    answers: dict[Address, Followed] = field(default_factory=dict)
+
+
 class Following:
-    """What is known of Services that follow, and of the objects that name their nodes. Synchronous, and without IO."""
+    """What objects of other announcers say, by the Services that they are about. Synchronous, and without IO.
+
+    It remembers, to be quick; what it answers depends on the objects that are there, and on the Service asked about.
+    """
 
     def __init__(self) -> None:
-        self._refs: dict[Key, tuple[Ref, ...]] = {}
+        self._asked: dict[Key, _Asked] = {}
         self._concerned: dict[Ref, dict[Key, None]] = {}
         self._needed: Counter[Source] = Counter()
         self._placed: dict[Source, dict[Key, Ref]] = {source: {} for source in Source}
@@ -101,51 +113,81 @@ class Following:
 
     @property
     def sources(self) -> frozenset[Source]:
-        """Whose objects have to be watched for the Services that follow."""
+        """Whose objects have to be watched for the Services that were asked about and not left since."""
         return frozenset(+self._needed)
 
-    def put_service(self, key: Key, service: Service | None) -> None:
-        """A Service that follows is there, or is another; None: it is gone, or follows no longer."""
-        refs = () if service is None else _refs_of(service)
-        old = self._refs.get(key, ())
-        if refs == old:
-            return
-        for ref in old:
-            self._concerned[ref].pop(key)
-            if not self._concerned[ref]:
-                del self._concerned[ref]
-        for ref in refs:
-            self._concerned.setdefault(ref, {})[key] = None
-        self._needed.subtract({source: 1 for source, _, _ in old})
-        self._needed.update({source: 1 for source, _, _ in refs})
-        self._refs[key] = refs
-        if not refs:
-            del self._refs[key]
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the answers that were given and still hold, each once, by Service."""
+        found = {
+            f"service {namespace}/{name}: {problem}": None
+            for (namespace, name), asked in self._asked.items()
+            for answer in asked.answers.values()
+            for problem in answer.problems
+        }
+        return tuple(found)
 
     def put(self, source: Source, key: Key, said: Announcement | None) -> frozenset[Key]:
         """An object is there, or is another; None: it is gone. Returns the Services of which something may differ."""
-        placed = self._placed[source]
-        touched = set()
-        if key in placed:
-            touched.add(placed.pop(key))
-        old = next(iter(touched), None)
-        if old is not None:
-            self._said[old].pop(key)
-            if not self._said[old]:
-                del self._said[old]
-        if said is not None:
-            ref = _ref_of(source, said)
-            placed[key] = ref
-            self._said.setdefault(ref, {})[key] = said
-            touched.add(ref)
-        return frozenset(each for ref in touched for each in self._concerned.get(ref, ()))
+        touched = {ref for ref in (self._take(source, key), self._place(source, key, said)) if ref is not None}
+        keys = frozenset(each for ref in touched for each in self._concerned.get(ref, ()))
+        for each in keys:
+            self._asked[each].answers.clear()
+        return keys
 
     def forget(self, source: Source) -> frozenset[Key]:
         """Nothing of this source is known any more. Returns the Services of which something may differ."""
         return frozenset().union(*[self.put(source, key, None) for key in tuple(self._placed[source])])
 
+    def leave(self, keys: Iterable[Key]) -> None:
+        """These Services are gone, or follow no longer."""
+        for key in keys:
+            asked = self._asked.pop(key, None)
+            if asked is not None:
+                self._unlink(key, asked.refs)
+
     def node_of(self, service: Service, address: Address) -> Followed:
         """Where an address of a Service is announced, by all that is known now."""
+        key = (service.namespace, service.name)
+        asked = self._asked.get(key)
+        if asked is None or asked.service is not service:
+            asked = self._ask(key, service)
+        answer = asked.answers.get(address)
+        if answer is None:
+            answer = asked.answers[address] = self._find(service, address)
+        return answer
+
+    def _ask(self, key: Key, service: Service) -> _Asked:
+        self.leave((key,))
+        asked = self._asked[key] = _Asked(service, _refs_of(service))
+        for ref in asked.refs:
+            self._concerned.setdefault(ref, {})[key] = None
+            self._needed[ref[0]] += 1
+        return asked
+
+    def _unlink(self, key: Key, refs: tuple[Ref, ...]) -> None:
+        for ref in refs:
+            self._needed[ref[0]] -= 1
+            self._concerned[ref].pop(key)
+            if not self._concerned[ref]:
+                del self._concerned[ref]
+
+    def _take(self, source: Source, key: Key) -> Ref | None:
+        ref = self._placed[source].pop(key, None)
+        if ref is not None:
+            self._said[ref].pop(key)
+            if not self._said[ref]:
+                del self._said[ref]
+        return ref
+
+    def _place(self, source: Source, key: Key, said: Announcement | None) -> Ref | None:
+        if said is None:
+            return None
+        ref = self._placed[source][key] = _ref_of(source, said)
+        self._said.setdefault(ref, {})[key] = said
+        return ref
+
+    def _find(self, service: Service, address: Address) -> Followed:
         problems: list[str] = []
         statements = [
             statement
