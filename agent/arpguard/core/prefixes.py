@@ -27,11 +27,8 @@ class Prefixes:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def longest(self, address: Address) -> Network | None:
-        """The smallest network that the address is in."""
+    def containing(self, address: Address) -> tuple[Network, ...]:
+        """The networks that the address is in, the smallest first."""
         version, number, bits = address.version, int(address), address.max_prefixlen
-        for length in self._lengths[version]:
-            found = self._networks.get((version, length, number >> (bits - length)))
-            if found is not None:
-                return found
-        return None
+        keys = ((version, length, number >> (bits - length)) for length in self._lengths[version])
+        return tuple(self._networks[key] for key in keys if key in self._networks)

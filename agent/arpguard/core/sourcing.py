@@ -101,13 +101,13 @@ class _Ground:
             return _Refusal("VIPIsGateway", f"{address} is a gateway: choose an address that no host has")
         if address in self.avoided.api_servers:
             return _Refusal("VIPIsAPIServer", f"{address} is the API server's: choose an address that no host has")
-        if self.pods.longest(address) is not None:
+        if self.pods.containing(address):
             return _Refusal("VIPInPodNetwork", f"{address} is in a Pod network: choose one of the nodes' network")
         return _node_address(address, "this node", own=True) if address in self.avoided.own else None
 
     def may_range(self, address: Address) -> bool:
         """Whether Services may have it guarded."""
-        return self.ranges.longest(address) is not None
+        return bool(self.ranges.containing(address))
 
 
 def _node_address(address: Address, whose: str, *, own: bool = False) -> _Refusal:

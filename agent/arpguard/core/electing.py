@@ -1,0 +1,219 @@
+"""Which elected VIPs this node wants: a function of what it sees, and of since when it has seen it so.
+
+| a VIP                              | is wanted by                                                              |
+| ---------------------------------- | ------------------------------------------------------------------------- |
+| held by one who may own it         | that one                                                                  |
+| held by one who may not (any more) | nobody: it is released, and free                                          |
+| free                               | the first choice at once, choice k after (k - 1) x BACKUP_NS              |
+| free, and never held before        | the same, but not before this node has looked around for `settle_ns`      |
+| undecided                          | who holds it                                                              |
+
+Two that want the same VIP are no harm: claims are compared and swapped. Nobody is asked, and nobody has to agree.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from arpguard.addresses import Address
+from arpguard.config import LeaseConfig
+from arpguard.core.balancing import to_move
+from arpguard.core.members import Member, Pool, Pools
+from arpguard.core.rendezvous import fingerprint
+from arpguard.model import OwnerKind, Vip
+from arpguard.units import NS_PER_S
+
+BACKUP_NS = 2 * NS_PER_S
+SETTLE_NS = 3 * NS_PER_S // 2
+STEADY_NS = 60 * NS_PER_S
+BATCH_NS = 10 * NS_PER_S
+GIVE_UP_NS = 5 * NS_PER_S
+MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What this node wants; `nobody`: VIPs that no node may own. `next_ns`: when to ask again if nothing changes."""
+
+    wanted: frozenset[Address] = frozenset()
+    nobody: frozenset[Address] = frozenset()
+    next_ns: int | None = None
+
+
+@dataclass(slots=True)
+class _Seat:
+    """An elected VIP. `since_ns`: since when `first` is its first choice; `free_ns`: since when nobody has it.
+
+    `giving_ns`: until when this node waits for the first choice to take it.
+    """
+
+    vip: Vip
+    number: int
+    pool: Pool
+    first: str
+    since_ns: int
+    free_ns: int | None = None
+    giving_ns: int = 0
+
+
+class Election:
+    """This node's memory. Times are CLOCK_BOOTTIME; `started_ns`: when this node knew the others' heartbeats."""
+
+    def __init__(self, me: str, started_ns: int, settle_ns: int = SETTLE_NS) -> None:
+        self._me = me
+        self._settled_ns = started_ns + settle_ns
+        self._seats: dict[Address, _Seat] = {}
+        self._vips: Mapping[Address, Vip] = {}
+        self._members: tuple[Member, ...] = ()
+        self._pools = Pools(())
+        self._steady_ns = started_ns
+        self._balance_ns = started_ns
+
+    def wanted(
+        self,
+        vips: Mapping[Address, Vip],
+        members: tuple[Member, ...],
+        holders: Mapping[Address, str],
+        now_ns: int,
+        undecided: AbstractSet[Address] = frozenset(),
+    ) -> Wishes:
+        """What this node wants now.
+
+        `holders`: who has a VIP, by a claim that is valid, and is alive; "" where the claim is released or void, or
+        its holder is not heard of. A VIP that is not in it was never held. `vips` is not changed between two calls.
+        """
+        self._sit_down(vips, members, now_ns)
+        look = _Look(self._me, now_ns, self._settled_ns, undecided)
+        if members and all(member.alive for member in members if member.ready and not member.excluded):
+            look.settled_ns = now_ns
+        for address, seat in self._seats.items():
+            look.at(address, seat, holders.get(address))
+        given_up = self._give_up(look) if look.is_calm and look.misplaced else frozenset()
+        return look.wishes(given_up)
+
+    def _sit_down(self, vips: Mapping[Address, Vip], members: tuple[Member, ...], now_ns: int) -> None:
+        """Brings the seats up to date with VIPs and members."""
+        pools = self._pools
+        if members != self._members:
+            self._members = members
+            pools = Pools(members)
+        if pools != self._pools:
+            self._pools, self._steady_ns = pools, now_ns
+            for seat in self._seats.values():
+                self._choose(seat, now_ns)
+        if vips is not self._vips:
+            self._vips = vips
+            self._invite(vips, now_ns)
+
+    def _invite(self, vips: Mapping[Address, Vip], now_ns: int) -> None:
+        elected = 0
+        for address, vip in vips.items():
+            if not _is_elected(vip):
+                continue
+            elected += 1
+            seat = self._seats.get(address)
+            if seat is None:
+                pool, number = self._pools.of(vip), fingerprint(str(address))
+                self._seats[address] = _Seat(vip, number, pool, pool.first(number), now_ns)
+            elif seat.vip is not vip:
+                seat.vip = vip
+                self._choose(seat, now_ns)
+        if len(self._seats) != elected:
+            self._seats = {address: seat for address, seat in self._seats.items() if _is_elected(vips.get(address))}
+
+    def _choose(self, seat: _Seat, now_ns: int) -> None:
+        before, seat.pool = seat.pool, self._pools.of(seat.vip)
+        first = seat.pool.first_after(before, seat.first, seat.number)
+        if first != seat.first:
+            seat.first, seat.since_ns = first, now_ns
+
+    def _give_up(self, look: "_Look") -> frozenset[Address]:
+        """A batch of VIPs for those who are their first choice, where all has been quiet for long enough."""
+        due_ns = max(self._balance_ns, self._steady_ns + STEADY_NS)
+        if look.now_ns < due_ns:
+            look.times.append(due_ns)
+            return frozenset()
+        self._balance_ns = look.now_ns + BATCH_NS
+        look.times.append(self._balance_ns)
+        ripe_ns = look.now_ns - STEADY_NS
+        given_up = to_move(look.placed, self._me, lambda address: self._seats[address].since_ns <= ripe_ns)
+        for address in given_up:
+            self._seats[address].giving_ns = look.now_ns + GIVE_UP_NS
+        return frozenset(given_up)
+
+
+def _is_elected(vip: Vip | None) -> bool:
+    return vip is not None and vip.owner.kind is OwnerKind.ELECT
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at all seats, and what comes of it."""
+
+    me: str
+    now_ns: int
+    settled_ns: int
+    undecided: AbstractSet[Address]
+    wanted: list[Address] = field(default_factory=list)
+    nobody: list[Address] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    placed: list[tuple[Address, str, str]] = field(default_factory=list)
+    is_calm: bool = True
+    misplaced: bool = False
+
+    def at(self, address: Address, seat: _Seat, holder: str | None) -> None:
+        """One VIP. `holder` None: it was never held; empty: it is free."""
+        if not seat.first:
+            self.nobody.append(address)
+        elif holder:
+            self._held(address, seat, holder)
+        elif address not in self.undecided:
+            self._free(address, seat, never_held=holder is None)
+
+    def _held(self, address: Address, seat: _Seat, holder: str) -> None:
+        seat.free_ns = None
+        first = seat.first
+        if holder != first:
+            if holder not in seat.pool:
+                self.is_calm = False
+            elif address in self.undecided:
+                first = holder
+            else:
+                self.misplaced = True
+        self.placed.append((address, holder, first))
+        if holder != self.me:
+            seat.giving_ns = 0
+        elif seat.giving_ns > self.now_ns:
+            self.is_calm = False
+            self.times.append(seat.giving_ns)
+        elif holder == first or holder in seat.pool:
+            self.wanted.append(address)
+
+    def _free(self, address: Address, seat: _Seat, *, never_held: bool) -> None:
+        self.is_calm = False
+        seat.giving_ns = 0
+        if seat.free_ns is None:
+            seat.free_ns = self.now_ns
+        if self.me not in seat.pool:
+            return
+        due_ns = seat.free_ns + BACKUP_NS * seat.pool.rank(seat.number, self.me)
+        if never_held:
+            due_ns = max(due_ns, self.settled_ns)
+        if due_ns <= self.now_ns:
+            self.wanted.append(address)
+        else:
+            self.times.append(due_ns)
+
+    def wishes(self, given_up: AbstractSet[Address]) -> Wishes:
+        """All of it."""
+        return Wishes(frozenset(self.wanted) - given_up, frozenset(self.nobody), min(self.times, default=None))
+
+
+def lease_times(lease: LeaseConfig, heartbeating: int) -> LeaseConfig:
+    """The times of a cluster with so many heartbeating nodes: the API server takes no more than MAX_WRITES_PER_S."""
+    renew_ns = max(lease.renew_ns, heartbeating * NS_PER_S // MAX_WRITES_PER_S)
+    return LeaseConfig(
+        duration_ns=lease.duration_ns * renew_ns // lease.renew_ns,
+        renew_ns=renew_ns,
+        margin_ns=lease.margin_ns * renew_ns // lease.renew_ns,
+    )

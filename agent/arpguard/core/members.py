@@ -1,0 +1,207 @@
+"""The nodes of the cluster as an election sees them: who may own which VIP, and who is preferred.
+
+A cordoned node is second choice: it still serves, and an answer from it is better than none where no other node can.
+Every other reason is a hard one: such a node's answers would lead nowhere.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from arpguard.addresses import Address, Network
+from arpguard.core.cluster import Node
+from arpguard.core.explaining import Candidate
+from arpguard.core.prefixes import Prefixes
+from arpguard.core.rendezvous import fingerprint, ranked, weight
+from arpguard.core.reporting import Subject
+from arpguard.model import Vip
+
+EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
+CORDONED = "cordoned: second choice, and there is another"
+
+
+class GuardedLink(Protocol):
+    """A guarded link that is up, as a heartbeat publishes it."""
+
+    @property
+    def name(self) -> str:
+        """The link's name."""
+
+    @property
+    def networks(self) -> tuple[Network, ...]:
+        """The subnets on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node. `alive`: its agent was heard of within a lease; `exists`: it has a Node object.
+
+    `links` are its guarded links that are up: name, and a subnet on it.
+    """
+
+    name: str
+    alive: bool = True
+    exists: bool = True
+    ready: bool = True
+    excluded: bool = False
+    cordoned: bool = False
+    deleting: bool = False
+    links: tuple[tuple[str, Network], ...] = ()
+
+    @property
+    def refusal(self) -> str | None:
+        """Why it may own no VIP at all."""
+        reasons = (
+            (not self.alive, "not heard of for a lease"),
+            (not self.exists, "there is no Node of that name"),
+            (self.deleting, "its Node is being deleted"),
+            (not self.ready, "its Node is not ready"),
+            (self.excluded, f"excluded by the label {EXCLUDE_LABEL}"),
+        )
+        return next((why for holds, why in reasons if holds), None)
+
+    def reaches(self, address: Address, interface: str) -> bool:
+        """Whether it has a link in the address's subnet; `interface` empty: any."""
+        return any(address in network for name, network in self.links if interface in ("", name))
+
+
+def members_of(
+    nodes: Mapping[str, Node], links: Mapping[str, Iterable[GuardedLink]], alive: Collection[str]
+) -> tuple[Member, ...]:
+    """The members, by name: those with a Node object, and those whose heartbeat publishes links.
+
+    `alive` names those that were heard of within a lease, this node among them. A host address is no subnet.
+    """
+    unknown = Node("")
+    return tuple(
+        Member(
+            name=name,
+            alive=name in alive,
+            exists=name in nodes,
+            ready=node.ready,
+            excluded=node.excluded,
+            cordoned=node.unschedulable,
+            deleting=node.deleting,
+            links=tuple(
+                (link.name, network)
+                for link in links.get(name, ())
+                for network in link.networks
+                if network.num_addresses > 1
+            ),
+        )
+        for name in sorted(nodes.keys() | links.keys())
+        for node in (nodes.get(name, unknown),)
+    )
+
+
+class Pool:
+    """The nodes that may own a VIP. Any two VIPs of the same nodes, interface and subnets have the same pool."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._fingerprints = {name: fingerprint(name) for name in names}
+        self._joined: tuple[Pool | None, list[str]] = (None, [])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._fingerprints
+
+    def __bool__(self) -> bool:
+        return bool(self._fingerprints)
+
+    def first(self, number: int) -> str:
+        """Who is preferred for a VIP with this fingerprint; empty when there is nobody."""
+        return self._first_of(self._fingerprints, number)
+
+    def first_after(self, before: "Pool", first: str, number: int) -> str:
+        """The same, where `first` was it in the pool before: only those who joined since then can be preferred."""
+        if first not in self:
+            return self.first(number)
+        if self._joined[0] is not before:
+            self._joined = before, [name for name in self._fingerprints if name not in before]
+        joined = self._joined[1]
+        return self._first_of([first, *joined], number) if joined else first
+
+    def rank(self, number: int, name: str) -> int:
+        """How many are preferred to one of them."""
+        own = weight(number, self._fingerprints[name]), name
+        return sum((weight(number, other), each) > own for each, other in self._fingerprints.items())
+
+    def _first_of(self, names: Iterable[str], number: int) -> str:
+        return max(names, key=lambda name: (weight(number, self._fingerprints[name]), name), default="")
+
+
+class Pools:
+    """The pools of all VIPs, for members that do not change."""
+
+    def __init__(self, members: Iterable[Member]) -> None:
+        members = tuple(members)
+        self._usable = tuple(member for member in members if member.refusal is None)
+        self._interfaces: dict[str, Prefixes] = {}
+        self._links = {link for member in members for link in member.links}
+        self._pools: dict[tuple[object, ...], Pool] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pools) and (self._usable, self._links) == (other._usable, other._links)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def of(self, vip: Vip) -> Pool:
+        """Those who may own it."""
+        subnets = self.subnets(vip)
+        key = vip.nodes, vip.interface, subnets
+        pool = self._pools.get(key)
+        if pool is None:
+            fit = [member for member in self._usable if obstacle(vip, member, subnets) is None]
+            pool = Pool(member.name for member in ([each for each in fit if not each.cordoned] or fit))
+            self._pools[key] = pool
+        return pool
+
+    def subnets(self, vip: Vip) -> tuple[Network, ...]:
+        """The subnets that it is in, on whichever member's links; one that is away now counts too."""
+        prefixes = self._interfaces.get(vip.interface)
+        if prefixes is None:
+            prefixes = Prefixes(network for name, network in self._links if vip.interface in ("", name))
+            self._interfaces[vip.interface] = prefixes
+        return prefixes.containing(vip.address)
+
+
+def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | None:
+    """Why a member may not own a VIP. One that is in nobody's subnet may be anybody's who has a link."""
+    if member.refusal is not None:
+        return member.refusal
+    if vip.nodes is not None and member.name not in vip.nodes:
+        return "no ready endpoint on it (externalTrafficPolicy: Local)"
+    link = f"its link {vip.interface}" if vip.interface else "its link"
+    if subnets:
+        return None if member.reaches(vip.address, vip.interface) else f"{link} with {subnets[0]} is down or missing"
+    has_link = any(vip.interface in ("", name) for name, _ in member.links)
+    return None if has_link else f"{link if vip.interface else 'every link that is guarded'} is down or missing"
+
+
+def candidates(vip: Vip, members: Iterable[Member], holder: str = "") -> tuple[Candidate, ...]:
+    """All members, those who may own an elected VIP first, by preference. `holder` has it now, if anybody."""
+    members = tuple(members)
+    pools = Pools(members)
+    subnets, pool = pools.subnets(vip), pools.of(vip)
+    by_name = {member.name: member for member in members}
+    order = ranked(str(vip.address), (name for name in by_name if name in pool))
+    chosen = holder or next(iter(order), "")
+    eligible = [
+        Candidate(name, eligible=True, chosen=name == chosen, why=_place(place, has_it=name == holder))
+        for place, name in enumerate(order, 1)
+    ]
+    others = [
+        Candidate(name, eligible=False, chosen=name == chosen, why=obstacle(vip, member, subnets) or CORDONED)
+        for name, member in sorted(by_name.items())
+        if name not in pool
+    ]
+    return (*eligible, *others)
+
+
+def _place(place: int, *, has_it: bool) -> str:
+    return f"choice {place}, and has it: who has it keeps it" if has_it else f"choice {place}"
+
+
+def speaker(subject: Subject, members: Iterable[Member]) -> str:
+    """The node that tells of an object what all nodes know; empty when nobody is alive."""
+    name = f"{subject.kind}/{subject.namespace}/{subject.name}"
+    return next(iter(ranked(name, (member.name for member in members if member.alive))), "")
