@@ -28,6 +28,7 @@ SETTLE_NS = 3 * NS_PER_S // 2
 STEADY_NS = 60 * NS_PER_S
 BATCH_NS = 10 * NS_PER_S
 GIVE_UP_NS = 5 * NS_PER_S
+SHUN_NS = 600 * NS_PER_S
 MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster
 
 
@@ -44,7 +45,7 @@ class Wishes:
 class _Seat:
     """An elected VIP. `since_ns`: since when `first` is its first choice; `free_ns`: since when nobody has it.
 
-    `giving_ns`: until when this node waits for the first choice to take it.
+    `giving_to`: the first choice that this node gives it up to, and until `giving_ns` does not want it itself.
     """
 
     vip: Vip
@@ -53,6 +54,7 @@ class _Seat:
     first: str
     since_ns: int
     free_ns: int | None = None
+    giving_to: str = ""
     giving_ns: int = 0
 
 
@@ -68,6 +70,7 @@ class Election:
         self._pools = Pools(())
         self._steady_ns = started_ns
         self._balance_ns = started_ns
+        self._shunned: dict[str, int] = {}
 
     def wanted(
         self,
@@ -88,6 +91,7 @@ class Election:
             look.settled_ns = now_ns
         for address, seat in self._seats.items():
             look.at(address, seat, holders.get(address))
+        self._shunned |= dict.fromkeys(look.unwilling, now_ns + SHUN_NS)
         given_up = self._give_up(look) if look.is_calm and look.misplaced else frozenset()
         return look.wishes(given_up)
 
@@ -128,18 +132,27 @@ class Election:
             seat.first, seat.since_ns = first, now_ns
 
     def _give_up(self, look: "_Look") -> frozenset[Address]:
-        """A batch of VIPs for those who are their first choice, where all has been quiet for long enough."""
+        """A batch of VIPs for those who are their first choice, where all has been quiet for long enough.
+
+        Who did not take what was given up last time is alive, and yet cannot: it gets nothing for a while.
+        """
         due_ns = max(self._balance_ns, self._steady_ns + STEADY_NS)
         if look.now_ns < due_ns:
             look.times.append(due_ns)
             return frozenset()
         self._balance_ns = look.now_ns + BATCH_NS
         look.times.append(self._balance_ns)
-        ripe_ns = look.now_ns - STEADY_NS
-        given_up = to_move(look.placed, self._me, lambda address: self._seats[address].since_ns <= ripe_ns)
+        steady_ns = look.now_ns - STEADY_NS
+        given_up = frozenset(to_move(look.placed, self._me, lambda address: self._is_ripe(address, steady_ns)))
         for address in given_up:
-            self._seats[address].giving_ns = look.now_ns + GIVE_UP_NS
-        return frozenset(given_up)
+            seat = self._seats[address]
+            seat.giving_to, seat.giving_ns = seat.first, look.now_ns + GIVE_UP_NS
+            look.times.append(seat.giving_ns)
+        return given_up
+
+    def _is_ripe(self, address: Address, steady_ns: int) -> bool:
+        seat = self._seats[address]
+        return seat.since_ns <= steady_ns and self._shunned.get(seat.first, 0) <= steady_ns + STEADY_NS
 
 
 def _is_elected(vip: Vip | None) -> bool:
@@ -158,6 +171,7 @@ class _Look:
     nobody: list[Address] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
     placed: list[tuple[Address, str, str]] = field(default_factory=list)
+    unwilling: set[str] = field(default_factory=set)
     is_calm: bool = True
     misplaced: bool = False
 
@@ -181,13 +195,20 @@ class _Look:
             else:
                 self.misplaced = True
         self.placed.append((address, holder, first))
-        if holder != self.me:
-            seat.giving_ns = 0
-        elif seat.giving_ns > self.now_ns:
+        if seat.giving_to:
+            self._given(seat, holder)
+        if holder == self.me and not seat.giving_to and (holder == first or holder in seat.pool):
+            self.wanted.append(address)
+
+    def _given(self, seat: _Seat, holder: str) -> None:
+        """A VIP that this node has given up: somebody has it."""
+        if holder == self.me and seat.giving_ns > self.now_ns:
             self.is_calm = False
             self.times.append(seat.giving_ns)
-        elif holder == first or holder in seat.pool:
-            self.wanted.append(address)
+            return
+        if holder != seat.giving_to:
+            self.unwilling.add(seat.giving_to)
+        seat.giving_to, seat.giving_ns = "", 0
 
     def _free(self, address: Address, seat: _Seat, *, never_held: bool) -> None:
         self.is_calm = False

@@ -11,7 +11,7 @@ from hashlib import blake2b
 _MASK = (1 << 64) - 1
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=4096)
 def fingerprint(name: str) -> int:
     """64 bits of a name, the same on every node and in every process."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big")

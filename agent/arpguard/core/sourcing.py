@@ -46,7 +46,7 @@ class Collected:
 
     `undecided`: elected VIPs whose nodes are not known before EndpointSlices are: nobody takes them, and who has
     them keeps them. `notices` are the same on every node, for one to post; `own_notices` are this node's alone.
-    `needs_slices` and `follows`: whether EndpointSlices, and other announcers, have to be watched.
+    `needs_slices`: whether EndpointSlices have to be watched. `follows`: the Services that follow another announcer.
     """
 
     vips: dict[Address, Vip] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Collected:
     notices: tuple[Notice, ...] = ()
     own_notices: tuple[Notice, ...] = ()
     needs_slices: bool = False
-    follows: bool = False
+    follows: frozenset[Key] = frozenset()
 
 
 def follow_nobody(_service: Service, _address: Address) -> str | None:
@@ -371,7 +371,7 @@ class _Outcome:
             notices=tuple(notice for part in parts for notice in part.notices),
             own_notices=tuple(notice for part in parts for notice in part.own_notices),
             needs_slices=bool(self._local),
-            follows=bool(self.following),
+            follows=frozenset(self.following),
         )
 
 
