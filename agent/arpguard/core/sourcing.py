@@ -179,6 +179,8 @@ class Sourcing:
         """The VIPs now. `slices` None: not known yet. `followed` names the node that another announcer has chosen."""
         changed = self._look_around(config, nodes, avoided)
         changed |= _changes(self._services, services)
+        if self._endpoints.known != (slices is not None):
+            changed |= self._outcome.local_only
         changed |= self._endpoints.update(slices)
         self._services = dict(services)
         changed |= self._moved(followed)
@@ -305,6 +307,10 @@ class _Endpoints:
         self._slices: dict[Key, EndpointSlice] | None = None
         self._of: dict[Key, dict[Key, tuple[str, ...]]] = {}
 
+    @property
+    def known(self) -> bool:
+        return self._slices is not None
+
     def update(self, slices: Mapping[Key, EndpointSlice] | None) -> set[Key]:
         """The Services whose nodes may be others now."""
         before, self._slices = self._slices, None if slices is None else dict(slices)
@@ -333,14 +339,14 @@ class _Outcome:
         self.following: set[Key] = set()
         self._vips: dict[Address, Vip] = {}
         self._undecided: set[Address] = set()
-        self._local: set[Key] = set()
+        self.local_only: set[Key] = set()
         self._parts: dict[Key, _Part] = {}
         self._disputes: dict[Address, _Part] = {}
 
     def hear(self, key: Key, part: _Part | None) -> None:
         """What a source has to say; None: it is gone."""
         _put(self._parts, key, part if part and part.has_news else None)
-        for keys, belongs in ((self._local, part and part.local_only), (self.following, part and part.follows)):
+        for keys, belongs in ((self.local_only, part and part.local_only), (self.following, part and part.follows)):
             if belongs:
                 keys.add(key)
             else:
@@ -370,7 +376,7 @@ class _Outcome:
             problems=tuple(_bounded([*_summaries(parts), *(line for part in parts for line in part.problems)])),
             notices=tuple(notice for part in parts for notice in part.notices),
             own_notices=tuple(notice for part in parts for notice in part.own_notices),
-            needs_slices=bool(self._local),
+            needs_slices=bool(self.local_only),
             follows=frozenset(self.following),
         )
 

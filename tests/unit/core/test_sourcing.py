@@ -1,0 +1,337 @@
+"""Which VIPs there are, from where, and whose; what is refused, and what is said about it."""
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from arpguard.addresses import MacAddress
+from arpguard.config import AgentConfig, ServicesConfig
+from arpguard.core.cluster import EndpointSlice, Node, Service
+from arpguard.core.sourcing import MAX_PROBLEMS, Avoided, Sourcing, follow_nobody
+from arpguard.model import Owner, OwnerKind, Vip
+from arpguard.verdict import Mode
+
+VIP, OTHER = ip_address("198.51.100.50"), ip_address("198.51.100.51")
+CONFIG = AgentConfig(ranges=(ip_network("198.51.100.0/24"),))
+NODES = {
+    "n1": Node("n1", addresses=(ip_address("198.51.100.1"),), pod_networks=(ip_network("198.51.100.128/26"),)),
+    "n2": Node("n2", addresses=(ip_address("198.51.100.2"),)),
+}
+ELECT = Owner(OwnerKind.ELECT)
+NOTHING = Avoided()
+
+
+def a_service(name="web", *addresses, labels=(), local_only=False, problems=(), deleting=False, **annotations):
+    texts = tuple(sorted((f"arpguard.io/{key}", text) for key, text in annotations.items()))
+    return Service(
+        "shop",
+        name,
+        uid=f"uid-{name}",
+        labels=labels,
+        annotations=texts,
+        external_ips=addresses or (VIP,),
+        local_only=local_only,
+        problems=problems,
+        deleting=deleting,
+    )
+
+
+def a_slice(service, *nodes, name=""):
+    return EndpointSlice("shop", name or f"{service}-1", service, nodes)
+
+
+def by_key(*objects):
+    return {(each.namespace, each.name): each for each in objects}
+
+
+def collect(*services, config=CONFIG, slices=(), nodes=NODES, avoided=NOTHING, followed=follow_nobody):
+    known = None if slices is None else by_key(*slices)
+    return Sourcing().collect(config, by_key(*services), known, nodes, avoided, followed)
+
+
+def reasons(collected):
+    return [(notice.subject.name, notice.reason) for notice in collected.notices]
+
+
+def test_service_brings_its_addresses_each_once():
+    service = replace(a_service("web", VIP, OTHER), ingress_ips=(OTHER, ip_address("198.51.100.52")))
+
+    collected = collect(service)
+
+    assert set(collected.vips) == {VIP, OTHER, ip_address("198.51.100.52")}
+    assert collected.vips[VIP] == Vip(VIP, ELECT, source="service shop/web")
+    assert (collected.problems, collected.notices, collected.needs_slices) == ((), (), False)
+
+
+def test_service_that_is_being_deleted_counts_until_it_is_gone():
+    assert VIP in collect(a_service(deleting=True)).vips
+
+
+@pytest.mark.parametrize(
+    ("owner", "expected"),
+    [
+        ("node/n1", Owner(OwnerKind.NODE, node="n1")),
+        ("external", Owner(OwnerKind.EXTERNAL)),
+        ("external/02:00:00:00:00:AA", Owner(OwnerKind.EXTERNAL, mac=MacAddress.parse("02:00:00:00:00:aa"))),
+        ("elect", ELECT),
+        ("follow", Owner(OwnerKind.FOLLOW)),
+    ],
+)
+def test_annotation_names_the_owner(owner, expected):
+    collected = collect(a_service(owner=owner))
+
+    assert (collected.vips[VIP].owner, collected.problems) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    "owner",
+    ["", "me", "node", "node/", "node/UPPER", "external/", "external/nobody", "external/ff:ff:ff:ff:ff:ff", "elect/n1"],
+)
+def test_service_whose_owner_cannot_be_read_is_left_alone(owner):
+    collected = collect(a_service(owner=owner))
+
+    assert collected.vips == {}
+    assert reasons(collected) == [("web", "BadAnnotation")]
+    assert "arpguard.io/owner" in collected.problems[0]
+    assert "node/NAME, external, external/MAC, elect or follow" in collected.problems[0]
+
+
+def test_annotations_say_mode_interface_and_hold():
+    vip = collect(a_service(mode="enforce", interface="eth1", hold="true")).vips[VIP]
+
+    assert (vip.mode, vip.interface, vip.hold) == (Mode.ENFORCE, "eth1", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("mode", "on"), ("interface", "a name of many words"), ("interface", "a/b"), ("hold", "yes"), ("onwer", "elect")],
+)
+def test_other_annotation_that_cannot_be_read_counts_as_not_there(name, text):
+    collected = collect(a_service(**{name: text}))
+
+    assert collected.vips == {VIP: Vip(VIP, ELECT, source="service shop/web")}
+    assert reasons(collected) == [("web", "BadAnnotation")]
+    assert f"arpguard.io/{name}" in collected.problems[0]
+
+
+def test_configuration_says_who_owns_and_whether_to_hold_by_default():
+    config = replace(CONFIG, services=ServicesConfig(owner="follow", hold=True))
+
+    vips = collect(a_service(), a_service("api", OTHER, owner="elect", hold="false"), config=config).vips
+
+    assert (vips[VIP].owner.kind, vips[VIP].hold) == (OwnerKind.FOLLOW, True)
+    assert (vips[OTHER].owner.kind, vips[OTHER].hold) == (OwnerKind.ELECT, False)
+
+
+@pytest.mark.parametrize(
+    ("services", "labels", "annotated", "is_vip"),
+    [
+        (ServicesConfig(selector=(("app", "web"), ("guard", "arp"))), (("app", "web"), ("guard", "arp")), False, True),
+        (ServicesConfig(selector=(("app", "web"), ("guard", "arp"))), (("app", "web"),), False, False),
+        (ServicesConfig(selector=(("app", "web"),)), (("app", "api"),), False, False),
+        (ServicesConfig(selector=(("app", "web"),)), (), True, True),
+        (ServicesConfig(enabled=False), (), False, False),
+        (ServicesConfig(enabled=False), (), True, True),
+    ],
+)
+def test_selector_chooses_services_and_an_owner_annotation_overrides_it(services, labels, annotated, is_vip):
+    annotations = {"owner": "elect"} if annotated else {"mode": "enforce"}
+
+    collected = collect(a_service(labels=labels, **annotations), config=replace(CONFIG, services=services))
+
+    assert (VIP in collected.vips, collected.problems) == (is_vip, ())
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize(
+    ("address", "reason", "words"),
+    [
+        ("198.51.100.1", "VIPIsNodeAddress", "198.51.100.1 is the address of node n1, which would be cut off"),
+        ("198.51.100.130", "VIPInPodNetwork", "is in a Pod network"),
+        ("198.51.100.254", "VIPIsGateway", "is a gateway"),
+        ("198.51.100.9", "VIPIsAPIServer", "is the API server's"),
+        ("224.0.0.1", "VIPUnfit", "is a multicast address"),
+        ("203.0.113.1", "VIPOutsideRanges", "is in none of the configuration's `ranges`"),
+    ],
+)
+def test_address_that_must_not_be_guarded_is_left_alone_and_reported(address, reason, words):
+    avoided = Avoided(frozenset({ip_address("198.51.100.254")}), frozenset({ip_address("198.51.100.9")}))
+
+    collected = collect(a_service("web", ip_address(address), VIP), avoided=avoided)
+
+    assert list(collected.vips) == [VIP]
+    assert reasons(collected) == [("web", reason)]
+    assert collected.notices[0].subject.uid == "uid-web"
+    assert words in collected.notices[0].note
+    assert collected.problems == (f"service shop/web: {collected.notices[0].note}",)
+
+
+def test_address_of_a_link_of_this_node_is_for_this_node_to_report():
+    collected = collect(a_service(), avoided=Avoided(own=frozenset({VIP})))
+
+    assert (collected.vips, collected.notices) == ({}, ())
+    assert [notice.reason for notice in collected.own_notices] == ["VIPIsNodeAddress"]
+
+
+def test_configured_vip_needs_no_range_but_is_refused_all_the_same():
+    items = (
+        Vip(ip_address("203.0.113.1"), ELECT),
+        Vip(ip_address("198.51.100.1"), ELECT),
+        Vip(VIP, Owner(OwnerKind.NODE, node="nobody")),
+    )
+
+    collected = collect(config=AgentConfig(vips=items))
+
+    assert set(collected.vips) == {items[0].address, VIP}
+    assert [problem.partition(": ")[0] for problem in collected.problems] == ["vips[1].address", "vips[2]"]
+    assert "there is no node nobody" in collected.problems[1]
+
+
+def test_ipv6_addresses_are_left_alone_with_one_problem():
+    services = [a_service(f"web{n}", ip_address(f"2001:db8::{n}"), VIP + n) for n in range(3)]
+
+    collected = collect(*services)
+
+    assert len(collected.vips) == 3
+    assert collected.problems == ("IPv6 addresses of Services (3) are left alone: this version guards IPv4 only",)
+    assert collected.notices == ()
+
+
+def test_without_ranges_services_are_one_problem_unless_they_ask_by_annotation():
+    services = [a_service(f"web{n}", VIP + n) for n in range(3)]
+
+    collected = collect(*services, a_service("api", OTHER + 9, owner="elect"), config=AgentConfig())
+
+    assert collected.vips == {}
+    assert collected.problems[0] == (
+        "addresses of Services (3) are left alone: `ranges` is empty, so none may be guarded"
+    )
+    assert reasons(collected) == [("api", "VIPOutsideRanges")]
+
+
+def test_problems_are_bounded():
+    services = [a_service(f"web{n}", VIP + n, problems=("spec.externalIPs[0]: is no IP address",)) for n in range(50)]
+
+    problems = collect(*services).problems
+
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[0] == "service shop/web0: spec.externalIPs[0]: is no IP address"
+    assert problems[-1] == f"and {50 - MAX_PROBLEMS} more problems"
+
+
+# ---- the same address from several sources ----
+
+
+def test_first_source_by_precedence_then_name_has_the_say_and_the_others_hear_of_it():
+    item = Vip(VIP, Owner(OwnerKind.EXTERNAL))
+    selected, annotated = a_service("a"), a_service("b", owner="node/n1")
+    later = a_service("c", owner="node/n2")
+
+    alone = collect(selected, annotated, later)
+    configured = collect(selected, annotated, later, config=replace(CONFIG, vips=(item,)))
+
+    assert alone.vips[VIP].source == "service shop/b"
+    assert reasons(alone) == [("c", "VIPConflictingSources"), ("a", "VIPConflictingSources")]
+    assert alone.problems[0].startswith("service shop/c: service shop/b has the say about 198.51.100.50")
+    assert configured.vips[VIP] is item
+    assert len(configured.notices) == 3
+
+
+def test_services_that_share_an_address_and_agree_are_no_problem():
+    collected = collect(a_service("a"), a_service("b"), a_service("c", owner="elect"))
+
+    assert collected.vips[VIP].source == "service shop/c"
+    assert (collected.problems, collected.notices) == ((), ())
+
+
+@pytest.mark.parametrize("annotations", [{"mode": "observe"}, {"interface": "eth1"}, {"hold": "true"}])
+def test_services_that_share_an_address_and_disagree_are_reported(annotations):
+    assert reasons(collect(a_service("a"), a_service("b", **annotations))) == [("b", "VIPConflictingSources")]
+
+
+# ---- externalTrafficPolicy: Local ----
+
+
+def test_local_service_is_for_nodes_with_ready_endpoints():
+    slices = [a_slice("web", "n1", name="one"), a_slice("web", "n2", name="two"), a_slice("other", "n3")]
+
+    collected = collect(a_service(local_only=True), slices=slices)
+
+    assert collected.vips[VIP].nodes == {"n1", "n2"}
+    assert (collected.needs_slices, collected.undecided) == (True, frozenset())
+
+
+def test_local_service_without_endpoints_is_for_nobody():
+    assert collect(a_service(local_only=True)).vips[VIP].nodes == frozenset()
+
+
+def test_local_service_is_undecided_before_slices_are_known():
+    collected = collect(a_service(local_only=True), slices=None)
+
+    assert (collected.vips[VIP].nodes, collected.undecided) == (None, {VIP})
+    assert collected.needs_slices
+
+
+@pytest.mark.parametrize("owner", ["node/n1", "external", "follow"])
+def test_endpoints_are_asked_for_where_the_cluster_elects_only(owner):
+    collected = collect(a_service(local_only=True, owner=owner), slices=None)
+
+    assert (collected.vips[VIP].nodes, collected.undecided, collected.needs_slices) == (None, frozenset(), False)
+
+
+def test_slices_are_not_needed_for_an_address_that_is_left_alone():
+    assert not collect(a_service("web", ip_address("203.0.113.1"), local_only=True)).needs_slices
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "expected", "reported"),
+    [
+        ({"a": ("n1", "n2"), "b": ("n2", "n3")}, {"n2"}, []),
+        ({"a": ("n1",), "b": ()}, {"n1"}, []),
+        ({"a": (), "b": ("n2",)}, {"n2"}, []),
+        ({"a": (), "b": ()}, frozenset(), []),
+        ({"a": ("n1",), "b": ("n2",)}, {"n1"}, [("b", "VIPWithoutCommonNode")]),
+        ({"a": ("n1",), "b": None}, {"n1"}, []),
+        ({"a": (), "b": None}, None, []),
+    ],
+)
+def test_shared_address_is_for_nodes_that_serve_all_who_share_it(endpoints, expected, reported):
+    services = [a_service(name, local_only=nodes is not None) for name, nodes in endpoints.items()]
+    slices = [a_slice(name, *nodes) for name, nodes in endpoints.items() if nodes]
+
+    collected = collect(*services, slices=slices)
+
+    assert collected.vips[VIP].nodes == expected
+    assert reasons(collected) == reported
+
+
+# ---- following ----
+
+
+def test_followed_node_is_the_owner_and_changes_by_itself():
+    sourcing, services, chosen = Sourcing(), by_key(a_service(owner="follow")), {VIP: "n1"}
+    arguments = (CONFIG, services, {}, NODES, Avoided(), lambda _service, address: chosen.get(address))
+
+    before = sourcing.collect(*arguments)
+    chosen[VIP] = "n2"
+    after = sourcing.collect(*arguments)
+    chosen.clear()
+
+    assert before.vips[VIP].owner == Owner(OwnerKind.FOLLOW, node="n1")
+    assert before.follows == {("shop", "web")}
+    assert after.vips[VIP].owner == Owner(OwnerKind.FOLLOW, node="n2")
+    assert sourcing.collect(*arguments).vips[VIP].owner == Owner(OwnerKind.FOLLOW)
+
+
+def test_what_was_given_out_stays_as_it_is_and_what_has_not_changed_is_the_same_object():
+    sourcing, services = Sourcing(), by_key(a_service("a"), a_service("b", OTHER))
+    before = sourcing.collect(CONFIG, services, {}, NODES)
+    del services["shop", "a"]
+
+    after = sourcing.collect(CONFIG, services, {}, NODES)
+
+    assert (set(before.vips), set(after.vips)) == ({VIP, OTHER}, {OTHER})
+    assert after.vips[OTHER] is before.vips[OTHER]
