@@ -17,8 +17,11 @@ from arpguard.core.ownership.machine import Kept, Ownership
 from arpguard.core.ownership.records import (
     Claim,
     ClearEntry,
+    DeleteClaim,
     Heartbeat,
+    ListOwnClaims,
     Outcome,
+    Probe,
     ReadClaim,
     ReadHeartbeat,
     SetEntry,
@@ -38,10 +41,14 @@ VIPS = [IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")]
 class Kernel:
     epoch: str = ""
     fence: int = 0
+    lease: int = 0
     entries: dict[IPv4Address, str] = field(default_factory=dict)
 
+    def fence_at(self, now: int) -> int:
+        return self.fence if 0 < self.fence - now <= self.lease else 0
+
     def answers(self, vip: IPv4Address, now: int) -> bool:
-        return bool(self.epoch) and self.entries.get(vip) == self.epoch and 0 < self.fence - now <= D
+        return bool(self.epoch) and self.entries.get(vip) == self.epoch and 0 < self.fence - now <= self.lease
 
 
 class Api:
@@ -64,7 +71,7 @@ class Api:
         for queue in self.watchers:
             queue.append((name, value))
 
-    def write(self, effect: WriteHeartbeat | WriteClaim) -> tuple[Outcome, Version | None]:
+    def write(self, effect: WriteHeartbeat | WriteClaim | DeleteClaim) -> tuple[Outcome, Version | None]:
         name = effect.node if isinstance(effect, WriteHeartbeat) else effect.vip
         old = self.objects.get(name)
         if effect.version is None and old is not None:
@@ -74,13 +81,18 @@ class Api:
         if old is not None and old.version != effect.version:
             return Outcome.CONFLICT, None
         version = self._version(effect.version)
-        if isinstance(effect, WriteHeartbeat):
-            self._store(name, Heartbeat(effect.node, effect.epoch, effect.instance, D, version))
+        if isinstance(effect, DeleteClaim):
+            self._store(name, replace(old, deleting=True, version=version))
+        elif isinstance(effect, WriteHeartbeat):
+            self._store(name, Heartbeat(effect.node, effect.epoch, effect.instance, effect.duration_ns, version))
         elif effect.let_go:
             self._store(name, None)
         else:
             deleting = isinstance(old, Claim) and old.deleting
-            self._store(name, Claim(effect.vip, effect.holder, effect.epoch, version, deleting))
+            self._store(
+                name,
+                Claim(effect.vip, effect.holder, effect.epoch, version, deleting, effect.external, effect.transitions),
+            )
         return Outcome.APPLIED, version
 
     def delete_claim(self, vip: IPv4Address) -> None:
@@ -94,12 +106,14 @@ class Api:
             self._store(node, None)
 
     def perform(self, effect: Any) -> Any:
-        if isinstance(effect, WriteHeartbeat | WriteClaim):
+        if isinstance(effect, WriteHeartbeat | WriteClaim | DeleteClaim):
             return self.write(effect)
         if isinstance(effect, ReadHeartbeat):
             return self.objects.get(effect.node)
         if isinstance(effect, ReadClaim):
             return self.objects.get(effect.vip)
+        if isinstance(effect, Probe):
+            return None
         return [claim for claim in self.objects.values() if isinstance(claim, Claim)]
 
 
@@ -146,7 +160,7 @@ class Node:
             f"{self.name}/{self.incarnation}",
             TIMES,
             self.sim.new_epoch,
-            Kept(self.kernel.epoch, tuple(kept)),
+            Kept(self.kernel.epoch, tuple(kept), self.kernel.fence_at(self.now())),
         )
         self.todo.clear()
         self.watch.clear()
@@ -160,7 +174,7 @@ class Node:
     def do_next(self) -> None:
         effect = self.todo.popleft()
         if isinstance(effect, SetFence):
-            self.kernel.epoch, self.kernel.fence = effect.epoch, effect.fence_ns
+            self.kernel.epoch, self.kernel.fence, self.kernel.lease = effect.epoch, effect.fence_ns, effect.lease_ns
         elif isinstance(effect, SetEntry):
             self.kernel.entries[effect.vip] = effect.epoch
         elif isinstance(effect, ClearEntry):
@@ -173,30 +187,35 @@ class Node:
     def answer(self, request: Request, *, lost: bool) -> None:
         """Hands the core what came of a request."""
         request.answered = True
-        if request.sender != self.incarnation:
-            return
-        core, effect, now = self.core, request.effect, self.now()
-        if isinstance(effect, ClearEntry):
-            self.take(core.drained(effect.vip, now))
-        elif isinstance(effect, WriteHeartbeat | WriteClaim):
-            outcome, version = (Outcome.UNKNOWN, None) if lost else request.result
-            if isinstance(effect, WriteHeartbeat):
-                self.take(core.heartbeat_written(effect, outcome, version, request.sent_ns, now))
-            else:
-                self.take(core.claim_written(effect, outcome, version, now))
-        elif isinstance(effect, ReadHeartbeat):
-            failed = core.heartbeat_read_failed(effect.node, now) if lost else None
-            self.take(
-                failed if failed is not None else core.heartbeat_read(effect.node, request.result, request.sent_ns, now)
-            )
-        elif isinstance(effect, ReadClaim):
-            failed = core.claim_read_failed(effect.vip, now) if lost else None
-            self.take(failed if failed is not None else core.claim_read(effect.vip, request.result, now))
-        elif lost:
-            self.take(core.own_claims_list_failed(now))
-        else:
-            mine = [claim for claim in request.result if claim.holder == self.name]
-            self.take(core.own_claims_listed(mine, request.sent_ns, now))
+        if request.sender == self.incarnation:
+            self.take(self.failed(request.effect, self.now()) if lost else self.done(request, self.now()))
+
+    def done(self, request: Request, now: int) -> list[Any]:
+        core, sent, result = self.core, request.effect, request.result
+        if isinstance(sent, ListOwnClaims):
+            mine = [claim for claim in result if claim.holder == self.name]
+            return core.own_claims_listed(mine, request.sent_ns, now)
+        return {
+            ClearEntry: lambda: core.drained(sent.vip, now),
+            Probe: lambda: core.probed(sent.vip, result, now),
+            WriteHeartbeat: lambda: core.heartbeat_written(sent, *result, request.sent_ns, now),
+            WriteClaim: lambda: core.claim_written(sent, *result, now),
+            DeleteClaim: lambda: core.claim_deleted(sent, *result, now),
+            ReadHeartbeat: lambda: core.heartbeat_read(sent.node, result, request.sent_ns, now),
+            ReadClaim: lambda: core.claim_read(sent.vip, result, now),
+        }[type(sent)]()
+
+    def failed(self, sent: Any, now: int) -> list[Any]:
+        core, unknown = self.core, (Outcome.UNKNOWN, None)
+        return {
+            Probe: list,
+            WriteHeartbeat: lambda: core.heartbeat_written(sent, *unknown, 0, now),
+            WriteClaim: lambda: core.claim_written(sent, *unknown, now),
+            DeleteClaim: lambda: core.claim_deleted(sent, *unknown, now),
+            ReadHeartbeat: lambda: core.heartbeat_read_failed(sent.node, now),
+            ReadClaim: lambda: core.claim_read_failed(sent.vip, now),
+            ListOwnClaims: lambda: core.own_claims_list_failed(now),
+        }[type(sent)]()
 
     def see(self) -> None:
         name, value = self.watch.popleft()

@@ -2,34 +2,49 @@
 
 | stage      | means                                            | leaves by                                    |
 | ---------- | ------------------------------------------------ | -------------------------------------------- |
-| idle       | not this node's                                  | wanted, and missing, released or void: CAS   |
-| claiming   | the CAS is under way                             | applied: confirming; else: reading           |
-| reading    | what came of the CAS is not known, or it lost    | read: idle, and from there again             |
+| idle       | not this node's; it may wait, or probe           | wanted and free: CAS; own: CAS to nobody     |
+| claiming   | the CAS is under way                             | applied: confirming, or idle; else: reading  |
+| reading    | what came of a write is not known, or it lost    | read: idle, and from there again             |
 | confirming | the CAS was applied                              | a renewal sent after that succeeds: owned    |
 | owned      | the kernel answers                               | not wanted, or deleted: draining; lost: idle |
-| draining   | the kernel is silent, its last frames on the way | drained: releasing                           |
+| draining   | the kernel is silent, its last frames on the way | drained: idle, and from there handed over    |
 | releasing  | the CAS to nobody is under way                   | applied: idle; else: reading                 |
+| deleting   | the claim of a VIP that is no more is deleted    | applied: idle, and let go; else: reading     |
+
+A claim is free when it is missing, released, void, or this node's own. Before a claim that was not released by its
+holder is taken, the segment is asked whether a host outside has the VIP (`probing`); if so the claim says it, and
+nobody takes it before it is silent.
 
 Nothing is answered on the strength of a read: a claim that says "this node, this epoch" is written once more before
 the kernel hears of it, for a release that this node sent earlier may still be on its way.
+
+The claim of a VIP that is no more is deleted while its finalizer holds it, and let go then: as if a person had deleted
+it. So it names its holder until that is silent, and vanishes by a CAS.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from arpguard.addresses import Address
+from arpguard.addresses import Address, MacAddress
 from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.probing import SILENT_NS, TAKEN_NS, Probing
 from arpguard.core.ownership.records import (
     Claim,
     ClearEntry,
+    DeleteClaim,
     Effect,
     Outcome,
+    Probe,
     ReadClaim,
     SetEntry,
     Version,
     WriteClaim,
 )
+from arpguard.core.ownership.waiting import Waiting
+from arpguard.units import NS_PER_S
+
+LONGEST_RETRY_NS = 30 * NS_PER_S
 
 
 class Stage(Enum):
@@ -42,33 +57,101 @@ class Stage(Enum):
     OWNED = "owned"
     DRAINING = "draining"
     RELEASING = "releasing"
+    DELETING = "deleting"
 
 
 @dataclass(slots=True)
 class _Vip:
-    """`claim` None: there is none. `seen_ns`: when this version came here; `known` False: nothing has come yet."""
+    """`claim` None: there is none. `seen_ns`: when this version came here; `known` False: nothing has come yet.
+
+    `since_ns`, `renewal`: when the own CAS was heard to be applied, and how many renewals had been asked for then.
+    `not_before_ns`: after failures in a row, nothing is written before then. `read_ns`: when to read again, None
+    while an answer is awaited.
+    """
 
     claim: Claim | None = None
     seen_ns: int = 0
     known: bool = False
     stage: Stage = Stage.IDLE
     since_ns: int = 0
-    retry: bool = False
+    renewal: int = 0
+    failures: int = 0
+    not_before_ns: int = 0
+    read_ns: int | None = None
+    forgotten: bool = False
+    probing: Probing = field(default_factory=Probing)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a step depends on besides the VIP.
+
+    `renewal`: the last one that was applied, of those `asked` for; None: the heartbeat is not held, and nothing is
+    asked for. `parting`: nothing is begun any more.
+    """
+
+    wanted: Container[Address]
+    epoch: str
+    renewal: int | None
+    asked: int
+    parting: bool
+    now_ns: int
 
 
 class Claims:
     """The state machines of all VIPs. `kept`: entries that the kernel has from an agent before, in the same epoch."""
 
-    def __init__(self, node: str, peers: Peers, retry_ns: int, kept: Iterable[Address]) -> None:
+    def __init__(self, node: str, peers: Peers, kept: Iterable[Address]) -> None:
         self._node = node
-        self._retry_ns = retry_ns
         self._peers = peers
+        self._waiting = Waiting(peers)
         self._vips: dict[Address, _Vip] = {vip: _Vip(stage=Stage.OWNED) for vip in kept}
+        self._active: dict[Address, None] = dict.fromkeys(self._vips)
+        self._unconfirmed: dict[Address, None] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is held, asked for, or handed over."""
+        return bool(self._active)
+
+    @property
+    def unconfirmed(self) -> list[Address]:
+        """The VIPs that wait for a renewal."""
+        return list(self._unconfirmed)
+
+    @property
+    def all(self) -> list[Address]:
+        """Every VIP of which something is known."""
+        return list(self._vips)
+
+    @property
+    def owned(self) -> frozenset[Address]:
+        """The VIPs that the kernel has been told to answer for."""
+        return frozenset(vip for vip in self._active if self._vips[vip].stage is Stage.OWNED)
 
     def stage(self, vip: Address) -> Stage:
         """Where this node stands with a VIP."""
         found = self._vips.get(vip)
         return found.stage if found else Stage.IDLE
+
+    def claim(self, vip: Address) -> tuple[bool, Claim | None, int]:
+        """Whether anything is known, the claim as it was seen last, and when."""
+        found = self._vips.get(vip)
+        return (found.known, found.claim, found.seen_ns) if found else (False, None, 0)
+
+    def waiting_for(self, node: str) -> list[Address]:
+        """The VIPs that wait for what becomes of a node."""
+        return self._waiting.on(node)
+
+    def due(self, now_ns: int) -> list[Address]:
+        """The VIPs that it is time to look at."""
+        return self._waiting.due(now_ns)
+
+    def next_ns(self) -> int | None:
+        """When there is a VIP to look at, if nothing else happens."""
+        return self._waiting.next_ns()
+
+    # ---- events ----
 
     def seen(self, vip: Address, claim: Claim | None, epoch: str, now_ns: int) -> list[Effect]:
         """A claim, or its absence, from a watch, a read or a list. `epoch` is this node's."""
@@ -76,129 +159,243 @@ class Claims:
         if state.known and claim is not None and not _is_news(claim, state.claim):
             return []
         state.claim, state.seen_ns, state.known = claim, now_ns, True
-        if state.stage in (Stage.OWNED, Stage.CONFIRMING) and not self._is_mine(claim, epoch):
+        if _answers(state) and not self._is_mine(claim, epoch):
             return self._lose(vip, state)
         return []
 
     def read(self, vip: Address, claim: Claim | None, epoch: str, now_ns: int) -> list[Effect]:
         """What a read found."""
-        state = self._vips[vip]
+        state = self._vips.setdefault(vip, _Vip())
         if state.stage is Stage.READING:
             state.stage = Stage.IDLE
         return self.seen(vip, claim, epoch, now_ns)
 
-    def read_failed(self, vip: Address, now_ns: int) -> list[Effect]:
+    def read_failed(self, vip: Address, now_ns: int) -> None:
         """No answer: asked again after a while."""
-        self._vips[vip].since_ns = now_ns
-        self._vips[vip].retry = True
-        return []
+        self._vips[vip].read_ns = now_ns + self._peers.times.renew_ns
 
-    def written(
-        self, sent: WriteClaim, outcome: Outcome, version: Version | None, now_ns: int, epoch: str
-    ) -> list[Effect]:
+    def written(self, sent: WriteClaim, outcome: Outcome, version: Version | None, moment: Moment) -> list[Effect]:
         """What came of a CAS. An old epoch's success is no success: that claim is void."""
         state = self._vips[sent.vip]
         if outcome is not Outcome.APPLIED or version is None:
-            state.stage = Stage.READING
-            return [ReadClaim(sent.vip)]
-        state.claim = None if sent.let_go else Claim(sent.vip, sent.holder, sent.epoch, version)
-        state.seen_ns, state.known, state.since_ns = now_ns, True, now_ns
-        taken = sent.holder == self._node and sent.epoch == epoch
+            return self._failed(sent.vip, state, moment.now_ns)
+        written = Claim(
+            sent.vip, sent.holder, sent.epoch, version, external=sent.external, transitions=sent.transitions
+        )
+        self._applied(state, None if sent.let_go else written, moment.now_ns)
+        state.since_ns, state.renewal = moment.now_ns, moment.asked
+        taken = sent.holder == self._node and self._is_mine(state.claim, moment.epoch)
         state.stage = Stage.CONFIRMING if taken else Stage.IDLE
         return []
 
-    def drained(self, vip: Address) -> list[Effect]:
+    def deleted(self, sent: DeleteClaim, outcome: Outcome, version: Version | None, now_ns: int) -> list[Effect]:
+        """What came of a delete. `version` None: it is gone."""
+        state = self._vips[sent.vip]
+        if outcome is not Outcome.APPLIED:
+            return self._failed(sent.vip, state, now_ns)
+        left = replace(state.claim, version=version, deleting=True) if state.claim and version else None
+        self._applied(state, left, now_ns)
+        state.stage = Stage.IDLE
+        return []
+
+    def drained(self, vip: Address) -> None:
         """The kernel has been silent for long enough: the claim may go."""
         state = self._vips[vip]
-        if state.stage is not Stage.DRAINING:
-            return []
-        return self._release(vip, state)
+        if state.stage is Stage.DRAINING:
+            state.stage = Stage.IDLE
+
+    def probed(self, vip: Address, taken_by: MacAddress | None, now_ns: int) -> None:
+        """Who has a VIP on the segment, if anybody has."""
+        if vip in self._vips:
+            again_ns = self._peers.times.renew_ns if taken_by and self._peers.has(taken_by) else TAKEN_NS
+            self._vips[vip].probing.told(taken_by, again_ns if taken_by else SILENT_NS, now_ns)
 
     def cut_down(self, listed: Mapping[Address, Claim], epoch: str, sent_ns: int, now_ns: int) -> list[Effect]:
         """A consistent list of the own claims: what is not on it is not this node's."""
         effects: list[Effect] = []
-        for vip, state in self._vips.items():
-            if vip in listed:
-                effects += self.seen(vip, listed[vip], epoch, now_ns)
-            elif state.stage in (Stage.OWNED, Stage.CONFIRMING) and state.since_ns < sent_ns:
-                effects += self._lose(vip, state)
+        for vip, claim in listed.items():
+            effects += self.seen(vip, claim, epoch, now_ns)
+        for vip in [active for active in self._active if active not in listed]:
+            state = self._vips[vip]
+            if _answers(state) and state.since_ns < sent_ns:
+                effects += [*self._lose(vip, state), *self._ask(vip, state)]
                 state.known = False
-                effects += [ReadClaim(vip)]
-                state.stage = Stage.READING
         return effects
 
     def forget_epoch(self) -> list[Effect]:
         """The epoch has ended: nothing is this node's."""
-        return [effect for vip, state in self._vips.items() if _answers(state) for effect in self._lose(vip, state)]
-
-    def advance(
-        self, wanted: Callable[[Address], bool], epoch: str, renewed_ns: int | None, now_ns: int
-    ) -> list[Effect]:
-        """Moves every VIP on as far as it goes.
-
-        `renewed_ns`: when the last renewal that succeeded was sent; None: the heartbeat is not held, and nothing is
-        asked for.
-        """
-        effects: list[Effect] = []
-        for vip, state in self._vips.items():
-            step = _STEPS.get(state.stage)
-            if step is not None:
-                effects += step(self, vip, state, _Moment(wanted(vip), epoch, renewed_ns, now_ns))
-        return effects
+        states = [(vip, self._vips[vip]) for vip in self._active]
+        return [effect for vip, state in states if _answers(state) for effect in self._lose(vip, state)]
 
     def want(self, vip: Address) -> list[Effect]:
         """A VIP to look after: its claim is read unless it is known."""
         if vip in self._vips:
+            self._vips[vip].forgotten = False
             return []
-        self._vips[vip] = _Vip(stage=Stage.READING)
-        return [ReadClaim(vip)]
+        state = self._vips[vip] = _Vip()
+        return self._ask(vip, state)
+
+    def forget(self, vip: Address) -> list[Effect]:
+        """A VIP that is no more: as soon as its claim is free, it is deleted."""
+        effects = self.want(vip)
+        self._vips[vip].forgotten = True
+        return effects
+
+    def advance(self, vips: Iterable[Address], moment: Moment) -> list[Effect]:
+        """Moves VIPs on as far as they go."""
+        effects: list[Effect] = []
+        for vip in vips:
+            state = self._vips.get(vip)
+            if state is None:
+                continue
+            self._waiting.leave(vip)
+            step = _STEPS.get(state.stage)
+            effects += step(self, vip, state, moment) if step else []
+            self._file(vip, state, moment)
+        return effects
+
+    def _file(self, vip: Address, state: _Vip, moment: Moment) -> None:
+        """Keeps in mind what there is to do about a VIP, or forgets it if there is nothing."""
+        if state.stage is Stage.CONFIRMING:
+            self._unconfirmed[vip] = None
+        else:
+            self._unconfirmed.pop(vip, None)
+        own = state.claim is not None and state.claim.holder == self._node
+        if state.stage is not Stage.IDLE or own or vip in moment.wanted:
+            self._active[vip] = None
+            return
+        self._active.pop(vip, None)
+        if state.claim is None:
+            self._waiting.leave(vip)
+            del self._vips[vip]
 
     # ---- steps ----
 
-    def _idle(self, vip: Address, state: _Vip, moment: "_Moment") -> list[Effect]:
-        if moment.renewed_ns is None or not state.known:
+    def _idle(self, vip: Address, state: _Vip, moment: Moment) -> list[Effect]:
+        if moment.renewal is None or moment.parting or not state.known:
             return []
         claim = state.claim
-        if not moment.wanted:
-            return self._release(vip, state) if self._is_mine(claim, moment.epoch) else []
-        if claim is not None and claim.holder not in ("", self._node):
-            void = self._peers.is_void(claim.holder, claim.epoch, state.seen_ns)
-            if void is None:
-                return self._peers.resolve(claim.holder, state.seen_ns, moment.now_ns)
-            if not void:
-                return self._peers.revoke(claim.holder, moment.now_ns)
-        if claim is not None and claim.deleting:
-            return self._release(vip, state)
-        state.stage = Stage.CLAIMING
-        return [WriteClaim(vip, self._node, moment.epoch, _version(claim))]
-
-    def _reading(self, vip: Address, state: _Vip, moment: "_Moment") -> list[Effect]:
-        if not state.retry or moment.now_ns - state.since_ns < self._retry_ns:
+        own = claim is not None and claim.holder == self._node
+        if not (own or state.forgotten or vip in moment.wanted):
             return []
-        state.retry = False
-        return [ReadClaim(vip)]
+        if claim is not None and not own:
+            if claim.unreadable:
+                return []
+            blocked = self._wait_for_holder(claim, state, moment) if claim.holder else None
+            if blocked is not None:
+                return blocked
+        return self._settle(vip, state, moment)
 
-    def _confirming(self, vip: Address, state: _Vip, moment: "_Moment") -> list[Effect]:
-        if not moment.wanted:
+    def _wait_for_holder(self, claim: Claim, state: _Vip, moment: Moment) -> list[Effect] | None:
+        """What makes another node's claim void, and what has to be known by then; None when it is void."""
+        void = self._peers.is_void(claim.holder, claim.epoch, state.seen_ns)
+        if void:
+            return None
+        self._waiting.for_node(claim.vip, claim.holder, moment.now_ns)
+        if void is None:
+            return self._peers.resolve(claim.holder, state.seen_ns, moment.now_ns)
+        effects = self._peers.revoke(claim.holder, moment.now_ns)
+        if claim.vip in moment.wanted and self._peers.is_fading(claim.holder, moment.now_ns):
+            effects += self._probe(claim.vip, state, moment.now_ns)
+        return effects
+
+    def _settle(self, vip: Address, state: _Vip, moment: Moment) -> list[Effect]:
+        """A claim that is free, or this node's own: takes it, or ends it."""
+        if moment.now_ns < state.not_before_ns:
+            self._waiting.until(vip, state.not_before_ns)
+            return []
+        if state.claim is not None and state.claim.deleting:
             return self._release(vip, state)
-        if moment.renewed_ns is None or moment.renewed_ns < state.since_ns:
+        if state.forgotten:
+            return self._delete(vip, state)
+        if vip not in moment.wanted:
+            return self._release(vip, state)
+        return self._take(vip, state, moment)
+
+    def _take(self, vip: Address, state: _Vip, moment: Moment) -> list[Effect]:
+        """The CAS, when nobody outside has the VIP; else the claim says who has, and it is asked again later."""
+        claim, probing = state.claim, state.probing
+        if _was_handed_over(claim) or self._is_mine(claim, moment.epoch):
+            return self._write(vip, state, self._node, moment.epoch)
+        effects = self._probe(vip, state, moment.now_ns)
+        if effects or not probing.known(moment.now_ns):
+            return effects
+        if probing.taken_by is None:
+            return self._write(vip, state, self._node, moment.epoch)
+        external = str(probing.taken_by)
+        if self._peers.has(probing.taken_by) or (claim is not None and claim.external == external):
+            return []
+        return self._write(vip, state, "", "", external)
+
+    def _probe(self, vip: Address, state: _Vip, now_ns: int) -> list[Effect]:
+        """Asks the segment, unless its answer is known; and again when it does not count any more."""
+        asks = not state.probing.known(now_ns) and state.probing.ask(now_ns)
+        self._waiting.until(vip, state.probing.next_ns)
+        return [Probe(vip)] if asks else []
+
+    def _reading(self, vip: Address, state: _Vip, moment: Moment) -> list[Effect]:
+        if state.read_ns is None:
+            return []
+        if moment.now_ns < state.read_ns:
+            self._waiting.until(vip, state.read_ns)
+            return []
+        return self._ask(vip, state)
+
+    def _confirming(self, vip: Address, state: _Vip, moment: Moment) -> list[Effect]:
+        if vip not in moment.wanted and not moment.parting:
+            return self._release(vip, state)
+        if moment.renewal is None or moment.renewal <= state.renewal:
             return []
         state.stage = Stage.OWNED
         return [SetEntry(vip, moment.epoch)]
 
-    def _owned(self, vip: Address, state: _Vip, moment: "_Moment") -> list[Effect]:
+    def _owned(self, vip: Address, state: _Vip, moment: Moment) -> list[Effect]:
         deleting = state.claim is not None and state.claim.deleting
-        if moment.wanted and not deleting:
+        if moment.parting or (vip in moment.wanted and not deleting):
             return []
         state.stage = Stage.DRAINING
         return [ClearEntry(vip, drain=True)]
 
+    # ---- what steps do ----
+
+    def _ask(self, vip: Address, state: _Vip) -> list[Effect]:
+        state.stage, state.read_ns = Stage.READING, None
+        return [ReadClaim(vip)]
+
+    def _write(self, vip: Address, state: _Vip, holder: str, epoch: str, external: str = "") -> list[Effect]:
+        claim = state.claim
+        moved = claim is not None and holder not in ("", claim.holder)
+        transitions = (claim.transitions if claim else 0) + moved
+        state.stage = Stage.CLAIMING
+        return [WriteClaim(vip, holder, epoch, _version(claim), external=external, transitions=transitions)]
+
     def _release(self, vip: Address, state: _Vip) -> list[Effect]:
-        if state.claim is None:
+        claim = state.claim
+        if claim is None:
             state.stage = Stage.IDLE
             return []
         state.stage = Stage.RELEASING
-        return [WriteClaim(vip, "", "", state.claim.version, let_go=state.claim.deleting)]
+        return [WriteClaim(vip, "", "", claim.version, claim.deleting, claim.external, claim.transitions)]
+
+    def _delete(self, vip: Address, state: _Vip) -> list[Effect]:
+        if state.claim is None:
+            state.forgotten = False
+            return []
+        state.stage = Stage.DELETING
+        return [DeleteClaim(vip, state.claim.version)]
+
+    def _applied(self, state: _Vip, claim: Claim | None, now_ns: int) -> None:
+        """A write was applied. What a watch showed of the claim meanwhile may be newer."""
+        state.failures = 0
+        if claim is None or not claim.version.is_older_than(_version(state.claim)):
+            state.claim, state.seen_ns, state.known = claim, now_ns, True
+
+    def _failed(self, vip: Address, state: _Vip, now_ns: int) -> list[Effect]:
+        """The claim is read at once, and written again: at once after one failure, later and later after more."""
+        retry_ns = self._peers.times.renew_ns << min(state.failures, 8) >> 1
+        state.not_before_ns = now_ns + min(retry_ns, LONGEST_RETRY_NS) if state.failures else now_ns
+        state.failures += 1
+        return self._ask(vip, state)
 
     def _lose(self, vip: Address, state: _Vip) -> list[Effect]:
         answered = state.stage is Stage.OWNED
@@ -209,15 +406,7 @@ class Claims:
         return claim is not None and claim.holder == self._node and claim.epoch == epoch
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    wanted: bool
-    epoch: str
-    renewed_ns: int | None
-    now_ns: int
-
-
-_STEPS: dict[Stage, Callable[[Claims, Address, _Vip, _Moment], list[Effect]]] = {
+_STEPS: dict[Stage, Callable[[Claims, Address, _Vip, Moment], list[Effect]]] = {
     Stage.IDLE: Claims._idle,  # noqa: SLF001
     Stage.READING: Claims._reading,  # noqa: SLF001
     Stage.CONFIRMING: Claims._confirming,  # noqa: SLF001
@@ -227,6 +416,10 @@ _STEPS: dict[Stage, Callable[[Claims, Address, _Vip, _Moment], list[Effect]]] = 
 
 def _answers(state: _Vip) -> bool:
     return state.stage in (Stage.OWNED, Stage.CONFIRMING)
+
+
+def _was_handed_over(claim: Claim | None) -> bool:
+    return claim is not None and claim.holder == "" and claim.external == ""
 
 
 def _is_news(claim: Claim, known: Claim | None) -> bool:

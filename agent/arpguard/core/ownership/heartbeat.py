@@ -4,10 +4,13 @@ The fence counts from before the renewal was sent (an answer that is late makes 
 kernel only after the server said yes to a compare-and-swap that carried the epoch. Whatever else comes back,
 nothing is extended, and the object is read: if it is not this node's any more, all is given up and begun again
 in a new epoch.
+
+The others count the lease that a renewal publishes from when they see it. So before one that publishes a shorter
+lease is sent, the kernel gets the fence that belongs to that: otherwise it would answer on the longer one.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from arpguard.core.ownership.records import (
@@ -31,6 +34,15 @@ class Times:
     margin_ns: int
     sync_ns: int
 
+    @property
+    def answers_ns(self) -> int:
+        """How long after a renewal was sent the kernel answers."""
+        return self.duration_ns - self.margin_ns
+
+    def lasting(self, lease_ns: int) -> "Times":
+        """The same for a lease of another length: the margin is the same part of it."""
+        return replace(self, duration_ns=lease_ns, margin_ns=-(-lease_ns * self.margin_ns // self.duration_ns))
+
 
 class _Phase(Enum):
     READING = "reading"  # a read is under way, or due
@@ -40,12 +52,26 @@ class _Phase(Enum):
 
 
 class OwnHeartbeat:
-    """The state machine of the own heartbeat. `kept_epoch`: of entries that an agent before this one left."""
+    """The state machine of the own heartbeat.
 
-    def __init__(self, node: str, instance: str, times: Times, new_epoch: Callable[[], str], kept_epoch: str) -> None:
+    `kept_epoch`, `kept_fence_ns`: of entries that an agent before this one left, and what the kernel has for a fence.
+    `resting`: nothing is to be renewed, for nothing is held; whoever has it so sets it.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        instance: str,
+        times: Times,
+        new_epoch: Callable[[], str],
+        kept_epoch: str,
+        kept_fence_ns: int,
+    ) -> None:
         self.epoch = kept_epoch
-        self.renewed_ns: int | None = None
+        self.asked = 0  # how many renewals have been sent
         self.yielding = False
+        self.resting = False
+        self.parted = False
         self._node = node
         self._instance = instance
         self._times = times
@@ -54,11 +80,16 @@ class OwnHeartbeat:
         self._version: Version | None = None
         self._busy = False
         self._held_once = False
+        self._failures = 0
         self._due_ns = 0
+        self._published = times  # by the last renewal that was sent
+        self._parting: Times | None = None
+        self._applied: int | None = None
+        self._reach_ns = 0  # how far renewals allow the fence
+        self._fence_ns = kept_fence_ns
         self._synced_ns: int | None = None
         self._sync_due_ns = 0
         self._syncing = False
-        self._fence_ns = 0
         self._foreign: tuple[Version, int] | None = None
 
     @property
@@ -66,34 +97,78 @@ class OwnHeartbeat:
         """Whether the server has this node's epoch, as far as is known."""
         return self._held_once and self._phase in (_Phase.HELD, _Phase.WRITING)
 
+    @property
+    def parting(self) -> bool:
+        """Whether the agent ends, and its last renewal is under way or done."""
+        return self._parting is not None
+
+    @property
+    def renewal(self) -> int | None:
+        """Which of the renewals that were asked for was applied last; None while the heartbeat is not held."""
+        return self._applied if self.holds else None
+
+    def next_ns(self) -> int | None:
+        """When `tick` has something to do next, if nothing else happens."""
+        if self.resting or self.parted:
+            return None
+        times = [self._due_ns] * (not self._busy) + [self._sync_due_ns] * (not self._syncing and not self.parting)
+        return min(times, default=None)
+
+    def set_times(self, times: Times, now_ns: int) -> None:
+        """Other lengths from now on: the next renewal publishes them."""
+        self._times = times
+        self._due_ns = min(self._due_ns, now_ns + times.renew_ns)
+        self._sync_due_ns = min(self._sync_due_ns, now_ns + times.sync_ns)
+
     def tick(self, now_ns: int) -> list[Effect]:
         """What is due: a read, a renewal, a list of own claims."""
-        effects: list[Effect] = []
-        if not self._syncing and now_ns >= self._sync_due_ns:
-            self._syncing = True
-            effects.append(ListOwnClaims())
+        if self.resting or self.parted:
+            return []
+        return self._sync(now_ns) + self._go_on(now_ns)
+
+    def hurry(self, now_ns: int) -> list[Effect]:
+        """A renewal is wanted at once; one that is under way is waited for."""
+        if self._phase is _Phase.HELD and not self.parting:
+            self._due_ns = min(self._due_ns, now_ns)
+        return self._go_on(now_ns) if self._phase is _Phase.HELD and not self.parted else []
+
+    def part(self, lease_ns: int, now_ns: int) -> list[Effect]:
+        """One last renewal, for so long; then nothing more. If anything goes wrong, there is none."""
+        if self._parting is None:
+            self._parting = self._times.lasting(lease_ns)
+            self._due_ns = now_ns
+            self.parted = self.resting or self.yielding
+        return self.tick(now_ns)
+
+    def _sync(self, now_ns: int) -> list[Effect]:
+        if self._syncing or self.parting or now_ns < self._sync_due_ns:
+            return []
+        self._syncing = True
+        return [ListOwnClaims()]
+
+    def _go_on(self, now_ns: int) -> list[Effect]:
         if self._busy or now_ns < self._due_ns:
-            return effects
-        self._busy = True
+            return []
         if self._phase is _Phase.HELD:
-            self._phase = _Phase.WRITING
-            effects.append(self._write())
-        else:
-            effects.append(ReadHeartbeat(self._node))
-        return effects
+            return self._write(now_ns)
+        self._busy = True
+        return [ReadHeartbeat(self._node)]
 
     def read(self, found: Heartbeat | None, now_ns: int) -> list[Effect]:
         """The object as it is, or None where there is none."""
         self._busy = False
+        if self.parted:
+            return []
         if found is not None and self._held_once and found.instance not in ("", self._instance):
             return self._yield_to(found, now_ns)
         mine = found is not None and found.epoch == self.epoch and self.epoch != ""
         gone = not mine or (self._held_once and found is not None and found.instance != self._instance)
         effects = self._begin_anew() if gone else []
         self._version = found.version if found else None
-        self._phase = _Phase.WRITING
-        self._busy = True
-        return [*effects, self._write()]
+        if gone and self.parting:
+            self.parted = True
+            return effects
+        return [*effects, *self._write(now_ns)]
 
     def suspect(self, shown: Heartbeat | None, now_ns: int) -> None:
         """A watch shows the own heartbeat: when it is somebody else's doing, it is read at once."""
@@ -110,22 +185,32 @@ class OwnHeartbeat:
         """No answer: again when the next renewal would be due."""
         self._busy = False
         self._due_ns = now_ns + self._times.renew_ns
+        self.parted = self.parting
         return []
 
     def written(self, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int) -> list[Effect]:
         """What came of a write; `sent_ns` was read before it was sent."""
         self._busy = False
         if outcome is not Outcome.APPLIED:
-            self._phase = _Phase.READING
-            self._due_ns = now_ns
-            return []
+            return self._failed(now_ns)
         self._phase = _Phase.HELD
         self._version = version
         self._held_once = True
+        self._failures = 0
         self.yielding = False
-        self.renewed_ns = sent_ns
-        self._due_ns = sent_ns + self._times.renew_ns
+        self._applied = self.asked
+        self._reach_ns = sent_ns + self._published.answers_ns
+        self._due_ns = now_ns if self.parting else sent_ns + self._times.renew_ns
+        self.parted = self._published is self._parting
         return self._extend()
+
+    def _failed(self, now_ns: int) -> list[Effect]:
+        """The object is read: at once after the first failure, later after more, for the server may refuse for ever."""
+        self._phase = _Phase.READING
+        self._due_ns = now_ns if not self._failures else now_ns + self._times.renew_ns
+        self._failures += 1
+        self.parted = self.parting
+        return []
 
     def synced(self, sent_ns: int) -> list[Effect]:
         """A list of the own claims that was sent then has been acted on."""
@@ -139,42 +224,56 @@ class OwnHeartbeat:
         self._syncing = False
         self._sync_due_ns = now_ns + self._times.renew_ns
 
-    def _write(self) -> Effect:
-        return WriteHeartbeat(self._node, self.epoch, self._instance, self._version)
+    def _write(self, now_ns: int) -> list[Effect]:
+        """A renewal; before it the fence is moved back to what it will allow, if it publishes a shorter lease.
+
+        Until the server has applied a later one, this may be the one that counts, whatever its outcome.
+        """
+        self._phase = _Phase.WRITING
+        self._busy = True
+        self.asked += 1
+        lease = self._published = self._parting or self._times
+        self._reach_ns = min(self._reach_ns, now_ns + lease.answers_ns)
+        effects: list[Effect] = []
+        if self._fence_ns > now_ns + lease.answers_ns:
+            effects = self._set_fence(now_ns + lease.answers_ns)
+        return [*effects, WriteHeartbeat(self._node, self.epoch, self._instance, self._version, lease.duration_ns)]
 
     def _extend(self) -> list[Effect]:
-        """Moves the fence on, never back, and never further than a sync allows."""
-        if self.renewed_ns is None or self._synced_ns is None:
+        """Moves the fence on, never back, and never further than a sync allows.
+
+        Whoever strips a finalizer can get two answers for as long as S and the lease that was published last, which
+        is the parting lease when the agent has parted.
+        """
+        if self._synced_ns is None:
             return []
-        times = self._times
-        by_renewal = self.renewed_ns + times.duration_ns - times.margin_ns
-        fence_ns = min(by_renewal, self._synced_ns + times.sync_ns + times.duration_ns)
-        if fence_ns <= self._fence_ns:
-            return []
+        fence_ns = min(self._reach_ns, self._synced_ns + self._times.sync_ns + self._published.duration_ns)
+        return self._set_fence(fence_ns) if fence_ns > self._fence_ns else []
+
+    def _set_fence(self, fence_ns: int) -> list[Effect]:
         self._fence_ns = fence_ns
-        return [SetFence(self.epoch, fence_ns)]
+        return [SetFence(self.epoch, fence_ns, self._published.duration_ns)]
 
     def _begin_anew(self) -> list[Effect]:
         """Gives up all that the old epoch gave."""
         self.epoch = self._new_epoch()
-        self.renewed_ns = None
         self._held_once = False
-        self._fence_ns = 0
-        return [SetFence(self.epoch, 0)]
+        self._applied = None
+        self._reach_ns = 0
+        return self._set_fence(0)
 
     def _yield_to(self, found: Heartbeat, now_ns: int) -> list[Effect]:
         """Another agent took this node's name: this one is silent until that one has been, for a lease."""
         effects = [] if self.yielding else self._begin_anew()
         self.yielding = True
+        self.parted = self.parting
         self._held_once = True
         if self._foreign is None or self._foreign[0] != found.version:
             self._foreign = found.version, now_ns
-        if now_ns - self._foreign[1] >= max(found.duration_ns, self._times.duration_ns):
+        if now_ns - self._foreign[1] >= max(found.duration_ns, self._times.duration_ns) and not self.parted:
             self._foreign = None
             self._version = found.version
-            self._phase = _Phase.WRITING
-            self._busy = True
-            return [*effects, self._write()]
+            return [*effects, *self._write(now_ns)]
         self._phase = _Phase.YIELDING
         self._due_ns = now_ns + self._times.renew_ns
         return effects

@@ -6,6 +6,9 @@ Only changes count, by this node's own clock: nobody compares times that others 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from arpguard.addresses import MacAddress
+from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.probing import LEAD_NS
 from arpguard.core.ownership.records import Effect, Heartbeat, Outcome, ReadHeartbeat, Version, WriteHeartbeat
 
 
@@ -14,20 +17,22 @@ class _Peer:
     """One other node.
 
     `since_ns`: when this version, or its absence, was first seen. `as_of_ns`: when a read or write was sent that
-    shows it as it was then or later; a watch shows the past, and sets none.
+    shows it as it was then or later; a watch shows the past, and sets none. `busy`: a read or a write is under way;
+    `retry_ns`: what failed is not tried again before then.
     """
 
     known: Heartbeat | None
     since_ns: int
     as_of_ns: int | None = None
     busy: bool = False
+    retry_ns: int = 0
 
 
 class Peers:
-    """What is known of the other nodes."""
+    """What is known of the other nodes. `times` are this node's."""
 
-    def __init__(self, duration_ns: int, new_epoch: Callable[[], str]) -> None:
-        self._duration_ns = duration_ns
+    def __init__(self, times: Times, new_epoch: Callable[[], str]) -> None:
+        self.times = times
         self._new_epoch = new_epoch
         self._peers: dict[str, _Peer] = {}
 
@@ -37,7 +42,8 @@ class Peers:
         if peer is not None and heartbeat is not None and heartbeat.version.is_older_than(_version(peer.known)):
             return
         if peer is None or _version(peer.known) != _version(heartbeat):
-            peer = self._peers[node] = _Peer(heartbeat, now_ns, busy=peer.busy if peer else False)
+            peer = self._peers.setdefault(node, _Peer(None, now_ns))
+            peer.known, peer.since_ns, peer.as_of_ns = heartbeat, now_ns, None
         if as_of_ns is not None:
             peer.as_of_ns = as_of_ns
 
@@ -45,26 +51,47 @@ class Peers:
         """Whether a node's heartbeat has changed within its lease, and is nobody's tombstone."""
         peer = self._peers.get(node)
         return (
-            peer is not None and peer.known is not None and peer.known.instance != "" and not self._late(peer, now_ns)
+            peer is not None and peer.known is not None and peer.known.instance != "" and now_ns < self._late_ns(peer)
         )
+
+    def is_fading(self, node: str, now_ns: int) -> bool:
+        """Whether a node has been silent for nearly its lease: time to find out who else has its VIPs."""
+        peer = self._peers.get(node)
+        return peer is not None and now_ns >= self._fading_ns(peer)
+
+    def has(self, mac: MacAddress) -> bool:
+        """Whether a node says that this is one of its links."""
+        heartbeats = (peer.known for peer in self._peers.values() if peer.known is not None)
+        return any(link.mac == mac for heartbeat in heartbeats for link in heartbeat.links)
+
+    def next_ns(self, node: str, after_ns: int) -> int | None:
+        """The next moment after that one at which it may be time to do something about a node, by itself."""
+        peer = self._peers.get(node)
+        if peer is None or peer.busy:
+            return None
+        moments = (self._fading_ns(peer), self._late_ns(peer), peer.retry_ns)
+        return min((moment for moment in moments if moment > after_ns), default=None)
 
     def is_void(self, node: str, epoch: str, seen_ns: int) -> bool | None:
         """Whether a claim by a node in an epoch, which was seen at `seen_ns`, is void.
 
         None: not known before the node's heartbeat is read. An epoch that was current when the claim was written and
         is not now never comes back; so the heartbeat has to be read after the claim was seen, and not before.
+        Nothing is void by a heartbeat that cannot be read.
         """
         peer = self._peers.get(node)
-        if peer is None or peer.known is None or peer.as_of_ns is None or peer.as_of_ns < seen_ns:
-            return False if peer is not None and peer.known is not None and peer.known.epoch == epoch else None
-        return peer.known.epoch != epoch
+        if peer is None or peer.known is None:
+            return None
+        if peer.known.epoch in ("", epoch):
+            return False
+        return True if peer.as_of_ns is not None and peer.as_of_ns >= seen_ns else None
 
     def resolve(self, node: str, seen_ns: int, now_ns: int) -> list[Effect]:
         """What makes `is_void` known: a read, or, for a heartbeat that is missing, its revocation when it is time."""
         peer = self._peers.setdefault(node, _Peer(None, now_ns))
         if peer.known is None and peer.as_of_ns is not None and peer.as_of_ns >= seen_ns:
             return self.revoke(node, now_ns)
-        return self._ask(node)
+        return self._ask(node) if now_ns >= peer.retry_ns else []
 
     def _ask(self, node: str) -> list[Effect]:
         peer = self._peers[node]
@@ -79,19 +106,20 @@ class Peers:
         One that is missing for as long is created: its node, when it comes back, begins a new epoch.
         """
         peer = self._peers.setdefault(node, _Peer(None, now_ns))
-        if peer.busy or not self._late(peer, now_ns) or (peer.known is not None and peer.known.instance == ""):
+        if peer.busy or now_ns < max(self._late_ns(peer), peer.retry_ns):
             return []
         peer.busy = True
-        return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known))]
+        return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known), self.times.duration_ns)]
 
     def written(
         self, sent: WriteHeartbeat, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int
     ) -> list[Effect]:
-        """What came of a revocation: after anything but success, the heartbeat is read."""
+        """What came of a revocation: after anything but success the heartbeat is read, and not revoked for a while."""
         self._peers[sent.node].busy = False
         if outcome is not Outcome.APPLIED or version is None:
+            self._peers[sent.node].retry_ns = now_ns + self.times.renew_ns
             return self._ask(sent.node)
-        revoked = Heartbeat(sent.node, sent.epoch, "", self._duration_ns, version)
+        revoked = Heartbeat(sent.node, sent.epoch, "", sent.duration_ns, version)
         self.seen(sent.node, revoked, now_ns, sent_ns)
         return []
 
@@ -100,14 +128,18 @@ class Peers:
         self._peers[node].busy = False
         self.seen(node, heartbeat, now_ns, sent_ns)
 
-    def read_failed(self, node: str) -> None:
-        """No answer."""
+    def read_failed(self, node: str, now_ns: int) -> None:
+        """No answer: not asked again for a while."""
         self._peers[node].busy = False
+        self._peers[node].retry_ns = now_ns + self.times.renew_ns
 
-    def _late(self, peer: _Peer, now_ns: int) -> bool:
+    def _late_ns(self, peer: _Peer) -> int:
         """A lease is as long as the longer of what its holder and this node hold for its length."""
-        length = max(self._duration_ns, peer.known.duration_ns) if peer.known else self._duration_ns
-        return now_ns - peer.since_ns >= length
+        own_ns = self.times.duration_ns
+        return peer.since_ns + (max(own_ns, peer.known.duration_ns) if peer.known else own_ns)
+
+    def _fading_ns(self, peer: _Peer) -> int:
+        return self._late_ns(peer) - min(self.times.renew_ns // 2, LEAD_NS)
 
 
 def _version(heartbeat: Heartbeat | None) -> Version | None:

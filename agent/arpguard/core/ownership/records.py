@@ -7,8 +7,14 @@ An epoch is a UUID as text; `""` in a claim's `holder` means released.
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+from uuid import UUID
 
-from arpguard.addresses import Address
+from arpguard.addresses import Address, MacAddress, Network
+
+
+def epoch_number(epoch: str) -> int:
+    """What the kernel knows an epoch by: the first 8 bytes of the UUID, never 0. ValueError when it is no UUID."""
+    return int.from_bytes(UUID(epoch).bytes[:8], "big") or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +33,64 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedLink:
+    """A guarded link of a node, that is up, as its heartbeat tells the others of it."""
+
+    name: str
+    mac: MacAddress
+    networks: tuple[Network, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The Lease `node.<node>`. `duration_ns` is the lease's length as that node counts it."""
+    """The Lease `node.<node>`. `duration_ns` is the lease's length as that node counts it, or longer.
+
+    `epoch` empty: it cannot be read, and no claim is void by it. `instance` empty: another node has
+    revoked it.
+    """
 
     node: str
     epoch: str
     instance: str
     duration_ns: int
     version: Version
+    links: tuple[PublishedLink, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The Lease `vip.<address>`. `deleting`: somebody deleted it, and its finalizer holds it."""
+    """The Lease `vip.<address>`.
+
+    `deleting`: somebody deleted it, and its finalizer holds it. `external`: the MAC of a host outside the cluster
+    that has the VIP, "" where there is none. `transitions`: how often the holder changed, for people.
+    `unreadable`: why it cannot be understood. Such a claim is neither free nor void.
+    """
 
     vip: Address
     holder: str
     epoch: str
     version: Version
     deleting: bool = False
+    external: str = ""
+    transitions: int = 0
+    unreadable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a VIP. `node` is empty when nobody has; `alive`: heard of within its lease; `void` None: not known yet.
+
+    `known` False: nothing has been seen of the claim yet. The rest is as in the claim.
+    """
+
+    node: str = ""
+    epoch: str = ""
+    alive: bool = False
+    void: bool | None = False
+    external: str = ""
+    known: bool = False
+    deleting: bool = False
+    unreadable: str = ""
 
 
 class Outcome(Enum):
@@ -54,6 +99,7 @@ class Outcome(Enum):
     APPLIED = "applied"
     CONFLICT = "conflict"  # 409: another version, another uid, or it exists already
     MISSING = "missing"  # 404
+    REFUSED = "refused"  # any other answer that says that nothing was done
     UNKNOWN = "unknown"  # no response: it may have been applied, or may yet be
 
 
@@ -62,12 +108,16 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WriteHeartbeat:
-    """Create (`version` None) or replace a heartbeat; the own one, or another node's to revoke it."""
+    """Create (`version` None) or replace a heartbeat; the own one, or another node's to revoke it (`instance` empty).
+
+    Not to be sent if a SetFence before it could not be done. `duration_ns` is what it publishes, or less.
+    """
 
     node: str
     epoch: str
     instance: str
     version: Version | None
+    duration_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +129,26 @@ class ReadHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class WriteClaim:
-    """Create (`version` None) or replace a claim; `holder` empty releases it. `let_go` takes the finalizer off."""
+    """Create (`version` None) or replace a claim; `holder` empty releases it, with `external` to a host outside.
+
+    `let_go`: of a claim that is being deleted, takes the finalizer off; so it is gone.
+    """
 
     vip: Address
     holder: str
     epoch: str
     version: Version | None
     let_go: bool = False
+    external: str = ""
+    transitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteClaim:
+    """Delete exactly this version of a claim; its finalizer keeps it, marked."""
+
+    vip: Address
+    version: Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +165,14 @@ class ListOwnClaims:
 
 @dataclass(frozen=True, slots=True)
 class SetFence:
-    """Tell the kernel the epoch and the deadline, as one value; `fence_ns` 0: passed."""
+    """Tell the kernel the epoch and the deadline, as one value; `fence_ns` 0: passed.
+
+    `lease_ns`: a fence further ahead than that counts as passed.
+    """
 
     epoch: str
     fence_ns: int
+    lease_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +194,22 @@ class ClearEntry:
     drain: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask the segment whether somebody has the VIP (RFC 5227, 2.1.1), and report `probed`."""
+
+    vip: Address
+
+
 Effect: TypeAlias = (
-    WriteHeartbeat | ReadHeartbeat | WriteClaim | ReadClaim | ListOwnClaims | SetFence | SetEntry | ClearEntry
+    WriteHeartbeat
+    | ReadHeartbeat
+    | WriteClaim
+    | ReadClaim
+    | DeleteClaim
+    | ListOwnClaims
+    | SetFence
+    | SetEntry
+    | ClearEntry
+    | Probe
 )

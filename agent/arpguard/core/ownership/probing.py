@@ -1,0 +1,44 @@
+"""What is known of hosts outside the cluster that may have a VIP: one question, one answer, and how long it counts."""
+
+from dataclasses import dataclass
+
+from arpguard.addresses import MacAddress
+from arpguard.units import NS_PER_S
+
+UNANSWERED_NS = 5 * NS_PER_S  # a probe that was not reported on for as long is sent again
+SILENT_NS = 5 * NS_PER_S  # how long it counts that nobody has a VIP
+TAKEN_NS = 30 * NS_PER_S  # how long it counts that a host outside has it
+LEAD_NS = 2 * NS_PER_S  # at most so long before its result can be needed a probe begins
+
+
+@dataclass(slots=True)
+class Probing:
+    """The probing of one VIP. `counts_ns`: how long the answer counts; `taken_by` None: nobody has the VIP."""
+
+    taken_by: MacAddress | None = None
+    told_ns: int | None = None
+    counts_ns: int = 0
+    asked_ns: int | None = None
+
+    def known(self, now_ns: int) -> bool:
+        """Whether there is an answer that counts."""
+        return self.told_ns is not None and now_ns < self.told_ns + self.counts_ns
+
+    def ask(self, now_ns: int) -> bool:
+        """Whether to send a probe now: one that is under way is waited for."""
+        if self.asked_ns is not None and now_ns < self.asked_ns + UNANSWERED_NS:
+            return False
+        self.asked_ns = now_ns
+        return True
+
+    def told(self, taken_by: MacAddress | None, counts_ns: int, now_ns: int) -> None:
+        """The answer."""
+        self.asked_ns = None
+        self.taken_by, self.counts_ns, self.told_ns = taken_by, counts_ns, now_ns
+
+    @property
+    def next_ns(self) -> int:
+        """When to probe again, if the answer is to be known."""
+        if self.asked_ns is not None:
+            return self.asked_ns + UNANSWERED_NS
+        return (self.told_ns or 0) + self.counts_ns

@@ -1,0 +1,235 @@
+"""Heartbeats and claims <-> Leases. Its name says what a Lease is about; annotations carry what it has no field for.
+
+Whoever may write Leases may write anything: nothing raises, and what cannot be understood is neither free nor void.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from ipaddress import ip_address, ip_network
+from uuid import UUID
+
+from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network
+from arpguard.core.cluster import PREFIX, Lease, Pairs
+from arpguard.core.ownership.records import Claim, Heartbeat, PublishedLink, Version, WriteClaim, WriteHeartbeat
+from arpguard.kube.projections import MAX_INT32
+from arpguard.kube.writer import LeaseContent
+from arpguard.units import NS_PER_S
+
+KIND_LABEL = PREFIX + "kind"
+HOLDER_LABEL = PREFIX + "holder"
+FINALIZER = PREFIX + "claim"
+HEARTBEAT, CLAIM = "heartbeat", "claim"
+
+_EPOCH = PREFIX + "epoch"
+_INSTANCE = PREFIX + "instance"
+_LINKS = PREFIX + "links"
+_HOLDER_EPOCH = PREFIX + "holder-epoch"
+_VIP = PREFIX + "vip"
+_SOURCE = PREFIX + "source"
+_EXTERNAL = PREFIX + "external"
+
+MAX_LABEL = 63  # apimachinery, validation.LabelValueMaxLength
+MAX_LINKS_TEXT = 4096  # as much of an annotation as kube/projections.py reads
+MAX_SOURCE = 1024
+MAX_LINKS = 64
+MAX_NETWORKS = 64
+CLAIM_DURATION_S = 1  # a Lease needs one; nobody reads that of a claim
+
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,246}[a-z0-9])?")  # a DNS subdomain, behind "node." in 253 characters
+
+# ---- names ----
+
+
+def node_lease_name(node: str) -> str:
+    """The Lease of a node's heartbeat."""
+    return f"node.{node}"
+
+
+def node_of(name: str) -> str | None:
+    """The node whose heartbeat a Lease of this name is; None when it is none's."""
+    kind, _, node = name.partition(".")
+    return node if kind == "node" and _NODE_NAME.fullmatch(node) else None
+
+
+def lease_name(vip: Address) -> str:
+    """The Lease of a VIP's claim: names of objects have no colons."""
+    return f"vip.{vip.exploded.replace(':', '-')}"
+
+
+def vip_of(name: str) -> Address | None:
+    """The VIP whose claim a Lease of this name is; None when it is none's, or written in another way."""
+    kind, _, text = name.partition(".")
+    try:
+        vip = ip_address(text.replace("-", ":"))
+    except ValueError:
+        return None
+    return vip if kind == "vip" and lease_name(vip) == name else None
+
+
+def holder_label(node: str) -> str:
+    """What the label `arpguard.io/holder` says of a node: its name, or what stands for it if that is too long."""
+    return node if len(node) <= MAX_LABEL else hashlib.sha256(node.encode()).hexdigest()[:MAX_LABEL]
+
+
+def own_claims_selector(node: str) -> str:
+    """Selects the claims that name a node."""
+    return f"{HOLDER_LABEL}={holder_label(node)}"
+
+
+# ---- reading ----
+
+
+def heartbeat_of(lease: Lease) -> Heartbeat | None:
+    """The heartbeat in a Lease; None when its name is none of a heartbeat's.
+
+    One whose epoch cannot be read has the epoch "", by which no claim is void.
+    """
+    node = node_of(lease.name)
+    if node is None:
+        return None
+    annotations = dict(lease.annotations)
+    return Heartbeat(
+        node=node,
+        epoch=_epoch(annotations.get(_EPOCH, "")),
+        instance=annotations.get(_INSTANCE, ""),
+        duration_ns=max(0, lease.duration_s) * NS_PER_S,
+        version=Version(lease.uid, lease.version),
+        links=parse_links(annotations.get(_LINKS, "")),
+    )
+
+
+def claim_of(lease: Lease) -> Claim | None:
+    """The claim in a Lease; None when its name is none of a claim's."""
+    vip = vip_of(lease.name)
+    if vip is None:
+        return None
+    annotations = dict(lease.annotations)
+    epoch = annotations.get(_HOLDER_EPOCH, "") if lease.holder else ""
+    return Claim(
+        vip=vip,
+        holder=lease.holder,
+        epoch=_epoch(epoch),
+        version=Version(lease.uid, lease.version),
+        deleting=lease.deleting,
+        external=_external(annotations.get(_EXTERNAL, "")),
+        transitions=lease.transitions,
+        unreadable=_unreadable(lease, epoch),
+    )
+
+
+def _unreadable(lease: Lease, epoch: str) -> str:
+    if lease.problems:
+        return lease.problems[0]
+    if lease.holder and not _NODE_NAME.fullmatch(lease.holder):
+        return f"spec.holderIdentity is no node's name ({lease.holder!r:.80})"
+    if lease.holder and not _epoch(epoch):
+        return f"annotation {_HOLDER_EPOCH} is no epoch ({epoch!r:.80})"
+    return ""
+
+
+def _epoch(text: str) -> str:
+    """An epoch as it is compared, if it is one: a UUID as this program writes it."""
+    try:
+        return text if str(UUID(text)) == text else ""
+    except ValueError:
+        return ""
+
+
+def _external(text: str) -> str:
+    """A MAC in the one way it is written; of something else it is known only that somebody has the VIP."""
+    return str(_mac(text) or ZERO_MAC) if text else ""
+
+
+def _mac(text: object) -> MacAddress | None:
+    try:
+        return MacAddress.parse(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+# ---- writing ----
+
+
+def heartbeat_content(effect: WriteHeartbeat, links: Iterable[PublishedLink] = ()) -> LeaseContent:
+    """The Lease of a renewal, or of a revocation, which publishes no links.
+
+    The duration is rounded up: peers may wait longer than the fence needs, never shorter.
+    """
+    annotations = {_EPOCH: effect.epoch}
+    if effect.instance:
+        annotations |= {_INSTANCE: effect.instance, _LINKS: encode_links(links)}
+    return LeaseContent(
+        holder=effect.node,
+        duration_s=-(-effect.duration_ns // NS_PER_S),
+        annotations=_pairs(annotations),
+        labels=((KIND_LABEL, HEARTBEAT),),
+    )
+
+
+def claim_content(effect: WriteClaim, source: str = "") -> LeaseContent:
+    """The Lease of a claim. `source`: the object that makes it a VIP, for people."""
+    annotations = {
+        _VIP: str(effect.vip),
+        _SOURCE: source[:MAX_SOURCE],
+        _HOLDER_EPOCH: effect.epoch,
+        _EXTERNAL: effect.external,
+    }
+    holder = {HOLDER_LABEL: holder_label(effect.holder)} if effect.holder else {}
+    return LeaseContent(
+        holder=effect.holder,
+        duration_s=CLAIM_DURATION_S,
+        annotations=_pairs(annotations),
+        labels=_pairs({KIND_LABEL: CLAIM, **holder}),
+        finalizers=() if effect.let_go else (FINALIZER,),
+        transitions=min(effect.transitions, MAX_INT32),
+    )
+
+
+def _pairs(texts: dict[str, str]) -> Pairs:
+    return tuple(sorted((key, text) for key, text in texts.items() if text))
+
+
+# ---- links ----
+
+
+def encode_links(links: Iterable[PublishedLink]) -> str:
+    """The links as JSON; the last ones are left out where it is more than anybody reads."""
+    items = [
+        {"name": link.name, "mac": str(link.mac), "networks": [str(network) for network in link.networks]}
+        for link in links
+    ]
+    del items[MAX_LINKS:]
+    text = json.dumps(items, separators=(",", ":"))
+    while len(text) > MAX_LINKS_TEXT:
+        items.pop()
+        text = json.dumps(items, separators=(",", ":"))
+    return text
+
+
+def parse_links(text: str) -> tuple[PublishedLink, ...]:
+    """The links in foreign JSON: those that can be understood."""
+    try:
+        items = json.loads(text) if text else []
+    except (ValueError, RecursionError):
+        return ()
+    if not isinstance(items, list):
+        return ()
+    return tuple(filter(None, map(_link, items[:MAX_LINKS])))
+
+
+def _link(item: object) -> PublishedLink | None:
+    if not isinstance(item, dict):
+        return None
+    name, mac, networks = item.get("name"), _mac(item.get("mac")), item.get("networks")
+    if not isinstance(name, str) or mac is None or not isinstance(networks, list):
+        return None
+    return PublishedLink(name, mac, tuple(filter(None, map(_network, networks[:MAX_NETWORKS]))))
+
+
+def _network(text: object) -> Network | None:
+    try:
+        return ip_network(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
