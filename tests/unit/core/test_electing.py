@@ -1,0 +1,243 @@
+"""Which VIPs this node wants, and when."""
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from arpguard.config import LeaseConfig
+from arpguard.core.balancing import to_move
+from arpguard.core.electing import BACKUP_NS, BATCH_NS, GIVE_UP_NS, SETTLE_NS, SHUN_NS, STEADY_NS, Election, lease_times
+from arpguard.core.members import Member
+from arpguard.core.rendezvous import ranked
+from arpguard.model import Owner, OwnerKind, Vip
+from arpguard.units import NS_PER_MS, NS_PER_S
+
+LAN = ip_network("198.51.100.0/24")
+ADDRESS = ip_address("198.51.100.50")
+ELECT = Owner(OwnerKind.ELECT)
+VIPS = {ADDRESS: Vip(ADDRESS, ELECT)}
+NAMES = ("n1", "n2", "n3")
+FIRST, SECOND, THIRD = ranked(str(ADDRESS), NAMES)
+START = 100 * NS_PER_S
+LATER = START + SETTLE_NS
+ABSENT = Member("absent", alive=False)  # one that is still to come: the others wait for it
+
+
+def members(**changes):
+    """Three nodes on one segment; keywords by name: what is different of them."""
+    usual = (replace(Member(name, links=(("eth0", LAN),)), **changes.get(name, {})) for name in NAMES)
+    return (*usual, ABSENT)
+
+
+def wanted(me, holders, now_ns=LATER, vips=VIPS, seen=None, **changes):
+    return Election(me, START).wanted(vips, members(**changes), holders, now_ns, **(seen or {})).wanted
+
+
+def test_first_choice_wants_what_is_free():
+    assert [wanted(name, {ADDRESS: ""}) for name in (FIRST, SECOND, THIRD)] == [{ADDRESS}, set(), set()]
+
+
+def test_vips_that_are_not_elected_are_wanted_by_nobody():
+    vips = {ADDRESS: Vip(ADDRESS, Owner(OwnerKind.NODE, node=FIRST))}
+
+    assert wanted(FIRST, {ADDRESS: ""}, vips=vips) == set()
+
+
+@pytest.mark.parametrize("holder", [FIRST, SECOND, THIRD])
+def test_holder_that_may_own_it_keeps_it(holder):
+    assert [name for name in NAMES if wanted(name, {ADDRESS: holder})] == [holder]
+
+
+@pytest.mark.parametrize(
+    "change", [{"ready": False}, {"excluded": True}, {"deleting": True}, {"exists": False}, {"links": ()}], ids=str
+)
+def test_holder_that_must_not_answer_lets_go_even_where_nobody_else_could(change):
+    nobody_else = {name: {"alive": False} for name in NAMES if name != FIRST}
+    election = Election(FIRST, START)
+
+    wishes = election.wanted(VIPS, members(**{FIRST: change}, **nobody_else), {ADDRESS: FIRST}, LATER)
+
+    assert (wishes.wanted, wishes.nobody) == (frozenset(), {ADDRESS})
+
+
+def test_holder_without_endpoints_lets_go():
+    vips = {ADDRESS: replace(VIPS[ADDRESS], nodes=frozenset({SECOND}))}
+
+    assert wanted(FIRST, {ADDRESS: FIRST}, vips=vips) == set()
+    assert wanted(SECOND, {ADDRESS: ""}, vips=vips) == {ADDRESS}
+
+
+def test_cordoned_holder_lets_go_only_for_another():
+    assert wanted(FIRST, {ADDRESS: FIRST}, **{FIRST: {"cordoned": True}}) == set()
+    assert wanted(FIRST, {ADDRESS: FIRST}, **{name: {"cordoned": True} for name in NAMES}) == {ADDRESS}
+    assert wanted(SECOND, {ADDRESS: ""}, **{FIRST: {"cordoned": True}}) == {ADDRESS}
+
+
+def test_next_choices_step_in_one_after_the_other():
+    for place, name in enumerate((FIRST, SECOND, THIRD)):
+        election, due_ns = Election(name, START), LATER + place * BACKUP_NS
+        early = election.wanted(VIPS, members(), {ADDRESS: ""}, LATER)
+        if place:
+            assert (early.wanted, early.next_ns) == (frozenset(), due_ns)
+            assert not election.wanted(VIPS, members(), {ADDRESS: ""}, due_ns - 1).wanted
+        assert election.wanted(VIPS, members(), {ADDRESS: ""}, due_ns).wanted == {ADDRESS}
+
+
+def test_time_in_which_it_was_held_does_not_count():
+    election = Election(SECOND, START)
+    election.wanted(VIPS, members(), {ADDRESS: ""}, LATER)
+    election.wanted(VIPS, members(), {ADDRESS: FIRST}, LATER + BACKUP_NS - 1)
+
+    wishes = election.wanted(VIPS, members(), {ADDRESS: ""}, LATER + BACKUP_NS)
+
+    assert (wishes.wanted, wishes.next_ns) == (frozenset(), LATER + 2 * BACKUP_NS)
+
+
+def test_when_the_first_choice_dies_the_next_one_is_first():
+    assert wanted(SECOND, {ADDRESS: ""}, **{FIRST: {"alive": False}}) == {ADDRESS}
+
+
+def test_vip_that_was_never_held_waits_until_this_node_has_looked_around():
+    election = Election(FIRST, START)
+
+    early = election.wanted(VIPS, members(), {}, START)
+
+    assert (early.wanted, early.next_ns) == (frozenset(), START + SETTLE_NS)
+    assert election.wanted(VIPS, members(), {}, START + SETTLE_NS).wanted == {ADDRESS}
+    assert wanted(FIRST, {ADDRESS: ""}, now_ns=START) == {ADDRESS}, "one that is released need not wait"
+
+
+def test_nobody_waits_where_everybody_is_there():
+    election = Election(FIRST, START)
+
+    assert election.wanted(VIPS, members()[:3], {}, START).wanted == {ADDRESS}
+
+
+def test_undecided_vip_is_kept_and_not_taken():
+    seen = {"undecided": frozenset({ADDRESS})}
+
+    assert wanted(FIRST, {ADDRESS: ""}, seen=seen) == set()
+    assert wanted(SECOND, {ADDRESS: SECOND}, seen=seen) == {ADDRESS}
+
+
+def test_vip_without_anybody_is_named():
+    vips = {ADDRESS: replace(VIPS[ADDRESS], nodes=frozenset())}
+
+    assert Election(FIRST, START).wanted(vips, members(), {}, LATER).nobody == {ADDRESS}
+
+
+def test_vip_that_is_gone_is_wanted_no_more():
+    election = Election(FIRST, START)
+    election.wanted(VIPS, members(), {ADDRESS: FIRST}, LATER)
+
+    assert election.wanted({}, members(), {ADDRESS: FIRST}, LATER).wanted == set()
+
+
+# ---- balance ----
+
+MANY = {ADDRESS + n: Vip(ADDRESS + n, ELECT) for n in range(60)}
+QUIET = LATER + STEADY_NS
+
+
+def one_has_all(holder=FIRST):
+    return dict.fromkeys(MANY, holder)
+
+
+def given_up(election, holders, now_ns, **changes):
+    return set(holders) - election.wanted(MANY, members(**changes), holders, now_ns).wanted
+
+
+def test_batch_is_given_up_once_all_has_been_quiet():
+    election = Election(FIRST, START)
+
+    assert given_up(election, one_has_all(), LATER) == set()
+    assert given_up(election, one_has_all(), QUIET - 1) == set()
+    moved = given_up(election, one_has_all(), QUIET)
+
+    assert len(moved) == 10
+    assert FIRST not in {ranked(str(each), NAMES)[0] for each in moved}
+
+
+def test_next_batch_waits():
+    election, holders = Election(FIRST, START), one_has_all()
+    given_up(election, holders, LATER)
+    for address in given_up(election, holders, QUIET):
+        holders[address] = ranked(str(address), NAMES)[0]
+
+    assert given_up(election, holders, QUIET + 1) == {each for each in holders if holders[each] != FIRST}
+    assert election.wanted(MANY, members(), holders, QUIET + 1).next_ns == QUIET + BATCH_NS
+    assert len(given_up(election, holders, QUIET + BATCH_NS)) == 20
+
+
+@pytest.mark.parametrize("unrest", ["free", "member", "preference"])
+def test_nothing_is_given_up_in_unrest(unrest):
+    election, holders, vips = Election(FIRST, START), one_has_all(), MANY
+    election.wanted(MANY, members(), holders, LATER)
+    if unrest == "free":
+        holders[ADDRESS] = ""
+    elif unrest == "member":
+        election.wanted(MANY, members(n1={"cordoned": True}), holders, LATER + 1)
+        election.wanted(MANY, members(), holders, LATER + 2)
+    else:
+        vips = {address: replace(vip, nodes=frozenset({FIRST})) for address, vip in MANY.items()}
+        election.wanted(vips, members(), holders, LATER + 1)
+        vips = {address: replace(vip, nodes=frozenset(NAMES)) for address, vip in MANY.items()}
+        election.wanted(vips, members(), holders, LATER + 2)
+
+    kept = election.wanted(vips, members(), holders, QUIET).wanted
+
+    assert kept >= {address for address in MANY if holders[address]}
+
+
+def test_who_does_not_take_what_it_is_given_gets_nothing_for_a_while():
+    election, holders, now_ns = Election(FIRST, START), one_has_all(), QUIET
+    given_up(election, holders, LATER)
+    others = set()
+    for _ in range(3):
+        others |= {ranked(str(each), NAMES)[0] for each in given_up(election, holders, now_ns)}
+        now_ns += BATCH_NS
+
+    assert others == {SECOND, THIRD}
+    assert GIVE_UP_NS < BATCH_NS
+    assert given_up(election, holders, now_ns) == set()
+    assert given_up(election, holders, now_ns + SHUN_NS) != set()
+
+
+def test_only_the_node_with_the_most_to_move_moves():
+    placed = [(ADDRESS + n, "n1" if n < 30 else "n2", "n3") for n in range(50)]
+
+    assert len(to_move(placed, "n1", lambda _: True)) == 10
+    assert to_move(placed, "n2", lambda _: True) == ()
+
+
+def test_larger_share_moves_where_there_are_many():
+    placed = [(ADDRESS + n, "n1", "n2") for n in range(1000)]
+
+    assert len(to_move(placed, "n1", lambda _: True)) == 50
+
+
+@pytest.mark.parametrize(("mine", "theirs", "moves"), [(2, 2, 0), (3, 2, 0), (4, 2, 1), (6, 2, 2)])
+def test_vip_moves_only_where_that_lessens_the_imbalance(mine, theirs, moves):
+    placed = [(ADDRESS + n, "n1", "n2") for n in range(mine)]
+    placed += [(ADDRESS + 100 + n, "n2", "n2") for n in range(theirs)]
+
+    assert len(to_move(placed, "n1", lambda _: True)) == moves
+
+
+# ---- lease times ----
+
+
+@pytest.mark.parametrize(("nodes", "renew_s"), [(1, 1), (100, 1), (200, 2), (1000, 10)])
+def test_lease_is_stretched_so_that_the_cluster_writes_no_more_than_100_a_second(nodes, renew_s):
+    times = lease_times(LeaseConfig(), nodes)
+
+    assert times == LeaseConfig(3 * renew_s * NS_PER_S, renew_s * NS_PER_S, renew_s * NS_PER_S)
+    assert nodes * NS_PER_S / times.renew_ns <= 100
+
+
+def test_lease_that_is_slow_already_is_stretched_less():
+    slow = LeaseConfig(6000 * NS_PER_MS, 1500 * NS_PER_MS, 2000 * NS_PER_MS)
+
+    assert lease_times(slow, 150) == slow
+    assert lease_times(slow, 300).duration_ns == 12 * NS_PER_S

@@ -1,0 +1,136 @@
+"""Who may own which VIP, in which order, and why not."""
+
+from dataclasses import dataclass, replace
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from arpguard.core.cluster import Node
+from arpguard.core.members import CORDONED, EXCLUDE_LABEL, Member, Pools, candidates, members_of, speaker
+from arpguard.core.rendezvous import ranked
+from arpguard.core.reporting import Subject
+from arpguard.kube import projections
+from arpguard.model import Owner, OwnerKind, Vip
+
+LAN, FAR = ip_network("198.51.100.0/24"), ip_network("203.0.113.0/24")
+VIP = Vip(ip_address("198.51.100.50"), Owner(OwnerKind.ELECT))
+
+
+def a_member(name="n1", **changes) -> Member:
+    return replace(Member(name, links=(("eth0", LAN),)), **changes)
+
+
+def verdicts(vip, *members, holder=""):
+    return {each.node: (each.eligible, each.why) for each in candidates(vip, members, holder)}
+
+
+@dataclass(frozen=True)
+class Published:
+    name: str
+    networks: tuple
+
+
+def test_members_are_those_with_a_node_or_a_heartbeat():
+    nodes = {"n1": Node("n1", ready=True), "n2": Node("n2", ready=True, unschedulable=True, excluded=True)}
+    links = {"n1": [Published("eth0", (LAN, ip_network("198.51.100.7/32")))], "gone": []}
+
+    assert members_of(nodes, links, {"n1"}) == (
+        Member("gone", alive=False, exists=False, ready=False),
+        Member("n1", links=(("eth0", LAN),)),
+        Member("n2", alive=False, excluded=True, cordoned=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"alive": False}, "not heard of for a lease"),
+        ({"exists": False, "ready": False}, "there is no Node of that name"),
+        ({"deleting": True}, "its Node is being deleted"),
+        ({"ready": False}, "its Node is not ready"),
+        ({"excluded": True}, f"excluded by the label {projections.EXCLUDE_LABEL}"),
+        ({"cordoned": True}, CORDONED),
+        ({"links": ()}, "its link with 198.51.100.0/24 is down or missing"),
+        ({"links": (("eth1", FAR),)}, "its link with 198.51.100.0/24 is down or missing"),
+    ],
+)
+def test_node_that_may_not_own_it_comes_after_those_that_may_and_says_why(changes, why):
+    found = verdicts(VIP, a_member("n1", **changes), a_member("n2"))
+
+    assert found == {"n2": (True, "choice 1"), "n1": (False, why)}
+    assert list(found) == ["n2", "n1"]
+    assert EXCLUDE_LABEL == projections.EXCLUDE_LABEL
+
+
+def test_only_nodes_with_endpoints_may_own_a_local_one():
+    vip = replace(VIP, nodes=frozenset({"n2"}))
+
+    assert verdicts(vip, a_member("n1"), a_member("n2"))["n1"] == (
+        False,
+        "no ready endpoint on it (externalTrafficPolicy: Local)",
+    )
+
+
+def test_vip_with_an_interface_needs_that_one():
+    vip = replace(VIP, interface="eth1")
+    two = a_member("n2", links=(("eth0", LAN), ("eth1", LAN)))
+
+    assert verdicts(vip, a_member("n1"), two) == {
+        "n2": (True, "choice 1"),
+        "n1": (False, "its link eth1 with 198.51.100.0/24 is down or missing"),
+    }
+
+
+def test_vip_in_nobodys_subnet_is_for_anybody_with_a_link():
+    vip = replace(VIP, address=ip_address("192.0.2.1"))
+
+    found = verdicts(vip, a_member("n1"), a_member("n2", links=()))
+
+    assert found == {"n1": (True, "choice 1"), "n2": (False, "every link that is guarded is down or missing")}
+
+
+def test_subnet_of_a_node_that_is_away_is_still_a_subnet():
+    """Else the VIP would go to a node that nobody in that subnet can hear."""
+    found = verdicts(VIP, a_member("n1", alive=False), a_member("n2", links=(("eth0", FAR),)))
+
+    assert found["n2"] == (False, "its link with 198.51.100.0/24 is down or missing")
+
+
+def test_cordoned_nodes_are_better_than_nobody():
+    found = verdicts(VIP, a_member("n1", cordoned=True), a_member("n2", ready=False))
+
+    assert found["n1"] == (True, "choice 1")
+
+
+def test_holder_is_chosen_and_else_the_first():
+    members = [a_member(f"n{n}") for n in range(3)]
+    order = ranked(str(VIP.address), [member.name for member in members])
+
+    free, held = candidates(VIP, members), candidates(VIP, members, holder=order[2])
+
+    assert [each.node for each in free] == order
+    assert [each.chosen for each in free] == [True, False, False]
+    assert [each.chosen for each in held] == [False, False, True]
+    assert held[2].why == "choice 3, and has it: who has it keeps it"
+
+
+def test_pools_are_the_same_while_those_who_matter_are():
+    members = (a_member("n1"), a_member("n2", ready=False))
+
+    assert Pools(members) == Pools((a_member("n1"), a_member("n2", ready=False, cordoned=True)))
+    assert Pools(members) != Pools((a_member("n1"), a_member("n2")))
+    assert Pools(members) != Pools((a_member("n1"), a_member("n2", ready=False, links=(("eth0", FAR),))))
+
+
+def test_one_that_is_alive_speaks_of_an_object():
+    members = [a_member(f"n{n}") for n in range(5)]
+    subjects = [Subject("v1", "Service", "shop", f"web{n}") for n in range(100)]
+
+    first = {subject: speaker(subject, members) for subject in subjects}
+    without = [replace(member, alive=member.name != "n3") for member in members]
+
+    assert set(first.values()) == {member.name for member in members}
+    for subject, name in first.items():
+        assert speaker(subject, without) == name or name == "n3"
+        assert speaker(subject, without) != "n3"
+    assert speaker(subjects[0], []) == ""
