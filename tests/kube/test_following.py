@@ -201,9 +201,12 @@ def test_kube_vip_lease_has_the_name_that_the_service_asks_for():
 
 
 def test_kube_vip_lease_name_without_a_namespace_is_in_that_of_the_service():
-    raw = marked("kube-vip/service", **{"kube-vip.io/leaseName": "kubevip-web"})
+    lease = recorded("kube-vip/lease-of-that-name")
+    lease["metadata"]["namespace"] = "shop"
+    cluster = Cluster((Source.KUBE_VIP_SERVICES, "kube-vip/lease-of-the-service"))
+    cluster.put(Source.KUBE_VIP_SERVICES, lease)
 
-    assert Cluster((Source.KUBE_VIP_SERVICES, "kube-vip/lease-of-the-service")).ask(raw).problems == ()
+    assert cluster.node(marked("kube-vip/service", **{"kube-vip.io/leaseName": "shared"})) == "worker-3"
 
 
 def test_kube_vip_lock_is_about_services_that_it_has_only():
@@ -657,6 +660,12 @@ async def test_kind_that_is_not_installed_is_no_problem(tmp_path):
         server.load([DEFINITION])
         assert await is_served(client, L2_STATUSES)
         assert (await can_read(client, OF[Source.METALLB])).readable
+
+
+@in_loop
+async def test_kind_that_is_not_installed_is_no_problem_even_without_the_right_to_read_it(tmp_path):
+    async with a_server(tmp_path) as (_, client):
+        assert await can_read(client, OF[Source.METALLB]) == Readable(readable=False)
 
 
 @in_loop
