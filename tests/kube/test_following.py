@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiscript import an_api, in_loop, refusal, until
+from arpguard.config import AgentConfig
 from arpguard.core.cluster import MARKS
 from arpguard.core.following import Following, Source, sources_needed
+from arpguard.core.sourcing import Sourcing
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import find_access
 from arpguard.kube.errors import ClusterError
@@ -25,6 +27,7 @@ from arpguard.kube.projections import held, key_of, l2_status, service
 from arpguard.kube.reflector import Reflector
 from arpguard.kube.resources import L2_STATUSES, LEASES
 from arpguard.lab.apiserver.server import ApiServer, Options
+from arpguard.model import Owner, OwnerKind
 from kubehttp import MERGE, Api
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -397,13 +400,15 @@ def test_only_what_may_name_the_node_is_watched(raw, sources):
     assert following.sources == sources_needed([service(raw)]) == sources
 
 
-def test_nothing_is_watched_for_services_that_are_left():
+def test_nothing_is_watched_for_services_that_follow_no_longer():
     cluster = Cluster()
     cluster.ask("cilium/service")
     cluster.ask("kube-vip/service")
-    assert cluster.following.sources == {Source.CILIUM, Source.KUBE_VIP, Source.KUBE_VIP_SERVICES, Source.METALLB}
+    needed = {Source.CILIUM, Source.KUBE_VIP, Source.KUBE_VIP_SERVICES, Source.METALLB}
 
-    cluster.following.leave([WEB, ("no", "such")])
+    cluster.following.keep({WEB, ("no", "such")})
+    assert cluster.following.sources == needed
+    cluster.following.keep(frozenset())
     assert cluster.following.sources == frozenset()
     assert cluster.put(Source.CILIUM, recorded("cilium/lease")) == frozenset()
     assert sources_needed([]) == frozenset()
@@ -431,6 +436,30 @@ def test_announcers_that_agree_are_no_problem():
     cluster = Cluster((Source.METALLB, "metallb/status"), (Source.CILIUM, "cilium/lease"))
 
     assert cluster.ask("kube-vip/service").problems == ()
+
+
+def test_vips_follow_from_node_to_node_and_what_follows_no_longer_is_not_watched():
+    following, sourcing = Following(), Sourcing()
+    config = AgentConfig(ranges=(ip_network("192.0.2.0/24"),))
+    raw = marked("cilium/service", **{"arpguard.io/owner": "follow"})
+    services = {WEB: service(raw)}
+
+    def collect():
+        collected = sourcing.collect(
+            config, services, {}, {}, followed=lambda web, address: following.node_of(web, address).node
+        )
+        following.keep(collected.follows)
+        return collected.vips[IP].owner
+
+    assert (collect(), following.sources) == (Owner(OwnerKind.FOLLOW), {Source.CILIUM})
+    following.put(Source.CILIUM, ("kube-system", "x"), held(recorded("cilium/lease")))
+    assert collect() == Owner(OwnerKind.FOLLOW, node="worker-1")
+    moved = recorded("cilium/lease")
+    moved["spec"]["holderIdentity"] = "worker-2"
+    following.put(Source.CILIUM, ("kube-system", "x"), held(moved))
+    assert collect() == Owner(OwnerKind.FOLLOW, node="worker-2")
+    services[WEB] = service(recorded("cilium/service"))
+    assert (collect().kind, following.sources) == (OwnerKind.ELECT, frozenset())
 
 
 # What hostile and broken objects say

@@ -10,7 +10,7 @@ An object that names nobody says nothing. When two name different nodes the firs
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address
@@ -113,7 +113,7 @@ class Following:
 
     @property
     def sources(self) -> frozenset[Source]:
-        """Whose objects have to be watched for the Services that were asked about and not left since."""
+        """Whose objects have to be watched for the Services that were asked about, and that `keep` kept."""
         return frozenset(+self._needed)
 
     @property
@@ -139,12 +139,10 @@ class Following:
         """Nothing of this source is known any more. Returns the Services of which something may differ."""
         return frozenset().union(*[self.put(source, key, None) for key in tuple(self._placed[source])])
 
-    def leave(self, keys: Iterable[Key]) -> None:
-        """These Services are gone, or follow no longer."""
-        for key in keys:
-            asked = self._asked.pop(key, None)
-            if asked is not None:
-                self._unlink(key, asked.refs)
+    def keep(self, keys: Set[Key]) -> None:
+        """These alone follow; of Services that were asked about and are not among them nothing is needed any more."""
+        for key in self._asked.keys() - keys:
+            self._leave(key)
 
     def node_of(self, service: Service, address: Address) -> Followed:
         """Where an address of a Service is announced, by all that is known now."""
@@ -158,15 +156,16 @@ class Following:
         return answer
 
     def _ask(self, key: Key, service: Service) -> _Asked:
-        self.leave((key,))
+        self._leave(key)
         asked = self._asked[key] = _Asked(service, _refs_of(service))
         for ref in asked.refs:
             self._concerned.setdefault(ref, {})[key] = None
             self._needed[ref[0]] += 1
         return asked
 
-    def _unlink(self, key: Key, refs: tuple[Ref, ...]) -> None:
-        for ref in refs:
+    def _leave(self, key: Key) -> None:
+        asked = self._asked.pop(key, None)
+        for ref in asked.refs if asked else ():
             self._needed[ref[0]] -= 1
             self._concerned[ref].pop(key)
             if not self._concerned[ref]:
