@@ -406,7 +406,7 @@ def test_nothing_is_watched_for_services_that_follow_no_longer():
     cluster.ask("kube-vip/service")
     needed = {Source.CILIUM, Source.KUBE_VIP, Source.KUBE_VIP_SERVICES, Source.METALLB}
 
-    cluster.following.keep({WEB, ("no", "such")})
+    cluster.following.keep(frozenset((WEB, ("no", "such"))))
     assert cluster.following.sources == needed
     cluster.following.keep(frozenset())
     assert cluster.following.sources == frozenset()

@@ -10,7 +10,7 @@ An object that names nobody says nothing. When two name different nodes the firs
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address
@@ -139,7 +139,7 @@ class Following:
         """Nothing of this source is known any more. Returns the Services of which something may differ."""
         return frozenset().union(*[self.put(source, key, None) for key in tuple(self._placed[source])])
 
-    def keep(self, keys: Set[Key]) -> None:
+    def keep(self, keys: frozenset[Key]) -> None:
         """These alone follow; of Services that were asked about and are not among them nothing is needed any more."""
         for key in self._asked.keys() - keys:
             self._leave(key)
