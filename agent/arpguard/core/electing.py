@@ -217,7 +217,7 @@ class _Look:
             seat.free_ns = self.now_ns
         if self.me not in seat.pool:
             return
-        due_ns = seat.free_ns + BACKUP_NS * seat.pool.rank(seat.number, self.me)
+        due_ns = max(seat.free_ns, seat.since_ns) + BACKUP_NS * seat.pool.rank(seat.number, self.me)
         if never_held:
             due_ns = max(due_ns, self.settled_ns)
         if due_ns <= self.now_ns:

@@ -98,6 +98,16 @@ def test_when_the_first_choice_dies_the_next_one_is_first():
     assert wanted(SECOND, {ADDRESS: ""}, **{FIRST: {"alive": False}}) == {ADDRESS}
 
 
+def test_next_choices_wait_again_when_the_first_choice_has_changed():
+    """All others have waited for long, and would step in at once."""
+    election = Election(THIRD, START)
+    election.wanted(VIPS, members(), {ADDRESS: ""}, LATER)
+
+    wishes = election.wanted(VIPS, members(**{FIRST: {"alive": False}}), {ADDRESS: ""}, LATER + 2 * BACKUP_NS)
+
+    assert (wishes.wanted, wishes.next_ns) == (frozenset(), LATER + 3 * BACKUP_NS)
+
+
 def test_vip_that_was_never_held_waits_until_this_node_has_looked_around():
     election = Election(FIRST, START)
 
