@@ -5,20 +5,22 @@
 #   make docs    write the generated pages
 #   make proto   generate the API's Python code from proto/
 #   make bench   measure; figures are ratios against a baseline in the same run
+#   make image   build the container image, and run the lab and an agent in it
 
 SHELL := /bin/bash
 PYTHON := /usr/bin/python3
 BIN := .venv/bin
 HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-generic || echo linux-headers-$$(dpkg --print-architecture))
 APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
+APT_IMAGE := buildah crun debootstrap podman
 APT_DEV := arping clang-format gcc iperf3 libc6-dev openssl tcpdump tmux
 
-.PHONY: lab test lint format docs proto bench clean apt-run apt-dev
+.PHONY: lab test lint format docs proto bench image image-build clean apt-run apt-dev apt-image
 
 lab: .venv/.run
 	$(BIN)/arpguard lab
 
-test: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl
+test: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: apt-dev .venv/.dev
@@ -42,6 +44,16 @@ proto: .venv/.dev
 bench: apt-dev .venv/.dev
 	$(BIN)/python tests/bench/run.py $(BENCH)
 
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/arpguard/__init__.py)
+IMAGE := localhost/arpguard
+
+image: image-build .venv/.dev
+	ARPGUARD_TEST_IMAGE=$(IMAGE):$(VERSION) $(BIN)/python -m pytest tests/deploy/test_image.py
+
+# Kept in .cache/image, apart from the machine's images.
+image-build: apt-image
+	deploy/image/build.sh $(IMAGE):$(VERSION) $(VERSION)
+
 clean:
 	rm -rf .venv .cache dist
 
@@ -60,6 +72,9 @@ apt-run:
 
 apt-dev: apt-run
 	$(call install,$(APT_DEV))
+
+apt-image:
+	$(call install,$(APT_IMAGE))
 
 # The system's site-packages are visible in it: bcc comes from there, and from nowhere else.
 .venv/.base: | apt-run
@@ -80,8 +95,14 @@ $(BIN)/promtool: | .venv/.base
 	apt-get update -qq && apt-get download -qq -o APT::Sandbox::User=root prometheus && \
 	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && mv usr/bin/promtool $(CURDIR)/$@
 
-# Asks the API as operators do. Where there is no Go to build it with, the tests that need it are skipped.
-$(BIN)/grpcurl: | .venv/.base
+# Ask the API as operators do, and render the manifests. Without Go to build them, the tests that need them are skipped.
+GRPCURL := github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
+HELM := helm.sh/helm/v3/cmd/helm@v3.19.0
+KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
+$(BIN)/grpcurl: MODULE := $(GRPCURL)
+$(BIN)/helm: MODULE := $(HELM)
+$(BIN)/kustomize: MODULE := $(KUSTOMIZE)
+$(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize: | .venv/.base
 	@export PATH=$$PATH:/usr/local/go/bin GOBIN=$(CURDIR)/.venv/bin; \
-	command -v go >/dev/null && go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3 || \
-	echo "grpcurl could not be built (is Go installed?): tests that need it are skipped"
+	command -v go >/dev/null && go install $(MODULE) || \
+	echo "$(@F) could not be built (is Go installed?): tests that need it are skipped"

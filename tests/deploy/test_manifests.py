@@ -1,0 +1,324 @@
+"""The manifests: what they grant is what the code asks for, they fit each other, and API servers take them."""
+
+import os
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from arpguard.config import parse_config
+from arpguard.kube.following import SOURCES
+from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NODES, SERVICES, Resource
+from arpguard.lab.apiserver.embedded import running
+from arpguard.lab.apiserver.server import Options
+from arpguard.model import OwnerKind
+from arpguard.verdict import Mode
+from manifests import CHART, DEPLOY, built, charted, composed, one, parsed, tool
+
+PODS, DAEMONSETS = Resource("", "v1", "pods"), Resource("apps", "v1", "daemonsets")
+CLUSTER_WIDE = {
+    (SERVICES, None): {"list", "watch"},
+    (NODES, None): {"list", "watch"},
+    (ENDPOINT_SLICES, None): {"list", "watch"},
+    (EVENTS, None): {"create", "patch"},
+}
+OWN_NAMESPACE = {
+    (LEASES, None): {"get", "list", "watch", "create", "update", "delete"},
+    (CONFIG_MAPS, "arpguard"): {"list", "watch"},
+    (PODS, None): {"get"},
+    (DAEMONSETS, "arpguard"): {"get"},
+}
+CAPABILITIES = {"BPF", "NET_ADMIN", "NET_RAW", "PERFMON"}  # each of them needed: test_capabilities.py
+COMPONENTS = {"metallb": "metallb", "cilium": "cilium", "openelb": "openelb", "kube-vip": "kubeVip"}
+PRESETS = {"base": [], "overlays/ipvs": ["values-ipvs.yaml"], "overlays/lvs-dr": ["values-lvs-dr.yaml"]}
+everywhere = pytest.mark.parametrize("folder", PRESETS)
+
+
+@pytest.fixture
+def base() -> list[dict]:
+    return parsed(built("base"))
+
+
+@pytest.fixture
+def pod(base) -> dict:
+    return one(base, "DaemonSet")["spec"]["template"]["spec"]
+
+
+@pytest.fixture
+def container(pod) -> dict:
+    (only,) = pod["containers"]
+    return only
+
+
+def granted(role: dict) -> dict[tuple[str, str, str | None], set[str]]:
+    """Verbs by group, resource and name."""
+    found: dict[tuple[str, str, str | None], set[str]] = {}
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for name in rule.get("resourceNames", [None]):
+                    found.setdefault((group, resource, name), set()).update(rule["verbs"])
+    return found
+
+
+def needed(verbs: dict[tuple[Resource, str | None], set[str]]) -> dict[tuple[str, str, str | None], set[str]]:
+    return {(resource.group, resource.plural, name): which for (resource, name), which in verbs.items()}
+
+
+def config_of(objects: list[dict]) -> str:
+    return one(objects, "ConfigMap")["data"]["config.yaml"]
+
+
+def settled(objects: list[dict]) -> dict[tuple, dict]:
+    """Objects by what they are; the configuration as what it means, without the namespace (helm makes that itself)."""
+    found = {}
+    for each in objects:
+        if each["kind"] == "ConfigMap":
+            each["data"] = {name: parse_config(text) for name, text in each["data"].items()}
+        found[each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]] = each
+    return {key: each for key, each in found.items() if key[0] != "Namespace"}
+
+
+# ---- RBAC --------------------------------------------------------------------------------------------------------
+
+
+def test_cluster_wide_only_what_is_needed_is_granted(base):
+    assert granted(one(base, "ClusterRole")) == needed(CLUSTER_WIDE)
+
+
+def test_in_its_namespace_only_what_is_needed_is_granted(base):
+    assert granted(one(base, "Role")) == needed(OWN_NAMESPACE)
+    assert one(base, "Role")["metadata"]["namespace"] == "arpguard"
+
+
+def test_nothing_else_is_granted(base):
+    roles = [(each["kind"], each["metadata"]["name"]) for each in base if each["kind"].endswith(("Role", "Binding"))]
+    assert sorted(roles) == [
+        (kind, "arpguard") for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    ]
+    for kind in ("Role", "ClusterRole"):
+        binding = one(base, f"{kind}Binding")
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (kind, "arpguard")
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "arpguard"}]
+
+
+def test_components_let_the_agent_follow_every_source_and_no_more(tmp_path):
+    lines = [f"  - {os.path.relpath(DEPLOY / f'components/follow-{name}', tmp_path)}" for name in COMPONENTS]
+    resources = os.path.relpath(DEPLOY / "base", tmp_path)
+    objects = composed(tmp_path, f"resources: [{resources}]\ncomponents:\n" + "\n".join(lines))
+    roles = [each for each in objects if each["kind"].endswith("Role") and "follow" in each["metadata"]["name"]]
+    given = {
+        (role["metadata"].get("namespace"), resource, name)
+        for role in roles
+        for (_, resource, name), verbs in granted(role).items()
+        if verbs == {"list", "watch"}
+    }
+    asked = {(source.scope.namespace, source.resource.plural, named(source.scope.fields)) for source in SOURCES}
+    everywhere_leases = (None, "leases", None)
+    assert {ask for ask in asked if everywhere_leases not in given or ask[1] != "leases"} <= given
+    assert given <= asked
+    assert len(roles) == len(COMPONENTS)
+
+
+def named(fields: str) -> str | None:
+    found = re.fullmatch(r"metadata\.name=(.+)", fields or "")
+    return found[1] if found else None
+
+
+# ---- the Pod -----------------------------------------------------------------------------------------------------
+
+
+def test_container_has_exactly_these_privileges(pod, container):
+    assert container["securityContext"] == {
+        "runAsUser": 0,
+        "runAsGroup": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": sorted(CAPABILITIES)},
+    }
+    assert pod["hostNetwork"] is True
+    assert not pod.keys() & {"hostPID", "hostIPC", "initContainers"}
+
+
+def test_nothing_of_the_node_is_mounted_but_the_bpf_file_system(pod, container):
+    of_the_node = [volume["hostPath"] for volume in pod["volumes"] if "hostPath" in volume]
+    assert of_the_node == [{"path": "/sys/fs/bpf", "type": "Directory"}]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_names_that_the_agent_is_told_are_those_of_the_objects(base, container):
+    env = {item["name"]: item.get("value") or item["valueFrom"]["fieldRef"]["fieldPath"] for item in container["env"]}
+    assert env == {
+        "NODE_NAME": "spec.nodeName",
+        "POD_NAME": "metadata.name",
+        "POD_NAMESPACE": "metadata.namespace",
+        "DAEMONSET_NAME": one(base, "DaemonSet")["metadata"]["name"],
+    }
+    flag = container["args"].index("--configmap")
+    assert container["args"][flag + 1] == f"$(POD_NAMESPACE)/{one(base, 'ConfigMap')['metadata']['name']}"
+
+
+def test_mounts_are_where_the_configuration_has_its_files(base, container):
+    config = parse_config(config_of(base))
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert str(config.bpf.pin_dir.parent) in mounts
+    assert any(listen.startswith("unix:///run/arpguard/") for listen in config.grpc.listen)
+    assert "/run/arpguard" in mounts
+    assert container["args"][container["args"].index("--config") + 1] == "/etc/arpguard/config.yaml"
+    assert "/etc/arpguard" in mounts
+
+
+def test_port_that_prometheus_finds_is_the_one_that_metrics_are_served_on(base, container):
+    port = int(parse_config(config_of(base)).metrics.listen.rpartition(":")[2])
+    assert [(each["name"], each["containerPort"]) for each in container["ports"]] == [("metrics", port)]
+
+
+def test_every_node_has_one_agent_and_never_two(base, pod):
+    update = one(base, "DaemonSet")["spec"]["updateStrategy"]
+    assert update == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert pod["priorityClassName"] == "system-node-critical"
+
+
+def test_agent_is_never_throttled_nor_without_memory(container):
+    assert container["resources"] == {
+        "requests": {"cpu": "50m", "memory": "128Mi"},
+        "limits": {"memory": "512Mi"},
+    }
+
+
+def test_restart_is_for_an_agent_that_does_not_answer(container):
+    """Not for one whose links or API server are away: a restart mends neither."""
+    assert container["livenessProbe"]["exec"]["command"][-1] == "--any"
+    assert container["readinessProbe"]["exec"]["command"][-1] == "arpguard.probe"
+    patience = container["livenessProbe"]["periodSeconds"] * container["livenessProbe"]["failureThreshold"]
+    assert patience >= 60
+
+
+# ---- configuration -----------------------------------------------------------------------------------------------
+
+
+@everywhere
+def test_configuration_is_valid_and_only_observes(folder, tmp_path):
+    text = config_of(parsed(built(folder)))
+    assert parse_config(text).mode is Mode.OBSERVE
+    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+    check = ["arpguard", "config", "check", str(tmp_path / "config.yaml")]
+    done = subprocess.run([tool("python3"), "-m", *check], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_examples_in_the_configuration_are_valid(base):
+    text = config_of(base)
+    examples = re.sub(r"^#  ", "  ", text.replace("vips: []", "vips:"), flags=re.MULTILINE)
+    assert [vip.owner.kind for vip in parse_config(examples).vips] == [
+        OwnerKind.NODE,
+        OwnerKind.NODE,
+        OwnerKind.EXTERNAL,
+    ]
+
+
+@everywhere
+def test_overlay_differs_from_the_base_in_its_configuration_only(folder, base):
+    theirs, ours = settled(parsed(built(folder))), settled(base)
+    assert {key for key in ours | theirs if ours.get(key) != theirs.get(key)} <= {("ConfigMap", "arpguard", "arpguard")}
+
+
+# ---- the chart ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("folder", "presets"), PRESETS.items(), ids=PRESETS)
+def test_chart_is_the_same_as_kustomize(folder, presets):
+    words = [word for name in presets for word in ("-f", str(CHART / name))]
+    assert settled(parsed(charted(*words))) == settled(parsed(built(folder)))
+
+
+@pytest.mark.parametrize(("name", "value"), COMPONENTS.items())
+def test_chart_has_the_components(name, value):
+    more = parsed((DEPLOY / f"components/follow-{name}/rbac.yaml").read_text(encoding="utf-8"))
+    ours = settled(parsed(charted("--set", f"follow.{value}=true")))
+    assert ours == settled(parsed(charted())) | settled(more)
+
+
+def test_chart_goes_into_any_namespace():
+    assert "namespace: arpguard" not in charted(namespace="elsewhere")
+
+
+def test_chart_takes_the_settings_of_a_pod():
+    words = ["resources.limits.memory=1Gi", "image.repository=example.org/arpguard", "config.mode=enforce"]
+    objects = parsed(charted("--set", ",".join(words), "--set-json", 'tolerations=[{"key":"x"}]'))
+    pod = one(objects, "DaemonSet")["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
+    assert pod["containers"][0]["image"] == "example.org/arpguard:0.1.0"
+    assert pod["tolerations"] == [{"key": "x"}]
+    assert parse_config(config_of(objects)).mode is Mode.ENFORCE
+
+
+@pytest.mark.parametrize("setting", ["config.mode=loud", "config.colour=red", "replicas=3", "follow.cilium=maybe"])
+def test_chart_refuses_settings_that_mean_nothing(setting):
+    with pytest.raises(AssertionError, match="schema"):
+        charted("--set", setting)
+
+
+def test_versions_are_one(base, container):
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    init = (DEPLOY.parent / "agent/arpguard/__init__.py").read_text(encoding="utf-8")
+    version = re.search(r'__version__ = "(.+)"', init)[1]
+    assert (chart["version"], chart["appVersion"]) == (version, version)
+    assert container["image"] == f"localhost/arpguard:{version}"
+
+
+# ---- an API server -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kubectl(tmp_path_factory):
+    """kubectl against the lab's API server, or the one that ARPGUARD_TEST_KUBECONFIG names."""
+    folder = tmp_path_factory.mktemp("kubectl")
+    program = tool("kubectl")
+    with running() as server:
+        server.do(lambda it: it.add_client("admin"))
+        mine = folder / "kubeconfig"
+        server.do(lambda it: it.write_kubeconfig(mine, "admin", ""))
+        kubeconfig = os.environ.get("ARPGUARD_TEST_KUBECONFIG", str(mine))
+
+        def run(*words: str, stdin: str = "") -> str:
+            flags = ["--kubeconfig", kubeconfig, "--cache-dir", str(folder / "cache")]
+            done = subprocess.run([program, *flags, *words], input=stdin, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+            assert "unknown field" not in done.stderr
+            return done.stdout
+
+        yield run
+
+
+@everywhere
+def test_kubectl_takes_the_manifests(folder, kubectl):
+    said = kubectl("apply", "--dry-run=client", "-f", "-", stdin=built(folder)).splitlines()
+    assert len(said) == len(parsed(built(folder)))
+    assert all(line.endswith("(dry run)") for line in said)
+
+
+@pytest.mark.skipif("ARPGUARD_TEST_KUBECONFIG" in os.environ, reason="leaves that cluster as it is")
+def test_agent_may_do_what_it_needs_in_its_namespace_and_nothing_outside(tmp_path):
+    """The lab's API server with these roles in force."""
+    objects = parsed(built("base"))
+    roles = [each for each in objects if each["apiVersion"].startswith("rbac.")]
+    with running(Options(rbac=roles, objects=objects)) as server:
+        server.do(lambda it: it.add_client("agent", "arpguard/arpguard"))
+        path = tmp_path / "kubeconfig"
+        server.do(lambda it: it.write_kubeconfig(path, "agent", "arpguard/arpguard"))
+
+        def may(*words: str) -> bool:
+            flags = ["--kubeconfig", str(path), "--cache-dir", str(tmp_path / "cache")]
+            return subprocess.run([tool("kubectl"), *flags, *words], capture_output=True, check=False).returncode == 0
+
+        assert may("get", "services,nodes,endpointslices", "-A")
+        assert may("get", "configmaps", "-n", "arpguard", "--field-selector", "metadata.name=arpguard")
+        assert may("get", "leases", "-n", "arpguard")
+        assert may("get", "daemonset", "arpguard", "-n", "arpguard")
+        assert not may("get", "configmaps", "-n", "arpguard")
+        assert not may("get", "leases", "-n", "kube-system")
+        assert not may("get", "secrets", "-n", "arpguard")
+        assert not may("delete", "daemonset", "arpguard", "-n", "arpguard")

@@ -1,0 +1,60 @@
+"""Manifests as kustomize and helm render them: `make test` builds both, or they are on the PATH."""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
+CHART = DEPLOY / "helm/arpguard"
+KUBE_VERSION = "1.33.0"  # for helm, which asks no cluster here
+
+
+def tool(name: str) -> str:
+    """Where a program is; the test is skipped, with the reason, where it is not."""
+    path = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if path is None:
+        pytest.skip(f"{name} is not installed: `make .venv/bin/{name}` builds it where there is Go")
+    return path
+
+
+@functools.cache
+def built(folder: str) -> str:
+    """What `kustomize build` makes of a folder below deploy/."""
+    return _output(tool("kustomize"), "build", str(DEPLOY / folder))
+
+
+def composed(folder: Path, text: str) -> list[dict]:
+    """What kustomize makes of a kustomization that a user writes."""
+    (folder / "kustomization.yaml").write_text(text, encoding="utf-8")
+    return parsed(_output(tool("kustomize"), "build", "--load-restrictor", "LoadRestrictionsNone", str(folder)))
+
+
+@functools.cache
+def charted(*words: str, namespace: str = "arpguard") -> str:
+    """What `helm template` makes of the chart."""
+    return _output(
+        tool("helm"), "template", "arpguard", str(CHART), "-n", namespace, "--kube-version", KUBE_VERSION, *words
+    )
+
+
+def parsed(text: str) -> list[dict]:
+    """The objects of a manifest."""
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def one(objects: list[dict], kind: str, name: str = "arpguard") -> dict:
+    """The only object of that kind and name."""
+    (found,) = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def _output(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
