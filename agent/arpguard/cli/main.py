@@ -123,6 +123,15 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--scenario", action="append", metavar="NAME", help="only this one; may be given again (default: all)"
     )
+    parser.add_argument(
+        "--kubernetes",
+        action="store_true",
+        help="other scenarios: agents that follow an API server (one of the lab's own, or $ARPGUARD_TEST_KUBECONFIG's)",
+    )
+    parser.add_argument(
+        "--rounds", type=positive(int), metavar="N", help="with --kubernetes: N rounds of random faults, all judged"
+    )
+    parser.add_argument("--seed", type=int, metavar="S", help="which random faults (default: others each time)")
     parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
     parser.set_defaults(run=later("showing", "run_lab"))

@@ -2,15 +2,26 @@
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from arpguard.dataplane import bpffs
-from arpguard.errors import ConfigError, Problem
-from arpguard.lab.scenarios import COLUMNS, SCENARIOS, Bench, Step
+from arpguard.errors import ArpguardError, ConfigError, Problem
+from arpguard.lab.cluster.bench import KubeBench
+from arpguard.lab.cluster.refused import OUTSIDER
+from arpguard.lab.cluster.rounds import run_rounds
+from arpguard.lab.cluster.scenarios import SCENARIOS as KUBE_SCENARIOS
+from arpguard.lab.cluster.scenarios import KubeScenario
+from arpguard.lab.cluster.scene import a_bench
+from arpguard.lab.cluster.topology import KubeLab
+from arpguard.lab.scenarios import COLUMNS, SCENARIOS, Bench, Scenario, Step
 from arpguard.lab.topology import Lab
 
+ROUNDS = "rounds"
+ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never two answer"
 _PIN_PARENT = Path("/sys/fs/bpf")
 
 
@@ -21,26 +32,30 @@ class Show(Protocol):
         """Shows them."""
 
 
-def catalogue() -> list[tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class RoundsWanted:
+    """So many rounds of random faults; the same seed gives the same faults. `tell` is told how far they are."""
+
+    count: int
+    seed: int
+    tell: Callable[[str], None]
+
+
+def catalogue(*, kubernetes: bool = False) -> list[tuple[str, str]]:
     """(name, what it shows) of every scenario."""
-    return [(name, scenario.summary) for name, scenario in SCENARIOS.items()]
+    return [(name, scenario.summary) for name, scenario in _table(kubernetes=kubernetes).items()]
 
 
-def summary(name: str) -> str:
+def summary(name: str, *, kubernetes: bool = False) -> str:
     """What a scenario shows."""
-    return SCENARIOS[name].summary
+    return ROUNDS_SUMMARY if name == ROUNDS else _table(kubernetes=kubernetes)[name].summary
 
 
 def run(names: Sequence[str] | None, nodes: int, show: Show | None = None) -> list[Step]:
     """Runs scenarios (default: all); ConfigError for a name that is not there."""
-    for name in names or ():
-        if name not in SCENARIOS:
-            raise ConfigError("arpguard lab", [Problem("--scenario", name, f"one of {', '.join(SCENARIOS)}")])
+    _refuse_unknown(names, SCENARIOS)
     steps: list[Step] = []
-    folder = Path(tempfile.mkdtemp(prefix="arpguard-lab-"))
-    pin_root = _PIN_PARENT / folder.name
-    try:
-        bpffs.prepare(pin_root)
+    with _folders() as (folder, pin_root):
         for name in dict.fromkeys(names or SCENARIOS):
             scenario = SCENARIOS[name]
             with Lab(nodes, folder, pin_root, scenario.others) as lab:
@@ -48,10 +63,62 @@ def run(names: Sequence[str] | None, nodes: int, show: Show | None = None) -> li
             steps += done
             if show is not None:
                 show(name, done)
-    finally:
-        bpffs.remove(pin_root)
-        shutil.rmtree(folder)
     return steps
 
 
-__all__ = ["COLUMNS", "Show", "Step", "catalogue", "run", "summary"]
+def run_kubernetes(
+    names: Sequence[str] | None, nodes: int, rounds: RoundsWanted | None, show: Show | None = None
+) -> list[Step]:
+    """Runs scenarios with an API server (default: all, or only `rounds`); ConfigError for a name that is not there."""
+    _refuse_unknown(names, KUBE_SCENARIOS)
+    play: dict[str, Callable[[KubeBench], Iterator[Step]]] = {
+        name: KUBE_SCENARIOS[name].run for name in dict.fromkeys(names or ([] if rounds else KUBE_SCENARIOS))
+    }
+    if rounds is not None:
+        play[ROUNDS] = lambda bench: run_rounds(bench, rounds.count, rounds.seed, rounds.tell)
+    steps: list[Step] = []
+    with _folders() as (folder, pin_root), KubeLab(nodes, folder, pin_root, [OUTSIDER]) as lab:
+        for name, scenario_run in play.items():
+            done = _play(lab, name, scenario_run)
+            steps += done
+            if show is not None:
+                show(name, done)
+    return steps
+
+
+def _play(lab: KubeLab, name: str, scenario_run: Callable[[KubeBench], Iterator[Step]]) -> list[Step]:
+    """One scenario; what keeps it from going on is a step that is not right."""
+    done: list[Step] = []
+    try:
+        with a_bench(lab, name) as bench:
+            done.extend(scenario_run(bench))
+    except (ArpguardError, OSError) as error:
+        done.append(Step(name, "could not go on", "", ("the steps after this",), (), facts={"error": str(error)}))
+    return done
+
+
+def _table(*, kubernetes: bool) -> Mapping[str, Scenario | KubeScenario]:
+    return KUBE_SCENARIOS if kubernetes else SCENARIOS
+
+
+def _refuse_unknown(names: Sequence[str] | None, table: Iterable[str]) -> None:
+    known = list(table)
+    for name in names or ():
+        if name not in known:
+            raise ConfigError("arpguard lab", [Problem("--scenario", name, f"one of {', '.join(known)}")])
+
+
+@contextmanager
+def _folders() -> Iterator[tuple[Path, Path]]:
+    """One for files and one for pins, removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="arpguard-lab-"))
+    pin_root = _PIN_PARENT / folder.name
+    try:
+        bpffs.prepare(pin_root)
+        yield folder, pin_root
+    finally:
+        bpffs.remove(pin_root)
+        shutil.rmtree(folder)
+
+
+__all__ = ["COLUMNS", "RoundsWanted", "Show", "Step", "catalogue", "run", "run_kubernetes", "summary"]

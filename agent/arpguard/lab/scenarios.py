@@ -28,7 +28,6 @@ _STREAM_LEN = 2000
 
 
 COLUMNS = ("STEP", "WHO", "EXPECTED")
-_CHECKS = ("route_get_says_lo", "none_lost_or_doubled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +48,10 @@ class Step:
         return self.step, _names(self.nodes), _names(self.expected)
 
     def remark(self) -> str:
-        """Figures that belong to the step."""
-        return " ".join(
-            f"{name}={value}" for name, value in self.facts.items() if isinstance(value, int) and name not in _CHECKS
-        )
+        """Figures that belong to the step; of checks those that failed, and what was said about them."""
+        figures = [f"{name}={value}" for name, value in self.facts.items() if type(value) is int]
+        failed = [f"NOT {name}" for name, value in self.facts.items() if value is False]
+        return " ".join([*figures, *failed, *(value for value in self.facts.values() if isinstance(value, str))])
 
     def as_json(self) -> dict[str, object]:
         """The step for machines."""

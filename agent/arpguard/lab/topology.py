@@ -27,6 +27,7 @@ from arpguard.lab.netns import Netns
 NETWORK = "198.51.100"
 CLIENT_NUMBER = 100
 READY_S = 20.0
+STOP_S = 15.0
 _QUIET = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
 
 
@@ -80,31 +81,61 @@ class AgentProcess:
         draft.write_text(f"{self.own_settings}{text}", encoding="utf-8")
         draft.replace(self.config)
 
+    def words(self) -> list[str]:
+        """Its command line."""
+        words = [sys.executable, "-m", "arpguard", "agent", "--config", str(self.config)]
+        return [*words, "--node-name", self.host.name]
+
+    def environment(self) -> dict[str, str]:
+        """Its environment."""
+        return dict(os.environ)
+
     def start(self) -> None:
         """Starts it and does not wait; see `wait_for`."""
         self.log.write_bytes(b"")
-        words = [sys.executable, "-m", "arpguard", "agent", "--config", str(self.config), "--node-name", self.host.name]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [*self.host.netns.prefix(), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*self.host.netns.prefix(), *self.words()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment(),
             )
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while that runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def said(self) -> str:
+        """Its log since it was started."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
 
     def wait_for(self, text: str = "ready:", timeout_s: float = READY_S) -> None:
         """Returns once the log has `text`; DataPlaneError when the agent ends or takes too long."""
         deadline = time.monotonic() + timeout_s
-        while text not in self.log.read_text(encoding="utf-8", errors="replace"):
-            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
-                last = self.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        while text not in self.said():
+            if self.pid is None or time.monotonic() > deadline:
+                last = self.said().strip().splitlines()[-1:]
                 raise DataPlaneError(
                     f"the agent of {self.host.name} did not say {text!r}: {' '.join(last) or 'nothing'}"
                 )
             time.sleep(0.01)
 
-    def kill(self, number: signal.Signals) -> None:
-        """Sends a signal and waits until the process is gone."""
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal and does not wait."""
         if self._process is not None:
             self._process.send_signal(number)
-            self._process.wait()
+
+    def kill(self, number: signal.Signals) -> None:
+        """Sends a signal and waits until the process is gone; one that does not go in time is ended by force."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
 
@@ -120,6 +151,7 @@ class Lab:
         self._wanted = [*numbers, *others, ("client", CLIENT_NUMBER)]
         self._node_count = nodes
         self.hosts: dict[str, Host] = {}
+        self.switch: Netns
         self.agents: list[AgentProcess] = []
 
     @property
@@ -156,19 +188,20 @@ class Lab:
         return agent
 
     def _build(self) -> None:
-        switch = self._namespace("switch")
-        switch.batch(["link add br0 type bridge forward_delay 0 mcast_snooping 0", "link set br0 up"])
+        self.switch = self.namespace("switch")
+        self.switch.batch(["link add br0 type bridge forward_delay 0 mcast_snooping 0", "link set br0 up"])
         for name, number in self._wanted:
-            self.hosts[name] = self._plug(switch, name, number)
+            self.hosts[name] = self._plug(self.switch, name, number)
 
-    def _namespace(self, name: str) -> Netns:
+    def namespace(self, name: str) -> Netns:
+        """A quiet namespace that goes with the lab."""
         netns = Netns(self._prefix + name)
         self._namespaces.append(netns)
         netns.run("sysctl", "-qw", *_QUIET)
         return netns
 
     def _plug(self, switch: Netns, name: str, number: int) -> Host:
-        host = Host(name, self._namespace(name), number)
+        host = Host(name, self.namespace(name), number)
         switch.batch(
             [
                 f"link add port{number} type veth peer name eth0 netns {host.netns.name}",

@@ -2,16 +2,18 @@
 
 GET  /control/counters                       requests, bytes, watches, writes per second, uses of RBAC
 GET  /control/kubeconfig/CLIENT[?serviceAccount=NS/NAME]   makes the client known
+GET  /control/journal[?since=REVISION]       every write of a Lease, with the time it was done at (wall clock)
 GET  /control/grants/CLIENT[?unused=true]    what RBAC allows it
 GET|PUT /control/faults/CLIENT               `Faults` as JSON; {} ends them; CLIENT `*` is everybody
 POST /control/load                           YAML into the store
 POST /control/expire, /control/compact       410 for watches, and for continued lists
 POST /control/restart[?down=SECONDS]
+POST /control/down, /control/up              the same in two steps
 POST /control/snapshots                      -> {"snapshot": N}
 POST /control/restore/N[?bump=REVISIONS]
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, TypeAlias
 
@@ -20,8 +22,9 @@ from aiohttp import web
 
 from arpguard.errors import ArpguardError, ListenError
 from arpguard.lab.apiserver import faults, manifests
+from arpguard.lab.apiserver.resources import LEASES
 from arpguard.lab.apiserver.server import ApiServer
-from arpguard.lab.apiserver.store import Snapshot
+from arpguard.lab.apiserver.store import Change, Snapshot
 
 Json: TypeAlias = dict[str, Any]
 
@@ -64,6 +67,7 @@ class Control:
         server = self._server
         return [
             web.get("/control/counters", self._counters),
+            web.get("/control/journal", self._journal),
             web.get("/control/kubeconfig/{client}", self._kubeconfig),
             web.get("/control/grants/{client}", self._grants),
             web.get("/control/faults/{client}", self._show_faults),
@@ -72,6 +76,8 @@ class Control:
             web.post("/control/expire", _calling(server.expire)),
             web.post("/control/compact", _calling(server.compact)),
             web.post("/control/restart", self._restart),
+            web.post("/control/down", _awaiting(server.go_down)),
+            web.post("/control/up", _awaiting(server.come_up)),
             web.post("/control/snapshots", self._take_snapshot),
             web.post("/control/restore/{snapshot}", self._restore),
         ]
@@ -79,6 +85,10 @@ class Control:
     async def _counters(self, _request: web.Request) -> web.Response:
         counted = self._server.counters.to_json()
         return web.json_response({**counted, "writes_per_second": self._server.store.write_rate()})
+
+    async def _journal(self, request: web.Request) -> web.Response:
+        changes = self._server.store.table(LEASES).since(int(request.query.get("since", "1")))
+        return web.json_response([_journal_row(change) for change in changes])
 
     async def _kubeconfig(self, request: web.Request) -> web.Response:
         name = request.match_info["client"]
@@ -112,6 +122,22 @@ class Control:
         snapshot = self._snapshots[int(request.match_info["snapshot"])]
         self._server.restore(snapshot, int(request.query.get("bump", "0")))
         return web.json_response({})
+
+
+def _awaiting(action: Callable[[], Awaitable[None]]) -> Callable[[web.Request], Any]:
+    async def handle(_request: web.Request) -> web.Response:
+        await action()
+        return web.json_response({})
+
+    return handle
+
+
+def _journal_row(change: Change) -> Json:
+    namespace, name = change.key
+    row: Json = {"revision": change.revision, "time_ns": change.time_ns, "namespace": namespace, "name": name}
+    if change.after is not None:
+        row["object"] = {part: change.after.body.get(part, {}) for part in ("metadata", "spec")}
+    return row
 
 
 def _calling(action: Callable[[], None]) -> Callable[[web.Request], Any]:

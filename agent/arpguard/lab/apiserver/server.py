@@ -172,12 +172,22 @@ class ApiServer:
 
     async def restart(self, down_s: float = 0.0) -> None:
         """Drops all connections and refuses new ones for a while. Objects stay; the watch cache is empty afterwards."""
+        await self.go_down()
+        await asyncio.sleep(down_s)
+        await self.come_up()
+
+    async def go_down(self) -> None:
+        """Drops all connections and refuses new ones."""
         if self._site is not None:
             await self._site.stop()
+            self._site = None
         self._state.connections.reset(None)
-        await asyncio.sleep(down_s)
+
+    async def come_up(self) -> None:
+        """The end of `go_down`."""
         self.expire()
-        await self._listen()
+        if self._site is None:
+            await self._listen()
 
     def snapshot(self) -> Snapshot:
         """The state now."""

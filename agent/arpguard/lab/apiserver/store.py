@@ -12,7 +12,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -72,6 +72,7 @@ class Change:
     before: Stored | None
     after: Stored | None
     last: Stored | None  # `before` at this revision: what a watcher is shown of an object that has gone for it
+    time_ns: int = field(default_factory=time.time_ns)  # wall clock
 
 
 class Table:

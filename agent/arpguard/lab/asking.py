@@ -1,0 +1,136 @@
+"""A stream of ARP requests, each with an address of its own as sender, so that every reply can be told apart.
+
+The addresses are from 10.0.0.0/8, which is nobody's in the lab; asking about K VIPs takes turns.
+"""
+
+import threading
+import time
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from arpguard.addresses import MacAddress
+from arpguard.dataplane.arpsocket import ArpSocket
+from arpguard.lab.capture import Said
+from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.wire.arp import build_request
+
+INTERVAL_S = 0.001
+_FIRST = int(IPv4Address("10.0.0.1"))
+_SPA = slice(28, 32)
+ALL_ADDRESSES = 1 << 23
+FEW_ADDRESSES = 400  # a kernel that answers keeps a neighbour entry for each, and has room for about 500
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """The longest time for which nobody answered: from the answered request before it to the one after it.
+
+    Nanoseconds of the wall clock. It is measured between requests that were sent, so it holds their interval too.
+    """
+
+    length_ns: int
+    began_ns: int
+
+    @property
+    def length_ms(self) -> int:
+        """Rounded."""
+        return round(self.length_ns / NS_PER_MS)
+
+
+class Stream:
+    """Asks in a thread of its own, from `start` to `stop`; what was answered is told by `hear`."""
+
+    def __init__(
+        self,
+        asker: ArpSocket,
+        vips: Sequence[IPv4Address],
+        interval_s: float = INTERVAL_S,
+        addresses: int = ALL_ADDRESSES,
+    ) -> None:
+        self._asker = asker
+        self._vips = list(vips)
+        self._frames = [bytearray(build_request(asker.mac, IPv4Address(0), vip)) for vip in vips]
+        self._interval_s = interval_s
+        self._addresses = addresses
+        self._sent_ns = array("q")
+        self._answered = bytearray()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lab-stream", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Sends no more."""
+        self._stopping.set()
+        self._thread.join()
+
+    @property
+    def sent(self) -> int:
+        """How many requests so far."""
+        return len(self._sent_ns)
+
+    def hear(self, said: Iterable[Said]) -> None:
+        """Takes replies in."""
+        count = len(self._sent_ns)
+        self._answered.extend(bytes(count - len(self._answered)))
+        for each in said:
+            if not each.is_announcement:
+                self._mark(int(each.asked_by) - _FIRST, each.time_ns)
+
+    def _mark(self, offset: int, time_ns: int) -> None:
+        """Of the requests with this address, the last one before the reply."""
+        if not 0 <= offset < self._addresses:
+            return
+        rounds = (len(self._sent_ns) - 1 - offset) // self._addresses
+        for index in range(offset + rounds * self._addresses, -1, -self._addresses):
+            if self._sent_ns[index] <= time_ns:
+                self._answered[index] = 1
+                return
+
+    def lost(self, vip: IPv4Address, since_ns: int = 0, until_ns: int = 1 << 62) -> int:
+        """Requests about a VIP without an answer, sent in a span of time."""
+        return sum(not answered for sent_ns, answered in self._about(vip) if since_ns <= sent_ns < until_ns)
+
+    def asked(self, vip: IPv4Address, since_ns: int = 0, until_ns: int = 1 << 62) -> int:
+        """Requests about a VIP in a span of time."""
+        return sum(since_ns <= sent_ns < until_ns for sent_ns, _ in self._about(vip))
+
+    def silence(self, vip: IPv4Address, since_ns: int = 0, until_ns: int = 1 << 62) -> Silence:
+        """The longest one in a span of time; one that goes on at its end counts up to there."""
+        longest, last_ns, missing = Silence(0, since_ns), None, False
+        for sent_ns, answered in self._about(vip):
+            if not since_ns <= sent_ns < until_ns:
+                continue
+            last_ns = sent_ns if last_ns is None else last_ns
+            missing |= not answered
+            if missing and sent_ns - last_ns > longest.length_ns:
+                longest = Silence(sent_ns - last_ns, last_ns)
+            if answered:
+                last_ns, missing = sent_ns, False
+        return longest
+
+    def _about(self, vip: IPv4Address) -> Iterable[tuple[int, int]]:
+        first, step = self._vips.index(vip), len(self._vips)
+        known = len(self._answered)
+        return zip(self._sent_ns[first:known:step], self._answered[first::step], strict=True)
+
+    def _run(self) -> None:
+        count, interval_ns = len(self._frames), round(self._interval_s * NS_PER_S)
+        due_ns = time.monotonic_ns()
+        while not self._stopping.is_set():
+            number = len(self._sent_ns)
+            frame = self._frames[number % count]
+            frame[_SPA] = (_FIRST + number % self._addresses).to_bytes(4, "big")
+            self._sent_ns.append(time.time_ns())
+            self._asker.send(bytes(frame))
+            due_ns = max(due_ns + interval_ns, time.monotonic_ns() - interval_ns)  # what was missed is not made up for
+            time.sleep(max(0.0, (due_ns - time.monotonic_ns()) / NS_PER_S))
+
+
+def answered_by(said: Iterable[Said], vip: IPv4Address, since_ns: int = 0, until_ns: int = 1 << 62) -> set[MacAddress]:
+    """Who answered for a VIP in a span of time."""
+    return {each.mac for each in said if each.vip == vip and since_ns <= each.time_ns < until_ns}

@@ -1,0 +1,140 @@
+"""Every ARP answer and announcement that enters the switch, from which port, and when.
+
+Taken by a packet socket in the switch's namespace, before the bridge sees the frame, with the kernel's time stamps
+(packet(7); SO_TIMESTAMPNS, socket(7)): how late this program reads does not matter. The kernel counts what it had to
+drop for lack of room, and a record with losses proves nothing, so `drops` belongs to every verdict.
+"""
+
+import ctypes
+import socket
+import struct
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from arpguard.addresses import MacAddress
+from arpguard.lab.netns import Netns
+from arpguard.units import NS_PER_S
+
+_ETH_P_ALL = 0x0003
+_SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 26, 33, 35
+_SOL_PACKET, _PACKET_STATISTICS, _PACKET_IGNORE_OUTGOING = 263, 6, 23
+_RECEIVE_BUFFER = 32 << 20
+_TIMESPEC = struct.Struct("=qq")
+_SPACE = socket.CMSG_SPACE(_TIMESPEC.size)
+_ARP_LEN = 42
+_WAIT_S = 0.1
+# Classic BPF: ARP, and either a reply, or a request whose spa is its tpa.
+_CLAIMS = (
+    (0x28, 0, 0, 12),  # ldh [12]           ethertype
+    (0x15, 0, 7, 0x0806),  # jeq #ARP, else drop
+    (0x28, 0, 0, 20),  # ldh [20]           op
+    (0x15, 4, 0, 2),  # jeq #REPLY, accept
+    (0x20, 0, 0, 28),  # ld [28]            spa
+    (0x07, 0, 0, 0),  # tax
+    (0x20, 0, 0, 38),  # ld [38]            tpa
+    (0x1D, 0, 1, 0),  # jeq x, else drop
+    (0x06, 0, 0, 0x40000),
+    (0x06, 0, 0, 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Somebody said that a VIP is theirs.
+
+    `time_ns` is the kernel's wall clock; `asked_by` is who was told: the spa of the request, and so its number.
+    An announcement tells everybody: then it is the VIP itself.
+    """
+
+    time_ns: int
+    vip: IPv4Address
+    mac: MacAddress
+    port: str
+    asked_by: IPv4Address
+
+    @property
+    def is_announcement(self) -> bool:
+        """Whether nobody had asked."""
+        return self.asked_by == self.vip
+
+
+class Capture:
+    """Records in a thread of its own, from `start` to `stop`."""
+
+    def __init__(self, switch: Netns, ports: str = "port") -> None:
+        """`ports`: how the names of the switch's ports start that are listened at."""
+        self._prefix = ports
+        self._socket = switch.call(_open)
+        self._said: list[Said] = []
+        self._drops = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lab-capture", daemon=True)
+
+    def start(self) -> None:
+        """Begins."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends; what was recorded can still be taken."""
+        self._stopping.set()
+        self._thread.join()
+        self._count_drops()
+        self._socket.close()
+
+    def take(self) -> list[Said]:
+        """What was recorded since the last time, in the order in which it entered the switch."""
+        taken, self._said = self._said, []
+        return taken
+
+    @property
+    def drops(self) -> int:
+        """Frames that the kernel could not keep for this program."""
+        if not self._stopping.is_set():
+            self._count_drops()
+        return self._drops
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                data, control, _, address = self._socket.recvmsg(_ARP_LEN, _SPACE)
+            except TimeoutError:
+                continue
+            except OSError:  # a port went down
+                continue
+            if len(data) == _ARP_LEN and address[0].startswith(self._prefix):
+                self._said.append(_parse(data, control, address[0]))
+
+    def _count_drops(self) -> None:
+        statistics = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
+        self._drops += struct.unpack("II", statistics)[1]
+
+
+def _parse(data: bytes, control: list[tuple[int, int, bytes]], port: str) -> Said:
+    seconds, nanoseconds = next(_TIMESPEC.unpack(raw) for _, kind, raw in control if kind == _SO_TIMESTAMPNS)
+    return Said(
+        time_ns=seconds * NS_PER_S + nanoseconds,
+        vip=IPv4Address(data[28:32]),
+        mac=MacAddress(data[22:28]),
+        port=port,
+        asked_by=IPv4Address(data[38:42]),
+    )
+
+
+def _open() -> socket.socket:
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))  # on every port at once
+    program = b"".join(struct.pack("HBBI", *step) for step in _CLAIMS)
+    code = ctypes.create_string_buffer(program)
+    opened.setsockopt(
+        socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HxxxxxxP", len(_CLAIMS), ctypes.addressof(code))
+    )
+    opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+    opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER)
+    opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    opened.settimeout(0)
+    with suppress(BlockingIOError):
+        while True:
+            opened.recv(_ARP_LEN)  # what came before there was a filter
+    opened.settimeout(_WAIT_S)
+    return opened

@@ -1,0 +1,404 @@
+"""What the scenarios with Kubernetes are made of: agents, objects, questions, and a watch over the wire."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import IPv4Address
+from types import TracebackType
+from typing import Any, Self
+
+from arpguard.addresses import MacAddress
+from arpguard.errors import DataPlaneError
+from arpguard.lab.asking import ALL_ADDRESSES, INTERVAL_S, Stream
+from arpguard.lab.capture import Capture, Said
+from arpguard.lab.cluster import objects
+from arpguard.lab.cluster.servers import ApiUnderTest
+from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent, KubeLab
+from arpguard.lab.oracle import Finding, Handover, Ledger, Oracle
+from arpguard.lab.scenarios import Step
+from arpguard.lab.topology import NETWORK, Host
+from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.wire.arp import ArpOp, build_request
+
+Json = dict[str, Any]
+
+SETTLE_S = 20.0
+READY_S = 40.0  # three agents compile at once, on few cores
+_WAIT_S = 0.06
+_POLL_S = 0.02
+_LATE_S = 0.1  # for what was sent last to be answered and recorded
+_ASKERS = int(IPv4Address("11.0.0.1"))  # senders of single questions; streams have 10.0.0.0/8
+WIDE_NETWORK = "198.18.0.0/15"
+
+
+def vip(number: int) -> IPv4Address:
+    """An address of the nodes' network."""
+    return IPv4Address(f"{NETWORK}.{number}")
+
+
+def now_ns() -> int:
+    """The wall clock, as the capture and the API's journal have it."""
+    return time.time_ns()
+
+
+class Watch:
+    """A stream of requests, and all that is said, from entering to leaving; then it is judged."""
+
+    def __init__(self, bench: "KubeBench", stream: Stream, capture: Capture) -> None:
+        self._bench = bench
+        self.stream = stream
+        self._capture = capture
+        self.oracle = Oracle({host.mac: host.name for host in bench.lab.hosts.values()})
+        self.said: list[Said] = []
+        self.drops = 0
+        self.unbacked: list[Finding] = []
+
+    def __enter__(self) -> Self:
+        self._capture.start()
+        self.stream.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stream.stop()
+        time.sleep(_LATE_S)
+        self._capture.stop()
+        self.poll()
+        self.drops = self._capture.drops
+
+    def poll(self) -> None:
+        """Takes in what was heard so far."""
+        taken = self._capture.take()
+        self.said += taken
+        self.stream.hear(taken)
+        self.oracle.hear(taken)
+
+    def wait(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
+        """Returns once the condition holds, looked at after every `poll`; DataPlaneError after `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self.poll()
+            if condition():
+                return
+            if time.monotonic() > deadline:
+                raise DataPlaneError(f"not within {timeout_s:g} s: {what}")
+            time.sleep(_POLL_S)
+
+    def first(self, address: IPv4Address, since_ns: int, besides: Host | None = None) -> Said | None:
+        """The first answer or announcement since a time, by anybody but one node."""
+        return next(
+            (
+                each
+                for each in self.said
+                if each.time_ns >= since_ns and each.vip == address and not (besides and each.mac == besides.mac)
+            ),
+            None,
+        )
+
+    def last(self, address: IPv4Address, host: Host, since_ns: int = 0) -> Said | None:
+        """The last answer or announcement of a node."""
+        return next(
+            (
+                each
+                for each in reversed(self.said)
+                if each.vip == address and each.mac == host.mac and each.time_ns >= since_ns
+            ),
+            None,
+        )
+
+    def gaps(self) -> list[Handover]:
+        """Every change of the answering node."""
+        return self.oracle.handovers
+
+    def facts(self) -> dict[str, object]:
+        """Whether at most one answered at any moment, and what that is known from."""
+        findings = [*self.oracle.findings, *self.unbacked]
+        facts: dict[str, object] = {
+            "requests": self.stream.sent,
+            "answers": self.oracle.answers,
+            "overlaps": len(findings),
+            "never_two_at_once": not findings,
+            "nothing_missed": self.drops == 0,
+        }
+        if findings:
+            facts["finding"] = "; ".join(map(str, findings[:3]))
+        return facts
+
+
+class KubeBench:
+    """One scenario's tools over a lab with an API server and agents."""
+
+    def __init__(self, lab: KubeLab, server: ApiUnderTest, scenario: str) -> None:
+        self.lab = lab
+        self.server = server
+        self.scenario = scenario
+        self._asker = lab.client.listen()
+        self._questions = 0
+        self._bound: set[IPv4Address] = set()
+
+    # ---- who there is ----
+
+    @property
+    def nodes(self) -> list[Host]:
+        """The cluster nodes."""
+        return self.lab.nodes
+
+    @property
+    def home(self) -> str:
+        """The namespace of all objects."""
+        return self.server.home
+
+    def agent(self, host: Host) -> KubeAgent:
+        """The agent of a node."""
+        return self.lab.guards[host.name]
+
+    def host_of(self, mac: MacAddress) -> Host:
+        """The host with a MAC."""
+        return next(host for host in self.lab.hosts.values() if host.mac == mac)
+
+    def others(self, *hosts: Host) -> list[Host]:
+        """The nodes besides some."""
+        return [host for host in self.nodes if host not in hosts]
+
+    # ---- setting the scene ----
+
+    def config(self, mode: str = "enforce", extra: str = "") -> str:
+        """The agents' configuration, the same for all."""
+        lines = [f"mode: {mode}", "interfaces: [eth0]", f"ranges: [{NETWORK}.0/24, {WIDE_NETWORK}]"]
+        lines += [f"services: {{enabled: true, selector: {{{objects.LAB_LABEL}: {self.home}}}, owner: elect}}"]
+        return "\n".join([*lines, extra]) + "\n"
+
+    def set_up(self) -> None:
+        """Nodes and configuration in the API, and an agent on every node."""
+        api = self.server.api
+        for host in self.nodes:
+            api.create("/api/v1/nodes", objects.node(self.server.node_name(host), host.address))
+        api.create(self._path("configmaps"), objects.config_map(self.home, CONFIGMAP, self.config()))
+        for host in self.nodes:
+            self.prepare(host)
+            self.agent(host).forget_entries()
+            self.agent(host).start()
+        for host in self.nodes:
+            self.agent(host).wait_for(timeout_s=READY_S)
+
+    def prepare(self, host: Host) -> None:
+        """Writes the agent's own configuration, and tells it who it is."""
+        agent = self.agent(host)
+        agent.node = self.server.node_name(host)
+        agent.namespace = self.home
+        agent.configure(self.config())
+
+    def tear_down(self) -> None:
+        """Ends the agents, and puts the networks right."""
+        for host in self.nodes:
+            self.lab.plug_in(host)
+            self.lab.reconnect(host)
+            agent = self.agent(host)
+            agent.send(signal.SIGCONT)
+            agent.kill(signal.SIGKILL)
+            agent.pod = ""
+        self.unbind_everywhere(*self._bound)
+        self._asker.close()
+
+    def bind_everywhere(self, *vips: IPv4Address) -> None:
+        """Puts VIPs on `lo` of all nodes, as kube-proxy in IPVS mode does: each kernel would answer for them."""
+        for host in self.nodes:
+            for address in vips:
+                host.bind(address, "lo")
+        self._bound |= set(vips)
+
+    def unbind_everywhere(self, *vips: IPv4Address) -> None:
+        """The end of `bind_everywhere`."""
+        for host in self.nodes:
+            for address in vips:
+                host.unbind(address, "lo")
+        self._bound -= set(vips)
+
+    def publish(
+        self,
+        name: str,
+        vips: Iterable[IPv4Address],
+        annotations: Mapping[str, str] | None = None,
+        *,
+        local: bool = False,
+    ) -> None:
+        """Makes a Service with these externalIPs."""
+        body = objects.service(self.home, name, vips, annotations, local=local)
+        self.server.api.create(self._path("services"), body)
+
+    def withdraw(self, name: str) -> None:
+        """Deletes it."""
+        self.server.api.delete(self._path("services", name))
+
+    def endpoints(self, name: str, ready: Mapping[Host, bool]) -> None:
+        """Says on which nodes a Service has ready endpoints."""
+        body = objects.endpoint_slice(
+            self.home, name, {self.server.node_name(host): is_ready for host, is_ready in ready.items()}
+        )
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{self.home}/endpointslices"
+        found = [item["metadata"]["name"] for item in self.server.api.get(path)["items"]]
+        if name in found:
+            self.server.api.patch(f"{path}/{name}", {"endpoints": body["endpoints"]})
+        else:
+            self.server.api.create(path, body)
+
+    def configure(self, text: str) -> None:
+        """Edits the ConfigMap."""
+        self.server.api.patch(self._path("configmaps", CONFIGMAP), {"data": {"config.yaml": text}})
+
+    def cordon(self, host: Host, *, cordoned: bool = True) -> None:
+        """Kubectl cordon, or uncordon."""
+        self.server.api.patch(self._node(host), {"spec": {"unschedulable": cordoned or None}})
+
+    def set_ready(self, host: Host, *, ready: bool) -> None:
+        """What a node's controller says of it."""
+        status = objects.node_status(host.address, ready=ready)
+        self.server.api.patch(f"{self._node(host)}/status", {"status": status})
+
+    def exclude(self, host: Host, *, excluded: bool = True) -> None:
+        """Labels a node as none for load balancers, or takes the label off."""
+        self.server.api.patch(self._node(host), {"metadata": {"labels": {objects.EXCLUDE: "" if excluded else None}}})
+
+    def _node(self, host: Host) -> str:
+        return f"/api/v1/nodes/{self.server.node_name(host)}"
+
+    def _path(self, plural: str, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.home}/{plural}" + (f"/{name}" if name else "")
+
+    # ---- asking ----
+
+    def who(self, *vips: IPv4Address) -> dict[IPv4Address, list[MacAddress]]:
+        """Who answers for VIPs now: one question for each, every answer."""
+        while self._asker.hear(0) is not None:
+            pass
+        asked = {}
+        for address in vips:
+            self._questions += 1
+            spa = IPv4Address(_ASKERS + self._questions)
+            asked[spa] = address
+            self._asker.send(build_request(self._asker.mac, spa, address))
+        found: dict[IPv4Address, list[MacAddress]] = {address: [] for address in vips}
+        deadline = time.monotonic() + _WAIT_S
+        while (heard := self._asker.hear(deadline - time.monotonic())) is not None:
+            packet = heard.packet
+            if packet.op is ArpOp.REPLY and asked.get(packet.tpa) == packet.spa:
+                found[packet.spa].append(packet.sha)
+        return found
+
+    def settle(
+        self, vips: Sequence[IPv4Address], among: Sequence[Host] | None = None, limit_s: float = SETTLE_S
+    ) -> None:
+        """Returns once exactly one node, of some, answers for each VIP; DataPlaneError when that takes too long."""
+        macs = {host.mac for host in (self.nodes if among is None else among)}
+        deadline = time.monotonic() + limit_s
+        while True:
+            found = self.who(*vips)
+            if all(len(each) == 1 and each[0] in macs for each in found.values()):
+                return
+            if time.monotonic() > deadline:
+                wrong = {str(address): [self.lab.who(mac) for mac in each] for address, each in found.items()}
+                raise DataPlaneError(f"not one node for each VIP within {limit_s:g} s: {wrong}")
+
+    def settle_evenly(self, vips: Sequence[IPv4Address], limit_s: float = SETTLE_S) -> None:
+        """Returns once nobody has moved for a while."""
+        self.settle(vips, limit_s=limit_s)
+        deadline, since, before = time.monotonic() + limit_s, time.monotonic(), self.who(*vips)
+        while time.monotonic() - since < 2.5 and time.monotonic() < deadline:
+            time.sleep(0.2)
+            found = self.who(*vips)
+            if found != before:
+                since, before = time.monotonic(), found
+
+    def owner(self, address: IPv4Address) -> Host:
+        """The one node that answers for a VIP now."""
+        self.settle([address])
+        return self.host_of(self.who(address)[address][0])
+
+    def owned(self, vips: Sequence[IPv4Address], host: Host) -> list[IPv4Address]:
+        """The VIPs that a node answers for now."""
+        return [address for address, macs in self.who(*vips).items() if macs == [host.mac]]
+
+    def watch(
+        self, vips: Sequence[IPv4Address], interval_s: float = INTERVAL_S, addresses: int = ALL_ADDRESSES
+    ) -> Watch:
+        """A watch over VIPs, with requests that take turns."""
+        stream = Stream(self.lab.client.listen(), vips, interval_s, addresses)
+        return Watch(self, stream, Capture(self.lab.switch))
+
+    def ledger(self) -> Ledger:
+        """The API's journal, empty as yet."""
+        return Ledger({self.server.node_name(host): host.mac for host in self.nodes})
+
+    def check_against_journal(self, watch: Watch, skip: Iterable[IPv4Address] = ()) -> None:
+        """Has a finished watch judged by the API's journal too, where there is one."""
+        if self.server.is_double:
+            ledger = self.ledger()
+            ledger.write(self.server.journal())
+            watch.unbacked = ledger.judge(watch.said, frozenset(skip))
+
+    def until(self, condition: Callable[[], object], limit_s: float, what: str) -> float:
+        """Waits until a condition holds, and says how many seconds that took; DataPlaneError after `limit_s`."""
+        began = time.monotonic()
+        while not condition():
+            if time.monotonic() - began > limit_s:
+                raise DataPlaneError(f"not within {limit_s:g} s: {what}")
+            time.sleep(_POLL_S)
+        return time.monotonic() - began
+
+    def status(self, host: Host) -> Json:
+        """`arpguard status` of a node."""
+        words = ["-m", "arpguard", "status", "-o", "json", "--address", self.agent(host).api]
+        found: Json = json.loads(host.netns.run(sys.executable, *words))
+        return found
+
+    def events(self, kind: str, name: str) -> list[Json]:
+        """The Events about an object, wherever they are kept."""
+        found = []
+        for home in dict.fromkeys((self.home, "default")):
+            items = self.server.api.get(f"/apis/events.k8s.io/v1/namespaces/{home}/events")["items"]
+            found += [
+                item
+                for item in items
+                if item.get("regarding", {}).get("kind") == kind and item["regarding"].get("name") == name
+            ]
+        return found
+
+    # ---- steps ----
+
+    def step(
+        self, text: str, address: IPv4Address, expected: Sequence[Host], macs: Iterable[MacAddress], **facts: object
+    ) -> Step:
+        """A step from what was seen; right when exactly the expected hosts were, and no fact is False."""
+        seen = sorted(set(macs))
+        nodes = tuple(sorted(self.lab.who(mac) for mac in seen))
+        wanted = tuple(sorted(host.name for host in expected))
+        holds = all(fact is not False for fact in facts.values())
+        shown = {name: fact for name, fact in facts.items() if fact is not None}
+        return Step(
+            self.scenario, text, str(address), wanted, nodes, tuple(map(str, seen)), nodes == wanted and holds, shown
+        )
+
+    def one_of(
+        self, text: str, address: IPv4Address, among: Sequence[Host], macs: Iterable[MacAddress], **facts: object
+    ) -> Step:
+        """A step that is right when exactly one of some nodes was seen, whichever."""
+        seen = set(macs)
+        chosen = [host for host in among if host.mac in seen]
+        return self.step(text, address, chosen if len(chosen) == len(seen) == 1 else among, seen, **facts)
+
+    def ask(self, text: str, address: IPv4Address, expected: Sequence[Host], **facts: object) -> Step:
+        """Asks who answers for a VIP now, and compares with who should."""
+        return self.step(text, address, expected, self.who(address)[address], **facts)
+
+
+def ms(length_ns: int) -> int:
+    """Whole milliseconds."""
+    return round(length_ns / NS_PER_MS)
+
+
+def seconds(length_s: float) -> int:
+    """A length of time in nanoseconds."""
+    return round(length_s * NS_PER_S)

@@ -1,0 +1,201 @@
+"""The objects of the lab: plain JSON, as `kubectl apply` would send it."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import IPv4Address
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+PREFIX = "arpguard.io/"
+LAB_LABEL = "arpguard-lab"  # on Services: which lab they are of
+FINALIZER = "arpguard-lab/kubelet"  # holds a deleted Pod until the lab, as its kubelet, lets it go
+ACCOUNT = "arpguard"
+EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+
+_LEASES = {
+    "apiGroups": ["coordination.k8s.io"],
+    "resources": ["leases"],
+    "verbs": ["get", "list", "watch", "create", "update", "delete"],
+}
+_CONFIG = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
+_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+_DAEMONSETS = {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}
+_WATCHED = {"apiGroups": [""], "resources": ["services", "nodes"], "verbs": ["get", "list", "watch"]}
+_SLICES = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+_EVENTS = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def namespace(name: str) -> Json:
+    """A Namespace."""
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def node(name: str, address: IPv4Address) -> Json:
+    """A Node; what it is like goes into its status, see `node_status`."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, LAB_LABEL: "node"}},
+        "spec": {},
+        "status": node_status(address, ready=True),
+    }
+
+
+def node_status(address: IPv4Address, *, ready: bool) -> Json:
+    """The status of a Node."""
+    condition = {
+        "type": "Ready",
+        "status": "True" if ready else "False",
+        "reason": "Lab",
+        "message": "",
+        "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    return {"conditions": [condition], "addresses": [{"type": "InternalIP", "address": str(address)}]}
+
+
+def service(
+    home: str,
+    name: str,
+    vips: Iterable[IPv4Address],
+    annotations: Mapping[str, str] | None = None,
+    *,
+    local: bool = False,
+) -> Json:
+    """A Service with externalIPs; `annotations` without their prefix; `local`: externalTrafficPolicy Local."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "namespace": home,
+            "name": name,
+            "labels": {LAB_LABEL: home},
+            "annotations": {f"{PREFIX}{key}": text for key, text in (annotations or {}).items()},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],
+            "externalIPs": [str(vip) for vip in vips],
+            **({"externalTrafficPolicy": "Local"} if local else {}),
+        },
+    }
+
+
+def endpoint_slice(home: str, name: str, ready: Mapping[str, bool]) -> Json:
+    """An EndpointSlice of a Service with one endpoint on each node."""
+    endpoints = [
+        {"addresses": [f"10.244.{number}.10"], "conditions": {"ready": is_ready}, "nodeName": node_name}
+        for number, (node_name, is_ready) in enumerate(sorted(ready.items()), 1)
+    ]
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"namespace": home, "name": name, "labels": {"kubernetes.io/service-name": name}},
+        "addressType": "IPv4",
+        "endpoints": endpoints,
+        "ports": [{"port": 80, "protocol": "TCP", "name": ""}],
+    }
+
+
+def config_map(home: str, name: str, text: str) -> Json:
+    """The agents' ConfigMap."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": home, "name": name},
+        "data": {"config.yaml": text},
+    }
+
+
+def daemon_set(home: str, name: str) -> Json:
+    """The agents' DaemonSet: nothing runs it but the lab."""
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"namespace": home, "name": name},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [_CONTAINER]}},
+        },
+    }
+
+
+_CONTAINER = {"name": "agent", "image": "localhost/arpguard:lab"}
+
+
+def pod(home: str, name: str, node_name: str, owner: Json) -> Json:
+    """An agent's Pod on a node, of a DaemonSet that is there."""
+    reference = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": home,
+            "name": name,
+            "labels": {"app": owner["metadata"]["name"]},
+            "finalizers": [FINALIZER],
+            "ownerReferences": [reference],
+        },
+        "spec": {"nodeName": node_name, "containers": [_CONTAINER]},
+    }
+
+
+def access(home: str) -> list[Json]:
+    """The agents' ServiceAccount with its rights, where no manifests are at hand."""
+    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": home}
+    wide = f"arpguard-{home}"
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": home, "name": ACCOUNT}},
+        _role("Role", home, ACCOUNT, [_LEASES, _CONFIG, _PODS, _DAEMONSETS]),
+        _binding("Role", home, ACCOUNT, subject),
+        _role("ClusterRole", "", wide, [_WATCHED, _SLICES, _EVENTS]),
+        _binding("ClusterRole", "", wide, subject),
+    ]
+
+
+def moved(documents: Iterable[Json], old: str, new: str) -> list[Json]:
+    """The RBAC objects among some manifests, and the ServiceAccounts, for another namespace.
+
+    What belongs to the whole cluster gets a name of its own, so that it is nobody else's.
+    """
+    kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+    kept = [json.loads(json.dumps(each)) for each in documents if each.get("kind") in kinds]
+    for each in kept:
+        _move(each, old, new)
+    return kept
+
+
+def _move(body: Json, old: str, new: str) -> None:
+    metadata = body["metadata"]
+    if body["kind"].startswith("Cluster"):
+        metadata["name"] = f"{metadata['name']}-{new}"
+        metadata.pop("namespace", None)
+    else:
+        metadata["namespace"] = new
+    reference = body.get("roleRef", {})
+    if reference.get("kind") == "ClusterRole":
+        reference["name"] = f"{reference['name']}-{new}"
+    for subject in body.get("subjects", ()):
+        if subject.get("namespace", old) == old:
+            subject["namespace"] = new
+
+
+def _role(kind: str, home: str, name: str, rules: Sequence[Json]) -> Json:
+    metadata = {"name": name, **({"namespace": home} if home else {})}
+    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": list(rules)}
+
+
+def _binding(kind: str, home: str, name: str, subject: Json) -> Json:
+    metadata = {"name": name, **({"namespace": home} if home else {})}
+    reference = {"apiGroup": _RBAC, "kind": kind, "name": name}
+    body = {"apiVersion": f"{_RBAC}/v1", "kind": f"{kind}Binding", "metadata": metadata}
+    return {**body, "roleRef": reference, "subjects": [subject]}

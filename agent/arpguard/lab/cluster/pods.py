@@ -1,0 +1,46 @@
+"""The agents as Pods of a DaemonSet, with the lab as controller and kubelet."""
+
+import signal
+from itertools import count
+
+from arpguard.lab.cluster import objects
+from arpguard.lab.cluster.bench import KubeBench
+from arpguard.lab.cluster.topology import DAEMONSET
+from arpguard.lab.topology import Host
+
+
+class Pods:
+    """Starts the agents of a bench again, as Pods."""
+
+    def __init__(self, bench: KubeBench) -> None:
+        self._bench = bench
+        self._numbers = count(1)
+        self._daemon_sets = f"/apis/apps/v1/namespaces/{bench.home}/daemonsets"
+        self._pods = f"/api/v1/namespaces/{bench.home}/pods"
+        self._daemon_set = bench.server.api.create(self._daemon_sets, objects.daemon_set(bench.home, DAEMONSET))
+        for host in bench.nodes:
+            bench.agent(host).kill(signal.SIGTERM)
+            self.begin(host)
+            bench.agent(host).wait_for()
+
+    def begin(self, host: Host) -> None:
+        """A new Pod, and its agent."""
+        agent = self._bench.agent(host)
+        agent.pod = f"{DAEMONSET}-{host.name}-{next(self._numbers)}"
+        self._bench.server.api.create(
+            self._pods, objects.pod(self._bench.home, agent.pod, agent.node, self._daemon_set)
+        )
+        agent.start()
+
+    def end(self, host: Host) -> None:
+        """As kubelet does: the Pod is deleting, SIGTERM, and the Pod is gone once the agent is."""
+        agent = self._bench.agent(host)
+        path = f"{self._pods}/{agent.pod}"
+        self._bench.server.api.delete(path)
+        agent.kill(signal.SIGTERM)
+        self._bench.server.api.patch(path, {"metadata": {"finalizers": None}})
+        self._bench.server.api.delete(path, {"gracePeriodSeconds": 0})
+
+    def delete_daemon_set(self) -> None:
+        """Kubectl delete daemonset, before any Pod is deleted."""
+        self._bench.server.api.delete(f"{self._daemon_sets}/{DAEMONSET}")

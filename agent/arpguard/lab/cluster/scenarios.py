@@ -1,0 +1,125 @@
+"""The table of scenarios with Kubernetes, and the one about elections in peace."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from arpguard.lab.cluster import crashes, planned, refused
+from arpguard.lab.cluster.bench import KubeBench, vip
+from arpguard.lab.scenarios import Step
+
+_FEW = [vip(50 + number) for number in range(10)]
+_MANY = [IPv4Address("198.18.4.0") + number for number in range(1, 1001)]
+_PER_SERVICE = 100
+_REST_S = 8.0
+_MANY_S = 120.0
+_WIDE = "198.18.0"
+
+
+def _elect(bench: KubeBench) -> Iterator[Step]:
+    bench.publish("few", _FEW)
+    bench.settle_evenly(_FEW)
+    bench.bind_everywhere(*_FEW)
+    with bench.watch(_FEW) as watch:
+        at_rest = _at_rest(bench)
+    bench.check_against_journal(watch)
+    yield _spread(bench, f"{len(_FEW)} VIPs of one Service", _FEW, **at_rest, **watch.facts())
+    for host in bench.nodes:
+        host.netns.batch([f"addr add {_WIDE}.{bench.lab.number(host)}/15 dev eth0"])
+    try:
+        yield from _elect_many(bench)
+    finally:
+        for host in bench.nodes:
+            host.netns.batch([f"addr del {_WIDE}.{bench.lab.number(host)}/15 dev eth0"])
+
+
+def _elect_many(bench: KubeBench) -> Iterator[Step]:
+    began = time.monotonic()
+    for number in range(0, len(_MANY) - len(_FEW), _PER_SERVICE):
+        bench.publish(f"many-{number}", _MANY[number : min(number + _PER_SERVICE, len(_MANY) - len(_FEW))])
+    vips = [*_FEW, *_MANY[: len(_MANY) - len(_FEW)]]
+    bench.settle(vips, limit_s=_MANY_S)
+    took_s = time.monotonic() - began
+    _until_quiet(bench)
+    yield _spread(bench, f"{len(vips)} VIPs", vips, settled_after_ms=round(took_s * 1000), **_at_rest(bench))
+
+
+def _spread(bench: KubeBench, text: str, vips: list[IPv4Address], **facts: object) -> Step:
+    """Whether exactly one node answers for each of some VIPs, and how many each node has."""
+    found = bench.who(*vips)
+    single = [macs[0] for macs in found.values() if len(macs) == 1]
+    counts = Counter(bench.lab.who(mac) for mac in single)
+    shares = {f"on_{host.name.replace('-', '_')}": counts[host.name] for host in bench.nodes}
+    return bench.step(
+        f"{text}: exactly one node answers for each",
+        vips[0],
+        bench.nodes,
+        single,
+        vips=len(vips),
+        exactly_one_each=len(single) == len(vips),
+        **shares,
+        **facts,
+    )
+
+
+def _at_rest(bench: KubeBench) -> dict[str, object]:
+    """API writes while nothing changes, by the server's own counters; nothing where nobody counts."""
+    before, claims = bench.server.writes(), bench.server.claim_writes()
+    reads = bench.server.reads()
+    time.sleep(_REST_S)
+    after = bench.server.writes()
+    if not after:
+        return {}
+    rates = [(after[name] - before[name]) / _REST_S for name in after]
+    polls = bench.server.reads() - reads
+    return {
+        "writes_per_node_and_100_s": round(100 * max(rates)),
+        "one_write_per_second_at_most": max(rates) <= 1.0 + 1.5 / _REST_S,
+        "claim_writes": bench.server.claim_writes() - claims,
+        "reads": polls,
+    }
+
+
+def _until_quiet(bench: KubeBench, limit_s: float = 60.0) -> None:
+    """Until no claim was written for some seconds, where that can be told."""
+    deadline, quiet_since, before = time.monotonic() + limit_s, time.monotonic(), bench.server.claim_writes()
+    while time.monotonic() - quiet_since < 3.0 and time.monotonic() < deadline:
+        time.sleep(0.5)
+        claims = bench.server.claim_writes()
+        if claims != before:
+            quiet_since, before = time.monotonic(), claims
+
+
+@dataclass(frozen=True, slots=True)
+class KubeScenario:
+    """What it shows, and its steps."""
+
+    summary: str
+    run: Callable[[KubeBench], Iterator[Step]]
+
+
+SCENARIOS: dict[str, KubeScenario] = {
+    "elect": KubeScenario("VIPs of Services: exactly one node answers for each; the API's load at rest", _elect),
+    "kill": KubeScenario("the owner's node dies: another one answers within 4 s", crashes.run_kill),
+    "hang": KubeScenario(
+        "the owner's agent hangs: its kernel falls silent before another one answers", crashes.run_hang
+    ),
+    "partition": KubeScenario(
+        "the owner is cut off from the API, and heard on the LAN: the same", crashes.run_partition
+    ),
+    "api-down": KubeScenario("no API server: answers end, held ones go on; back within 2 s", crashes.run_api_down),
+    "drain": KubeScenario("cordoned, not ready, excluded: handed over within 50 ms", planned.run_drain),
+    "rolling-update": KubeScenario(
+        "agents replaced: no request lost; DaemonSet deleted: nothing left", planned.run_rolling_update
+    ),
+    "toggle": KubeScenario(
+        "observe and enforce by the ConfigMap, live; a wrong edit changes nothing", planned.run_toggle
+    ),
+    "node-ip": KubeScenario("an externalIP that is a node's own address is left to the node", refused.run_node_ip),
+    "taken-outside": KubeScenario(
+        "an externalIP that a host outside has is left to that host", refused.run_taken_outside
+    ),
+    "etp-local": KubeScenario("externalTrafficPolicy Local: only where endpoints are ready", planned.run_etp_local),
+}

@@ -1,0 +1,136 @@
+"""The lab's Ethernet, and a second network beside it, on which the nodes reach the API server.
+
+       node-1            node-2            node-3                 api
+      203.0.113.1       203.0.113.2       203.0.113.3         203.0.113.254
+          | mgmt0           | mgmt0           | mgmt0              | mgmt0
+    ------+-----------------+-----------------+--------------------+------  br1, in the switch's namespace
+
+So a node can be cut off from the API server while its VIPs are still asked for on eth0, and the other way round.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from arpguard.dataplane import loader
+from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.lab.netns import Netns, command
+from arpguard.lab.topology import AgentProcess, Host, Lab
+from arpguard.model import NodeControl
+from arpguard.verdict import Mode
+
+MANAGEMENT = "203.0.113"
+API_NUMBER = 254
+API_ADDRESS = f"{MANAGEMENT}.{API_NUMBER}"
+API_PORT = 6443
+CONFIGMAP = "arpguard"
+DAEMONSET = "arpguard"
+_POD_NAMES = ("NODE_NAME", "POD_NAME", "POD_NAMESPACE", "DAEMONSET_NAME", "KUBECONFIG")
+
+
+class KubeAgent(AgentProcess):
+    """An agent that follows an API server; `pod` names the Pod that it is told to be, if any."""
+
+    def __init__(self, host: Host, folder: Path, pin_dir: Path) -> None:
+        super().__init__(host, folder, pin_dir)
+        self.node = host.name
+        self.namespace = ""
+        self.kubeconfig = folder / f"{host.name}.kubeconfig"
+        self.pod = ""
+
+    def words(self) -> list[str]:
+        """Its command line."""
+        words = [sys.executable, "-m", "arpguard", "agent", "--config", str(self.config), "--node-name", self.node]
+        return [*words, "--configmap", f"{self.namespace}/{CONFIGMAP}", "--kubeconfig", str(self.kubeconfig)]
+
+    def environment(self) -> dict[str, str]:
+        """Its environment: as in the DaemonSet's Pods, if it is to be one."""
+        own = {name: text for name, text in os.environ.items() if name not in _POD_NAMES}
+        own["NODE_NAME"] = self.node
+        if self.pod:
+            own |= {"POD_NAME": self.pod, "POD_NAMESPACE": self.namespace, "DAEMONSET_NAME": DAEMONSET}
+        return own
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU that it has used (proc(5), stat)."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def rss_kb(self) -> int:
+        """Resident memory in kilobytes (proc(5), status)."""
+        text = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS:"))
+
+    def is_pinned(self) -> bool:
+        """Whether anything of it is still in the kernel's file system."""
+        return self.pin_dir.exists() and any(self.pin_dir.iterdir())
+
+    def forget_entries(self) -> None:
+        """Empties the pinned maps of an agent that is stopped, and leaves the programs."""
+        if not self.is_pinned():
+            return
+        maps = loader.open_maps(self.pin_dir)
+        table = EntryTable(maps["entries"], maps["counters"])
+        table.delete(list(table.read().entries))
+        ControlValue(maps["control"]).write(NodeControl(mode=Mode.OBSERVE, generation=0))
+
+    def remove_guard(self) -> None:
+        """Detaches and unpins it, as `arpguard cleanup` does."""
+        command(*self.host.netns.prefix(), sys.executable, "-m", "arpguard", "cleanup", "--pin-dir", str(self.pin_dir))
+
+
+class KubeLab(Lab):
+    """A lab whose nodes reach an API server over a network of its own."""
+
+    def __init__(self, nodes: int, folder: Path, pin_root: Path, others: Sequence[tuple[str, int]] = ()) -> None:
+        super().__init__(nodes, folder, pin_root, others)
+        self.folder = folder
+        self.pin_root = pin_root
+        self.api: Netns
+        self.guards: dict[str, KubeAgent] = {}
+
+    def number(self, host: Host) -> int:
+        """The last byte of a host's addresses."""
+        return host.address.packed[-1]
+
+    def _build(self) -> None:
+        super()._build()
+        self.switch.batch(["link add br1 type bridge forward_delay 0 mcast_snooping 0", "link set br1 up"])
+        self.api = self.namespace("api")
+        for netns, number in [*((host.netns, self.number(host)) for host in self.nodes), (self.api, API_NUMBER)]:
+            self.switch.batch(
+                [
+                    f"link add mgmt{number} type veth peer name mgmt0 netns {netns.name}",
+                    f"link set mgmt{number} master br1 up",
+                ]
+            )
+            netns.batch(["link set mgmt0 up", f"addr add {MANAGEMENT}.{number}/24 dev mgmt0"])
+        for host in self.nodes:
+            guard = KubeAgent(host, self.folder, self.pin_root / host.name)
+            self.guards[host.name] = guard
+            self.agents.append(guard)
+
+    def _remove(self) -> None:
+        for agent in self.agents:
+            agent.send(signal.SIGCONT)
+        super()._remove()
+
+    def cut_off(self, host: Host) -> None:
+        """From now on what the node sends to the API server goes nowhere, and nothing comes back. Its link stays up."""
+        self.switch.batch([f"link set mgmt{self.number(host)} nomaster"])
+
+    def reconnect(self, host: Host) -> None:
+        """The end of `cut_off`."""
+        self.switch.batch([f"link set mgmt{self.number(host)} master br1"])
+
+    def pull(self, host: Host) -> None:
+        """Takes the node off both networks: its ports go down."""
+        number = self.number(host)
+        self.switch.batch([f"link set port{number} down", f"link set mgmt{number} down"])
+
+    def plug_in(self, host: Host) -> None:
+        """The end of `pull`."""
+        number = self.number(host)
+        self.switch.batch([f"link set port{number} up", f"link set mgmt{number} up"])
