@@ -81,7 +81,7 @@ async def test_agent_and_commands_do_without_it():
     found = await _measure("commands")
 
     assert "arpguard.cli.serving" in found["modules"]
-    assert not set(found["modules"]) & {"aiohttp", "kubernetes", "arpguard.kube", "arpguard.lab.apiserver"}
+    assert not set(found["modules"]) & {"aiohttp", "kubernetes", "arpguard.kube"}
 
 
 @in_loop
