@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Set
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
@@ -301,6 +301,11 @@ class Reflectors:
             task.cancel()
             await asyncio.wait([task])
             reflector.forget()
+
+    @property
+    def running(self) -> Set[Reflector[Any]]:
+        """Those that run."""
+        return self._running.keys()
 
     @property
     def synced(self) -> bool:

@@ -1,0 +1,168 @@
+"""The objects of the cluster as this node follows them, and which VIPs they come to.
+
+What is watched: Services and Nodes; EndpointSlices while a Service has externalTrafficPolicy Local; the objects of
+other announcers while a Service follows one; the own ConfigMap; the Leases of the own namespace.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from arpguard.addresses import Address
+from arpguard.config import AgentConfig
+from arpguard.core import cluster
+from arpguard.core.cluster import SourceState
+from arpguard.core.sourcing import Avoided, Collected, Sourcing
+from arpguard.kube import projections
+from arpguard.kube.client import Client
+from arpguard.kube.listing import Scope
+from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
+from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, SERVICES
+from arpguard.model import Link, Surroundings
+from arpguard.runtime.announcers import Announcers
+
+# Heartbeats come every second: a stream of Leases that is silent for longer is dead, whatever TCP says of it.
+_LEASE_PACE = Pace(cap_s=2.0, steady_s=3.0, idle_s=20.0)
+_QUICK_PACE = Pace(cap_s=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Who this agent is in the cluster. `configmap` is a name in `namespace`; empty: none is followed."""
+
+    node: str
+    namespace: str
+    configmap: str = ""
+
+
+class Cluster:
+    """Follows the objects. `on_change`: something about VIPs may have changed; `on_lease`: a Lease has."""
+
+    def __init__(
+        self,
+        client: Client,
+        server: str,
+        place: Place,
+        on_change: Callable[[], None],
+        on_lease: Callable[[Change[cluster.Lease]], None],
+    ) -> None:
+        self._place = place
+        self._servers = _addresses_of(server)
+        self._on_change = on_change
+        self._sourcing = Sourcing()
+        self._collected = Collected()
+        self._nodes: dict[str, cluster.Node] = {}
+        own = Scope(place.namespace, fields=f"metadata.name={place.configmap}")
+        in_namespace = Scope(place.namespace)
+        told = self._told
+        self._services = Reflector(client, SERVICES, projections.service, told, pace=_QUICK_PACE)
+        self._node_objects = Reflector(client, NODES, projections.node, self._node_changed, pace=_QUICK_PACE)
+        self._slices = Reflector(client, ENDPOINT_SLICES, projections.endpoint_slice, told, pace=_QUICK_PACE)
+        self._configmaps = Reflector(client, CONFIG_MAPS, projections.config_map, told, own, _QUICK_PACE)
+        self._leases = Reflector(client, LEASES, projections.lease, on_lease, in_namespace, _LEASE_PACE)
+        self._announcers = Announcers(client, on_change)
+        self._reflectors = Reflectors()
+        self.nodes: Mapping[str, cluster.Node] = {}
+
+    async def run(self) -> None:
+        """Follows until it is cancelled."""
+        async with self._reflectors as reflectors:
+            for reflector in self._always():
+                reflectors.start(reflector)
+            await self._announcers.run(reflectors)
+
+    def _always(self) -> list[Reflector[Any]]:
+        wanted: list[Reflector[Any]] = [self._services, self._node_objects, self._leases]
+        return [*wanted, self._configmaps] if self._place.configmap else wanted
+
+    @property
+    def leases_known(self) -> bool:
+        """Whether all Leases were read at least once."""
+        return self._leases.synced
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that says what is a VIP, and whose, was read at least once."""
+        collected = self._collected
+        base = all(reflector.synced for reflector in self._always())
+        slices = self._slices.synced or not collected.needs_slices
+        return base and slices and (self._announcers.complete or not collected.follows)
+
+    @property
+    def configmap(self) -> cluster.ConfigMap | None:
+        """The own ConfigMap; None when there is none."""
+        return self._configmaps.objects.get((self._place.namespace, self._place.configmap))
+
+    @property
+    def configmap_known(self) -> bool:
+        """Whether it is known if there is one."""
+        return self._configmaps.synced
+
+    @property
+    def services(self) -> Mapping[tuple[str, str], cluster.Service]:
+        """The Services by namespace and name."""
+        return self._services.objects
+
+    @property
+    def sources(self) -> dict[str, SourceState]:
+        """How the following of each kind is."""
+        known = {
+            "services": self._services,
+            "nodes": self._node_objects,
+            "leases": self._leases,
+            "configmaps": self._configmaps,
+            "endpointslices": self._slices,
+        }
+        running = self._reflectors.running
+        states = {name: reflector.state for name, reflector in known.items() if reflector in running}
+        return states | self._announcers.sources
+
+    async def collect(self, config: AgentConfig, surroundings: Surroundings, links: tuple[Link, ...]) -> Collected:
+        """The VIPs of the configuration and of the cluster as they are known now."""
+        slices = self._slices.objects if self._slices.synced else None
+        self._collected = self._sourcing.collect(
+            config,
+            self._services.objects,
+            slices,
+            self._nodes,
+            _avoided(surroundings, links, self._servers),
+            self._announcers.node_of,
+        )
+        await self._watch_what_is_needed(self._collected)
+        return self._collected
+
+    async def _watch_what_is_needed(self, collected: Collected) -> None:
+        if collected.needs_slices:
+            self._reflectors.start(self._slices)
+        else:
+            await self._reflectors.stop(self._slices)
+        self._announcers.follow(collected.vips, self._services.objects)
+
+    def _told(self, _change: Change[Any]) -> None:
+        self._on_change()
+
+    def _node_changed(self, change: Change[cluster.Node]) -> None:
+        name = change.key[1]
+        if change.new is None:
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = change.new
+        self.nodes = dict(self._nodes)
+        self._on_change()
+
+
+def _avoided(surroundings: Surroundings, links: tuple[Link, ...], servers: frozenset[Address]) -> Avoided:
+    """Addresses that are somebody's for good. `links` are the guarded ones."""
+    gateways = frozenset(route.via for route in surroundings.routes if route.via is not None)
+    subnets = (next((own for own in link.addresses if own.network.num_addresses > 1), None) for link in links)
+    return Avoided(gateways, servers, frozenset(own.address for own in subnets if own is not None))
+
+
+def _addresses_of(server: str) -> frozenset[Address]:
+    """The API server's address, where its URL has one and no name."""
+    try:
+        return frozenset({ip_address(urlsplit(server).hostname or "")})
+    except ValueError:
+        return frozenset()
