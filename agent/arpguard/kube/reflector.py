@@ -16,7 +16,7 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, KeysView, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
@@ -303,7 +303,7 @@ class Reflectors:
             reflector.forget()
 
     @property
-    def running(self) -> Set[Reflector[Any]]:
+    def running(self) -> KeysView[Reflector[Any]]:
         """Those that run."""
         return self._running.keys()
 

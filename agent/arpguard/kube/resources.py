@@ -32,6 +32,8 @@ CONFIG_MAPS = Resource("", "v1", "configmaps")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 L2_STATUSES = Resource("metallb.io", "v1beta1", "servicel2statuses")
+PODS = Resource("", "v1", "pods")
+DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 
 # The verbs that RBAC knows them by, and HTTP's methods for them.

@@ -4,7 +4,7 @@ What is watched: Services and Nodes; EndpointSlices while a Service has external
 other announcers while a Service follows one; the own ConfigMap; the Leases of the own namespace.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -20,7 +20,7 @@ from arpguard.kube.client import Client
 from arpguard.kube.listing import Scope
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, SERVICES
-from arpguard.model import Link, Surroundings
+from arpguard.model import Link, Surroundings, Vip
 from arpguard.runtime.announcers import Announcers
 
 # Heartbeats come every second: a stream of Leases that is silent for longer is dead, whatever TCP says of it.
@@ -77,6 +77,10 @@ class Cluster:
         wanted: list[Reflector[Any]] = [self._services, self._node_objects, self._leases]
         return [*wanted, self._configmaps] if self._place.configmap else wanted
 
+    def announcer_problems(self, vips: Mapping[Address, Vip]) -> list[str]:
+        """What is wrong with other announcers that are followed."""
+        return self._announcers.problems_of(vips)
+
     @property
     def leases_known(self) -> bool:
         """Whether all Leases were read at least once."""
@@ -99,6 +103,11 @@ class Cluster:
     def configmap_known(self) -> bool:
         """Whether it is known if there is one."""
         return self._configmaps.synced
+
+    @property
+    def leases(self) -> Iterable[cluster.Lease]:
+        """The Leases of the namespace."""
+        return self._leases.objects.values()
 
     @property
     def services(self) -> Mapping[tuple[str, str], cluster.Service]:

@@ -146,17 +146,20 @@ class Reconciler:
         if control is not None:
             self._set_control(replace(control, epoch=epoch, fence_ns=fence_ns, lease_ns=lease_ns))
 
-    def elect(self, standings: Mapping[Address, Standing], now_ns: int) -> None:
-        """Tells the kernel at once how some elected VIPs stand now."""
+    def elect(self, standings: Mapping[Address, Standing], now_ns: int) -> bool:
+        """Tells the kernel at once how some elected VIPs stand now; False when that takes a pass."""
         self._standings = {**self._standings, **standings}
         if self._scene is None:
             self._withdraw(standings)
-            return
+            return True
         vips = [vip for address in standings if (vip := self._scene.vips.get(address)) and _is_elected(vip)]
         changed = elected_entries(vips, self._scene.links, self._scene.routes, self._scene.primaries, self._standings)
         changed = {key: entry for key, entry in changed.items() if self.state.entries.get(key) != entry}
-        if changed.keys() <= self.state.entries.keys():
+        if not changed.keys() <= self.state.entries.keys():
+            return False
+        if changed:
             self._write_elected(changed, now_ns)
+        return True
 
     def _write_elected(self, changed: dict[EntryKey, VipEntry], now_ns: int) -> None:
         """Only entries that are there are changed at once; the next pass makes those that are not."""

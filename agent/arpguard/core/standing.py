@@ -1,0 +1,39 @@
+"""What the agent knows of the cluster, for those who read: the API and the metrics."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from arpguard.addresses import Address
+from arpguard.core.cluster import SourceState
+from arpguard.core.explaining import Candidate
+from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.records import Holder
+from arpguard.model import Vip
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """What is known now.
+
+    `sources`: what is followed, by the resource's name. `complete`: all of it was read at least once. `vips` has all
+    VIPs, of the configuration and of the cluster. `alive`: the nodes whose heartbeat changed within a lease, this one
+    too. `renewed_ns` (boot clock): when the last renewal that succeeded was sent; `renewal_lost`: why none succeeds.
+    `writes` counts (kind of object, outcome), as in ("heartbeat", "applied").
+    """
+
+    server: str
+    namespace: str
+    candidates: Callable[[Vip], tuple[Candidate, ...]]
+    holder: Callable[[Address], Holder]
+    times: Times = Times(0, 0, 0, 0)
+    complete: bool = False
+    sources: Mapping[str, SourceState] = field(default_factory=dict)
+    vips: Mapping[Address, Vip] = field(default_factory=dict)
+    alive: frozenset[str] = frozenset()
+    renewed_ns: int | None = None
+    renewal_lost: str = ""
+    yielding: bool = False
+    writes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    events_written: int = 0
+    events_dropped: int = 0

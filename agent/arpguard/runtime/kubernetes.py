@@ -1,0 +1,265 @@
+"""The agent's side towards Kubernetes: connects, follows, takes part, reports; and leaves in good order."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.config import AgentConfig
+from arpguard.core.cluster import Lease
+from arpguard.core.members import speaker
+from arpguard.core.reporting import Notice, Subject
+from arpguard.core.sourcing import Collected
+from arpguard.core.standing import ClusterState
+from arpguard.kube.client import Client
+from arpguard.kube.connecting import find_access
+from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
+from arpguard.kube.events import EventWriter
+from arpguard.kube.reflector import Change
+from arpguard.kube.resources import DAEMON_SETS, PODS, Request
+from arpguard.model import Decision, Surroundings, Vip
+from arpguard.runtime.cluster import Cluster, Place
+from arpguard.runtime.member import Membership
+from arpguard.runtime.reconciler import Reconciler, some
+from arpguard.runtime.settings import Settings
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Verdict
+
+log = logging.getLogger(__name__)
+
+PARTING_NS = 30 * NS_PER_S  # for a new pod to come: its image may have to be fetched
+LEAVE_S = 5.0
+ASK_S = 2.0
+DEFAULT_NAMESPACE = "arpguard"
+_SERVICE = "service "
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesOptions:
+    """How the cluster is reached. `configmap` is NAMESPACE/NAME or empty; without a kubeconfig it is the pod's."""
+
+    kubeconfig: Path | None
+    configmap: str
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The namespace, and the ConfigMap's name."""
+        namespace, _, name = self.configmap.rpartition("/")
+        return namespace or os.environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE, name
+
+
+class End(Enum):
+    """Why the agent is to end."""
+
+    REMOVED = "its DaemonSet is gone"
+    REPLACED = "its pod is replaced"
+    STOPPED = "told to"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the cluster asks for, as far as it is known."""
+
+    vips: tuple[Vip, ...]
+    complete: bool
+    problems: tuple[str, ...]
+
+
+class Kubernetes:
+    """Everything that has to do with the API server. `look`: a pass of the reconciler is needed."""
+
+    def __init__(
+        self,
+        clients: tuple[Client, Client, Client],
+        server: str,
+        place: Place,
+        kernel: Reconciler,
+        settings: Settings,
+        look: Callable[[], None],
+    ) -> None:
+        self._clients = clients
+        self._place = place
+        self._settings = settings
+        self._look = look
+        self._cluster = Cluster(clients[0], server, place, look, self._lease_changed)
+        self._membership = Membership(place, self._cluster, kernel, clients[1:], self._owned, look)
+        self._events = EventWriter(clients[0], place.node)
+        self._collected = Collected()
+        self._vips: tuple[Vip, ...] = ()
+        self._configmap_seen: object = self
+        self._posted: frozenset[Notice] = frozenset()
+        self._nobody: frozenset[Address] = frozenset()
+        self.state = ClusterState(server, place.namespace, self._membership.candidates, self._membership.holder)
+
+    @classmethod
+    async def connect(
+        cls, options: KubernetesOptions, node: str, kernel: Reconciler, settings: Settings, look: Callable[[], None]
+    ) -> "Kubernetes":
+        """Reads how the server is reached; it need not be there yet. Raises ConfigError."""
+        access = await find_access(options.kubeconfig)
+        namespace, configmap = options.place
+        clients = (Client(access, node), Client(access, node), Client(access, node))
+        return cls(clients, access.host, Place(node, namespace, configmap), kernel, settings, look)
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._cluster.run())
+                tasks.create_task(self._membership.run(self._settings.config.lease))
+                tasks.create_task(self._events.run())
+        finally:
+            for client in self._clients:
+                await client.close()
+
+    def _lease_changed(self, change: Change[Lease]) -> None:
+        self._membership.lease_changed(change)
+
+    # ---- for a pass of the reconciler ----
+
+    def read_configmap(self) -> None:
+        """Takes a changed ConfigMap over; a wrong one is told of."""
+        if not self._place.configmap or not self._cluster.configmap_known:
+            return
+        found = self._cluster.configmap
+        if found is self._configmap_seen:
+            return
+        self._configmap_seen = found
+        wrong = self._settings.read_configmap(found)
+        if wrong and found is not None:
+            subject = Subject("v1", "ConfigMap", found.namespace, found.name, found.uid)
+            self._events.post(Notice(subject, "BadConfiguration", "Configure", wrong))
+
+    async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Found:
+        """The VIPs of the configuration and of the cluster, as far as they are known."""
+        collected = await self._cluster.collect(config, surroundings, self._membership.links)
+        if collected.vips is not self._collected.vips:
+            self._vips = tuple(collected.vips.values())
+        self._collected = collected
+        self._membership.look_at(collected, surroundings, config.lease)
+        self._post_news(collected)
+        return Found(self._vips, self._cluster.complete and not self._settings.awaited, tuple(self._problems()))
+
+    def passed(self) -> None:
+        """A pass is through: links may be others."""
+        self._membership.wake()
+        self._refresh_state()
+
+    def _problems(self) -> Iterable[str]:
+        yield from self._collected.problems
+        yield from self._cluster.announcer_problems(self._collected.vips)
+        for name, source in self._cluster.sources.items():
+            if source.lost:
+                yield f"Kubernetes: {name} are not heard of, what is known grows old: {source.lost}"
+        leases = self._membership.leases
+        if leases is not None and leases.lost:
+            yield f"Kubernetes: the lease cannot be renewed: {leases.lost}"
+        if self._membership.yielding:
+            yield f"Kubernetes: another agent speaks as {self._place.node}, this one is silent: end one of them"
+        if self._nobody:
+            names = some(sorted(map(str, self._nobody)))
+            yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"
+
+    def _refresh_state(self) -> None:
+        membership, state = self._membership, self.state
+        leases = membership.leases
+        state.complete = self._cluster.complete
+        state.sources = self._cluster.sources
+        state.vips = self._collected.vips
+        state.alive = membership.alive
+        state.yielding = membership.yielding
+        state.times = membership.times
+        state.events_written, state.events_dropped = self._events.written, self._events.dropped
+        if leases is not None:
+            state.renewed_ns, state.renewal_lost, state.writes = leases.renewed_ns, leases.lost, leases.writes
+        if membership.wishes.nobody != self._nobody:
+            self._nobody = membership.wishes.nobody
+            self._look()
+
+    # ---- what is told ----
+
+    def _post_news(self, collected: Collected) -> None:
+        """What all nodes find alike is told by one of them."""
+        now = frozenset((*collected.notices, *collected.own_notices, *self._nobody_notices()))
+        for notice in now - self._posted:
+            if notice in collected.own_notices or self._speaks_for(notice.subject):
+                self._events.post(notice)
+        self._posted = now
+
+    def _speaks_for(self, subject: Subject) -> bool:
+        return speaker(subject, self._membership.members) == self._place.node
+
+    def _nobody_notices(self) -> Iterable[Notice]:
+        for address in self._nobody:
+            note = f"no node may own {address}: `arpguard explain {address}` says why for each node"
+            yield Notice(self._subject(address), "NobodyEligible", "Elect", note)
+
+    def _owned(self, address: Address) -> None:
+        note = f"{self._place.node} answers for {address} now"
+        self._events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
+
+    def taken_outside(self, address: Address, mac: MacAddress) -> None:
+        """A probe found a host outside the cluster."""
+        note = f"{address} is in use outside the cluster by {mac}: no node answers for it while it is"
+        self._events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
+
+    def claimed(self, decision: Decision, ifname: str, *, is_news: bool) -> None:
+        """The kernel reports that somebody claims a VIP."""
+        vip = decision.key.vip
+        self._membership.claimed(ifname, vip, decision.sha)
+        if is_news and decision.verdict is Verdict.CONFLICT and not self._membership.is_member(decision.sha):
+            note = f"{decision.sha} claims {vip} on {ifname} of {self._place.node}"
+            self._events.post(Notice(self._subject(vip), "VIPConflict", "Guard", note))
+
+    def _subject(self, address: Address) -> Subject:
+        """The object that makes an address a VIP; this node's where that is the configuration."""
+        vip = self._collected.vips.get(address)
+        if vip is not None and vip.source.startswith(_SERVICE):
+            namespace, _, name = vip.source.removeprefix(_SERVICE).partition("/")
+            service = self._cluster.services.get((namespace, name))
+            return Subject("v1", "Service", namespace, name, service.uid if service else "")
+        node = self._cluster.nodes.get(self._place.node)
+        return Subject("v1", "Node", "", self._place.node, node.uid if node else "")
+
+    # ---- the end ----
+
+    async def leave(self) -> End:
+        """Why the agent ends, when everything is done that has to be done while it still runs."""
+        end = await self._why()
+        log.info("ends: %s", end.value)
+        if end is End.REMOVED:
+            if not await self._membership.hand_over(LEAVE_S):
+                log.warning("not all VIPs were handed over in time")
+        elif not await self._membership.part(self._parting_ns(end), ASK_S):
+            log.warning("the lease was not renewed for the last time: answers end at the fence")
+        return end
+
+    def _parting_ns(self, end: End) -> int:
+        usual_ns = self._settings.config.lease.duration_ns
+        return max(PARTING_NS, usual_ns) if end is End.REPLACED else usual_ns
+
+    async def _why(self, environment: Mapping[str, str] = os.environ) -> End:
+        namespace = environment.get("POD_NAMESPACE", self._place.namespace)
+        daemonset, pod = environment.get("DAEMONSET_NAME", ""), environment.get("POD_NAME", "")
+        try:
+            if daemonset and _is_going(await self._read(Request("get", DAEMON_SETS, namespace, daemonset))):
+                return End.REMOVED
+            if pod and _is_going(await self._read(Request("get", PODS, namespace, pod))):
+                return End.REPLACED
+        except ClusterError as error:
+            log.warning("why this agent ends cannot be found out: %s", error)
+        return End.STOPPED
+
+    async def _read(self, request: Request) -> JsonObject | None:
+        try:
+            return (await self._clients[0].call(request, ASK_S)).body
+        except NotFoundError:
+            return None
+
+
+def _is_going(found: JsonObject | None) -> bool:
+    return found is None or bool((found.get("metadata") or {}).get("deletionTimestamp"))

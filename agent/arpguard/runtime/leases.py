@@ -1,0 +1,371 @@
+"""Performs what the claim protocol asks for: requests to the API server, and what the kernel is told.
+
+The protocol itself is `core/ownership`: it decides, and this does. All runs in one event loop, so that an event and its
+effects on the kernel are one step; requests are tasks, and what comes of them are the next events.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.clock import boot_ns
+from arpguard.core.cluster import Lease
+from arpguard.core.ownership.machine import Ownership
+from arpguard.core.ownership.records import (
+    ClearEntry,
+    DeleteClaim,
+    Effect,
+    ListOwnClaims,
+    Outcome,
+    Probe,
+    PublishedLink,
+    ReadClaim,
+    ReadHeartbeat,
+    SetEntry,
+    SetFence,
+    Version,
+    WriteClaim,
+    WriteHeartbeat,
+    epoch_number,
+)
+from arpguard.kube import claims
+from arpguard.kube.errors import ClusterError
+from arpguard.kube.reflector import Change
+from arpguard.kube.writer import Applied, Conflicted, LeaseWriter, Missing, Refused
+from arpguard.kube.writer import Outcome as Written
+from arpguard.units import NS_PER_S
+
+log = logging.getLogger(__name__)
+
+DRAIN_S = 0.012  # what a program that ran before the entry was cleared has sent is on the wire then
+AT_ONCE = 16
+BREATH = 3  # deciding about thousands of VIPs takes at most a quarter of the time while much is happening
+REFUSED_S = 1.0
+UNREACHABLE_S = 2.0
+
+
+class Kernel(Protocol):
+    """What the protocol tells the kernel."""
+
+    def fence(self, epoch: int, fence_ns: int, lease_ns: int) -> None:
+        """The node's epoch, and until when its entries are answered for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What the protocol meets beside the API server.
+
+    `own` and `disown`: the kernel is to answer for a VIP in an epoch (its number), or no longer; both return when it
+    does. `probe` asks the segment. `changed`: another holder of a VIP may be known. Leases tell `links` and `source`.
+    """
+
+    kernel: Kernel
+    own: Callable[[Address, int], None]
+    disown: Callable[[Address], None]
+    probe: Callable[[Address], Awaitable[MacAddress | None]]
+    changed: Callable[[Address], None]
+    links: Callable[[], tuple[PublishedLink, ...]]
+    source: Callable[[Address], str]
+
+
+class Leases:
+    """One node's part in the protocol. `hearts` has a connection of its own: no renewal waits behind claims."""
+
+    def __init__(
+        self, node: str, ownership: Ownership, hearts: LeaseWriter, others: LeaseWriter, surface: Surface
+    ) -> None:
+        self._node = node
+        self._ownership = ownership
+        self._hearts = hearts
+        self._others = others
+        self._surface = surface
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._reachable = asyncio.Event()
+        self._reachable.set()
+        self._woken = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.writes: Counter[tuple[str, str]] = Counter()
+        self.renewed_ns: int | None = None
+        self.lost = ""
+
+    async def run(self, decide: Callable[[int], int | None]) -> None:
+        """Keeps the protocol going until it is cancelled.
+
+        `decide` is called with the time before each step, tells the protocol what is wanted, and returns when it has
+        to be called again at the latest.
+        """
+        try:
+            while True:
+                self._woken.clear()
+                now_ns = boot_ns()
+                again_ns = decide(now_ns)
+                self.do(self._ownership.tick(now_ns))
+                due = [at for at in (self._ownership.next_ns(now_ns), again_ns) if at is not None]
+                await asyncio.sleep(BREATH * (boot_ns() - now_ns) / NS_PER_S)
+                await self._sleep(min(due, default=None))
+        finally:
+            for task in self._tasks:
+                task.cancel()
+
+    async def _sleep(self, until_ns: int | None) -> None:
+        delay_s = None if until_ns is None else max(0.0, (until_ns - boot_ns()) / NS_PER_S)
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    def wake(self) -> None:
+        """Something has changed: `decide` is to be called."""
+        self._woken.set()
+
+    # ---- events from watches ----
+
+    def seen(self, change: Change[Lease]) -> None:
+        """A Lease has changed, or is gone."""
+        lease = change.new or change.old
+        if lease is None:
+            return
+        now_ns = boot_ns()
+        node, vip = claims.node_of(lease.name), claims.vip_of(lease.name)
+        if node is not None:
+            self.do(self._ownership.heartbeat_seen(node, claims.heartbeat_of(change.new), now_ns))
+            self._woken.set()
+        elif vip is not None:
+            self.do(self._ownership.claim_seen(vip, claims.claim_of(change.new), now_ns))
+            self._changed(vip)
+
+    # ---- effects ----
+
+    def do(self, effects: Iterable[Effect]) -> None:
+        """Performs effects in their order; those on the kernel are done when this returns."""
+        for effect in effects:
+            _PERFORMERS[type(effect)](self, effect)
+
+    def _set_fence(self, effect: SetFence) -> None:
+        self._surface.kernel.fence(epoch_number(effect.epoch), effect.fence_ns, effect.lease_ns)
+
+    def _set_entry(self, effect: SetEntry) -> None:
+        self._surface.own(effect.vip, epoch_number(effect.epoch))
+        log.info("owned: vip=%s", effect.vip)
+        self._changed(effect.vip)
+
+    def _clear_entry(self, effect: ClearEntry) -> None:
+        self._surface.disown(effect.vip)
+        log.info("given up: vip=%s", effect.vip)
+        self._changed(effect.vip)
+        if effect.drain:
+            self._start(self._drained(effect.vip))
+
+    async def _drained(self, vip: Address) -> None:
+        await asyncio.sleep(DRAIN_S)
+        self._happened(vip, self._ownership.drained(vip, boot_ns()))
+
+    def _changed(self, vip: Address) -> None:
+        self._surface.changed(vip)
+        self._woken.set()
+
+    def _happened(self, vip: Address, effects: Iterable[Effect]) -> None:
+        self.do(effects)
+        self._changed(vip)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the claim protocol has met a fault of this program", exc_info=task.exception())
+            self._woken.set()
+
+    # ---- heartbeats ----
+
+    async def _write_heartbeat(self, effect: WriteHeartbeat) -> None:
+        own = effect.node == self._node
+        content = claims.heartbeat_content(effect, self._surface.links() if own else ())
+        writer = self._hearts if own else self._others
+        written = await self._replace(writer, claims.node_lease_name(effect.node), effect.version, content)
+        self._count("heartbeat" if own else "revocation", written)
+        if own:
+            self._note_renewal(written)
+        outcome, version, sent_ns = _outcome_of(written)
+        self.do(self._ownership.heartbeat_written(effect, outcome, version, sent_ns, boot_ns()))
+        self._woken.set()
+
+    def _note_renewal(self, written: Written) -> None:
+        """In the log once when renewals fail, and once when they succeed again."""
+        if isinstance(written, Applied):
+            self.renewed_ns = written.sent_ns
+            if self.lost:
+                log.warning("lease: renewed again")
+            self.lost = ""
+        elif not isinstance(written, Conflicted):
+            why = getattr(written, "reason", "there is none")
+            if not self.lost:
+                log.warning("lease: cannot be renewed, what this node owns falls silent at the fence: %s", why)
+            self.lost = why
+
+    async def _read_heartbeat(self, effect: ReadHeartbeat) -> None:
+        own = effect.node == self._node
+        sent_ns = boot_ns()
+        try:
+            lease = await self._read(self._hearts if own else self._others, claims.node_lease_name(effect.node))
+        except ClusterError as error:
+            if own and not self.lost:
+                log.warning("lease: cannot be read, nothing is renewed: %s", error)
+                self.lost = str(error)
+            self.do(self._ownership.heartbeat_read_failed(effect.node, boot_ns()))
+        else:
+            found = claims.heartbeat_of(lease)
+            self.do(self._ownership.heartbeat_read(effect.node, found, sent_ns, boot_ns()))
+        self._woken.set()
+
+    # ---- claims ----
+
+    async def _write_claim(self, effect: WriteClaim) -> None:
+        content = claims.claim_content(effect, self._surface.source(effect.vip))
+        written = await self._with_slot(
+            lambda: self._replace(self._others, claims.lease_name(effect.vip), effect.version, content)
+        )
+        self._count("claim", written)
+        await self._pause_if_refused(written)
+        outcome, version, _ = _outcome_of(written)
+        self._happened(effect.vip, self._ownership.claim_written(effect, outcome, version, boot_ns()))
+
+    async def _delete_claim(self, effect: DeleteClaim) -> None:
+        seen = self._lease(claims.lease_name(effect.vip), effect.version)
+        written = await self._with_slot(lambda: self._others.delete(seen))
+        self._count("claim", written)
+        await self._pause_if_refused(written)
+        outcome, version, _ = _outcome_of(written)
+        self._happened(effect.vip, self._ownership.claim_deleted(effect, outcome, version, boot_ns()))
+
+    async def _read_claim(self, effect: ReadClaim) -> None:
+        try:
+            lease = await self._with_slot(lambda: self._read(self._others, claims.lease_name(effect.vip)))
+        except ClusterError as error:
+            log.debug("claim of %s: %s", effect.vip, error)
+            self._happened(effect.vip, self._ownership.claim_read_failed(effect.vip, boot_ns()))
+        else:
+            self._happened(effect.vip, self._ownership.claim_read(effect.vip, claims.claim_of(lease), boot_ns()))
+
+    async def _list_own_claims(self, _effect: ListOwnClaims) -> None:
+        try:
+            listed = await self._others.list(claims.own_claims_selector(self._node))
+        except ClusterError as error:
+            log.debug("own claims: %s", error)
+            self.do(self._ownership.own_claims_list_failed(boot_ns()))
+        else:
+            found = [claim for lease in listed.leases if (claim := claims.claim_of(lease)) is not None]
+            self.do(self._ownership.own_claims_listed(found, listed.sent_ns, boot_ns()))
+        self._woken.set()
+
+    async def _probe(self, effect: Probe) -> None:
+        taken_by = await self._surface.probe(effect.vip)
+        self._happened(effect.vip, self._ownership.probed(effect.vip, taken_by, boot_ns()))
+
+    # ---- requests ----
+
+    async def _with_slot(self, request: Callable[[], Awaitable[Any]]) -> Any:
+        """Few at a time; while the server cannot be reached, the heartbeat alone finds out when it can."""
+        async with self._slots:
+            try:
+                async with asyncio.timeout(UNREACHABLE_S):
+                    await self._reachable.wait()
+            except TimeoutError:
+                pass
+            return await request()
+
+    async def _replace(
+        self, writer: LeaseWriter, name: str, version: Version | None, content: claims.LeaseContent
+    ) -> Written:
+        seen = self._lease(name, version) if version else None
+        written = await (writer.replace(seen, content) if seen else writer.create(name, content))
+        self._note_reach(reached=isinstance(written, (Applied, Conflicted, Missing)))
+        return written
+
+    async def _read(self, writer: LeaseWriter, name: str) -> Lease | None:
+        try:
+            lease = await writer.read(name)
+        except ClusterError:
+            self._note_reach(reached=False)
+            raise
+        self._note_reach(reached=True)
+        return lease
+
+    def _note_reach(self, *, reached: bool) -> None:
+        if reached:
+            self._reachable.set()
+        else:
+            self._reachable.clear()
+
+    def _lease(self, name: str, version: Version) -> Lease:
+        return Lease("", name, uid=version.uid, version=version.resource_version)
+
+    async def _pause_if_refused(self, written: Written) -> None:
+        if isinstance(written, Refused):
+            await asyncio.sleep(max(REFUSED_S, written.retry_after_s))
+
+    def _count(self, kind: str, written: Written) -> None:
+        self.writes[kind, type(written).__name__.lower()] += 1
+
+    # ---- the end ----
+
+    async def part(self, lease_ns: int, limit_s: float) -> bool:
+        """One last renewal, for so long; whether it was done within the limit."""
+        before = self.renewed_ns
+        self.do(self._ownership.part(lease_ns, boot_ns()))
+        await self._until(lambda: self._ownership.parted, limit_s)
+        return self.renewed_ns != before
+
+    async def hand_over(self, limit_s: float) -> bool:
+        """Gives everything up, in good order; whether that was done within the limit. Nothing may be wanted then."""
+        self.do(self._ownership.want((), boot_ns()))
+        return await self._until(lambda: not self._ownership.busy, limit_s)
+
+    async def _until(self, holds: Callable[[], bool], limit_s: float) -> bool:
+        try:
+            async with asyncio.timeout(limit_s):
+                while not holds():
+                    await self._woken.wait()
+                    self._woken.clear()
+        except TimeoutError:
+            return False
+        return True
+
+
+def _outcome_of(written: Written) -> tuple[Outcome, Version | None, int]:
+    match written:
+        case Applied(lease, sent_ns):
+            return Outcome.APPLIED, Version(lease.uid, lease.version), sent_ns
+        case Conflicted():
+            return Outcome.CONFLICT, None, 0
+        case Missing():
+            return Outcome.MISSING, None, 0
+        case Refused():
+            return Outcome.REFUSED, None, 0
+    return Outcome.UNKNOWN, None, 0
+
+
+def _asking(work: Callable[[Leases, Any], Coroutine[Any, Any, None]]) -> Callable[[Leases, Any], None]:
+    return lambda leases, effect: leases._start(work(leases, effect))  # noqa: SLF001
+
+
+_PERFORMERS: dict[type[Any], Callable[[Leases, Any], None]] = {
+    SetFence: Leases._set_fence,  # noqa: SLF001
+    SetEntry: Leases._set_entry,  # noqa: SLF001
+    ClearEntry: Leases._clear_entry,  # noqa: SLF001
+    WriteHeartbeat: _asking(Leases._write_heartbeat),  # noqa: SLF001
+    ReadHeartbeat: _asking(Leases._read_heartbeat),  # noqa: SLF001
+    WriteClaim: _asking(Leases._write_claim),  # noqa: SLF001
+    DeleteClaim: _asking(Leases._delete_claim),  # noqa: SLF001
+    ReadClaim: _asking(Leases._read_claim),  # noqa: SLF001
+    ListOwnClaims: _asking(Leases._list_own_claims),  # noqa: SLF001
+    Probe: _asking(Leases._probe),  # noqa: SLF001
+}

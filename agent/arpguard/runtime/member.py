@@ -1,0 +1,397 @@
+"""This node as a member of the cluster: what it wants to own, what the kernel is told of it, and what is made public.
+
+Between `cluster` (the objects), `core.electing` (who is to own what) and `leases` (who may).
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from arpguard.addresses import ZERO_MAC, Address, MacAddress
+from arpguard.clock import boot_ns
+from arpguard.config import LeaseConfig
+from arpguard.core import members
+from arpguard.core.choosing import home_link
+from arpguard.core.cluster import Lease
+from arpguard.core.electing import Election, Wishes, lease_times
+from arpguard.core.explaining import Candidate
+from arpguard.core.members import candidates, members_of
+from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.machine import Kept, Ownership
+from arpguard.core.ownership.records import Heartbeat, Holder, PublishedLink, epoch_number
+from arpguard.core.sourcing import Collected
+from arpguard.dataplane.prober import Prober
+from arpguard.errors import DataPlaneError
+from arpguard.kube import claims
+from arpguard.kube.client import Client
+from arpguard.kube.errors import ClusterError
+from arpguard.kube.reflector import Change
+from arpguard.kube.writer import LeaseWriter
+from arpguard.model import Link, OwnerKind, Standing, Surroundings, Vip
+from arpguard.runtime.cluster import Cluster, Place
+from arpguard.runtime.leases import Leases, Surface
+from arpguard.runtime.reconciler import Reconciler
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Kind
+
+log = logging.getLogger(__name__)
+
+SYNC_NS = 30 * NS_PER_S
+RETRY_S = 1.0
+TIDY_NS = 60 * NS_PER_S
+_NOBODY = Standing(Kind.UNCLAIMED)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """A node's heartbeat, and when it was last seen to change (boot clock)."""
+
+    heartbeat: Heartbeat
+    at_ns: int
+
+
+class Membership:
+    """One agent's membership, from the moment that its own heartbeat could be read.
+
+    `owned`: called when this node has begun to answer for a VIP. `look`: a pass of the reconciler is needed.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        cluster: Cluster,
+        kernel: Reconciler,
+        clients: tuple[Client, Client],
+        owned: Callable[[Address], None],
+        look: Callable[[], None],
+    ) -> None:
+        self._me = place.node
+        self._namespace = place.namespace
+        self._cluster = cluster
+        self._kernel = kernel
+        self._clients = clients
+        self._told_owned = owned
+        self._look = look
+        self._prober = Prober(self.is_member)
+        self._ownership: Ownership | None = None
+        self._leases: Leases | None = None
+        self._election: Election | None = None
+        self._config = LeaseConfig()
+        self._collected: Collected | None = None
+        self._surroundings = Surroundings()
+        self._heard: dict[str, _Heard] = {}
+        self._members: tuple[members.Member, ...] = ()
+        self._claims: set[Address] = set()
+        self._owned: dict[Address, int] = {}
+        self._holders: dict[Address, str] = {}
+        self._stale: set[Address] = set()
+        self._alive: frozenset[str] = frozenset()
+        self._tidied_ns = 0
+        self._leaving = False
+        self.wishes = Wishes()
+
+    # ---- life ----
+
+    async def run(self, config: LeaseConfig) -> None:
+        """Takes part until it is cancelled. Whatever the kernel has from an agent before stays if it is still ours."""
+        self._config = config
+        epoch, standings = self._kernel.adopt()
+        left = {vip: standing.epoch for vip, standing in standings.items() if standing.kind is Kind.OWNED}
+        hearts, others = (LeaseWriter(client, self._namespace, _timeout_s(config)) for client in self._clients)
+        found = await self._own_heartbeat(hearts)
+        kept = bool(found and found.epoch and epoch_number(found.epoch) == epoch)
+        if not kept:
+            self._owned = left
+            for vip in left:
+                self._disown(vip)
+            await _outlive(found)
+        self._owned = left if kept else {}
+        control = self._kernel.state.control
+        ownership = self._ownership = Ownership(
+            self._me,
+            str(uuid.uuid4()),
+            _times(config),
+            lambda: str(uuid.uuid4()),
+            Kept(found.epoch, tuple(left), control.fence_ns if control else 0) if found and kept else Kept(),
+        )
+        surface = Surface(
+            self._kernel, self._own, self._disown, self._probe, self._changed, self._links_now, self._source
+        )
+        leases = self._leases = Leases(self._me, ownership, hearts, others, surface)
+        for lease in self._cluster.leases:
+            leases.seen(Change((lease.namespace, lease.name), None, lease))
+        with self._prober:
+            await leases.run(self._decide)
+
+    async def _own_heartbeat(self, hearts: LeaseWriter) -> Heartbeat | None:
+        """As the server has it: whether this agent may go on with what one before it left."""
+        failed = False
+        while True:
+            try:
+                lease = await hearts.read(claims.node_lease_name(self._me))
+            except ClusterError as error:
+                if not failed:
+                    log.warning("lease: the own heartbeat cannot be read, nothing new is owned before: %s", error)
+                failed = True
+                await asyncio.sleep(RETRY_S)
+            else:
+                return claims.heartbeat_of(lease)
+
+    # ---- what others tell ----
+
+    def lease_changed(self, change: Change[Lease]) -> None:
+        """A Lease of the namespace has changed."""
+        lease = change.new or change.old
+        if lease is None:
+            return
+        node, vip = claims.node_of(lease.name), claims.vip_of(lease.name)
+        if node is not None:
+            self._hear(node, claims.heartbeat_of(change.new))
+        elif vip is not None:
+            (self._claims.add if change.new else self._claims.discard)(vip)
+        if self._leases is not None:
+            self._leases.seen(change)
+
+    def _hear(self, node: str, heartbeat: Heartbeat | None) -> None:
+        before = self._heard.get(node)
+        if heartbeat is None:
+            self._heard.pop(node, None)
+        else:
+            self._heard[node] = _Heard(heartbeat, boot_ns())
+        if before is None or heartbeat is None or before.heartbeat.links != heartbeat.links:
+            self._refresh(vip for vip, holder in self._holders.items() if holder == node)
+
+    def look_at(self, collected: Collected, surroundings: Surroundings, config: LeaseConfig) -> None:
+        """The VIPs and links as the reconciler's pass found them. Nothing is claimed before the first call."""
+        self._collected, self._surroundings, self._config = collected, surroundings, config
+
+    def wake(self) -> None:
+        """Something has changed that may change what this node wants."""
+        if self._leases is not None:
+            self._leases.wake()
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The links that are guarded now."""
+        return self._kernel.state.links
+
+    def claimed(self, ifname: str, vip: Address, sha: MacAddress) -> None:
+        """The kernel reports that somebody claims a VIP."""
+        self._prober.claimed(ifname, vip, sha)
+
+    def is_member(self, mac: MacAddress) -> bool:
+        """Whether a MAC is that of a guarded link of some node."""
+        published = (link.mac for heard in self._heard.values() for link in heard.heartbeat.links)
+        return mac in (link.mac for link in self._surroundings.links) or mac in published
+
+    # ---- decisions ----
+
+    def _decide(self, now_ns: int) -> int | None:
+        """What this node wants; when to ask again."""
+        ownership, leases, collected = self._ownership, self._leases, self._collected
+        if ownership is None or leases is None:
+            return None
+        if self._leaving or collected is None or not self._cluster.complete:
+            leases.do(ownership.want(() if self._leaving else self._owned, now_ns))
+            return None
+        if self._election is None:
+            self._election = Election(self._me, now_ns)
+            self._refresh({*self._claims, *collected.vips})
+        self._note_alive(now_ns)
+        self._members = members_of(self._cluster.nodes, self._all_links(), self._alive)
+        elected = any(vip.owner.kind is OwnerKind.ELECT for vip in collected.vips.values())
+        leases.do(ownership.take_part(elected and bool(self._links_now()), now_ns))
+        self._stretch(now_ns)
+        self.wishes = self._election.wanted(
+            collected.vips, self._members, self._current_holders(now_ns), now_ns, collected.undecided
+        )
+        leases.do(ownership.want(self.wishes.wanted, now_ns))
+        times = [self.wishes.next_ns, self._next_silence_ns(now_ns), self._tidy(now_ns)]
+        return min((at for at in times if at is not None), default=None)
+
+    def _note_alive(self, now_ns: int) -> None:
+        """Who was heard of lately. A little less than a lease: preparations for a takeover take their time."""
+        alive = {
+            name for name, heard in self._heard.items() if heard.heartbeat.instance and self._silent_ns(heard) > now_ns
+        }
+        alive = frozenset({*alive, self._me})
+        changed, self._alive = alive ^ self._alive, alive
+        for vip, holder in self._holders.items():
+            if holder in changed:
+                self._stale.add(vip)
+
+    def _silent_ns(self, heard: _Heard) -> int:
+        """When a node that is not heard of any more counts as silent."""
+        return heard.at_ns + max(heard.heartbeat.duration_ns, self._config.duration_ns) - self._config.renew_ns // 2
+
+    def _next_silence_ns(self, now_ns: int) -> int | None:
+        times = (self._silent_ns(heard) for name, heard in self._heard.items() if name != self._me)
+        return min((at for at in times if at > now_ns), default=None)
+
+    def _all_links(self) -> dict[str, tuple[PublishedLink, ...]]:
+        return {name: heard.heartbeat.links for name, heard in self._heard.items()} | {self._me: self._links_now()}
+
+    def _stretch(self, now_ns: int) -> None:
+        if self._ownership is not None and self._leases is not None:
+            self._leases.do(self._ownership.set_times(self.times, now_ns))
+
+    def _current_holders(self, now_ns: int) -> Mapping[Address, str]:
+        """Who has each VIP that was ever held; empty where that one is not alive, or the claim is void."""
+        for vip in self._stale:
+            holder = self._holder(vip, now_ns)
+            if not holder.known or (vip not in self._claims and not holder.node):
+                self._holders.pop(vip, None)
+            else:
+                self._holders[vip] = holder.node if holder.void is False else ""
+        self._stale.clear()
+        return {vip: holder if holder in self._alive else "" for vip, holder in self._holders.items()}
+
+    def _tidy(self, now_ns: int) -> int | None:
+        """Claims on addresses that are VIPs no more are removed, now and then."""
+        if (
+            now_ns < self._tidied_ns + TIDY_NS
+            or self._collected is None
+            or self._ownership is None
+            or self._leases is None
+        ):
+            return self._tidied_ns + TIDY_NS
+        self._tidied_ns = now_ns
+        elected = {vip for vip, item in self._collected.vips.items() if item.owner.kind is OwnerKind.ELECT}
+        for vip in self._claims - elected:
+            holder = self._holders.get(vip, "")
+            if holder == self._me or (holder not in self._alive and self._is_first_alive()):
+                self._leases.do(self._ownership.forget(vip, now_ns))
+        return now_ns + TIDY_NS
+
+    def _is_first_alive(self) -> bool:
+        return self._me == min(self._alive)
+
+    # ---- what the protocol meets ----
+
+    def _own(self, vip: Address, epoch: int) -> None:
+        self._owned[vip] = epoch
+        self._refresh([vip])
+        self._told_owned(vip)
+
+    def _disown(self, vip: Address) -> None:
+        self._owned.pop(vip, None)
+        self._refresh([vip])
+
+    def _changed(self, vip: Address) -> None:
+        self._stale.add(vip)
+        self._refresh([vip])
+
+    def _refresh(self, vips: Iterable[Address]) -> None:
+        """Tells the kernel how VIPs stand."""
+        standings = {vip: self._standing(vip) for vip in vips}
+        if standings and not self._kernel.elect(standings, boot_ns()):
+            self._look()
+
+    def _standing(self, vip: Address) -> Standing:
+        if vip in self._owned:
+            return Standing(Kind.OWNED, self._owned[vip])
+        holder = self._holder(vip, boot_ns())
+        if holder.external:
+            return Standing(Kind.EXTERNAL, mac=MacAddress.parse(holder.external))
+        if holder.node in ("", self._me) or holder.void is True:
+            return _NOBODY
+        return Standing(Kind.FOREIGN, mac=self._mac_of(holder.node, vip))
+
+    def _mac_of(self, node: str, vip: Address) -> MacAddress:
+        """The MAC that a node answers for a VIP with; zero where that is not known for sure."""
+        heard = self._heard.get(node)
+        links = heard.heartbeat.links if heard else ()
+        found = [link.mac for link in links if any(vip in network for network in link.networks)]
+        return found[0] if len(found) == 1 else ZERO_MAC
+
+    def _holder(self, vip: Address, now_ns: int) -> Holder:
+        return self._ownership.holder(vip, now_ns) if self._ownership else Holder()
+
+    async def _probe(self, vip: Address) -> MacAddress | None:
+        home = home_link(vip, self._kernel.state.links, self._surroundings.routes)
+        if home is None or not isinstance(vip, IPv4Address):
+            return None
+        try:
+            return await self._prober.probe(home, vip)
+        except DataPlaneError as error:
+            log.warning("%s", error)
+            return None
+
+    def _links_now(self) -> tuple[PublishedLink, ...]:
+        """The guarded links that are up, as the heartbeat publishes them."""
+        return tuple(
+            PublishedLink(link.name, link.mac, tuple(dict.fromkeys(own.network for own in link.addresses)))
+            for link in self._kernel.state.links
+            if link.up
+        )
+
+    def _source(self, vip: Address) -> str:
+        found = self._vip(vip)
+        return found.source or "configuration" if found else ""
+
+    def _vip(self, address: Address) -> Vip | None:
+        return self._collected.vips.get(address) if self._collected else None
+
+    # ---- for those who read ----
+
+    def candidates(self, vip: Vip) -> tuple[Candidate, ...]:
+        """The nodes that might own an elected VIP, by preference."""
+        return candidates(vip, self._members, self._holders.get(vip.address, ""))
+
+    def holder(self, address: Address) -> Holder:
+        """Who has a VIP."""
+        return self._holder(address, boot_ns())
+
+    @property
+    def members(self) -> tuple[members.Member, ...]:
+        """The nodes."""
+        return self._members
+
+    @property
+    def alive(self) -> frozenset[str]:
+        """The nodes that were heard of within a lease, this one among them."""
+        return self._alive
+
+    @property
+    def leases(self) -> Leases | None:
+        """The protocol; None before the own heartbeat was read."""
+        return self._leases
+
+    @property
+    def times(self) -> Times:
+        """The lengths of this node's lease now."""
+        return _times(lease_times(self._config, len(self._alive)))
+
+    @property
+    def yielding(self) -> bool:
+        """Whether another agent speaks as this node."""
+        return self._ownership is not None and self._ownership.yielding
+
+    # ---- the end ----
+
+    async def hand_over(self, limit_s: float) -> bool:
+        """Gives up all VIPs, in good order; whether that was done within the limit."""
+        self._leaving = True
+        return self._leases is None or await self._leases.hand_over(limit_s)
+
+    async def part(self, lease_ns: int, limit_s: float) -> bool:
+        """Renews for the last time, so that a restart does not interrupt answers; whether that was done."""
+        return self._leases is None or await self._leases.part(lease_ns, limit_s)
+
+
+def _times(config: LeaseConfig) -> Times:
+    return Times(config.duration_ns, config.renew_ns, config.margin_ns, SYNC_NS)
+
+
+def _timeout_s(config: LeaseConfig) -> float:
+    """Of a request: less than the margin (claims answered later are of no use, and a late renewal is of little)."""
+    return 0.9 * config.margin_ns / NS_PER_S
+
+
+async def _outlive(found: Heartbeat | None) -> None:
+    """Programs of an older build may answer on the lease that this node had: until it has ended they are this node."""
+    if found is not None and found.instance:
+        await asyncio.sleep(found.duration_ns / NS_PER_S)
