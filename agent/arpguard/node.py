@@ -9,6 +9,7 @@ from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig
 from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.core.standing import ClusterState
 from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
 from arpguard.dataplane.syscall import Fd
 from arpguard.model import EventAccount, NodeControl, NodeState, Surroundings, Tally, Vip
@@ -38,7 +39,8 @@ class ConfigInForce:
 class Node:
     """Who this node is, its kernel objects, and what the agent knows.
 
-    `started_ns` (CLOCK_BOOTTIME) and `in_force` are None when no agent is asked, but its pinned objects.
+    `started_ns` (CLOCK_BOOTTIME) and `in_force` are None when no agent is asked, but its pinned objects; `cluster`
+    also when it runs standalone.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Node:
     conflicts: ConflictLog
     started_ns: int | None = None
     in_force: ConfigInForce | None = None
+    cluster: ClusterState | None = None
 
     def read_control(self) -> NodeControl:
         """What the kernel has now; observing, before it was told anything."""

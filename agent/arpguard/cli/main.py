@@ -8,6 +8,7 @@ import argparse
 import errno
 import io
 import os
+import re
 import signal
 import socket
 import sys
@@ -22,6 +23,8 @@ from arpguard.cli.render import clean
 from arpguard.config import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
 
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as the API server has it
+_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _EPILOG = (
     "exit codes: 0 ok, 1 the thing asked about is not right, 2 bad usage or configuration, "
     "3 the agent or kernel cannot be reached"
@@ -97,10 +100,24 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "agent",
         help="run the agent on this node",
         description="Guards the VIPs of the configuration on this node, follows changes of the file and of the links, "
-        "and leaves the guard in place when it stops.",
+        "and leaves the guard in place when it stops. With --configmap or --kubeconfig also those of the cluster's "
+        "Services; without, it runs standalone.",
     )
     parser.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="configuration (YAML), followed live"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="configuration (YAML), followed live; with --configmap: until that was read, and for what is set at start",
+    )
+    parser.add_argument(
+        "--configmap",
+        type=_object_name,
+        default="",
+        metavar="NS/NAME",
+        help="take the configuration from the key config.yaml of this ConfigMap, and follow it live by the API",
+    )
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: as a pod is told)"
     )
     parser.add_argument(
         "--node-name",
@@ -109,6 +126,14 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="this node's name in `owner: {node: N}` (default: $NODE_NAME, then the host name)",
     )
     parser.set_defaults(run=later("serving", "run_agent"))
+
+
+def _object_name(text: str) -> str:
+    """An argument type: NAMESPACE/NAME."""
+    namespace, slash, name = text.partition("/")
+    if not (slash and _NAMESPACE.fullmatch(namespace) and _OBJECT.fullmatch(name)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no NAMESPACE/NAME such as arpguard/arpguard")
+    return text
 
 
 def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:

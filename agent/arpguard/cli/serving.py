@@ -8,7 +8,9 @@ import sys
 
 from arpguard.cli import exits
 from arpguard.cli.arguments import need_root
+from arpguard.errors import ConfigError, Problem
 from arpguard.runtime.agent import Agent, AgentOptions
+from arpguard.runtime.leaving import KubernetesOptions
 
 _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
 
@@ -16,10 +18,20 @@ _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
 def run_agent(options: argparse.Namespace) -> int:
     """`arpguard agent`."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=_LOG_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
-    agent = Agent(AgentOptions(config=options.config, node=options.node_name))
+    agent = Agent(AgentOptions(options.config, options.node_name, _kubernetes(options)))
     need_root()
     # Connections of callers must not take the descriptors that the guard needs; systemd's soft limit is 1024.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     asyncio.run(agent.run())
     return exits.OK
+
+
+def _kubernetes(options: argparse.Namespace) -> KubernetesOptions | None:
+    """How to reach the cluster; None when nothing says that there is one."""
+    if not options.configmap and not options.kubeconfig:
+        if not options.config:
+            wrong = Problem("--config", "missing", "name a file, or a ConfigMap with --configmap NAMESPACE/NAME")
+            raise ConfigError("arpguard agent", [wrong])
+        return None
+    return KubernetesOptions(options.kubeconfig, options.configmap)

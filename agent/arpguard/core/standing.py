@@ -26,7 +26,7 @@ class ClusterState:
     namespace: str
     candidates: Callable[[Vip], tuple[Candidate, ...]]
     holder: Callable[[Address], Holder]
-    times: Times = Times(0, 0, 0, 0)
+    times: Times = field(default_factory=lambda: Times(0, 0, 0, 0))
     complete: bool = False
     sources: Mapping[str, SourceState] = field(default_factory=dict)
     vips: Mapping[Address, Vip] = field(default_factory=dict)

@@ -1,6 +1,7 @@
-"""The standalone agent: wires configuration, netlink, the kernel and the wire together, and runs until told to stop.
+"""The agent: wires configuration, netlink, the kernel, the wire and Kubernetes together, and runs until told to stop.
 
-Stopping leaves the guard in place: programs, maps and links are pinned. `arpguard cleanup` removes them.
+Stopping leaves the guard in place: programs, maps and links are pinned. `arpguard cleanup` removes them, and so does
+the agent when its DaemonSet is gone.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from arpguard.api.server import ApiServer
 from arpguard.clock import boot_ns
@@ -32,10 +34,14 @@ from arpguard.observe.exporter import Exporter
 from arpguard.observe.metrics import ApiMetrics, node_registry
 from arpguard.runtime.claimlog import ClaimLog
 from arpguard.runtime.filewatch import FileWatch
+from arpguard.runtime.leaving import End, KubernetesOptions, remove_guard
 from arpguard.runtime.reconciler import Asked, Reconciler, some
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Verdict
+
+if TYPE_CHECKING:
+    from arpguard.runtime.kubernetes import Kubernetes
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +52,11 @@ SETTLE_S = 0.02  # netlink messages come in flocks
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """The agent's command line."""
+    """The agent's command line. `kubernetes` None: it runs standalone, on the file."""
 
-    config: Path
+    config: Path | None
     node: str
+    kubernetes: KubernetesOptions | None = None
 
 
 class Agent:
@@ -57,8 +64,9 @@ class Agent:
 
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
-        self._file = FileWatch(options.config)  # before the first look into it: no change goes unnoticed
-        self._settings = Settings(options.config)
+        # Before the first look into it: no change goes unnoticed.
+        self._file = FileWatch(options.config) if options.config else None
+        self._settings = Settings(options.config, options.kubernetes.configmap if options.kubernetes else "")
         self._surroundings = Surroundings()
         self._links_changed = True
         self._changed = asyncio.Event()
@@ -67,6 +75,13 @@ class Agent:
         self._schedule = AnnouncementSchedule()
         self._claims = ClaimLog()
         self._in_the_way: tuple[str, ...] = ()
+        self._kubernetes: Kubernetes | None = None
+        self._found_guard = False
+        self._started_ns = boot_ns()
+        self._warm = False
+        self._complete = False
+        self._is_ready = False
+        self._end: End | None = None
         self._pass_error = ""
 
     @property
@@ -78,25 +93,32 @@ class Agent:
 
         Raises ConfigError or DataPlaneError when it cannot be brought up.
         """
-        started_ns = boot_ns()
         pin_dir = self._config.bpf.pin_dir
         self._refuse_if_nothing_to_guard(await read_surroundings())
         bpffs.prepare(pin_dir)
         with bpffs.lock(pin_dir), Announcer() as announcer:
             source = find_source(self._config.bpf.max_entries)
             loaded = await asyncio.to_thread(loader.load, pin_dir, source)
-            self._assemble(loaded, started_ns)
+            self._warm = loaded.warm
+            self._assemble(loaded)
+            await self._connect()
             async with self._shown():
                 await self._first_pass()
                 await self._serve()
                 loader.discard_others(pin_dir, source)
-                self._log_ready(started_ns, warm=loaded.warm)
+                self._say_when_ready()
                 await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcer)
+            if self._end is End.REMOVED:
+                await remove_guard(pin_dir)
+        if self._end is End.REMOVED:
+            bpffs.remove_all(pin_dir)
+            log.info("stopped: the guard is removed")
 
-    def _assemble(self, loaded: loader.Loaded, started_ns: int) -> None:
+    def _assemble(self, loaded: loader.Loaded) -> None:
         """The reconciler over the kernel's objects, and what others read of both."""
         table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
         control = ControlValue(loaded.maps["control"])
+        self._found_guard = control.read() is not None
         attacher = Attacher(self._config.bpf.pin_dir, loaded.programs)
         self._reconciler = Reconciler(self._options.node, table, control, attacher, self._schedule)
         self._node = Node(
@@ -109,9 +131,19 @@ class Agent:
             surroundings=self._surroundings,
             decisions=DecisionLog(self._config.decisions.capacity),
             conflicts=ConflictLog(),
-            started_ns=started_ns,
+            started_ns=self._started_ns,
             in_force=self._settings.in_force,
         )
+
+    async def _connect(self) -> None:
+        """To Kubernetes, if it is used; whether the server is there shows later."""
+        options = self._options.kubernetes
+        if options is not None:
+            from arpguard.runtime.kubernetes import Callbacks, Kubernetes  # noqa: PLC0415 - 10 MB, not for everybody
+
+            node, callbacks = self._options.node, Callbacks(look=self._changed.set, announce=self._due.set)
+            self._kubernetes = await Kubernetes.connect(options, node, self._reconciler, self._settings, callbacks)
+            self._node.cluster = self._kubernetes.state
 
     @asynccontextmanager
     async def _shown(self) -> AsyncIterator[None]:
@@ -142,6 +174,8 @@ class Agent:
 
     def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
         """Before anything is compiled: with no link now, and none that may yet appear, there is nothing to do."""
+        if self._options.kubernetes is not None:
+            return
         choice = choose_links(self._config.interfaces, surroundings, [vip.address for vip in self._config.vips])
         if not choice.links and not choice.may_appear:
             raise DataPlaneError("; ".join(choice.problems))
@@ -162,22 +196,39 @@ class Agent:
                 self._links_changed = True  # what has changed is still not known
                 raise
         self._changed.clear()
-        await self._reconciler.apply(self._asked(), self._surroundings, boot_ns())
+        asked = await self._asked()
+        if self._settings.awaited and self._found_guard:
+            self._reconciler.wait(asked.problems)  # what an agent before this one was told is newer than the file
+            return
+        await self._reconciler.apply(asked, self._surroundings, boot_ns())
+        if self._kubernetes is not None:
+            self._kubernetes.passed()
+        self._complete = asked.complete
 
-    def _asked(self) -> Asked:
-        config = self._config
-        problems = [*self._settings.problems(), *self._in_the_way, *_unfit_vips(config)]
-        return Asked(config, self._settings.in_force.generation, config.vips, problems=problems)
+    async def _asked(self) -> Asked:
+        if self._kubernetes is None:
+            config = self._config
+            problems = [*self._settings.problems(), *self._in_the_way, *_unfit_vips(config)]
+            return Asked(config, self._settings.in_force.generation, config.vips, problems=problems)
+        self._kubernetes.read_configmap()
+        config, generation = self._config, self._settings.in_force.generation
+        found = await self._kubernetes.collect(config, self._surroundings)
+        problems = [*self._settings.problems(), *self._in_the_way, *found.problems]
+        return Asked(config, generation, found.vips, found.complete, problems)
 
-    def _log_ready(self, started_ns: int, *, warm: bool) -> None:
+    def _say_when_ready(self) -> None:
+        """Once all that says what to guard was read, and done."""
+        if self._is_ready or not self._complete:
+            return
+        self._is_ready = True
         log.info(
             "ready: node=%s mode=%s vips=%d links=%s programs=%s start_ms=%d",
             self._options.node,
             self._config.mode.name.lower(),
-            len(self._config.vips),
+            len({key.vip for key in self._reconciler.state.entries}),
             ",".join(link.name for link in self._reconciler.state.links) or "none",
-            "reopened" if warm else "compiled",
-            (boot_ns() - started_ns) // NS_PER_MS,
+            "reopened" if self._warm else "compiled",
+            (boot_ns() - self._started_ns) // NS_PER_MS,
         )
         owners = sorted({vip.owner.node for vip in self._config.vips if vip.owner.node})
         if owners and self._options.node not in owners:
@@ -192,17 +243,20 @@ class Agent:
         loop.add_reader(events.fileno(), events.consume)
         try:
             async with asyncio.TaskGroup() as tasks:
-                workers = [
-                    tasks.create_task(work)
-                    for work in (self._keep_right(), self._watch_links(), self._watch_file(), self._announce(announcer))
-                ]
+                works = [self._keep_right(), self._watch_links(), self._watch_file(), self._announce(announcer)]
+                if self._kubernetes is not None:
+                    works.append(self._kubernetes.run())
+                workers = [tasks.create_task(work) for work in works]
                 await self._stopping.wait()
+                if self._kubernetes is not None:
+                    self._end = await self._kubernetes.leave()
                 for worker in workers:
                     worker.cancel()
         finally:
             loop.remove_reader(events.fileno())
             events.close()
-        log.info("stopped: the guard stays in place; `arpguard cleanup` removes it")
+        if self._end is not End.REMOVED:
+            log.info("stopped: the guard stays in place; `arpguard cleanup` removes it")
 
     async def _keep_right(self) -> None:
         """A pass after every change, and now and then for what changed behind the agent's back.
@@ -227,6 +281,7 @@ class Agent:
                     await self._reconciler.keep_attached(self._config.datapath, self._surroundings)
                 self._reconciler.log_problems()
                 await self._serve()
+                self._say_when_ready()
                 self._pass_error = ""
             except (OSError, DataPlaneError) as error:
                 self._log_pass_error(str(error))
@@ -253,6 +308,8 @@ class Agent:
         self._changed.set()
 
     async def _watch_file(self) -> None:
+        if self._file is None:
+            return
         async for _ in self._file.changes():
             while not self._settings.read_file():
                 self._changed.set()
@@ -263,7 +320,11 @@ class Agent:
         report = self._node.decisions.add(decision, self._node.link_name(decision.key.ifindex))
         self._node.conflicts.add(report)
         self._api.publish(report)
-        if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT) and self._claims.is_news(decision, boot_ns()):
+        is_claim = decision.verdict in (Verdict.CONFLICT, Verdict.REPORT)
+        is_news = is_claim and self._claims.is_news(decision, boot_ns())
+        if is_claim and self._kubernetes is not None:
+            self._kubernetes.claimed(decision, report.link, is_news=is_news)
+        if is_news:
             log.warning(
                 "claim: vip=%s interface=%s sha=%s verdict=%s reason=%s",
                 decision.key.vip,

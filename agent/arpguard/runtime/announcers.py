@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from arpguard.addresses import Address
@@ -12,12 +12,10 @@ from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.following import SOURCES, FollowSource, can_read
 from arpguard.kube.reflector import Change, Reflector, Reflectors
-from arpguard.model import OwnerKind, Vip
 
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 60.0
-_SERVICE = "service "
 
 
 class Announcers:
@@ -27,7 +25,7 @@ class Announcers:
         self._client = client
         self._on_change = on_change
         self._following = Following()
-        self._followers: dict[Key, Service] = {}
+        self._followers: frozenset[Key] = frozenset()
         self._reflectors: dict[Source, Reflector[Announcement]] = {}
         self._looked: frozenset[Source] = frozenset()
         self._wanted = asyncio.Event()
@@ -48,24 +46,14 @@ class Announcers:
         """The node that announces an address of a Service; None when nobody is known to."""
         return self._following.node_of(service, address).node or None
 
-    def problems_of(self, vips: Mapping[Address, Vip]) -> list[str]:
+    @property
+    def all_problems(self) -> list[str]:
         """What is wrong with what is followed."""
-        found = list(self.problems.values())
-        for address, vip in vips.items():
-            service = self._followers.get(_key_of(vip)) if vip.owner.kind is OwnerKind.FOLLOW else None
-            if service is not None:
-                found += self._following.node_of(service, address).problems
-        return found
+        return [*self.problems.values(), *self._following.problems]
 
-    def follow(self, vips: Mapping[Address, Vip], services: Mapping[Key, Service]) -> None:
-        """The VIPs now: those that follow say whose objects are needed."""
-        keys = {_key_of(vip) for vip in vips.values() if vip.owner.kind is OwnerKind.FOLLOW}
-        followers = {key: services[key] for key in keys if key in services}
-        for key in self._followers.keys() - followers.keys():
-            self._following.put_service(key, None)
-        for key, service in followers.items():
-            if self._followers.get(key) is not service:
-                self._following.put_service(key, service)
+    def follow(self, followers: frozenset[Key]) -> None:
+        """The Services that follow another announcer now."""
+        self._following.leave(self._followers - followers)
         self._followers = followers
         if not self._following.sources <= self._looked or self._reflectors.keys() - self._following.sources:
             self._wanted.set()
@@ -112,9 +100,3 @@ class Announcers:
     def _told(self, source: Source, change: Change[Announcement]) -> None:
         if self._following.put(source, change.key, change.new):
             self._on_change()
-
-
-def _key_of(vip: Vip) -> Key:
-    """The Service that a VIP is from."""
-    namespace, _, name = vip.source.removeprefix(_SERVICE).partition("/")
-    return namespace, name

@@ -20,7 +20,7 @@ from arpguard.kube.client import Client
 from arpguard.kube.listing import Scope
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, SERVICES
-from arpguard.model import Link, Surroundings, Vip
+from arpguard.model import Link, Surroundings
 from arpguard.runtime.announcers import Announcers
 
 # Heartbeats come every second: a stream of Leases that is silent for longer is dead, whatever TCP says of it.
@@ -77,9 +77,10 @@ class Cluster:
         wanted: list[Reflector[Any]] = [self._services, self._node_objects, self._leases]
         return [*wanted, self._configmaps] if self._place.configmap else wanted
 
-    def announcer_problems(self, vips: Mapping[Address, Vip]) -> list[str]:
+    @property
+    def announcer_problems(self) -> list[str]:
         """What is wrong with other announcers that are followed."""
-        return self._announcers.problems_of(vips)
+        return self._announcers.all_problems
 
     @property
     def leases_known(self) -> bool:
@@ -147,7 +148,7 @@ class Cluster:
             self._reflectors.start(self._slices)
         else:
             await self._reflectors.stop(self._slices)
-        self._announcers.follow(collected.vips, self._services.objects)
+        self._announcers.follow(collected.follows)
 
     def _told(self, _change: Change[Any]) -> None:
         self._on_change()

@@ -5,8 +5,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.config import AgentConfig
@@ -23,6 +21,7 @@ from arpguard.kube.reflector import Change
 from arpguard.kube.resources import DAEMON_SETS, PODS, Request
 from arpguard.model import Decision, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
+from arpguard.runtime.leaving import End, KubernetesOptions
 from arpguard.runtime.member import Membership
 from arpguard.runtime.reconciler import Reconciler, some
 from arpguard.runtime.settings import Settings
@@ -34,30 +33,7 @@ log = logging.getLogger(__name__)
 PARTING_NS = 30 * NS_PER_S  # for a new pod to come: its image may have to be fetched
 LEAVE_S = 5.0
 ASK_S = 2.0
-DEFAULT_NAMESPACE = "arpguard"
 _SERVICE = "service "
-
-
-@dataclass(frozen=True, slots=True)
-class KubernetesOptions:
-    """How the cluster is reached. `configmap` is NAMESPACE/NAME or empty; without a kubeconfig it is the pod's."""
-
-    kubeconfig: Path | None
-    configmap: str
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """The namespace, and the ConfigMap's name."""
-        namespace, _, name = self.configmap.rpartition("/")
-        return namespace or os.environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE, name
-
-
-class End(Enum):
-    """Why the agent is to end."""
-
-    REMOVED = "its DaemonSet is gone"
-    REPLACED = "its pod is replaced"
-    STOPPED = "told to"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +45,16 @@ class Found:
     problems: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """What the cluster makes necessary: a pass of the reconciler, a look at what is to be announced."""
+
+    look: Callable[[], None]
+    announce: Callable[[], None]
+
+
 class Kubernetes:
-    """Everything that has to do with the API server. `look`: a pass of the reconciler is needed."""
+    """Everything that has to do with the API server."""
 
     def __init__(
         self,
@@ -79,14 +63,14 @@ class Kubernetes:
         place: Place,
         kernel: Reconciler,
         settings: Settings,
-        look: Callable[[], None],
+        callbacks: Callbacks,
     ) -> None:
         self._clients = clients
         self._place = place
         self._settings = settings
-        self._look = look
-        self._cluster = Cluster(clients[0], server, place, look, self._lease_changed)
-        self._membership = Membership(place, self._cluster, kernel, clients[1:], self._owned, look)
+        self._callbacks = callbacks
+        self._cluster = Cluster(clients[0], server, place, callbacks.look, self._lease_changed)
+        self._membership = Membership(place, self._cluster, kernel, clients[1:], self._owned, callbacks.look)
         self._events = EventWriter(clients[0], place.node)
         self._collected = Collected()
         self._vips: tuple[Vip, ...] = ()
@@ -97,13 +81,13 @@ class Kubernetes:
 
     @classmethod
     async def connect(
-        cls, options: KubernetesOptions, node: str, kernel: Reconciler, settings: Settings, look: Callable[[], None]
+        cls, options: KubernetesOptions, node: str, kernel: Reconciler, settings: Settings, callbacks: Callbacks
     ) -> "Kubernetes":
         """Reads how the server is reached; it need not be there yet. Raises ConfigError."""
         access = await find_access(options.kubeconfig)
         namespace, configmap = options.place
         clients = (Client(access, node), Client(access, node), Client(access, node))
-        return cls(clients, access.host, Place(node, namespace, configmap), kernel, settings, look)
+        return cls(clients, access.host, Place(node, namespace, configmap), kernel, settings, callbacks)
 
     async def run(self) -> None:
         """Goes on until it is cancelled."""
@@ -151,7 +135,7 @@ class Kubernetes:
 
     def _problems(self) -> Iterable[str]:
         yield from self._collected.problems
-        yield from self._cluster.announcer_problems(self._collected.vips)
+        yield from self._cluster.announcer_problems
         for name, source in self._cluster.sources.items():
             if source.lost:
                 yield f"Kubernetes: {name} are not heard of, what is known grows old: {source.lost}"
@@ -178,7 +162,7 @@ class Kubernetes:
             state.renewed_ns, state.renewal_lost, state.writes = leases.renewed_ns, leases.lost, leases.writes
         if membership.wishes.nobody != self._nobody:
             self._nobody = membership.wishes.nobody
-            self._look()
+            self._callbacks.look()
 
     # ---- what is told ----
 
@@ -199,6 +183,7 @@ class Kubernetes:
             yield Notice(self._subject(address), "NobodyEligible", "Elect", note)
 
     def _owned(self, address: Address) -> None:
+        self._callbacks.announce()
         note = f"{self._place.node} answers for {address} now"
         self._events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
 

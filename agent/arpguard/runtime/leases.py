@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.cluster import Lease
+from arpguard.core.ownership.claims import Stage
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import (
     ClearEntry,
@@ -35,7 +36,7 @@ from arpguard.core.ownership.records import (
 from arpguard.kube import claims
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.reflector import Change
-from arpguard.kube.writer import Applied, Conflicted, LeaseWriter, Missing, Refused
+from arpguard.kube.writer import Applied, Conflicted, LeaseContent, LeaseWriter, Missing, Refused
 from arpguard.kube.writer import Outcome as Written
 from arpguard.units import NS_PER_S
 
@@ -133,10 +134,12 @@ class Leases:
         now_ns = boot_ns()
         node, vip = claims.node_of(lease.name), claims.vip_of(lease.name)
         if node is not None:
-            self.do(self._ownership.heartbeat_seen(node, claims.heartbeat_of(change.new), now_ns))
+            heartbeat = claims.heartbeat_of(change.new) if change.new else None
+            self.do(self._ownership.heartbeat_seen(node, heartbeat, now_ns))
             self._woken.set()
         elif vip is not None:
-            self.do(self._ownership.claim_seen(vip, claims.claim_of(change.new), now_ns))
+            claim = claims.claim_of(change.new) if change.new else None
+            self.do(self._ownership.claim_seen(vip, claim, now_ns))
             self._changed(vip)
 
     # ---- effects ----
@@ -222,7 +225,7 @@ class Leases:
                 self.lost = str(error)
             self.do(self._ownership.heartbeat_read_failed(effect.node, boot_ns()))
         else:
-            found = claims.heartbeat_of(lease)
+            found = claims.heartbeat_of(lease) if lease else None
             self.do(self._ownership.heartbeat_read(effect.node, found, sent_ns, boot_ns()))
         self._woken.set()
 
@@ -253,7 +256,8 @@ class Leases:
             log.debug("claim of %s: %s", effect.vip, error)
             self._happened(effect.vip, self._ownership.claim_read_failed(effect.vip, boot_ns()))
         else:
-            self._happened(effect.vip, self._ownership.claim_read(effect.vip, claims.claim_of(lease), boot_ns()))
+            found = claims.claim_of(lease) if lease else None
+            self._happened(effect.vip, self._ownership.claim_read(effect.vip, found, boot_ns()))
 
     async def _list_own_claims(self, _effect: ListOwnClaims) -> None:
         try:
@@ -282,9 +286,7 @@ class Leases:
                 pass
             return await request()
 
-    async def _replace(
-        self, writer: LeaseWriter, name: str, version: Version | None, content: claims.LeaseContent
-    ) -> Written:
+    async def _replace(self, writer: LeaseWriter, name: str, version: Version | None, content: LeaseContent) -> Written:
         seen = self._lease(name, version) if version else None
         written = await (writer.replace(seen, content) if seen else writer.create(name, content))
         self._note_reach(reached=isinstance(written, (Applied, Conflicted, Missing)))
@@ -326,8 +328,9 @@ class Leases:
 
     async def hand_over(self, limit_s: float) -> bool:
         """Gives everything up, in good order; whether that was done within the limit. Nothing may be wanted then."""
+        vips = self._ownership.held()
         self.do(self._ownership.want((), boot_ns()))
-        return await self._until(lambda: not self._ownership.busy, limit_s)
+        return await self._until(lambda: all(self._ownership.stage(vip) is Stage.IDLE for vip in vips), limit_s)
 
     async def _until(self, holds: Callable[[], bool], limit_s: float) -> bool:
         try:

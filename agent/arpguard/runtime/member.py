@@ -20,7 +20,7 @@ from arpguard.core.electing import Election, Wishes, lease_times
 from arpguard.core.explaining import Candidate
 from arpguard.core.members import candidates, members_of
 from arpguard.core.ownership.heartbeat import Times
-from arpguard.core.ownership.machine import Kept, Ownership
+from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
 from arpguard.core.ownership.records import Heartbeat, Holder, PublishedLink, epoch_number
 from arpguard.core.sourcing import Collected
 from arpguard.dataplane.prober import Prober
@@ -115,7 +115,7 @@ class Membership:
             str(uuid.uuid4()),
             _times(config),
             lambda: str(uuid.uuid4()),
-            Kept(found.epoch, tuple(left), control.fence_ns if control else 0) if found and kept else Kept(),
+            Kept(found.epoch, tuple(left), control.fence_ns if control else 0) if found and kept else NOTHING_KEPT,
         )
         surface = Surface(
             self._kernel, self._own, self._disown, self._probe, self._changed, self._links_now, self._source
@@ -138,7 +138,7 @@ class Membership:
                 failed = True
                 await asyncio.sleep(RETRY_S)
             else:
-                return claims.heartbeat_of(lease)
+                return claims.heartbeat_of(lease) if lease else None
 
     # ---- what others tell ----
 
@@ -149,7 +149,7 @@ class Membership:
             return
         node, vip = claims.node_of(lease.name), claims.vip_of(lease.name)
         if node is not None:
-            self._hear(node, claims.heartbeat_of(change.new))
+            self._hear(node, claims.heartbeat_of(change.new) if change.new else None)
         elif vip is not None:
             (self._claims.add if change.new else self._claims.discard)(vip)
         if self._leases is not None:
@@ -214,10 +214,10 @@ class Membership:
 
     def _note_alive(self, now_ns: int) -> None:
         """Who was heard of lately. A little less than a lease: preparations for a takeover take their time."""
-        alive = {
-            name for name, heard in self._heard.items() if heard.heartbeat.instance and self._silent_ns(heard) > now_ns
-        }
-        alive = frozenset({*alive, self._me})
+        heard = self._heard.items()
+        alive = frozenset(
+            {self._me, *(name for name, each in heard if each.heartbeat.instance and self._silent_ns(each) > now_ns)}
+        )
         changed, self._alive = alive ^ self._alive, alive
         for vip, holder in self._holders.items():
             if holder in changed:

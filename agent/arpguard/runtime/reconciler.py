@@ -117,6 +117,10 @@ class Reconciler:
         before, self._spoken_for = left or self._spoken_for, self._spoken_for_by(self.state.entries, config.mode)
         self._schedule_announcements(before, now_ns)
 
+    def wait(self, problems: Sequence[str]) -> None:
+        """A pass that changes nothing, for what is to be done is not known yet."""
+        self._publish(self.state.links, list(problems))
+
     def _to_keep(self, asked: Asked) -> list[int]:
         """Links, by index, that stay guarded whatever else is chosen."""
         same = self.state.control is not None and self.state.control.generation == asked.generation
