@@ -112,7 +112,6 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--configmap",
         type=_object_name,
-        default="",
         metavar="NS/NAME",
         help="take the configuration from the key config.yaml of this ConfigMap, and follow it live by the API",
     )

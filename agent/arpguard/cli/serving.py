@@ -34,4 +34,4 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesOptions | None:
             wrong = Problem("--config", "missing", "name a file, or a ConfigMap with --configmap NAMESPACE/NAME")
             raise ConfigError("arpguard agent", [wrong])
         return None
-    return KubernetesOptions(options.kubeconfig, options.configmap)
+    return KubernetesOptions(options.kubeconfig, options.configmap or "")
