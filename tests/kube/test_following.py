@@ -693,8 +693,10 @@ async def test_kind_that_is_not_installed_is_no_problem(tmp_path):
 
 @in_loop
 async def test_kind_that_is_not_installed_is_no_problem_even_without_the_right_to_read_it(tmp_path):
-    async with a_server(tmp_path) as (_, client):
+    """A server looks at the right before it looks whether there is such a kind."""
+    async with an_api(tmp_path, refusal(404), refusal(403)) as (api, client):
         assert await can_read(client, OF[Source.METALLB]) == Readable(readable=False)
+        assert [seen.path for seen in api.seen] == ["/apis/metallb.io/v1beta1"]
 
 
 @in_loop

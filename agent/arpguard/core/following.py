@@ -113,7 +113,10 @@ class Following:
 
     @property
     def sources(self) -> frozenset[Source]:
-        """Whose objects have to be watched for the Services that were asked about, and that `keep` kept."""
+        """Whose objects have to be watched for the Services that were asked about, and that `keep` kept.
+
+        Until each of them has been listed, or was found not to be readable, an empty answer means nothing (K-5).
+        """
         return frozenset(+self._needed)
 
     @property
@@ -314,7 +317,7 @@ def _purelb_marks(service: Service, address: Address) -> Iterator[tuple[str, str
     for entry in reversed(_mark(service, name).split()):
         node, comma, rest = entry.partition(",")
         _, more, last = rest.rpartition(",")
-        if node and comma and (not more or _is_address(last, address)):
+        if comma and (not more or _is_address(last, address)):
             yield node, _annotation(service, name)
 
 
