@@ -404,11 +404,9 @@ def test_nothing_is_watched_for_services_that_follow_no_longer():
     cluster = Cluster()
     cluster.ask("cilium/service")
     cluster.ask("kube-vip/service")
-    needed = {Source.CILIUM, Source.KUBE_VIP, Source.KUBE_VIP_SERVICES, Source.METALLB}
+    assert cluster.following.sources == {Source.CILIUM, Source.KUBE_VIP, Source.KUBE_VIP_SERVICES, Source.METALLB}
 
-    cluster.following.keep(frozenset((WEB, ("no", "such"))))
-    assert cluster.following.sources == needed
-    cluster.following.keep(frozenset())
+    cluster.following.leave({WEB, ("no", "such")})
     assert cluster.following.sources == frozenset()
     assert cluster.put(Source.CILIUM, recorded("cilium/lease")) == frozenset()
     assert sources_needed([]) == frozenset()
@@ -448,7 +446,7 @@ def test_vips_follow_from_node_to_node_and_what_follows_no_longer_is_not_watched
         collected = sourcing.collect(
             config, services, {}, {}, followed=lambda web, address: following.node_of(web, address).node
         )
-        following.keep(collected.follows)
+        following.leave({WEB} - collected.follows)
         return collected.vips[IP].owner
 
     assert (collect(), following.sources) == (Owner(OwnerKind.FOLLOW), {Source.CILIUM})

@@ -113,7 +113,7 @@ class Following:
 
     @property
     def sources(self) -> frozenset[Source]:
-        """Whose objects have to be watched for the Services that were asked about, and that `keep` kept.
+        """Whose objects have to be watched for the Services that were asked about, and not left since.
 
         Until each of them has been listed, or was found not to be readable, an empty answer means nothing (K-5).
         """
@@ -142,9 +142,9 @@ class Following:
         """Nothing of this source is known any more. Returns the Services of which something may differ."""
         return frozenset().union(*[self.put(source, key, None) for key in tuple(self._placed[source])])
 
-    def keep(self, keys: frozenset[Key]) -> None:
-        """These alone follow; of Services that were asked about and are not among them nothing is needed any more."""
-        for key in self._asked.keys() - keys:
+    def leave(self, keys: Iterable[Key]) -> None:
+        """These Services are gone, or follow no longer: nothing is needed for them."""
+        for key in keys:
             self._leave(key)
 
     def node_of(self, service: Service, address: Address) -> Followed:
