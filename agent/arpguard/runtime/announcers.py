@@ -25,7 +25,6 @@ class Announcers:
         self._client = client
         self._on_change = on_change
         self._following = Following()
-        self._followers: frozenset[Key] = frozenset()
         self._reflectors: dict[Source, Reflector[Announcement]] = {}
         self._looked: frozenset[Source] = frozenset()
         self._wanted = asyncio.Event()
@@ -53,8 +52,7 @@ class Announcers:
 
     def follow(self, followers: frozenset[Key]) -> None:
         """The Services that follow another announcer now."""
-        self._following.leave(self._followers - followers)
-        self._followers = followers
+        self._following.keep(followers)
         if not self._following.sources <= self._looked or self._reflectors.keys() - self._following.sources:
             self._wanted.set()
 
