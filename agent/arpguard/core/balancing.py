@@ -21,7 +21,7 @@ def to_move(
     counts = Counter(holder for _, holder, _ in placed)
     leaving: defaultdict[str, list[tuple[Address, str]]] = defaultdict(list)
     for address, holder, first in placed:
-        if holder != first and counts[holder] > counts[first] + 1:
+        if counts[holder] > counts[first] + 1:
             leaving[holder].append((address, first))
     if not leaving or me != max(leaving, key=lambda holder: (len(leaving[holder]), holder)):
         return ()

@@ -118,10 +118,11 @@ def test_vip_that_was_never_held_waits_until_this_node_has_looked_around():
     assert wanted(FIRST, {ADDRESS: ""}, now_ns=START) == {ADDRESS}, "one that is released need not wait"
 
 
-def test_nobody_waits_where_everybody_is_there():
-    election = Election(FIRST, START)
+@pytest.mark.parametrize("unfit", [{"ready": False}, {"excluded": True}], ids=str)
+def test_nobody_waits_where_all_who_could_come_are_there(unfit):
+    seen = (*members()[:3], replace(ABSENT, **unfit))
 
-    assert election.wanted(VIPS, members()[:3], {}, START).wanted == {ADDRESS}
+    assert Election(FIRST, START).wanted(VIPS, seen, {}, START).wanted == {ADDRESS}
 
 
 def test_undecided_vip_is_kept_and_not_taken():
@@ -180,12 +181,45 @@ def test_next_batch_waits():
     assert len(given_up(election, holders, QUIET + BATCH_NS)) == 20
 
 
-@pytest.mark.parametrize("unrest", ["free", "member", "preference"])
+def test_it_is_asked_again_when_something_is_due():
+    election = Election(FIRST, START)
+    ask = lambda now_ns: election.wanted(MANY, members(), one_has_all(), now_ns).next_ns  # noqa: E731
+
+    assert ask(LATER) == QUIET
+    assert ask(QUIET) == QUIET + GIVE_UP_NS
+    assert ask(QUIET + GIVE_UP_NS) == QUIET + BATCH_NS
+    spread = {address: ranked(str(address), NAMES)[0] for address in MANY} | {ADDRESS: THIRD}
+    assert Election(FIRST, QUIET - STEADY_NS).wanted(MANY, members(), spread, QUIET).next_ns == QUIET + STEADY_NS
+
+
+def test_given_up_vip_is_wanted_again_when_it_could_not_be_released():
+    election, holders = Election(FIRST, START), one_has_all()
+    given_up(election, holders, LATER)
+    moved = given_up(election, holders, QUIET)
+
+    assert given_up(election, holders, QUIET + GIVE_UP_NS - 1) == moved
+    assert given_up(election, holders, QUIET + GIVE_UP_NS) == set()
+
+
+def test_given_up_vip_that_came_back_is_kept():
+    election, holders = Election(FIRST, START), one_has_all()
+    given_up(election, holders, LATER)
+    moved = given_up(election, holders, QUIET)
+
+    assert given_up(election, holders | dict.fromkeys(moved, ""), QUIET + 1) == moved
+    assert given_up(election, holders, QUIET + 2) == set()
+
+
+@pytest.mark.parametrize("unrest", ["free", "member", "preference", "unfit", "undecided"])
 def test_nothing_is_given_up_in_unrest(unrest):
-    election, holders, vips = Election(FIRST, START), one_has_all(), MANY
+    election, holders, vips, seen = Election(FIRST, START), one_has_all(), MANY, {}
     election.wanted(MANY, members(), holders, LATER)
     if unrest == "free":
         holders[ADDRESS] = ""
+    elif unrest == "unfit":
+        holders[ADDRESS] = ABSENT.name
+    elif unrest == "undecided":
+        seen = {"undecided": frozenset(MANY)}
     elif unrest == "member":
         election.wanted(MANY, members(n1={"cordoned": True}), holders, LATER + 1)
         election.wanted(MANY, members(), holders, LATER + 2)
@@ -195,9 +229,9 @@ def test_nothing_is_given_up_in_unrest(unrest):
         vips = {address: replace(vip, nodes=frozenset(NAMES)) for address, vip in MANY.items()}
         election.wanted(vips, members(), holders, LATER + 2)
 
-    kept = election.wanted(vips, members(), holders, QUIET).wanted
+    kept = election.wanted(vips, members(), holders, QUIET, **seen).wanted
 
-    assert kept >= {address for address in MANY if holders[address]}
+    assert kept >= {address for address in MANY if holders[address] == FIRST}
 
 
 def test_who_does_not_take_what_it_is_given_gets_nothing_for_a_while():
@@ -227,7 +261,7 @@ def test_larger_share_moves_where_there_are_many():
     assert len(to_move(placed, "n1", lambda _: True)) == 50
 
 
-@pytest.mark.parametrize(("mine", "theirs", "moves"), [(2, 2, 0), (3, 2, 0), (4, 2, 1), (6, 2, 2)])
+@pytest.mark.parametrize(("mine", "theirs", "moves"), [(2, 2, 0), (3, 2, 0), (4, 2, 1), (5, 2, 1), (6, 2, 2)])
 def test_vip_moves_only_where_that_lessens_the_imbalance(mine, theirs, moves):
     placed = [(ADDRESS + n, "n1", "n2") for n in range(mine)]
     placed += [(ADDRESS + 100 + n, "n2", "n2") for n in range(theirs)]

@@ -81,6 +81,25 @@ def test_vip_with_an_interface_needs_that_one():
     }
 
 
+def test_interface_is_taken_at_its_word_where_nobody_has_the_subnet_on_it():
+    vip = replace(VIP, interface="eth1")
+    two = a_member("n2", links=(("eth0", LAN), ("eth1", FAR)))
+
+    assert verdicts(vip, a_member("n1"), two) == {
+        "n2": (True, "choice 1"),
+        "n1": (False, "its link eth1 is down or missing"),
+    }
+
+
+def test_vips_of_other_subnets_and_interfaces_are_for_others():
+    pools = Pools((a_member("n1", links=(("eth0", FAR), ("eth1", LAN))), a_member("n2"), a_member("n3", links=())))
+    vips = (VIP, replace(VIP, interface="eth1"), replace(VIP, address=FAR[9]), replace(VIP, nodes=frozenset({"n2"})))
+
+    owners = [{name for name in ("n1", "n2", "n3") if name in pools.of(vip)} for vip in vips]
+
+    assert owners == [{"n1", "n2"}, {"n1"}, {"n1"}, {"n2"}]
+
+
 def test_vip_in_nobodys_subnet_is_for_anybody_with_a_link():
     vip = replace(VIP, address=ip_address("192.0.2.1"))
 

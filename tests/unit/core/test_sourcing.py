@@ -330,6 +330,7 @@ def test_what_was_given_out_stays_as_it_is_and_what_has_not_changed_is_the_same_
     sourcing, services = Sourcing(), by_key(a_service("a"), a_service("b", OTHER))
     before = sourcing.collect(CONFIG, services, {}, NODES)
     del services["shop", "a"]
+    services["shop", "b"] = a_service("b", OTHER, labels=(("app", "web"),))
 
     after = sourcing.collect(CONFIG, services, {}, NODES)
 
