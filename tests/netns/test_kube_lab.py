@@ -1,0 +1,281 @@
+"""`arpguard lab --kubernetes`: every scenario comes out as it should, and the record is worth its name."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from arpguard.dataplane import bpffs
+from arpguard.lab import runner
+from arpguard.lab.asking import Stream
+from arpguard.lab.capture import Capture
+from arpguard.lab.cluster.bench import Watch
+from arpguard.lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
+from arpguard.lab.topology import Host
+from arpguard.wire.arp import build_announcements, build_request
+from labtools import arpguard, until
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+SCENARIOS = [name for name, _ in runner.catalogue(kubernetes=True)]
+ROUNDS = 12
+LIMIT_S = 600
+VIP = IPv4Address("198.51.100.50")
+
+
+# ---- the scenarios -----------------------------------------------------------------------------------------------
+
+
+class Run:
+    """One run of the lab, and what on this machine is its own."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.mark = f"ARPGUARD_TEST_RUN={uuid.uuid4()}"
+        self.folder = folder
+        name, _, value = self.mark.partition("=")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "arpguard", "lab", "--kubernetes", "--json", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, name: value, "TMPDIR": str(folder)},
+        )
+
+    def others(self) -> list[int]:
+        """Processes that it started: they inherit its environment."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                text = path.read_bytes()
+            except OSError:
+                continue
+            if self.mark.encode() in text.split(b"\0") and int(path.parent.name) != self.process.pid:
+                found.append(int(path.parent.name))
+        return found
+
+    def leftovers(self) -> list[object]:
+        names = [path.name for path in Path("/run/netns").glob(f"arpguard-{self.process.pid}-*")]
+        return [*names, *self.folder.iterdir(), *self.others()]
+
+
+@contextmanager
+def a_run(folder: Path, *words: str) -> Iterator[Run]:
+    run = Run(folder, *words)
+    try:
+        yield run
+    finally:
+        if run.process.poll() is None:
+            run.process.send_signal(signal.SIGTERM)
+            run.process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory) -> tuple[int, list[dict], list[object]]:
+    """Exit code, steps and leftovers of a run of all scenarios and of some random rounds."""
+    words = [word for name in SCENARIOS for word in ("--scenario", name)]
+    with a_run(tmp_path_factory.mktemp("lab"), *words, "--rounds", str(ROUNDS), "--seed", "4") as run:
+        out, err = run.process.communicate(timeout=LIMIT_S)
+        assert err == ""
+        return run.process.returncode, json.loads(out), run.leftovers()
+
+
+@pytest.mark.parametrize("scenario", [*SCENARIOS, "rounds"])
+def test_a_scenario_comes_out_as_expected(complete, scenario):
+    steps = [step for step in complete[1] if step["scenario"] == scenario]
+    assert steps
+    assert [step for step in steps if step["ok"] is not True] == []
+
+
+def test_it_says_so_by_its_exit_code(complete):
+    assert complete[0] == (0 if all(step["ok"] for step in complete[1]) else 1)
+
+
+def test_nothing_is_left_behind(complete):
+    assert complete[2] == []
+
+
+def test_every_record_was_complete_and_named_its_figures(complete):
+    judged = [step for step in complete[1] if "overlaps" in step]
+    assert {step["scenario"] for step in judged} >= {"elect", "kill", "hang", "partition", "drain", "rounds"}
+    assert all(step["answers"] > 100 and step["nothing_missed"] for step in judged)
+
+
+def test_the_load_of_the_api_does_not_grow_with_the_number_of_vips(complete):
+    rest = {step["vips"]: step for step in complete[1] if "claim_writes" in step}
+    assert sorted(rest) == [10, 1000]
+    for step in rest.values():
+        assert step["claim_writes"] == 0
+        assert step["reads"] <= 3, "a list of own claims in 30 s for each node"
+        assert step["writes_per_node_and_100_s"] <= 120
+
+
+def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(tmp_path):
+    with a_run(tmp_path, "--scenario", "etp-local") as run:
+        until(lambda: len(run.others()) >= 4, 60, "an API server and three agents run")
+        run.process.send_signal(signal.SIGTERM)
+        run.process.communicate(timeout=60)
+        assert run.process.returncode == 128 + signal.SIGTERM
+        assert run.leftovers() == []
+
+
+def test_list_names_every_scenario():
+    lines = arpguard("lab", "--kubernetes", "--list").stdout.splitlines()
+    for name, text in runner.catalogue(kubernetes=True):
+        assert any(line.startswith(name) and text in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--kubernetes", "--scenario", "flux"], f"one of {', '.join(SCENARIOS)}"),
+        (["--rounds", "3"], "--rounds: 3: is for --kubernetes"),
+        (["--seed", "3"], "--seed: 3: is for --kubernetes"),
+        (["--kubernetes", "--rounds", "1000000"], "must be 1 to 100000"),
+    ],
+)
+def test_what_makes_no_sense_exits_2(words, text):
+    done = arpguard("lab", *words)
+    assert done.returncode == 2
+    assert text in done.stderr
+
+
+# ---- the record --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lab() -> Iterator[KubeLab]:
+    folder = Path(tempfile.mkdtemp(prefix="arpguard-test-"))
+    pins = Path("/sys/fs/bpf") / folder.name
+    bpffs.prepare(pins)
+    try:
+        with KubeLab(2, folder, pins) as made:
+            yield made
+    finally:
+        bpffs.remove(pins)
+
+
+@contextmanager
+def watched(lab: KubeLab) -> Iterator[Watch]:
+    class Bench:
+        pass
+
+    bench = Bench()
+    bench.lab = lab
+    with Watch(bench, Stream(lab.client.listen(), [VIP], 0.005), Capture(lab.switch)) as watch:
+        yield watch
+
+
+def heard(watch: Watch, count: int) -> None:
+    watch.wait(lambda: watch.oracle.answers >= count, 10, f"{count} answers")
+
+
+def test_every_answer_is_recorded_with_its_port_and_time(lab):
+    lab.nodes[1].bind(VIP, "lo")
+    before_ns = time.time_ns()
+    with watched(lab) as watch:
+        heard(watch, 20)
+    assert {(said.mac, said.port, said.vip) for said in watch.said} == {(lab.nodes[1].mac, "port2", VIP)}
+    assert len({said.asked_by for said in watch.said}) == len(watch.said)
+    times = [said.time_ns for said in watch.said]
+    assert before_ns < times[0] <= times[-1] < time.time_ns()
+    assert times == sorted(times)
+    assert (watch.stream.lost(VIP), watch.facts()["never_two_at_once"], watch.drops) == (0, True, 0)
+
+
+def test_two_nodes_that_both_answer_are_found(lab):
+    for host in lab.nodes:
+        host.bind(VIP, "lo")
+    with watched(lab) as watch:
+        heard(watch, 20)
+    kinds = {finding.kind for finding in watch.oracle.findings}
+    assert kinds == {"doubled", "overlap"}
+    assert watch.facts()["never_two_at_once"] is False
+
+
+def test_two_agents_that_both_hold_a_vip_are_found(lab):
+    """A sabotaged pair: each has a file that names itself as the owner."""
+    agents = []
+    for host in lab.nodes:
+        agent = lab.agent(host)
+        agent.configure(
+            f"mode: enforce\ninterfaces: [eth0]\nvips: [{{address: {VIP}, owner: {{node: {host.name}}}}}]\n"
+        )
+        agent.start()
+        agents.append(agent)
+    for agent in agents:
+        agent.wait_for(timeout_s=40)
+    with watched(lab) as watch:
+        heard(watch, 20)
+    assert "doubled" in {finding.kind for finding in watch.oracle.findings}
+
+
+def test_an_announcement_of_another_node_is_found(lab):
+    first, second = lab.nodes
+    first.bind(VIP, "lo")
+    voice = second.listen()
+    with watched(lab) as watch:
+        heard(watch, 5)
+        voice.send(build_announcements(second.mac, VIP)[0])
+        watch.wait(lambda: watch.oracle.findings, 5, "a finding")
+        voice.send(build_announcements(second.mac, VIP)[1])
+        watch.wait(lambda: len(watch.oracle.findings) >= 3, 5, "another one, for the reply")
+    assert {finding.kind for finding in watch.oracle.findings} == {"overlap"}
+
+
+def test_questions_and_what_the_client_says_are_not_recorded(lab):
+    capture = Capture(lab.switch)
+    capture.start()
+    asker = lab.client.listen()
+    asker.send(build_request(asker.mac, IPv4Address("10.0.0.1"), VIP))
+    asker.send(build_announcements(asker.mac, VIP)[0])
+    found = []
+    until(lambda: found.extend(capture.take()) or found, 5)
+    capture.stop()
+    assert [(said.mac, said.port, said.is_announcement) for said in found] == [(asker.mac, "port100", True)]
+
+
+# ---- the second network ------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_cut_off_from_the_api_still_answers_on_the_lan(lab):
+    host = lab.nodes[0]
+    assert (reaches_api(lab, host), answers_on_lan(lab, host)) == (True, True)
+    lab.cut_off(host)
+    assert (reaches_api(lab, host), answers_on_lan(lab, host)) == (False, True)
+    assert reaches_api(lab, lab.nodes[1])
+    lab.reconnect(host)
+    assert reaches_api(lab, host)
+
+
+def test_a_node_that_is_pulled_is_on_neither_network(lab):
+    host = lab.nodes[0]
+    lab.pull(host)
+    assert (reaches_api(lab, host), answers_on_lan(lab, host)) == (False, False)
+    lab.plug_in(host)
+    until(lambda: reaches_api(lab, host) and answers_on_lan(lab, host), 10)
+
+
+def reaches_api(lab: KubeLab, host: Host) -> bool:
+    with closing(lab.api.call(lambda: socket.create_server((API_ADDRESS, API_PORT)))):
+        try:
+            host.netns.call(lambda: socket.create_connection((API_ADDRESS, API_PORT), 0.5)).close()
+        except OSError:
+            return False
+        return True
+
+
+def answers_on_lan(lab: KubeLab, host: Host) -> bool:
+    asker = lab.client.listen()
+    with closing(asker):
+        return bool(asker.ask(host.address, lab.client.address, count=1, wait_s=0.2))
