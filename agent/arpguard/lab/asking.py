@@ -64,9 +64,10 @@ class Stream:
         self._thread.start()
 
     def stop(self) -> None:
-        """Sends no more."""
+        """Sends no more, and closes the socket."""
         self._stopping.set()
         self._thread.join()
+        self._asker.close()
 
     @property
     def sent(self) -> int:
