@@ -105,7 +105,7 @@ class Membership:
         kept = bool(found and found.epoch and epoch_number(found.epoch) == epoch)
         if not kept:
             self._owned = left
-            for vip in left:
+            for vip in tuple(left):
                 self._disown(vip)
             await _outlive(found)
         self._owned = left if kept else {}
