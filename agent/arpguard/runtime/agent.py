@@ -19,7 +19,7 @@ from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import choose_links
-from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.core.decisions import ConflictLog, DecisionLog, Report
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher
@@ -318,11 +318,19 @@ class Agent:
 
     def _decision(self, decision: Decision) -> None:
         report = self._node.decisions.add(decision, self._node.link_name(decision.key.ifindex))
-        self._node.conflicts.add(report)
         self._api.publish(report)
-        is_claim = decision.verdict in (Verdict.CONFLICT, Verdict.REPORT)
-        is_news = is_claim and self._claims.is_news(decision, boot_ns())
-        if is_claim and self._kubernetes is not None:
+        if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT):
+            self._claimed(decision, report)
+        if self._reconciler.conflict(decision, boot_ns()):
+            self._due.set()
+
+    def _claimed(self, decision: Decision, report: Report) -> None:
+        """Somebody claims a VIP: a cluster node, while the VIP moves, or a stranger."""
+        if self._kubernetes is not None and self._kubernetes.is_member(decision.sha):
+            return
+        self._node.conflicts.add(report)
+        is_news = self._claims.is_news(decision, boot_ns())
+        if self._kubernetes is not None:
             self._kubernetes.claimed(decision, report.link, is_news=is_news)
         if is_news:
             log.warning(
@@ -333,8 +341,6 @@ class Agent:
                 decision.verdict.name.lower(),
                 decision.reason.name.lower(),
             )
-        if self._reconciler.conflict(decision, boot_ns()):
-            self._due.set()
 
     async def _announce(self, announcer: Announcer) -> None:
         """Sends what the schedule has due; asks again, before each one, whether this node may speak for the VIP."""

@@ -192,11 +192,15 @@ class Kubernetes:
         note = f"{address} is in use outside the cluster by {mac}: no node answers for it while it is"
         self._events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
 
+    def is_member(self, mac: MacAddress) -> bool:
+        """Whether a MAC is a cluster node's."""
+        return self._membership.is_member(mac)
+
     def claimed(self, decision: Decision, ifname: str, *, is_news: bool) -> None:
         """The kernel reports that somebody claims a VIP."""
         vip = decision.key.vip
         self._membership.claimed(ifname, vip, decision.sha)
-        if is_news and decision.verdict is Verdict.CONFLICT and not self._membership.is_member(decision.sha):
+        if is_news and decision.verdict is Verdict.CONFLICT:
             note = f"{decision.sha} claims {vip} on {ifname} of {self._place.node}"
             self._events.post(Notice(self._subject(vip), "VIPConflict", "Guard", note))
 
