@@ -25,6 +25,7 @@ class Announcers:
         self._client = client
         self._on_change = on_change
         self._following = Following()
+        self._followers: frozenset[Key] = frozenset()
         self._reflectors: dict[Source, Reflector[Announcement]] = {}
         self._looked: frozenset[Source] = frozenset()
         self._wanted = asyncio.Event()
@@ -52,7 +53,8 @@ class Announcers:
 
     def follow(self, followers: frozenset[Key]) -> None:
         """The Services that follow another announcer now."""
-        self._following.keep(followers)
+        self._following.leave(self._followers - followers)
+        self._followers = followers
         if not self._following.sources <= self._looked or self._reflectors.keys() - self._following.sources:
             self._wanted.set()
 

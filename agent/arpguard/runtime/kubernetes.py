@@ -19,7 +19,7 @@ from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
 from arpguard.kube.events import EventWriter
 from arpguard.kube.reflector import Change
 from arpguard.kube.resources import DAEMON_SETS, PODS, Request
-from arpguard.model import Decision, Surroundings, Vip
+from arpguard.model import Decision, OwnerKind, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
 from arpguard.runtime.leaving import End, KubernetesOptions
 from arpguard.runtime.member import Membership
@@ -74,6 +74,7 @@ class Kubernetes:
         self._events = EventWriter(clients[0], place.node)
         self._collected = Collected()
         self._vips: tuple[Vip, ...] = ()
+        self._complete = False
         self._configmap_seen: object = self
         self._posted: frozenset[Notice] = frozenset()
         self._nobody: frozenset[Address] = frozenset()
@@ -121,12 +122,13 @@ class Kubernetes:
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Found:
         """The VIPs of the configuration and of the cluster, as far as they are known."""
         collected = await self._cluster.collect(config, surroundings, self._membership.links)
-        if collected.vips is not self._collected.vips:
-            self._vips = tuple(collected.vips.values())
-        self._collected = collected
+        complete = self._cluster.complete and not self._settings.awaited
+        if collected.vips is not self._collected.vips or complete is not self._complete:
+            self._vips = tuple(vip for vip in collected.vips.values() if complete or not _awaits_announcer(vip))
+        self._collected, self._complete = collected, complete
         self._membership.look_at(collected, surroundings, config.lease)
         self._post_news(collected)
-        return Found(self._vips, self._cluster.complete and not self._settings.awaited, tuple(self._problems()))
+        return Found(self._vips, complete, tuple(self._problems()))
 
     def passed(self) -> None:
         """A pass is through: links may be others."""
@@ -248,6 +250,11 @@ class Kubernetes:
             return (await self._clients[0].call(request, ASK_S)).body
         except NotFoundError:
             return None
+
+
+def _awaits_announcer(vip: Vip) -> bool:
+    """Whether it follows an announcer of which nothing has been read yet: what the kernel has of it stays meanwhile."""
+    return vip.owner.kind is OwnerKind.FOLLOW and not vip.owner.node
 
 
 def _is_going(found: JsonObject | None) -> bool:
