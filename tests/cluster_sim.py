@@ -1,8 +1,12 @@
 """A cluster that lives in a list of possible next steps: nodes with the real core, an API server, and everything slow.
 
 Any message may be late, lost, or applied long after its sender gave up; watches show the past; nodes are paused,
-killed and restarted between any two steps, and their clocks run at different rates. The kernel is modelled by its
-rule alone: an entry of the control's epoch answers while the fence lies ahead, no further than a lease.
+killed and restarted between any two steps, with and without a parting lease, their leases change, hosts outside come
+and go, and clocks run at different rates. The kernel is modelled by its rule alone: an entry of the control's epoch
+answers while the fence lies ahead, no further than a lease, and a little after it was taken out (`on_wire`).
+
+Besides that never two answer, some rules are checked where they apply: an entry needs an own CAS and a renewal that
+was sent after it (I7), and no own heartbeat is stored while the kernel has a longer fence than it allows (I4).
 """
 
 import random
@@ -12,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 from typing import Any, TypeAlias
 
+from arpguard.addresses import MacAddress
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import Kept, Ownership
 from arpguard.core.ownership.records import (
@@ -31,8 +36,12 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
 )
 
-D, R, M, S = 3000, 1000, 1000, 9000
-TIMES = Times(D, R, M, S)
+MS = 1_000_000
+D, R, M, S = 3000, 1000, 1000, 9000  # milliseconds, as `Simulation.time`; the core counts nanoseconds
+TIMES = Times(D * MS, R * MS, M * MS, S * MS)
+OTHER_TIMES = [TIMES, Times(2 * D * MS, 2 * R * MS, 2 * M * MS, S * MS), Times(4 * D * MS, R * MS, 4 * M * MS, S * MS)]
+PARTING = 10 * D * MS
+OUTSIDE = [MacAddress.parse("02:00:00:00:00:0a"), MacAddress.parse("02:00:00:00:00:0b"), None]
 Choice: TypeAlias = tuple[float, str, Callable[[], None]]
 VIPS = [IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")]
 
@@ -43,12 +52,14 @@ class Kernel:
     fence: int = 0
     lease: int = 0
     entries: dict[IPv4Address, str] = field(default_factory=dict)
+    on_wire: dict[IPv4Address, str] = field(default_factory=dict)
 
     def fence_at(self, now: int) -> int:
         return self.fence if 0 < self.fence - now <= self.lease else 0
 
     def answers(self, vip: IPv4Address, now: int) -> bool:
-        return bool(self.epoch) and self.entries.get(vip) == self.epoch and 0 < self.fence - now <= self.lease
+        entry = self.entries.get(vip) or self.on_wire.get(vip)
+        return bool(self.epoch) and entry == self.epoch and self.fence_at(now) > 0
 
 
 class Api:
@@ -57,6 +68,8 @@ class Api:
     def __init__(self) -> None:
         self.objects: dict[object, Heartbeat | Claim] = {}
         self.watchers: list[deque[tuple[object, Heartbeat | Claim | None]]] = []
+        self.outside: dict[object, MacAddress | None] = {}
+        self.writes = 0
         self._revision = 0
 
     def _version(self, old: Version | None) -> Version:
@@ -74,6 +87,7 @@ class Api:
     def write(self, effect: WriteHeartbeat | WriteClaim | DeleteClaim) -> tuple[Outcome, Version | None]:
         name = effect.node if isinstance(effect, WriteHeartbeat) else effect.vip
         old = self.objects.get(name)
+        self.writes += 1
         if effect.version is None and old is not None:
             return Outcome.CONFLICT, None
         if effect.version is not None and old is None:
@@ -113,7 +127,7 @@ class Api:
         if isinstance(effect, ReadClaim):
             return self.objects.get(effect.vip)
         if isinstance(effect, Probe):
-            return None
+            return self.outside.get(effect.vip)
         return [claim for claim in self.objects.values() if isinstance(claim, Claim)]
 
 
@@ -124,6 +138,7 @@ class Request:
     effect: Any
     sent_ns: int
     sender: int
+    step: int
     performed: bool = False
     answered: bool = False
     result: Any = None
@@ -138,6 +153,9 @@ class Node:
         self.incarnation = 0
         self.alive = False
         self.paused = False
+        self.cut_off = False  # from the API server
+        self.blind = False  # its watch shows nothing
+        self.times = TIMES
         self.wanted: frozenset[IPv4Address] = frozenset()
         self.watch: deque[tuple[object, Any]] = deque()
         sim.api.watchers.append(self.watch)
@@ -146,19 +164,22 @@ class Node:
         self.boot()
 
     def now(self) -> int:
-        return int(self.sim.time * self.rate) + 1
+        return int(self.sim.time * self.rate * MS) + 1
 
     def boot(self) -> None:
         """A new incarnation of the agent; the kernel keeps what it has."""
         self.incarnation += 1
         self.alive, self.paused = True, False
+        self.kernel.on_wire.clear()
+        self.claimed: dict[tuple[IPv4Address, str], int] = {}  # the step in which the success of a CAS was heard of
+        self.renewed: dict[str, int] = {}  # the step in which the last renewal that succeeded was sent
         kept = [vip for vip, epoch in self.kernel.entries.items() if epoch == self.kernel.epoch]
         for vip in set(self.kernel.entries) - set(kept):
             del self.kernel.entries[vip]
         self.core = Ownership(
             self.name,
             f"{self.name}/{self.incarnation}",
-            TIMES,
+            self.times,
             self.sim.new_epoch,
             Kept(self.kernel.epoch, tuple(kept), self.kernel.fence_at(self.now())),
         )
@@ -176,19 +197,61 @@ class Node:
         if isinstance(effect, SetFence):
             self.kernel.epoch, self.kernel.fence, self.kernel.lease = effect.epoch, effect.fence_ns, effect.lease_ns
         elif isinstance(effect, SetEntry):
+            self.check_entry(effect)
             self.kernel.entries[effect.vip] = effect.epoch
-        elif isinstance(effect, ClearEntry):
-            self.kernel.entries.pop(effect.vip, None)
-            if effect.drain:
-                self.requests.append(Request(effect, self.now(), self.incarnation, performed=True))
         else:
-            self.requests.append(Request(effect, self.now(), self.incarnation))
+            if isinstance(effect, ClearEntry):
+                self.clear(effect)
+            if not isinstance(effect, ClearEntry) or effect.drain:
+                self.requests.append(Request(effect, self.now(), self.incarnation, self.sim.steps))
+
+    def clear(self, effect: ClearEntry) -> None:
+        epoch = self.kernel.entries.pop(effect.vip, None)
+        if effect.drain and epoch is not None:
+            self.kernel.on_wire[effect.vip] = epoch
+
+    def check_entry(self, effect: SetEntry) -> None:
+        claimed = self.claimed.get((effect.vip, effect.epoch))
+        if claimed is None or self.renewed.get(effect.epoch, -1) < claimed:
+            raise BrokenRuleError(f"{self.name}: {effect} without an own CAS, or a renewal after it")
+
+    def perform(self, effect: Any) -> Any:
+        if isinstance(effect, ClearEntry):
+            self.kernel.on_wire.pop(effect.vip, None)
+            return None
+        result = self.sim.api.perform(effect)
+        if not isinstance(effect, WriteHeartbeat | WriteClaim) or result[0] is not Outcome.APPLIED:
+            return result
+        if isinstance(effect, WriteHeartbeat) and effect.node == self.name:
+            self.check_fence(effect)
+        if (
+            isinstance(effect, WriteClaim)
+            and effect.holder != self.name
+            and self.kernel.answers(effect.vip, self.now())
+        ):
+            raise BrokenRuleError(f"{self.name}: {effect} while it answers")
+        return result
+
+    def check_fence(self, effect: WriteHeartbeat) -> None:
+        """Others count the lease from now on, so the kernel must not count from later."""
+        allowed = self.now() + effect.duration_ns * (D - M) // D
+        if self.kernel.epoch == effect.epoch and self.kernel.fence_at(self.now()) > allowed:
+            raise BrokenRuleError(f"{self.name}: fence {self.kernel.fence} beyond {allowed}, which {effect} allows")
 
     def answer(self, request: Request, *, lost: bool) -> None:
         """Hands the core what came of a request."""
         request.answered = True
         if request.sender == self.incarnation:
+            if not lost:
+                self.note(request)
             self.take(self.failed(request.effect, self.now()) if lost else self.done(request, self.now()))
+
+    def note(self, request: Request) -> None:
+        sent = request.effect
+        if isinstance(sent, WriteClaim) and request.result[0] is Outcome.APPLIED and sent.holder == self.name:
+            self.claimed[sent.vip, sent.epoch] = self.sim.steps
+        if isinstance(sent, WriteHeartbeat) and request.result[0] is Outcome.APPLIED and sent.node == self.name:
+            self.renewed[sent.epoch] = request.step
 
     def done(self, request: Request, now: int) -> list[Any]:
         core, sent, result = self.core, request.effect, request.result
@@ -217,6 +280,9 @@ class Node:
             ListOwnClaims: lambda: core.own_claims_list_failed(now),
         }[type(sent)]()
 
+    def sees(self) -> bool:
+        return bool(self.watch) and not (self.cut_off or self.blind)
+
     def see(self) -> None:
         name, value = self.watch.popleft()
         if isinstance(name, str):
@@ -231,7 +297,11 @@ FROZEN = (*NOT_HEARD, "ticks", "sees", "does", "wants")
 TROUBLES = [FROZEN, FROZEN, NOT_HEARD, ("performed",), ("performed", "lost"), ("sees",), ("does", *NOT_HEARD)]
 
 
-class DoubleAnswerError(AssertionError):
+class BrokenRuleError(AssertionError):
+    pass
+
+
+class DoubleAnswerError(BrokenRuleError):
     pass
 
 
@@ -241,6 +311,7 @@ class Simulation:
     def __init__(self, seed: int, rates: tuple[float, ...] = (1.0, 1.0, 1.0), vips: int = 2) -> None:
         self.random = random.Random(seed)
         self.time = 10_000.0
+        self.steps = 0
         self.api = Api()
         self.vips = VIPS[:vips]
         self._epochs = 0
@@ -272,6 +343,7 @@ class Simulation:
             (0.01, f"{node.name} reboots", lambda: self.reboot(node)),
             (0.01, "claim deleted", lambda: self.api.delete_claim(self.random.choice(self.vips))),
             (0.005, f"{node.name}'s heartbeat deleted", lambda: self.api.delete_heartbeat(node.name)),
+            (0.02, "host outside moves", self.move_outside),
         ]
         for request in node.requests:
             found += self.choices_about(node, request, heard=running and not node.todo)
@@ -280,16 +352,26 @@ class Simulation:
         elif running:
             found.append((3, f"{node.name} ticks", lambda: node.take(node.core.tick(node.now()))))
             found.append((0.05, f"{node.name} wants", lambda: self.rewish(node)))
+            found += self.changes_of(node)
             if node.watch:
                 found.append((3, f"{node.name} sees {node.watch[0]}", node.see))
         return found
+
+    def changes_of(self, node: Node) -> list[Choice]:
+        return [
+            (0.03, f"{node.name} parts", lambda: node.take(node.core.part(PARTING, node.now()))),
+            (0.3 if node.core.parted else 0, f"{node.name} ends", node.boot),
+            (0.05, f"{node.name} retimes", lambda: self.retime(node)),
+            (0.03, f"{node.name} joins or leaves", lambda: self.take_part(node)),
+            (0.02, f"{node.name} forgets", lambda: self.forget(node)),
+        ]
 
     def choices_about(self, node: Node, request: Request, *, heard: bool) -> list[Choice]:
         """A request may be performed at any time, also long after its sender has given it up."""
         what = f"{request.effect}"
         found: list[Choice] = []
         if not request.performed:
-            found.append((3, f"{node.name} performed {what}", lambda: self.perform(request)))
+            found.append((3, f"{node.name} performed {what}", lambda: self.perform(node, request)))
         if heard and not request.answered and request.performed:
             found.append((4, f"{node.name} answered {what}", lambda: node.answer(request, lost=False)))
         if heard and not request.answered and not isinstance(request.effect, ClearEntry):
@@ -301,6 +383,7 @@ class Simulation:
         weights = [weight * self._like(what) for weight, what, _ in choices]
         _, what, act = self.random.choices(choices, weights)[0]
         self.trace.append(f"{self.time:.0f} {what}")
+        self.steps += 1
         act()
         for node in self.nodes:
             done = [request for request in node.requests if request.performed and request.answered]
@@ -318,9 +401,9 @@ class Simulation:
     def pass_time(self, amount: int) -> None:
         self.time += amount
 
-    def perform(self, request: Request) -> None:
+    def perform(self, node: Node, request: Request) -> None:
         request.performed = True
-        request.result = self.api.perform(request.effect)
+        request.result = node.perform(request.effect)
 
     def pause(self, node: Node) -> None:
         node.paused = not node.paused
@@ -333,6 +416,21 @@ class Simulation:
         node.wanted = frozenset(vip for vip in self.vips if self.random.random() < 0.7)
         node.take(node.core.want(node.wanted, node.now()))
 
+    def retime(self, node: Node) -> None:
+        node.times = self.random.choice(OTHER_TIMES)
+        node.take(node.core.set_times(node.times, node.now()))
+
+    def take_part(self, node: Node) -> None:
+        node.take(node.core.take_part(self.random.random() < 0.5, node.now()))
+
+    def forget(self, node: Node) -> None:
+        vip = self.random.choice(self.vips)
+        node.wanted -= {vip}
+        node.take(node.core.forget(vip, node.now()))
+
+    def move_outside(self) -> None:
+        self.api.outside[self.random.choice(self.vips)] = self.random.choice(OUTSIDE)
+
     def check(self) -> None:
         for vip in self.vips:
             who = [node.name for node in self.nodes if node.kernel.answers(vip, node.now())]
@@ -342,34 +440,56 @@ class Simulation:
 
     # ---- progress ----
 
-    def settle(self, leases: int = 12) -> None:
-        """Everybody is well, and nothing is lost: for so many leases."""
+    def settle(self, leases: int = 16) -> None:
+        """Everybody is well, nothing is lost, and nobody outside has a VIP: for so many leases."""
+        self.api.outside.clear()
         for node in self.nodes:
-            node.paused = False
-            if not node.alive:
-                node.boot()
-            node.take(node.core.want(self.vips, node.now()))
-        until = self.time + leases * D
-        while self.time < until:
-            for node in self.nodes:
-                self.work_off(node)
-                node.take(node.core.tick(node.now()))
-            self.pass_time(20)
-            self.check()
+            node.times = TIMES
+            node.boot()
+            node.wanted = frozenset(self.vips)
+            node.take(node.core.want(node.wanted, node.now()))
+        self.run_quickly(leases * D)
 
-    def work_off(self, node: Node) -> None:
-        """Everything that waits, in order."""
-        while node.todo or node.requests or node.watch:
-            while node.todo:
-                node.do_next()
-            for request in list(node.requests):
-                node.requests.remove(request)
-                if not request.performed:
-                    self.perform(request)
-                if not request.answered:
-                    node.answer(request, lost=False)
-            if node.watch and not node.todo:
-                node.see()
+    def run_quickly(self, duration: float, without: tuple[Node, ...] = ()) -> None:
+        """Everything that nodes ask for is done at once, and they are woken when they asked for it, no earlier."""
+        until = self.time + duration
+        while self.time < until:
+            nodes = [node for node in self.nodes if node not in without]
+            for _ in range(100):
+                if not sum(self.work_off(node) for node in nodes):
+                    break
+            else:
+                raise BrokenRuleError("no end of it:\n" + "\n".join(self.trace))
+            self.check()
+            self.pass_time(min([until - self.time, *(self.sleep_of(node) for node in nodes)]))
+
+    def sleep_of(self, node: Node) -> float:
+        """At least a tenth of a millisecond, at most 20: others have to be seen."""
+        due = node.core.next_ns(node.now())
+        return 20 if due is None else min(20, max(0.1, (due - node.now()) / MS / node.rate))
+
+    def work_off(self, node: Node) -> bool:
+        """Everything that waits, the API first, and a tick if it is due. False: there was nothing."""
+        due = node.core.next_ns(node.now())
+        if due is not None and due <= node.now():
+            node.take(node.core.tick(node.now()))
+        elif not (node.todo or node.requests or node.sees()):
+            return False
+        while node.todo:
+            self.steps += 1
+            node.do_next()
+        for request in sorted(node.requests, key=lambda request: isinstance(request.effect, ClearEntry)):
+            self.steps += 1
+            node.requests.remove(request)
+            self.trace.append(f"{self.time:.1f} {node.name} {request.effect}")
+            lost = node.cut_off and not isinstance(request.effect, ClearEntry | Probe)
+            if not (request.performed or lost):
+                self.perform(node, request)
+            if not request.answered:
+                node.answer(request, lost=lost)
+        if node.sees() and not node.todo:
+            node.see()
+        return True
 
     def answering(self, vip: IPv4Address) -> list[str]:
         return [node.name for node in self.nodes if node.kernel.answers(vip, node.now())]

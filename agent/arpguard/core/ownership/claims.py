@@ -65,8 +65,8 @@ class _Vip:
     """`claim` None: there is none. `seen_ns`: when this version came here; `known` False: nothing has come yet.
 
     `since_ns`, `renewal`: when the own CAS was heard to be applied, and how many renewals had been asked for then.
-    `not_before_ns`: after failures in a row, nothing is written before then. `read_ns`: when to read again, None
-    while an answer is awaited.
+    `not_before_ns`: after `failures` at one version, nothing is written before then. `read_ns`: when to read again,
+    None while an answer is awaited.
     """
 
     claim: Claim | None = None
@@ -158,6 +158,8 @@ class Claims:
         state = self._vips.setdefault(vip, _Vip())
         if state.known and claim is not None and not _is_news(claim, state.claim):
             return []
+        if claim is not None:
+            state.failures = 0
         state.claim, state.seen_ns, state.known = claim, now_ns, True
         if _answers(state) and not self._is_mine(claim, epoch):
             return self._lose(vip, state)
@@ -260,8 +262,8 @@ class Claims:
             self._unconfirmed[vip] = None
         else:
             self._unconfirmed.pop(vip, None)
-        own = state.claim is not None and state.claim.holder == self._node
-        if state.stage is not Stage.IDLE or own or vip in moment.wanted:
+        mine = self._is_mine(state.claim, moment.epoch)
+        if state.stage is not Stage.IDLE or mine or vip in moment.wanted:
             self._active[vip] = None
             return
         self._active.pop(vip, None)
@@ -272,19 +274,23 @@ class Claims:
     # ---- steps ----
 
     def _idle(self, vip: Address, state: _Vip, moment: Moment) -> list[Effect]:
-        if moment.renewal is None or moment.parting or not state.known:
+        if moment.renewal is None or not state.known:
             return []
+        if self._is_mine(state.claim, moment.epoch):
+            return [] if moment.parting and vip in moment.wanted else self._settle(vip, state, moment)
+        if moment.parting or not (state.forgotten or vip in moment.wanted):
+            return []
+        blocked = self._blocked(state, moment)
+        return self._settle(vip, state, moment) if blocked is None else blocked
+
+    def _blocked(self, state: _Vip, moment: Moment) -> list[Effect] | None:
+        """What there is to do about a claim that is not free; None when it is."""
         claim = state.claim
-        own = claim is not None and claim.holder == self._node
-        if not (own or state.forgotten or vip in moment.wanted):
+        if claim is None or claim.holder == self._node:
+            return None
+        if claim.unreadable:
             return []
-        if claim is not None and not own:
-            if claim.unreadable:
-                return []
-            blocked = self._wait_for_holder(claim, state, moment) if claim.holder else None
-            if blocked is not None:
-                return blocked
-        return self._settle(vip, state, moment)
+        return self._wait_for_holder(claim, state, moment) if claim.holder else None
 
     def _wait_for_holder(self, claim: Claim, state: _Vip, moment: Moment) -> list[Effect] | None:
         """What makes another node's claim void, and what has to be known by then; None when it is void."""

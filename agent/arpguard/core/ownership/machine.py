@@ -63,6 +63,11 @@ class Ownership:
         """Whether the last renewal was applied, or failed for good."""
         return self._heartbeat.parted
 
+    @property
+    def active(self) -> bool:
+        """Whether anything is held, wanted, or being handed over."""
+        return self._claims.active
+
     def stage(self, vip: Address) -> Stage:
         """Where this node stands with a VIP."""
         return self._claims.stage(vip)
@@ -140,9 +145,9 @@ class Ownership:
         """A node's heartbeat has changed, or is gone."""
         if node == self._node:
             self._heartbeat.suspect(heartbeat, now_ns)
-        else:
-            self._peers.seen(node, heartbeat, now_ns)
-        return []
+            return []
+        changed = self._peers.seen(node, heartbeat, now_ns)
+        return self._advance(self._claims.waiting_for(node), now_ns) if changed else []
 
     def claim_seen(self, vip: Address, claim: Claim | None, now_ns: int) -> list[Effect]:
         """A claim has changed, or is gone."""
@@ -217,7 +222,7 @@ class Ownership:
         before, held = self._heartbeat.epoch, self._heartbeat.holds
         effects = event()
         if self._heartbeat.epoch != before:
-            effects += self._claims.forget_epoch()
+            effects = [*effects[:1], *self._claims.forget_epoch(), *effects[1:]]
         changed = self._heartbeat.epoch != before or self._heartbeat.holds != held
         return effects + self._advance(self._claims.all if changed else self._claims.unconfirmed, now_ns)
 

@@ -36,16 +36,20 @@ class Peers:
         self._new_epoch = new_epoch
         self._peers: dict[str, _Peer] = {}
 
-    def seen(self, node: str, heartbeat: Heartbeat | None, now_ns: int, as_of_ns: int | None = None) -> None:
-        """A heartbeat, or its absence, from a watch; from a consistent read with the time that was sent."""
-        peer = self._peers.get(node)
-        if peer is not None and heartbeat is not None and heartbeat.version.is_older_than(_version(peer.known)):
-            return
-        if peer is None or _version(peer.known) != _version(heartbeat):
-            peer = self._peers.setdefault(node, _Peer(None, now_ns))
+    def seen(self, node: str, heartbeat: Heartbeat | None, now_ns: int, as_of_ns: int | None = None) -> bool:
+        """A heartbeat, or its absence, from a watch; from a consistent read with the time that was sent.
+
+        True when the epoch is another than before: claims may have become void.
+        """
+        peer = self._peers.setdefault(node, _Peer(None, now_ns))
+        before = peer.known
+        if heartbeat is not None and heartbeat.version.is_older_than(_version(before)):
+            return False
+        if _version(before) != _version(heartbeat):
             peer.known, peer.since_ns, peer.as_of_ns = heartbeat, now_ns, None
         if as_of_ns is not None:
             peer.as_of_ns = as_of_ns
+        return _epoch(before) != _epoch(heartbeat)
 
     def alive(self, node: str, now_ns: int) -> bool:
         """Whether a node's heartbeat has changed within its lease, and is nobody's tombstone."""
@@ -144,3 +148,7 @@ class Peers:
 
 def _version(heartbeat: Heartbeat | None) -> Version | None:
     return heartbeat.version if heartbeat else None
+
+
+def _epoch(heartbeat: Heartbeat | None) -> str:
+    return heartbeat.epoch if heartbeat else ""
