@@ -448,10 +448,17 @@ class Simulation:
             node.boot()
             node.wanted = frozenset(self.vips)
             node.take(node.core.want(node.wanted, node.now()))
-        self.run_quickly(leases * D)
+        self.run_quickly(leases * D, longest=200)
+        before = self.api.writes
+        self.run_quickly(3 * D, longest=200)
+        if self.api.writes - before > len(self.nodes) * (3 * D // R + 1):
+            raise BrokenRuleError(f"{self.api.writes - before} writes at rest:\n" + "\n".join(self.trace))
 
-    def run_quickly(self, duration: float, without: tuple[Node, ...] = ()) -> None:
-        """Everything that nodes ask for is done at once, and they are woken when they asked for it, no earlier."""
+    def run_quickly(self, duration: float, without: tuple[Node, ...] = (), longest: float = 20) -> None:
+        """Everything that nodes ask for is done at once, and they are woken when they asked for it, no earlier.
+
+        It is looked at least every `longest` milliseconds who answers.
+        """
         until = self.time + duration
         while self.time < until:
             nodes = [node for node in self.nodes if node not in without]
@@ -461,12 +468,11 @@ class Simulation:
             else:
                 raise BrokenRuleError("no end of it:\n" + "\n".join(self.trace))
             self.check()
-            self.pass_time(min([until - self.time, *(self.sleep_of(node) for node in nodes)]))
+            self.pass_time(min([until - self.time, *(self.sleep_of(node, longest) for node in nodes)]))
 
-    def sleep_of(self, node: Node) -> float:
-        """At least a tenth of a millisecond, at most 20: others have to be seen."""
+    def sleep_of(self, node: Node, longest: float) -> float:
         due = node.core.next_ns(node.now())
-        return 20 if due is None else min(20, max(0.1, (due - node.now()) / MS / node.rate))
+        return longest if due is None else min(longest, max(0.1, (due - node.now()) / MS / node.rate))
 
     def work_off(self, node: Node) -> bool:
         """Everything that waits, the API first, and a tick if it is due. False: there was nothing."""
