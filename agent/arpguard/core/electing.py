@@ -203,7 +203,6 @@ class _Look:
     def _given(self, seat: _Seat, holder: str) -> None:
         """A VIP that this node has given up: somebody has it."""
         if holder == self.me and seat.giving_ns > self.now_ns:
-            self.is_calm = False
             self.times.append(seat.giving_ns)
             return
         if holder != seat.giving_to:

@@ -189,7 +189,9 @@ def test_it_is_asked_again_when_something_is_due():
     assert ask(QUIET) == QUIET + GIVE_UP_NS
     assert ask(QUIET + GIVE_UP_NS) == QUIET + BATCH_NS
     spread = {address: ranked(str(address), NAMES)[0] for address in MANY} | {ADDRESS: THIRD}
-    assert Election(FIRST, QUIET - STEADY_NS).wanted(MANY, members(), spread, QUIET).next_ns == QUIET + STEADY_NS
+    election = Election(FIRST, START)
+    election.wanted(MANY, members(), spread, LATER)
+    assert election.wanted(MANY, members(), spread, QUIET).next_ns == QUIET + BATCH_NS
 
 
 def test_given_up_vip_is_wanted_again_when_it_could_not_be_released():
