@@ -23,7 +23,7 @@ _COMPILE = "import sys; from bcc import BPF; BPF(src_file=sys.argv[1].encode(), 
 
 def opened(source: Source, tree: HeaderTree) -> set[Path]:
     """The files that clang reads to compile the programs; SystemExit with its words when it cannot."""
-    flags = [*source.defines(Path("/sys/fs/bpf/none")), *(f"-I{folder}" for folder in tree.include_dirs)]
+    flags = [*source.defines(Path("/nonexistent")), *(f"-I{folder}" for folder in tree.include_dirs)]
     root = tree.kernel_source or Path("/")  # which bcc makes the working directory
     with tempfile.TemporaryDirectory() as scratch:
         rule = Path(scratch) / "rule"

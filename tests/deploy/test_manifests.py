@@ -74,9 +74,9 @@ def settled(objects: list[dict]) -> dict[tuple, dict]:
     """Objects by what they are; the configuration as what it means, without the namespace (helm makes that itself)."""
     found = {}
     for each in objects:
-        if each["kind"] == "ConfigMap":
-            each["data"] = {name: parse_config(text) for name, text in each["data"].items()}
-        found[each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]] = each
+        key = (each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"])
+        meant = {name: parse_config(text) for name, text in each["data"].items()} if key[0] == "ConfigMap" else None
+        found[key] = {**each, "data": meant}
     return {key: each for key, each in found.items() if key[0] != "Namespace"}
 
 
@@ -119,6 +119,16 @@ def test_components_let_the_agent_follow_every_source_and_no_more(tmp_path):
     assert {ask for ask in asked if everywhere_leases not in given or ask[1] != "leases"} <= given
     assert given <= asked
     assert len(roles) == len(COMPONENTS)
+
+
+def test_component_for_seccomp_changes_that_only(tmp_path, base):
+    paths = [os.path.relpath(DEPLOY / name, tmp_path) for name in ("base", "components/seccomp-runtime-default")]
+    theirs = composed(tmp_path, f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n")
+    assert settled(parsed(charted("--set", "seccompProfile.type=RuntimeDefault"))) == settled(theirs)
+    context = one(theirs, "DaemonSet")["spec"]["template"]["spec"]["securityContext"]
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    context["seccompProfile"] = {"type": "Unconfined"}
+    assert settled(theirs) == settled(base)
 
 
 def named(fields: str) -> str | None:

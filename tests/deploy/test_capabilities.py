@@ -1,0 +1,69 @@
+"""The container's capabilities are enough for the agent, and none is too many: run with exactly those."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from arpguard.errors import DataPlaneError
+from arpguard.lab.topology import AgentProcess
+from labtools import Pair, a_pair, a_wire, address, arpguard, pid_of
+from manifests import DEPLOY, one
+
+pytestmark = [pytest.mark.bpf, pytest.mark.netns]
+
+VIP = address(50)
+CONFIG = f"mode: enforce\nmetrics: {{listen: off}}\nvips: [{{address: {VIP}, owner: {{node: node-1}}}}]\n"
+BITS = {"NET_ADMIN": 12, "NET_RAW": 13, "PERFMON": 38, "BPF": 39}  # linux/capability.h
+
+
+def shipped() -> list[str]:
+    """The capabilities of the DaemonSet."""
+    objects = list(yaml.safe_load_all((DEPLOY / "base/daemonset.yaml").read_text(encoding="utf-8")))
+    (container,) = one(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    return container["securityContext"]["capabilities"]["add"]
+
+
+def start(pair: Pair, capabilities: list[str]) -> AgentProcess:
+    """An agent as the container runtime starts it: these capabilities, no way to get more. Waits until it is ready."""
+    agent = pair.agent()
+    agent.configure(CONFIG)
+    only = ",".join(["-all", *(f"+{name.lower()}" for name in capabilities)])
+    words = ["setpriv", "--bounding-set", only, "--inh-caps", only, "--no-new-privs"]
+    words += [sys.executable, "-m", "arpguard", "agent", "--config", str(agent.config), "--node-name", "node-1"]
+    with agent.log.open("wb") as log:
+        agent._process = subprocess.Popen([*pair.node.netns.prefix(), *words], stdout=log, stderr=log)
+    agent.wait_for()
+    return agent
+
+
+def effective(agent: AgentProcess) -> int:
+    with open(f"/proc/{pid_of(agent)}/status", encoding="ascii") as status:
+        return int(next(line for line in status if line.startswith("CapEff")).split()[1], 16)
+
+
+def test_agent_does_everything_with_the_capabilities_of_the_manifest():
+    """Compile, load, pin, attach, announce, run programs on test frames, read events; and go on from the pins."""
+    with a_pair("caps") as pair:
+        for programs in ("compiled", "reopened"):
+            agent = start(pair, shipped())
+            assert effective(agent) == sum(1 << BITS[name] for name in shipped())
+            assert f"programs={programs}" in agent.log.read_text(encoding="utf-8")
+            with a_wire(pair.client) as wire:
+                assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac]
+            assert arpguard("explain", str(VIP), "--address", agent.api).returncode == 0
+            assert arpguard("status", "--address", agent.api).returncode == 0
+            assert ("announced" in agent.log.read_text(encoding="utf-8")) == (programs == "compiled")
+            assert "WARNING" not in agent.log.read_text(encoding="utf-8")
+            agent.kill(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("missing", sorted(BITS))
+def test_none_of_them_can_be_left_out(missing):
+    with (
+        a_pair(f"no-{missing.replace('_', '').lower()}") as pair,
+        pytest.raises(DataPlaneError, match=r"refused|could not"),
+    ):
+        start(pair, [name for name in shipped() if name != missing])

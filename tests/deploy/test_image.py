@@ -1,0 +1,103 @@
+"""The container image, run for real: ARPGUARD_TEST_IMAGE names it, as `make image` does once it is built."""
+
+import json
+import os
+import subprocess
+
+import pytest
+import yaml
+
+from labtools import a_pair, a_wire, address
+from manifests import DEPLOY, one
+
+IMAGE = os.environ.get("ARPGUARD_TEST_IMAGE", "")
+RUN = str(DEPLOY / "image/run.sh")
+VIP = address(50)
+LIMIT_MB = 480
+START_S = 60.0
+pytestmark = [
+    pytest.mark.bpf,
+    pytest.mark.netns,
+    pytest.mark.skipif(not IMAGE, reason="ARPGUARD_TEST_IMAGE names no image: `make image` builds and tests one"),
+]
+
+
+def run(*words: str, check: bool = True) -> str:
+    done = subprocess.run([RUN, *words], capture_output=True, text=True, check=False)
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def manifest() -> list[dict]:
+    return list(yaml.safe_load_all((DEPLOY / "base/daemonset.yaml").read_text(encoding="utf-8")))
+
+
+def container() -> dict:
+    (only,) = one(manifest(), "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    return only
+
+
+def privileges() -> list[str]:
+    """The security contexts of the manifest as podman's flags. Debian 12's seccomp profile knows no CAP_BPF."""
+    assert one(manifest(), "DaemonSet")["spec"]["template"]["spec"]["securityContext"]["seccompProfile"] == {
+        "type": "Unconfined"
+    }
+    context = container()["securityContext"]
+    assert context["readOnlyRootFilesystem"]
+    assert not context["allowPrivilegeEscalation"]
+    added = ",".join(context["capabilities"]["add"])
+    options = ["--security-opt=no-new-privileges", "--security-opt=seccomp=unconfined"]
+    return ["--read-only", "--cap-drop=all", f"--cap-add={added}", *options]
+
+
+def test_lab_runs_in_the_container():
+    words = ["--privileged", "--network=none", "-v=/sys/fs/bpf:/sys/fs/bpf", IMAGE, "lab", "--scenario=flux", "--json"]
+    steps = json.loads(run(*words))
+    assert len(steps) > 5
+    assert all(step["ok"] for step in steps)
+
+
+def test_agent_guards_with_the_privileges_of_the_manifest_and_probes_find_it():
+    with a_pair("image") as pair:
+        agent = pair.agent()
+        config = (
+            f"bpf: {{pin_dir: {agent.pin_dir}}}\nmode: enforce\nvips: [{{address: {VIP}, owner: {{node: node-1}}}}]\n"
+        )
+        agent.config.write_text(config, encoding="utf-8")
+        sockets = pair.folder / "run"
+        sockets.mkdir()
+        mounts = [
+            "-v=/sys/fs/bpf:/sys/fs/bpf",
+            f"-v={agent.config}:/etc/arpguard/config.yaml:ro",
+            f"-v={sockets}:/run/arpguard",
+        ]
+        words = [*privileges(), f"--network=ns:{pair.node.netns.path}", *mounts, "--env=NODE_NAME=node-1", IMAGE]
+        with agent.log.open("wb") as log:
+            agent._process = subprocess.Popen([RUN, *words], stdout=log, stderr=log)
+        agent.wait_for("ready:", START_S)
+        with a_wire(pair.client) as wire:
+            assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac]
+        for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+            program, *rest = container()[name]["exec"]["command"]
+            assert run("--network=none", mounts[2], f"--entrypoint={program}", IMAGE, *rest) == "SERVING\n"
+        agent._process.terminate()
+        assert agent._process.wait(timeout=20) == 0
+        assert "stopped: the guard stays in place" in agent.log.read_text(encoding="utf-8")
+
+
+def test_agent_of_the_image_can_speak_to_kubernetes():
+    parts = ["client.rest", "client.configuration", "config.incluster_config", "config.kube_config"]
+    code = f"from arpguard.kube.importing import import_part as of\nfor each in {parts}: of('kubernetes.aio.' + each)"
+    run("--network=none", "--entrypoint=/opt/arpguard/bin/python", IMAGE, "-c", code)
+
+
+def test_image_holds_no_compiler_nor_pip():
+    tools = "cc gcc clang c++ make pip pip3 go"
+    found = run("--network=none", "--entrypoint=sh", IMAGE, "-c", f"for t in {tools}; do command -v $t; done; true")
+    assert found == ""
+
+
+def test_image_is_not_large():
+    size = int(run("--network=none", "--entrypoint=sh", IMAGE, "-c", "du -xsm / 2>/dev/null | cut -f1"))
+    assert size < LIMIT_MB
+    print(f"{IMAGE}: {size} MB")
