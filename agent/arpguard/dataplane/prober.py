@@ -17,16 +17,15 @@ from arpguard.wire.arp import build_request
 PROBES = 3
 INTERVAL_S = 0.06
 LISTEN_S = 0.2
-AT_ONCE = 64
+HEARD_AT_ONCE = 64
 _NOBODY = IPv4Address("0.0.0.0")  # noqa: S104 - the sender of a probe, not a bind
 
 
 class Prober:
-    """Probes, many at a time. `is_ours` tells the MACs of cluster nodes: those are silenced, or will be."""
+    """Probes. `is_ours` tells the MACs of cluster nodes: those are silenced, or will be."""
 
     def __init__(self, is_ours: Callable[[MacAddress], bool]) -> None:
         self._is_ours = is_ours
-        self._slots = asyncio.Semaphore(AT_ONCE)
         self._waiting: dict[tuple[str, Address], asyncio.Future[MacAddress]] = {}
         self._sockets: dict[str, ArpSocket] = {}
 
@@ -36,21 +35,20 @@ class Prober:
         Raises DataPlaneError when nothing can be sent or heard there.
         """
         key = link.name, address
-        async with self._slots:
-            heard = self._waiting.setdefault(key, asyncio.get_running_loop().create_future())
-            try:
-                ear = self._listening(link.name)
-                for _ in range(PROBES):
-                    if not heard.done():
-                        ear.send(build_request(ear.mac, _NOBODY, address))
-                        await asyncio.wait([heard], timeout=INTERVAL_S)
-                await asyncio.wait([heard], timeout=LISTEN_S - PROBES * INTERVAL_S)
-                return heard.result() if heard.done() else None
-            except OSError as error:
-                raise DataPlaneError(f"{address} cannot be probed for on {link.name} ({error})") from error
-            finally:
-                self._waiting.pop(key, None)
-                self._stop_listening(link.name)
+        heard = self._waiting.setdefault(key, asyncio.get_running_loop().create_future())
+        try:
+            ear = self._listening(link.name)
+            for _ in range(PROBES):
+                if not heard.done():
+                    ear.send(build_request(ear.mac, _NOBODY, address))
+                    await asyncio.wait([heard], timeout=INTERVAL_S)
+            await asyncio.wait([heard], timeout=LISTEN_S - PROBES * INTERVAL_S)
+            return heard.result() if heard.done() else None
+        except OSError as error:
+            raise DataPlaneError(f"{address} cannot be probed for on {link.name} ({error})") from error
+        finally:
+            self._waiting.pop(key, None)
+            self._stop_listening(link.name)
 
     def claimed(self, ifname: str, address: Address, sha: MacAddress) -> None:
         """Somebody was heard to claim an address; the kernel's reports come here, too."""
@@ -66,7 +64,7 @@ class Prober:
 
     def _hear(self, ifname: str, ear: ArpSocket) -> None:
         try:
-            for _ in range(AT_ONCE):  # and not for as long as somebody floods the link
+            for _ in range(HEARD_AT_ONCE):  # and not for as long as somebody floods the link
                 heard = ear.hear(0)
                 if heard is None:
                     break

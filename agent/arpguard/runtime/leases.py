@@ -9,7 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
@@ -38,12 +38,15 @@ from arpguard.kube.errors import ClusterError
 from arpguard.kube.reflector import Change
 from arpguard.kube.writer import Applied, Conflicted, LeaseContent, LeaseWriter, Missing, Refused
 from arpguard.kube.writer import Outcome as Written
+from arpguard.runtime.pool import Pool
 from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
 
 DRAIN_S = 0.012  # what a program that ran before the entry was cleared has sent is on the wire then
-AT_ONCE = 16
+CLAIMS_AT_ONCE = 16
+PROBES_AT_ONCE = 64
+UNBOUNDED = 1 << 30
 BREATH = 3  # deciding about thousands of VIPs takes at most a quarter of the time while much is happening
 REFUSED_S = 1.0
 UNREACHABLE_S = 2.0
@@ -84,11 +87,12 @@ class Leases:
         self._hearts = hearts
         self._others = others
         self._surface = surface
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._at_once = Pool(UNBOUNDED)
+        self._claiming = Pool(CLAIMS_AT_ONCE)
+        self._probing = Pool(PROBES_AT_ONCE)
         self._reachable = asyncio.Event()
         self._reachable.set()
         self._woken = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
         self.writes: Counter[tuple[str, str]] = Counter()
         self.renewed_ns: int | None = None
         self.lost = ""
@@ -109,8 +113,8 @@ class Leases:
                 await asyncio.sleep(BREATH * (boot_ns() - now_ns) / NS_PER_S)
                 await self._sleep(min(due, default=None))
         finally:
-            for task in self._tasks:
-                task.cancel()
+            for pool in (self._at_once, self._claiming, self._probing):
+                pool.stop()
 
     async def _sleep(self, until_ns: int | None) -> None:
         delay_s = None if until_ns is None else max(0.0, (until_ns - boot_ns()) / NS_PER_S)
@@ -162,7 +166,7 @@ class Leases:
         log.info("given up: vip=%s", effect.vip)
         self._changed(effect.vip)
         if effect.drain:
-            self._start(self._drained(effect.vip))
+            self._at_once.add(lambda: self._drained(effect.vip))
 
     async def _drained(self, vip: Address) -> None:
         await asyncio.sleep(DRAIN_S)
@@ -175,17 +179,6 @@ class Leases:
     def _happened(self, vip: Address, effects: Iterable[Effect]) -> None:
         self.do(effects)
         self._changed(vip)
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("the claim protocol has met a fault of this program", exc_info=task.exception())
-            self._woken.set()
 
     # ---- heartbeats ----
 
@@ -233,9 +226,8 @@ class Leases:
 
     async def _write_claim(self, effect: WriteClaim) -> None:
         content = claims.claim_content(effect, self._surface.source(effect.vip))
-        written = await self._with_slot(
-            lambda: self._replace(self._others, claims.lease_name(effect.vip), effect.version, content)
-        )
+        await self._reach()
+        written = await self._replace(self._others, claims.lease_name(effect.vip), effect.version, content)
         self._count("claim", written)
         await self._pause_if_refused(written)
         outcome, version, _ = _outcome_of(written)
@@ -243,7 +235,8 @@ class Leases:
 
     async def _delete_claim(self, effect: DeleteClaim) -> None:
         seen = self._lease(claims.lease_name(effect.vip), effect.version)
-        written = await self._with_slot(lambda: self._others.delete(seen))
+        await self._reach()
+        written = await self._others.delete(seen)
         self._count("claim", written)
         await self._pause_if_refused(written)
         outcome, version, _ = _outcome_of(written)
@@ -251,7 +244,8 @@ class Leases:
 
     async def _read_claim(self, effect: ReadClaim) -> None:
         try:
-            lease = await self._with_slot(lambda: self._read(self._others, claims.lease_name(effect.vip)))
+            await self._reach()
+            lease = await self._read(self._others, claims.lease_name(effect.vip))
         except ClusterError as error:
             log.debug("claim of %s: %s", effect.vip, error)
             self._happened(effect.vip, self._ownership.claim_read_failed(effect.vip, boot_ns()))
@@ -276,15 +270,13 @@ class Leases:
 
     # ---- requests ----
 
-    async def _with_slot(self, request: Callable[[], Awaitable[Any]]) -> Any:
-        """Few at a time; while the server cannot be reached, the heartbeat alone finds out when it can."""
-        async with self._slots:
-            try:
-                async with asyncio.timeout(UNREACHABLE_S):
-                    await self._reachable.wait()
-            except TimeoutError:
-                pass
-            return await request()
+    async def _reach(self) -> None:
+        """While the server cannot be reached, the heartbeat finds out when it can, and the rest waits for a while."""
+        try:
+            async with asyncio.timeout(UNREACHABLE_S):
+                await self._reachable.wait()
+        except TimeoutError:
+            pass
 
     async def _replace(self, writer: LeaseWriter, name: str, version: Version | None, content: LeaseContent) -> Written:
         seen = self._lease(name, version) if version else None
@@ -356,19 +348,32 @@ def _outcome_of(written: Written) -> tuple[Outcome, Version | None, int]:
     return Outcome.UNKNOWN, None, 0
 
 
-def _asking(work: Callable[[Leases, Any], Coroutine[Any, Any, None]]) -> Callable[[Leases, Any], None]:
-    return lambda leases, effect: leases._start(work(leases, effect))  # noqa: SLF001
+Performer: TypeAlias = Callable[[Leases, Any], None]
+Request: TypeAlias = Callable[[Leases, Any], Coroutine[Any, Any, None]]
 
 
-_PERFORMERS: dict[type[Any], Callable[[Leases, Any], None]] = {
+def _in(pool: Callable[[Leases], Pool], request: Request) -> Performer:
+    """Performs an effect by a request, which waits for its turn."""
+    return lambda leases, effect: pool(leases).add(lambda: request(leases, effect))
+
+
+def _now(request: Request) -> Performer:
+    return _in(lambda leases: leases._at_once, request)  # noqa: SLF001
+
+
+def _by_and_by(request: Request) -> Performer:
+    return _in(lambda leases: leases._claiming, request)  # noqa: SLF001
+
+
+_PERFORMERS: dict[type[Any], Performer] = {
     SetFence: Leases._set_fence,  # noqa: SLF001
     SetEntry: Leases._set_entry,  # noqa: SLF001
     ClearEntry: Leases._clear_entry,  # noqa: SLF001
-    WriteHeartbeat: _asking(Leases._write_heartbeat),  # noqa: SLF001
-    ReadHeartbeat: _asking(Leases._read_heartbeat),  # noqa: SLF001
-    WriteClaim: _asking(Leases._write_claim),  # noqa: SLF001
-    DeleteClaim: _asking(Leases._delete_claim),  # noqa: SLF001
-    ReadClaim: _asking(Leases._read_claim),  # noqa: SLF001
-    ListOwnClaims: _asking(Leases._list_own_claims),  # noqa: SLF001
-    Probe: _asking(Leases._probe),  # noqa: SLF001
+    WriteHeartbeat: _now(Leases._write_heartbeat),  # noqa: SLF001
+    ReadHeartbeat: _now(Leases._read_heartbeat),  # noqa: SLF001
+    ListOwnClaims: _now(Leases._list_own_claims),  # noqa: SLF001
+    WriteClaim: _by_and_by(Leases._write_claim),  # noqa: SLF001
+    DeleteClaim: _by_and_by(Leases._delete_claim),  # noqa: SLF001
+    ReadClaim: _by_and_by(Leases._read_claim),  # noqa: SLF001
+    Probe: _in(lambda leases: leases._probing, Leases._probe),  # noqa: SLF001
 }

@@ -208,6 +208,9 @@ class Membership:
         self.wishes = self._election.wanted(
             collected.vips, self._members, self._current_holders(now_ns), now_ns, collected.undecided
         )
+        for vip in self.wishes.wanted - self._claims:
+            if not ownership.holder(vip, now_ns).known:
+                leases.do(ownership.claim_seen(vip, None, now_ns))  # all Leases were read, and it has none
         leases.do(ownership.want(self.wishes.wanted, now_ns))
         times = [self.wishes.next_ns, self._next_silence_ns(now_ns), self._tidy(now_ns)]
         return min((at for at in times if at is not None), default=None)
