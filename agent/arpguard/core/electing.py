@@ -210,10 +210,12 @@ class _Look:
         seat.giving_to, seat.giving_ns = "", 0
 
     def _free(self, address: Address, seat: _Seat, *, never_held: bool) -> None:
-        self.is_calm = False
+        """One that nobody takes for long, since a host outside has it, say, is no unrest."""
         seat.giving_ns = 0
         if seat.free_ns is None:
             seat.free_ns = self.now_ns
+        if self.now_ns - seat.free_ns < STEADY_NS:
+            self.is_calm = False
         if self.me not in seat.pool:
             return
         due_ns = max(seat.free_ns, seat.since_ns) + BACKUP_NS * seat.pool.rank(seat.number, self.me)

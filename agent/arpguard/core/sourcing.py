@@ -42,7 +42,7 @@ class Avoided:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What the sources come to.
+    """What the sources come to. `vips` is the same object while nothing has changed in it, and is not to be changed.
 
     `undecided`: elected VIPs whose nodes are not known before EndpointSlices are: nobody takes them, and who has
     them keeps them. `notices` are the same on every node, for one to post; `own_notices` are this node's alone.
@@ -338,6 +338,7 @@ class _Outcome:
     def __init__(self) -> None:
         self.following: set[Key] = set()
         self._vips: dict[Address, Vip] = {}
+        self._given_out: dict[Address, Vip] | None = None
         self._undecided: set[Address] = set()
         self.local_only: set[Key] = set()
         self._parts: dict[Key, _Part] = {}
@@ -365,13 +366,16 @@ class _Outcome:
         _put(self._disputes, address, _dispute(ranked, vip) if vip else None)
         if vip != self._vips.get(address):
             _put(self._vips, address, vip)
+            self._given_out = None
 
     def collected(self) -> Collected:
         """All of it."""
         parts = [self._parts[key] for key in sorted(self._parts)]
         parts += [self._disputes[address] for address in sorted(self._disputes, key=str)]
+        if self._given_out is None:
+            self._given_out = self._vips.copy()
         return Collected(
-            vips=self._vips.copy(),
+            vips=self._given_out,
             undecided=frozenset(self._undecided),
             problems=tuple(_bounded([*_summaries(parts), *(line for part in parts for line in part.problems)])),
             notices=tuple(notice for part in parts for notice in part.notices),

@@ -218,6 +218,7 @@ def test_nothing_is_given_up_in_unrest(unrest):
     election.wanted(MANY, members(), holders, LATER)
     if unrest == "free":
         holders[ADDRESS] = ""
+        election.wanted(MANY, members(), holders, QUIET - STEADY_NS + 1)
     elif unrest == "unfit":
         holders[ADDRESS] = ABSENT.name
     elif unrest == "undecided":
@@ -234,6 +235,14 @@ def test_nothing_is_given_up_in_unrest(unrest):
     kept = election.wanted(vips, members(), holders, QUIET, **seen).wanted
 
     assert kept >= {address for address in MANY if holders[address] == FIRST}
+
+
+def test_vip_that_nobody_takes_for_long_is_no_unrest():
+    election, holders = Election(FIRST, START), one_has_all() | {ADDRESS: ""}
+
+    kept = [election.wanted(MANY, members(), holders, now_ns).wanted for now_ns in (LATER, QUIET - 1, QUIET)]
+
+    assert [len(wanted - {ADDRESS}) for wanted in kept] == [59, 59, 49]
 
 
 def test_who_does_not_take_what_it_is_given_gets_nothing_for_a_while():

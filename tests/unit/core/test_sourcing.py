@@ -336,3 +336,4 @@ def test_what_was_given_out_stays_as_it_is_and_what_has_not_changed_is_the_same_
 
     assert (set(before.vips), set(after.vips)) == ({VIP, OTHER}, {OTHER})
     assert after.vips[OTHER] is before.vips[OTHER]
+    assert sourcing.collect(CONFIG, services, {}, NODES).vips is after.vips
