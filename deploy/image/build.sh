@@ -1,13 +1,13 @@
 #!/bin/bash
 # Builds the image from nothing but Debian's and Python's package registries: build.sh TAG VERSION
-# As root. What it makes stays in .cache/containers, and nothing else on this machine changes.
+# As root. What it makes stays in .cache/image, and nothing else on this machine changes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . deploy/image/containers.sh
 tag=$1 version=$2
 base=localhost/arpguard-base:$SUITE
 
-if ! containers buildah inspect --type image "$base" >/dev/null 2>&1; then
+if ! buildah "${STORAGE[@]}" inspect --type image "$base" >/dev/null 2>&1; then
 	tree=$(mktemp -d "$CACHE/base.XXXXXX")
 	trap 'rm -rf "$tree"' EXIT
 	echo "making the base by debootstrap"
@@ -22,9 +22,9 @@ if ! containers buildah inspect --type image "$base" >/dev/null 2>&1; then
 	chmod 755 "$tree/usr/sbin/policy-rc.d"
 	printf 'path-exclude=/usr/share/%s/*\n' doc info locale man >"$tree/etc/dpkg/dpkg.cfg.d/small"
 	rm -rf "$tree"/var/cache/apt/* "$tree"/var/lib/apt/lists/* "$tree"/usr/share/{doc,info,locale,man}/*
-	container=$(containers buildah from scratch)
-	containers buildah add --quiet "$container" "$tree" / >/dev/null
-	containers buildah commit --quiet --rm "$container" "$base" >/dev/null
+	container=$(buildah "${STORAGE[@]}" from scratch)
+	buildah "${STORAGE[@]}" add --quiet "$container" "$tree" / >/dev/null
+	buildah "${STORAGE[@]}" commit --quiet --rm "$container" "$base" >/dev/null
 fi
 
 # The build trusts whom this machine trusts.
@@ -33,6 +33,6 @@ trust=()
 if [ -s "$certificates" ]; then
 	trust=(--volume "$certificates:/run/certificates.crt:ro" --build-arg PIP_CERT=/run/certificates.crt)
 fi
-containers buildah bud --quiet --isolation chroot --layers "${trust[@]}" \
+buildah "${STORAGE[@]}" bud --quiet --isolation chroot --layers "${trust[@]}" \
 	--build-arg BASE="$base" --build-arg VERSION="$version" \
 	--ignorefile deploy/image/containerignore --file deploy/image/Containerfile --tag "$tag" .

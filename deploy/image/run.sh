@@ -11,5 +11,5 @@ shift
 # crun refuses machines that have both kinds of cgroups, also where it is to use none.
 if mountpoint -q /sys/fs/cgroup/unified; then umount /sys/fs/cgroup/unified; fi
 limit=$(ulimit -Hn) # a higher one may not be set everywhere
-containers podman --cgroup-manager cgroupfs --events-backend file run --rm --runtime crun --cgroups=disabled \
+exec podman "${STORAGE[@]}" --cgroup-manager cgroupfs --events-backend file run --rm --runtime crun --cgroups=disabled \
 	--ulimit "nofile=$limit:$limit" --ulimit nproc=4096:4096 "$@"
