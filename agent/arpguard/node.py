@@ -60,6 +60,12 @@ class Node:
         """What the kernel has now; observing, before it was told anything."""
         return self.control.read() or NodeControl(mode=Mode.OBSERVE, generation=0)
 
+    def read_cluster(self) -> ClusterState | None:
+        """What is known of the cluster now; None when it runs standalone, or no agent is asked."""
+        if self.cluster is not None:
+            self.cluster.refresh()
+        return self.cluster
+
     def read_totals(self) -> tuple[Tally, EventAccount]:
         """All decisions on this node so far, and the kernel's account of events."""
         tally, events = read_totals(self.totals)

@@ -13,7 +13,7 @@ import grpc
 
 from arpguard import __version__
 from arpguard.addresses import Address
-from arpguard.api import messages
+from arpguard.api import clustering, messages
 from arpguard.api.messages import OPERATIONS, WallClock
 from arpguard.api.requests import (
     Page,
@@ -32,7 +32,7 @@ from arpguard.core.decisions import Claim, Report, ReportFilter
 from arpguard.core.explaining import Scene, explain_ownership, fence_left_ns, summary
 from arpguard.core.stimulus import STRANGER, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import Trial, try_frame
-from arpguard.model import Attachment, EntryKey, Link, NodeControl, Vip, VipEntry
+from arpguard.model import Attachment, EntryKey, Link, NodeControl, OwnerKind, Vip, VipEntry
 from arpguard.node import Node
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
@@ -55,7 +55,7 @@ def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusRespons
         mode=messages.mode(control.mode),
         links=_links(node),
         epoch=control.epoch,
-        kubernetes=pb.Kubernetes(state=pb.Kubernetes.STATE_NOT_USED),
+        kubernetes=_kubernetes(node, clock),
         problems=_shortened(node.state.problems),
         drift=pb.Drift(entries=drift.entries, programs=drift.programs, control=drift.control),
         events=pb.EventAccount(
@@ -216,10 +216,19 @@ def _add_config(response: pb.GetStatusResponse, node: Node, clock: WallClock) ->
     response.config.generation = in_force.generation
     response.config.load_time.CopyFrom(clock.timestamp(in_force.loaded_ns))
     response.config.problems.extend(_shortened([in_force.problem] if in_force.problem else []))
-    lease = in_force.config.lease
-    response.lease.duration.CopyFrom(messages.duration(lease.duration_ns))
-    response.lease.renew_interval.CopyFrom(messages.duration(lease.renew_ns))
-    response.lease.margin.CopyFrom(messages.duration(lease.margin_ns))
+    lease, times = in_force.config.lease, node.cluster.times if node.cluster else None
+    in_use = times if times is not None and times.duration_ns else lease
+    response.lease.duration.CopyFrom(messages.duration(in_use.duration_ns))
+    response.lease.renew_interval.CopyFrom(messages.duration(in_use.renew_ns))
+    response.lease.margin.CopyFrom(messages.duration(in_use.margin_ns))
+    response.lease.stretched = in_use.duration_ns > lease.duration_ns
+
+
+def _kubernetes(node: Node, clock: WallClock) -> pb.Kubernetes:
+    state = node.read_cluster()
+    if state is None:
+        return pb.Kubernetes(state=pb.Kubernetes.STATE_NOT_USED)
+    return clustering.kubernetes(state, clock)
 
 
 # ---- VIPs ----
@@ -240,16 +249,22 @@ def _vip(node: Node, key: EntryKey, entry: VipEntry, mode: Mode, claim: Claim | 
     source, wanted = _source(node, key.vip)
     if wanted is not None:
         message.source, message.owner = source, str(wanted.owner)
+        if node.cluster is not None and wanted.owner.kind is OwnerKind.ELECT:
+            message.claim.CopyFrom(clustering.claim(node.cluster.holder(key.vip)))
     if claim is not None:
         message.last_conflict.CopyFrom(messages.conflict(claim, clock))
     return message
 
 
 def _source(node: Node, address: Address) -> tuple[str, Vip | None]:
-    """The configuration's item about an address: what it is called, and itself."""
+    """What makes an address a VIP: what it is called, and the VIP. A Service has a name of its own."""
     if node.in_force is None:
         return "", None
     index, vip = node.in_force.find(address)
+    if node.cluster is not None:
+        vip = node.cluster.vips.get(address)
+    if vip is not None and vip.source:
+        return vip.source, vip
     return (f"vips[{index}]" if vip else ""), vip
 
 
@@ -272,9 +287,11 @@ def _ownership(node: Node, control: NodeControl, address: Address, link: Link) -
     entry = node.table.lookup(key)
     item, vip = _source(node, address)
     where = node.in_force.source if node.in_force else ""
-    source = f"{item} in {where}" if item else where
+    source = f"{item} in {where}" if item and vip and not vip.source else item or where
     scene = Scene(node.name, link, node.state.links, node.surroundings, control, now_ns)
-    found = explain_ownership(address, source, vip, entry, scene)
+    state = node.read_cluster()
+    cluster = clustering.in_cluster(state, address, vip) if state else None
+    found = explain_ownership(address, source, vip, entry, scene, cluster)
     story = pb.LinkExplanation(link=link.name, summary=summary(entry, control, now_ns))
     story.ownership.source = source if vip else ""
     story.ownership.steps.extend(found.steps)
@@ -282,6 +299,8 @@ def _ownership(node: Node, control: NodeControl, address: Address, link: Link) -
         story.ownership.candidates.add(
             node=candidate.node, eligible=candidate.eligible, chosen=candidate.chosen, why=candidate.why
         )
+    if cluster is not None and vip is not None and vip.owner.kind is OwnerKind.ELECT:
+        story.ownership.claim.CopyFrom(clustering.claim(cluster.holder))
     if found.fence_left_ns is not None:
         story.ownership.fence_left.CopyFrom(messages.duration(found.fence_left_ns))
     for message in _vips(node, [key]):

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from arpguard.api.clustering import is_well
 from arpguard.api.requests import RequestError, stopping
 from arpguard.node import Node
 
@@ -22,8 +23,10 @@ def statuses(node: Node) -> dict[str, _Status]:
     """The status of each component; "" and the service's name stand for the whole.
 
     A wrong edit of the configuration makes `config` not serving and nothing else: the last good one is in force.
-    `kubernetes` is UNKNOWN while the agent runs without it.
+    `kubernetes` is UNKNOWN while the agent runs without it. It is no part of the whole: an agent that is restarted
+    because the API server is away comes no nearer to it.
     """
+    cluster = node.read_cluster()
     attached = {attachment.ifindex for attachment in node.state.attachments}
     guarded = all(link.ifindex in attached for link in node.state.links)
     told = node.state.control is not None and node.control.read() is not None
@@ -34,7 +37,7 @@ def statuses(node: Node) -> dict[str, _Status]:
         "arpguard.v1.AgentService": dataplane,
         "dataplane": dataplane,
         "config": config,
-        "kubernetes": health_pb2.HealthCheckResponse.UNKNOWN,
+        "kubernetes": _serving(holds=is_well(cluster)) if cluster else int(health_pb2.HealthCheckResponse.UNKNOWN),
     }
 
 

@@ -1,23 +1,16 @@
 """Why an entry is what it is: the chain from the object that makes an address a VIP to what the kernel was told."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from arpguard.addresses import Address
 from arpguard.core.choosing import home_link
+from arpguard.core.holding import Candidate, holding_steps
+from arpguard.core.origins import Origin
+from arpguard.core.ownership.records import Holder
 from arpguard.model import Link, NodeControl, OwnerKind, Surroundings, Vip, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind, Mode
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A node that might answer for a VIP."""
-
-    node: str
-    eligible: bool
-    chosen: bool
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +21,21 @@ class Ownership:
     candidates: tuple[Candidate, ...] = ()
     fence_left_ns: int | None = None
     steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InCluster:
+    """What the cluster has to say about an address.
+
+    `candidates` and `holder` are of an elected VIP. `complete`: all was read that says what is a VIP. `yielding`:
+    another agent speaks as this node.
+    """
+
+    origin: Origin = field(default_factory=Origin)
+    candidates: tuple[Candidate, ...] = ()
+    holder: Holder = field(default_factory=Holder)
+    complete: bool = True
+    yielding: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +81,26 @@ def fence_left_ns(entries: Iterable[VipEntry], control: NodeControl, now_ns: int
 
 
 def explain_ownership(
-    address: Address, source: str, vip: Vip | None, entry: VipEntry | None, scene: Scene
+    address: Address,
+    source: str,
+    vip: Vip | None,
+    entry: VipEntry | None,
+    scene: Scene,
+    cluster: InCluster | None = None,
 ) -> Ownership:
     """The chain for an address on a link.
 
     `source` names the object that `vip` is from; without a VIP, the configuration that has none; empty: not known.
+    `cluster` None: the agent runs standalone.
     """
     fence = _fence_left_ns(scene.control, scene.now_ns) if entry is not None and _needs_fence(entry) else None
-    steps = [*_source_steps(address, source, vip), *_link_steps(address, vip, entry, scene)]
-    steps += _entry_steps(entry, scene, fence)
-    return Ownership(source, _candidates(vip, scene.node), fence, tuple(steps))
+    steps = _source_steps(address, source, vip, cluster)
+    if vip is not None and cluster is not None:
+        steps += _owner_steps(address, vip, cluster, scene)
+    steps += [*_link_steps(address, vip, entry, scene), *_entry_steps(entry, scene, fence)]
+    elected = vip is not None and vip.owner.kind is OwnerKind.ELECT and cluster is not None
+    candidates = cluster.candidates if elected and cluster else _candidates(vip, scene.node)
+    return Ownership(source, candidates, fence, tuple(steps))
 
 
 def _needs_fence(entry: VipEntry) -> bool:
@@ -107,18 +125,42 @@ def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
         return (Candidate(node, eligible=False, chosen=False, why="the owner is a host outside the cluster"),)
     if vip.owner.kind is OwnerKind.ELECT:
         return (Candidate(node, eligible=False, chosen=False, why="an election needs Kubernetes"),)
-    named = Candidate(vip.owner.node, eligible=True, chosen=True, why="named as the owner")
+    if not vip.owner.node:
+        return ()
+    how = "another announcer has chosen it" if vip.owner.kind is OwnerKind.FOLLOW else "named as the owner"
+    named = Candidate(vip.owner.node, eligible=True, chosen=True, why=how)
     if vip.owner.node == node:
         return (named,)
-    return (named, Candidate(node, eligible=False, chosen=False, why=f"{vip.owner.node} is named as the owner"))
+    verb = "has the VIP by another announcer" if vip.owner.kind is OwnerKind.FOLLOW else "is named as the owner"
+    return (named, Candidate(node, eligible=False, chosen=False, why=f"{vip.owner.node} {verb}"))
 
 
-def _source_steps(address: Address, source: str, vip: Vip | None) -> list[str]:
+def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InCluster | None) -> list[str]:
     if not source:
         return ["which object makes it a VIP is not known here: only a running agent knows"]
-    if vip is None:
-        return [f"nothing makes {address} a VIP in {source}"]
-    return [f"{source} makes {address} a VIP with the owner {vip.owner}"]
+    origin = cluster.origin if cluster else Origin()
+    if vip is not None:
+        why = f": {origin.why}" if origin.why else ""
+        return [f"{source} makes {address} a VIP with the owner {vip.owner}{why}", *origin.others]
+    nothing = f"nothing makes {address} a VIP in {source}"
+    if cluster is None:
+        return [nothing]
+    if not cluster.complete:
+        return [f"{nothing}, and not all that may was read from the API server yet", *origin.refusals]
+    if not origin.refusals:
+        return [f"{nothing}, and no Service asks for it"]
+    return [f"{address} is guarded nowhere, though it could be asked for", *origin.refusals]
+
+
+def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Scene) -> list[str]:
+    """Which node it comes to in the cluster, where the source does not name it."""
+    if vip.owner.kind is OwnerKind.FOLLOW:
+        chosen = f"so {vip.owner.node} has it" if vip.owner.node else "so it is suppressed on all nodes"
+        return [f"another announcer is followed ({cluster.origin.follows or 'nothing of it is known'}): {chosen}"]
+    if vip.owner.kind is not OwnerKind.ELECT:
+        return []
+    yielding = [f"another agent speaks as {scene.node}, and this one is silent"] if cluster.yielding else []
+    return [*holding_steps(address, cluster.holder, cluster.candidates), *yielding]
 
 
 def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene: Scene) -> list[str]:
@@ -158,13 +200,16 @@ def _entry_steps(entry: VipEntry | None, scene: Scene, fence_left: int | None) -
     if _is_stale(entry, scene.control):
         steps.append(f"the entry is of epoch {entry.epoch}, the node of {scene.control.epoch}: nothing is answered")
     if entry.kind is Kind.OWNED:
-        steps.append(_fence_step(fence_left))
+        steps.append(_fence_step(fence_left, entry.epoch))
     return steps
 
 
-def _fence_step(left_ns: int | None) -> str:
+_HELD = "the source asks to hold it: no fence is needed, and while the API server is away two nodes may answer"
+
+
+def _fence_step(left_ns: int | None, epoch: int) -> str:
     if left_ns is None:
-        return "the source names the owner once and for all (hold): no fence is needed"
+        return _HELD if epoch else "the source names the owner once and for all (hold): no fence is needed"
     if not left_ns:
         return "the fence has passed: nothing is answered until the lease is renewed"
     return f"the fence lies {left_ns / NS_PER_S:.3f} s ahead"

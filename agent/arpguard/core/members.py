@@ -10,7 +10,7 @@ from typing import Protocol
 
 from arpguard.addresses import Address, Network
 from arpguard.core.cluster import Node
-from arpguard.core.explaining import Candidate
+from arpguard.core.holding import Candidate
 from arpguard.core.prefixes import Prefixes
 from arpguard.core.rendezvous import fingerprint, ranked, weight
 from arpguard.core.reporting import Subject

@@ -17,7 +17,8 @@ from typing import TypeAlias, TypeVar
 from arpguard.addresses import Address, vip_refusal
 from arpguard.config import AgentConfig
 from arpguard.core.cluster import EndpointSlice, Node, Service
-from arpguard.core.offers import ACTION, ANNOTATED, Offer, offer_of
+from arpguard.core.offers import ACTION, ANNOTATED, SELECTED, Offer, offer_of
+from arpguard.core.origins import Origin
 from arpguard.core.prefixes import Prefixes
 from arpguard.core.reporting import Notice, Subject
 from arpguard.model import Owner, OwnerKind, Vip
@@ -191,6 +192,20 @@ class Sourcing:
             self._outcome.settle(address, self._bids.get(address, {}))
         return self._outcome.collected()
 
+    def origin(self, address: Address) -> Origin:
+        """Where an address comes from, as of the last `collect`."""
+        bids = sorted(self._bids.get(address, {}).values(), key=lambda bid: bid.order)
+        if bids:
+            return Origin(_WHY[bids[0].order[0]], others=tuple(_runner_up(bid, bids[0]) for bid in bids[1:]))
+        ground = self._ground
+        if ground is None or self._config is None:
+            return Origin()
+        refusal = ground.refusal(address)
+        asking = [service for service in self._services.values() if _has(service, address)]
+        if refusal is not None:
+            return Origin(refusals=(refusal.why, *(f"{_name(service)} asks for it" for service in asking)))
+        return Origin(refusals=tuple(_why_not(service, address, self._config, ground) for service in asking))
+
     def _look_around(self, config: AgentConfig, nodes: Mapping[str, Node], avoided: Avoided) -> set[Key]:
         """All sources, where something has changed that they all depend on."""
         before = self._ground
@@ -298,6 +313,46 @@ def _ask_for_node(part: _Part, bid: _Bid, ground: _Ground) -> None:
     if owner.kind is OwnerKind.NODE and ground.names and owner.node not in ground.names:
         why = f"there is no node {owner.node}: nobody answers for {bid.vip.address}"
         part.complain(bid.subject, bid.name, _Refusal("UnknownNode", why))
+
+
+_WHY = {
+    0: "an item of `vips:` has the say before any Service",
+    ANNOTATED: "its annotation arpguard.io/owner makes it one",
+    SELECTED: "`services` of the configuration takes it",
+}
+
+
+def _has(service: Service, address: Address) -> bool:
+    return address in service.external_ips or address in service.ingress_ips
+
+
+def _name(service: Service) -> str:
+    return f"service {service.namespace}/{service.name}"
+
+
+def _runner_up(bid: _Bid, first: _Bid) -> str:
+    if bid.terms == first.terms:
+        return f"{bid.name} shares it, with the same settings"
+    reason = (
+        "the first in the order of namespace and name" if bid.order[0] == first.order[0] else "of higher precedence"
+    )
+    return f"{bid.name} asks for it too, with other settings (owner {bid.vip.owner}): {first.name} is {reason}"
+
+
+def _why_not(service: Service, address: Address, config: AgentConfig, ground: _Ground) -> str:
+    """Why a Service does not make one of its addresses a VIP that could be one."""
+    offer = offer_of(service, config.services)
+    if offer is None:
+        why = "`services.selector` does not select it" if config.services.enabled else "`services.enabled` is false"
+        return f"{_name(service)} asks for it and is not meant: it has no annotation arpguard.io/owner, and {why}"
+    if not offer.vips:
+        return f"{_name(service)} asks for it, but its owner cannot be read: {'; '.join(offer.problems)}"
+    if address.version == 6:
+        return f"{_name(service)} asks for it, but this version guards IPv4 only"
+    if not ground.may_range(address):
+        ranges = ", ".join(map(str, config.ranges)) or "none"
+        return f"{_name(service)} asks for it, but it is in none of the configuration's `ranges` ({ranges})"
+    return f"{_name(service)} asks for it"
 
 
 class _Endpoints:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from arpguard.addresses import Address
-from arpguard.core.cluster import SourceState
-from arpguard.core.explaining import Candidate
+from arpguard.core.cluster import Node, SourceState
+from arpguard.core.holding import Candidate
+from arpguard.core.members import Member
+from arpguard.core.origins import Origin
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.records import Holder
 from arpguard.model import Vip
@@ -14,22 +16,29 @@ from arpguard.model import Vip
 
 @dataclass(slots=True)
 class ClusterState:
-    """What is known now.
+    """What is known now: what can be asked for at any time, and what `refresh` brings up to date.
 
+    `origin`: where an address comes from, and why it is no VIP where it is none.
     `sources`: what is followed, by the resource's name. `complete`: all of it was read at least once. `vips` has all
     VIPs, of the configuration and of the cluster. `alive`: the nodes whose heartbeat changed within a lease, this one
     too. `renewed_ns` (boot clock): when the last renewal that succeeded was sent; `renewal_lost`: why none succeeds.
-    `writes` counts (kind of object, outcome), as in ("heartbeat", "applied").
+    `nobody`: the elected VIPs that no node may own. `nodes` are the Node objects by name, `members` the nodes as an
+    election sees them. `writes` counts (kind of object, outcome), as in ("heartbeat", "applied").
     """
 
     server: str
     namespace: str
     candidates: Callable[[Vip], tuple[Candidate, ...]]
     holder: Callable[[Address], Holder]
+    origin: Callable[[Address], Origin]
+    refresh: Callable[[], None]
     times: Times = field(default_factory=lambda: Times(0, 0, 0, 0))
     complete: bool = False
     sources: Mapping[str, SourceState] = field(default_factory=dict)
     vips: Mapping[Address, Vip] = field(default_factory=dict)
+    nobody: frozenset[Address] = frozenset()
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    members: tuple[Member, ...] = ()
     alive: frozenset[str] = frozenset()
     renewed_ns: int | None = None
     renewal_lost: str = ""

@@ -46,6 +46,10 @@ class Announcers:
         """The node that announces an address of a Service; None when nobody is known to."""
         return self._following.node_of(service, address).node or None
 
+    def why(self, service: Service, address: Address) -> str:
+        """The object that names the node, in words."""
+        return self._following.node_of(service, address).why
+
     @property
     def all_problems(self) -> list[str]:
         """What is wrong with what is followed."""

@@ -5,7 +5,7 @@ other announcers while a Service follows one; the own ConfigMap; the Leases of t
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,13 +14,14 @@ from arpguard.addresses import Address
 from arpguard.config import AgentConfig
 from arpguard.core import cluster
 from arpguard.core.cluster import SourceState
+from arpguard.core.origins import Origin
 from arpguard.core.sourcing import Avoided, Collected, Sourcing
 from arpguard.kube import projections
 from arpguard.kube.client import Client
 from arpguard.kube.listing import Scope
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, SERVICES
-from arpguard.model import Link, Surroundings
+from arpguard.model import Link, OwnerKind, Surroundings
 from arpguard.runtime.announcers import Announcers
 
 # Heartbeats come every second: a stream of Leases that is silent for longer is dead, whatever TCP says of it.
@@ -142,6 +143,15 @@ class Cluster:
         )
         await self._watch_what_is_needed(self._collected)
         return self._collected
+
+    def origin(self, address: Address) -> Origin:
+        """Where an address comes from."""
+        origin, vip = self._sourcing.origin(address), self._collected.vips.get(address)
+        if vip is None or vip.owner.kind is not OwnerKind.FOLLOW:
+            return origin
+        namespace, _, name = vip.source.removeprefix("service ").partition("/")
+        service = self.services.get((namespace, name))
+        return replace(origin, follows=self._announcers.why(service, address)) if service else origin
 
     async def _watch_what_is_needed(self, collected: Collected) -> None:
         if collected.needs_slices:

@@ -78,7 +78,14 @@ class Kubernetes:
         self._configmap_seen: object = self
         self._posted: frozenset[Notice] = frozenset()
         self._nobody: frozenset[Address] = frozenset()
-        self.state = ClusterState(server, place.namespace, self._membership.candidates, self._membership.holder)
+        self.state = ClusterState(
+            server,
+            place.namespace,
+            candidates=self._membership.candidates,
+            holder=self._membership.holder,
+            origin=self._cluster.origin,
+            refresh=self._refresh_state,
+        )
 
     @classmethod
     async def connect(
@@ -134,6 +141,9 @@ class Kubernetes:
         """A pass is through: links may be others."""
         self._membership.wake()
         self._refresh_state()
+        if self._membership.wishes.nobody != self._nobody:
+            self._nobody = self._membership.wishes.nobody
+            self._callbacks.look()
 
     def _problems(self) -> Iterable[str]:
         yield from self._collected.problems
@@ -156,15 +166,14 @@ class Kubernetes:
         state.complete = self._cluster.complete
         state.sources = self._cluster.sources
         state.vips = self._collected.vips
+        state.nobody = membership.wishes.nobody
+        state.nodes, state.members = self._cluster.nodes, membership.members
         state.alive = membership.alive
         state.yielding = membership.yielding
         state.times = membership.times
         state.events_written, state.events_dropped = self._events.written, self._events.dropped
         if leases is not None:
             state.renewed_ns, state.renewal_lost, state.writes = leases.renewed_ns, leases.lost, leases.writes
-        if membership.wishes.nobody != self._nobody:
-            self._nobody = membership.wishes.nobody
-            self._callbacks.look()
 
     # ---- what is told ----
 

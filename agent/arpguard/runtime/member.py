@@ -17,7 +17,7 @@ from arpguard.core import members
 from arpguard.core.choosing import home_link
 from arpguard.core.cluster import Lease
 from arpguard.core.electing import Election, Wishes, lease_times
-from arpguard.core.explaining import Candidate
+from arpguard.core.holding import Candidate
 from arpguard.core.members import candidates, members_of
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership

@@ -459,14 +459,14 @@ class Config(_message.Message):
     LOAD_TIME_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
-    """Where it was read from."""
+    """Where it was read from: a file, or "ConfigMap NAMESPACE/NAME"."""
     generation: _builtins.int
     """Counts the configurations that were taken over since the agent started; 1 is the first."""
     @_builtins.property
     def load_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Why a later edit was not taken over; empty when the file is what is in force."""
+        """Why a later edit was not taken over; empty when the latest is what is in force."""
 
     def __init__(
         self,
@@ -486,13 +486,18 @@ Global___Config: _TypeAlias = Config  # noqa: Y015
 
 @_typing.final
 class Lease(_message.Message):
-    """The lease by which this node may answer for elected VIPs; the kernel enforces its end for every frame."""
+    """The lease by which this node may answer for elected VIPs; the kernel enforces its end for every frame.
+    In a large cluster it is longer than configured, so that all renewals together stay few.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DURATION_FIELD_NUMBER: _builtins.int
     RENEW_INTERVAL_FIELD_NUMBER: _builtins.int
     MARGIN_FIELD_NUMBER: _builtins.int
+    STRETCHED_FIELD_NUMBER: _builtins.int
+    stretched: _builtins.bool
+    """Whether it is longer than configured."""
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -505,10 +510,11 @@ class Lease(_message.Message):
         duration: _duration_pb2.Duration | None = ...,
         renew_interval: _duration_pb2.Duration | None = ...,
         margin: _duration_pb2.Duration | None = ...,
+        stretched: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "margin", b"margin", "renew_interval", b"renew_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "margin", b"margin", "renew_interval", b"renew_interval"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "margin", b"margin", "renew_interval", b"renew_interval", "stretched", b"stretched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -516,7 +522,7 @@ Global___Lease: _TypeAlias = Lease  # noqa: Y015
 
 @_typing.final
 class Kubernetes(_message.Message):
-    """Whether the agent follows a Kubernetes API server."""
+    """How the agent stands with the Kubernetes API server. Only `state` is there when it runs standalone."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -529,26 +535,185 @@ class Kubernetes(_message.Message):
         STATE_UNSPECIFIED: Kubernetes._State.ValueType  # 0
         STATE_NOT_USED: Kubernetes._State.ValueType  # 1
         """The agent runs standalone, on a configuration file."""
+        STATE_CONNECTING: Kubernetes._State.ValueType  # 2
+        """Not everything was read yet that says what to guard."""
+        STATE_FOLLOWING: Kubernetes._State.ValueType  # 3
+        """All that is needed is followed."""
+        STATE_LOST: Kubernetes._State.ValueType  # 4
+        """Something is not heard of any more: what is known of it grows old."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper): ...
     STATE_UNSPECIFIED: Kubernetes.State.ValueType  # 0
     STATE_NOT_USED: Kubernetes.State.ValueType  # 1
     """The agent runs standalone, on a configuration file."""
+    STATE_CONNECTING: Kubernetes.State.ValueType  # 2
+    """Not everything was read yet that says what to guard."""
+    STATE_FOLLOWING: Kubernetes.State.ValueType  # 3
+    """All that is needed is followed."""
+    STATE_LOST: Kubernetes.State.ValueType  # 4
+    """Something is not heard of any more: what is known of it grows old."""
 
     STATE_FIELD_NUMBER: _builtins.int
+    SERVER_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    RENEWAL_TIME_FIELD_NUMBER: _builtins.int
+    RENEWAL_PROBLEM_FIELD_NUMBER: _builtins.int
+    YIELDING_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    WRITES_FIELD_NUMBER: _builtins.int
+    EVENTS_WRITTEN_FIELD_NUMBER: _builtins.int
+    EVENTS_DROPPED_FIELD_NUMBER: _builtins.int
     state: Global___Kubernetes.State.ValueType
+    server: _builtins.str
+    """The API server's URL."""
+    namespace: _builtins.str
+    """The namespace of the Leases."""
+    renewal_problem: _builtins.str
+    """Why the lease is not renewed; empty while it is, or need not be."""
+    yielding: _builtins.bool
+    """Whether another agent speaks as this node, and this one is silent for it."""
+    events_written: _builtins.int
+    """Events that were written, and that were dropped to keep within their rate limit."""
+    events_dropped: _builtins.int
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___KubernetesSource]: ...
+    @_builtins.property
+    def renewal_time(self) -> _timestamp_pb2.Timestamp:
+        """When the last renewal of this node's lease that succeeded was sent; absent before the first."""
+
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterNode]:
+        """The nodes as this one sees them, by name."""
+
+    @_builtins.property
+    def writes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseWrites]: ...
     def __init__(
         self,
         *,
         state: Global___Kubernetes.State.ValueType = ...,
+        server: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        sources: _abc.Iterable[Global___KubernetesSource] | None = ...,
+        renewal_time: _timestamp_pb2.Timestamp | None = ...,
+        renewal_problem: _builtins.str = ...,
+        yielding: _builtins.bool = ...,
+        nodes: _abc.Iterable[Global___ClusterNode] | None = ...,
+        writes: _abc.Iterable[Global___LeaseWrites] | None = ...,
+        events_written: _builtins.int = ...,
+        events_dropped: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["renewal_time", b"renewal_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events_dropped", b"events_dropped", "events_written", b"events_written", "namespace", b"namespace", "nodes", b"nodes", "renewal_problem", b"renewal_problem", "renewal_time", b"renewal_time", "server", b"server", "sources", b"sources", "state", b"state", "writes", b"writes", "yielding", b"yielding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Kubernetes: _TypeAlias = Kubernetes  # noqa: Y015
+
+@_typing.final
+class KubernetesSource(_message.Message):
+    """One kind of object that the agent follows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    LISTS_FIELD_NUMBER: _builtins.int
+    STREAMS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The resource, such as "services"."""
+    lost: _builtins.str
+    """Why nothing is heard of it; empty while it is followed."""
+    lists: _builtins.int
+    """Complete lists that were read, streams that were opened, and requests that failed, since the agent started."""
+    streams: _builtins.int
+    failures: _builtins.int
+    unreadable: _builtins.int
+    """Objects that could not be understood."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        lost: _builtins.str = ...,
+        lists: _builtins.int = ...,
+        streams: _builtins.int = ...,
+        failures: _builtins.int = ...,
+        unreadable: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "lists", b"lists", "lost", b"lost", "name", b"name", "streams", b"streams", "unreadable", b"unreadable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KubernetesSource: _TypeAlias = KubernetesSource  # noqa: Y015
+
+@_typing.final
+class ClusterNode(_message.Message):
+    """A node of the cluster, as another node sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ALIVE_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    alive: _builtins.bool
+    """Whether its agent's heartbeat was heard of within a lease. Nodes renew only while an elected VIP needs it."""
+    refusal: _builtins.str
+    """Why it may own no elected VIP; empty when it may."""
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of its Node object, in that order."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        alive: _builtins.bool = ...,
+        refusal: _builtins.str = ...,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "alive", b"alive", "name", b"name", "refusal", b"refusal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterNode: _TypeAlias = ClusterNode  # noqa: Y015
+
+@_typing.final
+class LeaseWrites(_message.Message):
+    """How many writes of one kind had one outcome, since the agent started."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"heartbeat" (a renewal), "revocation" (of another node's heartbeat) or "claim"."""
+    outcome: _builtins.str
+    """"applied", "conflicted" (somebody else was first), "missing", "refused" or "unknown" (no answer)."""
+    count: _builtins.int
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "kind", b"kind", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaseWrites: _TypeAlias = LeaseWrites  # noqa: Y015
 
 @_typing.final
 class GetStatusRequest(_message.Message):
@@ -698,6 +863,7 @@ class Vip(_message.Message):
     OWNER_MAC_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
     LAST_CONFLICT_FIELD_NUMBER: _builtins.int
+    CLAIM_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     link: _builtins.str
     ifindex: _builtins.int
@@ -705,12 +871,12 @@ class Vip(_message.Message):
     mode: Global___Mode.ValueType
     """The mode in force: the VIP's own, or the node's."""
     owner: _builtins.str
-    """Who is to answer, as the source says: a node's name, "external", "elect"..."""
+    """Who is to answer, as the source says: a node's name, "external", "elect", "follow (NODE)"..."""
     source: _builtins.str
-    """Where the VIP comes from, such as "vips[0]" of the configuration."""
+    """Where the VIP comes from: "vips[0]" of the configuration, or "service NAMESPACE/NAME"."""
     epoch: _builtins.int
     hold: _builtins.bool
-    """Whether answering needs no fence: the source names the owner once and for all."""
+    """Whether answering needs no fence: the source names the owner once and for all, or asks to hold an elected VIP."""
     answer_mac: _builtins.str
     """The MAC that the guard answers with; empty unless owned."""
     owner_mac: _builtins.str
@@ -722,6 +888,10 @@ class Vip(_message.Message):
     @_builtins.property
     def last_conflict(self) -> Global___Conflict:
         """The latest foreign claim that this agent heard; absent when there was none."""
+
+    @_builtins.property
+    def claim(self) -> Global___Claim:
+        """Who has an elected VIP; absent for others."""
 
     def __init__(
         self,
@@ -739,10 +909,11 @@ class Vip(_message.Message):
         owner_mac: _builtins.str = ...,
         reasons: _abc.Iterable[Global___ReasonCount] | None = ...,
         last_conflict: Global___Conflict | None = ...,
+        claim: Global___Claim | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last_conflict", b"last_conflict"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "last_conflict", b"last_conflict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "answer_mac", b"answer_mac", "epoch", b"epoch", "hold", b"hold", "ifindex", b"ifindex", "kind", b"kind", "last_conflict", b"last_conflict", "link", b"link", "mode", b"mode", "owner", b"owner", "owner_mac", b"owner_mac", "reasons", b"reasons", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "answer_mac", b"answer_mac", "claim", b"claim", "epoch", b"epoch", "hold", b"hold", "ifindex", b"ifindex", "kind", b"kind", "last_conflict", b"last_conflict", "link", b"link", "mode", b"mode", "owner", b"owner", "owner_mac", b"owner_mac", "reasons", b"reasons", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -962,9 +1133,13 @@ class Ownership(_message.Message):
     FENCE_LEFT_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     source: _builtins.str
-    """The object that makes the address a VIP, such as "vips[0] in /etc/arpguard/config.yaml"; empty: none does."""
+    """The object that makes the address a VIP, such as "vips[0] in /etc/arpguard/config.yaml" or "service shop/web";
+    empty: none does.
+    """
     @_builtins.property
-    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]: ...
+    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]:
+        """Those that may own it first, by preference."""
+
     @_builtins.property
     def claim(self) -> Global___Claim:
         """Absent for owners that the source names: those need no claim."""
@@ -1028,23 +1203,83 @@ Global___Candidate: _TypeAlias = Candidate  # noqa: Y015
 
 @_typing.final
 class Claim(_message.Message):
-    """Who holds a VIP in the cluster."""
+    """Who holds an elected VIP in the cluster, by its claim, the Lease `vip.ADDRESS`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Claim._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STATE_UNSPECIFIED: Claim._State.ValueType  # 0
+        STATE_VALID: Claim._State.ValueType  # 1
+        """The holder's, and nobody may take it."""
+        STATE_VOID: Claim._State.ValueType  # 2
+        """Of an epoch of its holder that has ended: whoever is eligible may take it."""
+        STATE_RELEASED: Claim._State.ValueType  # 3
+        """Its holder gave it up: whoever is eligible may take it."""
+        STATE_EXTERNAL: Claim._State.ValueType  # 4
+        """A host outside the cluster has the address: nobody may take it before that is silent."""
+        STATE_UNREADABLE: Claim._State.ValueType  # 5
+        """It cannot be understood, and so nobody takes it."""
+        STATE_DELETING: Claim._State.ValueType  # 6
+        """Somebody deleted it; it is gone once its holder is silent."""
+        STATE_NONE: Claim._State.ValueType  # 7
+        """There is none: nobody has had the VIP yet."""
+        STATE_UNKNOWN: Claim._State.ValueType  # 8
+        """Not known yet."""
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    STATE_UNSPECIFIED: Claim.State.ValueType  # 0
+    STATE_VALID: Claim.State.ValueType  # 1
+    """The holder's, and nobody may take it."""
+    STATE_VOID: Claim.State.ValueType  # 2
+    """Of an epoch of its holder that has ended: whoever is eligible may take it."""
+    STATE_RELEASED: Claim.State.ValueType  # 3
+    """Its holder gave it up: whoever is eligible may take it."""
+    STATE_EXTERNAL: Claim.State.ValueType  # 4
+    """A host outside the cluster has the address: nobody may take it before that is silent."""
+    STATE_UNREADABLE: Claim.State.ValueType  # 5
+    """It cannot be understood, and so nobody takes it."""
+    STATE_DELETING: Claim.State.ValueType  # 6
+    """Somebody deleted it; it is gone once its holder is silent."""
+    STATE_NONE: Claim.State.ValueType  # 7
+    """There is none: nobody has had the VIP yet."""
+    STATE_UNKNOWN: Claim.State.ValueType  # 8
+    """Not known yet."""
+
     HOLDER_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ALIVE_FIELD_NUMBER: _builtins.int
+    EXTERNAL_MAC_FIELD_NUMBER: _builtins.int
+    TRANSITIONS_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
+    """The node that holds it, or did; empty: none."""
     epoch: _builtins.int
+    """The holder's epoch at the time, as the kernel of that node has it."""
+    state: Global___Claim.State.ValueType
+    alive: _builtins.bool
+    """Whether the holder's heartbeat was heard of within its lease."""
+    external_mac: _builtins.str
+    """The MAC of the host outside the cluster that has the address; empty: none."""
+    transitions: _builtins.int
+    """How often the holder has changed since the claim was made."""
     def __init__(
         self,
         *,
         holder: _builtins.str = ...,
         epoch: _builtins.int = ...,
+        state: Global___Claim.State.ValueType = ...,
+        alive: _builtins.bool = ...,
+        external_mac: _builtins.str = ...,
+        transitions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "holder", b"holder"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "epoch", b"epoch", "external_mac", b"external_mac", "holder", b"holder", "state", b"state", "transitions", b"transitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -82,7 +82,18 @@ class Ownership:
         if claim is None:
             return Holder(known=known)
         alive, void = self._standing(claim, seen_ns, now_ns)
-        return Holder(claim.holder, claim.epoch, alive, void, claim.external, known, claim.deleting, claim.unreadable)
+        return Holder(
+            node=claim.holder,
+            epoch=claim.epoch,
+            alive=alive,
+            void=void,
+            external=claim.external,
+            known=known,
+            deleting=claim.deleting,
+            unreadable=claim.unreadable,
+            exists=True,
+            transitions=claim.transitions,
+        )
 
     def _standing(self, claim: Claim, seen_ns: int, now_ns: int) -> tuple[bool, bool | None]:
         """Whether a claim's holder is alive, and whether the claim is void."""

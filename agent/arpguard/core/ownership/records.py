@@ -80,7 +80,7 @@ class Claim:
 class Holder:
     """Who has a VIP. `node` is empty when nobody has; `alive`: heard of within its lease; `void` None: not known yet.
 
-    `known` False: nothing has been seen of the claim yet. The rest is as in the claim.
+    `known` False: nothing has been seen of the claim yet. `exists`: there is a claim. The rest is as in the claim.
     """
 
     node: str = ""
@@ -91,6 +91,8 @@ class Holder:
     known: bool = False
     deleting: bool = False
     unreadable: str = ""
+    exists: bool = False
+    transitions: int = 0
 
 
 class Outcome(Enum):

@@ -1,0 +1,103 @@
+"""What the agent knows of the cluster, as messages."""
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from arpguard.addresses import Address
+from arpguard.api import messages
+from arpguard.core.cluster import Node, SourceState
+from arpguard.core.explaining import InCluster
+from arpguard.core.holding import ClaimState, claim_state
+from arpguard.core.members import Member
+from arpguard.core.ownership.records import Holder, epoch_number
+from arpguard.core.standing import ClusterState
+from arpguard.model import OwnerKind, Vip
+from arpguard.v1 import agent_pb2 as pb
+
+_MAX_TRANSITIONS = (1 << 32) - 1
+
+
+def kubernetes(state: ClusterState, clock: messages.WallClock) -> pb.Kubernetes:
+    """The connection, the lease and the nodes."""
+    message = pb.Kubernetes(
+        state=connection(state),
+        server=state.server,
+        namespace=state.namespace,
+        sources=[_source(name, source) for name, source in sorted(state.sources.items())],
+        renewal_problem=state.renewal_lost,
+        yielding=state.yielding,
+        nodes=[_node(member, state.nodes.get(member.name)) for member in state.members],
+        writes=[
+            pb.LeaseWrites(kind=kind, outcome=outcome, count=count)
+            for (kind, outcome), count in sorted(state.writes.items())
+        ],
+        events_written=state.events_written,
+        events_dropped=state.events_dropped,
+    )
+    if state.renewed_ns is not None:
+        renewed: Timestamp = clock.timestamp(state.renewed_ns)
+        message.renewal_time.CopyFrom(renewed)
+    return message
+
+
+def connection(state: ClusterState) -> pb.Kubernetes.State.ValueType:
+    """How the agent stands with the API server."""
+    if not state.complete:
+        return pb.Kubernetes.STATE_CONNECTING
+    lost = any(source.lost for source in state.sources.values())
+    return pb.Kubernetes.STATE_LOST if lost else pb.Kubernetes.STATE_FOLLOWING
+
+
+def is_well(state: ClusterState) -> bool:
+    """Whether everything is followed, and the lease is renewed or need not be."""
+    return connection(state) == pb.Kubernetes.STATE_FOLLOWING and not state.renewal_lost and not state.yielding
+
+
+def _source(name: str, source: SourceState) -> pb.KubernetesSource:
+    return pb.KubernetesSource(
+        name=name,
+        lost=source.lost,
+        lists=source.lists,
+        streams=source.streams,
+        failures=source.failures,
+        unreadable=source.unreadable,
+    )
+
+
+def _node(member: Member, found: Node | None) -> pb.ClusterNode:
+    addresses = [str(address) for address in found.addresses] if found else []
+    return pb.ClusterNode(name=member.name, alive=member.alive, refusal=member.refusal or "", addresses=addresses)
+
+
+def claim(holder: Holder) -> pb.Claim:
+    """Who has a VIP."""
+    return pb.Claim(
+        holder=holder.node,
+        epoch=_number(holder.epoch),
+        state=_STATES[claim_state(holder)],
+        alive=holder.alive,
+        external_mac=holder.external,
+        transitions=min(holder.transitions, _MAX_TRANSITIONS),
+    )
+
+
+def _number(epoch: str) -> int:
+    """0 for none, and for what others wrote there."""
+    try:
+        return epoch_number(epoch)
+    except ValueError:
+        return 0
+
+
+_STATES = {state: pb.Claim.State.Value(f"STATE_{state.name}") for state in ClaimState}
+
+
+def in_cluster(state: ClusterState, address: Address, vip: Vip | None) -> InCluster:
+    """All that is known of an address."""
+    elected = vip is not None and vip.owner.kind is OwnerKind.ELECT
+    return InCluster(
+        origin=state.origin(address),
+        candidates=state.candidates(vip) if vip is not None and elected else (),
+        holder=state.holder(address) if elected else Holder(),
+        complete=state.complete,
+        yielding=state.yielding,
+    )
