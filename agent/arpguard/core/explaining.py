@@ -97,8 +97,8 @@ def explain_ownership(
     steps = _source_steps(address, source, vip, cluster)
     if vip is not None and cluster is not None:
         steps += _owner_steps(address, vip, cluster, scene)
-    steps += [*_link_steps(address, vip, entry, scene), *_entry_steps(entry, scene, fence)]
-    elected = vip is not None and vip.owner.kind is OwnerKind.ELECT and cluster is not None
+    elected = vip is not None and vip.owner.kind is OwnerKind.ELECT
+    steps += [*_link_steps(address, vip, entry, scene), *_entry_steps(entry, scene, fence, elected=elected)]
     candidates = cluster.candidates if elected and cluster else _candidates(vip, scene.node)
     return Ownership(source, candidates, fence, tuple(steps))
 
@@ -149,7 +149,7 @@ def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InClu
         return [f"{nothing}, and not all that may was read from the API server yet", *origin.refusals]
     if not origin.refusals:
         return [f"{nothing}, and no Service asks for it"]
-    return [f"{address} is guarded nowhere, though it could be asked for", *origin.refusals]
+    return [nothing, *origin.refusals]
 
 
 def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Scene) -> list[str]:
@@ -188,7 +188,7 @@ def _home(address: Address, home: Link, scene: Scene) -> str:
     return f"it answers on {home.name}{elsewhere}: no link has the VIP's subnet, and the routes lead there"
 
 
-def _entry_steps(entry: VipEntry | None, scene: Scene, fence_left: int | None) -> list[str]:
+def _entry_steps(entry: VipEntry | None, scene: Scene, fence_left: int | None, *, elected: bool) -> list[str]:
     if entry is None:
         return [f"so the kernel has no entry for it on {scene.link.name}, and every frame about it passes"]
     mode = entry.mode or scene.control.mode
@@ -200,16 +200,16 @@ def _entry_steps(entry: VipEntry | None, scene: Scene, fence_left: int | None) -
     if _is_stale(entry, scene.control):
         steps.append(f"the entry is of epoch {entry.epoch}, the node of {scene.control.epoch}: nothing is answered")
     if entry.kind is Kind.OWNED:
-        steps.append(_fence_step(fence_left, entry.epoch))
+        steps.append(_fence_step(fence_left, elected=elected))
     return steps
 
 
 _HELD = "the source asks to hold it: no fence is needed, and while the API server is away two nodes may answer"
 
 
-def _fence_step(left_ns: int | None, epoch: int) -> str:
+def _fence_step(left_ns: int | None, *, elected: bool) -> str:
     if left_ns is None:
-        return _HELD if epoch else "the source names the owner once and for all (hold): no fence is needed"
+        return _HELD if elected else "the source names the owner once and for all (hold): no fence is needed"
     if not left_ns:
         return "the fence has passed: nothing is answered until the lease is renewed"
     return f"the fence lies {left_ns / NS_PER_S:.3f} s ahead"

@@ -15,14 +15,20 @@ def test_version(run):
     assert run("--version") == (0, f"arpguard {__version__}\n", "")
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["fly"], ["agent"], ["config"], ["whohas"], ["explain"], ["completion"]], ids=str
-)
+@pytest.mark.parametrize("words", [[], ["fly"], ["config"], ["whohas"], ["explain"], ["completion"]], ids=str)
 def test_bad_usage_exits_2(words, run):
     code, _, err = run(*words)
 
     assert code == 2
     assert "usage: arpguard" in err
+
+
+def test_agent_without_a_configuration_exits_2_and_says_what_to_name(run):
+    assert run("agent") == (
+        2,
+        "",
+        "arpguard agent: --config: missing: name a file, or a ConfigMap with --configmap NAMESPACE/NAME\n",
+    )
 
 
 def test_good_configuration_exits_0(tmp_path, run):
