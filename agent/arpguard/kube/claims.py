@@ -63,9 +63,9 @@ def vip_of(name: str) -> Address | None:
     kind, _, text = name.partition(".")
     try:
         vip = ip_address(text.replace("-", ":"))
+        return vip if kind == "vip" and lease_name(vip) == name else None
     except ValueError:
         return None
-    return vip if kind == "vip" and lease_name(vip) == name else None
 
 
 def holder_label(node: str) -> str:

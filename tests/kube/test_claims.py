@@ -1,0 +1,187 @@
+"""Heartbeats and claims in Leases: there and back, and whatever else somebody writes into one."""
+
+import json
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arpguard.addresses import MacAddress
+from arpguard.core.cluster import Lease
+from arpguard.core.ownership.records import Claim, Heartbeat, PublishedLink, Version, WriteClaim, WriteHeartbeat
+from arpguard.kube import claims, projections
+from arpguard.units import NS_PER_S
+
+EPOCH, INSTANCE = "0f8b1c2e-9a4d-4f6e-8b7a-1c2d3e4f5a6b", "6b5a4f3e-2d1c-4a7b-8e6f-4d9a2e1c8b0f"
+V4, V6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")
+MAC = MacAddress.parse("02:00:00:00:00:0a")
+LINK = PublishedLink("eth0", MAC, (IPv4Network("192.0.2.0/24"), IPv6Network("2001:db8::/64")))
+VERSION = Version("u", "7")
+
+
+def stored(name, content) -> Lease:
+    """What comes back of it from a server."""
+    return projections.lease(
+        {
+            "metadata": {
+                "namespace": "arpguard",
+                "name": name,
+                "uid": "u",
+                "resourceVersion": "7",
+                "labels": dict(content.labels),
+                "annotations": dict(content.annotations),
+                "finalizers": list(content.finalizers),
+            },
+            "spec": {
+                "holderIdentity": content.holder,
+                "leaseDurationSeconds": content.duration_s,
+                "leaseTransitions": content.transitions,
+            },
+        }
+    )
+
+
+def test_a_heartbeat_there_and_back():
+    content = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, INSTANCE, None, 2_500_000_000), (LINK,))
+
+    found = claims.heartbeat_of(stored("node.n1", content))
+
+    assert found == Heartbeat("n1", EPOCH, INSTANCE, 3 * NS_PER_S, VERSION, (LINK,))
+    assert content.holder == "n1"
+    assert dict(content.labels) == {"arpguard.io/kind": "heartbeat"}
+
+
+def test_a_revocation_there_and_back():
+    content = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, "", VERSION, 3 * NS_PER_S))
+
+    found = claims.heartbeat_of(stored("node.n1", content))
+
+    assert found == Heartbeat("n1", EPOCH, "", 3 * NS_PER_S, VERSION)
+
+
+@pytest.mark.parametrize(("vip", "name"), [(V4, "vip.192.0.2.1"), (V6, "vip.2001-0db8-0000-0000-0000-0000-0000-0001")])
+def test_a_claim_there_and_back(vip, name):
+    content = claims.claim_content(WriteClaim(vip, "n1", EPOCH, None, transitions=3), "service shop/web")
+
+    assert claims.lease_name(vip) == name
+    assert claims.claim_of(stored(name, content)) == Claim(vip, "n1", EPOCH, VERSION, transitions=3)
+    assert dict(content.labels) == {"arpguard.io/kind": "claim", "arpguard.io/holder": "n1"}
+    assert dict(content.annotations)["arpguard.io/source"] == "service shop/web"
+    assert dict(content.annotations)["arpguard.io/vip"] == str(vip)
+    assert content.finalizers == ("arpguard.io/claim",)
+    assert content.duration_s > 0
+
+
+def test_a_released_claim_and_one_of_a_host_outside():
+    released = claims.claim_content(WriteClaim(V4, "", "", VERSION))
+    outside = claims.claim_content(WriteClaim(V4, "", "", VERSION, external=str(MAC)))
+
+    assert claims.claim_of(stored("vip.192.0.2.1", released)) == Claim(V4, "", "", VERSION)
+    assert claims.claim_of(stored("vip.192.0.2.1", outside)) == Claim(V4, "", "", VERSION, external=str(MAC))
+    assert "arpguard.io/holder" not in dict(released.labels)
+
+
+def test_what_is_let_go_has_no_finalizer():
+    assert claims.claim_content(WriteClaim(V4, "", "", VERSION, let_go=True)).finalizers == ()
+
+
+def test_a_number_of_transitions_that_the_server_would_refuse_is_not_written():
+    assert claims.claim_content(WriteClaim(V4, "n1", EPOCH, VERSION, transitions=2**31)).transitions == 2**31 - 1
+
+
+def test_a_long_node_name_has_a_label_that_is_allowed():
+    node = "n" * 200
+
+    assert len(claims.holder_label(node)) <= 63
+    assert claims.own_claims_selector("n1") == "arpguard.io/holder=n1"
+    assert dict(claims.claim_content(WriteClaim(V4, node, EPOCH, None)).labels)[claims.HOLDER_LABEL] in (
+        claims.own_claims_selector(node)
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vip.",
+        "vip.192.0.2",
+        "vip.192.0.2.01",
+        "vip.2001-db8--1",
+        "vip.fe80--1%eth0",
+        "node.n1",
+        "x",
+        "",
+        "vip",
+        "VIP.192.0.2.1",
+    ],
+)
+def test_other_names_are_no_claims(name):
+    assert claims.vip_of(name) is None
+    assert claims.claim_of(Lease("ns", name)) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["node.", "node", "node.-x", "node.A", "vip.192.0.2.1", "nodes.n1", "node." + "n" * 249]
+)
+def test_other_names_are_no_heartbeats(name):
+    assert claims.node_of(name) is None
+    assert claims.heartbeat_of(Lease("ns", name)) is None
+
+
+@pytest.mark.parametrize("epoch", ["", "v2:1", EPOCH.upper(), EPOCH.replace("-", ""), "{" + EPOCH + "}", "é" * 9])
+def test_an_epoch_in_an_unknown_form_voids_nothing_and_is_no_claim_either(epoch):
+    heartbeat = Lease("ns", "node.n1", annotations=(("arpguard.io/epoch", epoch),))
+    claim = Lease("ns", "vip.192.0.2.1", holder="n1", annotations=(("arpguard.io/holder-epoch", epoch),))
+
+    assert claims.heartbeat_of(heartbeat).epoch == ""
+    assert "holder-epoch" in claims.claim_of(claim).unreadable
+
+
+def test_a_holder_that_cannot_be_read_is_not_nobody():
+    raw = {"metadata": {"name": "vip.192.0.2.1"}, "spec": {"holderIdentity": 7}}
+
+    assert "holderIdentity" in claims.claim_of(projections.lease(raw)).unreadable
+    assert claims.claim_of(Lease("ns", "vip.192.0.2.1", holder="No Node")).unreadable
+
+
+def test_what_is_no_mac_still_says_that_somebody_has_the_vip():
+    claim = Lease("ns", "vip.192.0.2.1", annotations=(("arpguard.io/external", "the switch"),))
+
+    assert claims.claim_of(claim).external == "00:00:00:00:00:00"
+
+
+def test_links_that_can_be_understood_are_read():
+    good = {"name": "eth0", "mac": "02:00:00:00:00:0A", "networks": ["192.0.2.0/24", "garbage", 7, "2001:db8::/64"]}
+    bad = [7, {}, {"name": "x"}, {"name": 1, "mac": str(MAC), "networks": []}, {"name": "x", "mac": 3, "networks": []}]
+
+    assert claims.parse_links(json.dumps([*bad, good])) == (LINK,)
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "{}", "null", "[" * 100_000, "9" * 5000])
+def test_other_texts_have_no_links(text):
+    assert claims.parse_links(text) == ()
+
+
+def test_links_that_are_too_many_are_left_out():
+    text = claims.encode_links([LINK] * 1000)
+
+    assert 0 < len(claims.parse_links(text)) < 64
+    assert len(text) <= claims.MAX_LINKS_TEXT
+
+
+KEYS = ("epoch", "instance", "links", "holder-epoch", "vip", "source", "external")
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=3)
+
+
+@given(
+    name=st.sampled_from(["node.n1", "vip.192.0.2.1", "vip.x", "node."]) | st.text(),
+    annotations=st.dictionaries(st.sampled_from([f"arpguard.io/{key}" for key in KEYS]), JSON),
+    spec=st.dictionaries(st.sampled_from(["holderIdentity", "leaseDurationSeconds", "leaseTransitions"]), JSON) | JSON,
+)
+def test_nothing_that_anybody_writes_raises(name, annotations, spec):
+    lease = projections.lease({"metadata": {"name": name, "annotations": annotations}, "spec": spec})
+
+    heartbeat, claim = claims.heartbeat_of(lease), claims.claim_of(lease)
+
+    assert heartbeat is None or heartbeat.duration_ns >= 0
+    assert claim is None or claim.holder == "" or claim.epoch or claim.unreadable

@@ -1,0 +1,735 @@
+"""The claim protocol on one node, event by event. The cluster as a whole is simulated in `properties/`."""
+
+from collections import Counter
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Network
+from itertools import count
+
+import pytest
+
+from arpguard.addresses import MacAddress
+from arpguard.core.ownership import claims
+from arpguard.core.ownership.claims import Stage
+from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
+from arpguard.core.ownership.records import (
+    Claim,
+    ClearEntry,
+    DeleteClaim,
+    Heartbeat,
+    Holder,
+    ListOwnClaims,
+    Outcome,
+    Probe,
+    PublishedLink,
+    ReadClaim,
+    ReadHeartbeat,
+    SetEntry,
+    SetFence,
+    Version,
+    WriteClaim,
+    WriteHeartbeat,
+    epoch_number,
+)
+from arpguard.units import NS_PER_S
+
+S = NS_PER_S
+TIMES = Times(3 * S, S, S, 30 * S)
+VIP, OTHER = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")
+STRANGER, SECOND_STRANGER = MacAddress.parse("02:00:00:00:00:0a"), MacAddress.parse("02:00:00:00:00:0b")
+
+
+class Bench:
+    """A node `a` and a server that answers at once, but what is in `held`: that waits in `waiting` with its time.
+
+    `did` has what was done besides reading, in order.
+    """
+
+    def __init__(self, kept=NOTHING_KEPT, takes_part=True):
+        self.now = 100 * S
+        self.epochs, self.revisions = count(1), count(1)
+        self.core = Ownership("a", "a/1", TIMES, lambda: f"epoch-{next(self.epochs)}", kept)
+        self.store = {}
+        self.outside = {}
+        self.held, self.waiting, self.refused, self.did = (), [], (), []
+        self.kernel = SetFence("", 0, 0)
+        if not takes_part:
+            self.serve(self.core.take_part(False, self.now))
+
+    def version(self, old=None):
+        number = next(self.revisions)
+        return Version(old.uid if old else f"uid-{number}", str(number))
+
+    def heartbeat(self, node="b", epoch="b-1", instance="b/1", duration=3 * S, links=()):
+        """The watch shows that a node has renewed."""
+        old = self.store.get(node)
+        made = Heartbeat(node, epoch, instance, duration, self.version(old.version if old else None), links)
+        self.store[node] = made
+        self.serve(self.core.heartbeat_seen(node, made, self.now))
+
+    def claim(self, holder="b", epoch="b-1", vip=VIP, **changes):
+        """The watch shows a claim."""
+        old = self.store.get(vip)
+        self.store[vip] = Claim(vip, holder, epoch, self.version(old.version if old else None), **changes)
+        self.serve(self.core.claim_seen(vip, self.store[vip], self.now))
+
+    def serve(self, effects):
+        for effect in effects:
+            if not isinstance(effect, ReadClaim | ReadHeartbeat | ListOwnClaims):
+                self.did.append(effect)
+            if isinstance(effect, SetFence):
+                self.kernel = effect
+            if isinstance(effect, self.held):
+                self.waiting.append((effect, self.now))
+            else:
+                self.answer(effect, self.now)
+
+    def answer(self, effect, sent_ns):
+        if isinstance(effect, WriteHeartbeat | WriteClaim | DeleteClaim):
+            self.serve(self.answer_write(effect, sent_ns))
+        else:
+            self.serve(self.answer_question(effect, sent_ns))
+
+    def answer_write(self, sent, sent_ns):
+        if isinstance(sent, WriteHeartbeat):
+            return self.core.heartbeat_written(sent, *self.write(sent.node, sent), sent_ns, self.now)
+        if isinstance(sent, WriteClaim):
+            return self.core.claim_written(sent, *self.write(sent.vip, sent), self.now)
+        return self.core.claim_deleted(sent, *self.write(sent.vip, sent), self.now)
+
+    def answer_question(self, effect, sent_ns):
+        core, now, found = self.core, self.now, []
+        match effect:
+            case ReadHeartbeat(node):
+                found = core.heartbeat_read(node, self.store.get(node), sent_ns, now)
+            case ReadClaim(vip):
+                found = core.claim_read(vip, self.store.get(vip), now)
+            case ListOwnClaims():
+                mine = [claim for claim in self.store.values() if isinstance(claim, Claim) and claim.holder == "a"]
+                found = core.own_claims_listed(mine, sent_ns, now)
+            case Probe(vip):
+                found = core.probed(vip, self.outside.get(vip), now)
+            case ClearEntry(vip, drain=True):
+                found = core.drained(vip, now)
+        return found
+
+    def write(self, name, effect):
+        old = self.store.get(name)
+        if isinstance(effect, self.refused):
+            return Outcome.REFUSED, None
+        if (old.version if old else None) != effect.version:
+            return Outcome.CONFLICT, None
+        version = self.version(effect.version)
+        if isinstance(effect, WriteHeartbeat):
+            made = Heartbeat(effect.node, effect.epoch, effect.instance, effect.duration_ns, version)
+        elif isinstance(effect, DeleteClaim):
+            made = replace(old, deleting=True, version=version)
+        else:
+            made = Claim(
+                effect.vip, effect.holder, effect.epoch, version,
+                external=effect.external, transitions=effect.transitions,
+            )  # fmt: skip
+        self.store[name] = made
+        if getattr(effect, "let_go", False):
+            del self.store[name]
+        return Outcome.APPLIED, version
+
+    def let(self):
+        """Answers what waits."""
+        waiting, self.waiting = self.waiting, []
+        for effect, sent_ns in waiting:
+            self.answer(effect, sent_ns)
+
+    def pass_time(self, seconds):
+        """Wakes the core when it asks for it, and never otherwise."""
+        until = self.now + int(seconds * S)
+        for _ in range(10_000):
+            due = self.core.next_ns(self.now)
+            if due is None or due > until:
+                self.now = until
+                return
+            self.now = due
+            self.serve(self.core.tick(self.now))
+        pytest.fail("it is woken again and again")
+
+    def want(self, *vips):
+        self.serve(self.core.want(vips, self.now))
+
+    def took(self):
+        """What was done since the last time, without heartbeats and fences."""
+        did, self.did = self.did, []
+        return [effect for effect in did if not isinstance(effect, WriteHeartbeat | SetFence)]
+
+    def renewals(self):
+        return [effect for effect in self.did if isinstance(effect, WriteHeartbeat) and effect.node == "a"]
+
+
+def an_owner(**changes):
+    """It answers for the VIP."""
+    bench = Bench(**changes)
+    bench.pass_time(0)
+    bench.want(VIP)
+    assert bench.core.held() == {VIP}
+    bench.did.clear()
+    return bench
+
+
+# ---- when to be woken ----
+
+
+def test_it_is_woken_at_once_first_and_then_for_every_renewal():
+    bench = Bench()
+    assert bench.core.next_ns(bench.now) == bench.now
+
+    bench.pass_time(0)
+    assert bench.core.next_ns(bench.now) == bench.now + S
+
+    bench.did.clear()
+    bench.pass_time(60)
+    assert len(bench.renewals()) == 60
+
+
+def test_it_sleeps_while_an_answer_is_awaited():
+    bench = Bench()
+    bench.held = (ReadHeartbeat, ListOwnClaims)
+
+    bench.pass_time(0)
+
+    assert len(bench.waiting) == 2
+    assert bench.core.next_ns(bench.now) is None
+
+
+def test_a_read_that_failed_is_due_again_after_a_while():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (ReadClaim,)
+    bench.want(VIP)
+    bench.pass_time(0.5)
+
+    bench.serve(bench.core.claim_read_failed(VIP, bench.now))
+
+    assert bench.core.next_ns(bench.now) == bench.now + S // 2  # the renewal
+    bench.held = (ReadClaim, WriteHeartbeat)
+    bench.pass_time(0.6)
+    assert bench.core.next_ns(bench.now) == bench.now + S * 4 // 10
+    bench.waiting.clear()
+    bench.pass_time(0.4)
+    assert (ReadClaim(VIP), bench.now) in bench.waiting
+
+
+def test_it_is_woken_when_the_holder_it_waits_for_is_late():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim()
+    bench.want(VIP)
+    seen_ns = bench.now
+    bench.took()
+
+    bench.pass_time(2.9)
+    assert bench.took() == [Probe(VIP)]
+
+    bench.pass_time(0.1)
+    assert bench.now == seen_ns + 3 * S
+    assert bench.core.held() == {VIP}
+
+
+def test_a_server_that_refuses_everything_is_asked_once_in_a_while():
+    bench = an_owner()
+    bench.refused = (WriteHeartbeat, WriteClaim)
+
+    bench.pass_time(60)
+
+    assert len(bench.renewals()) <= 62
+
+
+def test_a_claim_that_is_refused_is_tried_less_and_less():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.refused = (WriteClaim,)
+
+    bench.want(VIP)
+    bench.pass_time(300)
+
+    assert 8 <= len([effect for effect in bench.took() if isinstance(effect, WriteClaim)]) <= 20
+
+
+# ---- confirmation ----
+
+
+def test_a_claim_is_confirmed_by_a_renewal_at_once():
+    bench = Bench()
+    bench.pass_time(0.3)
+    bench.did.clear()
+
+    bench.want(VIP)
+
+    kinds = [type(effect) for effect in bench.did]
+    assert kinds == [Probe, WriteClaim, WriteHeartbeat, SetFence, SetEntry]
+    assert bench.core.next_ns(bench.now) == bench.now + S
+
+
+def test_one_renewal_at_a_time_confirms_all_claims_that_were_applied_before_it_was_sent():
+    bench = Bench()
+    bench.pass_time(0.3)
+    bench.held = (WriteHeartbeat,)
+    bench.want(VIP)
+    bench.want(VIP, OTHER)
+    assert len(bench.waiting) == 1
+
+    bench.let()
+    assert bench.core.held() == {VIP}
+    assert len(bench.waiting) == 1
+
+    bench.let()
+    assert bench.core.held() == {VIP, OTHER}
+    assert not bench.waiting
+
+
+# ---- probing ----
+
+
+def test_a_vip_that_a_host_outside_has_is_left_to_it_until_that_is_silent():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.outside[VIP] = STRANGER
+
+    bench.want(VIP)
+    assert bench.took() == [Probe(VIP), WriteClaim(VIP, "", "", None, external=str(STRANGER))]
+    assert bench.core.holder(VIP, bench.now) == Holder(external=str(STRANGER), known=True)
+
+    bench.pass_time(29.9)
+    assert bench.took() == []
+    bench.pass_time(0.1)
+    assert bench.took() == [Probe(VIP)]
+
+    bench.outside[VIP] = SECOND_STRANGER
+    bench.pass_time(30)
+    version = bench.store[VIP].version
+    assert bench.took()[1].external == str(SECOND_STRANGER)
+    assert version == bench.store[VIP].version
+
+    bench.outside.clear()
+    bench.pass_time(30)
+    assert [type(effect) for effect in bench.took()] == [Probe, WriteClaim, SetEntry]
+    assert bench.store[VIP].external == ""
+
+
+def test_a_probe_that_is_not_reported_on_is_sent_again():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (Probe,)
+
+    bench.want(VIP)
+    bench.pass_time(4.9)
+    assert bench.took() == [Probe(VIP)]
+    bench.pass_time(0.2)
+    assert bench.took() == [Probe(VIP)]
+
+    bench.let()
+    assert bench.core.held() == {VIP}
+
+
+def test_what_was_handed_over_needs_no_probe():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.claim(holder="", epoch="")
+
+    bench.want(VIP)
+
+    assert [type(effect) for effect in bench.took()] == [WriteClaim, SetEntry]
+
+
+def test_the_vip_of_a_silent_node_is_probed_for_before_its_lease_ends():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim()
+    bench.want(VIP)
+
+    bench.pass_time(2.49)
+    assert bench.took() == []
+    bench.pass_time(0.01)
+    assert bench.took() == [Probe(VIP)]
+
+    bench.pass_time(0.5)
+    assert [type(effect) for effect in bench.took()] == [WriteClaim, SetEntry]
+    assert bench.store["b"].instance == ""
+
+
+def test_a_node_of_the_cluster_that_answers_a_probe_is_no_host_outside():
+    bench = Bench()
+    bench.pass_time(0)
+    link = PublishedLink("eth0", STRANGER, (IPv4Network("192.0.2.0/24"),))
+    bench.heartbeat(links=(link,))
+    bench.outside[VIP] = STRANGER
+
+    bench.want(VIP)
+    bench.pass_time(0.9)
+    assert bench.took() == [Probe(VIP)]
+
+    bench.outside.clear()
+    bench.pass_time(0.1)
+    assert bench.core.held() == {VIP}
+
+
+# ---- lengths of time ----
+
+
+def test_the_fence_goes_with_what_was_published():
+    bench = an_owner()
+    bench.serve(bench.core.set_times(Times(6 * S, 2 * S, 2 * S, 30 * S), bench.now))
+    assert bench.did == []
+
+    bench.pass_time(1)
+    assert bench.renewals()[0].duration_ns == 6 * S
+    assert bench.kernel == SetFence(bench.store["a"].epoch, bench.now + 4 * S, 6 * S)
+
+
+def test_before_a_shorter_lease_is_published_the_fence_is_cut():
+    bench = an_owner()
+    bench.serve(bench.core.set_times(Times(9 * S, S, 3 * S, 30 * S), bench.now))
+    bench.pass_time(1)
+    bench.did.clear()
+    bench.serve(bench.core.set_times(TIMES, bench.now))
+    bench.held = (WriteHeartbeat,)
+
+    bench.pass_time(1)
+
+    assert [type(effect) for effect in bench.did] == [SetFence, WriteHeartbeat]
+    assert bench.kernel.fence_ns == bench.now + 2 * S
+    assert bench.kernel.lease_ns == bench.renewals()[0].duration_ns == 3 * S
+
+
+def test_a_shorter_interval_counts_from_now():
+    bench = an_owner()
+    bench.serve(bench.core.set_times(Times(30 * S, 10 * S, 10 * S, 30 * S), bench.now))
+    bench.pass_time(2)
+    bench.serve(bench.core.set_times(TIMES, bench.now))
+
+    assert bench.core.next_ns(bench.now) == bench.now + S
+
+
+# ---- parting ----
+
+
+def test_the_last_renewal_is_for_longer_and_nothing_comes_after_it():
+    bench = an_owner()
+    bench.pass_time(0.3)
+
+    bench.serve(bench.core.part(30 * S, bench.now))
+
+    assert bench.core.parted
+    assert bench.renewals()[0].duration_ns == 30 * S
+    assert bench.kernel.fence_ns == bench.now + 20 * S
+    assert bench.kernel.lease_ns == 30 * S
+    bench.did.clear()
+    bench.pass_time(100)
+    assert bench.did == []
+    assert bench.core.next_ns(bench.now) is None
+
+
+def test_a_renewal_under_way_is_waited_for_before_the_last_one():
+    bench = an_owner()
+    bench.held = (WriteHeartbeat,)
+    bench.pass_time(1)
+    bench.serve(bench.core.part(30 * S, bench.now))
+    assert len(bench.waiting) == 1
+
+    bench.let()
+    assert not bench.core.parted
+    bench.pass_time(0)
+    assert [effect.duration_ns for effect, _ in bench.waiting] == [30 * S]
+
+    bench.let()
+    assert bench.core.parted
+
+
+def test_a_last_renewal_that_fails_is_the_last_all_the_same():
+    bench = an_owner()
+    bench.refused = (WriteHeartbeat,)
+
+    bench.serve(bench.core.part(30 * S, bench.now))
+
+    assert bench.core.parted
+    assert bench.kernel.fence_ns == bench.now + 2 * S
+
+
+def test_nothing_is_begun_by_who_parts():
+    bench = an_owner()
+    bench.held = (WriteHeartbeat,)
+    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.took()
+
+    bench.want(VIP, OTHER)
+    bench.let()
+    bench.pass_time(10)
+
+    assert bench.took() == []
+    assert bench.core.held() == {VIP}
+
+
+# ---- restarting ----
+
+
+def a_restart(owner, *, wanted=(VIP,), passed=0.0):
+    """An agent that finds what the one before it left."""
+    kept = Kept(owner.kernel.epoch, tuple(owner.core.held()), owner.kernel.fence_ns)
+    bench = Bench(kept)
+    bench.now = owner.now + int(passed * S)
+    bench.store, bench.revisions, bench.epochs, bench.kernel = owner.store, owner.revisions, owner.epochs, owner.kernel
+    bench.want(*wanted)
+    return bench
+
+
+def test_a_restart_in_time_keeps_exactly_what_the_kernel_has():
+    owner = an_owner()
+    owner.serve(owner.core.part(30 * S, owner.now))
+    owner.claim("a", owner.kernel.epoch, OTHER)
+
+    bench = a_restart(owner, wanted=(VIP, OTHER), passed=10)
+    bench.claim("a", owner.kernel.epoch, OTHER)
+    bench.pass_time(0)
+
+    assert bench.core.held() == {VIP, OTHER}
+    assert [type(effect) for effect in bench.took()] == [WriteClaim, SetEntry]
+    assert bench.kernel == SetFence(owner.kernel.epoch, bench.now + 2 * S, 3 * S)
+
+
+def test_after_a_restart_the_parting_fence_is_cut_before_the_ordinary_lease_is_published():
+    owner = an_owner()
+    owner.serve(owner.core.part(30 * S, owner.now))
+
+    bench = a_restart(owner, passed=5)
+    bench.held = (ListOwnClaims,)
+    bench.pass_time(0)
+
+    assert [type(effect) for effect in bench.did] == [SetFence, WriteHeartbeat]
+    assert bench.kernel == SetFence(owner.kernel.epoch, bench.now + 2 * S, 3 * S)
+
+
+def test_a_kept_vip_that_is_not_wanted_any_more_is_handed_over():
+    bench = a_restart(an_owner(), wanted=())
+
+    bench.pass_time(0)
+
+    assert [type(effect) for effect in bench.took()] == [ClearEntry, WriteClaim]
+    assert bench.store[VIP].holder == ""
+
+
+def test_a_restart_that_comes_too_late_keeps_nothing():
+    owner = an_owner()
+    owner.heartbeat("a", "revoked", "")
+
+    bench = a_restart(owner, passed=10)
+    bench.pass_time(0)
+
+    assert bench.did[:2] == [SetFence("epoch-2", 0, 3 * S), ClearEntry(VIP)]
+    assert isinstance(bench.did[2], WriteHeartbeat)
+
+
+# ---- taking part ----
+
+
+def test_who_does_not_take_part_writes_nothing():
+    bench = Bench(takes_part=False)
+
+    bench.pass_time(100)
+
+    assert bench.did == []
+    assert bench.core.next_ns(bench.now) is None
+
+
+def test_who_takes_no_part_any_more_renews_until_all_is_handed_over():
+    bench = an_owner()
+    bench.serve(bench.core.take_part(False, bench.now))
+    bench.pass_time(5)
+    assert len(bench.renewals()) == 5
+
+    bench.want()
+    bench.did.clear()
+    bench.pass_time(100)
+    assert bench.did == []
+    assert bench.store[VIP].holder == ""
+
+
+def test_who_takes_part_again_renews_at_once_although_it_was_revoked():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.serve(bench.core.take_part(False, bench.now))
+    bench.pass_time(100)
+    bench.store["a"] = replace(bench.store["a"], epoch="tomb", instance="", version=bench.version())
+    bench.did.clear()
+
+    bench.serve(bench.core.take_part(True, bench.now))
+    bench.pass_time(0)
+    bench.want(VIP)
+
+    assert bench.core.held() == {VIP}
+    assert bench.store[VIP].epoch == bench.store["a"].epoch == "epoch-2"
+
+
+# ---- VIPs that are no more ----
+
+
+def test_an_own_vip_that_is_no_more_is_handed_over_and_its_claim_removed():
+    bench = an_owner()
+    version = bench.store[VIP].version
+
+    bench.serve(bench.core.forget(VIP, bench.now))
+
+    first, second, third = bench.took()
+    assert first == ClearEntry(VIP, drain=True)
+    assert second == DeleteClaim(VIP, version)
+    assert third.let_go
+    assert VIP not in bench.store
+    assert not bench.core.active
+    assert bench.core.holder(VIP, bench.now) == Holder()
+
+
+@pytest.mark.parametrize("epoch", ["", "b-0"])
+def test_a_free_claim_of_a_vip_that_is_no_more_is_removed(epoch):
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim("b" if epoch else "", epoch)
+
+    bench.serve(bench.core.forget(VIP, bench.now))
+
+    assert [type(effect) for effect in bench.took()] == [DeleteClaim, WriteClaim]
+    assert VIP not in bench.store
+
+
+def test_the_claim_of_another_is_removed_when_that_has_released_it():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim()
+    bench.serve(bench.core.forget(VIP, bench.now))
+    assert bench.took() == []
+
+    bench.claim("", "")
+    assert [type(effect) for effect in bench.took()] == [DeleteClaim, WriteClaim]
+
+
+def test_a_vip_that_is_back_is_not_removed():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim()
+    bench.serve(bench.core.forget(VIP, bench.now))
+    bench.want(VIP)
+
+    bench.claim("", "")
+
+    assert bench.core.held() == {VIP}
+
+
+# ---- others ----
+
+
+def test_a_claim_is_taken_as_soon_as_its_holders_new_epoch_is_seen():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim()
+    bench.want(VIP)
+
+    bench.heartbeat(epoch="b-2", instance="b/2")
+
+    assert bench.core.held() == {VIP}
+
+
+@pytest.mark.parametrize("holder", ["", "b"])
+def test_an_unreadable_claim_is_left_alone(holder):
+    bench = Bench()
+    bench.pass_time(0)
+    bench.claim(holder, "", unreadable="garbage")
+
+    bench.want(VIP)
+    bench.pass_time(100)
+    bench.serve(bench.core.forget(VIP, bench.now))
+
+    assert bench.took() == []
+    assert bench.core.holder(VIP, bench.now).unreadable == "garbage"
+
+
+def test_no_claim_is_void_by_a_heartbeat_that_cannot_be_read():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat(epoch="")
+    bench.claim()
+
+    bench.want(VIP)
+    bench.pass_time(2)
+    assert bench.took() == []
+    assert bench.core.holder(VIP, bench.now).void is False
+
+    bench.pass_time(1)  # it is silent: one that can be read is put in its place
+    assert bench.core.held() == {VIP}
+
+
+def test_changes_of_the_holder_are_counted():
+    bench = an_owner()
+    assert bench.store[VIP].transitions == 0
+    bench.want()
+    assert bench.store[VIP].transitions == 0
+    bench.want(VIP)
+    assert bench.store[VIP].transitions == 1
+
+    bench.claim("b", "b-0", transitions=7)
+    bench.heartbeat()
+    assert bench.store[VIP] == replace(bench.store[VIP], holder="a", transitions=8)
+
+
+def test_holders():
+    bench = an_owner()
+    epoch = bench.store["a"].epoch
+    assert bench.core.holder(VIP, bench.now) == Holder("a", epoch, alive=True, void=False, known=True)
+    assert bench.core.holder(OTHER, bench.now) == Holder()
+
+    bench.claim(vip=OTHER)
+    assert bench.core.holder(OTHER, bench.now) == Holder("b", "b-1", alive=False, void=None, known=True)
+    bench.heartbeat()
+    assert bench.core.holder(OTHER, bench.now) == Holder("b", "b-1", alive=True, void=False, known=True)
+    bench.pass_time(3)
+    assert not bench.core.holder(OTHER, bench.now).alive
+
+
+def test_a_thousand_vips_are_taken_over_without_looking_at_all_of_them_each_time(monkeypatch):
+    looked = Counter()
+
+    def counted(step):
+        def count_it(self, vip, *rest):
+            looked[vip] += 1
+            return step(self, vip, *rest)
+
+        return count_it
+
+    for stage, step in claims._STEPS.items():
+        monkeypatch.setitem(claims._STEPS, stage, counted(step))
+    vips = [IPv4Address("10.0.0.0") + number for number in range(1000)]
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    for vip in vips:
+        bench.claim(vip=vip)
+    bench.want(*vips)
+    bench.held = (WriteHeartbeat,)
+
+    bench.pass_time(3.5)
+    bench.let()  # b is revoked
+    for _ in range(3):
+        bench.let()
+
+    assert bench.core.held() == set(vips)
+    assert bench.core.stage(vips[0]) is Stage.OWNED
+    assert max(looked.values()) < 15
+
+
+def test_the_kernel_knows_an_epoch_by_a_number_that_is_not_0():
+    assert epoch_number("00000000-0000-0001-8000-000000000000") == 1
+    assert epoch_number("00000000-0000-0000-8000-000000000000") == 1
+    assert epoch_number("ffffffff-ffff-ffff-8000-000000000000") == 2**64 - 1
+    with pytest.raises(ValueError, match="hex"):
+        epoch_number("garbage")
