@@ -4,6 +4,7 @@
 #   make lint    formatting, lint, types, layers
 #   make docs    write the generated pages
 #   make proto   generate the API's Python code from proto/
+#   make model   check the claim protocol with Spin: every rule kept, and broken in turn
 #   make bench   measure; figures are ratios against a baseline in the same run
 #   make image   build the container image, and run the lab and an agent in it
 
@@ -13,9 +14,9 @@ BIN := .venv/bin
 HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-generic || echo linux-headers-$$(dpkg --print-architecture))
 APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
 APT_IMAGE := buildah crun debootstrap podman
-APT_DEV := arping clang-format gcc iperf3 libc6-dev openssl tcpdump tmux
+APT_DEV := arping clang-format gcc iperf3 libc6-dev openssl spin tcpdump tmux
 
-.PHONY: lab test lint format docs proto bench image image-build clean apt-run apt-dev apt-image
+.PHONY: lab test lint format docs proto model bench image image-build clean apt-run apt-dev apt-image
 
 lab: .venv/.run
 	$(BIN)/arpguard lab
@@ -40,6 +41,9 @@ docs: .venv/.run
 
 proto: .venv/.dev
 	$(BIN)/python proto/generate.py agent
+
+model: apt-dev .venv/.dev
+	$(BIN)/python tests/model/run.py $(MODEL)
 
 bench: apt-dev .venv/.dev
 	$(BIN)/python tests/bench/run.py $(BENCH)

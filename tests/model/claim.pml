@@ -1,0 +1,766 @@
+/*
+ * The claim protocol (docs/protocol.md): do two nodes ever answer for one VIP at the same time?
+ *
+ * What is in it
+ *   - A linearizable store: one heartbeat for each node, one claim for each VIP. Every write is a compare-and-swap on
+ *     the version, but for the creation of what is missing.
+ *   - Requests take any time. A sender may give one up at any moment, and it may be applied all the same, whenever it
+ *     likes: a "stray" one, at most one heartbeat write for each node and one claim write for each node and VIP.
+ *   - Watches are late; an agent pauses between any two steps, for ever if it likes, and restarts.
+ *   - A kernel answers while an entry of the control's epoch is there and the fence lies ahead. It needs no agent.
+ *   - Time is in ticks of each node's own boot clock. A tick is always possible: nobody is ever made to act.
+ *
+ * What keeps it finite
+ *   - Versions and epochs are no numbers. Who holds one has a flag "it is the store's", and a write to the object takes
+ *     the flag away. What can only be refused from then on is forgotten at once: its sender learns of it at any time.
+ *   - A read and the write that follows it are one step: a write in between would have the second one refused.
+ *
+ * N nodes, V VIPs, D lease, M margin, P and PM the same for a parting lease (0: nobody parts). SKIP: how many ticks a
+ * clock may stand still while a lease runs, for each lease length begun (a hypervisor's pause, or a slow clock).
+ * Faults, each a mask of nodes (1 the first, 2 the second, 3 both): RESTART, STRAY (heartbeat writes), STRAY_CLAIM,
+ * HANDOVER, PARTS, ANEW (a new epoch without need), LOSE (people delete its heartbeat). DELETE: people delete claims.
+ * Broken rules: NO_EPOCH, NO_CONFIRM, NO_CAS, NO_CLAMP, FLAT_MARGIN, LATE_FENCE, BAD_RELEASE, BAD_LETGO, KEEP_OLD,
+ * KEEP_REVOKED, ASK_EARLY, EARLY, TAKE_MISSING, SHORT_MISSING, BLIND_UID.
+ * SEEK_*: asserts that something is out of reach which has to be in reach, lest the proof be about nothing.
+ */
+#ifndef N
+#define N 2
+#endif
+#ifndef V
+#define V 1
+#endif
+#ifndef D
+#define D 2
+#endif
+#ifndef M
+#define M 0
+#endif
+#ifndef P
+#define P 0
+#endif
+#ifdef FLAT_MARGIN
+#define PM M
+#else
+#define PM (M * P / D)
+#endif
+#ifndef SKIP
+#define SKIP 0
+#endif
+#ifndef RESTART
+#define RESTART 0
+#endif
+#ifndef STRAY
+#define STRAY 0
+#endif
+#ifndef STRAY_CLAIM
+#define STRAY_CLAIM 0
+#endif
+#ifndef HANDOVER
+#define HANDOVER 0
+#endif
+#ifndef PARTS
+#define PARTS 3
+#endif
+#ifndef ANEW
+#define ANEW 0
+#endif
+#if P > D
+#define LONGEST P
+#else
+#define LONGEST D
+#endif
+#define MAY(fault, n) ((fault >> n) & 1)
+#define PAIR(n, x) ((n) * N + (x))
+#define AT(n, v) ((n) * V + (v))
+
+#define RELEASED N      /* a claim's holder: nobody */
+#define MISSING (N + 1) /* there is no claim */
+
+/* ---- the store ---- */
+bool tomb[N];     /* the heartbeat is a revoker's */
+bool parted[N];   /* it publishes the parting lease */
+bool gone[N];     /* it is missing */
+byte holder[V];   /* of the claim */
+bool valid[V];    /* its epoch is its holder's */
+bool deleting[V]; /* it was deleted, and the finalizer holds it */
+
+/* ---- an agent and its own heartbeat ---- */
+bool current[N]; /* the epoch of the agent, which is its kernel's, is the store's */
+bool held[N];    /* a renewal with it was answered with yes, to this agent or to one before */
+bool fresh[N];   /* the version that it would write over is the store's */
+
+#define NONE 0
+#define SENT 1
+#define APPLIED 2
+byte renewal[N];
+bool parting[N]; /* the renewal publishes the parting lease */
+bool creates[N]; /* it creates what is missing */
+byte age[N];     /* ticks since before it was sent */
+
+bool stray[N]; /* a renewal that was given up */
+bool strayParting[N];
+bool strayNew[N];  /* it carries an epoch that the store never had */
+bool strayMine[N]; /* and that is the agent's */
+bool strayCreates[N];
+
+/* ---- what a node knows of another's heartbeat ---- */
+bool seen[N * N];      /* the version that it saw is the store's */
+byte quiet[N * N];     /* ticks since then */
+bool right[N * N];     /* NO_EPOCH: it has revoked that node */
+bool strayTomb[N * N]; /* LOSE: a tombstone that it sent to where none was */
+bool knows[N * N];     /* LOSE: the uid that it saw is the store's */
+byte known[N * N];     /* LOSE: ticks since then */
+
+/* ---- a node and a claim ---- */
+#define IDLE 0
+#define TAKE 1
+#define CREATE 2
+#define RELEASE 3
+#define LETGO 4 /* takes the finalizer off */
+#define WON 5   /* applied */
+#define CONFIRMING 6 /* the answer came, and a renewal was sent after that */
+#define UNDER_WAY(what) (what >= TAKE && what <= LETGO)
+byte op[N * V];
+bool opCurrent[N * V]; /* the epoch that it carries is the store's */
+bool opMine[N * V];    /* it is the agent's */
+byte strayOp[N * V];
+bool strayCurrent[N * V];
+
+/* ---- a kernel ---- */
+#define OWNED 1
+#define STALE 2 /* the entry has an epoch that is not the control's */
+byte entry[N * V];
+byte fence[N];                /* ticks until it */
+byte stood[N], stoodSince[N]; /* ticks that the clock stood still in this lease; since the renewal was sent */
+
+/* ---- for SEEK only ---- */
+#if defined(SEEK_MOVE) || defined(SEEK_RETURN) || defined(SEEK_KEPT) || defined(SEEK_CREATED)
+byte first[V];
+bool revoked[N], kept[N], wasLetGo[V];
+#endif
+
+/* Scratch of a step. Every loop leaves its variable as it began; the others are put back. */
+byte h = N, i = N, j = V;
+byte was, answering;
+
+#define ANSWERS(n, v) (entry[AT(n, v)] == OWNED && fence[n] > 0)
+
+inline check()
+{
+	for (j : 0 .. V - 1) {
+		for (i : 0 .. N - 1) {
+			answering = answering + (ANSWERS(i, j) -> 1 : 0);
+#ifdef SEEK_MOVE
+			first[j] = (ANSWERS(i, j) && first[j] == 0 -> i + 1 : first[j]);
+			assert(!ANSWERS(i, j) || first[j] == i + 1);
+#endif
+#ifdef SEEK_RETURN
+			assert(!ANSWERS(i, j) || !revoked[i]);
+#endif
+#ifdef SEEK_CREATED
+			assert(!ANSWERS(i, j) || !wasLetGo[j]);
+#endif
+		}
+		assert(answering <= 1);
+		answering = 0
+	}
+	skip
+}
+
+/* A fence is not looked at where there is no entry, and every entry comes with a new one. */
+#if defined(NO_CONFIRM) || defined(NO_CAS) || defined(NO_EPOCH) || defined(KEEP_OLD) || defined(KEEP_REVOKED) || V > 1
+#define FORGET_FENCE(n)
+#else
+#define FORGET_FENCE(n) fence[n] = (entry[n] == OWNED -> fence[n] : 0); stood[n] = (fence[n] > 0 -> stood[n] : 0);
+#endif
+
+inline clearEntry(n, v)
+{
+	entry[AT(n, v)] = NONE;
+	FORGET_FENCE(n)
+	skip
+}
+
+inline noRenewal(n)
+{
+	renewal[n] = NONE;
+	parting[n] = false;
+	creates[n] = false;
+	age[n] = 0;
+	stoodSince[n] = 0;
+	for (j : 0 .. V - 1) {
+		op[AT(n, j)] = (op[AT(n, j)] == CONFIRMING -> WON : op[AT(n, j)])
+	}
+	skip
+}
+
+inline noStray(x)
+{
+	stray[x] = false;
+	strayParting[x] = false;
+	strayNew[x] = false;
+	strayMine[x] = false;
+	strayCreates[x] = false
+}
+
+inline noOp(n, v)
+{
+	op[AT(n, v)] = IDLE;
+	opCurrent[AT(n, v)] = false;
+	opMine[AT(n, v)] = false
+}
+
+inline noStrayOp(n, v)
+{
+	strayOp[AT(n, v)] = IDLE;
+	strayCurrent[AT(n, v)] = false
+}
+
+/* ---- writes, as the store sees them ---- */
+
+/* A heartbeat has another version: what was seen is old, and what would write over it is refused. */
+inline heartbeatChanged(x)
+{
+	for (i : 0 .. N - 1) {
+		seen[PAIR(i, x)] = false;
+		quiet[PAIR(i, x)] = 0
+	}
+	fresh[x] = false;
+	if
+	:: renewal[x] == SENT && !creates[x] -> noRenewal(x)
+	:: else
+	fi;
+	if
+	:: stray[x] && !strayCreates[x] -> noStray(x)
+	:: else
+	fi;
+	skip
+}
+
+/* It has another epoch: every claim of the node is void, for ever. */
+inline epochChanged(x)
+{
+	for (j : 0 .. V - 1) {
+		valid[j] = valid[j] && holder[j] != x;
+		opCurrent[AT(x, j)] = false;
+		strayCurrent[AT(x, j)] = false
+	}
+	skip
+}
+
+/* It is another object, or none. */
+inline uidChanged(x)
+{
+	for (i : 0 .. N - 1) {
+		known[PAIR(i, x)] = 0;
+		knows[PAIR(i, x)] = false
+	}
+	skip
+}
+
+inline claimChanged(v)
+{
+	for (i : 0 .. N - 1) {
+		if
+		:: UNDER_WAY(op[AT(i, v)]) && op[AT(i, v)] != CREATE -> noOp(i, v)
+		:: else
+		fi;
+		if
+		:: strayOp[AT(i, v)] != CREATE -> noStrayOp(i, v)
+		:: else
+		fi
+	}
+	skip
+}
+
+/* ---- a node's own heartbeat ---- */
+
+#define LENGTH(x) (parted[x] -> P : D)
+#ifdef LATE_FENCE
+#define LEFT(length, margin, n) (length - margin)
+#else
+#define LEFT(length, margin, n) (length - margin > age[n] -> length - margin - age[n] : 0)
+#endif
+
+/* An ordinary renewal publishes a shorter lease than a parting one before it: the kernel's is cut first. */
+#if defined(NO_CLAMP) || P == 0
+#define CLAMP(n)
+#else
+#define CLAMP(n) fence[n] = (fence[n] > D - M -> D - M : fence[n]);
+#endif
+
+inline send(n)
+{
+	renewal[n] = SENT;
+	creates[n] = gone[n];
+	skip
+}
+
+/* The answers to what was won so far have come. */
+inline confirm(n)
+{
+	for (j : 0 .. V - 1) {
+		op[AT(n, j)] = (op[AT(n, j)] == WON -> CONFIRMING : op[AT(n, j)])
+	}
+	skip
+}
+
+/* A new epoch: the kernel hears of it first. Nothing is this node's any more. */
+inline beginAnew(n)
+{
+	current[n] = false;
+	held[n] = false;
+	strayMine[n] = false;
+	for (j : 0 .. V - 1) {
+		opMine[AT(n, j)] = false;
+		if
+		:: op[AT(n, j)] >= WON -> noOp(n, j)
+		:: else
+		fi;
+#ifndef KEEP_REVOKED
+		entry[AT(n, j)] = (entry[AT(n, j)] != NONE -> STALE : NONE)
+#endif
+	}
+#ifndef KEEP_REVOKED
+	fence[n] = 0;
+	stood[n] = 0;
+#endif
+	skip
+}
+
+/* `was`: 1 created, 2 with a new epoch, 4 with the parting lease. */
+inline replaced(n)
+{
+	if
+	:: was & 1 -> uidChanged(n)
+	:: else
+	fi;
+	if
+	:: was & 2 -> epochChanged(n)
+	:: else
+	fi;
+	gone[n] = false;
+	tomb[n] = false;
+	parted[n] = (was & 4) != 0
+}
+
+inline renewalApplied(n)
+{
+	was = (gone[n] -> 1 : 0) + (current[n] -> 0 : 2) + (parting[n] -> 4 : 0);
+	renewal[n] = APPLIED;
+	heartbeatChanged(n);
+	fresh[n] = true;
+	replaced(n);
+	current[n] = true;
+	strayMine[n] = false;
+	was = 0
+}
+
+inline strayApplied(n)
+{
+	was = (gone[n] -> 1 : 0) + (strayNew[n] -> 2 : 0) + (strayParting[n] -> 4 : 0);
+	current[n] = (strayNew[n] -> strayMine[n] : current[n]);
+	noStray(n);
+	heartbeatChanged(n);
+	replaced(n);
+	was = 0
+}
+
+inline setEntry(n, v)
+{
+	entry[AT(n, v)] = (opMine[AT(n, v)] -> OWNED : entry[AT(n, v)]);
+	noOp(n, v)
+}
+
+/* The server said yes. The fence counts from before the renewal was sent. */
+inline renewed(n)
+{
+	fence[n] = (parting[n] -> LEFT(P, PM, n) : LEFT(D, M, n));
+	stood[n] = (fence[n] > 0 -> stoodSince[n] : 0);
+	held[n] = true;
+#ifndef NO_CONFIRM
+	for (j : 0 .. V - 1) {
+		if
+		:: op[AT(n, j)] == CONFIRMING -> setEntry(n, j)
+		:: else
+		fi
+	}
+#endif
+	FORGET_FENCE(n)
+#ifdef SEEK_KEPT
+	assert(!kept[n] || entry[n] != OWNED || fence[n] == 0);
+#endif
+#ifdef SEEK_PARTED
+	assert(fence[n] <= D);
+#endif
+	noRenewal(n);
+	check()
+}
+
+/* The sender waits no longer; the request may go on. */
+inline giveUp(n)
+{
+	if
+	:: renewal[n] == SENT && MAY(STRAY, n) ->
+		stray[n] = true;
+		strayParting[n] = parting[n];
+		strayNew[n] = !current[n];
+		strayMine[n] = !current[n];
+		strayCreates[n] = creates[n]
+	:: else
+	fi;
+	noRenewal(n);
+	fresh[n] = false
+}
+
+inline giveUpOp(n, v)
+{
+	if
+	:: UNDER_WAY(op[AT(n, v)]) && MAY(STRAY_CLAIM, n) ->
+		strayOp[AT(n, v)] = op[AT(n, v)];
+		strayCurrent[AT(n, v)] = opCurrent[AT(n, v)]
+	:: else
+	fi;
+	noOp(n, v)
+}
+
+/* A new incarnation. Its epoch is its kernel's; entries of that epoch stay, and are this node's. */
+inline restart(n)
+{
+	giveUp(n);
+	for (i : 0 .. V - 1) {
+		giveUpOp(n, i);
+#ifdef SEEK_KEPT
+		kept[n] = ANSWERS(n, i);
+#endif
+#ifdef KEEP_OLD
+		entry[AT(n, i)] = (entry[AT(n, i)] == STALE -> OWNED : entry[AT(n, i)])
+#else
+		entry[AT(n, i)] = (entry[AT(n, i)] == STALE -> NONE : entry[AT(n, i)])
+#endif
+	}
+	i = N
+}
+
+#define ROOM(n) (!MAY(STRAY, n) || renewal[n] != SENT || !stray[n])
+#define ROOM_FOR_OP(n, v) (!MAY(STRAY_CLAIM, n) || !UNDER_WAY(op[AT(n, v)]) || strayOp[AT(n, v)] == IDLE)
+
+#if V > 1
+#define WINS(n) (op[AT(n, 0)] == WON || op[AT(n, 1)] == WON)
+#else
+#define WINS(n) (op[n] == WON)
+#endif
+
+proctype Heartbeat(byte n)
+{
+	do
+	:: d_step { renewal[n] == NONE && fresh[n] -> CLAMP(n) send(n) }
+	:: d_step { renewal[n] == NONE && fresh[n] && WINS(n) -> CLAMP(n) confirm(n); send(n) }
+#if P > 0
+	:: d_step { MAY(PARTS, n) && renewal[n] == NONE && fresh[n] -> parting[n] = true; send(n) }
+	:: d_step { MAY(PARTS, n) && renewal[n] == NONE && fresh[n] && WINS(n) -> parting[n] = true; confirm(n); send(n) }
+#endif
+	/* Read; begin anew if it has another epoch; write. */
+	:: d_step { renewal[n] == NONE && !fresh[n] && current[n] -> CLAMP(n) fresh[n] = true; send(n) }
+	:: d_step { renewal[n] == NONE && !fresh[n] && current[n] && WINS(n) -> CLAMP(n) fresh[n] = true; confirm(n); send(n) }
+	:: d_step { renewal[n] == NONE && !fresh[n] && (!current[n] || MAY(ANEW, n)) ->
+		beginAnew(n); fresh[n] = true; send(n) }
+	:: d_step { renewal[n] == SENT && (!creates[n] || gone[n]) -> renewalApplied(n) }
+#ifdef LOSE
+	:: d_step { renewal[n] == SENT && creates[n] && !gone[n] -> noRenewal(n); fresh[n] = false }
+#endif
+	:: d_step { renewal[n] == APPLIED -> renewed(n) }
+	:: d_step { renewal[n] != NONE && ROOM(n) -> giveUp(n) }
+	:: d_step { stray[n] && (!strayCreates[n] || gone[n]) -> strayApplied(n) }
+	:: d_step { MAY(RESTART, n) && ROOM(n) && ROOM_FOR_OP(n, 0) && ROOM_FOR_OP(n, V - 1) -> restart(n) }
+	od
+}
+
+/* ---- what a node does about another's heartbeat ---- */
+
+#ifdef EARLY
+#define SILENT(n, x) (quiet[PAIR(n, x)] >= LENGTH(x) - 1)
+#else
+#define SILENT(n, x) (quiet[PAIR(n, x)] >= LENGTH(x))
+#endif
+/* Nobody knows what the last version of a missing heartbeat published. */
+#ifdef SHORT_MISSING
+#define LOST(n, x) (quiet[PAIR(n, x)] >= D)
+#else
+#define LOST(n, x) (quiet[PAIR(n, x)] >= LONGEST)
+#endif
+
+inline revoke(n, x)
+{
+	heartbeatChanged(x);
+	epochChanged(x);
+	if
+	:: gone[x] -> uidChanged(x)
+	:: else
+	fi;
+	tomb[x] = true;
+	gone[x] = false;
+	parted[x] = false;
+	current[x] = false;
+#ifdef NO_EPOCH
+	right[PAIR(n, x)] = true;
+#endif
+#ifdef SEEK_RETURN
+	revoked[x] = true;
+#endif
+	skip
+}
+
+/* What a node saw, and for how long, outlives its restart: so a revocation may be a stray one, too. */
+proctype Watching(byte n; byte x)
+{
+	do
+	:: d_step { !seen[PAIR(n, x)] -> seen[PAIR(n, x)] = true }
+	:: d_step { seen[PAIR(n, x)] && !gone[x] && !tomb[x] && SILENT(n, x) -> revoke(n, x) }
+#ifdef LOSE
+	:: d_step { !knows[PAIR(n, x)] && !gone[x] -> knows[PAIR(n, x)] = true }
+	:: d_step { seen[PAIR(n, x)] && gone[x] && LOST(n, x) -> revoke(n, x) }
+	:: d_step { seen[PAIR(n, x)] && gone[x] && LOST(n, x) && MAY(STRAY, n) -> strayTomb[PAIR(n, x)] = true }
+	:: d_step { strayTomb[PAIR(n, x)] && gone[x] -> strayTomb[PAIR(n, x)] = false; revoke(n, x) }
+#endif
+#ifdef NO_EPOCH
+	:: d_step { right[PAIR(n, x)] -> right[PAIR(n, x)] = false }
+#endif
+	od
+}
+
+/* ---- what a node does about a claim ---- */
+
+#if !defined(LOSE) || defined(TAKE_MISSING)
+#define VOID(n, v) (holder[v] < N && !valid[v])
+#elif defined(BLIND_UID)
+#define VOID(n, v) (holder[v] < N && !valid[v] && !gone[holder[v]])
+#else
+#define VOID(n, v) (holder[v] < N && !valid[v] && !gone[holder[v]] && known[PAIR(n, holder[v])] >= LONGEST)
+#endif
+#ifdef NO_EPOCH
+#define FREE(n, v) (holder[v] == RELEASED || (holder[v] < N && holder[v] != n && right[PAIR(n, holder[v])]))
+#else
+#define FREE(n, v) (holder[v] == RELEASED || holder[v] == n || VOID(n, v))
+#endif
+#ifdef ASK_EARLY
+#define MAY_ASK(n) true
+#else
+#define MAY_ASK(n) held[n]
+#endif
+#define IDLES(n, v) (MAY_ASK(n) && op[AT(n, v)] == IDLE && entry[AT(n, v)] == NONE)
+#define OWNS(n, v) (op[AT(n, v)] == IDLE && entry[AT(n, v)] == OWNED && holder[v] == n)
+
+inline sendOp(n, v, what)
+{
+	op[AT(n, v)] = what;
+	opCurrent[AT(n, v)] = (what <= CREATE) && current[n];
+	opMine[AT(n, v)] = (what <= CREATE)
+}
+
+/* `was`: 1 the epoch is the store's, 2 it is the agent's. */
+inline taken(n, v)
+{
+	was = (opCurrent[AT(n, v)] -> 1 : 0) + (opMine[AT(n, v)] -> 2 : 0);
+	claimChanged(v);
+	holder[v] = n;
+	valid[v] = was & 1;
+	op[AT(n, v)] = (was & 2 -> WON : IDLE);
+	opCurrent[AT(n, v)] = false;
+	opMine[AT(n, v)] = (was & 2) != 0;
+	was = 0
+}
+
+inline takenByStray(n, v)
+{
+	was = (strayCurrent[AT(n, v)] -> 1 : 0);
+	noStrayOp(n, v);
+	claimChanged(v);
+	holder[v] = n;
+	valid[v] = was;
+	was = 0
+}
+
+inline freed(v, to)
+{
+	claimChanged(v);
+	holder[v] = to;
+	valid[v] = false
+}
+
+#ifdef SEEK_CREATED
+#define LET_GO(v) wasLetGo[v] = true
+#else
+#define LET_GO(v) skip
+#endif
+
+#define ARRIVES(n, v, what) (op[AT(n, v)] == what || strayOp[AT(n, v)] == what)
+
+proctype Claiming(byte n; byte v)
+{
+	do
+	:: d_step { IDLES(n, v) && FREE(n, v) && !deleting[v] -> sendOp(n, v, TAKE) }
+	:: d_step { op[AT(n, v)] == TAKE -> taken(n, v) }
+	:: d_step { strayOp[AT(n, v)] == TAKE -> takenByStray(n, v) }
+	/* No answer, or something that a watch showed, or the VIP is no longer wanted. */
+	:: d_step { op[AT(n, v)] != IDLE && ROOM_FOR_OP(n, v) -> giveUpOp(n, v) }
+	:: d_step { entry[AT(n, v)] == STALE -> entry[AT(n, v)] = NONE }
+	:: d_step { entry[AT(n, v)] == OWNED && holder[v] != n -> clearEntry(n, v) }
+#ifdef NO_CONFIRM
+	:: d_step { op[AT(n, v)] == WON -> setEntry(n, v); check() }
+#endif
+#ifdef NO_CAS
+	:: d_step { IDLES(n, v) && holder[v] == n && valid[v] -> entry[AT(n, v)] = OWNED; check() }
+#endif
+#ifdef NO_EPOCH
+	:: d_step { IDLES(n, v) && holder[v] == n -> entry[AT(n, v)] = OWNED; check() }
+#endif
+
+	/* Hand-over: the kernel first. */
+#ifdef BAD_RELEASE
+	:: d_step { MAY(HANDOVER, n) && OWNS(n, v) -> sendOp(n, v, RELEASE) }
+#else
+	:: d_step { MAY(HANDOVER, n) && OWNS(n, v) -> clearEntry(n, v); sendOp(n, v, RELEASE) }
+#endif
+	:: d_step { ARRIVES(n, v, RELEASE) -> freed(v, RELEASED) }
+
+#ifdef DELETE
+#ifdef BAD_LETGO
+	:: d_step { OWNS(n, v) && deleting[v] -> sendOp(n, v, LETGO) }
+#else
+	:: d_step { OWNS(n, v) && deleting[v] -> clearEntry(n, v); sendOp(n, v, LETGO) }
+#endif
+	:: d_step { IDLES(n, v) && deleting[v] && FREE(n, v) -> sendOp(n, v, LETGO) }
+	:: d_step { ARRIVES(n, v, LETGO) -> deleting[v] = false; freed(v, MISSING); LET_GO(v) }
+	:: d_step { IDLES(n, v) && holder[v] == MISSING -> sendOp(n, v, CREATE) }
+	:: d_step { op[AT(n, v)] == CREATE && holder[v] == MISSING -> taken(n, v) }
+	:: d_step { op[AT(n, v)] == CREATE && holder[v] != MISSING -> noOp(n, v) }
+	:: d_step { strayOp[AT(n, v)] == CREATE && holder[v] == MISSING -> takenByStray(n, v) }
+#endif
+	od
+}
+
+/* ---- time ---- */
+
+#define PENDING(n) (renewal[n] != NONE)
+#define LIMIT(x) (gone[x] -> LONGEST : LENGTH(x))
+
+inline tick(n)
+{
+	fence[n] = (fence[n] > 0 -> fence[n] - 1 : 0);
+	stood[n] = (fence[n] > 0 -> stood[n] : 0);
+	age[n] = (PENDING(n) && age[n] < (parting[n] -> P - PM : D - M) -> age[n] + 1 : age[n]);
+	for (i : 0 .. N - 1) {
+		if
+		:: i != n && seen[PAIR(n, i)] && !tomb[i] && quiet[PAIR(n, i)] < LIMIT(i) ->
+			quiet[PAIR(n, i)] = quiet[PAIR(n, i)] + 1
+		:: else
+		fi;
+#ifdef LOSE
+		known[PAIR(n, i)] = (knows[PAIR(n, i)] && known[PAIR(n, i)] < LONGEST -> known[PAIR(n, i)] + 1 : known[PAIR(n, i)])
+#endif
+	}
+	skip
+}
+
+#define ALLOWED(length) (SKIP * (length) / D)
+#define MAY_STAND(n) ((fence[n] > 0 || PENDING(n)) && \
+	stood[n] < ALLOWED(LENGTH(n)) && stoodSince[n] < (parting[n] -> ALLOWED(P) : SKIP))
+
+/* One clock stands still while the others go on. */
+inline stand(n)
+{
+	stood[n] = (fence[n] > 0 -> stood[n] + 1 : 0);
+	stoodSince[n] = (PENDING(n) -> stoodSince[n] + 1 : 0);
+	for (h : 0 .. N - 1) {
+		if
+		:: h != n -> tick(h)
+		:: else
+		fi
+	}
+	skip
+}
+
+proctype Clock()
+{
+	do
+	:: d_step { for (h : 0 .. N - 1) { tick(h) }; skip }
+#if SKIP > 0
+	:: d_step { MAY_STAND(0) -> stand(0) }
+	:: d_step { MAY_STAND(1) -> stand(1) }
+#endif
+	od
+}
+
+/* ---- people ---- */
+
+proctype DeletesClaim(byte v)
+{
+	do
+	:: d_step { holder[v] != MISSING && !deleting[v] -> claimChanged(v); deleting[v] = true }
+	od
+}
+
+proctype DeletesHeartbeat(byte n)
+{
+	do
+	:: d_step { !gone[n] ->
+		heartbeatChanged(n); uidChanged(n); epochChanged(n);
+		gone[n] = true; tomb[n] = false; parted[n] = false; current[n] = false }
+	od
+}
+
+init
+{
+	byte a, b;
+	d_step {
+		for (a : 0 .. N - 1) {
+			current[a] = true;
+			held[a] = true;
+			fresh[a] = true;
+#ifdef LOSE
+			for (b : 0 .. N - 1) {
+				knows[PAIR(a, b)] = true;
+				known[PAIR(a, b)] = LONGEST
+			}
+#endif
+		}
+		for (a : 0 .. V - 1) {
+#ifdef DELETE
+			holder[a] = MISSING
+#else
+			holder[a] = RELEASED
+#endif
+		}
+		a = 0;
+		b = 0
+	}
+	atomic {
+		run Clock();
+		for (a : 0 .. N - 1) {
+			run Heartbeat(a);
+			for (b : 0 .. N - 1) {
+				if
+				:: a != b -> run Watching(a, b)
+				:: else
+				fi
+			}
+			for (b : 0 .. V - 1) {
+				run Claiming(a, b)
+			}
+#ifdef LOSE
+			if
+			:: MAY(LOSE, a) -> run DeletesHeartbeat(a)
+			:: else
+			fi
+#endif
+		}
+#ifdef DELETE
+		for (b : 0 .. V - 1) {
+			run DeletesClaim(b)
+		}
+#endif
+		a = 0;
+		b = 0
+	}
+}
