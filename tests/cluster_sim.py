@@ -6,7 +6,8 @@ and go, and clocks run at different rates. The kernel is modelled by its rule al
 answers while the fence lies ahead, no further than a lease, and a little after it was taken out (`on_wire`).
 
 Besides that never two answer, some rules are checked where they apply: an entry needs an own CAS and a renewal that
-was sent after it (I7), and no own heartbeat is stored while the kernel has a longer fence than it allows (I4).
+was sent after it; nothing is released that the kernel answers for; no own heartbeat is stored while the kernel has a
+longer fence than it allows.
 """
 
 import random

@@ -438,7 +438,6 @@ def test_a_renewal_under_way_is_waited_for_before_the_last_one():
 
     bench.let()
     assert not bench.core.parted
-    bench.pass_time(0)
     assert [effect.duration_ns for effect, _ in bench.waiting] == [30 * S]
 
     bench.let()

@@ -200,9 +200,10 @@ class OwnHeartbeat:
         self.yielding = False
         self._applied = self.asked
         self._reach_ns = sent_ns + self._published.answers_ns
-        self._due_ns = now_ns if self.parting else sent_ns + self._times.renew_ns
+        self._due_ns = sent_ns + self._times.renew_ns
         self.parted = self._published is self._parting
-        return self._extend()
+        effects = self._extend()
+        return [*effects, *self._write(now_ns)] if self.parting and not self.parted else effects
 
     def _failed(self, now_ns: int) -> list[Effect]:
         """The object is read: at once after the first failure, later after more, for the server may refuse for ever."""
