@@ -10,7 +10,7 @@ from arpguard.cli.main import build_parser
 from arpguard.config import AgentConfig, parse_config, read_config
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted(page for page in ROOT.rglob("*.md") if ".venv" not in page.parts)
+PAGES = sorted(page for page in ROOT.rglob("*.md") if not {".venv", ".cache"} & set(page.parts))
 
 
 def _blocks(page: Path, language: str) -> list[str]:
