@@ -296,7 +296,7 @@ def test_a_vip_that_a_host_outside_has_is_left_to_it_until_that_is_silent():
 
     bench.want(VIP)
     assert bench.took() == [Probe(VIP), WriteClaim(VIP, "", "", None, external=str(STRANGER))]
-    assert bench.core.holder(VIP, bench.now) == Holder(external=str(STRANGER), known=True)
+    assert bench.core.holder(VIP, bench.now) == Holder(external=str(STRANGER), known=True, exists=True)
 
     bench.pass_time(29.9)
     assert bench.took() == []
@@ -681,16 +681,28 @@ def test_changes_of_the_holder_are_counted():
     assert bench.store[VIP] == replace(bench.store[VIP], holder="a", transitions=8)
 
 
+def test_a_claim_that_is_known_to_be_missing_is_not_read():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (ReadClaim,)
+
+    bench.serve(bench.core.claim_seen(VIP, None, bench.now))
+    bench.want(VIP, OTHER)
+
+    assert [effect.vip for effect, _ in bench.waiting] == [OTHER]
+    assert bench.core.held() == {VIP}
+
+
 def test_holders():
     bench = an_owner()
     epoch = bench.store["a"].epoch
-    assert bench.core.holder(VIP, bench.now) == Holder("a", epoch, alive=True, void=False, known=True)
+    assert bench.core.holder(VIP, bench.now) == Holder("a", epoch, alive=True, void=False, known=True, exists=True)
     assert bench.core.holder(OTHER, bench.now) == Holder()
 
     bench.claim(vip=OTHER)
-    assert bench.core.holder(OTHER, bench.now) == Holder("b", "b-1", alive=False, void=None, known=True)
+    assert bench.core.holder(OTHER, bench.now) == Holder("b", "b-1", alive=False, void=None, known=True, exists=True)
     bench.heartbeat()
-    assert bench.core.holder(OTHER, bench.now) == Holder("b", "b-1", alive=True, void=False, known=True)
+    assert bench.core.holder(OTHER, bench.now) == Holder("b", "b-1", alive=True, void=False, known=True, exists=True)
     bench.pass_time(3)
     assert not bench.core.holder(OTHER, bench.now).alive
 

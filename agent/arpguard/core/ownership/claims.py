@@ -108,6 +108,7 @@ class Claims:
         self._vips: dict[Address, _Vip] = {vip: _Vip(stage=Stage.OWNED) for vip in kept}
         self._active: dict[Address, None] = dict.fromkeys(self._vips)
         self._unconfirmed: dict[Address, None] = {}
+        self._absent: set[Address] = set()
 
     @property
     def active(self) -> bool:
@@ -155,6 +156,9 @@ class Claims:
 
     def seen(self, vip: Address, claim: Claim | None, epoch: str, now_ns: int) -> list[Effect]:
         """A claim, or its absence, from a watch, a read or a list. `epoch` is this node's."""
+        if claim is None and vip not in self._vips:
+            self._absent.add(vip)
+            return []
         state = self._vips.setdefault(vip, _Vip())
         if state.known and claim is not None and not _is_news(claim, state.claim):
             return []
@@ -229,17 +233,20 @@ class Claims:
         states = [(vip, self._vips[vip]) for vip in self._active]
         return [effect for vip, state in states if _answers(state) for effect in self._lose(vip, state)]
 
-    def want(self, vip: Address) -> list[Effect]:
-        """A VIP to look after: its claim is read unless it is known."""
-        if vip in self._vips:
-            self._vips[vip].forgotten = False
-            return []
-        state = self._vips[vip] = _Vip()
-        return self._ask(vip, state)
+    def want(self, vips: Iterable[Address]) -> list[Effect]:
+        """VIPs to look after: a claim is read, unless it is known, or was told to be missing since the last time."""
+        effects: list[Effect] = []
+        for vip in vips:
+            known = vip in self._vips or vip in self._absent
+            state = self._vips.setdefault(vip, _Vip(known=known))
+            state.forgotten = False
+            effects += [] if known else self._ask(vip, state)
+        self._absent.clear()
+        return effects
 
     def forget(self, vip: Address) -> list[Effect]:
         """A VIP that is no more: as soon as its claim is free, it is deleted."""
-        effects = self.want(vip)
+        effects = self.want([vip])
         self._vips[vip].forgotten = True
         return effects
 

@@ -119,7 +119,7 @@ class Ownership:
         """The VIPs that this node is to own, as far as they are free or become so; others it hands over."""
         before, self._wanted = self._wanted, frozenset(vips)
         new = sorted(self._wanted - before, key=str)
-        effects = [effect for vip in new for effect in self._claims.want(vip)]
+        effects = self._claims.want(new)
         kept = self._claims.owned - self._wanted - before
         return effects + self._advance([*new, *sorted((before - self._wanted) | kept, key=str)], now_ns)
 
