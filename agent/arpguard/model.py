@@ -241,7 +241,7 @@ class Drift:
 
 @dataclass(slots=True)
 class NodeState:
-    """What the last pass of the reconciler found and did; `entries` are ordered by link and address.
+    """What the last pass of the reconciler found and did. `entries` is replaced, and never changed in place.
 
     `ownership_changes` counts VIPs that this node began or ceased to speak for, since the agent started.
     """
@@ -253,3 +253,11 @@ class NodeState:
     problems: tuple[str, ...] = ()
     drift: Drift = field(default_factory=Drift)
     ownership_changes: int = 0
+    _ordered: tuple[dict[EntryKey, VipEntry], list[EntryKey]] | None = None
+
+    @property
+    def keys(self) -> list[EntryKey]:
+        """The keys of `entries` by link and address."""
+        if self._ordered is None or self._ordered[0] is not self.entries:
+            self._ordered = self.entries, sorted(self.entries, key=lambda key: key.order)
+        return self._ordered[1]

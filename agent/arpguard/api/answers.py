@@ -83,8 +83,8 @@ def list_vips(node: Node, request: pb.ListVipsRequest) -> pb.ListVipsResponse:
     links = {known.ifindex for known in node.state.links if known.name == link}
     keys = [
         key
-        for key, entry in node.state.entries.items()
-        if kind in (None, entry.kind) and (link is None or key.ifindex in links)
+        for key in node.state.keys
+        if kind in (None, node.state.entries[key].kind) and (link is None or key.ifindex in links)
     ]
     start = bisect_right(keys, page.after, key=lambda key: key.order) if page.after else 0
     wanted = keys[start : start + page.size]

@@ -1,6 +1,6 @@
 """What the kernel is to be told: a function of the configuration and the surroundings, and of nothing before."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -29,33 +29,17 @@ def wanted_entries(
     vips: Iterable[Vip],
     links: Sequence[Link],
     routes: Sequence[Route],
-    node: str,
-    standings: Mapping[Address, Standing],
+    primaries: Mapping[int, IPv4Address | None],
+    standing: Callable[[Vip], Standing],
 ) -> dict[EntryKey, VipEntry]:
-    """One entry for each VIP on each guarded link. `standings` are those of elected VIPs.
+    """One entry for each VIP on each guarded link. `standing` says who has a VIP.
 
     Static ownership needs no fence (`hold`): nobody else can take it over. A VIP of this node is answered on its
     home link only; on the others it is suppressed, for Linux would answer on any of them.
     """
-    vips = tuple(vips)
-    primaries = primary_addresses(links, (vip.address for vip in vips))
     wanted: dict[EntryKey, VipEntry] = {}
     for vip in vips:
-        wanted |= entries_of(vip, links, routes, primaries, _standing(vip, node, standings))
-    return wanted
-
-
-def elected_entries(
-    vips: Iterable[Vip],
-    links: Sequence[Link],
-    routes: Sequence[Route],
-    primaries: Mapping[int, IPv4Address | None],
-    standings: Mapping[Address, Standing],
-) -> dict[EntryKey, VipEntry]:
-    """The entries of some elected VIPs, as `wanted_entries` has them."""
-    wanted: dict[EntryKey, VipEntry] = {}
-    for vip in vips:
-        wanted |= entries_of(vip, links, routes, primaries, standings.get(vip.address, _NOBODY))
+        wanted.update(entries_of(vip, links, routes, primaries, standing(vip)))
     return wanted
 
 
@@ -128,8 +112,8 @@ def plan(wanted: Mapping[EntryKey, VipEntry], programmed: Mapping[EntryKey, VipE
     )
 
 
-def _standing(vip: Vip, node: str, standings: Mapping[Address, Standing]) -> Standing:
-    """Who has a VIP: the source says so, or the election does."""
+def standing_of(vip: Vip, node: str, standings: Mapping[Address, Standing]) -> Standing:
+    """Who has a VIP: the source says so, or, for an elected one, `standings`."""
     owner = vip.owner
     if owner.kind is OwnerKind.ELECT:
         return standings.get(vip.address, _NOBODY)

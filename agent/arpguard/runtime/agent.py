@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arpguard.addresses import Address
 from arpguard.api.server import ApiServer
 from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig
@@ -28,12 +29,13 @@ from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import find_source
 from arpguard.errors import DataPlaneError, ListenError
-from arpguard.model import Decision, OwnerKind, Surroundings
+from arpguard.model import Decision, OwnerKind, Surroundings, Vip
 from arpguard.node import Node
 from arpguard.observe.exporter import Exporter
 from arpguard.observe.metrics import ApiMetrics, node_registry
 from arpguard.runtime.claimlog import ClaimLog
 from arpguard.runtime.filewatch import FileWatch
+from arpguard.runtime.latest import Latest
 from arpguard.runtime.leaving import End, KubernetesOptions, remove_guard
 from arpguard.runtime.reconciler import Asked, Reconciler, some
 from arpguard.runtime.settings import Settings
@@ -68,6 +70,7 @@ class Agent:
         self._file = FileWatch(options.config) if options.config else None
         self._settings = Settings(options.config, options.kubernetes.configmap if options.kubernetes else "")
         self._surroundings = Surroundings()
+        self._vips_of = Latest(_by_address)
         self._links_changed = True
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
@@ -187,7 +190,8 @@ class Agent:
             raise DataPlaneError("; ".join(state.problems))
         self._reconciler.log_problems()
 
-    async def _apply(self) -> None:
+    async def _apply(self, *, whole: bool = True) -> None:
+        """A pass; one that is not whole does what has changed, where that will do."""
         if self._links_changed:
             self._links_changed = False
             try:
@@ -200,7 +204,8 @@ class Agent:
         if self._settings.awaited and self._found_guard:
             self._reconciler.wait(asked.problems)  # what an agent before this one was told is newer than the file
             return
-        await self._reconciler.apply(asked, self._surroundings, boot_ns())
+        if whole or not self._reconciler.update(asked, self._surroundings, boot_ns()):
+            await self._reconciler.apply(asked, self._surroundings, boot_ns())
         if self._kubernetes is not None:
             self._kubernetes.passed()
         self._complete = asked.complete
@@ -209,7 +214,7 @@ class Agent:
         if self._kubernetes is None:
             config = self._config
             problems = [*self._settings.problems(), *self._in_the_way, *_unfit_vips(config)]
-            return Asked(config, self._settings.in_force.generation, config.vips, problems=problems)
+            return Asked(config, self._settings.in_force.generation, self._vips_of(config), problems=problems)
         self._kubernetes.read_configmap()
         config, generation = self._config, self._settings.in_force.generation
         found = await self._kubernetes.collect(config, self._surroundings)
@@ -274,8 +279,10 @@ class Agent:
                 pass
             began_s = time.thread_time()
             try:
-                if self._changed.is_set() or time.monotonic() >= next_pass_s:
-                    await self._apply()
+                whole = time.monotonic() >= next_pass_s
+                if whole or self._changed.is_set():
+                    await self._apply(whole=whole)
+                if whole:
                     next_pass_s = time.monotonic() + (time.thread_time() - began_s) / AUDIT_SHARE
                 else:
                     await self._reconciler.keep_attached(self._config.datapath, self._surroundings)
@@ -357,6 +364,10 @@ class Agent:
                     await self._due.wait()
             except TimeoutError:
                 pass
+
+
+def _by_address(config: AgentConfig) -> dict[Address, Vip]:
+    return {vip.address: vip for vip in config.vips}
 
 
 def _unfit_vips(config: AgentConfig) -> list[str]:

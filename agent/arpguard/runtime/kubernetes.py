@@ -40,7 +40,7 @@ _SERVICE = "service "
 class Found:
     """What the cluster asks for, as far as it is known."""
 
-    vips: tuple[Vip, ...]
+    vips: Mapping[Address, Vip]
     complete: bool
     problems: tuple[str, ...]
 
@@ -73,7 +73,7 @@ class Kubernetes:
         self._membership = Membership(place, self._cluster, kernel, clients[1:], self._owned, callbacks.look)
         self._events = EventWriter(clients[0], place.node)
         self._collected = Collected()
-        self._vips: tuple[Vip, ...] = ()
+        self._vips: Mapping[Address, Vip] = {}
         self._complete = False
         self._configmap_seen: object = self
         self._posted: frozenset[Notice] = frozenset()
@@ -131,7 +131,8 @@ class Kubernetes:
         collected = await self._cluster.collect(config, surroundings, self._membership.links)
         complete = self._cluster.complete and not self._settings.awaited
         if collected.vips is not self._collected.vips or complete is not self._complete:
-            self._vips = tuple(vip for vip in collected.vips.values() if complete or not _awaits_announcer(vip))
+            vips = collected.vips
+            self._vips = vips if complete else {at: vip for at, vip in vips.items() if not _awaits_announcer(vip)}
         self._collected, self._complete = collected, complete
         self._membership.look_at(collected, surroundings, config.lease)
         self._post_news(collected)

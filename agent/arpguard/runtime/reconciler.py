@@ -15,10 +15,10 @@ from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.desired import (
-    elected_entries,
     plan,
     primary_addresses,
     spoken_for,
+    standing_of,
     strictest_mode,
     vips4_of,
     wanted_entries,
@@ -36,7 +36,6 @@ from arpguard.model import (
     NodeControl,
     NodeState,
     OwnerKind,
-    Route,
     Standing,
     Surroundings,
     Vip,
@@ -52,25 +51,47 @@ log = logging.getLogger(__name__)
 class Asked:
     """What the kernel is to be made to have.
 
-    `vips` are of the configuration and of the cluster. Until all that says what is a VIP has been read (`complete`),
-    nothing is taken away: neither entries that nobody asks for, nor programs.
+    `vips` are of the configuration and of the cluster; one that has changed is another object. Until all that says what
+    is a VIP has been read (`complete`), nothing is taken away: neither entries that nobody asks for, nor programs.
     """
 
     config: AgentConfig
     generation: int
-    vips: Sequence[Vip]
+    vips: Mapping[Address, Vip]
     complete: bool = True
     problems: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """What the last pass was about."""
+    """What the last pass was about: entries are a function of it, and of how elected VIPs stand."""
 
-    vips: Mapping[Address, Vip]
-    links: tuple[Link, ...]
-    routes: tuple[Route, ...]
+    asked: Asked
+    surroundings: Surroundings
+    choice: Choice
     primaries: Mapping[int, IPv4Address | None]
+
+    @classmethod
+    def of(cls, asked: Asked, surroundings: Surroundings, choice: Choice) -> "_Scene":
+        return cls(asked, surroundings, choice, primary_addresses(choice.links, asked.vips))
+
+    def differs_in_vips_only(self, other: "_Scene") -> bool:
+        """Whether the entries of VIPs that are the same object in both are equal."""
+        return (
+            self.asked.config is other.asked.config
+            and self.asked.complete is other.asked.complete
+            and self.surroundings is other.surroundings
+            and self.choice.links == other.choice.links
+            and self.primaries == other.primaries
+        )
+
+    def changes(self, later: "_Scene") -> dict[Address, Vip | None]:
+        """The VIPs that are others, or gone, in a later scene."""
+        before, after = self.asked.vips, later.asked.vips
+        changed: dict[Address, Vip | None] = {
+            address: vip for address, vip in after.items() if before.get(address) is not vip
+        }
+        return changed | dict.fromkeys(before.keys() - after.keys())
 
 
 class Reconciler:
@@ -87,11 +108,9 @@ class Reconciler:
         self._programmed: dict[EntryKey, VipEntry] | None = None
         self._settled: dict[EntryKey, VipEntry] | None = None
         # With thousands of VIPs these cost more than all the rest of a pass that finds nothing to do.
-        self._wanted_entries = Latest(wanted_entries)
         self._spoken_for_by = Latest(spoken_for)
         self._strictest_mode = Latest(strictest_mode)
         self._vips4_of = Latest(vips4_of)
-        self._scene_of = Latest(_scene_of)
         self._spoken_for: dict[EntryKey, MacAddress] = {}
         self._standings: dict[Address, Standing] = {}
         self._fence = (0, 0, 0)
@@ -103,19 +122,84 @@ class Reconciler:
     async def apply(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> None:
         """One pass. Raises nothing for what can be tried again: that is a problem in `state`."""
         config = asked.config
-        addresses = [vip.address for vip in asked.vips]
-        choice = choose_links(config.interfaces, surroundings, addresses, self._to_keep(asked))
+        choice = choose_links(config.interfaces, surroundings, asked.vips, self._to_keep(asked))
         problems = [*asked.problems, *choice.problems]
         left = self._left_behind() if self._programmed is None else None
         if config.mode is Mode.ENFORCE:
             self._enforce_first()
-        self._program(asked, choice, surroundings, problems)
-        self._scene = self._scene_of(tuple(asked.vips), choice.links, surroundings.routes)
+        self._program(_Scene.of(asked, surroundings, choice), problems)
         self._set_control(self._wanted_control(config.mode, asked.generation))
         await self._attach(config.datapath, choice.links, surroundings, problems)
         self._publish(choice.links, problems)
         before, self._spoken_for = left or self._spoken_for, self._spoken_for_by(self.state.entries, config.mode)
         self._schedule_announcements(before, now_ns)
+
+    def update(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> bool:
+        """A small pass, for VIPs that have changed since the last one; False when more has, and `apply` has to do it.
+
+        With thousands of VIPs it takes a tenth of the time. What others changed meanwhile is left to `apply`.
+        """
+        last = self._scene
+        if last is None or self._settled is None or self.state.control is None:
+            return False
+        changed = last.changes(_Scene(asked, surroundings, last.choice, last.primaries))
+        choice = choose_links(
+            asked.config.interfaces, surroundings, changed, [link.ifindex for link in self.state.links]
+        )
+        scene = _Scene.of(asked, surroundings, choice if choice.links != last.choice.links else last.choice)
+        if not last.differs_in_vips_only(scene):
+            return False
+        if not self._change(scene, changed, now_ns):
+            return False
+        self._publish(self.state.links, [*asked.problems, *last.choice.problems])
+        return True
+
+    def _change(self, scene: _Scene, changed: Mapping[Address, Vip | None], now_ns: int) -> bool:
+        """Writes the entries of a few VIPs; False when that is not all there is to do."""
+        entries, control = self.state.entries, self.state.control
+        wanted = self._entries_in(scene, (vip for vip in changed.values() if vip is not None))
+        writes = {key: entry for key, entry in wanted.items() if entries.get(key) != entry}
+        links = [link.ifindex for link in scene.choice.links]
+        keys = (EntryKey(ifindex, address) for address in changed for ifindex in links)
+        gone = [key for key in keys if key in entries and key not in wanted]
+        if control is None or strictest_mode(control.mode, writes) > control.strictest:
+            return False
+        if not writes.keys() <= entries.keys():
+            self._widen_control(writes)
+        self._entries.delete(gone)
+        try:
+            self._entries.write(writes)
+        except MapFullError:
+            return False
+        self._scene = scene
+        self._note_change(writes, gone)
+        self._speak_of(writes, gone, control.mode, now_ns)
+        return True
+
+    def _note_change(self, writes: Mapping[EntryKey, VipEntry], gone: Iterable[EntryKey]) -> None:
+        entries = {**self.state.entries, **writes}
+        for key in gone:
+            del entries[key]
+        self._programmed = self._settled = self.state.entries = entries
+
+    def _speak_of(self, writes: Mapping[EntryKey, VipEntry], gone: Iterable[EntryKey], mode: Mode, now_ns: int) -> None:
+        touched = {*writes, *gone}
+        before = {key: self._spoken_for[key] for key in touched & self._spoken_for.keys()}
+        after = spoken_for(writes, mode)
+        if before != after:
+            kept = {key: mac for key, mac in self._spoken_for.items() if key not in touched}
+            self._spoken_for = {**kept, **after}
+            self._announce_changes(before, after, now_ns)
+
+    def _entries_in(self, scene: _Scene, vips: Iterable[Vip]) -> dict[EntryKey, VipEntry]:
+        standings, node = self._standings, self._node
+        return wanted_entries(
+            vips,
+            scene.choice.links,
+            scene.surroundings.routes,
+            scene.primaries,
+            lambda vip: standing_of(vip, node, standings),
+        )
 
     def wait(self, problems: Sequence[str]) -> None:
         """A pass that changes nothing, for what is to be done is not known yet."""
@@ -156,27 +240,11 @@ class Reconciler:
         if self._scene is None:
             self._withdraw(standings)
             return True
-        vips = [vip for address in standings if (vip := self._scene.vips.get(address)) and _is_elected(vip)]
-        changed = elected_entries(vips, self._scene.links, self._scene.routes, self._scene.primaries, self._standings)
-        changed = {key: entry for key, entry in changed.items() if self.state.entries.get(key) != entry}
-        if not changed.keys() <= self.state.entries.keys():
-            return False
-        if changed:
-            self._write_elected(changed, now_ns)
-        return True
-
-    def _write_elected(self, changed: dict[EntryKey, VipEntry], now_ns: int) -> None:
-        """Only entries that are there are changed at once; the next pass makes those that are not."""
-        self._entries.write(changed)
-        self._programmed = self.state.entries = {**self.state.entries, **changed}
-        mode = self.state.control.mode if self.state.control else Mode.OBSERVE
-        now_for, was_for = (
-            spoken_for(changed, mode),
-            {key: self._spoken_for[key] for key in changed if key in self._spoken_for},
-        )
-        kept = {key: mac for key, mac in self._spoken_for.items() if key not in changed}
-        self._spoken_for = {**kept, **now_for}
-        self._announce_changes(was_for, now_for, now_ns)
+        vips = {address: self._scene.asked.vips.get(address) for address in standings}
+        elected = {address: vip for address, vip in vips.items() if vip is not None and _is_elected(vip)}
+        if not elected:
+            return True
+        return self._settled is not None and self._change(self._scene, elected, now_ns)
 
     def _withdraw(self, standings: Mapping[Address, Standing]) -> None:
         """Before the first pass nothing is known but what an agent before this one left: it can be given up."""
@@ -208,14 +276,17 @@ class Reconciler:
         control = self._control.read()
         return spoken_for(self._entries.read().entries, control.mode) if control else {}
 
-    def _program(self, asked: Asked, choice: Choice, surroundings: Surroundings, problems: list[str]) -> None:
+    def _program(self, scene: _Scene, problems: list[str]) -> None:
         actual = self._entries.read()
         drifted = self._note_drift(actual)
-        wanted = self._wanted_entries(asked.vips, choice.links, surroundings.routes, self._node, self._standings)
-        if not asked.complete:
+        last, self._scene = self._scene, scene
+        if not drifted and self._settled is not None and last is not None:
+            same_vips = last.asked.vips is scene.asked.vips or not last.changes(scene)
+            if same_vips and last.differs_in_vips_only(scene):
+                return
+        wanted = self._entries_in(scene, scene.asked.vips.values())
+        if not scene.asked.complete:
             wanted = {**actual.entries, **wanted}
-        if wanted is self._settled and not drifted:
-            return
         delta = plan(wanted, actual.entries)
         self._widen_control([*wanted, *actual.entries])
         self._entries.delete([*delta.deletes, *(key for key in actual.strangers if key not in wanted)])
@@ -225,14 +296,10 @@ class Reconciler:
         except MapFullError as error:
             problems.append(str(error))
         found = self._entries.read().entries if delta else actual.entries
-        self._publish_entries(found)
-        self._settled = wanted if found == wanted else None
-
-    def _publish_entries(self, found: dict[EntryKey, VipEntry]) -> None:
-        """Keeps them in order: whoever lists them pages through."""
         if self._programmed is None or found != self._programmed:
-            self.state.entries = dict(sorted(found.items(), key=lambda item: item[0].order))
+            self.state.entries = found
         self._programmed = self.state.entries
+        self._settled = wanted if found == wanted else None
 
     def _note_drift(self, actual: TableContent) -> bool:
         """Whether the kernel has something else than it was left with; that is counted, unless nothing was left yet."""
@@ -388,11 +455,6 @@ class Reconciler:
         self.state.links = links
         self.state.attachments = tuple(self._attached.values())
         self.state.problems = tuple(problems)
-
-
-def _scene_of(vips: tuple[Vip, ...], links: tuple[Link, ...], routes: tuple[Route, ...]) -> _Scene:
-    by_address = {vip.address: vip for vip in vips}
-    return _Scene(by_address, links, routes, primary_addresses(links, by_address))
 
 
 def _is_elected(vip: Vip) -> bool:

@@ -5,7 +5,16 @@ from ipaddress import IPv4Address, ip_address, ip_interface
 import pytest
 
 from arpguard.addresses import ZERO_MAC, MacAddress
-from arpguard.core.desired import plan, primary_address, spoken_for, strictest_mode, vips4_of, wanted_entries
+from arpguard.core.desired import (
+    plan,
+    primary_address,
+    primary_addresses,
+    spoken_for,
+    standing_of,
+    strictest_mode,
+    vips4_of,
+    wanted_entries,
+)
 from arpguard.model import EntryKey, InterfaceAddress, Link, Owner, OwnerKind, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
 
@@ -18,6 +27,11 @@ def a_link(ifindex: int, *addresses: str) -> Link:
     return Link(
         ifindex=ifindex, name=f"eth{ifindex}", mac=MacAddress(bytes((2, 0, 0, 0, 0, ifindex))), up=True, addresses=own
     )
+
+
+def entries(vip, links):
+    primaries = primary_addresses(links, [vip.address])
+    return wanted_entries([vip], links, [], primaries, lambda vip: standing_of(vip, "me", {}))
 
 
 HERE, ELSEWHERE = a_link(2, "192.0.2.1/24"), a_link(3, "198.51.100.1/24")
@@ -37,15 +51,13 @@ HERE, ELSEWHERE = a_link(2, "192.0.2.1/24"), a_link(3, "198.51.100.1/24")
     ids=str,
 )
 def test_owner_decides_who_may_answer(owner, at_home, away):
-    wanted = wanted_entries([Vip(VIP, owner)], [HERE, ELSEWHERE], [], "me", {})
+    wanted = entries(Vip(VIP, owner), [HERE, ELSEWHERE])
 
     assert {key.ifindex: entry.kind for key, entry in wanted.items()} == {2: at_home, 3: away}
 
 
 def test_owned_entry_is_answered_with_the_links_mac_and_without_a_fence():
-    entry = wanted_entries([Vip(VIP, Owner(OwnerKind.NODE, node="me"), Mode.ENFORCE)], [HERE], [], "me", {})[
-        EntryKey(2, VIP)
-    ]
+    entry = entries(Vip(VIP, Owner(OwnerKind.NODE, node="me"), Mode.ENFORCE), [HERE])[EntryKey(2, VIP)]
 
     assert entry == VipEntry(
         kind=Kind.OWNED,
@@ -59,7 +71,7 @@ def test_owned_entry_is_answered_with_the_links_mac_and_without_a_fence():
 
 
 def test_external_owner_is_pinned_to_its_mac():
-    entry = wanted_entries([Vip(VIP, Owner(OwnerKind.EXTERNAL, mac=PINNED))], [HERE], [], "me", {})[EntryKey(2, VIP)]
+    entry = entries(Vip(VIP, Owner(OwnerKind.EXTERNAL, mac=PINNED)), [HERE])[EntryKey(2, VIP)]
 
     assert (entry.owner_mac, entry.hold) == (PINNED, False)
 

@@ -1,12 +1,13 @@
 """Why an entry is what it is, word for word."""
 
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.core.desired import wanted_entries
+from arpguard.core.desired import primary_addresses, standing_of, wanted_entries
 from arpguard.core.explaining import Candidate, Scene, explain_ownership, fence_left_ns, summary
 from arpguard.model import (
     EntryKey,
@@ -53,7 +54,10 @@ def a_scene(link=ETH0, guarded=(ETH0,), bound=(), control=None, routes=(DEFAULT,
 def explain(owner: Owner | None, scene: Scene, address=VIP, mode=Mode.INHERIT, entry: VipEntry | None = None):
     """With the entry that the agent would write, unless the test has another one."""
     vip = Vip(address, owner, mode) if owner else None
-    wanted = wanted_entries([vip] if vip else [], scene.guarded, scene.surroundings.routes, scene.node, {})
+    vips = [vip] if vip else []
+    primaries = primary_addresses(scene.guarded, [each.address for each in vips])
+    standing = partial(standing_of, node=scene.node, standings={})
+    wanted = wanted_entries(vips, scene.guarded, scene.surroundings.routes, primaries, standing)
     found = entry or wanted.get(EntryKey(scene.link.ifindex, address))
     return explain_ownership(address, SOURCE if vip else "/etc/arpguard/config.yaml", vip, found, scene)
 

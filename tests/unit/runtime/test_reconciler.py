@@ -96,7 +96,7 @@ def apply(kernel, reconciler):
     def run(text: str, *, complete: bool = True) -> list[str]:
         kernel.told.clear()
         config = parse_config(text)
-        asked = Asked(config, next(generation), config.vips, complete=complete)
+        asked = Asked(config, next(generation), {vip.address: vip for vip in config.vips}, complete=complete)
         asyncio.run(reconciler.apply(asked, HERE, 0))
         return list(kernel.told)
 
@@ -272,7 +272,8 @@ def left(apply, kernel, reconciler, schedule):
 
 def run_pass(reconciler, text: str, *, complete: bool) -> None:
     config = parse_config(text)
-    asyncio.run(reconciler.apply(Asked(config, 1, config.vips, complete=complete), HERE, 0))
+    vips = {vip.address: vip for vip in config.vips}
+    asyncio.run(reconciler.apply(Asked(config, 1, vips, complete=complete), HERE, 0))
 
 
 def test_new_agent_finds_what_was_left_and_keeps_it(left, kernel):
