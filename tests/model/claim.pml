@@ -20,7 +20,8 @@
  * Faults, each a mask of nodes (1 the first, 2 the second, 3 both): RESTART, STRAY (heartbeat writes), STRAY_CLAIM,
  * HANDOVER, PARTS, ANEW (a new epoch without need), LOSE (people delete its heartbeat). DELETE: people delete claims.
  * Broken rules: NO_EPOCH, NO_CONFIRM, NO_CAS, NO_CLAMP, FLAT_MARGIN, LATE_FENCE, BAD_RELEASE, BAD_LETGO, KEEP_OLD,
- * KEEP_REVOKED, ASK_EARLY, EARLY, TAKE_MISSING, SHORT_MISSING, BLIND_UID.
+ * KEEP_REVOKED, ASK_EARLY, EARLY, TAKE_MISSING. Rules that arpguard does not have: WAIT_LONGEST, before a
+ * missing heartbeat is created; WAIT_UID, before a heartbeat that was created anew makes claims void.
  * SEEK_*: asserts that something is out of reach which has to be in reach, lest the proof be about nothing.
  */
 #ifndef N
@@ -108,8 +109,8 @@ bool seen[N * N];      /* the version that it saw is the store's */
 byte quiet[N * N];     /* ticks since then */
 bool right[N * N];     /* NO_EPOCH: it has revoked that node */
 bool strayTomb[N * N]; /* LOSE: a tombstone that it sent to where none was */
-bool knows[N * N];     /* LOSE: the uid that it saw is the store's */
-byte known[N * N];     /* LOSE: ticks since then */
+bool knows[N * N];     /* WAIT_UID: the uid that it saw is the store's */
+byte known[N * N];     /* WAIT_UID: ticks since then */
 
 /* ---- a node and a claim ---- */
 #define IDLE 0
@@ -483,11 +484,10 @@ proctype Heartbeat(byte n)
 #else
 #define SILENT(n, x) (quiet[PAIR(n, x)] >= LENGTH(x))
 #endif
-/* Nobody knows what the last version of a missing heartbeat published. */
-#ifdef SHORT_MISSING
-#define LOST(n, x) (quiet[PAIR(n, x)] >= D)
-#else
+#ifdef WAIT_LONGEST
 #define LOST(n, x) (quiet[PAIR(n, x)] >= LONGEST)
+#else
+#define LOST(n, x) (quiet[PAIR(n, x)] >= D)
 #endif
 
 inline revoke(n, x)
@@ -518,10 +518,12 @@ proctype Watching(byte n; byte x)
 	:: d_step { !seen[PAIR(n, x)] -> seen[PAIR(n, x)] = true }
 	:: d_step { seen[PAIR(n, x)] && !gone[x] && !tomb[x] && SILENT(n, x) -> revoke(n, x) }
 #ifdef LOSE
-	:: d_step { !knows[PAIR(n, x)] && !gone[x] -> knows[PAIR(n, x)] = true }
 	:: d_step { seen[PAIR(n, x)] && gone[x] && LOST(n, x) -> revoke(n, x) }
 	:: d_step { seen[PAIR(n, x)] && gone[x] && LOST(n, x) && MAY(STRAY, n) -> strayTomb[PAIR(n, x)] = true }
 	:: d_step { strayTomb[PAIR(n, x)] && gone[x] -> strayTomb[PAIR(n, x)] = false; revoke(n, x) }
+#endif
+#ifdef WAIT_UID
+	:: d_step { !knows[PAIR(n, x)] && !gone[x] -> knows[PAIR(n, x)] = true }
 #endif
 #ifdef NO_EPOCH
 	:: d_step { right[PAIR(n, x)] -> right[PAIR(n, x)] = false }
@@ -533,10 +535,10 @@ proctype Watching(byte n; byte x)
 
 #if !defined(LOSE) || defined(TAKE_MISSING)
 #define VOID(n, v) (holder[v] < N && !valid[v])
-#elif defined(BLIND_UID)
-#define VOID(n, v) (holder[v] < N && !valid[v] && !gone[holder[v]])
-#else
+#elif defined(WAIT_UID)
 #define VOID(n, v) (holder[v] < N && !valid[v] && !gone[holder[v]] && known[PAIR(n, holder[v])] >= LONGEST)
+#else
+#define VOID(n, v) (holder[v] < N && !valid[v] && !gone[holder[v]])
 #endif
 #ifdef NO_EPOCH
 #define FREE(n, v) (holder[v] == RELEASED || (holder[v] < N && holder[v] != n && right[PAIR(n, holder[v])]))
@@ -643,7 +645,11 @@ proctype Claiming(byte n; byte v)
 /* ---- time ---- */
 
 #define PENDING(n) (renewal[n] != NONE)
+#ifdef WAIT_LONGEST
 #define LIMIT(x) (gone[x] -> LONGEST : LENGTH(x))
+#else
+#define LIMIT(x) (gone[x] -> D : LENGTH(x))
+#endif
 
 inline tick(n)
 {
@@ -656,7 +662,7 @@ inline tick(n)
 			quiet[PAIR(n, i)] = quiet[PAIR(n, i)] + 1
 		:: else
 		fi;
-#ifdef LOSE
+#ifdef WAIT_UID
 		known[PAIR(n, i)] = (knows[PAIR(n, i)] && known[PAIR(n, i)] < LONGEST -> known[PAIR(n, i)] + 1 : known[PAIR(n, i)])
 #endif
 	}
@@ -718,7 +724,7 @@ init
 			current[a] = true;
 			held[a] = true;
 			fresh[a] = true;
-#ifdef LOSE
+#ifdef WAIT_UID
 			for (b : 0 .. N - 1) {
 				knows[PAIR(a, b)] = true;
 				known[PAIR(a, b)] = LONGEST

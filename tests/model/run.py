@@ -1,8 +1,8 @@
 """Checks the claim protocol with Spin: every rule kept, and every rule broken in turn.
 
 `make model` runs all; `run.py NAME ...` some; `run.py --quick` those that the tests run; `run.py --trace NAME` prints
-how two come to answer. Every search is exhaustive and breadth first: a trace is a shortest one, and "safe" means
-that there is no trace at all, within the bounds that the flags say.
+how two come to answer (processes 2 to 4 are the first node). Every search is exhaustive and breadth first: a trace is
+a shortest one, and "safe" means that there is no trace at all, within the bounds that the flags say.
 """
 
 import argparse
@@ -88,6 +88,16 @@ BROKEN = [
     Case("thin-margin", "a clock stands still for longer than the margin", ("D=3", "M=1", "SKIP=2"), 15),
     Case("take-missing", "claims are void when the heartbeat is missing", ("TAKE_MISSING", "LOSE=1"), 11),
 ]
+HOLES = [
+    Case("lost-parted", "the heartbeat of a parted node is deleted", ("LOSE=1", "P=3", "PARTS=1"), 18),
+    Case("lost-stuck", "a heartbeat is deleted while a request to create it is stuck", ("LOSE=1", "STRAY=2"), 23),
+]
+CURES = [
+    Case(
+        "cure-parted", "a missing heartbeat is created after the longest lease", (*HOLES[0].flags, "WAIT_LONGEST"), None
+    ),
+    Case("cure-stuck", "a new heartbeat object voids claims after a lease", (*HOLES[1].flags, "WAIT_UID"), None),
+]
 REACHED = [
     Case("moves", "a VIP moves", ("SEEK_MOVE",), 14),
     Case("returns", "a revoked node answers again", ("SEEK_RETURN",), 12),
@@ -95,7 +105,7 @@ REACHED = [
     Case("parts", "a parting lease lasts longer", ("SEEK_PARTED", "P=4"), 5),
     Case("creates", "a claim that was let go is created again", ("SEEK_CREATED", "DELETE"), 11),
 ]
-CASES = SAFE + BROKEN + REACHED
+CASES = SAFE + BROKEN + HOLES + CURES + REACHED
 
 
 def search(case: Case, *, depth: int = 0) -> Result:
@@ -129,12 +139,12 @@ def _steps(lines: str) -> Iterator[str]:
     """One line for each step after the start: which process does what."""
     source = MODEL.read_text().splitlines()
     last = ""
-    for step, process, line in re.findall(
-        r"^\s*(\d+):\s+proc\s+\d+ \(([A-Z]\w*:\d+)\) \S+:(\d+) ", lines, re.MULTILINE
+    for step, number, name, line in re.findall(
+        r"^\s*(\d+):\s+proc +(\d+) \(([A-Z]\w*):\d+\) \S+:(\d+) ", lines, re.MULTILINE
     ):
         if step != last:
             last = step
-            yield f"{process:20} {source[int(line) - 1].strip()}"
+            yield f"{number:>4} {name:10} {source[int(line) - 1].strip()}"
 
 
 def wrong(case: Case, result: Result) -> str:
@@ -160,11 +170,8 @@ def main(arguments: Sequence[str]) -> int:
     failures = []
     for case in chosen:
         result = search(case)
-        found = "safe" if result.steps is None else f"{result.steps} steps"
-        print(
-            f"{case.name:32} {found:9} {result.states:>10,} states {result.seconds:7.1f} s  {' '.join(case.flags)}",
-            flush=True,
-        )
+        figures = f"{result.states:>10,} states {result.seconds:7.1f} s"
+        print(f"{case.name:14} {_told(result.steps):9} {figures}  {' '.join(case.flags)}", flush=True)
         if given.trace:
             print("\n".join(result.trace))
         failures += [wrong(case, result)] if wrong(case, result) else []
