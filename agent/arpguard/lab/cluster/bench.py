@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -137,6 +138,7 @@ class KubeBench:
         self.scenario = scenario
         self._asker = lab.client.listen()
         self._questions = 0
+        self.ledger = Ledger({server.node_name(host): host.mac for host in lab.nodes})
         self._bound: set[IPv4Address] = set()
 
     # ---- who there is ----
@@ -328,16 +330,11 @@ class KubeBench:
         stream = Stream(self.lab.client.listen(), vips, interval_s, addresses)
         return Watch(self, stream, Capture(self.lab.switch))
 
-    def ledger(self) -> Ledger:
-        """The API's journal, empty as yet."""
-        return Ledger({self.server.node_name(host): host.mac for host in self.nodes})
-
     def check_against_journal(self, watch: Watch, skip: Iterable[IPv4Address] = ()) -> None:
-        """Has a finished watch judged by the API's journal too, where there is one."""
+        """Has what a watch recorded judged by the API's journal too, which is younger, where there is one."""
         if self.server.is_double:
-            ledger = self.ledger()
-            ledger.write(self.server.journal())
-            watch.unbacked = ledger.judge(watch.said, frozenset(skip))
+            self.ledger.write(self.server.journal())
+            watch.unbacked += self.ledger.judge(watch.said, frozenset(skip))
 
     def until(self, condition: Callable[[], object], limit_s: float, what: str) -> float:
         """Waits until a condition holds, and says how many seconds that took; DataPlaneError after `limit_s`."""
@@ -351,7 +348,13 @@ class KubeBench:
     def status(self, host: Host) -> Json:
         """`arpguard status` of a node."""
         words = ["-m", "arpguard", "status", "-o", "json", "--address", self.agent(host).api]
-        found: Json = json.loads(host.netns.run(sys.executable, *words))
+        done = subprocess.run(  # noqa: S603 - our own program, which exits 1 when there are problems
+            [*host.netns.prefix(), sys.executable, *words], capture_output=True, text=True, check=False
+        )
+        try:
+            found: Json = json.loads(done.stdout)
+        except ValueError:
+            raise DataPlaneError(f"no status of {host.name}: {done.stderr.strip()}") from None
         return found
 
     def events(self, kind: str, name: str) -> list[Json]:

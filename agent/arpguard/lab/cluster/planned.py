@@ -151,12 +151,14 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
 def _none_lost(bench: KubeBench, watch: Watch, text: str) -> Step:
     bench.check_against_journal(watch)
     lost = sum(watch.stream.lost(each) for each in _VIPS)
+    longest_ms = max(watch.stream.silence(each).length_ms for each in _VIPS)
     return bench.one_of(
         text,
         _VIPS[0],
         bench.nodes,
         bench.who(_VIPS[0])[_VIPS[0]],
         lost=lost,
+        longest_silence_ms=longest_ms,
         none_lost=lost == 0,
         **watch.facts(),
     )

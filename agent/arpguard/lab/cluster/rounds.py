@@ -18,7 +18,7 @@ from arpguard.errors import ArpguardError
 from arpguard.lab.cluster.bench import KubeBench, Watch, vip
 from arpguard.lab.cluster.pods import Pods
 from arpguard.lab.cluster.servers import Fault
-from arpguard.lab.oracle import Finding, Ledger, Spread
+from arpguard.lab.oracle import Finding, Spread
 from arpguard.lab.scenarios import Step
 from arpguard.lab.topology import Host
 
@@ -210,30 +210,28 @@ def run_rounds(
     rounds = Rounds(bench, seed)
     bench.settle(every)
     bench.bind_everywhere(*every)
-    ledger, settled_ns = bench.ledger(), []
+    settled_ns: list[int] = []
     with bench.watch(every, _INTERVAL_S) as watch:
         for number in range(1, count + 1):
             did = rounds.play()
-            fresh = _judge(bench, watch, ledger)
+            fresh = _judge(bench, watch)
             if fresh:
                 yield _found(bench, f"round {number}: {', '.join(did)}", fresh)
             if number % _SETTLE_EVERY == 0 or number == count:
                 settled_ns.append(_settle(bench, every))
             if number % _TELL_EVERY == 0:
                 tell(f"{number} of {count} rounds, {watch.facts()['overlaps']} overlaps")
-    fresh = _judge(bench, watch, ledger)
+    fresh = _judge(bench, watch)
     if fresh:
         yield _found(bench, "at the end", fresh)
     yield _verdict(bench, watch, rounds, f"{count} rounds, seed {seed}", settled_ns)
 
 
-def _judge(bench: KubeBench, watch: Watch, ledger: Ledger) -> list[Finding]:
+def _judge(bench: KubeBench, watch: Watch) -> list[Finding]:
     """New findings. What was said so far is judged by the journal, which is read after it; then it is forgotten."""
     known, known_unbacked = len(watch.oracle.findings), len(watch.unbacked)
     watch.poll()
-    if bench.server.is_double:
-        ledger.write(bench.server.journal())
-        watch.unbacked += ledger.judge(watch.said)
+    bench.check_against_journal(watch)
     watch.said.clear()
     return [*watch.oracle.findings[known:], *watch.unbacked[known_unbacked:]]
 
