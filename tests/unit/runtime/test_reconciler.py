@@ -1,6 +1,8 @@
 """The order in which the kernel is told things; what it then does is tested on the wire."""
 
 import asyncio
+import random
+from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 
 import pytest
@@ -10,7 +12,19 @@ from arpguard.config import parse_config
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.dataplane.maps import TableContent
 from arpguard.errors import DataPlaneError, MapFullError
-from arpguard.model import Attachment, EntryKey, InterfaceAddress, Link, NodeControl, Standing, Surroundings, VipEntry
+from arpguard.model import (
+    Attachment,
+    EntryKey,
+    InterfaceAddress,
+    Link,
+    NodeControl,
+    Owner,
+    OwnerKind,
+    Standing,
+    Surroundings,
+    Vip,
+    VipEntry,
+)
 from arpguard.runtime.reconciler import Asked, Reconciler
 from arpguard.verdict import Kind, Mode
 
@@ -312,3 +326,71 @@ def test_what_was_left_is_not_announced_again(left, schedule):
     run_pass(left, ELECTED, complete=True)
 
     assert schedule.next_ns(0) is None
+
+
+# ---- small passes ----
+
+OWNERS = (
+    Owner(OwnerKind.ELECT),
+    Owner(OwnerKind.NODE, node="me"),
+    Owner(OwnerKind.NODE, node="other"),
+    Owner(OwnerKind.EXTERNAL),
+)
+STANDINGS = (MINE, Standing(Kind.FOREIGN, mac=PEER), Standing(Kind.UNCLAIMED))
+
+
+def a_reconciler(kernel) -> Reconciler:
+    return Reconciler("me", Entries(kernel), Control(kernel), kernel, AnnouncementSchedule())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_small_passes_come_to_the_same_as_a_whole_one(seed):
+    """Whatever changed, and in which order elections and passes came."""
+    rng = random.Random(seed)
+    config = parse_config("{mode: enforce, interfaces: [eth0], vips: []}")
+    kernel, fresh_kernel = Recorder(), Recorder()
+    kernel.room = fresh_kernel.room = 99
+    small, fresh = a_reconciler(kernel), a_reconciler(fresh_kernel)
+    addresses = [VIP + number for number in range(6)]
+    vips = {addresses[0]: Vip(addresses[0], OWNERS[0])}
+    asyncio.run(small.apply(Asked(config, 1, vips), HERE, 0))
+    standings = {}
+    small_ones = 0
+    for _ in range(12):
+        address = rng.choice(addresses)
+        if rng.random() < 0.4:
+            standings[address] = rng.choice(STANDINGS)
+            small.elect({address: standings[address]}, 0)
+            continue
+        vips = {at: vip for at, vip in vips.items() if at != address}
+        if rng.random() < 0.7:
+            vips[address] = Vip(address, rng.choice(OWNERS), rng.choice([Mode.INHERIT, Mode.OBSERVE]))
+        small_ones += small.update(Asked(config, 1, vips), HERE, 0)
+    fresh.elect(standings, 0)
+    asyncio.run(fresh.apply(Asked(config, 1, vips), HERE, 0))
+
+    assert small_ones > 2
+    assert kernel.entries == small.state.entries == fresh_kernel.entries
+    assert small.state.drift.entries == 0
+    assert {key for key in kernel.entries if small.announceable(key)} == {
+        key for key in fresh_kernel.entries if fresh.announceable(key)
+    }
+
+
+def test_small_pass_leaves_other_changes_to_a_whole_one(apply, reconciler):
+    apply(ELECTED)
+    other = parse_config(a_config("observe", owner="elect"))
+    moved = Surroundings(links=(replace(ETH0, mac=PEER),))
+    config = reconciler.state.control
+
+    assert not reconciler.update(Asked(other, 2, {VIP: other.vips[0]}), HERE, 0)
+    assert not reconciler.update(Asked(other, 1, {VIP: other.vips[0]}), moved, 0)
+    assert reconciler.state.control == config
+
+
+def test_small_pass_that_needs_more_room_than_there_is_is_a_whole_one(apply, kernel, reconciler):
+    config = parse_config("{mode: enforce, interfaces: [eth0], vips: []}")
+    asyncio.run(reconciler.apply(Asked(config, 1, {}), HERE, 0))
+    kernel.room = 0
+
+    assert not reconciler.update(Asked(config, 1, {VIP: Vip(VIP, OWNERS[0])}), HERE, 0)
