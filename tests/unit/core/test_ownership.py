@@ -51,7 +51,9 @@ class Bench:
         self.core = Ownership("a", "a/1", TIMES, lambda: f"epoch-{next(self.epochs)}", kept)
         self.store = {}
         self.outside = {}
-        self.held, self.waiting, self.refused, self.did = (), [], (), []
+        self.held, self.waiting, self.did = (), [], []
+        self.refused = ()  # kinds of effects
+        self.refused_names = ()
         self.kernel = SetFence("", 0, 0)
         if not takes_part:
             self.serve(self.core.take_part(False, self.now))
@@ -115,7 +117,7 @@ class Bench:
 
     def write(self, name, effect):
         old = self.store.get(name)
-        if isinstance(effect, self.refused):
+        if isinstance(effect, self.refused) or name in self.refused_names:
             return Outcome.REFUSED, None
         if (old.version if old else None) != effect.version:
             return Outcome.CONFLICT, None
@@ -251,7 +253,7 @@ def test_a_claim_that_is_refused_is_tried_less_and_less():
     bench.want(VIP)
     bench.pass_time(300)
 
-    assert 8 <= len([effect for effect in bench.took() if isinstance(effect, WriteClaim)]) <= 20
+    assert 13 <= len([effect for effect in bench.took() if isinstance(effect, WriteClaim)]) <= 20
 
 
 # ---- confirmation ----
@@ -460,12 +462,59 @@ def test_nothing_is_begun_by_who_parts():
     bench.serve(bench.core.part(30 * S, bench.now))
     bench.took()
 
-    bench.want(VIP, OTHER)
+    bench.want(OTHER)
     bench.let()
     bench.pass_time(10)
 
     assert bench.took() == []
     assert bench.core.held() == {VIP}
+
+
+def test_what_was_asked_for_before_is_not_asked_for_again_by_who_parts():
+    bench = an_owner()
+    bench.held = (WriteClaim,)
+    bench.want(VIP, OTHER)
+    (claim, _) = bench.waiting.pop()
+    bench.write(OTHER, claim)
+    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.took()
+
+    bench.serve(bench.core.claim_written(claim, Outcome.UNKNOWN, None, bench.now))
+
+    assert bench.store[OTHER].holder == "a"
+    assert bench.took() == []
+
+
+def test_who_was_revoked_parts_without_a_renewal():
+    bench = an_owner()
+    bench.store["a"] = replace(bench.store["a"], epoch="tomb", instance="", version=bench.version())
+    bench.serve(bench.core.heartbeat_seen("a", bench.store["a"], bench.now))
+
+    bench.serve(bench.core.part(30 * S, bench.now))
+
+    assert bench.core.parted
+    assert bench.renewals() == []
+    assert bench.kernel.fence_ns == 0
+
+
+def test_who_rests_parts_at_once():
+    bench = Bench(takes_part=False)
+
+    bench.serve(bench.core.part(30 * S, bench.now))
+
+    assert bench.core.parted
+    assert bench.did == []
+
+
+def test_who_has_parted_waits_for_nobody():
+    bench = an_owner()
+    bench.heartbeat()
+    bench.claim(vip=OTHER)
+    bench.want(VIP, OTHER)
+
+    bench.serve(bench.core.part(30 * S, bench.now))
+
+    assert bench.core.next_ns(bench.now) is None
 
 
 # ---- restarting ----
@@ -534,6 +583,7 @@ def test_who_does_not_take_part_writes_nothing():
     bench = Bench(takes_part=False)
 
     bench.pass_time(100)
+    bench.serve(bench.core.tick(bench.now))
 
     assert bench.did == []
     assert bench.core.next_ns(bench.now) is None
@@ -691,6 +741,50 @@ def test_a_claim_that_is_known_to_be_missing_is_not_read():
 
     assert [effect.vip for effect, _ in bench.waiting] == [OTHER]
     assert bench.core.held() == {VIP}
+
+
+def test_that_a_claim_was_missing_long_ago_does_not_count():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (ReadClaim,)
+
+    bench.serve(bench.core.claim_seen(VIP, None, bench.now))
+    bench.want(OTHER)
+    bench.want(VIP, OTHER)
+
+    assert [effect.vip for effect, _ in bench.waiting] == [OTHER, VIP]
+
+
+def test_what_a_watch_showed_is_not_undone_by_a_late_answer():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (WriteClaim,)
+    bench.want(VIP)
+    ((claim, _),) = bench.waiting
+    outcome, version = bench.write(VIP, claim)
+    bench.claim("b", "b-1")
+
+    bench.held = ()
+    bench.serve(bench.core.claim_written(claim, outcome, version, bench.now))
+
+    assert bench.core.held() == set()
+    assert bench.core.holder(VIP, bench.now).node == "b"
+
+
+def test_a_revocation_that_is_refused_is_tried_once_in_a_while():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim()
+    bench.refused_names = ("b",)
+    bench.want(VIP)
+    bench.did.clear()
+
+    bench.pass_time(23)
+
+    assert (
+        15 <= len([effect for effect in bench.did if isinstance(effect, WriteHeartbeat) and effect.node == "b"]) <= 21
+    )
 
 
 def test_holders():

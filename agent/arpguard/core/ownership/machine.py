@@ -116,12 +116,14 @@ class Ownership:
     # ---- what this node is to do ----
 
     def want(self, vips: Iterable[Address], now_ns: int) -> list[Effect]:
-        """The VIPs that this node is to own, as far as they are free or become so; others it hands over."""
+        """The VIPs that this node is to own, as far as they are free or become so; others it hands over.
+
+        What an agent before this one left and is not among them is handed over with the first sync.
+        """
         before, self._wanted = self._wanted, frozenset(vips)
         new = sorted(self._wanted - before, key=str)
-        effects = self._claims.want(new)
-        kept = self._claims.owned - self._wanted - before
-        return effects + self._advance([*new, *sorted((before - self._wanted) | kept, key=str)], now_ns)
+        gone = sorted(before - self._wanted, key=str)
+        return self._claims.want(new) + self._advance([*new, *gone], now_ns)
 
     def forget(self, vip: Address, now_ns: int) -> list[Effect]:
         """A VIP that exists no more: its claim is removed as soon as it is released, void, or this node's own.
