@@ -1,11 +1,9 @@
 """Commands that ask an agent, or the pinned objects in its place; each returns the exit code."""
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from typing import TypeVar
 
@@ -13,21 +11,20 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from arpguard.api.messages import OPERATIONS
-from arpguard.cli import client, exits, render, tables
-from arpguard.cli.client import Agent, Source, Target, Tls
+from arpguard.cli import client, everywhere, exits, render, tables
+from arpguard.cli.client import Agent, Source
 from arpguard.cli.exits import AskError
 from arpguard.cli.explaining import explanation
-from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_PAST, DEFAULT_TARGET
+from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_PAST
+from arpguard.cli.targets import source, target
 from arpguard.cli.words import problems
 from arpguard.core.stimulus import Operation
-from arpguard.errors import ConfigError, Problem
 from arpguard.units import NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Reason, Verdict
 
 _MAX_PAGE_SIZE = 1000  # what the API gives at most
 _FILTERS = ("vip", "link", "kind", "verdict", "reason", "since")
-_TLS_FLAGS = ("tls_ca", "tls_cert", "tls_key")
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -38,8 +35,11 @@ PagedAnswer = TypeVar("PagedAnswer", pb.ListVipsResponse, pb.ListDecisionsRespon
 
 def show_status(options: argparse.Namespace) -> int:
     """`arpguard status`; exit code 1 when there are problems."""
-    with _source(options) as source:
-        answer = source.get_status(pb.GetStatusRequest())
+    if options.all_nodes:
+        found = everywhere.ask(options, lambda agent: agent.get_status(pb.GetStatusRequest()))
+        return everywhere.show(options, found, everywhere.statuses, lambda answers: not any(map(problems, answers)))
+    with source(options) as asked:
+        answer = asked.get_status(pb.GetStatusRequest())
     _show(options, answer, tables.status)
     return exits.NOT_RIGHT if problems(answer) else exits.OK
 
@@ -47,18 +47,37 @@ def show_status(options: argparse.Namespace) -> int:
 def show_vips(options: argparse.Namespace) -> int:
     """`arpguard vips`; exit code 1 when an address was named that is guarded nowhere."""
     kind = pb.Kind.ValueType(_number(Kind, options.kind))
-    with _source(options) as source:
+    if options.all_nodes:
+        return _show_vips_everywhere(options, kind)
+    with source(options) as asked:
         if options.vip:
-            _show(options, _one_vip(source, options, kind), tables.vip_details)
+            _show(options, _one_vip(asked, options, kind), tables.vip_details)
         else:
             request = pb.ListVipsRequest(link=options.link, kind=kind)
-            _show(options, _all(source.list_vips, request), lambda found: tables.vips(found, _filters(options)))
+            _show(options, _all(asked.list_vips, request), lambda found: tables.vips(found, _filters(options)))
     return exits.OK
 
 
-def _one_vip(source: Source, options: argparse.Namespace, kind: pb.Kind.ValueType) -> pb.GetVipResponse:
+def _show_vips_everywhere(options: argparse.Namespace, kind: pb.Kind.ValueType) -> int:
+    """A list also for one address: what the nodes have of it is to be compared."""
+
+    def ask(agent: Agent) -> pb.ListVipsResponse:
+        if options.vip:
+            return pb.ListVipsResponse(vips=_one_vip(agent, options, kind).vips)
+        return _all(agent.list_vips, pb.ListVipsRequest(link=options.link, kind=kind))
+
+    found = everywhere.ask(options, ask)
+    return everywhere.show(
+        options,
+        found,
+        lambda answers: everywhere.vips(answers, _filters(options)),
+        lambda answers: bool(answers) or not options.vip,
+    )
+
+
+def _one_vip(asked: Source, options: argparse.Namespace, kind: pb.Kind.ValueType) -> pb.GetVipResponse:
     """A VIP on those of its links that the options let through: the API has no filter for one."""
-    found = source.get_vip(pb.GetVipRequest(address=options.vip)).vips
+    found = asked.get_vip(pb.GetVipRequest(address=options.vip)).vips
     kept = [vip for vip in found if options.link in ("", vip.link) and kind in (0, vip.kind)]
     if not kept:
         raise AskError(
@@ -69,8 +88,8 @@ def _one_vip(source: Source, options: argparse.Namespace, kind: pb.Kind.ValueTyp
 
 def show_links(options: argparse.Namespace) -> int:
     """`arpguard links`."""
-    with _source(options) as source:
-        found = source.get_status(pb.GetStatusRequest()).links
+    with source(options) as asked:
+        found = asked.get_status(pb.GetStatusRequest()).links
     if options.output == "table":
         print(tables.links(found))
     else:
@@ -99,8 +118,19 @@ def show_decisions(options: argparse.Namespace) -> int:
 
 def show_conflicts(options: argparse.Namespace) -> int:
     """`arpguard conflicts`; exit code 1 when somebody claims what is known not to be theirs."""
+
+    def ask(agent: Agent) -> pb.ListConflictsResponse:
+        return _all(agent.list_conflicts, pb.ListConflictsRequest(vip=options.vip, link=options.link))
+
+    if options.all_nodes:
+        return everywhere.show(
+            options,
+            everywhere.ask(options, ask),
+            lambda answers: everywhere.conflicts(answers, _filters(options)),
+            lambda answers: not any(tables.is_conflict(claim) for answer in answers for claim in answer.conflicts),
+        )
     with client.connected(target(options)) as agent:
-        answer = _all(agent.list_conflicts, pb.ListConflictsRequest(vip=options.vip, link=options.link))
+        answer = ask(agent)
     _show(options, answer, lambda found: tables.conflicts(found, _filters(options)))
     return exits.NOT_RIGHT if any(map(tables.is_conflict, answer.conflicts)) else exits.OK
 
@@ -114,10 +144,21 @@ def explain(options: argparse.Namespace) -> int:
         sender_mac=options.sender_mac,
         sender_address=options.sender_address,
     )
-    with _source(options) as source:
-        answer = source.explain_vip(request)
+    if options.all_nodes:
+        return everywhere.show(
+            options,
+            everywhere.ask(options, lambda agent: agent.explain_vip(request)),
+            lambda answers: everywhere.explanations(options.vip, answers),
+            lambda answers: any(map(_is_guarded, answers)),
+        )
+    with source(options) as asked:
+        answer = asked.explain_vip(request)
     _show(options, answer, lambda found: explanation(options.vip, found))
-    return exits.OK if any(link.HasField("entry") for link in answer.links) else exits.NOT_RIGHT
+    return exits.OK if _is_guarded(answer) else exits.NOT_RIGHT
+
+
+def _is_guarded(answer: pb.ExplainVipResponse) -> bool:
+    return any(link.HasField("entry") for link in answer.links)
 
 
 def watch(options: argparse.Namespace) -> int:
@@ -125,39 +166,6 @@ def watch(options: argparse.Namespace) -> int:
     from arpguard.cli.watching import watch as run  # noqa: PLC0415 - rich is for this command only
 
     return run(target(options), options.interval)
-
-
-def target(options: argparse.Namespace) -> Target:
-    """The agent that the options name; ConfigError when they make no sense."""
-    given = options.agent or os.environ.get("ARPGUARD_ADDRESS")
-    return Target(
-        address=given or DEFAULT_TARGET,
-        tls=_tls(options),
-        timeout_s=options.timeout,
-        pinned=hasattr(options, "pin_dir"),
-    )
-
-
-def _tls(options: argparse.Namespace) -> Tls | None:
-    """All three files, or none and no name."""
-    files = {name: getattr(options, name) for name in _TLS_FLAGS}
-    if not any(files.values()) and not options.tls_server_name:
-        return None
-    missing = [f"--{name.replace('_', '-')}" for name, path in files.items() if path is None]
-    if missing:
-        needed = "mutual TLS needs --tls-ca, --tls-cert and --tls-key"
-        raise ConfigError(f"arpguard {options.command}", [Problem(flag, "missing", needed) for flag in missing])
-    return Tls(files["tls_ca"], files["tls_cert"], files["tls_key"], options.tls_server_name)
-
-
-def _source(options: argparse.Namespace) -> AbstractContextManager[Source]:
-    """An agent, or with --pin-dir the pinned objects."""
-    if options.pin_dir is None:
-        return client.connected(target(options))
-    if options.agent:
-        allowed = "either --address or --pin-dir: an agent, or the kernel's objects on this node"
-        raise ConfigError(f"arpguard {options.command}", [Problem("--pin-dir", str(options.pin_dir), allowed)])
-    return nullcontext(client.pinned(options.pin_dir))
 
 
 def _show(options: argparse.Namespace, answer: Answer, as_page: Callable[[Answer], str]) -> None:

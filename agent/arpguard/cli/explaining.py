@@ -1,7 +1,7 @@
 """The page of `arpguard explain`: what happens to frames about an address, and why."""
 
+from arpguard.cli.clustering import claim_facts
 from arpguard.cli.render import facts, good, page_width, strong, table, wrapped
-from arpguard.cli.tables import short_name
 from arpguard.cli.words import duration, outcome, word
 from arpguard.core.stimulus import Operation
 from arpguard.v1 import agent_pb2 as pb
@@ -73,7 +73,7 @@ def _why(ownership: pb.Ownership) -> str:
         ]
         blocks.append(table(head, rows))
     if ownership.HasField("claim"):
-        blocks.append(f"claim: held by {short_name(ownership.claim.holder)}, epoch {ownership.claim.epoch}")
+        blocks.append(f"{strong('claim')}\n{facts(claim_facts(ownership.claim), indent='  ')}")
     if ownership.HasField("fence_left"):
         blocks.append(f"fence: {duration(ownership.fence_left)} left of the right to answer")
     return "\n\n".join(blocks)

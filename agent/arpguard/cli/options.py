@@ -13,6 +13,7 @@ from arpguard.core.stimulus import STRANGER, Operation
 from arpguard.verdict import Kind, Reason, Verdict
 
 DEFAULT_TARGET = GrpcConfig().listen[0]
+DEFAULT_PORT = 50051
 DEFAULT_LIMIT = 100
 DEFAULT_PAST = 20
 SubParsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
@@ -28,11 +29,13 @@ _STATUS_EXAMPLES = """examples:
   arpguard status --pin-dir /sys/fs/bpf/arpguard          when no agent runs
   arpguard status --address 192.0.2.7:50051 --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
   arpguard status -o json | jq -r '.problems[]'
+  arpguard status --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
 """
 _VIPS_EXAMPLES = """examples:
   arpguard vips                        all of them, a line for each link
   arpguard vips --kind owned           those that this node answers for
   arpguard vips 192.0.2.10             one, with all its counters and the last foreign claim
+  arpguard vips 192.0.2.10 --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
 """
 _DECISIONS_EXAMPLES = """examples:
   arpguard decisions --since 5m --verdict suppress
@@ -46,6 +49,7 @@ _CONFLICTS_EXAMPLES = """examples:
 _EXPLAIN_EXAMPLES = """examples:
   arpguard explain 192.0.2.10
   arpguard explain 192.0.2.10 --link eth0 --operation request --sender-address 192.0.2.1
+  arpguard explain 192.0.2.10 --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
   arpguard explain 192.0.2.10 --operation announcement --sender-mac 02:00:00:00:00:50
 """
 _WATCH_EXAMPLES = """examples:
@@ -114,12 +118,14 @@ def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "status",
         "what the guard on this node is and does",
-        "Shows mode, configuration, fence, links with their programs, all decisions by reason, and every problem. "
-        "Exit code 1: there is a problem.",
+        "Shows mode, configuration, fence, lease, how the API server is followed, links with their programs, all "
+        "decisions by reason, and every problem; with --all-nodes a line for each node. Exit code 1: there is a "
+        "problem.",
         _STATUS_EXAMPLES,
     )
     _add_output(parser)
     _add_pin_dir(parser)
+    _add_all_nodes(parser)
     parser.set_defaults(run=later("asking", "show_status"))
 
 
@@ -128,8 +134,8 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "vips",
         "the guarded VIPs with their counters",
-        "Shows the guarded VIPs, read back from the kernel: who may answer, and how many frames had which reason. "
-        "Exit code 1: ADDRESS is guarded on no link.",
+        "Shows the guarded VIPs, read back from the kernel: who may answer, the node that has an elected one, "
+        "and how many frames had which reason. Exit code 1: ADDRESS is guarded on no link.",
         _VIPS_EXAMPLES,
     )
     parser.add_argument("vip", nargs="?", default="", metavar="ADDRESS", help="only this one, in detail")
@@ -137,6 +143,7 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_choice(parser, "kind", Kind, "only VIPs of this kind")
     _add_output(parser)
     _add_pin_dir(parser)
+    _add_all_nodes(parser)
     parser.set_defaults(run=later("asking", "show_vips"))
 
 
@@ -196,6 +203,7 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_vip(parser)
     _add_link(parser)
     _add_output(parser)
+    _add_all_nodes(parser)
     parser.set_defaults(run=later("asking", "show_conflicts"))
 
 
@@ -205,7 +213,9 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "explain",
         "what this node does with frames about an address, and why",
         "Runs the loaded programs' code on a frame of each kind, over the kernel's maps as they are, and tells "
-        "verdict, reason (docs/reasons.md), what becomes of the frame, and why the address has the owner that it has. "
+        "verdict, reason (docs/reasons.md), what becomes of the frame, and why the address has the owner that it has: "
+        "the object that makes it a VIP, the nodes that may own an elected one and why the others may not, and its "
+        "claim. "
         "Nothing is sent or counted. With -o json each frame is there in hexadecimal, too. Exit code 1: the address "
         "is guarded on no link.",
         _EXPLAIN_EXAMPLES,
@@ -231,6 +241,7 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     _add_output(parser)
     _add_pin_dir(parser)
+    _add_all_nodes(parser)
     parser.set_defaults(run=later("asking", "explain"))
 
 
@@ -239,9 +250,9 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "watch",
         "a live view of links, VIPs and decisions",
-        "Shows mode, fence, links, the busiest VIPs with their frames per second, and the latest decisions, on the "
-        "whole screen, until q or Ctrl-C. Follows the agent through restarts. Rates are differences of the kernel's "
-        "exact counters.",
+        "Shows mode, fence, lease and API server, links, the busiest VIPs with their frames per second, and the latest "
+        "decisions, on the whole screen, until q or Ctrl-C. Follows the agent through restarts. Rates are differences "
+        "of the kernel's exact counters.",
         _WATCH_EXAMPLES,
     )
     parser.add_argument(
@@ -322,3 +333,28 @@ def _add_pin_dir(parser: argparse.ArgumentParser) -> None:
         help="read the pinned kernel objects instead of asking the agent: works when none runs "
         f"(the agent's bpf.pin_dir, usually {BpfConfig().pin_dir})",
     )
+
+
+def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "all nodes",
+        textwrap.fill(
+            "The agent that is asked tells which nodes the cluster has; the others are asked at the address of their "
+            "Node, by mutual TLS. Exit code 3: one of them cannot be reached.",
+            _HELP_WIDTH,
+        ),
+    )
+    group.add_argument("--all-nodes", action="store_true", help="ask the agents of all nodes of the cluster")
+    group.add_argument(
+        "--port",
+        type=_port,
+        metavar="PORT",
+        help=f"where the other agents listen (default: {DEFAULT_PORT})",
+    )
+
+
+def _port(text: str) -> int:
+    """An argument type: a TCP port."""
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+    return int(text)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from arpguard.addresses import ZERO_MAC
+from arpguard.cli.clustering import cluster_facts, owner, sources
 from arpguard.cli.render import (
     Columns,
     Styled,
@@ -35,6 +36,8 @@ from arpguard.cli.words import (
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import REASONS
 
+VIP_COLUMNS = ("LINK", "KIND", "MODE", "OWNER", "FRAMES", "DECISIONS")
+CONFLICT_COLUMNS = ("VIP", "LINK", "CLAIMED BY", "LAST", "REPORTS", "REASON", "CLAIM")
 DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
 _AGENTS_PROBLEMS = "problems are known to a running agent only"
 _NOT_ASKED = "no agent was asked; read from the pinned objects by arpguard {}"
@@ -46,6 +49,8 @@ _ALARMING = {pb.VERDICT_CONFLICT, pb.VERDICT_REPORT}
 def status(answer: pb.GetStatusResponse) -> str:
     """What the node guards, how, and what is wrong: one page."""
     blocks = [_headline(answer), facts(_status_facts(answer))]
+    if answer.kubernetes.sources:
+        blocks.append(sources(answer.kubernetes))
     if answer.links:
         blocks.append(links(answer.links))
     if answer.reasons:
@@ -88,9 +93,10 @@ def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     if answer.HasField("lease"):
         lease = answer.lease
         renewed = f"renewed every {duration(lease.renew_interval)}, margin {duration(lease.margin)}"
-        yield "lease", f"{duration(lease.duration)}, {renewed}"
+        stretched = ", longer than configured: there are so many nodes" if lease.stretched else ""
+        yield "lease", f"{duration(lease.duration)}, {renewed}{stretched}"
     if asked:
-        yield "kubernetes", word(answer.kubernetes, "state").replace("_", " ")
+        yield from cluster_facts(answer)
         yield "drift", _drift(answer.drift)
     yield "events", _events(answer.events, received=asked)
     yield "VIPs", ", ".join(f"{kind.count} {word(kind, 'kind')}" for kind in answer.kinds) or "none"
@@ -156,15 +162,16 @@ def _verdict_of(number: int) -> str:
 
 def vips(answer: pb.ListVipsResponse, filters: str = "") -> str:
     """All guarded VIPs that the filters let through, a line for each link."""
-    head = ("VIP", "LINK", "KIND", "MODE", "OWNER", "FRAMES", "DECISIONS")
-    rows = [
-        (vip.address, vip.link, kind(vip), mode(vip), vip.owner or NONE, frames(vip.reasons), _tally(vip))
-        for vip in answer.vips
-    ]
-    return table(head, rows, yielding="DECISIONS") if rows else _nothing("VIP", filters, "is guarded")
+    rows = [(vip.address, *vip_cells(vip)) for vip in answer.vips]
+    return table(("VIP", *VIP_COLUMNS), rows, yielding="DECISIONS") if rows else nothing("VIP", filters, "is guarded")
 
 
-def _nothing(thing: str, filters: str, otherwise: str) -> str:
+def vip_cells(vip: pb.Vip) -> tuple[object, ...]:
+    """The cells of VIP_COLUMNS."""
+    return vip.link, kind(vip), mode(vip), owner(vip), frames(vip.reasons), _tally(vip)
+
+
+def nothing(thing: str, filters: str, otherwise: str) -> str:
     """Why a list is empty; with filters that says nothing about all there is."""
     return f"no {thing} matches {filters}" if filters else f"no {thing} {otherwise}"
 
@@ -197,14 +204,20 @@ def _vip_facts(vip: pb.Vip) -> Iterator[tuple[str, object]]:
     if vip.source:
         yield "owner", vip.owner
         yield "source", vip.source
+    if vip.HasField("claim"):
+        yield "held by", owner(vip)
     if vip.answer_mac:
         yield "answered with", vip.answer_mac
     if vip.owner_mac:
         yield "owner's MAC", vip.owner_mac
     if vip.kind == pb.KIND_OWNED:  # nobody else is asked to show one
-        yield "fence", "none needed: the source names the owner" if vip.hold else f"needed, epoch {vip.epoch}"
+        yield "fence", f"none needed: {_why_held(vip)}" if vip.hold else f"needed, epoch {vip.epoch}"
     if vip.HasField("last_conflict"):
         yield "last claim", _last_claim(vip.last_conflict)
+
+
+def _why_held(vip: pb.Vip) -> str:
+    return "the source asks to hold it" if vip.HasField("claim") else "the source names the owner"
 
 
 def _last_claim(claim: pb.Conflict) -> Styled:
@@ -231,7 +244,7 @@ def decisions(answer: pb.ListDecisionsResponse, filters: str = "") -> str:
     return (
         table(head, rows, yielding="REASON")
         if rows
-        else _nothing("decision", filters, "was reported since the agent started")
+        else nothing("decision", filters, "was reported since the agent started")
     )
 
 
@@ -269,21 +282,19 @@ class DecisionLines:
 
 def conflicts(answer: pb.ListConflictsResponse, filters: str = "") -> str:
     """Who claimed what is not theirs, or may not be."""
-    head = ("VIP", "LINK", "CLAIMED BY", "LAST", "REPORTS", "REASON", "CLAIM")
-    rows = [
-        (
-            found.vip,
-            found.link,
-            bad(found.mac) if is_conflict(found) else careful(found.mac),
-            age(found.last_time),
-            found.count,
-            word(found, "reason"),
-            _fate(found),
-        )
-        for found in answer.conflicts
-    ]
+    rows = [conflict_cells(found) for found in answer.conflicts]
+    otherwise = "was heard since the agent started"
+    return table(CONFLICT_COLUMNS, rows, yielding="REASON") if rows else nothing("foreign claim", filters, otherwise)
+
+
+def conflict_cells(found: pb.Conflict) -> tuple[object, ...]:
+    """The cells of CONFLICT_COLUMNS."""
     return (
-        table(head, rows, yielding="REASON")
-        if rows
-        else _nothing("foreign claim", filters, "was heard since the agent started")
+        found.vip,
+        found.link,
+        bad(found.mac) if is_conflict(found) else careful(found.mac),
+        age(found.last_time),
+        found.count,
+        word(found, "reason"),
+        _fate(found),
     )

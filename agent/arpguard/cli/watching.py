@@ -19,6 +19,7 @@ from rich.text import Text
 
 from arpguard.cli import exits
 from arpguard.cli.client import Target, connected
+from arpguard.cli.clustering import owner, watch_line
 from arpguard.cli.exits import AskError
 from arpguard.cli.polling import Poller, Reading, Sample
 from arpguard.cli.render import clean, shortened
@@ -147,6 +148,9 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
             more = f" (and {len(wrong) - 1} more: arpguard status)" if len(wrong) > 1 else ""
             yield _line(Text(clean(f"{counted(len(wrong), 'problem')}: {wrong[0]}{more}"), "bold red"), width)
         yield _line(_account(status), width)
+        if status.kubernetes.server:
+            text, well = watch_line(status)
+            yield _line(Text(clean(text), "" if well else "bold red"), width)
 
 
 def _line(text: Text, width: int) -> Text:
@@ -224,7 +228,7 @@ _VIPS: tuple[Column[Reading], ...] = (
     Column("LINK", lambda reading: reading.vip.link),
     Column("KIND", lambda reading: _in_style(word(reading.vip, "kind"), _KIND_STYLE.get(reading.vip.kind, ""))),
     Column("MODE", lambda reading: _in_style(word(reading.vip, "mode"), _MODE_STYLE.get(reading.vip.mode, ""))),
-    Column("OWNER", lambda reading: reading.vip.owner or NONE, _WIDE),
+    Column("OWNER", lambda reading: owner(reading.vip).text, _WIDE),
     Column("FRAMES/S", lambda reading: f"{reading.per_second:,.0f}", number=True),
     Column("TOTAL", lambda reading: f"{reading.total:,}", number=True),
     Column("MOSTLY", lambda reading: _busiest_reason(reading.vip), _WIDE, yielding=True),

@@ -1,0 +1,131 @@
+"""What an agent says of the cluster, in words: the connection, the lease, the nodes, who has a VIP."""
+
+from collections.abc import Iterator
+
+from arpguard.cli.render import Styled, bad, careful, good, shortened, table
+from arpguard.cli.words import NONE, age, counted, duration, word
+from arpguard.v1 import agent_pb2 as pb
+
+_STYLES = {pb.Kubernetes.STATE_FOLLOWING: good, pb.Kubernetes.STATE_CONNECTING: careful, pb.Kubernetes.STATE_LOST: bad}
+_NAME_WIDTH = 40
+_SHOWN = 5
+
+
+def connection(message: pb.Kubernetes) -> Styled:
+    """How the agent stands with the API server, in a word."""
+    text = word(message, "state").replace("_", " ")
+    return _STYLES.get(message.state, Styled)(text)
+
+
+def lease_state(status: pb.GetStatusResponse) -> Styled:
+    """Whether the lease is renewed, in a few words."""
+    message = status.kubernetes
+    if message.yielding:
+        return bad("another agent has it")
+    if message.renewal_problem:
+        return bad("not renewed")
+    return Styled(f"renewed {age(message.renewal_time)}") if message.HasField("renewal_time") else Styled("not needed")
+
+
+def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
+    """What there is to say of a cluster, line by line."""
+    message = status.kubernetes
+    where = f" {message.server}, Leases in {message.namespace}" if message.server else ""
+    yield "kubernetes", Styled(connection(message).text + where, connection(message).style)
+    if not where:
+        return
+    yield "renewal", _renewal(status)
+    yield "nodes", _nodes(message)
+    yield "writes", ", ".join(f"{row.count} {row.kind} {row.outcome}" for row in message.writes) or "none"
+    dropped = f", {message.events_dropped} dropped" if message.events_dropped else ""
+    yield "Events", f"{message.events_written} written{dropped}"
+
+
+def _renewal(status: pb.GetStatusResponse) -> Styled:
+    message = status.kubernetes
+    if message.yielding:
+        return bad(f"another agent speaks as {shortened(status.node, _NAME_WIDTH)}: this one is silent")
+    sent = f"last sent {age(message.renewal_time)}" if message.HasField("renewal_time") else "none yet"
+    if message.renewal_problem:
+        return bad(f"{sent}, and not renewed since: {message.renewal_problem}")
+    return Styled(sent)
+
+
+def _nodes(message: pb.Kubernetes) -> Styled:
+    alive = sum(node.alive for node in message.nodes)
+    refused = [f"{shortened(node.name, _NAME_WIDTH)}: {node.refusal}" for node in message.nodes if node.refusal]
+    more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
+    why = "".join(f"; {text}" for text in refused[:_SHOWN])
+    text = f"{alive} of {counted(len(message.nodes), 'node')} alive{why}{more}"
+    return careful(text) if refused else Styled(text)
+
+
+def sources(message: pb.Kubernetes) -> str:
+    """What is followed, a line each."""
+    head = ("FOLLOWED", "STATE", "LISTS", "STREAMS", "FAILURES", "UNREADABLE", "WHY")
+    rows = [
+        (
+            source.name,
+            bad("lost") if source.lost else good("heard"),
+            source.lists,
+            source.streams,
+            source.failures,
+            source.unreadable,
+            source.lost or NONE,
+        )
+        for source in message.sources
+    ]
+    return table(head, rows, yielding="WHY")
+
+
+def owner(vip: pb.Vip) -> Styled:
+    """Who is to answer for a VIP, and of an elected one who does."""
+    if not vip.HasField("claim"):
+        return Styled(vip.owner or NONE)
+    claim = vip.claim
+    holder = shortened(claim.holder, _NAME_WIDTH)
+    texts = {
+        pb.Claim.STATE_VALID: Styled(holder) if claim.alive else careful(f"{holder} (silent)"),
+        pb.Claim.STATE_DELETING: careful(f"{holder} (deleted)"),
+        pb.Claim.STATE_EXTERNAL: bad(f"outside: {claim.external_mac}"),
+        pb.Claim.STATE_UNREADABLE: bad("unreadable"),
+        pb.Claim.STATE_UNKNOWN: careful("not known yet"),
+    }
+    return texts.get(claim.state, careful("nobody"))
+
+
+def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
+    """A claim, line by line."""
+    holder = shortened(claim.holder, _NAME_WIDTH) or "nobody"
+    if claim.holder:
+        yield "holder", Styled(holder) if claim.alive else careful(f"{holder}, not heard of for a lease")
+        yield "epoch", str(claim.epoch)
+    else:
+        yield "holder", holder
+    yield "state", _STATE_WORDS.get(claim.state, Styled(word(claim, "state")))
+    if claim.external_mac:
+        yield "outside", bad(f"{claim.external_mac} has the address")
+    yield "changes", counted(claim.transitions, "change") + " of the holder"
+
+
+_STATE_WORDS = {
+    pb.Claim.STATE_VALID: good("valid: nobody else may take it"),
+    pb.Claim.STATE_VOID: careful("void: of an epoch that has ended, whoever is eligible may take it"),
+    pb.Claim.STATE_RELEASED: careful("released: whoever is eligible may take it"),
+    pb.Claim.STATE_EXTERNAL: bad("external: a host outside the cluster has the address"),
+    pb.Claim.STATE_UNREADABLE: bad("unreadable: nobody takes it"),
+    pb.Claim.STATE_DELETING: careful("deleting: gone once its holder is silent"),
+    pb.Claim.STATE_NONE: careful("none: nobody has had the VIP yet"),
+    pb.Claim.STATE_UNKNOWN: careful("not known yet"),
+}
+
+
+def watch_line(status: pb.GetStatusResponse) -> tuple[str, bool]:
+    """The cluster in a line, and whether it is as it should be."""
+    message = status.kubernetes
+    lost = [source.name for source in message.sources if source.lost]
+    state = word(message, "state").replace("_", " ") + (f" ({', '.join(lost)})" if lost else "")
+    lease = f"lease {duration(status.lease.duration)} {lease_state(status).text}"
+    alive = f"{sum(node.alive for node in message.nodes)} of {counted(len(message.nodes), 'node')} alive"
+    well = message.state == pb.Kubernetes.STATE_FOLLOWING and not message.renewal_problem and not message.yielding
+    return f"kubernetes: {state}   {lease}   {alive}", well

@@ -1,0 +1,180 @@
+"""`--all-nodes`: the same question to the agents of all nodes at once, and what they say side by side.
+
+The agent that the options name tells which nodes there are, by Kubernetes, and at which addresses. The others are asked
+there; one that cannot be reached is shown with the reason, and keeps nobody else's answer away.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from arpguard.cli import client, exits, render, tables
+from arpguard.cli.client import Agent
+from arpguard.cli.clustering import connection, lease_state
+from arpguard.cli.exits import AskError
+from arpguard.cli.explaining import explanation
+from arpguard.cli.targets import need_tls, refuse_pins, target, target_of
+from arpguard.cli.words import NONE, duration, problems
+from arpguard.v1 import agent_pb2 as pb
+
+_AT_ONCE = 32
+_NO_OTHER = (
+    "no other node's agent can be reached: agents listen for other machines only where `grpc.listen` names an address "
+    "of the node and `grpc.tls` is set (docs/api.md); --port says which port"
+)
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard(Generic[Answer]):
+    """What one node's agent said: an answer, or why there is none."""
+
+    node: str
+    target: str
+    answer: Answer | None = None
+    error: str = ""
+    exit_code: int = exits.OK
+
+
+def ask(options: argparse.Namespace, question: Callable[[Agent], Answer]) -> list[Heard[Answer]]:
+    """All nodes' answers, by node. AskError when the agent that knows the nodes cannot be asked, or knows none."""
+    refuse_pins(options)
+    home = target(options)
+    with client.connected(home) as agent:
+        status = agent.get_status(pb.GetStatusRequest())
+        nodes = _nodes(status, home.address)
+        if len(nodes) > 1:
+            need_tls(options)
+
+        def hear(node: pb.ClusterNode) -> Heard[Answer]:
+            if node.name == status.node:
+                return _hear(node.name, home.address, question, agent)
+            return _hear_other(options, node, question)
+
+        with ThreadPoolExecutor(min(_AT_ONCE, len(nodes))) as pool:
+            return list(pool.map(hear, nodes))
+
+
+def _nodes(status: pb.GetStatusResponse, address: str) -> list[pb.ClusterNode]:
+    if status.kubernetes.state == pb.Kubernetes.STATE_NOT_USED:
+        raise AskError(exits.USAGE, f"--all-nodes needs Kubernetes: the agent at {address} knows of no other node")
+    if not status.kubernetes.nodes:
+        raise AskError(exits.UNREACHABLE, f"the agent at {address} knows no node yet: it asks the API server still")
+    return list(status.kubernetes.nodes)
+
+
+def _hear_other(
+    options: argparse.Namespace, node: pb.ClusterNode, question: Callable[[Agent], Answer]
+) -> Heard[Answer]:
+    if not node.addresses:
+        return Heard(node.name, "", None, "its Node object has no address", exits.UNREACHABLE)
+    try:
+        found = target_of(options, node.addresses[0])
+    except ValueError as error:
+        return Heard(node.name, "", None, str(error), exits.UNREACHABLE)
+    with client.connected(found) as agent:
+        return _hear(node.name, found.address, question, agent)
+
+
+def _hear(node: str, address: str, question: Callable[[Agent], Answer], agent: Agent) -> Heard[Answer]:
+    try:
+        return Heard(node, address, question(agent))
+    except AskError as error:
+        if error.exit_code == exits.USAGE:  # every node would say the same
+            raise
+        return Heard(node, address, None, str(error), error.exit_code)
+
+
+def show(
+    options: argparse.Namespace,
+    heard: Sequence[Heard[Answer]],
+    as_page: Callable[[Sequence[tuple[str, Answer]]], str],
+    is_right: Callable[[Sequence[Answer]], bool],
+) -> int:
+    """Prints what was heard; gives the exit code."""
+    answers = [(each.node, each.answer) for each in heard if each.answer is not None]
+    if options.output == "table":
+        print("\n\n".join([as_page(answers), *_silent(heard)]))
+    else:
+        print(render.document({"nodes": [_plain(each) for each in heard]}, options.output))
+    unreachable = [each for each in heard if each.exit_code == exits.UNREACHABLE]
+    if unreachable and len(unreachable) >= len(heard) - 1:
+        sys.stderr.write(f"arpguard {options.command}: {_NO_OTHER}\n")
+    if unreachable:
+        return exits.UNREACHABLE
+    return exits.OK if is_right([answer for _, answer in answers]) else exits.NOT_RIGHT
+
+
+def _silent(heard: Iterable[Heard[Answer]]) -> Iterator[str]:
+    """Why some have no answer, as a block."""
+    lines = []
+    for each in heard:
+        if each.answer is None:
+            style = render.bad if each.exit_code == exits.UNREACHABLE else render.careful
+            first, *others = render.wrapped(f"{each.node}: {each.error}", render.page_width())
+            lines += [str(style(first)), *(str(style(line)) for line in others)]
+    if lines:
+        yield "\n".join(lines)
+
+
+def _plain(heard: Heard[Answer]) -> dict[str, object]:
+    found = {"node": heard.node, "target": heard.target, "error": heard.error}
+    return found | (render.as_dict(heard.answer) if heard.answer is not None else {})
+
+
+def statuses(answers: Sequence[tuple[str, pb.GetStatusResponse]]) -> str:
+    """A line for each node, and its problems below."""
+    head = ("NODE", "MODE", "KUBERNETES", "LEASE", "FENCE", "OWNED", "VIPS", "PROBLEMS", "VERSION")
+    rows = [
+        (
+            node,
+            tables.mode(status),
+            connection(status.kubernetes),
+            lease_state(status),
+            duration(status.fence_left) if status.HasField("fence_left") else NONE,
+            sum(kind.count for kind in status.kinds if kind.kind == pb.KIND_OWNED),
+            status.entries,
+            len(problems(status)),
+            status.version,
+        )
+        for node, status in answers
+    ]
+    told = [f"{node}: {text}" for node, status in answers for text in problems(status)]
+    lines = [str(render.bad(line)) for text in told for line in render.wrapped(text, render.page_width())]
+    page = render.table(head, rows, yielding="VERSION")
+    return f"{page}\n\n" + "\n".join(lines) if lines else page
+
+
+def vips(answers: Sequence[tuple[str, pb.ListVipsResponse]], filters: str = "") -> str:
+    """A VIP's lines together, a line for each node and link."""
+    found = [(node, vip) for node, answer in answers for vip in answer.vips]
+    order = {address: place for place, address in enumerate(dict.fromkeys(vip.address for _, vip in found))}
+    rows = [
+        (vip.address, node, *tables.vip_cells(vip))
+        for node, vip in sorted(found, key=lambda row: order[row[1].address])
+    ]
+    head = ("VIP", "NODE", *tables.VIP_COLUMNS)
+    return render.table(head, rows, yielding="DECISIONS") if rows else tables.nothing("VIP", filters, "is guarded")
+
+
+def conflicts(answers: Sequence[tuple[str, pb.ListConflictsResponse]], filters: str = "") -> str:
+    """Who claimed what, as each node heard it: the latest first."""
+    found = [(node, claim) for node, answer in answers for claim in answer.conflicts]
+    found.sort(key=lambda row: (row[1].last_time.seconds, row[1].last_time.nanos), reverse=True)
+    rows = [(node, *tables.conflict_cells(claim)) for node, claim in found]
+    head = ("NODE", *tables.CONFLICT_COLUMNS)
+    otherwise = "was heard since the agents started"
+    return render.table(head, rows, yielding="REASON") if rows else tables.nothing("foreign claim", filters, otherwise)
+
+
+def explanations(address: str, answers: Sequence[tuple[str, pb.ExplainVipResponse]]) -> str:
+    """One node after the other."""
+    return "\n\n".join(
+        f"{render.strong(f'on node {node}')}\n\n{explanation(address, answer)}" for node, answer in answers
+    )
