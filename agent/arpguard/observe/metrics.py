@@ -9,7 +9,6 @@ from collections import Counter as Count
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,6 +20,8 @@ from arpguard.clock import WallClock, boot_ns
 from arpguard.core.explaining import fence_left_ns
 from arpguard.model import EventAccount, NodeControl, Tally
 from arpguard.node import Node
+from arpguard.observe.cluster import CLUSTER, look_at_cluster
+from arpguard.observe.spec import Row, Spec
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind, Mode, Reason
 
@@ -28,24 +29,6 @@ from arpguard.verdict import Kind, Mode, Reason
 MAX_CLAIMS = 1000
 MODES = (Mode.OBSERVE, Mode.ENFORCE)
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-
-Row: TypeAlias = tuple[tuple[str, ...], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """A metric as it is exported and documented; `kind` is Prometheus's type."""
-
-    kind: str
-    name: str
-    labels: tuple[str, ...]
-    what: str
-    worry: str
-
-    @property
-    def help(self) -> str:
-        """The HELP text."""
-        return f"{self.what}. Worry {self.worry}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,16 +401,25 @@ class NodeCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """The metrics without values: registering reads nothing."""
-        return (_family(spec) for spec, _ in _NODE)
+        return (_family(spec) for spec, _ in (*_NODE, *CLUSTER))
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now; to be called where nobody changes the node's state meanwhile."""
         look = look_at(self._node)
         for spec, read in _NODE:
-            family = _family(spec)
-            for labels, value in read(look):
-                family.add_metric([_printable(label) for label in labels], value)
-            yield family
+            yield _filled(spec, read(look))
+        state = self._node.read_cluster()
+        if state is not None:
+            of_cluster = look_at_cluster(state, self._node.state.entries)
+            for spec, read_cluster in CLUSTER:
+                yield _filled(spec, read_cluster(of_cluster))
+
+
+def _filled(spec: Spec, rows: Iterable[Row]) -> Metric:
+    family = _family(spec)
+    for labels, value in rows:
+        family.add_metric([_printable(label) for label in labels], value)
+    return family
 
 
 def _family(spec: Spec) -> CounterMetricFamily | GaugeMetricFamily:
@@ -495,7 +487,7 @@ class ApiMetrics:
         self._watch_lost.inc(count)
 
 
-SPECS = (*(spec for spec, _ in _NODE), _REQUESTS, _LATENCY, _WATCHERS, _WATCH_LOST)
+SPECS = (*(spec for spec, _ in _NODE), *(spec for spec, _ in CLUSTER), _REQUESTS, _LATENCY, _WATCHERS, _WATCH_LOST)
 
 
 def node_registry(node: Node) -> CollectorRegistry:
