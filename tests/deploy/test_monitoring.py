@@ -4,11 +4,13 @@ import itertools
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 from prometheus_client.process_collector import ProcessCollector
 
+from arpguard.kube.writer import Outcome
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import Hook, Kind, Reason, Verdict
 from promtool import run_promtool
@@ -22,7 +24,8 @@ VALUES = {
     "mode": {"observe", "enforce"},
     "action": {"observed", "enforced"},
     "hook": {hook.name.lower() for hook in Hook},
-    "outcome": {"delivered", "limited", "lost", "received"},
+    "outcome": {"delivered", "limited", "lost", "received", *(kind.__name__.lower() for kind in get_args(Outcome))},
+    "what": {"entry", "program", "control", "heartbeat", "revocation", "claim"},
     "job": {"arpguard"},
 }
 BY_PROMETHEUS = {"job", "instance"}
