@@ -1,6 +1,7 @@
 """Metrics of a real node: the numbers are those of the kernel's maps, after real programs judged real frames."""
 
 import time
+from collections import Counter as Count
 from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -12,15 +13,18 @@ from arpguard import __version__
 from arpguard.addresses import MacAddress
 from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig
+from arpguard.core.cluster import SourceState
 from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.core.ownership.heartbeat import Times
 from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.source import find_source
-from arpguard.model import Attachment, Drift, Link, NodeState, Surroundings
+from arpguard.model import Attachment, Drift, EntryKey, Link, NodeState, Owner, OwnerKind, Surroundings, Vip
 from arpguard.node import ConfigInForce, Node
 from arpguard.observe.metrics import MAX_CLAIMS, SPECS, ApiMetrics, node_registry
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from builders import GUARD, HOUR_NS, NEIGHBOUR_IP, OTHER_VIP, VIP, a_control, an_announcement, an_arp_request, an_entry
+from clusterstates import a_cluster, an_elected
 from prog_run import LO, a_plane
 from promtool import run_promtool
 
@@ -107,6 +111,7 @@ def everything(guarded) -> Guarded:
     guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry(Kind.FOREIGN)})
     guarded.node.state.attachments = (Attachment(LO, Hook.TC_EGRESS, "tcx", 1),)
     guarded.api.observe("GetStatus", "OK", 0.002)
+    guarded.node.cluster = a_cluster(renewed_ns=boot_ns(), writes=Count({("heartbeat", "applied"): 1}))
     with guarded.reading_events() as reader:
         guarded.run(an_announcement())
         reader.consume()
@@ -315,3 +320,77 @@ def _seconds(act) -> float:
     began = time.perf_counter()
     act()
     return time.perf_counter() - began
+
+
+# ---- the cluster -------------------------------------------------------------------------------------------------
+
+
+def test_standalone_agent_exports_nothing_of_a_cluster(guarded):
+    assert not [name for name in guarded.text().split() if name.startswith(("arpguard_kubernetes", "arpguard_lease"))]
+    assert guarded.value("nodes_alive") is None
+
+
+def test_following_is_counted_by_resource(guarded):
+    lost = SourceState(lost="403", lists=1, streams=2, failures=3, unreadable=4)
+    guarded.node.cluster = a_cluster(sources={"services": SourceState(lists=1), "nodes": lost}, complete=False)
+
+    assert guarded.value("kubernetes_complete") == 0
+    assert guarded.series("kubernetes_source_up") == {("services",): 1, ("nodes",): 0}
+    for number, name in enumerate(("lists", "streams", "failures", "unreadable"), 1):
+        assert guarded.value(f"kubernetes_{name}_total", resource="nodes") == number
+
+
+def test_lease_is_told_of_as_it_is(guarded):
+    guarded.node.cluster = a_cluster(
+        renewed_ns=boot_ns() - 5 * NS_PER_S,
+        renewal_lost="timed out",
+        yielding=True,
+        times=Times(3 * NS_PER_S, NS_PER_S, NS_PER_S, NS_PER_S),
+        writes=Count({("heartbeat", "unknown"): 2, ("claim", "applied"): 7}),
+        events_dropped=3,
+    )
+
+    assert guarded.value("renewal_age_seconds") == pytest.approx(5, abs=1)
+    assert (guarded.value("renewal_failing"), guarded.value("yielding")) == (1, 1)
+    assert guarded.value("lease_seconds") == 3
+    assert guarded.series("lease_writes_total") == {("heartbeat", "unknown"): 2, ("claim", "applied"): 7}
+    assert guarded.series("kubernetes_events_total") == {("written",): 4, ("dropped",): 3}
+
+
+def test_renewal_has_no_age_before_the_first(guarded):
+    guarded.node.cluster = a_cluster()
+
+    assert guarded.value("renewal_age_seconds") is None
+    assert guarded.value("renewal_failing") == 0
+
+
+def test_elected_vips_are_counted_once_and_others_not_at_all(guarded):
+    first, second, third, static = (IPv4Address(f"192.0.2.{number}") for number in range(101, 105))
+    keys = {(link, vip): EntryKey(link, vip) for link in (LO, LO + 1) for vip in (first, second, third, static)}
+    guarded.node.state.entries = {
+        keys[LO, first]: an_entry(),
+        keys[LO + 1, first]: an_entry(Kind.FOREIGN),
+        keys[LO, second]: an_entry(Kind.EXTERNAL),
+        keys[LO + 1, second]: an_entry(Kind.EXTERNAL),
+        keys[LO, third]: an_entry(Kind.FOREIGN),
+        keys[LO, static]: an_entry(),
+    }
+    named = Vip(static, Owner(OwnerKind.NODE, "node-1"))
+    guarded.node.cluster = a_cluster([*map(an_elected, (first, second, third)), named], nobody=frozenset({third}))
+
+    assert (guarded.value("vips_held"), guarded.value("vips_taken_outside")) == (1, 1)
+    assert guarded.value("vips_without_node") == 1
+
+
+def test_nodes_are_those_that_there_are_and_those_that_are_heard_of(guarded):
+    guarded.node.cluster = a_cluster(alive=frozenset({"node-1"}))
+
+    assert (guarded.value("nodes"), guarded.value("nodes_alive")) == (3, 1)
+
+
+def test_what_is_known_of_the_cluster_is_of_the_moment(guarded):
+    state = a_cluster(alive=frozenset())
+    state.refresh = lambda: setattr(state, "alive", frozenset({"node-1", "node-2"}))
+    guarded.node.cluster = state
+
+    assert guarded.value("nodes_alive") == 2

@@ -216,7 +216,7 @@ def test_explanation_tells_frames_meanings_and_the_chain():
                 ownership={
                     "steps": ["vips[0] names node-2", "so this node is silent"],
                     "candidates": [{"node": "node-2", "eligible": True, "chosen": True, "why": "named"}],
-                    "claim": {"holder": "node-2", "epoch": 7},
+                    "claim": {"holder": "node-2", "epoch": 7, "state": 1, "alive": True, "transitions": 2},
                     "fence_left": {"seconds": 1},
                 },
             )
@@ -231,7 +231,13 @@ def test_explanation_tells_frames_meanings_and_the_chain():
     assert any(line.startswith("  egress_rewritten  a request with the VIP as spa; spa becomes") for line in lines)
     assert "  1.  vips[0] names node-2" in lines
     assert ["node-2", "yes", "yes", "named"] in [line.split() for line in lines]
-    assert "claim: held by node-2, epoch 7" in lines
+    start = lines.index("claim")
+    assert lines[start + 1 : start + 5] == [
+        "  holder   node-2",
+        "  epoch    7",
+        "  state    valid: nobody else may take it",
+        "  changes  2 changes of the holder",
+    ]
     assert "fence: 1s left of the right to answer" in lines
 
 
