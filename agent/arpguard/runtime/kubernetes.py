@@ -128,13 +128,14 @@ class Kubernetes:
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Found:
         """The VIPs of the configuration and of the cluster, as far as they are known."""
+        complete = self._cluster.complete and not self._settings.awaited  # before: what comes meanwhile is not in it
         collected = await self._cluster.collect(config, surroundings, self._membership.links)
-        complete = self._cluster.complete and not self._settings.awaited
+        complete = complete and self._cluster.complete
         if collected.vips is not self._collected.vips or complete is not self._complete:
             vips = collected.vips
             self._vips = vips if complete else {at: vip for at, vip in vips.items() if not _awaits_announcer(vip)}
         self._collected, self._complete = collected, complete
-        self._membership.look_at(collected, surroundings, config.lease)
+        self._membership.look_at(collected if complete else None, surroundings, config.lease)
         self._post_news(collected)
         return Found(self._vips, complete, tuple(self._problems()))
 

@@ -164,8 +164,11 @@ class Membership:
         if before is None or heartbeat is None or before.heartbeat.links != heartbeat.links:
             self._refresh(vip for vip, holder in self._holders.items() if holder == node)
 
-    def look_at(self, collected: Collected, surroundings: Surroundings, config: LeaseConfig) -> None:
-        """The VIPs and links as the reconciler's pass found them. Nothing is claimed before the first call."""
+    def look_at(self, collected: Collected | None, surroundings: Surroundings, config: LeaseConfig) -> None:
+        """The VIPs and links as the reconciler's pass found them; None: not all VIPs were known then.
+
+        Nothing is claimed, and nothing given up, before they are.
+        """
         self._collected, self._surroundings, self._config = collected, surroundings, config
 
     def wake(self) -> None:
