@@ -3,7 +3,9 @@
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 
+import kubernetes.client
 import pytest
 import yaml
 
@@ -32,6 +34,7 @@ OWN_NAMESPACE = {
 CAPABILITIES = {"BPF", "NET_ADMIN", "NET_RAW", "PERFMON"}  # each of them needed: test_capabilities.py
 COMPONENTS = {"metallb": "metallb", "cilium": "cilium", "openelb": "openelb", "kube-vip": "kubeVip"}
 PRESETS = {"base": [], "overlays/ipvs": ["values-ipvs.yaml"], "overlays/lvs-dr": ["values-lvs-dr.yaml"]}
+_SCALARS = {"bool": bool, "bytes": str, "datetime": str, "int": int, "object": object, "str": str}
 everywhere = pytest.mark.parametrize("folder", PRESETS)
 
 
@@ -204,6 +207,49 @@ def test_restart_is_for_an_agent_that_does_not_answer(container):
     assert container["readinessProbe"]["exec"]["command"][-1] == "arpguard.probe"
     patience = container["livenessProbe"]["periodSeconds"] * container["livenessProbe"]["failureThreshold"]
     assert patience >= 60
+
+
+# ---- types -------------------------------------------------------------------------------------------------------
+
+
+def faults(value: object, kind: str, path: str) -> Iterator[str]:
+    """Where a value is not what Kubernetes' definition of its type says: a field unknown or missing, a wrong type."""
+    inner = re.fullmatch(r"(List|Dict)\[(?:str, )?(.+)\]", kind)
+    if inner:
+        if not isinstance(value, list if inner[1] == "List" else dict):
+            yield f"{path}: {inner[1]}"
+            return
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from faults(each, inner[2], f"{path}.{key}")
+    elif kind in _SCALARS:
+        if not isinstance(value, _SCALARS[kind]):
+            yield f"{path}: {kind}"
+    else:
+        yield from _faults_of_object(value, getattr(kubernetes.client, kind), path)
+
+
+def _faults_of_object(value: object, model: type, path: str) -> Iterator[str]:
+    fields = {name: model.openapi_types[field] for field, name in model.attribute_map.items()}
+    if not isinstance(value, dict):
+        yield f"{path}: {model.__name__}"
+        return
+    required = {model.attribute_map[name] for name, field in model.model_fields.items() if field.is_required()}
+    yield from (f"{path}.{name}: missing" for name in required - value.keys())
+    yield from (f"{path}.{name}: unknown" for name in value.keys() - fields.keys())
+    for name in value.keys() & fields.keys():
+        yield from faults(value[name], fields[name], f"{path}.{name}")
+
+
+@everywhere
+def test_objects_are_of_their_types(folder):
+    for each in parsed(built(folder)):
+        assert list(faults(each, f"V1{each['kind']}", each["kind"])) == []
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_objects_of_components_are_of_their_types(name):
+    for each in parsed((DEPLOY / f"components/follow-{name}/rbac.yaml").read_text(encoding="utf-8")):
+        assert list(faults(each, f"V1{each['kind']}", each["kind"])) == []
 
 
 # ---- configuration -----------------------------------------------------------------------------------------------
