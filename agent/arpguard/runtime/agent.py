@@ -332,8 +332,8 @@ class Agent:
             self._due.set()
 
     def _claimed(self, decision: Decision, report: Report) -> None:
-        """Somebody claims a VIP: a cluster node, while the VIP moves, or a stranger."""
-        if self._kubernetes is not None and self._kubernetes.is_member(decision.sha):
+        """Somebody claims a VIP: a cluster node, while the VIP moves, or a stranger. Who is which shows in the Leases."""
+        if self._kubernetes is not None and (not self._is_ready or self._kubernetes.is_member(decision.sha)):
             return
         self._node.conflicts.add(report)
         is_news = self._claims.is_news(decision, boot_ns())

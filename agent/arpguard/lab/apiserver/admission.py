@@ -111,8 +111,8 @@ _TIMED_EVENT_NEEDS = {  # as stored, and as it is called
 def _event(body: Json, resource: Resource) -> Iterator[FieldError]:
     """An Event of a cluster-scoped object belongs into `default`; one with an eventTime must say who and what."""
     about = body.get("involvedObject") or {}
-    if about.get("namespace", "default") != body["metadata"].get("namespace"):
-        given = about.get("namespace", "")
+    given = about.get("namespace", "")
+    if (given or "default") != body["metadata"].get("namespace"):
         yield invalid_value("involvedObject.namespace", given, "does not match event.namespace")
     if body.get("eventTime"):
         yield from (required(field) for stored, field in _TIMED_EVENT_NEEDS.items() if not body.get(stored))
