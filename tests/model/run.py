@@ -61,6 +61,9 @@ SAFE = [
     Case("anew", "new epochs without need, besides all that", (*ALL_FAULTS, "ANEW=3"), None),
     Case("deleted", "claims deleted, let go, created again; hand-over", ("RESTART=3", "HANDOVER=3", "DELETE"), None),
     Case("parted", "parting leases of one and a half lengths", ("RESTART=3", "P=3"), None),
+    Case(
+        "parted-stray", "one node parts; stray renewals", ("RESTART=3", "P=3", "PARTS=1", "STRAY=3", "HANDOVER=1"), None
+    ),
     Case("clock", "clocks stand still for as long as the margin", ("RESTART=3", "D=3", "M=1", "SKIP=1"), None),
     Case("lost", "a heartbeat is deleted, again and again", ("RESTART=3", "LOSE=1"), None),
     Case("no-confirm", "an entry without a renewal after the claim: what CONFIRM is not for", ("NO_CONFIRM",), None),
