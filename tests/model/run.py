@@ -60,6 +60,12 @@ SAFE = [
     Case("stray", "stray writes of both nodes, and hand-over, besides", ALL_FAULTS, None),
     Case("anew", "new epochs without need, besides all that", (*ALL_FAULTS, "ANEW=3"), None),
     Case("deleted", "claims deleted, let go, created again; hand-over", ("RESTART=3", "HANDOVER=3", "DELETE"), None),
+    Case(
+        "deleted-stray",
+        "deleted claims; stray claim writes of one node",
+        ("RESTART=1", "DELETE", "STRAY_CLAIM=1"),
+        None,
+    ),
     Case("parted", "parting leases of one and a half lengths", ("RESTART=3", "P=3"), None),
     Case(
         "parted-stray", "one node parts; stray renewals", ("RESTART=3", "P=3", "PARTS=1", "STRAY=3", "HANDOVER=1"), None
