@@ -198,6 +198,19 @@ def no_heartbeat() -> None:
     assert len(sim.answering(sim.vips[0])) == 1
 
 
+def no_heartbeat_of_a_long_lease() -> None:
+    """Somebody deletes the heartbeat of an owner that has parted; the other saw it, or never did."""
+    for restarts in (False, True):
+        sim, owner, other = a_pair()
+        owner.take(owner.core.part(PARTING, owner.now()))
+        sim.run_quickly(10)
+        sim.api.delete_heartbeat("n0")
+        if restarts:
+            other.boot()
+        sim.run_quickly(2 * PARTING / MS, without=(owner,), longest=200)
+        assert sim.answering(sim.vips[0]) == ["n1"]
+
+
 def revoked() -> None:
     """The owner is away for long, and back before its claim is taken."""
     sim, owner, other = a_pair()
@@ -224,6 +237,19 @@ def frozen_watch() -> None:
     sim, _, other = a_pair()
     other.blind = True
     sim.run_quickly(3 * D)
+    assert sim.answering(sim.vips[0]) == ["n0"]
+
+
+def outage() -> None:
+    """Nobody reaches the API server for long; the owner does so a little later than the other, and keeps the VIP."""
+    sim, owner, other = a_pair()
+    owner.cut_off = other.cut_off = True
+    sim.run_quickly(10 * D)
+    assert sim.answering(sim.vips[0]) == []
+    other.cut_off = False
+    sim.run_quickly(1.5 * R)
+    owner.cut_off = False
+    sim.run_quickly(R)
     assert sim.answering(sim.vips[0]) == ["n0"]
 
 
@@ -256,8 +282,10 @@ SCENARIOS = [
     release_on_its_way,
     stale_watch,
     frozen_watch,
+    outage,
     renewal_under_way,
     no_heartbeat,
+    no_heartbeat_of_a_long_lease,
     revoked,
 ]
 
@@ -301,15 +329,13 @@ MUTANTS = [
     ),
     Mutant("no margin", (Times, "answers_ns"), " - self.margin_ns", "", partition),
     Mutant("half the margin", (Times, "answers_ns"), " - self.margin_ns", " - self.margin_ns // 2", partition),
-    Mutant("revoked too early", (Peers, "_late_ns"), "peer.since_ns + (", "peer.since_ns + 0.5 * (", partition),
-    Mutant(
-        "revoked a little too early", (Peers, "_late_ns"), "peer.since_ns + (", "peer.since_ns + 0.95 * (", partition
-    ),
+    Mutant("revoked too early", (Peers, "_late_ns"), "+ max(", "+ 0.5 * max(", partition),
+    Mutant("revoked a little too early", (Peers, "_late_ns"), "+ max(", "+ 0.95 * max(", partition),
     Mutant(
         "published lease ignored",
         (Peers, "_late_ns"),
-        "max(own_ns, peer.known.duration_ns) if peer.known else own_ns",
-        "own_ns",
+        "peer.lease_ns",
+        "0",
         parting,
     ),
     Mutant(
@@ -325,6 +351,20 @@ MUTANTS = [
         "if void:",
         "if void or not self._peers.alive(claim.holder, moment.now_ns):",
         frozen_watch,
+    ),
+    Mutant(
+        "silence in an outage held against others",
+        (Ownership, "_was_cut_off"),
+        "renewed_ns is not None and",
+        "False and",
+        outage,
+    ),
+    Mutant(
+        "lease of a deleted heartbeat forgotten",
+        (Peers, "_late_ns"),
+        "peer.lease_ns",
+        "(peer.lease_ns if peer.known else 0)",
+        no_heartbeat_of_a_long_lease,
     ),
     Mutant(
         "void concluded from a stale heartbeat",

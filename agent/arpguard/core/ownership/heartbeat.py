@@ -69,6 +69,7 @@ class OwnHeartbeat:
     ) -> None:
         self.epoch = kept_epoch
         self.asked = 0  # how many renewals have been sent
+        self.renewed_ns: int | None = None  # when the last one that was applied was sent
         self.yielding = False
         self.resting = False
         self.parted = False
@@ -199,6 +200,7 @@ class OwnHeartbeat:
         self._failures = 0
         self.yielding = False
         self._applied = self.asked
+        self.renewed_ns = sent_ns
         self._reach_ns = sent_ns + self._published.answers_ns
         self._due_ns = sent_ns + self._times.renew_ns
         self.parted = self._published is self._parting

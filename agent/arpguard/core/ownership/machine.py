@@ -236,8 +236,15 @@ class Ownership:
         effects = event()
         if self._heartbeat.epoch != before:
             effects = [*effects[:1], *self._claims.forget_epoch(), *effects[1:]]
+        if self._heartbeat.holds and not held and self._was_cut_off(now_ns):
+            self._peers.listen_anew(now_ns)
         changed = self._heartbeat.epoch != before or self._heartbeat.holds != held
         return effects + self._advance(self._claims.all if changed else self._claims.unconfirmed, now_ns)
+
+    def _was_cut_off(self, now_ns: int) -> bool:
+        """Whether nothing was renewed for a lease: after an outage nobody is revoked for what was not heard in it."""
+        renewed_ns = self._heartbeat.renewed_ns
+        return renewed_ns is not None and now_ns - renewed_ns >= self._peers.times.duration_ns
 
     def _moment(self, now_ns: int) -> Moment:
         own = self._heartbeat

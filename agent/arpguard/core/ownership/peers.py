@@ -10,6 +10,9 @@ from arpguard.addresses import MacAddress
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.probing import LEAD_NS
 from arpguard.core.ownership.records import Effect, Heartbeat, Outcome, ReadHeartbeat, Version, WriteHeartbeat
+from arpguard.units import NS_PER_S
+
+MISSING_NS = 30 * NS_PER_S  # a heartbeat that somebody deleted may have been of a node that parted for so long
 
 
 @dataclass(slots=True)
@@ -18,7 +21,7 @@ class _Peer:
 
     `since_ns`: when this version, or its absence, was first seen. `as_of_ns`: when a read or write was sent that
     shows it as it was then or later; a watch shows the past, and sets none. `busy`: a read or a write is under way;
-    `retry_ns`: what failed is not tried again before then.
+    `retry_ns`: what failed is not tried again before then; `lease_ns`: what the last version that was seen publishes.
     """
 
     known: Heartbeat | None
@@ -26,6 +29,7 @@ class _Peer:
     as_of_ns: int | None = None
     busy: bool = False
     retry_ns: int = 0
+    lease_ns: int = MISSING_NS
 
 
 class Peers:
@@ -47,9 +51,15 @@ class Peers:
             return False
         if _version(before) != _version(heartbeat):
             peer.known, peer.since_ns, peer.as_of_ns = heartbeat, now_ns, None
+            peer.lease_ns = heartbeat.duration_ns if heartbeat else max(peer.lease_ns, MISSING_NS)
         if as_of_ns is not None:
             peer.as_of_ns = as_of_ns
         return _epoch(before) != _epoch(heartbeat)
+
+    def listen_anew(self, now_ns: int) -> None:
+        """This node heard nobody for a while: silence counts from now on."""
+        for peer in self._peers.values():
+            peer.since_ns = now_ns
 
     def alive(self, node: str, now_ns: int) -> bool:
         """Whether a node's heartbeat has changed within its lease, and is nobody's tombstone."""
@@ -139,8 +149,7 @@ class Peers:
 
     def _late_ns(self, peer: _Peer) -> int:
         """A lease is as long as the longer of what its holder and this node hold for its length."""
-        own_ns = self.times.duration_ns
-        return peer.since_ns + (max(own_ns, peer.known.duration_ns) if peer.known else own_ns)
+        return peer.since_ns + max(peer.lease_ns, self.times.duration_ns)
 
     def _fading_ns(self, peer: _Peer) -> int:
         return self._late_ns(peer) - min(self.times.renew_ns // 2, LEAD_NS)
