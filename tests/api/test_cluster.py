@@ -1,0 +1,317 @@
+"""What three agents tell of the cluster that they are in: by the API, as metrics, and at the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from api.apitools import Api, an_api
+from arpguard.lab.cluster.bench import KubeBench, vip
+from arpguard.lab.cluster.scene import a_bench
+from arpguard.lab.cluster.topology import KubeAgent, KubeLab
+from arpguard.lab.topology import Host
+from arpguard.v1 import agent_pb2 as pb
+from clitools import make_pki, tls_flags
+from labtools import a_place, until
+
+pytestmark = [pytest.mark.bpf, pytest.mark.netns]
+
+WEB, SHOP, ANOTHER = vip(150), vip(151), vip(152)
+VIPS = [WEB, SHOP, ANOTHER]
+OUTSIDE = IPv4Address("10.9.9.9")
+
+
+class Served(KubeAgent):
+    """An agent that others can ask, too."""
+
+    pki = Path()
+
+    @property
+    def own_settings(self) -> str:
+        pki = self.pki
+        tls = f"cert: {pki}/server.pem, key: {pki}/server.key, client_ca: {pki}/ours.pem"
+        listen = f'"{self.api}", "127.0.0.1:50051", "{self.host.address}:50051"'
+        return f"bpf: {{pin_dir: {self.pin_dir}}}\ngrpc: {{listen: [{listen}], tls: {{{tls}}}}}\n"
+
+
+class ServedLab(KubeLab):
+    """A lab of such agents."""
+
+    def _build(self) -> None:
+        super()._build()
+        for guard in self.guards.values():
+            guard.__class__ = Served
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory) -> Path:
+    return make_pki(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture(scope="module")
+def bench(pki) -> Iterator[KubeBench]:
+    """Three nodes, an elected VIP for each of three Services, and one that is outside the ranges."""
+    Served.pki = pki
+    with a_place("cluster") as (folder, pin_root), ServedLab(3, folder, pin_root) as lab, a_bench(lab, "shown") as made:
+        for number, address in enumerate(VIPS):
+            made.publish(f"web-{number}", [address])
+        made.publish("outside", [OUTSIDE])
+        made.settle_evenly(VIPS)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def first(bench) -> Host:
+    return bench.nodes[0]
+
+
+@pytest.fixture(scope="module")
+def api(bench, first) -> Iterator[Api]:
+    with an_api(bench.agent(first)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def run(bench, first) -> Callable[..., tuple[int, str, str]]:
+    """A command on the first node; exit code, output and errors."""
+
+    def command(*words: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [*first.netns.prefix(), sys.executable, "-m", "arpguard", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env={**os.environ, "ARPGUARD_ADDRESS": bench.agent(first).api},
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def everywhere(pki) -> list[str]:
+    return ["--all-nodes", *tls_flags(pki)]
+
+
+def cells(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+# ---- the API -----------------------------------------------------------------------------------------------------
+
+
+def test_status_tells_what_is_followed_and_who_is_there(api, bench):
+    status = api.GetStatus()
+    found = status.kubernetes
+
+    assert found.state == pb.Kubernetes.STATE_FOLLOWING
+    assert (found.server, found.namespace) == ("https://203.0.113.254:6443", bench.home)
+    assert [source.name for source in found.sources] == ["configmaps", "leases", "nodes", "services"]
+    assert all(source.lists >= 1 and source.streams >= 1 and not source.lost for source in found.sources)
+    assert [(node.name, node.alive, node.refusal) for node in found.nodes] == [
+        (host.name, True, "") for host in bench.nodes
+    ]
+    assert [list(node.addresses) for node in found.nodes] == [[str(host.address)] for host in bench.nodes]
+    assert status.config.source == "ConfigMap arpguard/arpguard"
+
+
+def test_status_tells_of_the_lease(api):
+    status = api.GetStatus()
+    writes = {(row.kind, row.outcome): row.count for row in status.kubernetes.writes}
+
+    assert writes["heartbeat", "applied"] > 1
+    assert (status.kubernetes.renewal_problem, status.kubernetes.yielding) == ("", False)
+    assert status.lease == pb.Lease(
+        duration={"seconds": 3}, renew_interval={"seconds": 1}, margin={"seconds": 1}, stretched=False
+    )
+    until(
+        lambda: api.GetStatus().kubernetes.renewal_time.ToNanoseconds() > status.kubernetes.renewal_time.ToNanoseconds()
+    )
+
+
+def test_vip_tells_its_service_and_who_has_it(api, bench):
+    owner = bench.owner(WEB)
+    (found,) = api.GetVip(address=str(WEB)).vips
+
+    assert (found.source, found.owner) == (f"service {bench.home}/web-0", "elect")
+    assert (found.claim.holder, found.claim.state, found.claim.alive) == (owner.name, pb.Claim.STATE_VALID, True)
+    assert {vip.address: vip.source for vip in api.ListVips().vips}[str(SHOP)] == f"service {bench.home}/web-1"
+
+
+def test_claims_epoch_is_that_of_the_owners_entry(bench):
+    owner = bench.owner(WEB)
+    with an_api(bench.agent(owner)) as owners:
+        (found,) = owners.GetVip(address=str(WEB)).vips
+        assert (found.kind, found.epoch, found.claim.holder) == (pb.KIND_OWNED, found.claim.epoch, owner.name)
+
+
+def test_every_node_explains_an_elected_vip_alike(bench):
+    owner, stories = bench.owner(WEB), []
+    for host in bench.nodes:
+        with an_api(bench.agent(host)) as node:
+            stories.append(node.ExplainVip(address=str(WEB)).links[0].ownership)
+
+    for story in stories:
+        assert story.source == f"service {bench.home}/web-0"
+        assert (story.claim.holder, story.claim.state) == (owner.name, pb.Claim.STATE_VALID)
+        assert [candidate.node for candidate in story.candidates if candidate.chosen] == [owner.name]
+        assert list(story.candidates) == list(stories[0].candidates)
+        assert f"the heartbeat of {owner.name} is alive" in story.steps
+
+
+def test_node_that_may_not_own_it_is_named_with_the_reason(api, bench):
+    away = next(host for host in bench.nodes[1:] if host != bench.owner(WEB))
+    bench.exclude(away)
+    try:
+        until(lambda: f"({EXCLUDED})" in " ".join(api.ExplainVip(address=str(WEB)).links[0].ownership.steps))
+        story = api.ExplainVip(address=str(WEB)).links[0].ownership
+        assert f"not eligible: {away.name} ({EXCLUDED})" in story.steps
+        assert (story.candidates[-1].node, story.candidates[-1].eligible) == (away.name, False)
+        assert {node.name: node.refusal for node in api.GetStatus().kubernetes.nodes}[away.name] == EXCLUDED
+    finally:
+        bench.exclude(away, excluded=False)
+        bench.settle_evenly(VIPS)
+
+
+EXCLUDED = "excluded by the label node.kubernetes.io/exclude-from-external-load-balancers"
+
+
+@pytest.mark.parametrize("address", [OUTSIDE, "198.51.100.2", "198.51.100.99"], ids=["range", "node", "nobody"])
+def test_address_that_is_not_guarded_is_explained(address, api, bench):
+    words = {
+        str(OUTSIDE): f"service {bench.home}/outside asks for it, but it is in none of the configuration's `ranges`",
+        "198.51.100.2": "198.51.100.2 is the address of node node-2, which would be cut off",
+        "198.51.100.99": "nothing makes 198.51.100.99 a VIP in ConfigMap arpguard/arpguard, and no Service asks for it",
+    }[str(address)]
+    (story,) = api.ExplainVip(address=str(address)).links
+
+    assert any(step.startswith(words) for step in story.ownership.steps), story.ownership.steps
+    assert (story.ownership.source, story.HasField("entry"), story.ownership.HasField("claim")) == ("", False, False)
+
+
+# ---- health, metrics ---------------------------------------------------------------------------------------------
+
+
+def test_lost_api_server_is_told_of_and_does_not_make_the_whole_unhealthy(api, bench, first):
+    """A liveness probe must not end an agent that guards on."""
+    assert api.status_of("kubernetes") == "SERVING"
+    bench.lab.cut_off(first)
+    try:
+        until(lambda: api.status_of("kubernetes") == "NOT_SERVING", 30)
+        assert [api.status_of(name) for name in ("", "dataplane", "config")] == ["SERVING"] * 3
+        until(lambda: api.GetStatus().kubernetes.renewal_problem, 30)
+        others = bench.nodes[1]
+        with an_api(bench.agent(others)) as other:
+            until(lambda: not {node.name: node.alive for node in other.GetStatus().kubernetes.nodes}[first.name], 30)
+    finally:
+        bench.lab.reconnect(first)
+    until(lambda: api.status_of("kubernetes") == "SERVING", 30)
+    bench.settle_evenly(VIPS)
+
+
+def test_metrics_are_of_this_cluster(bench, first):
+    text = first.netns.run("curl", "-s", "http://127.0.0.1:9469/metrics")
+    found = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+    assert float(found["arpguard_kubernetes_complete"]) == 1
+    assert float(found['arpguard_kubernetes_source_up{resource="services"}']) == 1
+    assert float(found["arpguard_nodes_alive"]) == float(found["arpguard_nodes"]) == 3
+    assert float(found["arpguard_vips_held"]) == len(bench.owned(VIPS, first))
+    assert float(found["arpguard_renewal_age_seconds"]) < 30
+
+
+# ---- the command line --------------------------------------------------------------------------------------------
+
+
+def test_status_page_has_the_cluster_on_it(run):
+    _, out, _ = run("status")
+
+    assert "kubernetes  following https://203.0.113.254:6443, Leases in arpguard" in out.splitlines()
+    assert "nodes       3 of 3 nodes alive" in out.splitlines()
+    assert ["services", "heard"] in [row[:2] for row in cells(out)]
+
+
+def test_vips_page_names_the_nodes_that_have_them(run, bench):
+    rows = {row[0]: row[4] for row in cells(run("vips")[1])[1:]}
+
+    assert rows == {str(address): bench.owner(address).name for address in VIPS}
+
+
+def test_all_nodes_are_asked_at_once(run, bench, everywhere):
+    code, out, err = run("status", *everywhere)
+
+    assert (code, err) == (1, ""), "the Service outside the ranges is a problem"
+    assert [row[:3] for row in cells(out)[1:4]] == [[host.name, "enforce", "following"] for host in bench.nodes]
+    assert sum(int(row[-4]) for row in cells(out)[1:4]) == len(VIPS)
+
+
+def test_vip_is_owned_on_one_node_of_all(run, bench, everywhere):
+    code, out, err = run("vips", str(WEB), *everywhere)
+    rows = {row[1]: row[3] for row in cells(out)[1:]}
+
+    assert (code, err) == (0, "")
+    assert rows == {host.name: "owned" if host == bench.owner(WEB) else "foreign" for host in bench.nodes}
+
+
+def test_document_has_an_item_for_each_node(run, bench, everywhere):
+    code, out, _ = run("explain", str(WEB), "-o", "json", *everywhere)
+    found = json.loads(out)["nodes"]
+
+    assert code == 0
+    assert [item["node"] for item in found] == [host.name for host in bench.nodes]
+    assert {item["links"][0]["ownership"]["claim"]["holder"] for item in found} == {bench.owner(WEB).name}
+    assert found[1]["target"] == f"{bench.nodes[1].address}:50051"
+    assert run("conflicts", *everywhere) == (0, "no foreign claim was heard since the agents started\n", "")
+
+
+def test_other_agents_take_mutual_tls_only(run):
+    code, out, err = run("status", "--all-nodes")
+
+    assert (code, out) == (2, "")
+    assert "--tls-ca: missing: --all-nodes asks the other nodes' agents over the network" in err
+
+
+def test_node_that_cannot_be_reached_is_shown_and_keeps_no_answer_away(run, bench, everywhere):
+    last = bench.nodes[-1]
+    bench.lab.pull(last)
+    try:
+        code, out, err = run("vips", str(WEB), "--timeout", "2", *everywhere)
+        assert (code, err) == (3, "")
+        assert [row[1] for row in cells(out)[1:3]] == [host.name for host in bench.nodes[:2]]
+        assert out.splitlines()[4].startswith(f"{last.name}: ")
+        found = json.loads(run("vips", "-o", "json", "--timeout", "2", *everywhere)[1])["nodes"]
+        assert [bool(item["error"]) for item in found] == [False, False, True]
+    finally:
+        bench.lab.plug_in(last)
+        bench.settle_evenly(VIPS)
+
+
+def test_where_no_other_agent_listens_the_remedy_is_told(run, everywhere):
+    code, out, err = run("status", "--port", "50059", *everywhere)
+
+    assert code == 3
+    assert out.splitlines()[1].startswith("node-1 ")
+    assert (
+        "no other node's agent can be reached: agents listen for other machines only where `grpc.listen` names" in err
+    )
+
+
+def test_agent_that_is_unknown_to_the_certificate_is_refused(run, pki):
+    code, out, _ = run("status", "--all-nodes", *tls_flags(pki, name="other.example"))
+
+    assert code == 3
+    assert "no TLS connection" in out
+
+
+def test_reachable_without_this_nodes_socket(run, bench, pki):
+    """From a machine of the operator's: the first agent by mutual TLS, too."""
+    target = f"{bench.nodes[1].address}:50051"
+    code, out, _ = run("conflicts", "--address", target, "--all-nodes", *tls_flags(pki))
+
+    assert (code, out) == (0, "no foreign claim was heard since the agents started\n")
