@@ -98,8 +98,8 @@ BROKEN = [
     Case("take-missing", "claims are void when the heartbeat is missing", ("TAKE_MISSING", "LOSE=1"), 11),
 ]
 HOLES = [
-    Case("lost-parted", "the heartbeat of a parted node is deleted", ("LOSE=1", "P=3", "PARTS=1"), 18),
-    Case("lost-stuck", "a heartbeat is deleted while a request to create it is stuck", ("LOSE=1", "STRAY=2"), 23),
+    Case("lost-parted", "the heartbeat of a parted node is deleted", ("LOSE=1", "P=3", "PARTS=1"), 15),
+    Case("lost-stuck", "a heartbeat is deleted while a request to create it is stuck", ("LOSE=1", "STRAY=2"), 20),
 ]
 CURES = [
     Case(
