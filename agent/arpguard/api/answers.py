@@ -250,7 +250,7 @@ def _vip(node: Node, key: EntryKey, entry: VipEntry, mode: Mode, claim: Claim | 
     if wanted is not None:
         message.source, message.owner = source, str(wanted.owner)
         if node.cluster is not None and wanted.owner.kind is OwnerKind.ELECT:
-            message.claim.CopyFrom(clustering.claim(node.cluster.holder(key.vip)))
+            message.claim.CopyFrom(clustering.claim(node.cluster.holder(key.vip), clock))
     if claim is not None:
         message.last_conflict.CopyFrom(messages.conflict(claim, clock))
     return message
@@ -300,7 +300,7 @@ def _ownership(node: Node, control: NodeControl, address: Address, link: Link) -
             node=candidate.node, eligible=candidate.eligible, chosen=candidate.chosen, why=candidate.why
         )
     if cluster is not None and vip is not None and vip.owner.kind is OwnerKind.ELECT:
-        story.ownership.claim.CopyFrom(clustering.claim(cluster.holder))
+        story.ownership.claim.CopyFrom(clustering.claim(cluster.holder, WallClock.now()))
     if found.fence_left_ns is not None:
         story.ownership.fence_left.CopyFrom(messages.duration(found.fence_left_ns))
     for message in _vips(node, [key]):

@@ -1,6 +1,6 @@
 """What the agent knows of the cluster, as messages."""
 
-from google.protobuf.timestamp_pb2 import Timestamp
+from dataclasses import replace
 
 from arpguard.addresses import Address
 from arpguard.api import messages
@@ -14,6 +14,7 @@ from arpguard.model import OwnerKind, Vip
 from arpguard.v1 import agent_pb2 as pb
 
 _MAX_TRANSITIONS = (1 << 32) - 1
+_HELD = (ClaimState.VALID, ClaimState.DELETING)
 
 
 def kubernetes(state: ClusterState, clock: messages.WallClock) -> pb.Kubernetes:
@@ -34,8 +35,7 @@ def kubernetes(state: ClusterState, clock: messages.WallClock) -> pb.Kubernetes:
         events_dropped=state.events_dropped,
     )
     if state.renewed_ns is not None:
-        renewed: Timestamp = clock.timestamp(state.renewed_ns)
-        message.renewal_time.CopyFrom(renewed)
+        message.renewal_time.CopyFrom(clock.timestamp(state.renewed_ns))
     return message
 
 
@@ -68,9 +68,9 @@ def _node(member: Member, found: Node | None) -> pb.ClusterNode:
     return pb.ClusterNode(name=member.name, alive=member.alive, refusal=member.refusal or "", addresses=addresses)
 
 
-def claim(holder: Holder) -> pb.Claim:
+def claim(holder: Holder, clock: messages.WallClock) -> pb.Claim:
     """Who has a VIP."""
-    return pb.Claim(
+    message = pb.Claim(
         holder=holder.node,
         epoch=_number(holder.epoch),
         state=_STATES[claim_state(holder)],
@@ -78,6 +78,9 @@ def claim(holder: Holder) -> pb.Claim:
         external_mac=holder.external,
         transitions=min(holder.transitions, _MAX_TRANSITIONS),
     )
+    if holder.seen_ns:
+        message.seen_time.CopyFrom(clock.timestamp(holder.seen_ns))
+    return message
 
 
 def _number(epoch: str) -> int:
@@ -93,11 +96,15 @@ _STATES = {state: pb.Claim.State.Value(f"STATE_{state.name}") for state in Claim
 
 def in_cluster(state: ClusterState, address: Address, vip: Vip | None) -> InCluster:
     """All that is known of an address."""
-    elected = vip is not None and vip.owner.kind is OwnerKind.ELECT
-    return InCluster(
-        origin=state.origin(address),
-        candidates=state.candidates(vip) if vip is not None and elected else (),
-        holder=state.holder(address) if elected else Holder(),
-        complete=state.complete,
+    about = InCluster(origin=state.origin(address), complete=state.complete)
+    if vip is None or vip.owner.kind is not OwnerKind.ELECT:
+        return about
+    holder = state.holder(address)
+    owner = holder.node if claim_state(holder) in _HELD else ""
+    return replace(
+        about,
+        candidates=tuple(replace(each, chosen=each.node == owner) for each in state.candidates(vip)),
+        holder=holder,
         yielding=state.yielding,
+        renewal_lost=state.renewal_lost,
     )

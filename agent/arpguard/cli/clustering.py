@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from arpguard.cli.render import Styled, bad, careful, good, shortened, table
-from arpguard.cli.words import NONE, age, counted, duration, word
+from arpguard.cli.words import NONE, age, counted, duration, local_time, word
 from arpguard.v1 import agent_pb2 as pb
 
 _STYLES = {pb.Kubernetes.STATE_FOLLOWING: good, pb.Kubernetes.STATE_CONNECTING: careful, pb.Kubernetes.STATE_LOST: bad}
@@ -105,7 +105,9 @@ def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
     yield "state", _STATE_WORDS.get(claim.state, Styled(word(claim, "state")))
     if claim.external_mac:
         yield "outside", bad(f"{claim.external_mac} has the address")
-    yield "changes", counted(claim.transitions, "change") + " of the holder"
+    yield "moved", counted(claim.transitions, "time")
+    if claim.HasField("seen_time"):
+        yield "seen", f"so since {local_time(claim.seen_time)}, {age(claim.seen_time)}"
 
 
 _STATE_WORDS = {

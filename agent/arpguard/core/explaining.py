@@ -28,7 +28,7 @@ class InCluster:
     """What the cluster has to say about an address.
 
     `candidates` and `holder` are of an elected VIP. `complete`: all was read that says what is a VIP. `yielding`:
-    another agent speaks as this node.
+    another agent speaks as this node. `renewal_lost`: why this node's lease is not renewed.
     """
 
     origin: Origin = field(default_factory=Origin)
@@ -36,6 +36,7 @@ class InCluster:
     holder: Holder = field(default_factory=Holder)
     complete: bool = True
     yielding: bool = False
+    renewal_lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +160,12 @@ def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Scene) -
         return [f"another announcer is followed ({cluster.origin.follows or 'nothing of it is known'}): {chosen}"]
     if vip.owner.kind is not OwnerKind.ELECT:
         return []
-    yielding = [f"another agent speaks as {scene.node}, and this one is silent"] if cluster.yielding else []
-    return [*holding_steps(address, cluster.holder, cluster.candidates), *yielding]
+    steps = holding_steps(address, cluster.holder, cluster.candidates, scene.now_ns)
+    if cluster.renewal_lost:
+        steps.append(f"{scene.node} is this node, and cannot renew its lease: {cluster.renewal_lost}")
+    if cluster.yielding:
+        steps.append(f"another agent speaks as {scene.node}, and this one is silent")
+    return steps
 
 
 def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene: Scene) -> list[str]:

@@ -9,6 +9,7 @@ from enum import Enum
 
 from arpguard.addresses import Address
 from arpguard.core.ownership.records import Holder
+from arpguard.units import NS_PER_S
 
 _SHOWN = 5
 
@@ -51,9 +52,9 @@ def claim_state(holder: Holder) -> ClaimState:
     return next((state for holds, state in marks if holds), ClaimState.VALID)
 
 
-def holding_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...]) -> list[str]:
-    """Who may own an elected VIP, who has it, and what comes of that."""
-    return [_eligible(address, candidates), *_refused(candidates), *_claim_steps(address, holder, candidates)]
+def holding_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> list[str]:
+    """Who may own an elected VIP, who has it, and what comes of that. `now_ns` is this node's boot clock."""
+    return [_eligible(address, candidates), *_refused(candidates), *_claim_steps(address, holder, candidates, now_ns)]
 
 
 def _eligible(address: Address, candidates: Iterable[Candidate]) -> str:
@@ -63,9 +64,13 @@ def _eligible(address: Address, candidates: Iterable[Candidate]) -> str:
     return f"{_some(names)} may own it" + (", in this order of preference" if len(names) > 1 else "")
 
 
-def _refused(candidates: Iterable[Candidate]) -> list[str]:
-    refused = [f"{candidate.node} ({candidate.why})" for candidate in candidates if not candidate.eligible]
-    return [f"not eligible: {_some(refused)}"] if refused else []
+def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
+    """A sentence for each reason: there are few, however many nodes there are."""
+    by_reason: dict[str, list[str]] = {}
+    for candidate in candidates:
+        if not candidate.eligible:
+            by_reason.setdefault(candidate.why, []).append(candidate.node)
+    return (f"{_some(names)} may not own it: {why}" for why, names in by_reason.items())
 
 
 def _some(names: list[str]) -> str:
@@ -73,37 +78,44 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _claim_steps(address: Address, holder: Holder, candidates: Iterable[Candidate]) -> Iterator[str]:
-    name, free = holder.node or "nobody", "whoever is eligible may take it, the first choice first"
+def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> Iterator[str]:
+    name, since = holder.node or "nobody", _since(holder, now_ns)
+    free = "whoever may own it takes it, the first choice first"
     texts = {
-        ClaimState.VALID: f"{name} holds the claim{_changes(holder)}",
-        ClaimState.VOID: f"the claim names {name}, of an epoch of it that has ended (void){_changes(holder)}: {free}",
-        ClaimState.RELEASED: f"the claim was released by its holder{_changes(holder)}: {free}",
-        ClaimState.EXTERNAL: f"{holder.external} has {address}, and is no node of the cluster: no node takes it before "
-        "that host is silent",
+        ClaimState.VALID: f"{name} holds the claim{since}",
+        ClaimState.VOID: f"the claim names {name}, but in an epoch that has ended (void): {free}",
+        ClaimState.RELEASED: f"its last holder has released the claim{since}: {free}",
+        ClaimState.EXTERNAL: f"{holder.external} has {address}, and is no node of the cluster{since}: no node takes it "
+        "before that host is silent",
         ClaimState.UNREADABLE: f"the claim cannot be understood, so nobody takes it: {holder.unreadable}",
         ClaimState.DELETING: f"somebody deleted the claim: {name} falls silent before it is gone, and then {free}",
-        ClaimState.NONE: f"there is no claim yet: {free}",
+        ClaimState.NONE: f"nobody has claimed it yet: {free}",
         ClaimState.UNKNOWN: "what the claim says, or is worth, is not known yet",
     }
     state = claim_state(holder)
     yield texts[state]
     if state is ClaimState.VALID:
-        yield from _valid_steps(holder, {candidate.node: candidate for candidate in candidates})
+        yield from _valid_steps(holder, candidates)
 
 
-def _valid_steps(holder: Holder, candidates: dict[str, Candidate]) -> Iterator[str]:
+def _since(holder: Holder, now_ns: int) -> str:
+    """For how long this node has seen it so, and how often the VIP has moved."""
+    if not holder.seen_ns:
+        return ""
+    times = "once" if holder.transitions == 1 else f"{holder.transitions} times"
+    moved = f", and the VIP has moved {times}" if holder.transitions else ""
+    return f" (this node has seen it so for {(now_ns - holder.seen_ns) // NS_PER_S} s{moved})"
+
+
+def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[str]:
     if not holder.alive:
-        yield f"{holder.node} is not heard of for a lease: the next eligible node voids its epoch, and takes the VIP"
+        yield f"{holder.node} has not renewed its lease in time: a node that may own it ends that epoch, and takes it"
         return
     yield f"the heartbeat of {holder.node} is alive"
-    candidate = candidates.get(holder.node)
-    if candidate is None or not candidate.eligible:
-        why = f" ({candidate.why})" if candidate else ""
-        yield f"{holder.node} may own it no more{why}: it hands the VIP over"
-    elif next((each.node for each in candidates.values() if each.eligible), "") != holder.node:
-        yield f"{holder.node} is not the first choice: who has a VIP and may own it keeps it, but for balance"
-
-
-def _changes(holder: Holder) -> str:
-    return f" (its holder changed {holder.transitions} times)" if holder.transitions > 1 else ""
+    own = next((candidate for candidate in candidates if candidate.node == holder.node), None)
+    first = next((candidate.node for candidate in candidates if candidate.eligible), "")
+    if own is None or not own.eligible:
+        why = f": {own.why}" if own else ""
+        yield f"{holder.node} may own it no more, and hands it over{why}"
+    elif first != holder.node:
+        yield f"{first} is preferred, but who has a VIP and may own it keeps it, until all is quiet for a minute"

@@ -348,8 +348,10 @@ class Membership:
         return candidates(vip, self._members, self._holders.get(vip.address, ""))
 
     def holder(self, address: Address) -> Holder:
-        """Who has a VIP."""
-        return self._holder(address, boot_ns())
+        """Who has a VIP. What nobody ever wanted here, and has no Lease, has no claim."""
+        found = self._holder(address, boot_ns())
+        missing = not found.known and self._cluster.leases_known and address not in self._claims
+        return Holder(known=True) if missing else found
 
     @property
     def members(self) -> tuple[members.Member, ...]:

@@ -1256,6 +1256,7 @@ class Claim(_message.Message):
     ALIVE_FIELD_NUMBER: _builtins.int
     EXTERNAL_MAC_FIELD_NUMBER: _builtins.int
     TRANSITIONS_FIELD_NUMBER: _builtins.int
+    SEEN_TIME_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
     """The node that holds it, or did; empty: none."""
     epoch: _builtins.int
@@ -1267,6 +1268,10 @@ class Claim(_message.Message):
     """The MAC of the host outside the cluster that has the address; empty: none."""
     transitions: _builtins.int
     """How often the holder has changed since the claim was made."""
+    @_builtins.property
+    def seen_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when this agent has seen the claim as it is: it changed then, or the agent began; absent where there is none."""
+
     def __init__(
         self,
         *,
@@ -1276,10 +1281,11 @@ class Claim(_message.Message):
         alive: _builtins.bool = ...,
         external_mac: _builtins.str = ...,
         transitions: _builtins.int = ...,
+        seen_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["seen_time", b"seen_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "epoch", b"epoch", "external_mac", b"external_mac", "holder", b"holder", "state", b"state", "transitions", b"transitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "epoch", b"epoch", "external_mac", b"external_mac", "holder", b"holder", "seen_time", b"seen_time", "state", b"state", "transitions", b"transitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

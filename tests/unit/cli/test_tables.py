@@ -233,10 +233,10 @@ def test_explanation_tells_frames_meanings_and_the_chain():
     assert ["node-2", "yes", "yes", "named"] in [line.split() for line in lines]
     start = lines.index("claim")
     assert lines[start + 1 : start + 5] == [
-        "  holder   node-2",
-        "  epoch    7",
-        "  state    valid: nobody else may take it",
-        "  changes  2 changes of the holder",
+        "  holder  node-2",
+        "  epoch   7",
+        "  state   valid: nobody else may take it",
+        "  moved   2 times",
     ]
     assert "fence: 1s left of the right to answer" in lines
 

@@ -93,6 +93,7 @@ class Ownership:
             unreadable=claim.unreadable,
             exists=True,
             transitions=claim.transitions,
+            seen_ns=seen_ns,
         )
 
     def _standing(self, claim: Claim, seen_ns: int, now_ns: int) -> tuple[bool, bool | None]:

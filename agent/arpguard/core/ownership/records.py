@@ -4,7 +4,7 @@ Every time is CLOCK_BOOTTIME of the node that holds the value, in nanoseconds: c
 An epoch is a UUID as text; `""` in a claim's `holder` means released.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 from uuid import UUID
@@ -80,7 +80,8 @@ class Claim:
 class Holder:
     """Who has a VIP. `node` is empty when nobody has; `alive`: heard of within its lease; `void` None: not known yet.
 
-    `known` False: nothing has been seen of the claim yet. `exists`: there is a claim. The rest is as in the claim.
+    `known` False: nothing has been seen of the claim yet. `exists`: there is a claim. `seen_ns`: when this version of
+    it came here, on this node's boot clock. The rest is as in the claim.
     """
 
     node: str = ""
@@ -93,6 +94,7 @@ class Holder:
     unreadable: str = ""
     exists: bool = False
     transitions: int = 0
+    seen_ns: int = field(default=0, compare=False)
 
 
 class Outcome(Enum):
