@@ -21,7 +21,7 @@ from arpguard.core.offers import ACTION, ANNOTATED, SELECTED, Offer, offer_of
 from arpguard.core.origins import Origin
 from arpguard.core.prefixes import Prefixes
 from arpguard.core.reporting import Notice, Subject
-from arpguard.model import Owner, OwnerKind, Vip
+from arpguard.model import Owner, OwnerKind, Surroundings, Vip
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -57,6 +57,18 @@ class Collected:
     own_notices: tuple[Notice, ...] = ()
     needs_slices: bool = False
     follows: frozenset[Key] = frozenset()
+
+
+def avoided(surroundings: Surroundings, servers: frozenset[Address] = frozenset()) -> Avoided:
+    """The addresses that are somebody's for good, as this node sees them; `servers` are the API server's.
+
+    The first address of a link that has a subnet is the node's own: VIPs are bound to `lo`, to devices without ARP, as
+    host addresses, or behind it.
+    """
+    gateways = frozenset(route.via for route in surroundings.routes if route.via is not None)
+    links = (link for link in surroundings.links if not (link.loopback or link.no_arp))
+    first = (next((own for own in link.addresses if own.network.num_addresses > 1), None) for link in links)
+    return Avoided(gateways, servers, frozenset(own.address for own in first if own is not None))
 
 
 def follow_nobody(_service: Service, _address: Address) -> str | None:

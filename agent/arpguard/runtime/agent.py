@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from arpguard.addresses import Address
 from arpguard.api.server import ApiServer
 from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import choose_links
 from arpguard.core.decisions import ConflictLog, DecisionLog, Report
+from arpguard.core.sourcing import Sourcing, avoided
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher
@@ -29,13 +29,12 @@ from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import find_source
 from arpguard.errors import DataPlaneError, ListenError
-from arpguard.model import Decision, OwnerKind, Surroundings, Vip
+from arpguard.model import Decision, OwnerKind, Surroundings
 from arpguard.node import Node
 from arpguard.observe.exporter import Exporter
 from arpguard.observe.metrics import ApiMetrics, node_registry
 from arpguard.runtime.claimlog import ClaimLog
 from arpguard.runtime.filewatch import FileWatch
-from arpguard.runtime.latest import Latest
 from arpguard.runtime.leaving import End, KubernetesOptions, remove_guard
 from arpguard.runtime.reconciler import Asked, Reconciler, some
 from arpguard.runtime.settings import Settings
@@ -70,7 +69,7 @@ class Agent:
         self._file = FileWatch(options.config) if options.config else None
         self._settings = Settings(options.config, options.kubernetes.configmap if options.kubernetes else "")
         self._surroundings = Surroundings()
-        self._vips_of = Latest(_by_address)
+        self._sourcing = Sourcing()
         self._links_changed = True
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
@@ -213,8 +212,9 @@ class Agent:
     async def _asked(self) -> Asked:
         if self._kubernetes is None:
             config = self._config
-            problems = [*self._settings.problems(), *self._in_the_way, *_unfit_vips(config)]
-            return Asked(config, self._settings.in_force.generation, self._vips_of(config), problems=problems)
+            own = self._sourcing.collect(config, {}, None, {}, avoided(self._surroundings))
+            problems = [*self._settings.problems(), *self._in_the_way, *own.problems, *_unfit_vips(config)]
+            return Asked(config, self._settings.in_force.generation, own.vips, problems=problems)
         self._kubernetes.read_configmap()
         config, generation = self._config, self._settings.in_force.generation
         found = await self._kubernetes.collect(config, self._surroundings)
@@ -332,7 +332,7 @@ class Agent:
             self._due.set()
 
     def _claimed(self, decision: Decision, report: Report) -> None:
-        """Somebody claims a VIP: a cluster node, while the VIP moves, or a stranger. Who is which shows in the Leases."""
+        """Somebody claims a VIP: a cluster node, while the VIP moves, or a stranger. The Leases tell which."""
         if self._kubernetes is not None and (not self._is_ready or self._kubernetes.is_member(decision.sha)):
             return
         self._node.conflicts.add(report)
@@ -364,10 +364,6 @@ class Agent:
                     await self._due.wait()
             except TimeoutError:
                 pass
-
-
-def _by_address(config: AgentConfig) -> dict[Address, Vip]:
-    return {vip.address: vip for vip in config.vips}
 
 
 def _unfit_vips(config: AgentConfig) -> list[str]:

@@ -15,13 +15,13 @@ from arpguard.config import AgentConfig
 from arpguard.core import cluster
 from arpguard.core.cluster import SourceState
 from arpguard.core.origins import Origin
-from arpguard.core.sourcing import Avoided, Collected, Sourcing
+from arpguard.core.sourcing import Collected, Sourcing, avoided
 from arpguard.kube import projections
 from arpguard.kube.client import Client
 from arpguard.kube.listing import Scope
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, SERVICES
-from arpguard.model import Link, OwnerKind, Surroundings
+from arpguard.model import OwnerKind, Surroundings
 from arpguard.runtime.announcers import Announcers
 
 # Heartbeats come every second: a stream of Leases that is silent for longer is dead, whatever TCP says of it.
@@ -130,7 +130,7 @@ class Cluster:
         states = {name: reflector.state for name, reflector in known.items() if reflector in running}
         return states | self._announcers.sources
 
-    async def collect(self, config: AgentConfig, surroundings: Surroundings, links: tuple[Link, ...]) -> Collected:
+    async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Collected:
         """The VIPs of the configuration and of the cluster as they are known now."""
         slices = self._slices.objects if self._slices.synced else None
         self._collected = self._sourcing.collect(
@@ -138,7 +138,7 @@ class Cluster:
             self._services.objects,
             slices,
             self._nodes,
-            _avoided(surroundings, links, self._servers),
+            avoided(surroundings, self._servers),
             self._announcers.node_of,
         )
         await self._watch_what_is_needed(self._collected)
@@ -171,13 +171,6 @@ class Cluster:
             self._nodes[name] = change.new
         self.nodes = dict(self._nodes)
         self._on_change()
-
-
-def _avoided(surroundings: Surroundings, links: tuple[Link, ...], servers: frozenset[Address]) -> Avoided:
-    """Addresses that are somebody's for good. `links` are the guarded ones."""
-    gateways = frozenset(route.via for route in surroundings.routes if route.via is not None)
-    subnets = (next((own for own in link.addresses if own.network.num_addresses > 1), None) for link in links)
-    return Avoided(gateways, servers, frozenset(own.address for own in subnets if own is not None))
 
 
 def _addresses_of(server: str) -> frozenset[Address]:

@@ -129,7 +129,7 @@ class Kubernetes:
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Found:
         """The VIPs of the configuration and of the cluster, as far as they are known."""
         complete = self._cluster.complete and not self._settings.awaited  # before: what comes meanwhile is not in it
-        collected = await self._cluster.collect(config, surroundings, self._membership.links)
+        collected = await self._cluster.collect(config, surroundings)
         complete = complete and self._cluster.complete
         if collected.vips is not self._collected.vips or complete is not self._complete:
             vips = collected.vips
