@@ -33,6 +33,8 @@ trust=()
 if [ -s "$certificates" ]; then
 	trust=(--volume "$certificates:/run/certificates.crt:ro" --build-arg PIP_CERT=/run/certificates.crt)
 fi
-buildah "${STORAGE[@]}" bud --quiet --isolation chroot --layers "${trust[@]}" \
+buildah "${STORAGE[@]}" bud --quiet --isolation chroot "${trust[@]}" \
 	--build-arg BASE="$base" --build-arg VERSION="$version" \
 	--ignorefile deploy/image/containerignore --file deploy/image/Containerfile --tag "$tag" .
+# The image before this one.
+buildah "${STORAGE[@]}" rmi --prune >/dev/null
