@@ -1,0 +1,181 @@
+"""Which configuration is in force: the file's, the ConfigMap's, or the last good one of either."""
+
+import pytest
+
+from arpguard.core.cluster import CONFIG_KEY, ConfigMap
+from arpguard.errors import ConfigError
+from arpguard.runtime.settings import Settings
+from arpguard.verdict import Mode
+
+OBSERVE, ENFORCE = "mode: observe\n", "mode: enforce\n"
+WRONG = "mode: perhaps\n"
+CONFIGMAP = "arpguard/config"
+LISTEN = "grpc: {listen: ['127.0.0.1:7']}\n"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(OBSERVE)
+    return path
+
+
+def a_configmap(text: str | None) -> ConfigMap:
+    return ConfigMap("arpguard", "config", text=text)
+
+
+def test_file_alone_is_in_force(file):
+    settings = Settings(file)
+
+    assert (settings.config.mode, settings.awaited, settings.problems()) == (Mode.OBSERVE, False, [])
+    assert (settings.in_force.source, settings.in_force.generation) == (str(file), 1)
+
+
+def test_file_is_read_again_and_counted(file):
+    settings = Settings(file)
+    file.write_text(ENFORCE)
+
+    assert settings.read_file()
+
+    assert (settings.config.mode, settings.in_force.generation) == (Mode.ENFORCE, 2)
+
+
+def test_unchanged_file_is_no_new_configuration(file):
+    settings = Settings(file)
+    before = settings.config
+
+    assert settings.read_file()
+
+    assert settings.config is before
+    assert settings.in_force.generation == 1
+
+
+def test_wrong_file_at_start_is_refused(file):
+    file.write_text(WRONG)
+
+    with pytest.raises(ConfigError):
+        Settings(file)
+
+
+def test_wrong_file_keeps_the_last_good_one_and_says_why(file):
+    settings = Settings(file)
+    file.write_text(WRONG)
+
+    assert settings.read_file()
+
+    assert settings.config.mode is Mode.OBSERVE
+    (problem,) = settings.problems()
+    assert problem.startswith("configuration not taken over, the last good one stays: ")
+    assert "perhaps" in problem
+
+
+def test_mended_file_takes_the_problem_away(file):
+    settings = Settings(file)
+    file.write_text(WRONG)
+    settings.read_file()
+    file.write_text(OBSERVE)
+
+    assert settings.read_file()
+
+    assert settings.problems() == []
+
+
+def test_file_that_is_gone_has_to_be_read_again_and_is_told_of(file):
+    settings = Settings(file)
+    file.unlink()
+
+    assert not settings.read_file()
+
+    assert settings.config.mode is Mode.OBSERVE
+    assert any(problem == f"configuration: {file} is gone, the last good one stays" for problem in settings.problems())
+
+
+def test_configmap_is_awaited_and_the_file_stands_in_for_it(file):
+    settings = Settings(file, CONFIGMAP)
+
+    assert settings.awaited is True
+    assert settings.config.mode is Mode.OBSERVE
+    assert settings.problems() == [f"configuration: ConfigMap {CONFIGMAP} was not read yet"]
+
+
+def test_file_is_followed_until_the_configmap_was_read(file):
+    settings = Settings(file, CONFIGMAP)
+    file.write_text(ENFORCE)
+
+    assert settings.read_file()
+
+    assert settings.config.mode is Mode.ENFORCE
+    assert settings.awaited is True
+
+
+def test_configmap_wins_over_the_file_for_good(file):
+    settings = Settings(file, CONFIGMAP)
+
+    assert settings.read_configmap(a_configmap(ENFORCE)) == ""
+    file.write_text("mode: observe\ninterfaces: [eth9]\n")
+    assert settings.read_file()
+
+    assert (settings.config.mode, settings.awaited, settings.problems()) == (Mode.ENFORCE, False, [])
+    assert settings.in_force.source == f"ConfigMap {CONFIGMAP}"
+
+
+def test_configmap_without_a_file_begins_with_the_defaults():
+    settings = Settings(None, CONFIGMAP)
+
+    assert settings.awaited is True
+    assert settings.config.mode is Mode.OBSERVE
+    settings.read_configmap(a_configmap(ENFORCE))
+    assert settings.config.mode is Mode.ENFORCE
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, f"configuration: ConfigMap {CONFIGMAP} is not there, the last good configuration stays"),
+        (a_configmap(None), f"ConfigMap {CONFIGMAP} has no key {CONFIG_KEY}, the last good configuration stays"),
+        (a_configmap(WRONG), "configuration not taken over, the last good one stays: "),
+    ],
+    ids=["no ConfigMap", "no key", "wrong"],
+)
+def test_configmap_of_no_use_keeps_the_last_good_one(file, found, said):
+    settings = Settings(file, CONFIGMAP)
+    settings.read_configmap(a_configmap(ENFORCE))
+
+    problem = settings.read_configmap(found)
+
+    assert said in problem
+    assert settings.problems() == [problem]
+    assert settings.config.mode is Mode.ENFORCE
+    assert settings.read_configmap(a_configmap(ENFORCE)) == ""
+    assert settings.problems() == []
+
+
+@pytest.mark.parametrize("found", [None, a_configmap(WRONG)], ids=["no ConfigMap", "wrong"])
+def test_configmap_stays_awaited_until_a_good_one_was_read(file, found):
+    settings = Settings(file, CONFIGMAP)
+
+    settings.read_configmap(found)
+
+    assert settings.awaited is True
+    assert settings.config.mode is Mode.OBSERVE
+
+
+def test_what_the_configmap_leaves_out_of_the_start_stays_the_files(file):
+    file.write_text(f"{OBSERVE}{LISTEN}bpf: {{pin_dir: /sys/fs/bpf/mine}}\n")
+    settings = Settings(file, CONFIGMAP)
+
+    settings.read_configmap(a_configmap(ENFORCE))
+
+    assert settings.config.grpc.listen == ("127.0.0.1:7",)
+    assert str(settings.config.bpf.pin_dir) == "/sys/fs/bpf/mine"
+    assert settings.problems() == []
+
+
+def test_what_a_running_agent_cannot_follow_is_told_of(file):
+    settings = Settings(file, CONFIGMAP)
+
+    settings.read_configmap(a_configmap(f"{ENFORCE}bpf: {{pin_dir: /sys/fs/bpf/other}}\n"))
+
+    (problem,) = settings.problems()
+    assert problem.startswith("configuration: bpf.pin_dir stays /sys/fs/bpf/arpguard until the agent is started again")
+    assert "/sys/fs/bpf/other" in problem
