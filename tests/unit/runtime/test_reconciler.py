@@ -10,23 +10,19 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.config import parse_config
 from arpguard.core.announcing import AnnouncementSchedule
-from arpguard.dataplane.maps import TableContent
-from arpguard.errors import DataPlaneError, MapFullError
 from arpguard.model import (
-    Attachment,
     EntryKey,
     InterfaceAddress,
     Link,
-    NodeControl,
     Owner,
     OwnerKind,
     Standing,
     Surroundings,
     Vip,
-    VipEntry,
 )
 from arpguard.runtime.reconciler import Asked, Reconciler
 from arpguard.verdict import Kind, Mode
+from recorder import Control, Entries, Recorder
 
 VIP = ip_address("192.0.2.50")
 PEER = MacAddress.parse("02:00:00:00:00:02")
@@ -34,58 +30,6 @@ _OWN = ip_interface("192.0.2.1/24")
 _ADDRESSES = (InterfaceAddress(_OWN.ip, _OWN.network),)
 ETH0 = Link(2, "eth0", MacAddress.parse("02:00:00:00:00:01"), up=True, addresses=_ADDRESSES)
 HERE = Surroundings(links=(ETH0,))
-
-
-class Recorder:
-    """Stands for the kernel: remembers what it was told, in order, and gives it back."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        self.entries: dict[EntryKey, VipEntry] = {}
-        self.value: NodeControl | None = None
-        self.refuses = False
-        self.room = 9
-
-    # entries and control
-
-    def write_entries(self, entries):
-        if len(self.entries | entries) > self.room:
-            raise MapFullError("no room")
-        self.told += [f"entry {entry.kind.name} {entry.mode.name}" for entry in entries.values()]
-        self.entries |= entries
-
-    def delete(self, keys):
-        for key in keys:
-            self.told.append(f"delete {key.vip}")
-            del self.entries[key]
-
-    def write_control(self, control):
-        self.told.append(f"control {control.mode.name}")
-        self.value = control
-
-    # programs
-
-    async def ensure(self, ifindex, hook):
-        if self.refuses:
-            raise DataPlaneError("no")
-        return Attachment(ifindex, hook, "xdp", 1)
-
-    async def detach(self, _ifindex, hook, **_):
-        self.told.append(f"detach {hook.name}")
-
-    def pins(self):
-        return []
-
-
-class Entries:
-    def __init__(self, kernel: Recorder) -> None:
-        self.read = lambda: TableContent(dict(kernel.entries), [])
-        self.write, self.delete = kernel.write_entries, kernel.delete
-
-
-class Control:
-    def __init__(self, kernel: Recorder) -> None:
-        self.read, self.write = lambda: kernel.value, kernel.write_control
 
 
 @pytest.fixture

@@ -1,0 +1,57 @@
+"""Stands for the kernel: what the reconciler writes to, for tests of what it is told, and in which order."""
+
+from arpguard.dataplane.maps import TableContent
+from arpguard.errors import DataPlaneError, MapFullError
+from arpguard.model import Attachment, EntryKey, NodeControl, VipEntry
+
+
+class Recorder:
+    """Stands for the kernel: remembers what it was told, in order, and gives it back."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.entries: dict[EntryKey, VipEntry] = {}
+        self.value: NodeControl | None = None
+        self.refuses = False
+        self.room = 9
+
+    # entries and control
+
+    def write_entries(self, entries):
+        if len(self.entries | entries) > self.room:
+            raise MapFullError("no room")
+        self.told += [f"entry {entry.kind.name} {entry.mode.name}" for entry in entries.values()]
+        self.entries |= entries
+
+    def delete(self, keys):
+        for key in keys:
+            self.told.append(f"delete {key.vip}")
+            del self.entries[key]
+
+    def write_control(self, control):
+        self.told.append(f"control {control.mode.name}")
+        self.value = control
+
+    # programs
+
+    async def ensure(self, ifindex, hook):
+        if self.refuses:
+            raise DataPlaneError("no")
+        return Attachment(ifindex, hook, "xdp", 1)
+
+    async def detach(self, _ifindex, hook, **_):
+        self.told.append(f"detach {hook.name}")
+
+    def pins(self):
+        return []
+
+
+class Entries:
+    def __init__(self, kernel: Recorder) -> None:
+        self.read = lambda: TableContent(dict(kernel.entries), [])
+        self.write, self.delete = kernel.write_entries, kernel.delete
+
+
+class Control:
+    def __init__(self, kernel: Recorder) -> None:
+        self.read, self.write = lambda: kernel.value, kernel.write_control
