@@ -26,6 +26,7 @@ A scrape reads the kernel's maps and the agent's state at that moment.
 An agent that hangs answers 503, or nothing: it looks down. The guard in the kernel goes on all the same.
 No label has a value that a neighbour can choose: claims are listed by VIP and link, never by MAC address.
 Verdicts and reasons are those of [reasons.md](reasons.md).
+Those about Kubernetes, Leases, nodes and elected VIPs are there where the agent follows Kubernetes only.
 Dashboard, alert rules and scrape configurations are in [deploy/monitoring](../deploy/monitoring/README.md).
 
 | metric | type | labels | meaning |

@@ -1,0 +1,219 @@
+"""Who has an elected VIP, word for word."""
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from arpguard.core.explaining import InCluster, Scene, explain_ownership
+from arpguard.core.holding import Candidate, ClaimState, claim_state, holding_steps
+from arpguard.core.origins import Origin
+from arpguard.core.ownership.records import Holder
+from arpguard.model import Link, NodeControl, Owner, OwnerKind, Surroundings, Vip, VipEntry
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Kind, Mode
+from builders import GUARD
+
+VIP = ip_address("192.0.2.50")
+NOW_NS = 1000 * NS_PER_S
+HELD = Holder("n1", "e1", alive=True, void=False, known=True, exists=True)
+FIRST, SECOND = Candidate("n1", True, True, "choice 1"), Candidate("n2", True, False, "choice 2")
+DOWN = Candidate("n3", False, False, "its Node is not ready")
+MAC = "02:00:00:00:00:50"
+MOVED_ONCE = "and the VIP has moved once"
+FREE = "whoever may own it takes it, the first choice first"
+
+
+@pytest.mark.parametrize(
+    ("changes", "state"),
+    [
+        ({}, ClaimState.VALID),
+        ({"alive": False}, ClaimState.VALID),
+        ({"void": True}, ClaimState.VOID),
+        ({"void": None}, ClaimState.UNKNOWN),
+        ({"node": ""}, ClaimState.RELEASED),
+        ({"node": "", "external": MAC}, ClaimState.EXTERNAL),
+        ({"external": MAC, "void": True}, ClaimState.EXTERNAL),
+        ({"deleting": True, "void": True}, ClaimState.DELETING),
+        ({"unreadable": "epoch: x", "deleting": True}, ClaimState.UNREADABLE),
+        ({"exists": False, "node": ""}, ClaimState.NONE),
+        ({"known": False}, ClaimState.UNKNOWN),
+    ],
+    ids=str,
+)
+def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
+    assert claim_state(replace(HELD, **changes)) is state
+
+
+@pytest.mark.parametrize(
+    ("holder", "steps"),
+    [
+        (HELD, ["n1 holds the claim", "the heartbeat of n1 is alive"]),
+        (
+            replace(HELD, seen_ns=NOW_NS - 90 * NS_PER_S),
+            ["n1 holds the claim (this node has seen it so for 90 s)", "the heartbeat of n1 is alive"],
+        ),
+        (
+            replace(HELD, seen_ns=NOW_NS, transitions=2),
+            [
+                "n1 holds the claim (this node has seen it so for 0 s, and the VIP has moved 2 times)",
+                "the heartbeat of n1 is alive",
+            ],
+        ),
+        (
+            replace(HELD, alive=False),
+            [
+                "n1 holds the claim",
+                "n1 has not renewed its lease in time: a node that may own it ends that epoch, and takes it",
+            ],
+        ),
+        (
+            replace(HELD, node="n2"),
+            [
+                "n2 holds the claim",
+                "the heartbeat of n2 is alive",
+                "n1 is preferred, but who has a VIP and may own it keeps it, until all is quiet for a minute",
+            ],
+        ),
+        (
+            replace(HELD, node="n3"),
+            [
+                "n3 holds the claim",
+                "the heartbeat of n3 is alive",
+                "n3 may own it no more, and hands it over: its Node is not ready",
+            ],
+        ),
+        (
+            replace(HELD, node="n9"),
+            ["n9 holds the claim", "the heartbeat of n9 is alive", "n9 may own it no more, and hands it over"],
+        ),
+        (replace(HELD, void=True), [f"the claim names n1, but in an epoch that has ended (void): {FREE}"]),
+        (
+            replace(HELD, node="", seen_ns=NOW_NS - NS_PER_S, transitions=1),
+            [
+                f"its last holder has released the claim (this node has seen it so for 1 s, {MOVED_ONCE}): {FREE}",
+            ],
+        ),
+        (
+            replace(HELD, node="", external=MAC),
+            [f"{MAC} has {VIP}, and is no node of the cluster: no node takes it before that host is silent"],
+        ),
+        (
+            replace(HELD, unreadable="its epoch is no UUID"),
+            ["the claim cannot be understood, so nobody takes it: its epoch is no UUID"],
+        ),
+        (
+            replace(HELD, deleting=True),
+            [f"somebody deleted the claim: n1 falls silent before it is gone, and then {FREE}"],
+        ),
+        (Holder(known=True), [f"nobody has claimed it yet: {FREE}"]),
+        (Holder(), ["what the claim says, or is worth, is not known yet"]),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_claim_is_told_of_in_words(holder, steps):
+    assert holding_steps(VIP, holder, (FIRST, SECOND, DOWN), NOW_NS)[2:] == steps
+
+
+@pytest.mark.parametrize(
+    ("candidates", "steps"),
+    [
+        ((), [f"no node may own {VIP}: nobody answers for it"]),
+        ((FIRST,), ["n1 may own it"]),
+        ((SECOND, FIRST), ["n2, n1 may own it, in this order of preference"]),
+        (
+            (FIRST, DOWN, Candidate("n4", False, False, "cordoned"), replace(DOWN, node="n5")),
+            ["n1 may own it", "n3, n5 may not own it: its Node is not ready", "n4 may not own it: cordoned"],
+        ),
+        (
+            tuple(Candidate(f"n{number}", True, False, "") for number in range(100)),
+            ["n0, n1, n2, n3, n4 and 95 more may own it, in this order of preference"],
+        ),
+    ],
+    ids=["nobody", "one", "two", "refused", "many"],
+)
+def test_candidates_are_told_of_by_preference_and_reason(candidates, steps):
+    assert holding_steps(VIP, Holder(), candidates, NOW_NS)[:-1] == steps
+
+
+# ---- the whole chain ---------------------------------------------------------------------------------------------
+
+ETH0 = Link(2, "eth0", GUARD, up=True)
+SCENE = Scene("n1", ETH0, (ETH0,), Surroundings((ETH0,)), NodeControl(Mode.ENFORCE, 1), NOW_NS)
+
+
+def explain(owner: Owner | None, cluster: InCluster | None, entry: VipEntry | None = None):
+    vip = Vip(VIP, owner, source="service shop/web") if owner else None
+    return explain_ownership(VIP, vip.source if vip else "ConfigMap a/b", vip, entry, SCENE, cluster)
+
+
+ELECT, FOLLOW = Owner(OwnerKind.ELECT), Owner(OwnerKind.FOLLOW, node="n2")
+
+
+def test_chain_of_an_elected_vip_begins_with_why_it_is_one_and_who_else_wanted_it():
+    origin = Origin("its annotation makes it one", ("service shop/other asks for it too",))
+    found = explain(ELECT, InCluster(origin, (FIRST,), HELD))
+
+    assert list(found.steps[:4]) == [
+        f"service shop/web makes {VIP} a VIP with the owner elect: its annotation makes it one",
+        "service shop/other asks for it too",
+        "n1 may own it",
+        "n1 holds the claim",
+    ]
+    assert found.candidates == (FIRST,)
+
+
+def test_chain_says_why_this_node_is_silent():
+    steps = explain(ELECT, InCluster(holder=HELD, renewal_lost="timed out", yielding=True)).steps
+
+    assert "n1 is this node, and cannot renew its lease: timed out" in steps
+    assert "another agent speaks as n1, and this one is silent" in steps
+
+
+def test_held_vip_is_told_from_one_whose_owner_is_named():
+    entry = VipEntry(Kind.OWNED, hold=True, epoch=3)
+    held = "the source asks to hold it: no fence is needed, and while the API server is away two nodes may answer"
+
+    assert explain(ELECT, InCluster(holder=HELD), entry).steps[-1] == held
+    assert explain(Owner(OwnerKind.NODE, node="n1"), InCluster(), entry).steps[-1] != held
+
+
+@pytest.mark.parametrize(
+    ("owner", "origin", "step"),
+    [
+        (FOLLOW, Origin(follows="Lease a/b"), "another announcer is followed (Lease a/b): so n2 has it"),
+        (
+            Owner(OwnerKind.FOLLOW),
+            Origin(),
+            "another announcer is followed (nothing of it is known): so it is suppressed on all nodes",
+        ),
+    ],
+    ids=["somebody", "nobody"],
+)
+def test_announcer_that_is_followed_is_named(owner, origin, step):
+    assert explain(owner, InCluster(origin)).steps[1] == step
+
+
+def test_candidates_of_a_followed_vip_are_who_was_chosen_and_this_node():
+    assert [(found.node, found.chosen) for found in explain(FOLLOW, InCluster()).candidates] == [
+        ("n2", True),
+        ("n1", False),
+    ]
+    assert explain(Owner(OwnerKind.FOLLOW), InCluster()).candidates == ()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "steps"),
+    [
+        (None, [f"nothing makes {VIP} a VIP in ConfigMap a/b"]),
+        (InCluster(), [f"nothing makes {VIP} a VIP in ConfigMap a/b, and no Service asks for it"]),
+        (InCluster(Origin(refusals=("r1", "r2"))), [f"nothing makes {VIP} a VIP in ConfigMap a/b", "r1", "r2"]),
+        (
+            InCluster(complete=False),
+            [f"nothing makes {VIP} a VIP in ConfigMap a/b, and not all that may was read from the API server yet"],
+        ),
+    ],
+    ids=["standalone", "nobody asks", "refused", "not read"],
+)
+def test_address_that_is_not_guarded_has_a_reason(cluster, steps):
+    assert list(explain(None, cluster).steps[: len(steps)]) == steps
