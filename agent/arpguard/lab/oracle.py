@@ -129,7 +129,7 @@ class Oracle:
 class LeaseWrite:
     """One write of a Lease as the API did it: a claim (`vip` set) or a heartbeat (`node` set).
 
-    `holder` is empty for a claim that is released or gone; `epoch` is empty for a heartbeat that is gone.
+    `holder` is empty for a claim that is released or gone.
     """
 
     time_ns: int
