@@ -9,7 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from ipaddress import IPv4Address
 from random import Random
@@ -27,7 +27,8 @@ _LOCAL = vip(60)
 _INTERVAL_S = 0.0012  # five VIPs take turns: each is asked about more often than a hand-over may last
 _SETTLE_EVERY = 8
 _SETTLE_S = 40.0
-_RETRY_S = 15.0
+_RETRY_S = 0.2
+_LATEST_S = 20.0
 _TELL_EVERY = 10
 
 
@@ -69,29 +70,25 @@ class Rounds:
         weights = [weight for weight, _ in self._menu]
         choices = [self._dice.choices(self._menu, weights)[0][1] for _ in hosts]
         deeds = [deed for host, choose in zip(hosts, choices, strict=True) for deed in choose(host)]
-        began = time.monotonic()
-        for deed in sorted(deeds, key=lambda each: each.at_s):
-            time.sleep(max(0.0, began + deed.at_s - time.monotonic()))
-            self._perform(deed)
+        self._perform(deeds)
         time.sleep(self._dice.uniform(0.0, 1.0))
         self._revive()
         return [deed.what for deed in deeds if deed.harm]
 
-    def _perform(self, deed: Deed) -> None:
-        """What cannot be done because of another fault is left out, unless it ends one."""
-        deadline = time.monotonic() + _RETRY_S
-        while True:
+    def _perform(self, deeds: list[Deed]) -> None:
+        """Does each at its time. What cannot be done because of another fault is left out, unless it ends one."""
+        began, waiting = time.monotonic(), deeds
+        while waiting:
+            deed, *waiting = sorted(waiting, key=lambda each: each.at_s)
+            time.sleep(max(0.0, began + deed.at_s - time.monotonic()))
             try:
                 deed.do()
             except (ArpguardError, OSError):
-                if deed.harm:
-                    return
-                if time.monotonic() > deadline:
+                if not deed.harm and deed.at_s > _LATEST_S:
                     raise
-                time.sleep(0.1)
+                waiting += [] if deed.harm else [replace(deed, at_s=deed.at_s + _RETRY_S)]
             else:
                 self.done[deed.what.partition(":")[0]] += deed.harm
-                return
 
     def _revive(self) -> None:
         """No agent may end by itself."""
