@@ -96,7 +96,7 @@ class Oracle:
     def _hear(self, said: Said) -> None:
         self.answers += 1
         record = self._records.setdefault(said.vip, _Record())
-        if not said.is_announcement:
+        if not (said.is_announcement or said.asked_by.is_unspecified):  # all probes have the same sender
             self._remember(record, said)
         if record.mac is not None and record.mac != said.mac:
             self._change(record.mac, record.last_ns, said)

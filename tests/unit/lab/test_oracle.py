@@ -63,6 +63,12 @@ def test_an_announcement_of_the_old_owner_is_found():
     assert "node-1 announced 5.00 ms after node-2" in str(oracle.findings[0])
 
 
+def test_two_probes_are_not_one_request():
+    nobody = IPv4Address(0)
+    first, second = (Said(at_ms * NS_PER_MS, VIP, mac, "port1", nobody) for at_ms, mac in ((0, A), (50, B)))
+    assert kinds(judged(first, second)) == []
+
+
 def test_vips_are_judged_each_for_itself():
     assert kinds(judged(said(0, A, 1), said(1, B, 2, OTHER), said(2, A, 3))) == []
 
