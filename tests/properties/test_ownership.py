@@ -253,6 +253,38 @@ def outage() -> None:
     assert sim.answering(sim.vips[0]) == ["n0"]
 
 
+def stuck_create() -> None:
+    """A create of the owner's heartbeat, from when it was missing, is late: it comes when the heartbeat is deleted.
+
+    It names no version, and so it ends an epoch of which nobody has seen that its node was silent.
+    """
+    sim, owner, other = a_pair()
+    sim.api.delete_heartbeat("n0")
+    create = None
+    while create is None:
+        sim.pass_time(20)
+        other.take(other.core.tick(other.now()))
+        while other.watch:
+            other.see()
+        while other.todo:
+            other.do_next()
+        for request in list(other.requests):
+            other.requests.remove(request)
+            if isinstance(request.effect, WriteHeartbeat) and request.effect.node == "n0":
+                create = request
+                break
+            sim.perform(other, request)
+            other.answer(request, lost=False)
+    other.take(other.failed(create.effect, other.now()))
+    sim.run_quickly(3 * D)
+    assert sim.answering(sim.vips[0]) == ["n0"]
+    sim.api.delete_heartbeat("n0")
+    sim.perform(other, create)
+    sim.run_quickly(D, without=(owner,))
+    sim.run_quickly(2 * D)
+    assert len(sim.answering(sim.vips[0])) == 1
+
+
 def renewal_under_way() -> None:
     """The other takes over while a renewal is under way, which does not confirm what it began before."""
     sim, owner, other = a_pair()
@@ -284,6 +316,7 @@ SCENARIOS = [
     frozen_watch,
     outage,
     renewal_under_way,
+    stuck_create,
     no_heartbeat,
     no_heartbeat_of_a_long_lease,
     revoked,
@@ -369,9 +402,16 @@ MUTANTS = [
     Mutant(
         "void concluded from a stale heartbeat",
         (Peers, "is_void"),
-        "True if peer.as_of_ns is not None and peer.as_of_ns >= seen_ns else None",
-        "True",
+        "True if settled and _was_read_since(peer, seen_ns) else None",
+        "True if settled else None",
         stale_watch,
+    ),
+    Mutant(
+        "void by an object that was made just now",
+        (Peers, "is_void"),
+        "settled = epoch in peer.epochs or now_ns >= self._settled_ns(peer)",
+        "settled = True",
+        stuck_create,
     ),
     Mutant(
         "missing heartbeat taken for void",

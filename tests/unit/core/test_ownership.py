@@ -640,6 +640,7 @@ def test_an_own_vip_that_is_no_more_is_handed_over_and_its_claim_removed():
 def test_a_free_claim_of_a_vip_that_is_no_more_is_removed(epoch):
     bench = Bench()
     bench.pass_time(0)
+    bench.heartbeat(epoch="b-0")
     bench.heartbeat()
     bench.claim("b" if epoch else "", epoch)
 
@@ -689,6 +690,27 @@ def test_a_claim_is_taken_as_soon_as_its_holders_new_epoch_is_seen():
     assert bench.core.held() == {VIP}
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["never seen before", "made anew"])
+def test_a_heartbeat_that_is_another_object_voids_nothing_for_a_lease(first):
+    """A create that was late may have made it: then nobody has waited until the holder was silent."""
+    bench = Bench()
+    bench.pass_time(0)
+    if not first:
+        bench.heartbeat()
+        del bench.store["b"]
+    bench.claim()
+    bench.heartbeat(epoch="b-2", instance="b/2")
+    bench.want(VIP)
+    for _ in range(14):
+        bench.pass_time(0.2)
+        assert bench.core.held() == set()
+        bench.heartbeat(epoch="b-2", instance="b/2")
+
+    bench.pass_time(0.5)
+
+    assert bench.core.held() == {VIP}
+
+
 @pytest.mark.parametrize("holder", ["", "b"])
 def test_an_unreadable_claim_is_left_alone(holder):
     bench = Bench()
@@ -727,6 +749,7 @@ def test_changes_of_the_holder_are_counted():
     assert bench.store[VIP].transitions == 1
 
     bench.claim("b", "b-0", transitions=7)
+    bench.heartbeat(epoch="b-0")
     bench.heartbeat()
     assert bench.store[VIP] == replace(bench.store[VIP], holder="a", transitions=8)
 

@@ -301,7 +301,7 @@ class Claims:
 
     def _wait_for_holder(self, claim: Claim, state: _Vip, moment: Moment) -> list[Effect] | None:
         """What makes another node's claim void, and what has to be known by then; None when it is void."""
-        void = self._peers.is_void(claim.holder, claim.epoch, state.seen_ns)
+        void = self._peers.is_void(claim.holder, claim.epoch, state.seen_ns, moment.now_ns)
         if void:
             return None
         self._waiting.for_node(claim.vip, claim.holder, moment.now_ns)

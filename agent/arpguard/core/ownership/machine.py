@@ -102,7 +102,7 @@ class Ownership:
             return False, False
         if claim.holder == self._node:
             return self._heartbeat.holds, claim.epoch != self._heartbeat.epoch
-        return self.alive(claim.holder, now_ns), self._peers.is_void(claim.holder, claim.epoch, seen_ns)
+        return self.alive(claim.holder, now_ns), self._peers.is_void(claim.holder, claim.epoch, seen_ns, now_ns)
 
     def alive(self, node: str, now_ns: int) -> bool:
         """Whether another node was heard of within its lease."""

@@ -3,8 +3,9 @@
 Only changes count, by this node's own clock: nobody compares times that others wrote.
 """
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.heartbeat import Times
@@ -14,6 +15,8 @@ from arpguard.units import NS_PER_S
 
 MISSING_NS = 30 * NS_PER_S  # a heartbeat that somebody deleted may have been of a node that parted for so long
 
+_MAX_EPOCHS = 8
+
 
 @dataclass(slots=True)
 class _Peer:
@@ -22,6 +25,7 @@ class _Peer:
     `since_ns`: when this version, or its absence, was first seen. `as_of_ns`: when a read or write was sent that
     shows it as it was then or later; a watch shows the past, and sets none. `busy`: a read or a write is under way;
     `retry_ns`: what failed is not tried again before then; `lease_ns`: what the last version that was seen publishes.
+    `object_since_ns`: when this object (its uid) was first seen, and `epochs` those of its versions that were.
     """
 
     known: Heartbeat | None
@@ -30,6 +34,18 @@ class _Peer:
     busy: bool = False
     retry_ns: int = 0
     lease_ns: int = MISSING_NS
+    object_since_ns: int = 0
+    epochs: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_EPOCHS))
+
+    def show(self, heartbeat: Heartbeat | None, now_ns: int) -> None:
+        """Another version, or none."""
+        if heartbeat is not None and (self.known is None or self.known.version.uid != heartbeat.version.uid):
+            self.object_since_ns = now_ns
+            self.epochs.clear()
+        if heartbeat is not None and heartbeat.epoch not in self.epochs:
+            self.epochs.append(heartbeat.epoch)
+        self.known, self.since_ns, self.as_of_ns = heartbeat, now_ns, None
+        self.lease_ns = heartbeat.duration_ns if heartbeat else max(self.lease_ns, MISSING_NS)
 
 
 class Peers:
@@ -50,8 +66,7 @@ class Peers:
         if heartbeat is not None and heartbeat.version.is_older_than(_version(before)):
             return False
         if _version(before) != _version(heartbeat):
-            peer.known, peer.since_ns, peer.as_of_ns = heartbeat, now_ns, None
-            peer.lease_ns = heartbeat.duration_ns if heartbeat else max(peer.lease_ns, MISSING_NS)
+            peer.show(heartbeat, now_ns)
         if as_of_ns is not None:
             peer.as_of_ns = as_of_ns
         return _epoch(before) != _epoch(heartbeat)
@@ -83,28 +98,30 @@ class Peers:
         peer = self._peers.get(node)
         if peer is None or peer.busy:
             return None
-        moments = (self._fading_ns(peer), self._late_ns(peer), peer.retry_ns)
+        moments = (self._fading_ns(peer), self._late_ns(peer), peer.retry_ns, self._settled_ns(peer))
         return min((moment for moment in moments if moment > after_ns), default=None)
 
-    def is_void(self, node: str, epoch: str, seen_ns: int) -> bool | None:
+    def is_void(self, node: str, epoch: str, seen_ns: int, now_ns: int) -> bool | None:
         """Whether a claim by a node in an epoch, which was seen at `seen_ns`, is void.
 
-        None: not known before the node's heartbeat is read. An epoch that was current when the claim was written and
-        is not now never comes back; so the heartbeat has to be read after the claim was seen, and not before.
-        Nothing is void by a heartbeat that cannot be read.
+        None: not known yet. An epoch that was current when the claim was written and is not now never comes back; so
+        the heartbeat has to be read after the claim was seen, and not before. Nothing is void by a heartbeat that
+        cannot be read. One that was made anew after a person deleted it may end an epoch that nobody has revoked (a
+        create names no version, and may be late): it voids nothing before a lease is over, unless it was in that epoch.
         """
         peer = self._peers.get(node)
         if peer is None or peer.known is None:
             return None
         if peer.known.epoch in ("", epoch):
             return False
-        return True if peer.as_of_ns is not None and peer.as_of_ns >= seen_ns else None
+        settled = epoch in peer.epochs or now_ns >= self._settled_ns(peer)
+        return True if settled and _was_read_since(peer, seen_ns) else None
 
     def resolve(self, node: str, seen_ns: int, now_ns: int) -> list[Effect]:
         """What makes `is_void` known: a read, or, for a heartbeat that is missing, its revocation when it is time."""
         peer = self._peers.setdefault(node, _Peer(None, now_ns))
-        if peer.known is None and peer.as_of_ns is not None and peer.as_of_ns >= seen_ns:
-            return self.revoke(node, now_ns)
+        if _was_read_since(peer, seen_ns):
+            return self.revoke(node, now_ns) if peer.known is None else []
         return self._ask(node) if now_ns >= peer.retry_ns else []
 
     def _ask(self, node: str) -> list[Effect]:
@@ -151,8 +168,16 @@ class Peers:
         """A lease is as long as the longer of what its holder and this node hold for its length."""
         return peer.since_ns + max(peer.lease_ns, self.times.duration_ns)
 
+    def _settled_ns(self, peer: _Peer) -> int:
+        """When whoever answered by an object before this one has fallen silent."""
+        return peer.object_since_ns + max(self.times.duration_ns, peer.lease_ns)
+
     def _fading_ns(self, peer: _Peer) -> int:
         return self._late_ns(peer) - min(self.times.renew_ns // 2, LEAD_NS)
+
+
+def _was_read_since(peer: _Peer, seen_ns: int) -> bool:
+    return peer.as_of_ns is not None and peer.as_of_ns >= seen_ns
 
 
 def _version(heartbeat: Heartbeat | None) -> Version | None:
