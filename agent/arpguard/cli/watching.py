@@ -147,10 +147,10 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
         if wrong:
             more = f" (and {len(wrong) - 1} more: arpguard status)" if len(wrong) > 1 else ""
             yield _line(Text(clean(f"{counted(len(wrong), 'problem')}: {wrong[0]}{more}"), "bold red"), width)
-        yield _line(_account(status), width)
         if status.kubernetes.server:
             text, well = watch_line(status)
             yield _line(Text(clean(text), "" if well else "bold red"), width)
+        yield _line(_account(status), width)
 
 
 def _line(text: Text, width: int) -> Text:

@@ -269,3 +269,99 @@ def test_times_in_words(ago):
 
 def test_value_of_a_newer_agent_is_shown_as_its_number():
     assert words.word(pb.Vip(kind=99), "kind") == "#99"
+
+
+# ---- the cluster -------------------------------------------------------------------------------------------------
+
+KUBERNETES = pb.Kubernetes(
+    state=pb.Kubernetes.STATE_LOST,
+    server="https://192.0.2.1:6443",
+    namespace="arpguard",
+    sources=[
+        {"name": "nodes", "lists": 1, "streams": 2},
+        {"name": "services", "lost": "403 Forbidden", "lists": 3, "streams": 4, "failures": 5, "unreadable": 6},
+    ],
+    nodes=[{"name": "node-1", "alive": True}, {"name": "node-2", "refusal": "not heard of for a lease"}],
+    writes=[
+        {"kind": "claim", "outcome": "applied", "count": 3},
+        {"kind": "heartbeat", "outcome": "unknown", "count": 2},
+    ],
+    events_written=4,
+    events_dropped=1,
+)
+
+
+def status_lines(ago, **changes) -> list[str]:
+    found = pb.GetStatusResponse(
+        node="node-1", start_time=ago(10), lease={"duration": {"seconds": 6}, "stretched": True}
+    )
+    found.kubernetes.CopyFrom(KUBERNETES)
+    found.kubernetes.MergeFrom(pb.Kubernetes(**changes))
+    return lines_of(tables.status(found))
+
+
+def test_status_tells_of_the_cluster(ago):
+    lines = status_lines(ago, renewal_time=ago(5))
+    rows = [line.split() for line in lines]
+
+    assert "kubernetes  lost https://192.0.2.1:6443, Leases in arpguard" in lines
+    assert "lease       6s, renewed every 0s, margin 0s, longer than configured: there are so many nodes" in lines
+    assert "renewal     last sent 5s ago" in lines
+    assert "nodes       1 of 2 nodes alive; node-2: not heard of for a lease" in lines
+    assert "writes      3 claim applied, 2 heartbeat unknown" in lines
+    assert "Events      4 written, 1 dropped" in lines
+    assert ["services", "lost", "3", "4", "5", "6", "403", "Forbidden"] in rows
+    assert ["nodes", "heard", "1", "2", "0", "0", "-"] in rows
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "none yet"),
+        ({"renewal_problem": "timed out"}, "none yet, and not renewed since: timed out"),
+        ({"yielding": True}, "another agent speaks as node-1: this one is silent"),
+    ],
+    ids=["none", "problem", "yielding"],
+)
+def test_status_tells_how_the_lease_is(changes, text, ago):
+    assert f"renewal     {text}" in status_lines(ago, **changes)
+
+
+@pytest.mark.parametrize(
+    ("claim", "owner"),
+    [
+        (None, "elect"),
+        ({"state": pb.Claim.STATE_VALID, "holder": "n1", "alive": True}, "n1"),
+        ({"state": pb.Claim.STATE_VALID, "holder": "n1"}, "n1 (silent)"),
+        ({"state": pb.Claim.STATE_VOID, "holder": "n1"}, "nobody"),
+        ({"state": pb.Claim.STATE_RELEASED}, "nobody"),
+        ({"state": pb.Claim.STATE_NONE}, "nobody"),
+        ({"state": pb.Claim.STATE_EXTERNAL, "external_mac": "02:00:00:00:00:50"}, "outside: 02:00:00:00:00:50"),
+        ({"state": pb.Claim.STATE_DELETING, "holder": "n1"}, "n1 (deleted)"),
+        ({"state": pb.Claim.STATE_UNREADABLE, "holder": "n1"}, "unreadable"),
+        ({"state": pb.Claim.STATE_UNKNOWN}, "not known yet"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_vip_shows_who_has_it(claim, owner):
+    vip = pb.Vip(address="192.0.2.10", link="eth0", owner="elect", source="service a/b")
+    if claim:
+        vip.claim.CopyFrom(pb.Claim(**claim))
+    line = lines_of(tables.vips(pb.ListVipsResponse(vips=[vip])))[1]
+    details = lines_of(tables.vip_details(pb.GetVipResponse(vips=[vip])))
+
+    assert f"  {owner}  " in line
+    assert (f"  held by  {owner}" in details) is (claim is not None)
+
+
+@pytest.mark.parametrize("state", [value for value in pb.Claim.State.values() if value], ids=pb.Claim.State.Name)
+def test_claim_is_told_of_in_words(state, ago):
+    claim = pb.Claim(state=state, holder="n1", external_mac="02:00:00:00:00:50", seen_time=ago(65))
+    ownership = pb.Ownership(steps=["s"], claim=claim)
+    lines = lines_of(explanation("192.0.2.10", pb.ExplainVipResponse(links=[{"link": "eth0", "ownership": ownership}])))
+    word = pb.Claim.State.Name(state).removeprefix("STATE_").lower()
+
+    assert any(line.startswith(("  state    " + word, "  state    not known")) for line in lines), lines
+    assert "  holder   n1, not heard of for a lease" in lines
+    assert "  outside  02:00:00:00:00:50 has the address" in lines
+    assert any(line.endswith(", 1m ago") for line in lines)

@@ -158,11 +158,58 @@ def a_sample(text="eth0", vips=500, trouble=""):
     return Sample(1, status, readings, [decision] * 100, 1234.0, trouble, time.monotonic() - 5)
 
 
+def in_cluster(sample, **fields):
+    """The same of an agent that follows Kubernetes."""
+    nodes = [pb.ClusterNode(name="node-1", alive=True), pb.ClusterNode(name="node-2")]
+    state = {"state": pb.Kubernetes.STATE_FOLLOWING, "server": "https://api", "nodes": nodes, **fields}
+    sample.status.kubernetes.CopyFrom(pb.Kubernetes(**state))
+    sample.status.lease.duration.seconds = 3
+    return sample
+
+
 def drawn(sample, width, height):
     console = Console(width=width, height=height, no_color=True, force_terminal=False)
     with console.capture() as captured:
         console.print(view(Target(), sample, width, height))
     return lines_of(captured.get().removesuffix("\n"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("text", ["services", HOSTILE], ids=["plain", "hostile"])
+def test_view_of_a_cluster_fits_the_screen(size, text):
+    width, height = size
+    lines = drawn(in_cluster(a_sample(text), sources=[{"name": text, "lost": text}]), width, height)
+
+    assert max(map(cell_len, lines)) <= width
+    assert len(lines) <= height
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "kubernetes: following   lease 3s not needed   1 of 2 nodes alive"),
+        (
+            {"state": pb.Kubernetes.STATE_LOST, "sources": [{"name": "services", "lost": "403"}, {"name": "nodes"}]},
+            "kubernetes: lost (services)   lease 3s not needed   1 of 2 nodes alive",
+        ),
+        ({"renewal_problem": "x"}, "kubernetes: following   lease 3s not renewed   1 of 2 nodes alive"),
+        ({"yielding": True}, "kubernetes: following   lease 3s another agent has it   1 of 2 nodes alive"),
+    ],
+    ids=["well", "lost", "not renewed", "yielding"],
+)
+def test_view_tells_of_the_cluster_in_a_line(fields, line):
+    assert line in [each.rstrip() for each in drawn(in_cluster(a_sample(), **fields), 120, 40)]
+
+
+def test_view_of_a_standalone_agent_has_no_such_line():
+    assert not [line for line in drawn(a_sample(), 120, 40) if line.startswith("kubernetes")]
+
+
+def test_view_names_who_has_an_elected_vip():
+    sample = a_sample(vips=1)
+    sample.vips[0].vip.claim.CopyFrom(pb.Claim(state=pb.Claim.STATE_VALID, holder="node-7", alive=True))
+
+    assert any(" node-7 " in line for line in drawn(sample, 120, 40))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
