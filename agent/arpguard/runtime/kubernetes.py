@@ -234,8 +234,8 @@ class Kubernetes:
         end = await self._why()
         log.info("ends: %s", end.value)
         if end is End.REMOVED:
-            if not await self._membership.hand_over(LEAVE_S):
-                log.warning("not all VIPs were handed over in time")
+            if not await self._membership.remove(LEAVE_S):
+                log.warning("not all claims of this node were removed in time: delete its Leases")
         elif not await self._membership.part(self._parting_ns(end), ASK_S):
             log.warning("the lease was not renewed for the last time: answers end at the fence")
         return end

@@ -14,7 +14,6 @@ from typing import Any, Protocol, TypeAlias
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.cluster import Lease
-from arpguard.core.ownership.claims import Stage
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import (
     ClearEntry,
@@ -45,6 +44,7 @@ log = logging.getLogger(__name__)
 
 DRAIN_S = 0.012  # what a program that ran before the entry was cleared has sent is on the wire then
 CLAIMS_AT_ONCE = 16
+REMOVE_TRIES = 3
 PROBES_AT_ONCE = 64
 UNBOUNDED = 1 << 30
 BREATH = 3  # deciding about thousands of VIPs takes at most a quarter of the time while much is happening
@@ -318,11 +318,30 @@ class Leases:
         await self._until(lambda: self._ownership.parted, limit_s)
         return self.renewed_ns != before
 
-    async def hand_over(self, limit_s: float) -> bool:
-        """Gives everything up, in good order; whether that was done within the limit. Nothing may be wanted then."""
-        vips = self._ownership.held()
-        self.do(self._ownership.want((), boot_ns()))
-        return await self._until(lambda: all(self._ownership.stage(vip) is Stage.IDLE for vip in vips), limit_s)
+    async def remove(self, vips: Iterable[Address], limit_s: float) -> bool:
+        """Gives everything up, in good order, and removes these claims; whether that was done within the limit.
+
+        Nothing may be wanted then. The own heartbeat goes last: with it goes the node's right to answer.
+        """
+        now_ns = boot_ns()
+        self.do(self._ownership.want((), now_ns))
+        for vip in vips:
+            self.do(self._ownership.forget(vip, now_ns))
+        if not await self._until(lambda: not self._ownership.active, limit_s):
+            return False
+        self.do(self._ownership.take_part(False, boot_ns()))
+        return await self._remove_heartbeat()
+
+    async def _remove_heartbeat(self) -> bool:
+        """A renewal may be under way: then it is another version."""
+        for _ in range(REMOVE_TRIES):
+            try:
+                found = await self._hearts.read(claims.node_lease_name(self._node))
+            except ClusterError:
+                return False
+            if found is None or isinstance(await self._hearts.delete(found), (Applied, Missing)):
+                return True
+        return False
 
     async def _until(self, holds: Callable[[], bool], limit_s: float) -> bool:
         try:

@@ -30,7 +30,7 @@ from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.reflector import Change
 from arpguard.kube.writer import LeaseWriter
-from arpguard.model import Link, OwnerKind, Standing, Surroundings, Vip
+from arpguard.model import Link, NodeControl, OwnerKind, Standing, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
 from arpguard.runtime.leases import Leases, Surface
 from arpguard.runtime.reconciler import Reconciler
@@ -98,24 +98,23 @@ class Membership:
     async def run(self, config: LeaseConfig) -> None:
         """Takes part until it is cancelled. Whatever the kernel has from an agent before stays if it is still ours."""
         self._config = config
-        epoch, standings = self._kernel.adopt()
+        control, standings = self._kernel.adopt()
         left = {vip: standing.epoch for vip, standing in standings.items() if standing.kind is Kind.OWNED}
         hearts, others = (LeaseWriter(client, self._namespace, _timeout_s(config)) for client in self._clients)
         found = await self._own_heartbeat(hearts)
-        kept = bool(found and found.epoch and epoch_number(found.epoch) == epoch)
+        kept = bool(control and found and found.epoch and epoch_number(found.epoch) == control.epoch)
         if not kept:
             self._owned = left
             for vip in tuple(left):
                 self._disown(vip)
             await _outlive(found)
         self._owned = left if kept else {}
-        control = self._kernel.state.control
         ownership = self._ownership = Ownership(
             self._me,
             str(uuid.uuid4()),
             _times(config),
             lambda: str(uuid.uuid4()),
-            Kept(found.epoch, tuple(left), control.fence_ns if control else 0) if found and kept else NOTHING_KEPT,
+            Kept(found.epoch, tuple(left), _fence_ns(control)) if control and found and kept else NOTHING_KEPT,
         )
         surface = Surface(
             self._kernel, self._own, self._disown, self._probe, self._changed, self._links_now, self._source
@@ -380,10 +379,11 @@ class Membership:
 
     # ---- the end ----
 
-    async def hand_over(self, limit_s: float) -> bool:
-        """Gives up all VIPs, in good order; whether that was done within the limit."""
+    async def remove(self, limit_s: float) -> bool:
+        """Gives up all VIPs, in good order, and removes what is nobody's; whether that was done within the limit."""
         self._leaving = True
-        return self._leases is None or await self._leases.hand_over(limit_s)
+        ours = [vip for vip in self._claims if self._holders.get(vip, "") in ("", self._me)]
+        return self._leases is None or await self._leases.remove(ours, limit_s)
 
     async def part(self, lease_ns: int, limit_s: float) -> bool:
         """Renews for the last time, so that a restart does not interrupt answers; whether that was done."""
@@ -397,6 +397,11 @@ def _times(config: LeaseConfig) -> Times:
 def _timeout_s(config: LeaseConfig) -> float:
     """Of a request: less than the margin (claims answered later are of no use, and a late renewal is of little)."""
     return 0.9 * config.margin_ns / NS_PER_S
+
+
+def _fence_ns(control: NodeControl) -> int:
+    """The fence as the program reckons: one further ahead than a lease lasts has passed."""
+    return control.fence_ns if control.fence_ns - boot_ns() <= control.lease_ns else 0
 
 
 async def _outlive(found: Heartbeat | None) -> None:

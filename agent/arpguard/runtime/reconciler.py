@@ -213,11 +213,11 @@ class Reconciler:
 
     # ---- elected VIPs ----
 
-    def adopt(self) -> tuple[int, dict[Address, Standing]]:
-        """What an agent before this one left: the kernel's epoch, and how elected VIPs stood for it."""
+    def adopt(self) -> tuple[NodeControl | None, dict[Address, Standing]]:
+        """What an agent before this one left: what the kernel was told of the node, and how elected VIPs stood."""
         control = self._control.read()
         if control is None:
-            return 0, {}
+            return None, {}
         self._fence = control.epoch, control.fence_ns, control.lease_ns
         owned_last = sorted(self._entries.read().entries.items(), key=lambda item: item[1].kind is Kind.OWNED)
         self._standings = {
@@ -225,7 +225,7 @@ class Reconciler:
             for key, entry in owned_last
             if entry.epoch or entry.kind is not Kind.OWNED
         }
-        return control.epoch, self._standings
+        return control, self._standings
 
     def fence(self, epoch: int, fence_ns: int, lease_ns: int) -> None:
         """Tells the kernel the node's epoch, and until when entries of it may be answered for: one value."""

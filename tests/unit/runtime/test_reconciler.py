@@ -235,10 +235,10 @@ def run_pass(reconciler, text: str, *, complete: bool) -> None:
 
 
 def test_new_agent_finds_what_was_left_and_keeps_it(left, kernel):
-    epoch, standings = left.adopt()
+    control, standings = left.adopt()
     run_pass(left, ELECTED, complete=True)
 
-    assert (epoch, standings) == (7, {VIP: MINE})
+    assert (control.epoch, control.fence_ns, standings) == (7, 100, {VIP: MINE})
     assert (kernel.entries[KEY].kind, kernel.entries[KEY].epoch) == (Kind.OWNED, 7)
     assert (kernel.value.epoch, kernel.value.fence_ns) == (7, 100)
 
