@@ -22,7 +22,7 @@ from arpguard.kube.resources import DAEMON_SETS, PODS, Request
 from arpguard.model import Decision, OwnerKind, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
 from arpguard.runtime.leaving import End, KubernetesOptions
-from arpguard.runtime.member import Membership
+from arpguard.runtime.member import Membership, Tell
 from arpguard.runtime.reconciler import Reconciler, some
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_S
@@ -70,7 +70,9 @@ class Kubernetes:
         self._settings = settings
         self._callbacks = callbacks
         self._cluster = Cluster(clients[0], server, place, callbacks.look, self._lease_changed)
-        self._membership = Membership(place, self._cluster, kernel, clients[1:], self._owned, callbacks.look)
+        self._membership = Membership(
+            place, self._cluster, kernel, clients[1:], Tell(self._owned, self._taken_outside, callbacks.look)
+        )
         self._events = EventWriter(clients[0], place.node)
         self._collected = Collected()
         self._vips: Mapping[Address, Vip] = {}
@@ -200,7 +202,7 @@ class Kubernetes:
         note = f"{self._place.node} answers for {address} now"
         self._events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
 
-    def taken_outside(self, address: Address, mac: MacAddress) -> None:
+    def _taken_outside(self, address: Address, mac: MacAddress) -> None:
         """A probe found a host outside the cluster."""
         note = f"{address} is in use outside the cluster by {mac}: no node answers for it while it is"
         self._events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))

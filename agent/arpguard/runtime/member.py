@@ -53,11 +53,21 @@ class _Heard:
     at_ns: int
 
 
-class Membership:
-    """One agent's membership, from the moment that its own heartbeat could be read.
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Who is told of what happens.
 
-    `owned`: called when this node has begun to answer for a VIP. `look`: a pass of the reconciler is needed.
+    `owned`: this node has begun to answer for a VIP. `taken_outside`: a host outside the cluster has one.
+    `look`: a pass of the reconciler is needed.
     """
+
+    owned: Callable[[Address], None]
+    taken_outside: Callable[[Address, MacAddress], None]
+    look: Callable[[], None]
+
+
+class Membership:
+    """One agent's membership, from the moment that its own heartbeat could be read."""
 
     def __init__(
         self,
@@ -65,16 +75,14 @@ class Membership:
         cluster: Cluster,
         kernel: Reconciler,
         clients: tuple[Client, Client],
-        owned: Callable[[Address], None],
-        look: Callable[[], None],
+        tell: Tell,
     ) -> None:
         self._me = place.node
         self._namespace = place.namespace
         self._cluster = cluster
         self._kernel = kernel
         self._clients = clients
-        self._told_owned = owned
-        self._look = look
+        self._tell = tell
         self._prober = Prober(self.is_member)
         self._ownership: Ownership | None = None
         self._leases: Leases | None = None
@@ -279,7 +287,7 @@ class Membership:
     def _own(self, vip: Address, epoch: int) -> None:
         self._owned[vip] = epoch
         self._refresh([vip])
-        self._told_owned(vip)
+        self._tell.owned(vip)
 
     def _disown(self, vip: Address) -> None:
         self._owned.pop(vip, None)
@@ -293,7 +301,7 @@ class Membership:
         """Tells the kernel how VIPs stand."""
         standings = {vip: self._standing(vip) for vip in vips}
         if standings and not self._kernel.elect(standings, boot_ns()):
-            self._look()
+            self._tell.look()
 
     def _standing(self, vip: Address) -> Standing:
         if vip in self._owned:
@@ -320,10 +328,13 @@ class Membership:
         if home is None or not isinstance(vip, IPv4Address):
             return None
         try:
-            return await self._prober.probe(home, vip)
+            taken_by = await self._prober.probe(home, vip)
         except DataPlaneError as error:
             log.warning("%s", error)
             return None
+        if taken_by is not None and not self.is_member(taken_by):
+            self._tell.taken_outside(vip, taken_by)
+        return taken_by
 
     def _links_now(self) -> tuple[PublishedLink, ...]:
         """The guarded links that are up, as the heartbeat publishes them."""

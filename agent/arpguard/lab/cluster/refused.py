@@ -1,6 +1,7 @@
 """Addresses that a Service names and the cluster must not take: a node's own, and one of a host outside."""
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from ipaddress import IPv4Address
@@ -10,6 +11,7 @@ from arpguard.lab.netns import Netns
 from arpguard.lab.scenarios import Step
 
 _PATIENCE_S = 10.0
+_WATCH_S = 4.0  # longer than it takes until the other nodes would step in
 _VIP = vip(50)
 _SSH = 22
 OUTSIDER = ("db", 80)
@@ -61,27 +63,30 @@ def run_taken_outside(bench: KubeBench) -> Iterator[Step]:
     """Publishes a Service whose externalIP a host outside the cluster answers for already."""
     database = bench.lab.hosts[OUTSIDER[0]]
     database.bind(_VIP, "eth0")
-    yield bench.ask("a host outside the cluster has the address", _VIP, [database])
-    with bench.watch([_VIP], interval_s=0.002) as watch:
-        bench.publish("taken", [_VIP])
-        told_s = bench.until(lambda: bench.events("Service", "taken"), _PATIENCE_S, "an Event on the Service")
-        yield bench.ask(
-            "a Service has it as externalIP: nobody in the cluster answers, and an Event says why",
+    try:
+        yield bench.ask("a host outside the cluster has the address", _VIP, [database])
+        with bench.watch([_VIP], interval_s=0.002) as watch:
+            bench.publish("taken", [_VIP])
+            told_s = bench.until(lambda: bench.events("Service", "taken"), _PATIENCE_S, "an Event on the Service")
+            yield bench.ask(
+                "a Service has it as externalIP: nobody in the cluster answers, and an Event says why",
+                _VIP,
+                [database],
+                event_after_ms=round(told_s * 1000),
+            )
+            time.sleep(_WATCH_S)
+        intruders = {said.mac for said in watch.said} - {database.mac}
+        yield bench.step(
+            "meanwhile nobody else ever did",
             _VIP,
             [database],
-            event_after_ms=round(told_s * 1000),
+            {said.mac for said in watch.said},
+            requests=watch.stream.sent,
+            others_answered=len(intruders),
+            nothing_missed=watch.drops == 0,
         )
-    intruders = {said.mac for said in watch.said} - {database.mac}
-    yield bench.step(
-        "meanwhile nobody else ever did",
-        _VIP,
-        [database],
-        {said.mac for said in watch.said},
-        requests=watch.stream.sent,
-        others_answered=len(intruders),
-        nothing_missed=watch.drops == 0,
-    )
-    database.unbind(_VIP, "eth0")
+    finally:
+        database.unbind(_VIP, "eth0")
     took_s = bench.until(lambda: len(bench.who(_VIP)[_VIP]) == 1, 90.0, "a node answers")
     yield bench.one_of(
         "it is silent now: elected again",
