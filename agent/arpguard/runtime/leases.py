@@ -87,9 +87,10 @@ class Leases:
         self._hearts = hearts
         self._others = others
         self._surface = surface
-        self._at_once = Pool(UNBOUNDED)
-        self._claiming = Pool(CLAIMS_AT_ONCE)
-        self._probing = Pool(PROBES_AT_ONCE)
+        self._at_once = Pool(UNBOUNDED, self._fail)
+        self._claiming = Pool(CLAIMS_AT_ONCE, self._fail)
+        self._probing = Pool(PROBES_AT_ONCE, self._fail)
+        self._fault: BaseException | None = None
         self._reachable = asyncio.Event()
         self._reachable.set()
         self._woken = asyncio.Event()
@@ -106,6 +107,8 @@ class Leases:
         try:
             while True:
                 self._woken.clear()
+                if self._fault is not None:
+                    raise self._fault
                 now_ns = boot_ns()
                 again_ns = decide(now_ns)
                 self.do(self._ownership.tick(now_ns))
@@ -123,6 +126,11 @@ class Leases:
                 await self._woken.wait()
         except TimeoutError:
             pass
+
+    def _fail(self, fault: BaseException) -> None:
+        """The protocol waits for an outcome that will never come: the agent ends, and a new one begins."""
+        self._fault = fault
+        self._woken.set()
 
     def wake(self) -> None:
         """Something has changed: `decide` is to be called."""

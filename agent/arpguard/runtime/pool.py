@@ -1,21 +1,19 @@
 """Work done a few at a time, in its order. What waits is a function, and no task: there may be thousands."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
-
-log = logging.getLogger(__name__)
 
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Pool:
-    """Does at most `most` at once. A fault of one is in the log, and the others go on."""
+    """Does at most `most` at once. A fault of one is told to `on_fault`, and the others go on."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, on_fault: Callable[[BaseException], None]) -> None:
         self._most = most
+        self._on_fault = on_fault
         self._waiting: deque[Work] = deque()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -38,6 +36,7 @@ class Pool:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a fault of this program", exc_info=task.exception())
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            self._on_fault(fault)
         self._fill()
