@@ -11,10 +11,12 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from api.apitools import CALL_S, NOT_FOUND, a_node, an_api, ended, served
 from api.conftest import CONFIG
+from arpguard.core.cluster import SourceState
 from arpguard.dataplane import loader, syscall
 from arpguard.dataplane.maps import ControlValue
 from arpguard.model import NodeState
 from arpguard.v1 import agent_pb2 as pb
+from clusterstates import a_cluster
 from labtools import until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
@@ -89,6 +91,25 @@ def test_dataplane_is_not_serving_while_a_link_has_no_program(loaded, tmp_path):
         assert api.status_of("config") == "NOT_SERVING", "none is in force"
         node.on_loop(lambda: setattr(node.node, "state", NodeState(control=node.node.state.control)))
         assert api.status_of("dataplane") == "SERVING"
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({}, "SERVING"),
+        ({"complete": False}, "NOT_SERVING"),
+        ({"sources": {"services": SourceState(lost="403")}}, "NOT_SERVING"),
+        ({"renewal_lost": "timed out"}, "NOT_SERVING"),
+        ({"yielding": True}, "NOT_SERVING"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_with_the_cluster_is_not_of_the_whole(changes, status, loaded, tmp_path):
+    with served(a_node(loaded, links=0), tmp_path) as node, an_api(node.address) as api:
+        node.on_loop(lambda: setattr(node.node, "cluster", a_cluster(**changes)))
+
+        assert api.status_of("kubernetes") == status
+        assert [api.status_of(component) for component in WHOLE] == ["SERVING"] * 3
 
 
 def test_health_is_unavailable_once_the_agent_has_gone(agent, api):

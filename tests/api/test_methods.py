@@ -2,7 +2,9 @@
 
 import socket
 import time
+import uuid
 from collections import Counter
+from ipaddress import IPv4Address
 
 import pytest
 
@@ -11,11 +13,17 @@ from api.conftest import CONFIG, DELEGATED, ELECT, EXTERNAL, FOREIGN, OBSERVED, 
 from arpguard import __version__
 from arpguard.addresses import MacAddress
 from arpguard.config import AgentConfig
+from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.records import Holder
 from arpguard.dataplane import loader, syscall
+from arpguard.model import EntryKey, Owner, OwnerKind, Vip, VipEntry
 from arpguard.node import ConfigInForce
+from arpguard.units import NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
+from arpguard.verdict import Kind
 from arpguard.wire.arp import parse_arp_frame
 from builders import an_announcement
+from clusterstates import a_cluster, an_elected
 from labtools import a_wire, address, until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
@@ -398,3 +406,59 @@ def test_no_method_changes_anything_in_the_kernel(api, agent, pair):
     with a_wire(pair.client) as wire:
         wire.exchange([wire.request(FOREIGN)], pair.node.address)
     assert everything(agent) != before
+
+
+# ---- in a cluster ------------------------------------------------------------------------------------------------
+
+ITEM, ELECTED_VIP = IPv4Address("192.0.2.100"), IPv4Address("192.0.2.101")
+
+
+@pytest.fixture
+def clustered(loaded, tmp_path):
+    """A node that guards an item of `vips:` and a Service's VIP."""
+    keys = [EntryKey(1, ITEM), EntryKey(1, ELECTED_VIP)]
+    node = a_node(loaded, dict.fromkeys(keys, VipEntry(Kind.FOREIGN)), links=1)
+    item = Vip(ITEM, Owner(OwnerKind.NODE, node="node-2"))
+    node.in_force = ConfigInForce("ConfigMap a/b", AgentConfig(vips=(Vip(OWNED, item.owner), item)))
+    held = Holder("node-2", str(uuid.UUID(int=5)), alive=True, void=False, known=True, exists=True)
+    times = Times(9 * NS_PER_S, 3 * NS_PER_S, 2 * NS_PER_S, NS_PER_S)
+    node.cluster = a_cluster([item, an_elected(ELECTED_VIP)], held, times=times)
+    with served(node, tmp_path) as made, an_api(made.address) as api:
+        yield api
+
+
+def test_source_is_the_item_or_the_service(clustered):
+    found = {vip.address: vip for vip in clustered.ListVips().vips}
+
+    assert (found[str(ITEM)].source, found[str(ITEM)].owner) == ("vips[1]", "node-2")
+    assert (found[str(ELECTED_VIP)].source, found[str(ELECTED_VIP)].owner) == ("service shop/web", "elect")
+
+
+def test_only_an_elected_vip_has_a_claim(clustered):
+    found = {vip.address: vip for vip in clustered.ListVips().vips}
+
+    assert found[str(ELECTED_VIP)].claim.holder == "node-2"
+    assert not found[str(ITEM)].HasField("claim")
+
+
+def test_explanation_names_the_file_of_an_item_only(clustered):
+    sources = [clustered.ExplainVip(address=str(vip)).links[0].ownership.source for vip in (ITEM, ELECTED_VIP)]
+
+    assert sources == ["vips[1] in ConfigMap a/b", "service shop/web"]
+
+
+def test_item_that_the_cluster_refuses_makes_no_vip(clustered):
+    """It is in the configuration, and not among the VIPs: it is a node's address, say."""
+    story = clustered.ExplainVip(address=str(OWNED)).links[0].ownership
+
+    assert (story.source, story.steps[0]) == (
+        "",
+        f"nothing makes {OWNED} a VIP in ConfigMap a/b, and no Service asks for it",
+    )
+
+
+def test_lease_is_that_in_force(clustered):
+    lease = clustered.GetStatus().lease
+
+    assert [getattr(lease, name).seconds for name in ("duration", "renew_interval", "margin")] == [9, 3, 2]
+    assert lease.stretched
