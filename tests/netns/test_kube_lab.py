@@ -223,8 +223,7 @@ def test_two_agents_that_both_hold_a_vip_are_found(lab):
 def test_an_announcement_of_another_node_is_found(lab):
     first, second = lab.nodes
     first.bind(VIP, "lo")
-    voice = second.listen()
-    with watched(lab) as watch:
+    with closing(second.listen()) as voice, watched(lab) as watch:
         heard(watch, 5)
         voice.send(build_announcements(second.mac, VIP)[0])
         watch.wait(lambda: watch.oracle.findings, 5, "a finding")
@@ -236,9 +235,9 @@ def test_an_announcement_of_another_node_is_found(lab):
 def test_questions_and_what_the_client_says_are_not_recorded(lab):
     capture = Capture(lab.switch)
     capture.start()
-    asker = lab.client.listen()
-    asker.send(build_request(asker.mac, IPv4Address("10.0.0.1"), VIP))
-    asker.send(build_announcements(asker.mac, VIP)[0])
+    with closing(lab.client.listen()) as asker:
+        asker.send(build_request(asker.mac, IPv4Address("10.0.0.1"), VIP))
+        asker.send(build_announcements(asker.mac, VIP)[0])
     found = []
     until(lambda: found.extend(capture.take()) or found, 5)
     capture.stop()
@@ -276,6 +275,5 @@ def reaches_api(lab: KubeLab, host: Host) -> bool:
 
 
 def answers_on_lan(lab: KubeLab, host: Host) -> bool:
-    asker = lab.client.listen()
-    with closing(asker):
+    with closing(lab.client.listen()) as asker:
         return bool(asker.ask(host.address, lab.client.address, count=1, wait_s=0.2))
