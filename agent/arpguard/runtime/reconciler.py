@@ -187,8 +187,10 @@ class Reconciler:
         before = {key: self._spoken_for[key] for key in touched & self._spoken_for.keys()}
         after = spoken_for(writes, mode)
         if before != after:
-            kept = {key: mac for key, mac in self._spoken_for.items() if key not in touched}
-            self._spoken_for = {**kept, **after}
+            spoken = {**self._spoken_for, **after}
+            for key in before.keys() - after.keys():
+                del spoken[key]
+            self._spoken_for = spoken
             self._announce_changes(before, after, now_ns)
 
     def _entries_in(self, scene: _Scene, vips: Iterable[Vip]) -> dict[EntryKey, VipEntry]:
