@@ -48,7 +48,8 @@ _REFUSALS = {
     grpc.StatusCode.CANCELLED: (exits.UNREACHABLE, "{target} ended the call: try again"),
 }
 _OTHERWISE = (exits.UNREACHABLE, "{target}: {words}")
-_OTHER_SOURCES = "name another with --address, or read the kernel's objects with --pin-dir"
+OTHER_AGENT = "or name another with --address"
+OTHER_SOURCES = "name another with --address, or read the kernel's objects with --pin-dir"
 _NOBODY = "no agent listens at {target}: start it, {other}"
 _NO_TLS = "no TLS connection to {target}: check --tls-ca, --tls-cert, --tls-key and --tls-server-name ({words})"
 _PING_TIMEOUT = "ping timeout"  # the library's words
@@ -86,12 +87,12 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An agent: unix:///PATH or HOST:PORT. `pinned`: the command could read the pinned objects instead."""
+    """An agent: unix:///PATH or HOST:PORT. `remedy`: what else to do when nobody listens there."""
 
     address: str = DEFAULT_TARGET
     tls: Tls | None = None
     timeout_s: float = 5.0
-    pinned: bool = False
+    remedy: str = OTHER_AGENT
 
     def __post_init__(self) -> None:
         wrong = _wrong_address(self.address, self.tls)
@@ -227,5 +228,5 @@ def _refusal(code: grpc.StatusCode, words: str, target: Target) -> AskError:
         if text is _BROKEN and target.tls:
             text = _NO_TLS  # with TLS 1.3 a client's certificate is refused after the handshake
     told = _FIELD.sub(_typed, words.rpartition("last error: ")[2])
-    other = _OTHER_SOURCES if target.pinned else "or name another with --address"
-    return AskError(exit_code, text.format(target=target.address, words=told, timeout_s=target.timeout_s, other=other))
+    other = {"target": target.address, "timeout_s": target.timeout_s, "other": target.remedy}
+    return AskError(exit_code, text.format(words=told, **other))

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ipaddress import ip_address
 
 from arpguard.cli import client
-from arpguard.cli.client import Source, Target, Tls
+from arpguard.cli.client import OTHER_AGENT, OTHER_SOURCES, Source, Target, Tls
 from arpguard.cli.options import DEFAULT_PORT, DEFAULT_TARGET
 from arpguard.config import is_local
 from arpguard.errors import ConfigError, Problem
@@ -24,7 +24,7 @@ def target(options: argparse.Namespace) -> Target:
         address=address,
         tls=None if everywhere and is_local(address) else _tls(options),
         timeout_s=options.timeout,
-        pinned=hasattr(options, "pin_dir"),
+        remedy=OTHER_SOURCES if hasattr(options, "pin_dir") else OTHER_AGENT,
     )
 
 
@@ -32,7 +32,8 @@ def target_of(options: argparse.Namespace, address: str) -> Target:
     """The agent of another node, by the address of its Node object."""
     found = ip_address(address)
     host = f"[{found}]" if found.version == 6 else str(found)
-    return Target(f"{host}:{options.port or DEFAULT_PORT}", _tls(options), options.timeout)
+    remedy = "or say with --port where it listens"
+    return Target(f"{host}:{options.port or DEFAULT_PORT}", _tls(options), options.timeout, remedy)
 
 
 def need_tls(options: argparse.Namespace) -> None:
