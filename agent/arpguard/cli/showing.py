@@ -2,6 +2,7 @@
 
 import argparse
 import random
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -23,6 +24,7 @@ def run_lab(options: argparse.Namespace) -> int:
     _refuse_nonsense(options)
     need_root()
     exits.leave_on_signals()
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # connections of the lab's end at any time; a lost reader is an error
     results = _run(options)
     if options.json:
         print(render.json_text([step.as_json() for step in results]))
