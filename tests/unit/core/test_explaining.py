@@ -8,7 +8,8 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.core.desired import primary_addresses, standing_of, wanted_entries
-from arpguard.core.explaining import Candidate, Scene, explain_ownership, fence_left_ns, summary
+from arpguard.core.explaining import Scene, explain_ownership, fence_left_ns, summary
+from arpguard.core.holding import Candidate
 from arpguard.model import (
     EntryKey,
     InterfaceAddress,
