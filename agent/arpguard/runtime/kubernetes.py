@@ -199,8 +199,9 @@ class Kubernetes:
 
     def _owned(self, address: Address) -> None:
         self._callbacks.announce()
-        note = f"{self._place.node} answers for {address} now"
-        self._events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
+        if self._membership.holder(address).transitions:  # the first one is no change, and there may be thousands
+            note = f"{self._place.node} answers for {address} now"
+            self._events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
 
     def _taken_outside(self, address: Address, mac: MacAddress) -> None:
         """A probe found a host outside the cluster."""

@@ -90,6 +90,7 @@ class Leases:
         self._at_once = Pool(UNBOUNDED, self._fail)
         self._claiming = Pool(CLAIMS_AT_ONCE, self._fail)
         self._probing = Pool(PROBES_AT_ONCE, self._fail)
+        self._probed: set[Address] = set()
         self._fault: BaseException | None = None
         self._reachable = asyncio.Event()
         self._reachable.set()
@@ -272,8 +273,15 @@ class Leases:
             self.do(self._ownership.own_claims_listed(found, listed.sent_ns, boot_ns()))
         self._woken.set()
 
+    def _ask_segment(self, effect: Probe) -> None:
+        """Once, however often it is asked for before its turn has come."""
+        if effect.vip not in self._probed:
+            self._probed.add(effect.vip)
+            self._probing.add(lambda: self._probe(effect))
+
     async def _probe(self, effect: Probe) -> None:
         taken_by = await self._surface.probe(effect.vip)
+        self._probed.discard(effect.vip)
         self._happened(effect.vip, self._ownership.probed(effect.vip, taken_by, boot_ns()))
 
     # ---- requests ----
@@ -402,5 +410,5 @@ _PERFORMERS: dict[type[Any], Performer] = {
     WriteClaim: _by_and_by(Leases._write_claim),  # noqa: SLF001
     DeleteClaim: _by_and_by(Leases._delete_claim),  # noqa: SLF001
     ReadClaim: _by_and_by(Leases._read_claim),  # noqa: SLF001
-    Probe: _in(lambda leases: leases._probing, Leases._probe),  # noqa: SLF001
+    Probe: Leases._ask_segment,  # noqa: SLF001
 }
