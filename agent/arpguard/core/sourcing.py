@@ -241,7 +241,10 @@ class Sourcing:
 
     def _replace(self, key: Key, followed: Followed) -> set[Address]:
         """Puts a source's part in the place of what it was; the addresses that either is about."""
-        before, part = self._parts.pop(key, None), self._part(key, followed)
+        before, part = self._parts.get(key), self._part(key, followed)
+        if part == before:
+            return set()  # and not twice in memory
+        self._parts.pop(key, None)
         touched = set()
         for bid in before.bids if before else ():
             touched.add(bid.vip.address)
