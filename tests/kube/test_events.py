@@ -157,3 +157,20 @@ async def test_long_notes_are_cut_to_what_the_api_takes(tmp_path):
         await until(lambda: api.seen)
 
         assert len(api.seen[0].body["note"].encode()) <= 1024
+
+
+@pytest.mark.parametrize("steps", range(6))
+@in_loop
+async def test_writer_ends_though_something_was_said_a_moment_before(tmp_path, steps):
+    async with an_api(tmp_path, then=CREATED) as (_, client):
+        writer = EventWriter(client, "node-1")
+        task = asyncio.create_task(writer.run())
+        await asyncio.sleep(0)
+        writer.post(NOTICE)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+
+        assert task.cancelled()

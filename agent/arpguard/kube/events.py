@@ -71,7 +71,8 @@ class EventWriter:
         """Writes until it is cancelled."""
         while True:
             try:
-                posting = await asyncio.wait_for(self._queue.get(), SWEEP_S)
+                async with asyncio.timeout(SWEEP_S):  # wait_for of Python 3.11 may forget that it was cancelled
+                    posting = await self._queue.get()
             except TimeoutError:
                 for ended in self._book.take_ended(self._clock()):
                     self._enqueue(ended)
