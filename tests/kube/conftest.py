@@ -3,7 +3,9 @@ import uuid
 import pytest
 
 from arpguard.lab.apiserver.embedded import running
+from arpguard.lab.apiserver.server import Options
 from kubehttp import Api
+from kubeside import Scene, Segment
 
 
 @pytest.fixture
@@ -31,3 +33,18 @@ def namespace():
 @pytest.fixture
 def leases(namespace):
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A server with the namespaces of agents and Services, for tests of whole agents."""
+    with running(Options(tls=False)) as embedded:
+        yield Scene(embedded, tmp_path)
+
+
+@pytest.fixture
+def segment(monkeypatch):
+    """Who is on the segment beside the nodes; there is no real one."""
+    segment = type("OneSegment", (Segment,), {"strangers": {}, "asked": []})
+    monkeypatch.setattr("arpguard.runtime.member.Prober", segment)
+    return segment

@@ -83,6 +83,7 @@ class Membership:
         self._kernel = kernel
         self._clients = clients
         self._tell = tell
+        self._found = kernel.adopt()  # before the first pass, which would tell the kernel of no lease
         self._prober = Prober(self.is_member)
         self._ownership: Ownership | None = None
         self._leases: Leases | None = None
@@ -106,7 +107,7 @@ class Membership:
     async def run(self, config: LeaseConfig) -> None:
         """Takes part until it is cancelled. Whatever the kernel has from an agent before stays if it is still ours."""
         self._config = config
-        control, standings = self._kernel.adopt()
+        control, standings = self._found
         left = {vip: standing.epoch for vip, standing in standings.items() if standing.kind is Kind.OWNED}
         hearts, others = (LeaseWriter(client, self._namespace, _timeout_s(config)) for client in self._clients)
         found = await self._own_heartbeat(hearts)

@@ -1,0 +1,289 @@
+"""One agent as a member: what it claims and when, what the kernel is told of it, and what it does in trouble."""
+
+import asyncio
+import time
+from dataclasses import replace
+from ipaddress import ip_network
+
+import pytest
+
+from apiscript import in_loop, until
+from arpguard.addresses import ZERO_MAC
+from arpguard.core.ownership.records import epoch_number
+from arpguard.lab.apiserver import resources
+from arpguard.lab.apiserver.faults import Delay
+from arpguard.lab.cluster import objects
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Kind
+from kubeside import CONFIG, HOME, LEASES, Cable, a_side, mac_of, vip, waited
+
+pytestmark = pytest.mark.usefixtures("segment")
+
+A, B, C = vip(50), vip(51), vip(52)
+NODE = "node-1"
+D_NS, M_NS = 3 * NS_PER_S, NS_PER_S
+EPOCH = "arpguard.io/epoch"
+
+
+@pytest.fixture
+def one(scene):
+    """A cluster of one node and one VIP."""
+    scene.nodes(NODE)
+    scene.publish("web", [A])
+    return scene
+
+
+async def _owns(side, *vips) -> None:
+    await until(lambda: side.kernel.owned() == set(vips), 10)
+
+
+@in_loop
+async def test_claim_is_made_then_confirmed_then_answered_for(one):
+    async with a_side(one) as side:
+        await _owns(side, A)
+        sent_ns = side.leases.renewed_ns
+        heartbeat, claim = one.lease(f"node.{NODE}"), one.claim(A)
+
+        assert side.kernel.entry(A).epoch == epoch_number(heartbeat["annotations"][EPOCH])
+        assert claim["annotations"]["arpguard.io/holder-epoch"] == heartbeat["annotations"][EPOCH]
+        assert claim["annotations"]["arpguard.io/source"] == "service shop/web"
+        assert claim["holderIdentity"] == NODE
+        assert side.announced
+        writes = one.server.do(lambda it: [(change.key[1], change.revision) for change in _lease_changes(it)])
+        revision = next(revision for name, revision in writes if name == f"vip.{A}")
+        assert any(name == f"node.{NODE}" and later > revision for name, later in writes)
+        assert sent_ns is not None
+
+
+def _lease_changes(it):
+    return it.store.table(resources.LEASES).since(1)
+
+
+@in_loop
+async def test_fence_counts_from_before_the_renewal_was_sent(one):
+    async with a_side(one) as side:
+        await _owns(side, A)
+        before = side.leases.renewed_ns
+        await until(lambda: side.leases.renewed_ns != before)
+        await until(lambda: side.kernel.value.fence_ns == side.leases.renewed_ns + D_NS - M_NS)
+
+        assert side.kernel.value.lease_ns == D_NS
+        for _, fence_ns, _, told_ns in side.kernel.fences:
+            assert fence_ns <= told_ns + D_NS - M_NS
+
+
+@in_loop
+async def test_nothing_is_claimed_before_all_is_known(one):
+    """The list of Nodes is slow: who may own a VIP is not known meanwhile."""
+    one.fault(NODE, delay=(Delay(3.0, resource="nodes"),))
+    async with a_side(one) as side:
+        await until(lambda: A in side.kube.state.vips)
+        await until(lambda: side.leases is not None and side.leases.renewed_ns is not None)
+        before = side.leases.renewed_ns
+        await until(lambda: side.leases.renewed_ns >= before + NS_PER_S)
+
+        assert not one.claim(A)
+        assert not side.kernel.owned()
+        await _owns(side, A)
+
+
+@in_loop
+async def test_restart_within_the_lease_keeps_what_it_has(one):
+    kernel = Cable()
+    async with a_side(one, kernel=kernel) as side:
+        await _owns(side, A)
+        first = side.kernel.entry(A)
+    claimed = one.claim(A)["resourceVersion"]
+    kernel.told.clear()
+
+    async with a_side(one, kernel=kernel) as side:
+        await until(lambda: side.leases is not None and side.leases.renewed_ns is not None)
+        before = side.leases.renewed_ns
+        await until(lambda: side.leases.renewed_ns > before)
+        await until(lambda: side.kube.state.complete)
+
+        assert kernel.entry(A) == first
+        assert not [told for told in kernel.told if told.startswith(("entry", "delete"))]
+        assert one.claim(A)["resourceVersion"] == claimed
+
+
+@in_loop
+async def test_restart_under_an_epoch_of_others_clears_first(one):
+    """Somebody has revoked this node meanwhile: its heartbeat has another epoch."""
+    kernel = Cable()
+    async with a_side(one, kernel=kernel) as side:
+        await _owns(side, A)
+    heartbeat = one.get(f"{LEASES}/node.{NODE}")
+    heartbeat["metadata"]["annotations"] = {EPOCH: "00000000-1111-4222-8333-444444444444"}
+    assert one.api.ask("PUT", f"{LEASES}/node.{NODE}", heartbeat).code == 200
+    old_epoch = kernel.entry(A).epoch
+    kernel.told.clear()
+    written = one.writes(NODE)
+
+    async with a_side(one, kernel=kernel) as side:
+        await until(lambda: any(told.startswith("entry") for told in kernel.told))
+        assert kernel.kind(A) is Kind.UNCLAIMED
+        assert one.writes(NODE) == written
+        await _owns(side, A)
+
+        assert kernel.entry(A).epoch != old_epoch
+
+
+@in_loop
+async def test_peers_mac_is_in_entries_of_what_it_holds(one):
+    one.nodes("node-2")
+    async with a_side(one) as first:
+        await _owns(first, A)
+        async with a_side(one, "node-2") as second:
+            await until(lambda: second.kernel.kind(A) is Kind.FOREIGN)
+            await until(lambda: second.kernel.entry(A).owner_mac == mac_of(1))
+
+            assert second.kube.is_member(mac_of(1))
+            assert second.kube.is_member(mac_of(2))
+            assert not second.kube.is_member(mac_of(3))
+            assert not second.kube.is_member(ZERO_MAC)
+
+
+@in_loop
+async def test_stranger_that_has_the_vip_keeps_it(one, segment):
+    segment.strangers[A] = mac_of(99)
+    async with a_side(one) as side:
+        await until(lambda: side.kernel.kind(A) is Kind.EXTERNAL, 10)
+
+        assert side.kernel.entry(A).owner_mac == mac_of(99)
+        assert one.claim(A)["annotations"]["arpguard.io/external"] == str(mac_of(99))
+        assert one.holder(A) == ""
+
+
+@in_loop
+async def test_vip_that_is_gone_takes_its_claim_along(one, monkeypatch):
+    monkeypatch.setattr("arpguard.runtime.member.TIDY_NS", NS_PER_S // 5)
+    async with a_side(one) as side:
+        await _owns(side, A)
+        one.delete("/api/v1/namespaces/shop/services/web")
+        await until(lambda: not side.kernel.entries)
+        await waited(lambda: not one.claim(A))
+
+
+@in_loop
+async def test_claim_on_what_was_never_seen_to_be_a_vip_is_removed(one, monkeypatch):
+    monkeypatch.setattr("arpguard.runtime.member.TIDY_NS", NS_PER_S // 5)
+    async with a_side(one) as side:
+        one.publish("more", [B])
+        await _owns(side, A, B)
+    one.delete("/api/v1/namespaces/shop/services/more")
+    async with a_side(one) as side:
+        await waited(lambda: not one.claim(B))
+        await _owns(side, A)
+
+        assert one.holder(A) == NODE
+
+
+@pytest.mark.parametrize("count", [10, 300])
+@in_loop
+async def test_at_rest_only_the_heartbeat_is_written(scene, count):
+    scene.nodes(NODE)
+    vips = [vip(index) if count < 200 else vip(0) + index for index in range(2, 2 + count)]
+    config = CONFIG.replace("192.0.2.0/24", "192.0.0.0/16")
+    scene.publish("web", vips)
+    async with a_side(scene, config=config) as side:
+        side.surroundings = _wide(side.surroundings)
+        side.changed.set()
+        await until(lambda: side.kernel.owned() == set(vips), 30)
+        claims = _claim_writes(scene)
+        before, began = side.leases.renewed_ns, scene.writes(NODE)
+        await until(lambda: side.leases.renewed_ns >= before + 2 * NS_PER_S, 10)
+        renewals = (side.leases.renewed_ns - before) / NS_PER_S * 2
+
+        assert _claim_writes(scene) == claims
+        assert scene.writes(NODE) - began <= renewals + 2
+
+
+def _claim_writes(scene) -> int:
+    changes = scene.server.do(_lease_changes)
+    return sum(change.key[1].startswith("vip.") for change in changes)
+
+
+def _wide(surroundings):
+    (link,) = surroundings.links
+    address = replace(link.addresses[0], network=ip_network("192.0.0.0/16"))
+    return replace(surroundings, links=(replace(link, addresses=(address,)),))
+
+
+# ---- in trouble ----
+
+
+def _lines(caplog, *words) -> list[str]:
+    return [record.getMessage() for record in caplog.records if all(word in record.getMessage() for word in words)]
+
+
+@in_loop
+async def test_refused_writes_are_neither_a_flood_of_requests_nor_of_lines(scene, caplog):
+    """A role that lacks writing: 403 for every write of a Lease."""
+    rules = objects.access(HOME)
+    for body in rules:
+        for rule in body.get("rules", ()):
+            if "leases" in rule["resources"]:
+                rule["verbs"] = ["get", "list", "watch"]
+    scene.put(*rules)
+    scene.server.do(lambda it: it.enforce_rbac())
+    scene.nodes(NODE)
+    scene.publish("web", [A])
+    async with a_side(scene, service_account=f"{HOME}/{objects.ACCOUNT}") as side:
+        await until(lambda: side.says("the lease cannot be renewed"))
+        began = scene.count(NODE)
+        await _while(2.0)
+
+        assert scene.count(NODE) - began < 20
+        assert len(_lines(caplog, "lease: cannot be renewed")) == 1
+        assert len(caplog.records) < 20
+        assert not side.kernel.owned()
+
+
+async def _while(seconds: float) -> None:
+    """A stretch of time in which something must not happen often."""
+    await asyncio.sleep(seconds)
+
+
+@in_loop
+async def test_claims_that_are_refused_are_not_tried_in_a_loop(one, caplog):
+    async with a_side(one) as side:
+        await _owns(side, A)
+        one.fault(NODE, fail=-1, code=500)
+        one.publish("more", [B, C])
+        began = one.count(NODE)
+        await _while(2.0)
+
+        assert one.count(NODE) - began < 60
+        assert len(_lines(caplog, "lease: cannot be renewed")) == 1
+        one.fault(NODE)
+        await _owns(side, A, B, C)
+        assert len(_lines(caplog, "lease: renewed again")) == 1
+
+
+@pytest.mark.parametrize("trouble", ["away", "silent"])
+@in_loop
+async def test_outage_is_told_of_once_and_is_no_busy_loop(one, caplog, trouble):
+    async with a_side(one) as side:
+        await _owns(side, A)
+        if trouble == "away":
+            one.server.run(lambda it: it.go_down())
+        else:
+            one.fault(NODE, stall=True)
+        await until(lambda: side.says("the lease cannot be renewed"), 10)
+        cpu_s, began = time.thread_time(), one.count(NODE)
+        await _while(2.0)
+
+        assert time.thread_time() - cpu_s < 1.0
+        assert one.count(NODE) - began < 60
+        assert len(_lines(caplog, "lease:", "renew")) == 1
+        assert len(caplog.records) < 60
+        if trouble == "away":
+            one.server.run(lambda it: it.come_up())
+        else:
+            one.fault(NODE)
+        await until(lambda: not side.says("the lease cannot be renewed"), 15)
+        await _owns(side, A)
+
+        assert len(_lines(caplog, "lease: renewed again")) == 1
+        assert not side.says("the lease")
