@@ -149,15 +149,20 @@ class Kubernetes:
             self._nobody = self._membership.wishes.nobody
             self._callbacks.look()
 
+    @property
+    def _renewal_lost(self) -> str:
+        """Why the lease is not renewed, while this node needs one."""
+        leases = self._membership.leases
+        return leases.lost if leases is not None and self._membership.takes_part else ""
+
     def _problems(self) -> Iterable[str]:
         yield from self._collected.problems
         yield from self._cluster.announcer_problems
         for name, source in self._cluster.sources.items():
             if source.lost:
                 yield f"Kubernetes: {name} are not heard of, what is known grows old: {source.lost}"
-        leases = self._membership.leases
-        if leases is not None and leases.lost:
-            yield f"Kubernetes: the lease cannot be renewed: {leases.lost}"
+        if self._renewal_lost:
+            yield f"Kubernetes: the lease cannot be renewed: {self._renewal_lost}"
         if self._membership.yielding:
             yield f"Kubernetes: another agent speaks as {self._place.node}, this one is silent: end one of them"
         if self._nobody:
@@ -177,7 +182,7 @@ class Kubernetes:
         state.times = membership.times
         state.events_written, state.events_dropped = self._events.written, self._events.dropped
         if leases is not None:
-            state.renewed_ns, state.renewal_lost, state.writes = leases.renewed_ns, leases.lost, leases.writes
+            state.renewed_ns, state.renewal_lost, state.writes = leases.renewed_ns, self._renewal_lost, leases.writes
 
     # ---- what is told ----
 

@@ -101,6 +101,7 @@ class Membership:
         self._tidied_ns = 0
         self._leaving = False
         self.wishes = Wishes()
+        self.takes_part = True
 
     # ---- life ----
 
@@ -214,7 +215,8 @@ class Membership:
         self._note_alive(now_ns)
         self._members = members_of(self._cluster.nodes, self._all_links(), self._alive)
         elected = any(vip.owner.kind is OwnerKind.ELECT for vip in collected.vips.values())
-        leases.do(ownership.take_part(elected and bool(self._links_now()), now_ns))
+        self.takes_part = elected and bool(self._links_now())
+        leases.do(ownership.take_part(self.takes_part, now_ns))
         self._stretch(now_ns)
         self.wishes = self._election.wanted(
             collected.vips, self._members, self._current_holders(now_ns), now_ns, collected.undecided
