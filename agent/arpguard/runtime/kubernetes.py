@@ -77,6 +77,7 @@ class Kubernetes:
         self._collected = Collected()
         self._vips: Mapping[Address, Vip] = {}
         self._complete = False
+        self._passed = False
         self._configmap_seen: object = self
         self._posted: frozenset[Notice] = frozenset()
         self._nobody: frozenset[Address] = frozenset()
@@ -137,12 +138,16 @@ class Kubernetes:
             vips = collected.vips
             self._vips = vips if complete else {at: vip for at, vip in vips.items() if not _awaits_announcer(vip)}
         self._collected, self._complete = collected, complete
-        self._membership.look_at(collected if complete else None, surroundings, config.lease)
+        known = collected if complete and self._passed else None  # before the first pass is through, no link is known
+        self._membership.look_at(known, surroundings, config.lease)
         self._post_news(collected)
         return Found(self._vips, complete, tuple(self._problems()))
 
     def passed(self) -> None:
         """A pass is through: links may be others."""
+        if self._complete and not self._passed:
+            self._callbacks.look()
+        self._passed = True
         self._membership.wake()
         self._refresh_state()
         if self._membership.wishes.nobody != self._nobody:
