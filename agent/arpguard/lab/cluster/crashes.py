@@ -13,7 +13,8 @@ from arpguard.units import NS_PER_S
 
 WORST_S, MEDIAN_S = 4.0, 3.0
 LEASE_S, MARGIN_S = 3.0, 1.0
-_KILLS = 3
+_KILLS = 5
+_STEP_S = 0.23  # five deaths are spread over the second in which a renewal is due
 _PATIENCE_S = 15.0
 _AFTER_S = 3.0  # how long a node that comes back is watched
 _VIPS = [vip(50 + number) for number in range(6)]
@@ -29,6 +30,7 @@ def run_kill(bench: KubeBench) -> Iterator[Step]:
     with bench.watch(_VIPS) as watch:
         for number in range(_KILLS):
             victim = bench.owner(_VIPS[number])
+            time.sleep(number * _STEP_S)  # at another moment of its second
             lost = bench.owned(_VIPS, victim)
             killed_ns = now_ns()
             bench.agent(victim).kill(signal.SIGKILL)
@@ -38,7 +40,7 @@ def run_kill(bench: KubeBench) -> Iterator[Step]:
             bench.agent(victim).start()
             bench.agent(victim).wait_for()
             bench.settle_evenly(_VIPS)
-    yield _verdict(bench, watch, "all deaths", taken_ns)
+    yield _verdict(bench, watch, "all deaths", taken_ns, median_s=MEDIAN_S)
 
 
 def run_hang(bench: KubeBench) -> Iterator[Step]:
@@ -131,8 +133,8 @@ def _taken_over(
     )
 
 
-def _verdict(bench: KubeBench, watch: Watch, text: str, taken_ns: list[int]) -> Step:
-    """The last step: the bars, and the whole record."""
+def _verdict(bench: KubeBench, watch: Watch, text: str, taken_ns: list[int], median_s: float = WORST_S) -> Step:
+    """The last step: the bars, and the whole record. One fault alone says nothing of the median."""
     bench.check_against_journal(watch)
     spread = Spread.of(taken_ns)
     handovers = Spread.of([each.gap_ns for each in watch.gaps()])
@@ -144,7 +146,7 @@ def _verdict(bench: KubeBench, watch: Watch, text: str, taken_ns: list[int]) -> 
         takeovers=spread.count,
         median_ms=spread.median_ms,
         worst_ms=spread.worst_ms,
-        median_in_bounds=spread.median_ms is not None and spread.median_ms < MEDIAN_S * 1000,
+        median_in_bounds=spread.median_ms is not None and spread.median_ms < median_s * 1000,
         worst_in_bounds=spread.worst_ms is not None and spread.worst_ms < WORST_S * 1000,
         handovers=handovers.count,
         worst_gap_ms=handovers.worst_ms,
