@@ -192,7 +192,9 @@ class Kubernetes:
     # ---- what is told ----
 
     def _post_news(self, collected: Collected) -> None:
-        """What all nodes find alike is told by one of them."""
+        """What all nodes find alike is told by one of them, once it is known who they are."""
+        if not self._membership.members:
+            return
         now = frozenset((*collected.notices, *collected.own_notices, *self._nobody_notices()))
         for notice in now - self._posted:
             if notice in collected.own_notices or self._speaks_for(notice.subject):

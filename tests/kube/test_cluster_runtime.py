@@ -1,0 +1,266 @@
+"""What an agent follows in the cluster, what it makes of it, and what it tells."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from apiscript import in_loop, until
+from arpguard.lab.cluster import objects
+from arpguard.verdict import Kind, Mode
+from kubeside import CONFIG, CONFIGMAP, HOME, Cable, a_side, mac_of, vip, waited
+
+pytestmark = pytest.mark.usefixtures("segment")
+
+NODE = "worker-1"
+A, FOLLOWED = vip(50), vip(40)
+FOLLOWING = {"owner": "follow"}
+RECORDED = Path(__file__).with_name("recorded")
+OBSERVE = CONFIG.replace("enforce", "observe")
+L2_STATUSES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "servicel2statuses.metallb.io"},
+    "spec": {
+        "group": "metallb.io",
+        "names": {"plural": "servicel2statuses", "kind": "ServiceL2Status"},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1beta1", "served": True, "storage": True}],
+    },
+}
+
+
+@pytest.fixture
+def one(scene):
+    scene.nodes(NODE)
+    return scene
+
+
+def recorded(name: str, **annotations: str) -> dict:
+    """An object as its announcer wrote it; Services with annotations of this program's, too."""
+    body = json.loads((RECORDED / f"{name}.json").read_text())
+    body["metadata"].pop("resourceVersion", None)
+    body["metadata"].pop("uid", None)
+    known = body["metadata"].setdefault("annotations", {})
+    known.update({f"arpguard.io/{key}": text for key, text in annotations.items()})
+    return body
+
+
+# ---- the ConfigMap ----
+
+
+@in_loop
+async def test_mode_of_the_configmap_reaches_the_kernel_within_a_second(one):
+    one.configure(OBSERVE)
+    async with a_side(one, NODE, configmap=CONFIGMAP) as side:
+        await until(lambda: side.kernel.value and side.kernel.value.mode is Mode.OBSERVE)
+        await until(lambda: not side.settings.awaited)
+        for text, mode in ((CONFIG, Mode.ENFORCE), (OBSERVE, Mode.OBSERVE)):
+            one.configure(text)
+            await until(lambda mode=mode: side.kernel.value.mode is mode, 1.0)
+
+        assert side.settings.in_force.source == f"ConfigMap {HOME}/{CONFIGMAP}"
+
+
+@in_loop
+async def test_wrong_configmap_is_told_of_and_changes_nothing(one):
+    one.configure(CONFIG)
+    async with a_side(one, NODE, configmap=CONFIGMAP) as side:
+        await until(lambda: not side.settings.awaited)
+        one.configure("mode: perhaps")
+        await until(lambda: side.says("configuration not taken over"))
+        await waited(lambda: one.events("BadConfiguration"))
+        (event,) = one.events("BadConfiguration")
+
+        assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("ConfigMap", CONFIGMAP)
+        assert "perhaps" in event["note"]
+        assert side.settings.config.mode is Mode.ENFORCE
+        assert side.settings.in_force.problem
+        one.configure(CONFIG)
+        await until(lambda: not side.problems)
+        assert not side.settings.in_force.problem
+
+
+@in_loop
+async def test_configmap_that_goes_away_leaves_its_configuration(one):
+    one.configure(CONFIG)
+    async with a_side(one, NODE, config=OBSERVE, configmap=CONFIGMAP) as side:
+        await until(lambda: not side.settings.awaited)
+        one.delete(f"/api/v1/namespaces/{HOME}/configmaps/{CONFIGMAP}")
+        await until(lambda: side.says("is not there"))
+
+        assert side.settings.config.mode is Mode.ENFORCE
+
+
+@in_loop
+async def test_configmap_decides_for_a_kernel_that_has_a_guard_already(one):
+    """The file may be older than what the agent before this one was told."""
+    one.configure(CONFIG)
+    kernel = Cable()
+    async with a_side(one, NODE, kernel, configmap=CONFIGMAP) as side:
+        await until(lambda: not side.settings.awaited and kernel.value.mode is Mode.ENFORCE)
+    one.fault(NODE, stall=True)
+    async with a_side(one, NODE, kernel, config=OBSERVE, configmap=CONFIGMAP) as side:
+        await until(lambda: side.says("was not read yet"))
+        assert kernel.value.mode is Mode.ENFORCE
+        one.fault(NODE)
+
+
+# ---- other announcers ----
+
+
+@in_loop
+async def test_announcer_that_is_not_installed_is_no_problem(one):
+    one.put(recorded("metallb/service", **FOLLOWING))
+    async with a_side(one, NODE) as side:
+        await waited(lambda: one.count(NODE, "list", "leases"))
+        await until(lambda: side.kube.state.complete)
+
+        assert not side.problems
+
+
+@in_loop
+async def test_announcer_that_may_not_be_read_is_a_problem(one):
+    rules = objects.access(HOME)
+    one.put(*rules)
+    one.server.do(lambda it: it.enforce_rbac())
+    one.put(recorded("cilium/service", **FOLLOWING))
+    async with a_side(one, NODE, service_account=f"{HOME}/{objects.ACCOUNT}") as side:
+        await until(lambda: side.says("cannot be followed"))
+
+
+_ANNOUNCERS = {
+    "kube-vip": ("kube-vip/service", "kube-vip/service"),
+    "purelb": ("purelb/service-0.17", "purelb/service-0.17"),
+    "cilium": ("cilium/service", "cilium/lease"),
+    "metallb": ("metallb/service", "metallb/status"),
+}
+
+
+@pytest.mark.parametrize("name", _ANNOUNCERS)
+@in_loop
+async def test_followed_vip_is_delegated_where_it_is_announced_and_moves_with_it(scene, name):
+    service, names_node = _ANNOUNCERS[name]
+    scene.nodes("worker-1", "worker-2")
+    scene.put(L2_STATUSES)
+    scene.put(recorded(service, **FOLLOWING))
+    extra = recorded(names_node, **(FOLLOWING if service == names_node else {}))
+    scene.put(objects.namespace(extra["metadata"]["namespace"]), extra)
+    async with a_side(scene, "worker-1") as here, a_side(scene, "worker-2") as there:
+        await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+        await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN, 10)
+
+        text = json.dumps(extra).replace("worker-1", "worker-2")
+        scene.put(json.loads(text))
+
+        await until(lambda: here.kernel.kind(FOLLOWED) is Kind.FOREIGN, 10)
+        await until(lambda: there.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+
+
+@in_loop
+async def test_kernel_keeps_followed_vips_until_their_announcer_was_read(one):
+    kernel = Cable()
+    one.put(recorded("cilium/service", **FOLLOWING), recorded("cilium/lease"))
+    async with a_side(one, NODE, kernel) as side:
+        await until(lambda: kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+    one.fault(NODE, stall=True)
+    kernel.told.clear()
+    async with a_side(one, NODE, kernel) as side:
+        await until(lambda: side.reconciler.state.control is not None)
+        assert kernel.kind(FOLLOWED) is Kind.DELEGATED
+        one.fault(NODE)
+        await until(lambda: side.kube.state.complete, 15)
+        await until(lambda: kernel.kind(FOLLOWED) is Kind.DELEGATED)
+
+        assert not [told for told in kernel.told if told.startswith(("entry", "delete"))]
+
+
+# ---- EndpointSlices ----
+
+
+@in_loop
+async def test_endpoint_slices_are_read_only_while_they_decide(one):
+    one.publish("web", [A])
+    async with a_side(one, NODE) as side:
+        await until(lambda: side.kernel.owned() == {A}, 10)
+        assert one.count(NODE, resource="endpointslices") == 0
+
+        one.put(objects.endpoint_slice("shop", "web", {NODE: True}))
+        one.publish("web", [A], local=True)
+        await until(lambda: "endpointslices" in side.kube.state.sources)
+        await waited(lambda: one.count(NODE, "list", "endpointslices") == 1)
+
+        one.publish("web", [A])
+        await until(lambda: "endpointslices" not in side.kube.state.sources)
+
+
+@in_loop
+async def test_vip_is_given_up_when_its_last_endpoint_leaves(one):
+    one.put(objects.endpoint_slice("shop", "web", {NODE: True}))
+    one.publish("web", [A], local=True)
+    async with a_side(one, NODE) as side:
+        await until(lambda: side.kernel.owned() == {A}, 10)
+        one.put(objects.endpoint_slice("shop", "web", {NODE: False}))
+        await until(lambda: side.kernel.kind(A) is Kind.UNCLAIMED, 10)
+        await waited(lambda: one.claim(A) and not one.holder(A))
+        await until(lambda: side.says(f"no node may own {A}"))
+        await waited(lambda: one.events("NobodyEligible"))
+
+
+# ---- Events ----
+
+
+@in_loop
+async def test_service_with_a_nodes_address_is_told_of_by_one_node(one):
+    one.nodes("worker-2")
+    one.publish("good", [A])
+    async with a_side(one, NODE) as here, a_side(one, "worker-2") as there:
+        await until(lambda: len(here.kube.state.alive) == 2 and len(there.kube.state.alive) == 2)
+        one.publish("web", [vip(2)])
+        await until(lambda: here.says(str(vip(2))) and there.says(str(vip(2))))
+        await waited(lambda: one.events("VIPIsNodeAddress"))
+        one.publish("last", [vip(51)])  # and what is told of the first is told when this is known
+        await until(lambda: all(vip(51) in side.kube.state.vips for side in (here, there)))
+        await waited(lambda: here.kube._events._queue.empty() and there.kube._events._queue.empty())
+
+        events = one.events("VIPIsNodeAddress")
+        assert {event["regarding"]["name"] for event in events} == {"web"}
+        assert len(events) == 1
+        assert here.kernel.kind(vip(2)) is None
+
+
+@in_loop
+async def test_service_that_was_wrong_before_the_agent_came_is_told_of(one):
+    one.publish("web", [vip(1)])
+    async with a_side(one, NODE):
+        await waited(lambda: one.events("VIPIsNodeAddress"))
+
+
+@in_loop
+async def test_new_owner_is_told_of(one):
+    """The first owner is not: there may be thousands, and nothing has changed."""
+    one.nodes("worker-2")
+    one.publish("web", [A])
+    async with a_side(one, "worker-2") as side:
+        await until(lambda: side.kernel.owned() == {A}, 10)
+        assert not one.events("OwnerChanged")
+    async with a_side(one, NODE):
+        await waited(lambda: one.events("OwnerChanged"))
+        (event,) = one.events("OwnerChanged")
+
+        assert event["type"] == "Normal"
+        assert event["note"] == f"{NODE} answers for {A} now"
+        assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Service", "web")
+
+
+@in_loop
+async def test_stranger_that_has_a_vip_is_told_of_once(one, segment):
+    segment.strangers[A] = mac_of(99)
+    one.publish("web", [A])
+    async with a_side(one, NODE) as side:
+        await waited(lambda: one.events("VIPTakenOutside"))
+        await until(lambda: side.kernel.kind(A) is Kind.EXTERNAL, 10)
+        (event,) = one.events("VIPTakenOutside")
+
+        assert str(mac_of(99)) in event["note"]
+        assert event["regarding"]["name"] == "web"
