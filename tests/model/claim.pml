@@ -18,10 +18,12 @@
  * N nodes, V VIPs, D lease, M margin, P and PM the same for a parting lease (0: nobody parts). SKIP: how many ticks a
  * clock may stand still while a lease runs, for each lease length begun (a hypervisor's pause, or a slow clock).
  * Faults, each a mask of nodes (1 the first, 2 the second, 3 both): RESTART, STRAY (heartbeat writes), STRAY_CLAIM,
- * HANDOVER, PARTS, ANEW (a new epoch without need), LOSE (people delete its heartbeat). DELETE: people delete claims.
+ * HANDOVER, PARTS, ANEW (a new epoch without need), LOSE (people delete its heartbeat; for one VIP). DELETE: people
+ * delete claims; UNINSTALL: and take those away, finalizer or not, of which no node has anything.
  * Broken rules: NO_EPOCH, NO_CONFIRM, NO_CAS, NO_CLAMP, FLAT_MARGIN, LATE_FENCE, BAD_RELEASE, BAD_LETGO, KEEP_OLD,
- * KEEP_REVOKED, ASK_EARLY, EARLY, TAKE_MISSING. Rules that arpguard does not have: WAIT_LONGEST, before a
- * missing heartbeat is created; WAIT_UID, before a heartbeat that was created anew makes claims void.
+ * KEEP_REVOKED, ASK_EARLY, EARLY, TAKE_MISSING, CREATE_SOON and CREATE_AT_ONCE (a missing heartbeat, after D and 0),
+ * NO_SETTLE (one that was made anew makes claims void at once), FORCED (UNINSTALL of what a node has).
+ * A rule that arpguard does not have: SETTLE_LONGEST, what NO_SETTLE breaks waits for the longest lease and not for D.
  * SEEK_*: asserts that something is out of reach which has to be in reach, lest the proof be about nothing.
  */
 #ifndef N
@@ -85,6 +87,16 @@ byte holder[V];   /* of the claim */
 bool valid[V];    /* its epoch is its holder's */
 bool deleting[V]; /* it was deleted, and the finalizer holds it */
 
+/*
+ * How a claim's epoch ended, for LOSE. A node is told of it late, or never, and that only makes it wait for longer: here
+ * all see at once what they can see. So they have seen the epoch in the object in which it ended, unless that is gone.
+ */
+#define IN_PLACE 0
+#define DELETED 1 /* with the heartbeat, and there is none yet that says so */
+#define REMADE 2  /* with the heartbeat, and there is another one */
+byte ended[V];
+byte waited[N * V]; /* ticks since it was remade */
+
 /* ---- an agent and its own heartbeat ---- */
 bool current[N]; /* the epoch of the agent, which is its kernel's, is the store's */
 bool held[N];    /* a renewal with it was answered with yes, to this agent or to one before */
@@ -109,8 +121,6 @@ bool seen[N * N];      /* the version that it saw is the store's */
 byte quiet[N * N];     /* ticks since then */
 bool right[N * N];     /* NO_EPOCH: it has revoked that node */
 bool strayTomb[N * N]; /* LOSE: a tombstone that it sent to where none was */
-bool knows[N * N];     /* WAIT_UID: the uid that it saw is the store's */
-byte known[N * N];     /* WAIT_UID: ticks since then */
 
 /* ---- a node and a claim ---- */
 #define IDLE 0
@@ -249,19 +259,20 @@ inline epochChanged(x)
 	skip
 }
 
-/* It is another object, or none. */
-inline uidChanged(x)
+/* It was missing. */
+inline remade(x)
 {
-	for (i : 0 .. N - 1) {
-		known[PAIR(i, x)] = 0;
-		knows[PAIR(i, x)] = false
+	for (j : 0 .. V - 1) {
+		ended[j] = (holder[j] == x && ended[j] == DELETED -> REMADE : ended[j])
 	}
 	skip
 }
 
 inline claimChanged(v)
 {
+	ended[v] = IN_PLACE;
 	for (i : 0 .. N - 1) {
+		waited[AT(i, v)] = 0;
 		if
 		:: UNDER_WAY(op[AT(i, v)]) && op[AT(i, v)] != CREATE -> noOp(i, v)
 		:: else
@@ -333,7 +344,7 @@ inline beginAnew(n)
 inline replaced(n)
 {
 	if
-	:: was & 1 -> uidChanged(n)
+	:: was & 1 -> remade(n)
 	:: else
 	fi;
 	if
@@ -484,18 +495,21 @@ proctype Heartbeat(byte n)
 #else
 #define SILENT(n, x) (quiet[PAIR(n, x)] >= LENGTH(x))
 #endif
-#ifdef WAIT_LONGEST
-#define LOST(n, x) (quiet[PAIR(n, x)] >= LONGEST)
+#if defined(CREATE_AT_ONCE)
+#define ABSENT 0
+#elif defined(CREATE_SOON)
+#define ABSENT D
 #else
-#define LOST(n, x) (quiet[PAIR(n, x)] >= D)
+#define ABSENT LONGEST
 #endif
+#define LOST(n, x) (quiet[PAIR(n, x)] >= ABSENT)
 
 inline revoke(n, x)
 {
 	heartbeatChanged(x);
 	epochChanged(x);
 	if
-	:: gone[x] -> uidChanged(x)
+	:: gone[x] -> remade(x)
 	:: else
 	fi;
 	tomb[x] = true;
@@ -522,9 +536,6 @@ proctype Watching(byte n; byte x)
 	:: d_step { seen[PAIR(n, x)] && gone[x] && LOST(n, x) && MAY(STRAY, n) -> strayTomb[PAIR(n, x)] = true }
 	:: d_step { strayTomb[PAIR(n, x)] && gone[x] -> strayTomb[PAIR(n, x)] = false; revoke(n, x) }
 #endif
-#ifdef WAIT_UID
-	:: d_step { !knows[PAIR(n, x)] && !gone[x] -> knows[PAIR(n, x)] = true }
-#endif
 #ifdef NO_EPOCH
 	:: d_step { right[PAIR(n, x)] -> right[PAIR(n, x)] = false }
 #endif
@@ -533,12 +544,17 @@ proctype Watching(byte n; byte x)
 
 /* ---- what a node does about a claim ---- */
 
+#if defined(NO_SETTLE)
+#define SETTLED (ended[v] == REMADE -> 0 : 1)
+#elif defined(SETTLE_LONGEST)
+#define SETTLED LONGEST
+#else
+#define SETTLED D
+#endif
 #if !defined(LOSE) || defined(TAKE_MISSING)
 #define VOID(n, v) (holder[v] < N && !valid[v])
-#elif defined(WAIT_UID)
-#define VOID(n, v) (holder[v] < N && !valid[v] && !gone[holder[v]] && known[PAIR(n, holder[v])] >= LONGEST)
 #else
-#define VOID(n, v) (holder[v] < N && !valid[v] && !gone[holder[v]])
+#define VOID(n, v) (holder[v] < N && !valid[v] && (ended[v] == IN_PLACE || waited[AT(n, v)] >= SETTLED))
 #endif
 #ifdef NO_EPOCH
 #define FREE(n, v) (holder[v] == RELEASED || (holder[v] < N && holder[v] != n && right[PAIR(n, holder[v])]))
@@ -560,6 +576,13 @@ inline sendOp(n, v, what)
 	opMine[AT(n, v)] = (what <= CREATE)
 }
 
+/* If it is void from the start, that can be seen as soon as there is a heartbeat. */
+#ifdef LOSE
+#define BORN(n, v) ended[v] = (gone[n] && !valid[v] -> DELETED : IN_PLACE);
+#else
+#define BORN(n, v)
+#endif
+
 /* `was`: 1 the epoch is the store's, 2 it is the agent's. */
 inline taken(n, v)
 {
@@ -567,6 +590,7 @@ inline taken(n, v)
 	claimChanged(v);
 	holder[v] = n;
 	valid[v] = was & 1;
+	BORN(n, v)
 	op[AT(n, v)] = (was & 2 -> WON : IDLE);
 	opCurrent[AT(n, v)] = false;
 	opMine[AT(n, v)] = (was & 2) != 0;
@@ -580,6 +604,7 @@ inline takenByStray(n, v)
 	claimChanged(v);
 	holder[v] = n;
 	valid[v] = was;
+	BORN(n, v)
 	was = 0
 }
 
@@ -645,11 +670,7 @@ proctype Claiming(byte n; byte v)
 /* ---- time ---- */
 
 #define PENDING(n) (renewal[n] != NONE)
-#ifdef WAIT_LONGEST
-#define LIMIT(x) (gone[x] -> LONGEST : LENGTH(x))
-#else
-#define LIMIT(x) (gone[x] -> D : LENGTH(x))
-#endif
+#define LIMIT(x) (gone[x] -> ABSENT : LENGTH(x))
 
 inline tick(n)
 {
@@ -662,10 +683,12 @@ inline tick(n)
 			quiet[PAIR(n, i)] = quiet[PAIR(n, i)] + 1
 		:: else
 		fi;
-#ifdef WAIT_UID
-		known[PAIR(n, i)] = (knows[PAIR(n, i)] && known[PAIR(n, i)] < LONGEST -> known[PAIR(n, i)] + 1 : known[PAIR(n, i)])
-#endif
 	}
+#if defined(LOSE) && !defined(NO_SETTLE)
+	for (j : 0 .. V - 1) {
+		waited[AT(n, j)] = waited[AT(n, j)] + (ended[j] == REMADE && holder[j] != n && waited[AT(n, j)] < SETTLED -> 1 : 0)
+	}
+#endif
 	skip
 }
 
@@ -707,11 +730,33 @@ proctype DeletesClaim(byte v)
 	od
 }
 
+#ifdef FORCED
+#define NOBODY_HAS(v) true
+#else
+#define NOBODY_HAS(v) (HAS_NOTHING(0, v) && HAS_NOTHING(1, v))
+#endif
+#define HAS_NOTHING(n, v) (op[AT(n, v)] == IDLE && entry[AT(n, v)] == NONE)
+
+proctype Uninstalls(byte v)
+{
+	do
+	:: d_step { holder[v] != MISSING && NOBODY_HAS(v) -> deleting[v] = false; freed(v, MISSING) }
+	od
+}
+
+inline lose(n)
+{
+	for (j : 0 .. V - 1) {
+		ended[j] = (holder[j] == n && valid[j] -> DELETED : ended[j])
+	}
+	skip
+}
+
 proctype DeletesHeartbeat(byte n)
 {
 	do
 	:: d_step { !gone[n] ->
-		heartbeatChanged(n); uidChanged(n); epochChanged(n);
+		lose(n); heartbeatChanged(n); epochChanged(n);
 		gone[n] = true; tomb[n] = false; parted[n] = false; current[n] = false }
 	od
 }
@@ -724,12 +769,6 @@ init
 			current[a] = true;
 			held[a] = true;
 			fresh[a] = true;
-#ifdef WAIT_UID
-			for (b : 0 .. N - 1) {
-				knows[PAIR(a, b)] = true;
-				known[PAIR(a, b)] = LONGEST
-			}
-#endif
 		}
 		for (a : 0 .. V - 1) {
 #ifdef DELETE
@@ -763,7 +802,10 @@ init
 		}
 #ifdef DELETE
 		for (b : 0 .. V - 1) {
-			run DeletesClaim(b)
+			run DeletesClaim(b);
+#ifdef UNINSTALL
+			run Uninstalls(b)
+#endif
 		}
 #endif
 		a = 0;

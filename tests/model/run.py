@@ -71,7 +71,24 @@ SAFE = [
         "parted-stray", "one node parts; stray renewals", ("RESTART=3", "P=3", "PARTS=1", "STRAY=3", "HANDOVER=1"), None
     ),
     Case("clock", "clocks stand still for as long as the margin", ("RESTART=3", "D=3", "M=1", "SKIP=1"), None),
-    Case("lost", "a heartbeat is deleted, again and again", ("RESTART=3", "LOSE=1"), None),
+    Case("lost", "heartbeats are deleted, again and again", ("RESTART=3", "LOSE=3"), None),
+    Case(
+        "lost-parted", "the heartbeat of a node that parts is deleted", ("RESTART=3", "LOSE=1", "P=3", "PARTS=1"), None
+    ),
+    Case("lost-stuck", "a heartbeat is deleted while requests to create it are stuck", ("LOSE=1", "STRAY=3"), None),
+    Case(
+        "create-at-once",
+        "a missing heartbeat is created at once: what that wait is not for, unless nodes part",
+        ("LOSE=1", "CREATE_AT_ONCE"),
+        None,
+    ),
+    Case(
+        "uninstall",
+        "claims are taken away by force once no node has anything of them",
+        ("RESTART=3", "HANDOVER=3", "DELETE", "UNINSTALL"),
+        None,
+    ),
+    Case("uninstall-stray", "the same, with stray claim writes", ("STRAY_CLAIM=1", "DELETE", "UNINSTALL"), None),
     Case("no-confirm", "an entry without a renewal after the claim: what CONFIRM is not for", ("NO_CONFIRM",), None),
 ]
 BROKEN = [
@@ -96,16 +113,32 @@ BROKEN = [
     ),
     Case("thin-margin", "a clock stands still for longer than the margin", ("D=3", "M=1", "SKIP=2"), 15),
     Case("take-missing", "claims are void when the heartbeat is missing", ("TAKE_MISSING", "LOSE=1"), 11),
+    Case(
+        "create-soon",
+        "a missing heartbeat is created after the own lease, not the longest",
+        ("CREATE_SOON", "LOSE=1", "P=5", "PARTS=1"),
+        17,
+    ),
+    Case(
+        "no-settle", "a heartbeat that was made anew makes claims void at once", ("NO_SETTLE", "LOSE=1", "STRAY=2"), 20
+    ),
+    Case("forced", "claims are taken away by force while a node has them", ("FORCED", "DELETE", "UNINSTALL"), 11),
 ]
 HOLES = [
-    Case("lost-parted", "the heartbeat of a parted node is deleted", ("LOSE=1", "P=3", "PARTS=1"), 15),
-    Case("lost-stuck", "a heartbeat is deleted while a request to create it is stuck", ("LOSE=1", "STRAY=2"), 20),
+    Case(
+        "lost-parted-stuck",
+        "the heartbeat of a parted node is deleted while a request to create it is stuck",
+        ("LOSE=1", "P=3", "PARTS=1", "STRAY=2"),
+        23,
+    ),
 ]
 CURES = [
     Case(
-        "cure-parted", "a missing heartbeat is created after the longest lease", (*HOLES[0].flags, "WAIT_LONGEST"), None
+        "cure",
+        "a heartbeat that was made anew voids after the longest lease",
+        (*HOLES[0].flags, "SETTLE_LONGEST"),
+        None,
     ),
-    Case("cure-stuck", "a new heartbeat object voids claims after a lease", (*HOLES[1].flags, "WAIT_UID"), None),
 ]
 REACHED = [
     Case("moves", "a VIP moves", ("SEEK_MOVE",), 14),
@@ -180,7 +213,7 @@ def main(arguments: Sequence[str]) -> int:
     for case in chosen:
         result = search(case)
         figures = f"{result.states:>10,} states {result.seconds:7.1f} s"
-        print(f"{case.name:14} {_told(result.steps):9} {figures}  {' '.join(case.flags)}", flush=True)
+        print(f"{case.name:17} {_told(result.steps):9} {figures}  {' '.join(case.flags)}", flush=True)
         if given.trace:
             print("\n".join(result.trace))
         failures += [wrong(case, result)] if wrong(case, result) else []
