@@ -1,0 +1,132 @@
+"""A real agent that follows an API server: what only the whole program does."""
+
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from arpguard.dataplane import loader, syscall
+from arpguard.dataplane.maps import ControlValue
+from arpguard.lab.apiserver.embedded import Embedded, running
+from arpguard.lab.apiserver.server import Options
+from arpguard.lab.cluster import objects
+from arpguard.lab.cluster.topology import CONFIGMAP, DAEMONSET, KubeAgent
+from arpguard.verdict import Mode
+from kubehttp import Api
+from labtools import Pair, a_pair, address, tcx_programs, until
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+HOME, POD = "arpguard", "arpguard-x7"
+VIP = address(50)
+PORT = 9469
+CONFIG = (
+    "interfaces: [eth0]\nranges: [198.51.100.0/24]\nservices: {owner: elect}\n"
+    f"metrics: {{listen: '127.0.0.1:{PORT}'}}\nmode: "
+)
+END_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with a_pair("kube-agent") as made:
+        yield made
+
+
+@pytest.fixture
+def server(pair) -> Iterator[Embedded]:
+    """In the node's namespace: threads are where those were that started them."""
+    embedded = running(Options(tls=False))
+    server = pair.node.netns.call(embedded.__enter__)
+    server.do(lambda it: it.load(_scene(pair)))
+    yield server
+    embedded.__exit__(None, None, None)
+
+
+def _scene(pair: Pair) -> list[dict]:
+    return [
+        objects.namespace(HOME),
+        objects.config_map(HOME, CONFIGMAP, f"{CONFIG}enforce"),
+        objects.node(pair.node.name, pair.node.address),
+        objects.service(HOME, "web", [VIP]),
+    ]
+
+
+@pytest.fixture
+def agent(pair, server) -> Iterator[KubeAgent]:
+    agent = KubeAgent(pair.node, pair.folder, pair.pin_root / pair.node.name)
+    agent.namespace, agent.pod = HOME, POD
+    server.do(lambda it: it.write_kubeconfig(agent.kubeconfig, "node-1"))
+    daemonset = server.do(lambda it: it.put(objects.daemon_set(HOME, DAEMONSET)))
+    server.do(lambda it: it.put(objects.pod(HOME, POD, "node-1", daemonset)))
+    agent.configure(f"{CONFIG}observe")
+    agent.start()
+    agent.wait_for()
+    agent.wait_for(f"owned: vip={VIP}")
+    yield agent
+    agent.kill(signal.SIGKILL)
+    agent.remove_guard()
+
+
+def _metric(pair: Pair, name: str) -> float:
+    def read() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=5) as response:
+            return response.read().decode()
+
+    rows = [line.split() for line in pair.node.netns.call(read).splitlines() if line.startswith(f"{name} ")]
+    return float(rows[0][1])
+
+
+def _configure(server: Embedded, text: str) -> None:
+    server.do(lambda it: it.put(objects.config_map(HOME, CONFIGMAP, text)))
+
+
+def _programs(pair: Pair) -> list[int]:
+    """What is attached to the node's link."""
+    return tcx_programs(pair.node, syscall.ATTACH_TCX_INGRESS) + tcx_programs(pair.node, syscall.ATTACH_TCX_EGRESS)
+
+
+def _mode(agent: KubeAgent) -> Mode:
+    control = ControlValue(loader.open_maps(agent.pin_dir)["control"]).read()
+    return control.mode
+
+
+def test_configmap_switches_the_kernel_within_a_second_and_a_wrong_one_shows_in_the_metrics(pair, server, agent):
+    until(lambda: _mode(agent) is Mode.ENFORCE)
+    for word, mode in (("observe", Mode.OBSERVE), ("enforce", Mode.ENFORCE)):
+        _configure(server, f"{CONFIG}{word}")
+        until(lambda mode=mode: _mode(agent) is mode, 1.0)
+
+    _configure(server, f"{CONFIG}perhaps")
+    until(lambda: _metric(pair, "arpguard_config_problems") == 1)
+    assert _mode(agent) is Mode.ENFORCE
+    _configure(server, f"{CONFIG}enforce")
+    until(lambda: _metric(pair, "arpguard_config_problems") == 0)
+
+
+def test_agent_whose_daemonset_is_gone_removes_the_guard(pair, server, agent):
+    assert _programs(pair)
+    server.do(lambda it: it.add_client("admin"))
+    admin = Api(server.do(lambda it: it.kubeconfig("admin")))
+    path = f"/apis/apps/v1/namespaces/{HOME}/daemonsets/{DAEMONSET}"
+    assert pair.node.netns.call(lambda: admin.ask("DELETE", path)).code == 200
+
+    agent.kill(signal.SIGTERM)
+
+    assert "stopped: the guard is removed" in agent.said()
+    assert not agent.is_pinned()
+    assert not _programs(pair)
+
+
+def test_agent_ends_in_time_though_the_server_is_away_and_leaves_the_guard(pair, server, agent):
+    server.run(lambda it: it.go_down())
+    began = time.monotonic()
+
+    agent.kill(signal.SIGTERM)
+
+    assert time.monotonic() - began < END_S
+    assert "stopped: the guard stays in place" in agent.said()
+    assert agent.is_pinned()
+    assert _programs(pair)
