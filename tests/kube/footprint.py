@@ -51,9 +51,7 @@ async def _follow(kubeconfig: Path) -> dict[str, int]:
 
 def _imports() -> dict[str, object]:
     before = _resident_kb()
-    import arpguard.kube.events
-    import arpguard.kube.reflector
-    import arpguard.kube.writer  # noqa: F401
+    import arpguard.runtime.kubernetes  # noqa: F401 - and all that the agent needs with it
     from arpguard.kube.importing import import_part
 
     for part in ("client.rest", "client.configuration", "config.incluster_config"):
