@@ -287,3 +287,27 @@ async def test_outage_is_told_of_once_and_is_no_busy_loop(one, caplog, trouble):
 
         assert len(_lines(caplog, "lease: renewed again")) == 1
         assert not side.says("the lease")
+
+
+@in_loop
+async def test_claims_that_nobody_allows_are_asked_for_now_and_then(scene):
+    """The heartbeat may be renewed, and nothing else be written."""
+    rules = objects.access(HOME)
+    for body in rules:
+        for rule in body.get("rules", ()):
+            if "leases" in rule["resources"]:
+                rule["verbs"] = ["get", "list", "watch"]
+                own = {**rule, "verbs": ["update"], "resourceNames": [f"node.{NODE}"]}
+                body["rules"] = [*body["rules"], own]
+                break
+    heartbeat = {"namespace": HOME, "name": f"node.{NODE}"}
+    scene.put(*rules, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": heartbeat, "spec": {}})
+    scene.server.do(lambda it: it.enforce_rbac())
+    scene.nodes(NODE)
+    scene.publish("web", [A])
+    async with a_side(scene, service_account=f"{HOME}/{objects.ACCOUNT}") as side:
+        await until(lambda: scene.count(NODE, "create", "leases"), 10)
+        await _while(2.0)
+
+        assert scene.count(NODE, "create", "leases") <= 6
+        assert not side.kernel.owned()
