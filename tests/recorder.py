@@ -1,8 +1,12 @@
 """Stands for the kernel: what the reconciler writes to, for tests of what it is told, and in which order."""
 
+from pathlib import Path
+
+from arpguard.dataplane.attach import Pin
 from arpguard.dataplane.maps import TableContent
 from arpguard.errors import DataPlaneError, MapFullError
 from arpguard.model import Attachment, EntryKey, NodeControl, VipEntry
+from arpguard.verdict import Hook
 
 
 class Recorder:
@@ -14,6 +18,7 @@ class Recorder:
         self.value: NodeControl | None = None
         self.refuses = False
         self.room = 9
+        self.pinned: list[int] = []
 
     # entries and control
 
@@ -43,7 +48,7 @@ class Recorder:
         self.told.append(f"detach {hook.name}")
 
     def pins(self):
-        return []
+        return [Pin(Path(), ifindex, Hook.TC_EGRESS, None) for ifindex in self.pinned]
 
 
 class Entries:

@@ -237,26 +237,43 @@ class Reconciler:
             self._set_control(replace(control, epoch=epoch, fence_ns=fence_ns, lease_ns=lease_ns))
 
     def elect(self, standings: Mapping[Address, Standing], now_ns: int) -> bool:
-        """Tells the kernel at once how some elected VIPs stand now; False when that takes a pass."""
-        self._standings = {**self._standings, **standings}
-        if self._scene is None:
-            self._withdraw(standings)
-            return True
-        vips = {address: self._scene.asked.vips.get(address) for address in standings}
-        elected = {address: vip for address, vip in vips.items() if vip is not None and _is_elected(vip)}
-        if not elected:
-            return True
-        return self._settled is not None and self._change(self._scene, elected, now_ns)
+        """Tells the kernel at once how some elected VIPs stand now.
 
-    def _withdraw(self, standings: Mapping[Address, Standing]) -> None:
-        """Before the first pass nothing is known but what an agent before this one left: it can be given up."""
-        for key, entry in self._entries.read().entries.items():
-            standing = standings.get(key.vip)
-            if standing is not None and entry.kind is Kind.OWNED and entry.epoch and standing.kind is not Kind.OWNED:
-                self._entries.write({key: replace(entry, kind=standing.kind, epoch=0, hold=False)})
+        False when that takes a pass; what this node has no more is given up at once all the same.
+        """
+        self._standings = {**self._standings, **standings}
+        scene = self._scene
+        if scene is None:
+            self._withdraw(self._entries.read().entries, standings)
+            return True
+        vips = {address: scene.asked.vips.get(address) for address in standings}
+        elected = {address: vip for address, vip in vips.items() if vip is not None and _is_elected(vip)}
+        is_done = not elected or (self._settled is not None and self._change(scene, elected, now_ns))
+        if not (is_done and scene.asked.complete):
+            given_up = self._withdraw(self.state.entries, standings)
+            if given_up:
+                self._programmed = self.state.entries = {**self.state.entries, **given_up}
+                self._settled = None
+        return is_done
+
+    def _withdraw(
+        self, entries: Mapping[EntryKey, VipEntry], standings: Mapping[Address, Standing]
+    ) -> dict[EntryKey, VipEntry]:
+        """Gives up what this node has no more: also where nobody has asked for it yet, and where there is no room."""
+        given_up = {
+            key: replace(entry, kind=standings[key.vip].kind, epoch=0, hold=False)
+            for key, entry in entries.items()
+            if key.vip in standings and standings[key.vip].kind is not Kind.OWNED
+            if entry.kind is Kind.OWNED and entry.epoch
+        }
+        if given_up:
+            self._entries.write(given_up)
+        return given_up
 
     async def keep_attached(self, datapath: Datapath, surroundings: Surroundings) -> None:
         """The cheap part of a pass: programs and control as the last one left them, however large the map is."""
+        if self._scene is None:
+            return  # no pass yet: what an agent before this one attached stays
         if self.state.control is not None:
             self._set_control(self.state.control)
         await self._attach(datapath, self.state.links, surroundings, [])

@@ -11,6 +11,7 @@ from arpguard.addresses import MacAddress
 from arpguard.config import parse_config
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.model import (
+    Datapath,
     EntryKey,
     InterfaceAddress,
     Link,
@@ -216,6 +217,18 @@ def test_fence_is_one_value_with_the_mode_and_survives_a_pass(apply, kernel, rec
     assert reconciler.state.drift.control == 0
 
 
+def test_vip_is_given_up_at_once_also_where_other_entries_do_not_fit(apply, kernel, reconciler):
+    kernel.room = 1
+    apply(ELECTED)
+    reconciler.elect({VIP: MINE}, 0)
+    apply(ELECTED.replace("}]}", f"}}, {{address: {VIP + 1}, owner: elect}}]}}"))
+
+    is_done = reconciler.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+
+    assert (is_done, kernel.entries[KEY].kind) == (False, Kind.UNCLAIMED)
+    assert reconciler.state.entries == kernel.entries
+
+
 # ---- what an agent before this one left ----
 
 
@@ -270,6 +283,28 @@ def test_what_was_left_is_not_announced_again(left, schedule):
     run_pass(left, ELECTED, complete=True)
 
     assert schedule.next_ns(0) is None
+
+
+def test_what_was_left_can_be_given_up_before_anybody_asks_for_it(left, kernel):
+    """All Services may not have been read yet."""
+    left.adopt()
+    run_pass(left, "{mode: enforce, interfaces: [eth0], vips: []}", complete=False)
+
+    left.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+
+    assert (kernel.entries[KEY].kind, kernel.entries[KEY].epoch) == (Kind.UNCLAIMED, 0)
+    assert left.state.entries == kernel.entries
+
+
+def test_programs_that_were_left_stay_before_the_first_pass(left, kernel):
+    kernel.pinned = [2]
+    left.adopt()
+    left.wait(["not known yet"])
+    left.fence(7, 200, 50)
+
+    asyncio.run(left.keep_attached(Datapath.AUTO, HERE))
+
+    assert not [step for step in kernel.told if step.startswith("detach")]
 
 
 # ---- small passes ----
