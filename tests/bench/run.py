@@ -10,6 +10,7 @@ import sys
 from types import ModuleType
 
 import answers
+import cluster
 import footprint
 import frames
 import replace
@@ -25,6 +26,7 @@ SECTIONS: dict[str, ModuleType] = {
     "throughput": throughput,
     "agent": footprint,
     "api": serving,
+    "cluster": cluster,
     "replace": replace,
 }
 
