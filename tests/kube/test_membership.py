@@ -118,12 +118,17 @@ async def test_restart_under_an_epoch_of_others_clears_first(one):
     assert one.api.ask("PUT", f"{LEASES}/node.{NODE}", heartbeat).code == 200
     old_epoch = kernel.entry(A).epoch
     kernel.told.clear()
-    written = one.writes(NODE)
+    written, seen = one.writes(NODE), []
+    write = kernel.write_entries
 
+    def write_and_look(entries) -> None:
+        write(entries)
+        seen.append((kernel.kind(A), one.writes(NODE)))
+
+    kernel.write_entries = write_and_look
     async with a_side(one, kernel=kernel) as side:
-        await until(lambda: any(told.startswith("entry") for told in kernel.told))
-        assert kernel.kind(A) is Kind.UNCLAIMED
-        assert one.writes(NODE) == written
+        await until(lambda: seen)
+        assert seen[0] == (Kind.UNCLAIMED, written)
         await _owns(side, A)
 
         assert kernel.entry(A).epoch != old_epoch
