@@ -123,7 +123,8 @@ async def test_restart_under_an_epoch_of_others_clears_first(one):
 
     def write_and_look(entries) -> None:
         write(entries)
-        seen.append((kernel.kind(A), one.writes(NODE)))
+        if entries:
+            seen.append((kernel.kind(A), one.writes(NODE)))
 
     kernel.write_entries = write_and_look
     async with a_side(one, kernel=kernel) as side:
