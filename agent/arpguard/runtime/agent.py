@@ -201,14 +201,19 @@ class Agent:
                 raise
         self._changed.clear()
         asked = await self._asked()
-        if self._settings.awaited and self._found_guard:
-            self._reconciler.wait(asked.problems)  # what an agent before this one was told is newer than the file
+        if self._has_to_wait(asked):
+            self._reconciler.wait(asked.problems)
             return
         if whole or not self._reconciler.update(asked, self._surroundings, boot_ns()):
             await self._reconciler.apply(asked, self._surroundings, boot_ns())
         if self._kubernetes is not None:
             self._kubernetes.passed()
         self._complete = asked.complete
+
+    def _has_to_wait(self, asked: Asked) -> bool:
+        """What an agent before this one was told is newer than the file, and more than nothing."""
+        awaits_configmap = self._settings.awaited and self._found_guard
+        return awaits_configmap or (not asked.complete and self._reconciler.knows_less)
 
     async def _asked(self) -> Asked:
         if self._kubernetes is None:

@@ -148,7 +148,7 @@ class Kubernetes:
         if self._complete and not self._passed:
             self._callbacks.look()
         self._passed = True
-        self._membership.wake()
+        self._membership.passed(complete=self._complete)
         self._refresh_state()
         if self._membership.wishes.nobody != self._nobody:
             self._nobody = self._membership.wishes.nobody

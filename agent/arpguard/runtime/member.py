@@ -32,7 +32,7 @@ from arpguard.kube.reflector import Change
 from arpguard.kube.writer import LeaseWriter
 from arpguard.model import Link, NodeControl, OwnerKind, Standing, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
-from arpguard.runtime.leases import Leases, Surface
+from arpguard.runtime.leases import DRAIN_S, Leases, Surface
 from arpguard.runtime.reconciler import Reconciler
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
@@ -85,6 +85,7 @@ class Membership:
         self._tell = tell
         self._found = kernel.adopt()  # before the first pass, which would tell the kernel of no lease
         self._prober = Prober(self.is_member)
+        self._alone = asyncio.Event()
         self._ownership: Ownership | None = None
         self._leases: Leases | None = None
         self._election: Election | None = None
@@ -117,7 +118,7 @@ class Membership:
             self._owned = left
             for vip in tuple(left):
                 self._disown(vip)
-            await _outlive(found)
+            await self._outlive(found)
         self._owned = left if kept else {}
         ownership = self._ownership = Ownership(
             self._me,
@@ -149,6 +150,17 @@ class Membership:
             else:
                 return claims.heartbeat_of(lease) if lease else None
 
+    async def _outlive(self, found: Heartbeat | None) -> None:
+        """Programs of another build may answer on the lease that this node had: while they do, they are this node."""
+        if found is None or not found.instance:
+            return
+        try:
+            async with asyncio.timeout(found.duration_ns / NS_PER_S):
+                await self._alone.wait()
+        except TimeoutError:
+            pass
+        await asyncio.sleep(DRAIN_S)
+
     # ---- what others tell ----
 
     def lease_changed(self, change: Change[Lease]) -> None:
@@ -179,6 +191,12 @@ class Membership:
         Nothing is claimed, and nothing given up, before they are.
         """
         self._collected, self._surroundings, self._config = collected, surroundings, config
+
+    def passed(self, *, complete: bool) -> None:
+        """A pass of the reconciler is through, over all that there is to know or not."""
+        if complete and self._kernel.alone:
+            self._alone.set()
+        self.wake()
 
     def wake(self) -> None:
         """Something has changed that may change what this node wants."""
@@ -416,9 +434,3 @@ def _timeout_s(config: LeaseConfig) -> float:
 def _fence_ns(control: NodeControl) -> int:
     """The fence as the program reckons: one further ahead than a lease lasts has passed."""
     return control.fence_ns if control.fence_ns - boot_ns() <= control.lease_ns else 0
-
-
-async def _outlive(found: Heartbeat | None) -> None:
-    """Programs of an older build may answer on the lease that this node had: until it has ended they are this node."""
-    if found is not None and found.instance:
-        await asyncio.sleep(found.duration_ns / NS_PER_S)

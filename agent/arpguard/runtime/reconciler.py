@@ -118,6 +118,7 @@ class Reconciler:
         self._attached: dict[tuple[int, Hook], Attachment] = {}
         self._logged: tuple[str, ...] = ()
         self.state = NodeState()
+        self.alone = False  # whether no program of another build is left
 
     async def apply(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> None:
         """One pass. Raises nothing for what can be tried again: that is a problem in `state`."""
@@ -212,6 +213,11 @@ class Reconciler:
         same = self.state.control is not None and self.state.control.generation == asked.generation
         guarded = [link.ifindex for link in self.state.links] if same else []
         return guarded if asked.complete else [*guarded, *(pin.wanted_ifindex for pin in self._attacher.pins())]
+
+    @property
+    def knows_less(self) -> bool:
+        """Whether programs are attached that were told what these maps have not been: those of another build."""
+        return self._control.read() is None and bool(self._attacher.pins())
 
     # ---- elected VIPs ----
 
@@ -403,6 +409,7 @@ class Reconciler:
         await self._detach_others(attached, failed, surroundings)
         self._note_reattached(attached)
         self._attached = attached
+        self.alone = not failed
 
     async def _attach_link(self, datapath: Datapath, link: Link, problems: list[str]) -> list[Attachment]:
         """Egress first: what this node says is guarded before what it hears."""
