@@ -28,8 +28,10 @@ from labtools import arpguard, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
-SCENARIOS = [name for name, _ in runner.catalogue(kubernetes=True)]
-ROUNDS = 12
+ALL = [name for name, _ in runner.catalogue(kubernetes=True)]
+LONG = ("load", "partition", "taken-outside")  # a minute and more, or much like another one
+SCENARIOS = ALL if os.environ.get("ARPGUARD_LAB") == "all" else [name for name in ALL if name not in LONG]
+ROUNDS = 8
 LIMIT_S = 600
 VIP = IPv4Address("198.51.100.50")
 
@@ -107,13 +109,13 @@ def test_nothing_is_left_behind(complete):
 
 def test_every_record_was_complete_and_named_its_figures(complete):
     judged = [step for step in complete[1] if "overlaps" in step]
-    assert {step["scenario"] for step in judged} >= {"elect", "kill", "hang", "partition", "drain", "rounds"}
+    assert {step["scenario"] for step in judged} >= {"elect", "kill", "hang", "drain", "rounds"}
     assert all(step["answers"] > 100 and step["nothing_missed"] for step in judged)
 
 
 def test_the_load_of_the_api_does_not_grow_with_the_number_of_vips(complete):
     rest = {step["vips"]: step for step in complete[1] if "claim_writes" in step}
-    assert sorted(rest) == [10, 1000]
+    assert sorted(rest) == ([10, 1000] if "load" in SCENARIOS else [10])
     for step in rest.values():
         assert step["claim_writes"] == 0
         assert step["reads"] <= 3, "a list of own claims in 30 s for each node"
@@ -138,7 +140,7 @@ def test_list_names_every_scenario():
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--kubernetes", "--scenario", "flux"], f"one of {', '.join(SCENARIOS)}"),
+        (["--kubernetes", "--scenario", "flux"], f"one of {', '.join(ALL)}"),
         (["--rounds", "3"], "--rounds: 3: is for --kubernetes"),
         (["--seed", "3"], "--seed: 3: is for --kubernetes"),
         (["--kubernetes", "--rounds", "1000000"], "must be 1 to 100000"),
@@ -252,9 +254,9 @@ def test_a_node_that_is_cut_off_from_the_api_still_answers_on_the_lan(lab):
     assert (reaches_api(lab, host), answers_on_lan(lab, host)) == (True, True)
     lab.cut_off(host)
     assert (reaches_api(lab, host), answers_on_lan(lab, host)) == (False, True)
-    assert reaches_api(lab, lab.nodes[1])
+    until(lambda: reaches_api(lab, lab.nodes[1]), 10)
     lab.reconnect(host)
-    assert reaches_api(lab, host)
+    until(lambda: reaches_api(lab, host), 10)
 
 
 def test_a_node_that_is_pulled_is_on_neither_network(lab):

@@ -29,6 +29,7 @@ SETTLE_S = 20.0
 READY_S = 40.0  # three agents compile at once, on few cores
 _WAIT_S = 0.06
 _POLL_S = 0.02
+_QUIET_S = 1.5
 _LATE_S = 0.1  # for what was sent last to be answered and recorded
 _ASKERS = int(IPv4Address("11.0.0.1"))  # senders of single questions; streams have 10.0.0.0/8
 WIDE_NETWORK = "198.18.0.0/15"
@@ -308,7 +309,7 @@ class KubeBench:
         """Returns once nobody has moved for a while."""
         self.settle(vips, limit_s=limit_s)
         deadline, since, before = time.monotonic() + limit_s, time.monotonic(), self.who(*vips)
-        while time.monotonic() - since < 2.5 and time.monotonic() < deadline:
+        while time.monotonic() - since < _QUIET_S and time.monotonic() < deadline:
             time.sleep(0.2)
             found = self.who(*vips)
             if found != before:

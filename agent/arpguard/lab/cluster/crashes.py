@@ -13,8 +13,8 @@ from arpguard.units import NS_PER_S
 
 WORST_S, MEDIAN_S = 4.0, 3.0
 LEASE_S, MARGIN_S = 3.0, 1.0
-_KILLS = 5
-_STEP_S = 0.23  # five deaths are spread over the second in which a renewal is due
+_KILLS = 4
+_STEP_S = 0.27  # the deaths are spread over the second in which a renewal is due
 _PATIENCE_S = 15.0
 _AFTER_S = 3.0  # how long a node that comes back is watched
 _VIPS = [vip(50 + number) for number in range(6)]

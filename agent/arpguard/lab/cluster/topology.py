@@ -48,7 +48,7 @@ class KubeAgent(AgentProcess):
     def environment(self) -> dict[str, str]:
         """Its environment: as in the DaemonSet's Pods, if it is to be one."""
         own = {name: text for name, text in os.environ.items() if name not in _POD_NAMES}
-        own["NODE_NAME"] = self.node
+        own |= {"NODE_NAME": self.node, "TMPDIR": str(self.config.parent)}  # who is killed leaves its files there
         if self.pod:
             own |= {"POD_NAME": self.pod, "POD_NAMESPACE": self.namespace, "DAEMONSET_NAME": DAEMONSET}
         return own
