@@ -622,6 +622,34 @@ def test_a_process_takes_orders(tmp_path):
         assert {"client": "admin", "verb": "list", "resource": "leases", "code": 503, "count": 1} in requests
 
 
+def test_a_process_keeps_a_journal_of_leases(tmp_path):
+    with a_process(tmp_path, "--client", "admin", "--kubeconfigs", str(tmp_path)) as (_url, told):
+        api = Api(yaml.safe_load((tmp_path / "admin.yaml").read_text()))
+        before_ns = time.time_ns()
+        first = api.ask("POST", LEASES, a_lease(holder="one"))
+        api.ask("DELETE", f"{LEASES}/a")
+        rows = told("GET", "journal")[1]
+        assert [(row["name"], row.get("object", {}).get("spec", {}).get("holderIdentity")) for row in rows] == [
+            ("a", "one"),
+            ("a", None),
+        ]
+        assert before_ns < rows[0]["time_ns"] <= rows[1]["time_ns"] < time.time_ns()
+        assert told("GET", f"journal?since={first.version}")[1] == rows[1:]
+
+
+def test_a_process_goes_down_and_comes_up(tmp_path):
+    with a_process(tmp_path, "--client", "admin", "--kubeconfigs", str(tmp_path)) as (_url, told):
+        api = Api(yaml.safe_load((tmp_path / "admin.yaml").read_text()))
+        api.ask("POST", LEASES, a_lease())
+        for _ in range(2):
+            assert told("POST", "down")[0] == 200
+            with pytest.raises(ConnectionRefusedError):
+                api.ask("GET", LEASES)
+        for _ in range(2):
+            assert told("POST", "up")[0] == 200
+            assert api.ask("GET", LEASES).names == ["a"]
+
+
 def test_a_process_says_what_is_wrong_with_its_files(tmp_path):
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("kind: [")
