@@ -15,7 +15,7 @@ from arpguard.lab.apiserver.faults import Delay
 from arpguard.lab.cluster import objects
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
-from kubeside import CONFIG, HOME, LEASES, Cable, a_side, mac_of, vip, waited
+from kubeside import CONFIG, CONFIGMAP, HOME, LEASES, Cable, a_side, mac_of, vip, waited
 
 pytestmark = pytest.mark.usefixtures("segment")
 
@@ -317,3 +317,43 @@ async def test_claims_that_nobody_allows_are_asked_for_now_and_then(scene):
 
         assert scene.count(NODE, "create", "leases") <= 6
         assert not side.kernel.owned()
+
+
+@in_loop
+async def test_restarted_agent_publishes_its_links_before_the_configmap_is_read(one):
+    """Else the others would take it for a node without links, and what it answers for a stranger's."""
+    kernel = Cable()
+    one.configure()
+    async with a_side(one, kernel=kernel, configmap=CONFIGMAP) as side:
+        await _owns(side, A)
+    published = one.lease(f"node.{NODE}")["annotations"]["arpguard.io/links"]
+    one.fault(NODE, delay=(Delay(3.0, resource="configmaps"),))
+
+    async with a_side(one, kernel=kernel, configmap=CONFIGMAP) as side:
+        await until(lambda: side.leases is not None and side.leases.renewed_ns is not None)
+
+        assert side.settings.in_force.source != f"ConfigMap {HOME}/{CONFIGMAP}"
+        assert one.lease(f"node.{NODE}")["annotations"]["arpguard.io/links"] == published
+        await until(lambda: side.kube.state.complete, 10)
+
+
+@in_loop
+async def test_request_may_take_as_long_as_the_margin_of_the_configuration_in_force(one):
+    one.configure(CONFIG.replace("duration: 3s", "duration: 12s").replace("margin: 1s", "margin: 4s"))
+    async with a_side(one, configmap=CONFIGMAP) as side:
+        await _owns(side, A)
+
+        assert side.leases._hearts.timeout_s == side.leases._others.timeout_s == 0.9 * 4
+
+
+@in_loop
+async def test_renewal_of_another_node_is_no_news(one):
+    one.nodes("node-2")
+    async with a_side(one) as side, a_side(one, "node-2"):
+        await until(lambda: "node-2" in side.kube.state.alive, 10)
+        heartbeat = side.membership._heard["node-2"].heartbeat
+        later = replace(heartbeat, version=replace(heartbeat.version, resource_version="999999"))
+
+        assert side.membership._hear("node-2", later) is False
+        assert side.membership._hear("node-2", replace(later, links=())) is True
+        assert side.membership._hear("node-2", None) is True

@@ -95,7 +95,7 @@ class LeaseWriter:
     ) -> None:
         self._client = client
         self._namespace = namespace
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._wall = wall
 
     async def create(self, name: str, content: LeaseContent) -> Outcome:
@@ -120,12 +120,12 @@ class LeaseWriter:
             "preconditions": {"uid": seen.uid, "resourceVersion": seen.version},
         }
         request = Request("delete", LEASES, self._namespace, seen.name, body=options)
-        return await _outcome(self._client.call(request, self._timeout_s), lambda answer: _deleted(answer.body, seen))
+        return await _outcome(self._client.call(request, self.timeout_s), lambda answer: _deleted(answer.body, seen))
 
     async def read(self, name: str) -> Lease | None:
         """The Lease as it is now (from etcd, API Concepts, "Get"); None when there is none. Raises ClusterError."""
         try:
-            answer = await self._client.call(Request("get", LEASES, self._namespace, name), self._timeout_s)
+            answer = await self._client.call(Request("get", LEASES, self._namespace, name), self.timeout_s)
         except NotFoundError:
             return None
         return project(answer.body)
@@ -135,7 +135,7 @@ class LeaseWriter:
         scope = Scope(self._namespace, labels)
         found: dict[str, Lease] = {}
         sent_ns = None
-        async with aclosing(read_pages(self._client, LEASES, scope, timeout_s=self._timeout_s)) as pages:
+        async with aclosing(read_pages(self._client, LEASES, scope, timeout_s=self.timeout_s)) as pages:
             async for page in pages:
                 sent_ns = page.sent_ns if sent_ns is None else sent_ns
                 leases = (project(raw) for raw in page.items if isinstance(raw, dict))
@@ -144,7 +144,7 @@ class LeaseWriter:
 
     async def _write(self, request: Request, name: str, uid: str = "") -> Outcome:
         return await _outcome(
-            self._client.call(request, self._timeout_s), lambda answer: _written(answer.body, name, uid)
+            self._client.call(request, self.timeout_s), lambda answer: _written(answer.body, name, uid)
         )
 
     def _body(self, metadata: JsonObject, content: LeaseContent) -> JsonObject:

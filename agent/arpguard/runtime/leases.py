@@ -137,10 +137,14 @@ class Leases:
         """Something has changed: `decide` is to be called."""
         self._woken.set()
 
+    def set_timeout(self, seconds: float) -> None:
+        """How long a request may take from now on."""
+        self._hearts.timeout_s = self._others.timeout_s = seconds
+
     # ---- events from watches ----
 
     def seen(self, change: Change[Lease]) -> None:
-        """A Lease has changed, or is gone."""
+        """A Lease has changed, or is gone. Whether that needs a decision is for the caller to know: then `wake`."""
         lease = change.new or change.old
         if lease is None:
             return
@@ -149,7 +153,6 @@ class Leases:
         if node is not None:
             heartbeat = claims.heartbeat_of(change.new) if change.new else None
             self.do(self._ownership.heartbeat_seen(node, heartbeat, now_ns))
-            self._woken.set()
         elif vip is not None:
             claim = claims.claim_of(change.new) if change.new else None
             self.do(self._ownership.claim_seen(vip, claim, now_ns))

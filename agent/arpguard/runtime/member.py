@@ -101,6 +101,7 @@ class Membership:
         self._alive: frozenset[str] = frozenset()
         self._tidied_ns = 0
         self._leaving = False
+        self._links_left: tuple[PublishedLink, ...] = ()
         self.wishes = Wishes()
         self.takes_part = True
 
@@ -111,7 +112,7 @@ class Membership:
         self._config = config
         control, standings = self._found
         left = {vip: standing.epoch for vip, standing in standings.items() if standing.kind is Kind.OWNED}
-        hearts, others = (LeaseWriter(client, self._namespace, _timeout_s(config)) for client in self._clients)
+        hearts, others = (LeaseWriter(client, self._namespace, _timeout_s(_times(config))) for client in self._clients)
         found = await self._own_heartbeat(hearts)
         kept = bool(control and found and found.epoch and epoch_number(found.epoch) == control.epoch)
         if not kept:
@@ -120,6 +121,7 @@ class Membership:
                 self._disown(vip)
             await self._outlive(found)
         self._owned = left if kept else {}
+        self._links_left = found.links if found and kept else ()
         ownership = self._ownership = Ownership(
             self._me,
             str(uuid.uuid4()),
@@ -169,21 +171,30 @@ class Membership:
         if lease is None:
             return
         node, vip = claims.node_of(lease.name), claims.vip_of(lease.name)
+        is_news = True
         if node is not None:
-            self._hear(node, claims.heartbeat_of(change.new) if change.new else None)
+            is_news = self._hear(node, claims.heartbeat_of(change.new) if change.new else None)
         elif vip is not None:
             (self._claims.add if change.new else self._claims.discard)(vip)
         if self._leases is not None:
             self._leases.seen(change)
+            if is_news:
+                self._leases.wake()
 
-    def _hear(self, node: str, heartbeat: Heartbeat | None) -> None:
-        before = self._heard.get(node)
+    def _hear(self, node: str, heartbeat: Heartbeat | None) -> bool:
+        """Whether anything has to be decided anew: a hundred nodes that renew in a second are no news."""
+        known = self._heard.get(node)
+        before = known.heartbeat if known else None
         if heartbeat is None:
             self._heard.pop(node, None)
         else:
             self._heard[node] = _Heard(heartbeat, boot_ns())
-        if before is None or heartbeat is None or before.heartbeat.links != heartbeat.links:
+        if before is None or heartbeat is None or before.links != heartbeat.links:
             self._refresh(vip for vip, holder in self._holders.items() if holder == node)
+        if before is None or heartbeat is None or before.epoch != heartbeat.epoch:
+            self._stale |= self._claims  # by another epoch others are void
+        is_same = before is not None and heartbeat is not None and _says(before) == _says(heartbeat)
+        return not is_same or node not in self._alive
 
     def look_at(self, collected: Collected | None, surroundings: Surroundings, config: LeaseConfig) -> None:
         """The VIPs and links as the reconciler's pass found them; None: not all VIPs were known then.
@@ -270,7 +281,9 @@ class Membership:
 
     def _stretch(self, now_ns: int) -> None:
         if self._ownership is not None and self._leases is not None:
-            self._leases.do(self._ownership.set_times(self.times, now_ns))
+            times = self.times
+            self._leases.set_timeout(_timeout_s(times))
+            self._leases.do(self._ownership.set_times(times, now_ns))
 
     def _current_holders(self, now_ns: int) -> Mapping[Address, str]:
         """Who has each VIP that was ever held; empty where that one is not alive, or the claim is void."""
@@ -358,7 +371,12 @@ class Membership:
         return taken_by
 
     def _links_now(self) -> tuple[PublishedLink, ...]:
-        """The guarded links that are up, as the heartbeat publishes them."""
+        """The guarded links that are up, as the heartbeat publishes them.
+
+        Before the first pass none is known: those that an agent before this one published are guarded still.
+        """
+        if self._collected is None and not self._kernel.state.links:
+            return self._links_left
         return tuple(
             PublishedLink(link.name, link.mac, tuple(dict.fromkeys(own.network for own in link.addresses)))
             for link in self._kernel.state.links
@@ -426,9 +444,14 @@ def _times(config: LeaseConfig) -> Times:
     return Times(config.duration_ns, config.renew_ns, config.margin_ns, SYNC_NS)
 
 
-def _timeout_s(config: LeaseConfig) -> float:
+def _says(heartbeat: Heartbeat) -> tuple[object, ...]:
+    """What a renewal leaves as it is."""
+    return heartbeat.epoch, heartbeat.instance, heartbeat.duration_ns, heartbeat.links
+
+
+def _timeout_s(times: Times) -> float:
     """Of a request: less than the margin (claims answered later are of no use, and a late renewal is of little)."""
-    return 0.9 * config.margin_ns / NS_PER_S
+    return 0.9 * times.margin_ns / NS_PER_S
 
 
 def _fence_ns(control: NodeControl) -> int:
