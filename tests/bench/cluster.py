@@ -233,7 +233,7 @@ def _changes(cluster: Cluster, count: int) -> tuple[list[float], list[float]]:
         except (OSError, ValueError, http.client.HTTPException, AttributeError):
             return  # it was closed
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=watch, daemon=True).start()  # until the server ends
     (path,) = cluster.pin_dir.glob("maps-*/entries")
     ifindex = _ifindex(cluster.netns)
     seen, done = [], []
@@ -247,7 +247,6 @@ def _changes(cluster: Cluster, count: int) -> tuple[list[float], list[float]]:
             done.append((time.perf_counter() - began) * 1000)
             _wait(lambda address=address: str(address) in seen_at, "the watcher")
             seen.append((seen_at[str(address)] - began) * 1000)
-    connection.close()
     return seen, done
 
 
