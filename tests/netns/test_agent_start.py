@@ -16,7 +16,7 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.lab.topology import AgentProcess, Lab
 from arpguard.verdict import Reason
-from labtools import Pair, a_pair, a_place, a_wire, address, arpguard, said
+from labtools import Pair, a_pair, a_place, a_wire, address, arpguard, said, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -337,6 +337,22 @@ def test_missing_capability_exits_3_with_one_line(pair, tmp_path, capabilities, 
         done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=END_S)
     assert done.returncode == 3
     assert remedy in said_in_one_line(done.stderr)
+
+
+def test_agent_that_is_told_to_end_while_it_compiles_ends_in_good_order(pair, tmp_path):
+    """As process 1 of a container, too, which hears of no signal that it has no handler for."""
+    agent = AgentProcess(pair.node, tmp_path, tmp_path / "pins")
+    agent.configure(a_config())
+    agent.start()
+    try:
+        until(lambda: list(agent.pin_dir.glob("programs-*-building")), END_S, "the compiler runs")
+        agent.send(signal.SIGTERM)
+
+        assert agent._process.wait(END_S) == 0
+        assert "stopped:" in agent.said()
+    finally:
+        agent.kill(signal.SIGKILL)
+        pair.arpguard("cleanup", "--pin-dir", str(agent.pin_dir))
 
 
 def test_pin_directory_outside_a_bpffs_becomes_one_and_goes_at_cleanup(pair, tmp_path):

@@ -96,6 +96,8 @@ class Agent:
 
         Raises ConfigError or DataPlaneError when it cannot be brought up.
         """
+        # From the beginning: process 1 of a container does not hear of signals that it has no handler for.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stopping.set)
         pin_dir = self._config.bpf.pin_dir
         self._refuse_if_nothing_to_guard(await read_surroundings())
         bpffs.prepare(pin_dir)
@@ -251,8 +253,7 @@ class Agent:
 
     async def _run_until_stopped(self, events: EventReader, announcer: Announcer) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(signal.SIGINT, self._stopping.set)
         loop.add_reader(events.fileno(), events.consume)
         try:
             async with asyncio.TaskGroup() as tasks:
