@@ -130,3 +130,23 @@ def test_agent_ends_in_time_though_the_server_is_away_and_leaves_the_guard(pair,
     assert "stopped: the guard stays in place" in agent.said()
     assert agent.is_pinned()
     assert _programs(pair)
+
+
+def test_upgrade_to_other_maps_leaves_the_old_programs_until_all_is_known(pair, server, agent):
+    """Over maps with nothing in them they would let everything pass."""
+    old = _programs(pair)
+    agent.kill(signal.SIGKILL)
+    server.run(lambda it: it.go_down())
+    settings = agent.config.read_text(encoding="utf-8")
+    agent.config.write_text(settings.replace("bpf: {", "bpf: {max_entries: 99, "), encoding="utf-8")
+
+    agent.start()
+    agent.wait_for("was not read yet")
+    agent.wait_for("are not heard of")
+    waiting = _programs(pair)
+    server.run(lambda it: it.come_up())
+    agent.wait_for()
+
+    assert waiting == old
+    assert not {*_programs(pair)} & {*old}
+    assert len(list(agent.pin_dir.glob("maps-*"))) == 1
