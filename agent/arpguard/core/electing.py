@@ -3,7 +3,7 @@
 | a VIP                              | is wanted by                                                              |
 | ---------------------------------- | ------------------------------------------------------------------------- |
 | held by one who may own it         | that one                                                                  |
-| held by one who may not (any more) | nobody: it is released, and free                                          |
+| held by one who may not (any more) | the first choice, which waits until it is released                        |
 | free                               | the first choice at once, choice k after (k - 1) x BACKUP_NS              |
 | free, and never held before        | the same, but not before this node has looked around for `settle_ns`      |
 | undecided                          | who holds it                                                              |
@@ -190,6 +190,8 @@ class _Look:
         if holder != first:
             if holder not in seat.pool:
                 self.is_calm = False
+                if first == self.me and address not in self.undecided:
+                    self.wanted.append(address)  # so that its release is answered at once
             elif address in self.undecided:
                 first = holder
             else:

@@ -38,7 +38,7 @@ from arpguard.kube.reflector import Change
 from arpguard.kube.writer import Applied, Conflicted, LeaseContent, LeaseWriter, Missing, Refused
 from arpguard.kube.writer import Outcome as Written
 from arpguard.runtime.pool import Pool
-from arpguard.units import NS_PER_S
+from arpguard.units import NS_PER_MS, NS_PER_S
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ REMOVE_TRIES = 3
 PROBES_AT_ONCE = 64
 UNBOUNDED = 1 << 30
 BREATH = 3  # deciding about thousands of VIPs takes at most a quarter of the time while much is happening
+LONG_NS = 5 * NS_PER_MS
 REFUSED_S = 1.0
 UNREACHABLE_S = 2.0
 
@@ -114,11 +115,16 @@ class Leases:
                 again_ns = decide(now_ns)
                 self.do(self._ownership.tick(now_ns))
                 due = [at for at in (self._ownership.next_ns(now_ns), again_ns) if at is not None]
-                await asyncio.sleep(BREATH * (boot_ns() - now_ns) / NS_PER_S)
+                await self._breathe(boot_ns() - now_ns)
                 await self._sleep(min(due, default=None))
         finally:
             for pool in (self._at_once, self._claiming, self._probing):
                 pool.stop()
+
+    async def _breathe(self, took_ns: int) -> None:
+        """A decision that takes long is not taken for each of many changes."""
+        if took_ns > LONG_NS:
+            await asyncio.sleep(BREATH * took_ns / NS_PER_S)
 
     async def _sleep(self, until_ns: int | None) -> None:
         delay_s = None if until_ns is None else max(0.0, (until_ns - boot_ns()) / NS_PER_S)
