@@ -162,7 +162,7 @@ class Reconciler:
         writes = {key: entry for key, entry in wanted.items() if entries.get(key) != entry}
         links = [link.ifindex for link in scene.choice.links]
         keys = (EntryKey(ifindex, address) for address in changed for ifindex in links)
-        gone = [key for key in keys if key in entries and key not in wanted]
+        gone = [key for key in keys if key in entries and key not in wanted] if scene.asked.complete else []
         if control is None or strictest_mode(control.mode, writes) > control.strictest:
             return False
         if not writes.keys() <= entries.keys():

@@ -267,6 +267,16 @@ def test_nothing_is_taken_away_before_all_was_read(left, kernel):
     assert kernel.entries == {}
 
 
+def test_small_pass_takes_nothing_away_before_all_was_read(left, kernel):
+    left.adopt()
+    run_pass(left, ELECTED, complete=False)
+    config = left._scene.asked.config
+
+    is_done = left.update(Asked(config, 1, {}, complete=False), HERE, 0)
+
+    assert (is_done, kernel.entries[KEY].kind) == (True, Kind.OWNED)
+
+
 def test_what_was_left_can_be_given_up_before_the_first_pass(left, kernel):
     left.adopt()
 
