@@ -230,6 +230,37 @@ async def test_service_with_a_nodes_address_is_told_of_by_one_node(one):
 
 
 @in_loop
+async def test_wrong_configmap_is_told_of_by_one_node(one):
+    one.nodes("worker-2")
+    one.publish("good", [A])
+    one.configure(CONFIG)
+    async with a_side(one, NODE, configmap=CONFIGMAP) as here, a_side(one, "worker-2", configmap=CONFIGMAP) as there:
+        await until(lambda: len(here.kube.state.alive) == 2 and len(there.kube.state.alive) == 2)
+        one.configure("mode: perhaps")
+        await until(lambda: here.says("not taken over") and there.says("not taken over"))
+        await waited(lambda: one.events("BadConfiguration"))
+        await waited(lambda: here.kube._events._queue.empty() and there.kube._events._queue.empty())
+        one.publish("web", [vip(2)])  # what is told of the first is there when this is told
+        await waited(lambda: one.events("VIPIsNodeAddress"))
+
+        assert len(one.events("BadConfiguration")) == 1
+
+
+@in_loop
+async def test_one_node_tells_also_where_no_vip_is_elected_and_nobodys_heartbeat_heard(one):
+    one.nodes("worker-2")
+    async with a_side(one, NODE) as here, a_side(one, "worker-2") as there:
+        sides = here, there
+        await until(lambda: all(side.kube.state.members and len(side.kube.state.alive) == 1 for side in sides), 10)
+        one.publish("web", [vip(2)])
+        await until(lambda: all(side.says(str(vip(2))) for side in sides))
+        await waited(lambda: one.events("VIPIsNodeAddress"))
+        await waited(lambda: all(side.kube._events._queue.empty() for side in sides))
+
+        assert len(one.events("VIPIsNodeAddress")) == 1
+
+
+@in_loop
 async def test_service_that_was_wrong_before_the_agent_came_is_told_of(one):
     one.publish("web", [vip(1)])
     async with a_side(one, NODE):

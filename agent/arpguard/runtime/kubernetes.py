@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.config import AgentConfig
@@ -127,7 +127,8 @@ class Kubernetes:
         wrong = self._settings.read_configmap(found)
         if wrong and found is not None:
             subject = Subject("v1", "ConfigMap", found.namespace, found.name, found.uid)
-            self._events.post(Notice(subject, "BadConfiguration", "Configure", wrong))
+            if self._speaks_for(subject) or not self._membership.members:
+                self._events.post(Notice(subject, "BadConfiguration", "Configure", wrong))
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Found:
         """The VIPs of the configuration and of the cluster, as far as they are known."""
@@ -202,7 +203,11 @@ class Kubernetes:
         self._posted = now
 
     def _speaks_for(self, subject: Subject) -> bool:
-        return speaker(subject, self._membership.members) == self._place.node
+        """Where no VIP is elected nobody's heartbeat is heard: there a node that is ready counts as alive."""
+        members = self._membership.members
+        if not self._membership.takes_part:
+            members = tuple(replace(member, alive=member.ready) for member in members)
+        return speaker(subject, members) == self._place.node
 
     def _nobody_notices(self) -> Iterable[Notice]:
         for address in self._nobody:

@@ -102,7 +102,7 @@ def _awaiting_restart(running: AgentConfig, wanted: AgentConfig) -> list[str]:
         ("decisions.capacity", running.decisions.capacity, wanted.decisions.capacity),
     )
     return [
-        f"configuration: {name} stays {old} until the agent is started again (now {new} in the file)"
+        f"configuration: {name} stays {old} until the agent is started again (it is to be {new})"
         for name, old, new in pairs
         if old != new
     ]
