@@ -89,12 +89,19 @@ class Cluster:
         return self._leases.synced
 
     @property
+    def known(self) -> bool:
+        """Whether all VIPs are known, and the nodes that may be alive.
+
+        EndpointSlices and other announcers may still be missing: that concerns the VIPs that need them, and no other.
+        """
+        return all(reflector.synced for reflector in self._always())
+
+    @property
     def complete(self) -> bool:
         """Whether all that says what is a VIP, and whose, was read at least once."""
         collected = self._collected
-        base = all(reflector.synced for reflector in self._always())
         slices = self._slices.synced or not collected.needs_slices
-        return base and slices and (self._announcers.complete or not collected.follows)
+        return self.known and slices and (self._announcers.complete or not collected.follows)
 
     @property
     def configmap(self) -> cluster.ConfigMap | None:

@@ -132,21 +132,23 @@ class Kubernetes:
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Found:
         """The VIPs of the configuration and of the cluster, as far as they are known."""
-        complete = self._cluster.complete and not self._settings.awaited  # before: what comes meanwhile is not in it
-        collected = await self._cluster.collect(config, surroundings)
-        complete = complete and self._cluster.complete
+        cluster = self._cluster
+        before = cluster.known, cluster.complete  # what comes meanwhile is not in it
+        collected = await cluster.collect(config, surroundings)
+        known = before[0] and cluster.known and not self._settings.awaited
+        complete = known and before[1] and cluster.complete
         if collected.vips is not self._collected.vips or complete is not self._complete:
             vips = collected.vips
             self._vips = vips if complete else {at: vip for at, vip in vips.items() if not _awaits_announcer(vip)}
         self._collected, self._complete = collected, complete
-        known = collected if complete and self._passed else None  # before the first pass is through, no link is known
-        self._membership.look_at(known, surroundings, config.lease)
+        ready = known and self._passed  # before the first pass is through, no link is known
+        self._membership.look_at(collected if ready else None, surroundings, config.lease)
         self._post_news(collected)
         return Found(self._vips, complete, tuple(self._problems()))
 
     def passed(self) -> None:
         """A pass is through: links may be others."""
-        if self._complete and not self._passed:
+        if not self._passed:
             self._callbacks.look()
         self._passed = True
         self._membership.passed(complete=self._complete)

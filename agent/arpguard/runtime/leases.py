@@ -32,6 +32,7 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
     epoch_number,
 )
+from arpguard.errors import DataPlaneError
 from arpguard.kube import claims
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.reflector import Change
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 DRAIN_S = 0.012  # what a program that ran before the entry was cleared has sent is on the wire then
 CLAIMS_AT_ONCE = 16
 REMOVE_TRIES = 3
+POLL_S = 0.01
 PROBES_AT_ONCE = 64
 UNBOUNDED = 1 << 30
 BREATH = 3  # deciding about thousands of VIPs takes at most a quarter of the time while much is happening
@@ -92,6 +94,7 @@ class Leases:
         self._claiming = Pool(CLAIMS_AT_ONCE, self._fail)
         self._probing = Pool(PROBES_AT_ONCE, self._fail)
         self._probed: set[Address] = set()
+        self._unasked = ""
         self._fault: BaseException | None = None
         self._reachable = asyncio.Event()
         self._reachable.set()
@@ -289,8 +292,16 @@ class Leases:
             self._probing.add(lambda: self._probe(effect))
 
     async def _probe(self, effect: Probe) -> None:
-        taken_by = await self._surface.probe(effect.vip)
-        self._probed.discard(effect.vip)
+        """A segment that cannot be asked is asked again: the VIP is not taken before."""
+        try:
+            taken_by = await self._surface.probe(effect.vip)
+        except DataPlaneError as error:
+            if str(error) != self._unasked:
+                log.warning("%s; what cannot be asked for is not taken", error)
+            self._unasked = str(error)
+            return
+        finally:
+            self._probed.discard(effect.vip)
         self._happened(effect.vip, self._ownership.probed(effect.vip, taken_by, boot_ns()))
 
     # ---- requests ----
@@ -371,9 +382,8 @@ class Leases:
     async def _until(self, holds: Callable[[], bool], limit_s: float) -> bool:
         try:
             async with asyncio.timeout(limit_s):
-                while not holds():
-                    await self._woken.wait()
-                    self._woken.clear()
+                while not holds():  # noqa: ASYNC110 - `run` waits for the same events, and must not miss one
+                    await asyncio.sleep(POLL_S)
         except TimeoutError:
             return False
         return True

@@ -226,7 +226,7 @@ class Membership:
     def is_member(self, mac: MacAddress) -> bool:
         """Whether a MAC is that of a guarded link of some node."""
         published = (link.mac for heard in self._heard.values() for link in heard.heartbeat.links)
-        return mac in (link.mac for link in self._surroundings.links) or mac in published
+        return mac in (link.mac for link in self._kernel.state.links) or mac in published
 
     # ---- decisions ----
 
@@ -235,7 +235,7 @@ class Membership:
         ownership, leases, collected = self._ownership, self._leases, self._collected
         if ownership is None or leases is None:
             return None
-        if self._leaving or collected is None or not self._cluster.complete:
+        if self._leaving or collected is None or not self._cluster.known:
             leases.do(ownership.want(() if self._leaving else self._owned, now_ns))
             return None
         if self._election is None:
@@ -359,13 +359,11 @@ class Membership:
 
     async def _probe(self, vip: Address) -> MacAddress | None:
         home = home_link(vip, self._kernel.state.links, self._surroundings.routes)
-        if home is None or not isinstance(vip, IPv4Address):
+        if not isinstance(vip, IPv4Address):
             return None
-        try:
-            taken_by = await self._prober.probe(home, vip)
-        except DataPlaneError as error:
-            log.warning("%s", error)
-            return None
+        if home is None:
+            raise DataPlaneError(f"{vip} cannot be probed for: no link is guarded")
+        taken_by = await self._prober.probe(home, vip)
         if taken_by is not None and not self.is_member(taken_by):
             self._tell.taken_outside(vip, taken_by)
         return taken_by
@@ -433,11 +431,11 @@ class Membership:
         """Gives up all VIPs, in good order, and removes what is nobody's; whether that was done within the limit."""
         self._leaving = True
         ours = [vip for vip in self._claims if self._holders.get(vip, "") in ("", self._me)]
-        return self._leases is None or await self._leases.remove(ours, limit_s)
+        return self._leases is not None and await self._leases.remove(ours, limit_s)
 
     async def part(self, lease_ns: int, limit_s: float) -> bool:
         """Renews for the last time, so that a restart does not interrupt answers; whether that was done."""
-        return self._leases is None or await self._leases.part(lease_ns, limit_s)
+        return self._leases is None or not self.takes_part or await self._leases.part(lease_ns, limit_s)
 
 
 def _times(config: LeaseConfig) -> Times:

@@ -36,6 +36,7 @@ from arpguard.model import (
     NodeControl,
     NodeState,
     OwnerKind,
+    Route,
     Standing,
     Surroundings,
     Vip,
@@ -80,10 +81,16 @@ class _Scene:
         return (
             self.asked.config is other.asked.config
             and self.asked.complete is other.asked.complete
-            and self.surroundings is other.surroundings
             and self.choice.links == other.choice.links
             and self.primaries == other.primaries
+            and self.routes == other.routes
         )
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """Those that say which of the guarded links a VIP is at home on; a node with many pods has many others."""
+        guarded = {link.ifindex for link in self.choice.links}
+        return tuple(route for route in self.surroundings.routes if route.ifindex in guarded)
 
     def changes(self, later: "_Scene") -> dict[Address, Vip | None]:
         """The VIPs that are others, or gone, in a later scene."""
@@ -144,9 +151,9 @@ class Reconciler:
         if last is None or self._settled is None or self.state.control is None:
             return False
         changed = last.changes(_Scene(asked, surroundings, last.choice, last.primaries))
-        choice = choose_links(
-            asked.config.interfaces, surroundings, changed, [link.ifindex for link in self.state.links]
-        )
+        guarded = [link.ifindex for link in self.state.links]
+        deciding = changed if surroundings is last.surroundings else asked.vips
+        choice = choose_links(asked.config.interfaces, surroundings, deciding, guarded)
         scene = _Scene.of(asked, surroundings, choice if choice.links != last.choice.links else last.choice)
         if not last.differs_in_vips_only(scene):
             return False
@@ -199,7 +206,7 @@ class Reconciler:
         return wanted_entries(
             vips,
             scene.choice.links,
-            scene.surroundings.routes,
+            scene.routes,
             scene.primaries,
             lambda vip: standing_of(vip, node, standings),
         )

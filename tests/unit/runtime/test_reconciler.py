@@ -3,7 +3,7 @@
 import asyncio
 import random
 from dataclasses import replace
-from ipaddress import ip_address, ip_interface
+from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
@@ -17,6 +17,7 @@ from arpguard.model import (
     Link,
     Owner,
     OwnerKind,
+    Route,
     Standing,
     Surroundings,
     Vip,
@@ -375,6 +376,18 @@ def test_small_pass_leaves_other_changes_to_a_whole_one(apply, reconciler):
     assert not reconciler.update(Asked(other, 2, {VIP: other.vips[0]}), HERE, 0)
     assert not reconciler.update(Asked(other, 1, {VIP: other.vips[0]}), moved, 0)
     assert reconciler.state.control == config
+
+
+def test_links_and_routes_of_pods_need_no_whole_pass(apply, reconciler):
+    apply(ELECTED)
+    config = reconciler._scene.asked.config
+    vips = reconciler._scene.asked.vips
+    pod = Link(9, "veth9", MacAddress.parse("02:00:00:00:00:99"), up=True)
+    busy = Surroundings(links=(ETH0, pod), routes=(Route(ip_network("10.9.9.9/32"), 9),))
+    home = replace(busy, routes=(*busy.routes, Route(ip_network("192.0.2.0/24"), 2)))
+
+    assert reconciler.update(Asked(config, 1, vips), busy, 0)
+    assert not reconciler.update(Asked(config, 1, vips), home, 0)
 
 
 def test_small_pass_that_needs_more_room_than_there_is_is_a_whole_one(apply, kernel, reconciler):
