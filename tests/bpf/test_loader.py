@@ -81,9 +81,11 @@ def test_changed_program_keeps_the_maps(pin_dir, tmp_path):
     old = loader.load(pin_dir, SMALL)
     plane = Plane(pin_dir, old)
     plane.set({VIP: an_entry()}, a_control())
-    new = loader.load(pin_dir, a_source(tmp_path / "bpf", "/* newer */\n"))
+    newer = a_source(tmp_path / "bpf", "/* newer */\n")
+    new = loader.load(pin_dir, newer)
     assert not new.warm
     assert map_ids(new) == map_ids(old)
+    assert not loader.has_other_maps(pin_dir, newer)
     assert program_ids(new).items().isdisjoint(program_ids(old).items())
     assert Plane(pin_dir, new).table.read().entries == {EntryKey(LO, VIP): an_entry()}
 
@@ -95,6 +97,7 @@ def test_other_geometry_makes_new_maps(pin_dir, sizes):
     assert not new.warm
     assert map_ids(new).items().isdisjoint(map_ids(old).items())
     field, value = next(iter(sizes.items()))
+    assert loader.has_other_maps(pin_dir, replace(SMALL, **sizes))
     changed = {"max_entries": "entries", "ring_bytes": "events"}[field]
     assert syscall.map_info(new.maps[changed]).max_entries == value
 

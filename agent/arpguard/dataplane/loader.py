@@ -80,6 +80,12 @@ def _open_newest(pin_dir: Path, pattern: str, names: Sequence[str]) -> dict[str,
     raise DataPlaneError(f"no arpguard data plane under {pin_dir} ({reason}): start `arpguard agent`, as root")
 
 
+def has_other_maps(pin_dir: Path, source: Source) -> bool:
+    """Whether another build has left maps, and so programs, perhaps as filters, which are not pinned."""
+    own, _ = _folders(pin_dir, source)
+    return any(folder != own for folder in pin_dir.glob("maps-*"))
+
+
 def discard_others(pin_dir: Path, source: Source) -> None:
     """Unpins programs and maps of other builds, once no link uses them."""
     keep = _folders(pin_dir, source)

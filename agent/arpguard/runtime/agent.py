@@ -80,6 +80,7 @@ class Agent:
         self._in_the_way: tuple[str, ...] = ()
         self._kubernetes: Kubernetes | None = None
         self._found_guard = False
+        self._found_other_maps = False
         self._started_ns = boot_ns()
         self._warm = False
         self._complete = False
@@ -102,7 +103,7 @@ class Agent:
         self._refuse_if_nothing_to_guard(await read_surroundings())
         bpffs.prepare(pin_dir)
         with bpffs.lock(pin_dir), Announcer() as announcer:
-            source = find_source(self._config.bpf.max_entries)
+            source = self._source = find_source(self._config.bpf.max_entries)
             loaded = await asyncio.to_thread(loader.load, pin_dir, source)
             self._warm = loaded.warm
             self._assemble(loaded)
@@ -110,7 +111,6 @@ class Agent:
             async with self._shown():
                 await self._first_pass()
                 await self._serve()
-                loader.discard_others(pin_dir, source)
                 self._say_when_ready()
                 await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcer)
             if self._end is End.REMOVED:
@@ -124,6 +124,7 @@ class Agent:
         table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
         control = ControlValue(loaded.maps["control"])
         self._found_guard = control.read() is not None
+        self._found_other_maps = not self._found_guard and loader.has_other_maps(self._config.bpf.pin_dir, self._source)
         attacher = Attacher(self._config.bpf.pin_dir, loaded.programs)
         self._reconciler = Reconciler(self._options.node, table, control, attacher, self._schedule)
         self._node = Node(
@@ -215,7 +216,8 @@ class Agent:
     def _has_to_wait(self, asked: Asked) -> bool:
         """What an agent before this one was told is newer than the file, and more than nothing."""
         awaits_configmap = self._settings.awaited and self._found_guard
-        return awaits_configmap or (not asked.complete and self._reconciler.knows_less)
+        knows_less = self._found_other_maps or self._reconciler.knows_less
+        return awaits_configmap or (not asked.complete and knows_less)
 
     async def _asked(self) -> Asked:
         if self._kubernetes is None:
@@ -233,6 +235,8 @@ class Agent:
         """Once all that says what to guard was read, and done."""
         if self._is_ready or not self._complete:
             return
+        loader.discard_others(self._settings.started_with.bpf.pin_dir, self._source)
+        self._found_other_maps = False
         self._is_ready = True
         gc.collect()
         gc.freeze()  # what thousands of objects come to stays: to look through it again and again takes 0.1 s each time
