@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from ipaddress import IPv4Address
 from typing import Any, TypeAlias
 
@@ -153,13 +154,14 @@ def access(home: str) -> list[Json]:
     """The agents' ServiceAccount with its rights, where no manifests are at hand."""
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": home}
     wide = f"arpguard-{home}"
-    return [
+    made = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": home, "name": ACCOUNT}},
         _role("Role", home, ACCOUNT, [_LEASES, _CONFIG, _PODS, _DAEMONSETS]),
         _binding("Role", home, ACCOUNT, subject),
         _role("ClusterRole", "", wide, [_WATCHED, _SLICES, _EVENTS]),
         _binding("ClusterRole", "", wide, subject),
     ]
+    return deepcopy(made)  # whoever gets them may change them
 
 
 def moved(documents: Iterable[Json], old: str, new: str) -> list[Json]:
