@@ -197,8 +197,8 @@ class Sourcing:
         changed |= self._endpoints.update(slices)
         self._services = dict(services)
         changed |= self._moved(followed)
-        touched: set[Address] = set()
-        for key in changed:
+        touched: dict[Address, None] = {}
+        for key in sorted(changed):  # the configuration first, in its order: where there is no room for all, it has it
             touched |= self._replace(key, followed)
         for address in touched:
             self._outcome.settle(address, self._bids.get(address, {}))
@@ -239,18 +239,18 @@ class Sourcing:
             if bid.vip.owner.node != (followed(self._services[key], bid.vip.address) or "")
         }
 
-    def _replace(self, key: Key, followed: Followed) -> set[Address]:
-        """Puts a source's part in the place of what it was; the addresses that either is about."""
+    def _replace(self, key: Key, followed: Followed) -> dict[Address, None]:
+        """Puts a source's part in the place of what it was; the addresses that either is about, in their order."""
         before, part = self._parts.get(key), self._part(key, followed)
         if part == before:
-            return set()  # and not twice in memory
+            return {}  # and not twice in memory
         self._parts.pop(key, None)
-        touched = set()
+        touched: dict[Address, None] = {}
         for bid in before.bids if before else ():
-            touched.add(bid.vip.address)
+            touched[bid.vip.address] = None
             del self._bids[bid.vip.address][key]
         for bid in part.bids if part else ():
-            touched.add(bid.vip.address)
+            touched[bid.vip.address] = None
             self._bids.setdefault(bid.vip.address, {})[key] = bid
         for address in touched:
             if not self._bids[address]:
