@@ -224,9 +224,17 @@ def test_follow_shows_what_happens_until_the_agent_stops(pair, agent):
 
 
 def test_follow_begins_with_the_latest_of_the_past(pair, agent, document):
-    with a_wire(pair.client) as wire:
-        wire.exchange([wire.request(vip) for vip in (FOREIGN, EXTERNAL, OBSERVED)], OWNED)
-    until(lambda: len(document("decisions")["decisions"]) > 3, END_S)
+    asked = {str(vip) for vip in (FOREIGN, EXTERNAL, OBSERVED, OWNED)}
+    read = []
+
+    def all_are_told() -> bool:
+        """The kernel tells the same only now and then, and the agent reads it a little later."""
+        with a_wire(pair.client) as wire:
+            wire.exchange([wire.request(vip) for vip in (FOREIGN, EXTERNAL, OBSERVED)], OWNED)
+        until(lambda: read.append(document("decisions")["decisions"]) or read[-1:] == read[-2:-1], END_S)
+        return {found["vip"] for found in read[-1]} >= asked
+
+    until(all_are_told, END_S)
     latest = document("decisions", "--limit", "3")["decisions"]
     words = ["decisions", "--follow", "-o", "json", "--limit", "3", "--address", agent.api]
     with subprocess.Popen([sys.executable, "-m", "arpguard", *words], stdout=subprocess.PIPE, text=True) as follower:
