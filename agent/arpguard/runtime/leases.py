@@ -16,9 +16,11 @@ from arpguard.clock import boot_ns
 from arpguard.core.cluster import Lease
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import (
+    Claim,
     ClearEntry,
     DeleteClaim,
     Effect,
+    Heartbeat,
     ListOwnClaims,
     Outcome,
     Probe,
@@ -35,7 +37,6 @@ from arpguard.core.ownership.records import (
 from arpguard.errors import DataPlaneError
 from arpguard.kube import claims
 from arpguard.kube.errors import ClusterError
-from arpguard.kube.reflector import Change
 from arpguard.kube.writer import Applied, Conflicted, LeaseContent, LeaseWriter, Missing, Refused
 from arpguard.kube.writer import Outcome as Written
 from arpguard.runtime.pool import Pool
@@ -152,20 +153,13 @@ class Leases:
 
     # ---- events from watches ----
 
-    def seen(self, change: Change[Lease]) -> None:
-        """A Lease has changed, or is gone. Whether that needs a decision is for the caller to know: then `wake`."""
-        lease = change.new or change.old
-        if lease is None:
-            return
-        now_ns = boot_ns()
-        node, vip = claims.node_of(lease.name), claims.vip_of(lease.name)
-        if node is not None:
-            heartbeat = claims.heartbeat_of(change.new) if change.new else None
-            self.do(self._ownership.heartbeat_seen(node, heartbeat, now_ns))
-        elif vip is not None:
-            claim = claims.claim_of(change.new) if change.new else None
-            self.do(self._ownership.claim_seen(vip, claim, now_ns))
-            self._changed(vip)
+    def heartbeat_seen(self, node: str, heartbeat: Heartbeat | None) -> None:
+        """A heartbeat has changed, or is gone. Whether that needs a decision is for the caller to know: then `wake`."""
+        self.do(self._ownership.heartbeat_seen(node, heartbeat, boot_ns()))
+
+    def claim_seen(self, vip: Address, claim: Claim | None) -> None:
+        """A claim has changed, or is gone."""
+        self._happened(vip, self._ownership.claim_seen(vip, claim, boot_ns()))
 
     # ---- effects ----
 

@@ -21,7 +21,7 @@ from arpguard.core.holding import Candidate
 from arpguard.core.members import candidates, members_of
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
-from arpguard.core.ownership.records import Heartbeat, Holder, PublishedLink, epoch_number
+from arpguard.core.ownership.records import Claim, Heartbeat, Holder, PublishedLink, epoch_number
 from arpguard.core.sourcing import Collected
 from arpguard.dataplane.prober import Prober
 from arpguard.errors import DataPlaneError
@@ -30,7 +30,7 @@ from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.reflector import Change
 from arpguard.kube.writer import LeaseWriter
-from arpguard.model import Link, NodeControl, OwnerKind, Standing, Surroundings, Vip
+from arpguard.model import NodeControl, OwnerKind, Standing, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
 from arpguard.runtime.leases import DRAIN_S, Leases, Surface
 from arpguard.runtime.reconciler import Reconciler
@@ -133,8 +133,10 @@ class Membership:
             self._kernel, self._own, self._disown, self._probe, self._changed, self._links_now, self._source
         )
         leases = self._leases = Leases(self._me, ownership, hearts, others, surface)
-        for lease in self._cluster.leases:
-            leases.seen(Change((lease.namespace, lease.name), None, lease))
+        for node, heard in self._heard.items():
+            leases.heartbeat_seen(node, heard.heartbeat)
+        for claim in filter(None, map(claims.claim_of, self._cluster.leases)):
+            leases.claim_seen(claim.vip, claim)
         with self._prober:
             await leases.run(self._decide)
 
@@ -171,15 +173,22 @@ class Membership:
         if lease is None:
             return
         node, vip = claims.node_of(lease.name), claims.vip_of(lease.name)
-        is_news = True
         if node is not None:
-            is_news = self._hear(node, claims.heartbeat_of(change.new) if change.new else None)
+            self._heartbeat_changed(node, claims.heartbeat_of(change.new) if change.new else None)
         elif vip is not None:
-            (self._claims.add if change.new else self._claims.discard)(vip)
+            self._claim_changed(vip, claims.claim_of(change.new) if change.new else None)
+
+    def _heartbeat_changed(self, node: str, heartbeat: Heartbeat | None) -> None:
+        is_news = self._hear(node, heartbeat)
         if self._leases is not None:
-            self._leases.seen(change)
+            self._leases.heartbeat_seen(node, heartbeat)
             if is_news:
                 self._leases.wake()
+
+    def _claim_changed(self, vip: Address, claim: Claim | None) -> None:
+        (self._claims.add if claim else self._claims.discard)(vip)
+        if self._leases is not None:
+            self._leases.claim_seen(vip, claim)
 
     def _hear(self, node: str, heartbeat: Heartbeat | None) -> bool:
         """Whether anything has to be decided anew: a hundred nodes that renew in a second are no news."""
@@ -213,11 +222,6 @@ class Membership:
         """Something has changed that may change what this node wants."""
         if self._leases is not None:
             self._leases.wake()
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The links that are guarded now."""
-        return self._kernel.state.links
 
     def claimed(self, ifname: str, vip: Address, sha: MacAddress) -> None:
         """The kernel reports that somebody claims a VIP."""
