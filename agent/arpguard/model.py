@@ -144,6 +144,9 @@ class Owner:
         return f"{self.kind.value} {self.mac}" if self.mac else self.kind.value
 
 
+SERVICE_SOURCE = "service "  # and namespace/name
+
+
 @dataclass(frozen=True, slots=True)
 class Vip:
     """A guarded address, its owner, and its own mode if it has one.
@@ -160,6 +163,12 @@ class Vip:
     interface: str = ""
     nodes: frozenset[str] | None = None
     hold: bool = False
+
+    @property
+    def service(self) -> tuple[str, str] | None:
+        """Namespace and name of the Service that it is from; None for an item of `vips:`."""
+        namespace, _, name = self.source.removeprefix(SERVICE_SOURCE).partition("/")
+        return (namespace, name) if self.source else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from arpguard.addresses import MacAddress
 from arpguard.config import IFNAME, NODE_NAME, ServicesConfig
 from arpguard.core.cluster import PREFIX, Service
 from arpguard.core.reporting import Notice, Subject
-from arpguard.model import Owner, OwnerKind, Vip
+from arpguard.model import SERVICE_SOURCE, Owner, OwnerKind, Vip
 from arpguard.verdict import Mode
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ def offer_of(service: Service, config: ServicesConfig) -> Offer | None:
     is_annotated = "owner" in annotations
     if not is_annotated and not (config.enabled and set(config.selector) <= set(service.labels)):
         return None
-    name = f"service {service.namespace}/{service.name}"
+    name = f"{SERVICE_SOURCE}{service.namespace}/{service.name}"
     addresses = dict.fromkeys(service.external_ips + service.ingress_ips)
     read = _Annotations(annotations)
     owner = read.owner(config.owner)

@@ -21,7 +21,7 @@ from arpguard.core.offers import ACTION, ANNOTATED, SELECTED, Offer, offer_of
 from arpguard.core.origins import Origin
 from arpguard.core.prefixes import Prefixes
 from arpguard.core.reporting import Notice, Subject
-from arpguard.model import Owner, OwnerKind, Surroundings, Vip
+from arpguard.model import SERVICE_SOURCE, Owner, OwnerKind, Surroundings, Vip
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -342,7 +342,7 @@ def _has(service: Service, address: Address) -> bool:
 
 
 def _name(service: Service) -> str:
-    return f"service {service.namespace}/{service.name}"
+    return f"{SERVICE_SOURCE}{service.namespace}/{service.name}"
 
 
 def _runner_up(bid: _Bid, first: _Bid) -> str:

@@ -156,8 +156,7 @@ class Cluster:
         origin, vip = self._sourcing.origin(address), self._collected.vips.get(address)
         if vip is None or vip.owner.kind is not OwnerKind.FOLLOW:
             return origin
-        namespace, _, name = vip.source.removeprefix("service ").partition("/")
-        service = self.services.get((namespace, name))
+        service = self.services.get(vip.service) if vip.service else None
         return replace(origin, follows=self._announcers.why(service, address)) if service else origin
 
     async def _watch_what_is_needed(self, collected: Collected) -> None:

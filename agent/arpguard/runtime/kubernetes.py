@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 PARTING_NS = 30 * NS_PER_S  # for a new pod to come: its image may have to be fetched
 LEAVE_S = 5.0
 ASK_S = 2.0
-_SERVICE = "service "
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +241,9 @@ class Kubernetes:
     def _subject(self, address: Address) -> Subject:
         """The object that makes an address a VIP; this node's where that is the configuration."""
         vip = self._collected.vips.get(address)
-        if vip is not None and vip.source.startswith(_SERVICE):
-            namespace, _, name = vip.source.removeprefix(_SERVICE).partition("/")
-            service = self._cluster.services.get((namespace, name))
+        if vip is not None and vip.service is not None:
+            namespace, name = vip.service
+            service = self._cluster.services.get(vip.service)
             return Subject("v1", "Service", namespace, name, service.uid if service else "")
         node = self._cluster.nodes.get(self._place.node)
         return Subject("v1", "Node", "", self._place.node, node.uid if node else "")
