@@ -10,11 +10,11 @@ from arpguard.clock import boot_ns
 from arpguard.config import NOT_A_PIN_DIR, read_config
 from arpguard.core.choosing import route_to
 from arpguard.core.desired import primary_address
-from arpguard.dataplane import bpffs, clsact
+from arpguard.dataplane import bpffs
 from arpguard.dataplane.arpsocket import ArpSocket
-from arpguard.dataplane.attach import release_all
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.errors import ConfigError, DataPlaneError, Problem
+from arpguard.runtime.leaving import remove_guard
 from arpguard.units import NS_PER_S
 
 
@@ -75,8 +75,7 @@ def clean_up(options: argparse.Namespace) -> int:
     if not bpffs.is_bpffs(pin_dir):
         raise DataPlaneError(f"{pin_dir} is no BPF file system: name the agent's bpf.pin_dir")
     with bpffs.lock(pin_dir):
-        release_all(pin_dir)
+        asyncio.run(remove_guard(pin_dir))
     bpffs.remove_all(pin_dir)
-    asyncio.run(clsact.delete_all())
     print(f"removed the guard and everything under {pin_dir}")
     return exits.OK
