@@ -4,11 +4,8 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from ipaddress import IPv4Address
@@ -24,6 +21,7 @@ from arpguard.lab.cluster.bench import Watch
 from arpguard.lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
 from arpguard.lab.topology import Host
 from arpguard.wire.arp import build_announcements, build_request
+from labrun import LabRun
 from labtools import arpguard, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
@@ -48,36 +46,14 @@ VIP = IPv4Address("198.51.100.50")
 # ---- the scenarios -----------------------------------------------------------------------------------------------
 
 
-class Run:
-    """One run of the lab, and what on this machine is its own."""
+class Run(LabRun):
+    """One run of the lab with Kubernetes."""
 
     def __init__(self, folder: Path, *words: str) -> None:
-        self.mark = f"ARPGUARD_TEST_RUN={uuid.uuid4()}"
-        self.folder = folder
-        name, _, value = self.mark.partition("=")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "arpguard", "lab", "--kubernetes", "--json", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, name: value, "TMPDIR": str(folder)},
-        )
-
-    def others(self) -> list[int]:
-        """Processes that it started: they inherit its environment."""
-        found = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                text = path.read_bytes()
-            except OSError:
-                continue
-            if self.mark.encode() in text.split(b"\0") and int(path.parent.name) != self.process.pid:
-                found.append(int(path.parent.name))
-        return found
+        super().__init__(folder, "--kubernetes", "--json", *words)
 
     def leftovers(self) -> list[object]:
-        names = [path.name for path in Path("/run/netns").glob(f"arpguard-{self.process.pid}-*")]
-        return [*names, *self.folder.iterdir(), *self.others()]
+        return [*self.namespaces(), *self.folders(), *self.others()]
 
 
 @contextmanager

@@ -4,61 +4,32 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from arpguard.lab import runner
+from labrun import LabRun
 from labtools import arpguard, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
-MARK = "ARPGUARD_TEST_RUN"
 SCENARIOS = [name for name, _ in runner.catalogue()]
 NODES = 2
 
 
-class Run:
-    """One run of the lab: its process, and what on this machine is its own."""
+class Run(LabRun):
+    """One run of the lab on a few nodes."""
 
     def __init__(self, folder: Path, *words: str) -> None:
-        self._mark = f"{MARK}={uuid.uuid4()}"
-        self._folder = folder
-        name, _, value = self._mark.partition("=")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "arpguard", "lab", "--nodes", str(NODES), *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, name: value, "TMPDIR": str(folder)},
-        )
+        super().__init__(folder, "--nodes", str(NODES), *words)
         self._names: set[str] = set()
-
-    def namespaces(self) -> list[str]:
-        return [path.name for path in Path("/run/netns").glob(f"arpguard-{self.process.pid}-*")]
-
-    def folders(self) -> list[Path]:
-        return list(self._folder.iterdir())
 
     def pins(self) -> list[Path]:
         """Known by the name of the folder, as long as that is or was seen."""
         self._names |= {path.name for path in self.folders()}
         return [path for name in self._names if (path := Path("/sys/fs/bpf") / name).exists()]
-
-    def others(self) -> list[int]:
-        """Processes that the lab started, which inherit its environment."""
-        found = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                text = path.read_bytes()
-            except OSError:
-                continue
-            if self._mark.encode() in text.split(b"\0") and int(path.parent.name) != self.process.pid:
-                found.append(int(path.parent.name))
-        return found
 
     def leftovers(self) -> dict[str, list]:
         return {

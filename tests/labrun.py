@@ -1,0 +1,43 @@
+"""`arpguard lab` as a process, and what on this machine is its own."""
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+_MARK = "ARPGUARD_TEST_RUN"
+
+
+class LabRun:
+    """One run of the lab. `folder` is where it has its temporary files."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        value = str(uuid.uuid4())
+        self.folder = folder
+        self._mark = f"{_MARK}={value}".encode()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "arpguard", "lab", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, _MARK: value, "TMPDIR": str(folder)},
+        )
+
+    def namespaces(self) -> list[str]:
+        return [path.name for path in Path("/run/netns").glob(f"arpguard-{self.process.pid}-*")]
+
+    def folders(self) -> list[Path]:
+        return list(self.folder.iterdir())
+
+    def others(self) -> list[int]:
+        """Processes that the lab started, which inherit its environment."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                text = path.read_bytes()
+            except OSError:
+                continue
+            if self._mark in text.split(b"\0") and int(path.parent.name) != self.process.pid:
+                found.append(int(path.parent.name))
+        return found
