@@ -10,6 +10,7 @@ from typing import Protocol
 
 from arpguard.dataplane import bpffs
 from arpguard.errors import ArpguardError, ConfigError, Problem
+from arpguard.lab.bench import COLUMNS, Bench, Step
 from arpguard.lab.cluster.bench import KubeBench
 from arpguard.lab.cluster.refused import OUTSIDER
 from arpguard.lab.cluster.rounds import run_rounds
@@ -17,7 +18,7 @@ from arpguard.lab.cluster.scenarios import SCENARIOS as KUBE_SCENARIOS
 from arpguard.lab.cluster.scenarios import KubeScenario
 from arpguard.lab.cluster.scene import a_bench
 from arpguard.lab.cluster.topology import KubeLab
-from arpguard.lab.scenarios import COLUMNS, SCENARIOS, Bench, Scenario, Step
+from arpguard.lab.scenarios import SCENARIOS, Scenario
 from arpguard.lab.topology import Lab
 
 ROUNDS = "rounds"

@@ -13,12 +13,12 @@ from typing import Any, Self
 from arpguard.addresses import MacAddress
 from arpguard.errors import DataPlaneError
 from arpguard.lab.asking import ALL_ADDRESSES, INTERVAL_S, Stream
+from arpguard.lab.bench import Step
 from arpguard.lab.capture import Capture, Said
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.servers import ApiUnderTest
 from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent, KubeLab
 from arpguard.lab.oracle import Finding, Handover, Ledger, Oracle
-from arpguard.lab.scenarios import Step
 from arpguard.lab.topology import NETWORK, Host
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.arp import ArpOp, build_request

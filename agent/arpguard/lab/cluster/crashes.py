@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address
 
+from arpguard.lab.bench import Step
 from arpguard.lab.cluster.bench import KubeBench, Watch, ms, now_ns, vip
 from arpguard.lab.oracle import Spread
-from arpguard.lab.scenarios import Step
 from arpguard.lab.topology import Host
 from arpguard.units import NS_PER_S
 

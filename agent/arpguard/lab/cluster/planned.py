@@ -8,12 +8,12 @@ from contextlib import closing
 from functools import partial
 
 from arpguard.lab.asking import FEW_ADDRESSES, answered_by
+from arpguard.lab.bench import Step
 from arpguard.lab.capture import Said
 from arpguard.lab.cluster.bench import KubeBench, Watch, ms, now_ns, vip
 from arpguard.lab.cluster.pods import Pods
 from arpguard.lab.cluster.topology import CONFIGMAP
 from arpguard.lab.oracle import Spread
-from arpguard.lab.scenarios import Step
 from arpguard.lab.topology import Host
 
 GAP_MS = 50

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from ipaddress import IPv4Address
 
+from arpguard.lab.bench import Step
 from arpguard.lab.cluster.bench import KubeBench, vip
 from arpguard.lab.netns import Netns
-from arpguard.lab.scenarios import Step
 
 _PATIENCE_S = 10.0
 _WATCH_S = 4.0  # longer than it takes until the other nodes would step in

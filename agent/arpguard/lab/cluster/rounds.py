@@ -15,11 +15,11 @@ from ipaddress import IPv4Address
 from random import Random
 
 from arpguard.errors import ArpguardError
+from arpguard.lab.bench import Step
 from arpguard.lab.cluster.bench import KubeBench, Watch, vip
 from arpguard.lab.cluster.pods import Pods
 from arpguard.lab.cluster.servers import Fault
 from arpguard.lab.oracle import Finding, Spread
-from arpguard.lab.scenarios import Step
 from arpguard.lab.topology import Host
 
 _VIPS = [vip(50 + number) for number in range(4)]

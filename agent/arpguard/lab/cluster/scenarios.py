@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from arpguard.lab.bench import Step
 from arpguard.lab.cluster import crashes, planned, refused
 from arpguard.lab.cluster.bench import KubeBench, vip
-from arpguard.lab.scenarios import Step
 
 _FEW = [vip(50 + number) for number in range(10)]
 _MANY = [IPv4Address("198.18.4.0") + number for number in range(1, 1001)]
