@@ -122,7 +122,8 @@ static __always_inline __u8 conclude(struct at *at, const struct entry_key *key,
 				     struct decision d)
 {
 	int observed = mode_of(at, e) != MODE_ENFORCE;
-	__u32 slot = e->slot, window, bit = 1u << d.reason;
+	__u64 window, bit = 1ull << d.reason;
+	__u32 slot = e->slot;
 	struct counters *c;
 	struct totals *t;
 
@@ -206,7 +207,7 @@ static __always_inline enum act judge_ingress(struct at *at, struct mac *mac)
 	return act;
 }
 
-static __always_inline enum act judge_egress(struct at *at, __be32 *primary4)
+static __always_inline enum act judge_egress(struct at *at, __be32 *primary)
 {
 	const struct arp_facts *f = &at->facts;
 	struct entry *e = 0;
@@ -221,7 +222,7 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary4)
 	if (needs_clock(e, at->control))
 		at->now_ns = bpf_ktime_get_boot_ns();
 	verdict = conclude(at, &key, e, decide_egress(f, e, at->control, at->now_ns));
-	*primary4 = e->primary4;
+	*primary = e->primary[3];
 	if (verdict == VERDICT_SUPPRESS)
 		return ACT_DROP;
 	return verdict == VERDICT_REWRITE ? ACT_REWRITE : ACT_NEXT;
@@ -342,7 +343,7 @@ static __always_inline int run_ingress_tc(struct __sk_buff *skb, struct at *at)
 static __always_inline int run_egress_tc(struct __sk_buff *skb, struct at *at)
 {
 	void *data = (void *)(long)skb->data;
-	__be32 primary4 = 0;
+	__be32 primary = 0;
 	__u16 *type = data + ETH_HEADER_LEN - 2;
 	enum act act;
 	__u8 reason;
@@ -354,12 +355,12 @@ static __always_inline int run_egress_tc(struct __sk_buff *skb, struct at *at)
 	reason = find_control(at);
 	if (!reason)
 		reason = parse_tc(skb, at);
-	act = reason ? unreadable(at, reason) : judge_egress(at, &primary4);
+	act = reason ? unreadable(at, reason) : judge_egress(at, &primary);
 	if (act == ACT_DROP)
 		return TC_ACT_SHOT;
 	if (act == ACT_REWRITE) {
 		spa = ETH_HEADER_LEN + tags_in_frame(skb, at) * VLAN_TAG_LEN + 14;
-		if (bpf_skb_store_bytes(skb, spa, &primary4, sizeof(primary4), 0))
+		if (bpf_skb_store_bytes(skb, spa, &primary, sizeof(primary), 0))
 			return TC_ACT_SHOT;
 	}
 	return TC_ACT_UNSPEC;

@@ -52,7 +52,12 @@ enum reason {
 	REASON_EGRESS_NOT_OWNER = 26,
 	REASON_EGRESS_REWRITTEN = 27,
 	REASON_EGRESS_NO_SOURCE = 28,
-	REASON_COUNT = 29,
+	/* Neighbour discovery only. */
+	REASON_NOT_ND = 29,
+	REASON_ND_INVALID = 30,
+	REASON_ND_CHECKSUM = 31,
+	REASON_ND_INVALID_CLAIM = 32,
+	REASON_COUNT = 33,
 };
 
 /* Who may answer for a VIP on a link. */
@@ -97,7 +102,9 @@ struct entry {
 	__u8 link_mac[6];   /* the link's own; zero: not known, nothing is answered */
 	__u8 answer_mac[6]; /* what to answer with: the link's, or a virtual one */
 	__u8 owner_mac[6];  /* of the owner elsewhere; zero: not known */
-	__be32 primary4;    /* the link's primary address: replaces a foreign VIP in outgoing requests; 0: none */
+	/* The link's primary address of the VIP's family and scope: replaces a foreign VIP in outgoing requests; 0: none. */
+	__be32 primary[4];
+	__u8 pad2[4];
 };
 
 /* Times are CLOCK_BOOTTIME nanoseconds.
@@ -108,8 +115,9 @@ struct control {
 	__u64 epoch;	/* only entries of this epoch are answered */
 	__u64 lease_ns; /* a fence further ahead than this is a mistake, and counts as passed */
 	__u8 mode;
-	__u8 strictest; /* MODE_ENFORCE if any entry enforces, whatever the node's mode */
-	__u16 pad;
+	__u8 strictest;	 /* MODE_ENFORCE if any entry enforces, whatever the node's mode */
+	__u8 strictest6; /* the same of IPv6 entries only; 0: there is none */
+	__u8 pad;
 	__u32 generation; /* of the configuration; 0: never written */
 	/* All guarded IPv4 addresses lie in [first, first + span], host order: first | span << 32. Spares most
 	 * frames their lookups. Widened before an entry is added, narrowed after one is deleted. */
@@ -119,8 +127,8 @@ struct control {
 /* Decisions by reason. [0]: carried out, [1]: only observed. */
 struct counters {
 	__u64 frames[2][REASON_COUNT];
-	__u32 window;	/* the stretch of time that `reported` is about */
-	__u32 reported; /* a bit for each reason that had its event in it */
+	__u64 window;	/* the stretch of time that `reported` is about */
+	__u64 reported; /* a bit for each reason that had its event in it */
 };
 
 /* Per CPU. Events produced == sent + limited + lost. */

@@ -147,7 +147,7 @@ static __always_inline struct decision decide_egress(const struct arp_facts *f, 
 	/* Only this node's own request may go on in the link's name: a guest's would teach others a wrong MAC for it. */
 	if (f->op == OP_REPLY || f->spa == f->tpa || !mac_equal(f->sha, &link))
 		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NOT_OWNER);
-	if (!e->primary4)
+	if (!e->primary[3])
 		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NO_SOURCE);
 	return DECIDE(VERDICT_REWRITE, REASON_EGRESS_REWRITTEN);
 }

@@ -64,7 +64,7 @@ def patched(frame: bytes, at: int, octets: bytes) -> bytes:
 
 def an_entry(kind=Kind.OWNED, **changes) -> VipEntry:
     """An entry of the current epoch on a link whose MAC and primary address are known."""
-    entry = VipEntry(kind, epoch=EPOCH, link_mac=GUARD, answer_mac=GUARD, primary4=PRIMARY_IP)
+    entry = VipEntry(kind, epoch=EPOCH, link_mac=GUARD, answer_mac=GUARD, primary=PRIMARY_IP)
     return replace(entry, **changes)
 
 

@@ -166,7 +166,7 @@ def situation(case: Case, mode: str):
         return {}, control, False
     value = replace(ENTRIES[case.entry], mode=entry_mode)
     if case.column == "asks_without_address":
-        value = replace(value, primary4=None)
+        value = replace(value, primary=None)
     return {VIP: value}, control, observed
 
 

@@ -23,8 +23,9 @@ class EntryKey:
 
 @dataclass(frozen=True, slots=True)
 class VipEntry:
-    """What the kernel is told about a VIP on a link. `primary4` is None when the link has no IPv4 address.
+    """What the kernel is told about a VIP on a link.
 
+    `primary` is the link's own address, of the VIP's family and scope; None when it has none.
     `hold`: owned without a fence; in epoch 0 for ever, else in the node's epoch only.
     """
 
@@ -35,7 +36,7 @@ class VipEntry:
     link_mac: MacAddress = ZERO_MAC
     answer_mac: MacAddress = ZERO_MAC
     owner_mac: MacAddress = ZERO_MAC
-    primary4: Address | None = None
+    primary: Address | None = None
 
     def is_stale(self, control: "NodeControl") -> bool:
         """Whether it was made in another epoch than the node's."""
@@ -51,12 +52,14 @@ class NodeControl:
     """The node's mode and fence. `fence_ns` is CLOCK_BOOTTIME nanoseconds; 0: passed.
 
     No IPv4 address outside `vips4` (first and last) is looked up at all. `strictest` is ENFORCE if any entry
-    enforces: it is for frames that cannot be read far enough to tell which entry they are about.
+    enforces: it is for frames that cannot be read far enough to tell which entry they are about. `strictest6` is the
+    same of IPv6 entries, INHERIT when there is none.
     """
 
     mode: Mode
     generation: int
     strictest: Mode = Mode.ENFORCE
+    strictest6: Mode = Mode.INHERIT
     epoch: int = 0
     fence_ns: int = 0
     lease_ns: int = 0

@@ -100,7 +100,19 @@ class Reason(IntEnum):
     EGRESS_DELEGATED = 25, Verdict.PASS, "another program on this node speaks for its VIP"
     EGRESS_NOT_OWNER = 26, Verdict.SUPPRESS, "this node may not speak for the VIP now"
     EGRESS_REWRITTEN = 27, Verdict.REWRITE, "a request with the VIP as spa; spa becomes the link's primary address"
-    EGRESS_NO_SOURCE = 28, Verdict.SUPPRESS, "as above, but the link has no primary address"
+    EGRESS_NO_SOURCE = 28, Verdict.SUPPRESS, "as above, but the link has no primary address of that family"
+    NOT_ND = 29, Verdict.PASS, "a neighbour solicitation or advertisement that is cut off"
+    ND_INVALID = (
+        30,
+        Verdict.SUPPRESS,
+        "owned, but no solicitation that may be answered (RFC 4861 7.1.1): hop limit, code, length, options",
+    )
+    ND_CHECKSUM = 31, Verdict.SUPPRESS, "owned, but the ICMPv6 checksum of the solicitation is wrong"
+    ND_INVALID_CLAIM = (
+        32,
+        Verdict.PASS,
+        "a claim in a message that is not valid (RFC 4861 7.1), which the kernel does not believe either",
+    )
 
 
 REASON_COUNT = max(Reason) + 1

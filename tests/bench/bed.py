@@ -118,7 +118,7 @@ class Plane:
 
 def an_entry(kind: Kind = Kind.OWNED, *, hold: bool = False) -> VipEntry:
     """An entry of the node's link, fenced unless `hold`."""
-    return VipEntry(kind, hold=hold, epoch=EPOCH, link_mac=NODE_MAC, answer_mac=NODE_MAC, primary4=NODE_IP)
+    return VipEntry(kind, hold=hold, epoch=EPOCH, link_mac=NODE_MAC, answer_mac=NODE_MAC, primary=NODE_IP)
 
 
 @dataclass(frozen=True)

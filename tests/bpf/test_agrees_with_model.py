@@ -50,7 +50,7 @@ def a_random_entry(rng: random.Random) -> VipEntry:
         link_mac=rng.choice([GUARD, GUARD, GUARD, ZERO_MAC]),
         answer_mac=rng.choice([GUARD, GUARD, VIRTUAL_MAC, ZERO_MAC]),
         owner_mac=rng.choice([ZERO_MAC, OWNER]),
-        primary4=rng.choice([PRIMARY_IP, None]),
+        primary=rng.choice([PRIMARY_IP, None]),
     )
 
 

@@ -124,7 +124,7 @@ def test_struct_that_differs_is_noticed(tmp_path, old, new):
     ("name", "old", "new"),
     [
         ("reason", "REASON_FENCED = 8", "REASON_FENCED = 30"),
-        ("reason", "REASON_COUNT = 29", "REASON_NEW = 29,\n\tREASON_COUNT = 30"),
+        ("reason", "REASON_COUNT = 33", "REASON_NEW = 33,\n\tREASON_COUNT = 34"),
         ("kind", "KIND_DELEGATED", "KIND_LENT"),
     ],
     ids=["number", "member_more", "name"],

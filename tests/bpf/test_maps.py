@@ -86,7 +86,7 @@ ENTRIES = {
     "pinned": an_entry(Kind.EXTERNAL, owner_mac=OWNER),
     "observed": an_entry(Kind.FOREIGN, mode=Mode.OBSERVE),
     "enforced": an_entry(Kind.UNCLAIMED, mode=Mode.ENFORCE),
-    "without_address": an_entry(Kind.DELEGATED, primary4=None),
+    "without_address": an_entry(Kind.DELEGATED, primary=None),
     "virtual_mac": an_entry(answer_mac=THIRD),
     "large_epoch": an_entry(epoch=2**64 - 1),
 }
@@ -113,8 +113,8 @@ def test_same_vip_on_two_links_is_two_entries(small):
 
 def test_written_entry_replaces_the_old_one_as_a_whole(small):
     small.table.write({KEY: an_entry(Kind.EXTERNAL, mode=Mode.ENFORCE, hold=True, owner_mac=OWNER)})
-    small.table.write({KEY: an_entry(Kind.FOREIGN, primary4=None)})
-    assert small.table.read().entries == {KEY: an_entry(Kind.FOREIGN, primary4=None)}
+    small.table.write({KEY: an_entry(Kind.FOREIGN, primary=None)})
+    assert small.table.read().entries == {KEY: an_entry(Kind.FOREIGN, primary=None)}
 
 
 def test_nothing_to_write_is_no_error(small):
@@ -394,5 +394,5 @@ def test_control_with_a_mode_that_is_none_reads_as_none(small, mode):
 
 
 def test_entry_of_a_link_is_not_anothers(small):
-    small.table.write({EntryKey(LO + 1, VIP): an_entry(link_mac=GUARD, primary4=PRIMARY_IP)})
+    small.table.write({EntryKey(LO + 1, VIP): an_entry(link_mac=GUARD, primary=PRIMARY_IP)})
     assert small.run(Hook.TC_INGRESS, an_arp_request()).action != SEND_BACK

@@ -28,7 +28,7 @@ MUTANTS = {
     "every_claim_is_disarmed": ("decide.h", "return f->op == OP_REQUEST && f->spa == f->tpa &&", "return"),
     "replies_leave": ("decide.h", "if (f->op == OP_REPLY ||", "if ("),
     "announcements_leave": ("decide.h", "|| f->spa == f->tpa", ""),
-    "no_address_is_written": ("decide.h", "if (!e->primary4)", "if (0)"),
+    "no_address_is_written": ("decide.h", "if (!e->primary[3])", "if (0)"),
     "answer_has_the_askers_mac": ("arp.h", "= r->w[13] = mac->w[2]", "= r->w[13] = tha->w[2]"),
     "unicast_is_not_answered": ("decide.h", "if (!mac_equal(f->eth_dst, &own) &&", "if (1 ||"),
     "entry_has_no_mode": ("arpguard.c", "return e->mode ? e->mode :", "return"),

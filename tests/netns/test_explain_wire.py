@@ -278,7 +278,7 @@ def test_what_the_agent_explains_happens_on_the_wire(guarded, cell):
 
 def a_leased_guard(pair: Pair, ingress: Hook) -> Guard:
     guard = a_guard(pair, ingress, Hook.TC_EGRESS)
-    own = {"primary4": pair.node.address, "link_mac": pair.node.mac, "answer_mac": pair.node.mac}
+    own = {"primary": pair.node.address, "link_mac": pair.node.mac, "answer_mac": pair.node.mac}
     guard.set({cell.vip: replace(LEASED[cell.entry][0], mode=cell.mode, **own) for cell in LEASED_CELLS}, a_control())
     return guard
 

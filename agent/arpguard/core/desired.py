@@ -65,7 +65,7 @@ def entries_of(
             link_mac=link.mac,
             answer_mac=link.mac,
             owner_mac=standing.mac if known else ZERO_MAC,
-            primary4=primaries[link.ifindex],
+            primary=primaries[link.ifindex],
         )
     return entries
 

@@ -118,9 +118,9 @@ def respond_egress(data: bytes, situation: Situation) -> Response:
     judgements = (Judgement(packet.spa, verdict, why),)
     if not situation.enforces(entry) or verdict is Verdict.PASS:
         return Response(False, data, judgements)
-    if verdict is Verdict.SUPPRESS or not isinstance(entry.primary4, IPv4Address):
+    if verdict is Verdict.SUPPRESS or not isinstance(entry.primary, IPv4Address):
         return Response(False, None, judgements)
-    return Response(False, _with_packet(frame, replace(packet, spa=entry.primary4)), judgements)
+    return Response(False, _with_packet(frame, replace(packet, spa=entry.primary)), judgements)
 
 
 def _read(data: bytes) -> tuple[EthernetFrame | None, ArpPacket | None, Reason]:
@@ -228,7 +228,7 @@ def _judge_egress(packet: ArpPacket, entry: VipEntry, situation: Situation) -> t
         return Verdict.PASS, Reason.EGRESS_OWNER
     if packet.op is ArpOp.REPLY or packet.is_announcement or packet.sha != entry.link_mac:
         return Verdict.SUPPRESS, Reason.EGRESS_NOT_OWNER
-    if entry.primary4 is None:
+    if entry.primary is None:
         return Verdict.SUPPRESS, Reason.EGRESS_NO_SOURCE
     return Verdict.REWRITE, Reason.EGRESS_REWRITTEN
 

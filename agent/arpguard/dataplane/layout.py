@@ -26,7 +26,8 @@ class Entry(Structure):
         ("link_mac", c_uint8 * 6),
         ("answer_mac", c_uint8 * 6),
         ("owner_mac", c_uint8 * 6),
-        ("primary4", c_uint8 * 4),
+        ("primary", c_uint8 * 16),
+        ("pad2", c_uint8 * 4),
     )
 
 
@@ -39,7 +40,8 @@ class Control(Structure):
         ("lease_ns", c_uint64),
         ("mode", c_uint8),
         ("strictest", c_uint8),
-        ("pad", c_uint16),
+        ("strictest6", c_uint8),
+        ("pad", c_uint8),
         ("generation", c_uint32),
         ("vips4", c_uint64),
     )
@@ -50,8 +52,8 @@ class Counters(Structure):
 
     _fields_ = (
         ("frames", (c_uint64 * REASON_COUNT) * 2),
-        ("window", c_uint32),
-        ("reported", c_uint32),
+        ("window", c_uint64),
+        ("reported", c_uint64),
     )
 
 

@@ -22,8 +22,8 @@ from arpguard.verdict import REASON_COUNT, Kind, Mode, Reason
 
 _ZERO_KEY = bytes(4)
 _BATCH = 4096
-_NO_ADDRESS = bytes(4)
-_KINDS, _MODES = frozenset(Kind), frozenset(Mode)
+_NO_ADDRESS = bytes(16)
+_KINDS, _MODES, _NODE_MODES = frozenset(Kind), frozenset(Mode), frozenset({Mode.OBSERVE, Mode.ENFORCE})
 _FRAMES = struct.Struct(f"={2 * REASON_COUNT}Q")  # at the start of struct counters and struct totals
 _NO_MEMORY = (errno.E2BIG, errno.ENOMEM)
 
@@ -183,12 +183,13 @@ class ControlValue:
         if raw != raw[: self._size] * self._cpus:
             return None
         value = layout.Control.from_buffer_copy(raw)
-        if not value.generation or not {value.mode, value.strictest} <= {Mode.OBSERVE, Mode.ENFORCE}:
+        if not value.generation or not {value.mode, value.strictest} <= _NODE_MODES or value.strictest6 not in _MODES:
             return None
         first = IPv4Address(value.vips4 & 0xFFFFFFFF)
         return NodeControl(
             mode=Mode(value.mode),
             strictest=Mode(value.strictest),
+            strictest6=Mode(value.strictest6),
             generation=value.generation,
             epoch=value.epoch,
             fence_ns=value.fence_ns,
@@ -217,6 +218,7 @@ class ControlValue:
             lease_ns=control.lease_ns,
             mode=control.mode,
             strictest=control.strictest,
+            strictest6=control.strictest6,
             generation=control.generation,
             vips4=int(first) | (int(last) - int(first)) << 32,
         )
@@ -257,7 +259,7 @@ def _key_from(raw: bytes) -> EntryKey:
 
 
 def _raw_entry(entry: VipEntry, slot: int) -> bytes:
-    mac, address = ctypes.c_uint8 * 6, ctypes.c_uint8 * 4
+    mac, address = ctypes.c_uint8 * 6, ctypes.c_uint8 * 16
     return bytes(
         layout.Entry(
             epoch=entry.epoch,
@@ -268,7 +270,7 @@ def _raw_entry(entry: VipEntry, slot: int) -> bytes:
             link_mac=mac(*entry.link_mac.octets),
             answer_mac=mac(*entry.answer_mac.octets),
             owner_mac=mac(*entry.owner_mac.octets),
-            primary4=address(*(entry.primary4.packed if entry.primary4 else _NO_ADDRESS)),
+            primary=address(*(to_mapped(entry.primary) if entry.primary else _NO_ADDRESS)),
         )
     )
 
@@ -285,7 +287,7 @@ def _entry_from(raw: bytes) -> VipEntry | None:
     value = layout.Entry.from_buffer_copy(raw)
     if value.kind not in _KINDS or value.mode not in _MODES:
         return None
-    primary4 = bytes(value.primary4)
+    primary = bytes(value.primary)
     return VipEntry(
         kind=Kind(value.kind),
         mode=Mode(value.mode),
@@ -294,7 +296,7 @@ def _entry_from(raw: bytes) -> VipEntry | None:
         link_mac=MacAddress(bytes(value.link_mac)),
         answer_mac=MacAddress(bytes(value.answer_mac)),
         owner_mac=MacAddress(bytes(value.owner_mac)),
-        primary4=IPv4Address(primary4) if primary4 != _NO_ADDRESS else None,
+        primary=from_mapped(primary) if primary != _NO_ADDRESS else None,
     )
 
 

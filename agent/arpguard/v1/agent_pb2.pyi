@@ -174,6 +174,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_EGRESS_NOT_OWNER: _Reason.ValueType  # 26
     REASON_EGRESS_REWRITTEN: _Reason.ValueType  # 27
     REASON_EGRESS_NO_SOURCE: _Reason.ValueType  # 28
+    REASON_NOT_ND: _Reason.ValueType  # 29
+    REASON_ND_INVALID: _Reason.ValueType  # 30
+    REASON_ND_CHECKSUM: _Reason.ValueType  # 31
+    REASON_ND_INVALID_CLAIM: _Reason.ValueType  # 32
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why a frame got its verdict; docs/reasons.md has the meanings. The same numbers everywhere."""
@@ -207,6 +211,10 @@ REASON_EGRESS_DELEGATED: Reason.ValueType  # 25
 REASON_EGRESS_NOT_OWNER: Reason.ValueType  # 26
 REASON_EGRESS_REWRITTEN: Reason.ValueType  # 27
 REASON_EGRESS_NO_SOURCE: Reason.ValueType  # 28
+REASON_NOT_ND: Reason.ValueType  # 29
+REASON_ND_INVALID: Reason.ValueType  # 30
+REASON_ND_CHECKSUM: Reason.ValueType  # 31
+REASON_ND_INVALID_CLAIM: Reason.ValueType  # 32
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _Operation:

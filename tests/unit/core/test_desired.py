@@ -66,7 +66,7 @@ def test_owned_entry_is_answered_with_the_links_mac_and_without_a_fence():
         link_mac=HERE.mac,
         answer_mac=HERE.mac,
         owner_mac=ZERO_MAC,
-        primary4=IPv4Address("192.0.2.1"),
+        primary=IPv4Address("192.0.2.1"),
     )
 
 
