@@ -1,23 +1,24 @@
-"""A stream of ARP requests, each with an address of its own as sender, so that every reply can be told apart.
+"""A stream of requests and solicitations, each with an address of its own as sender, so that replies can be told apart.
 
-The addresses are from 10.0.0.0/8, which is nobody's in the lab; asking about K VIPs takes turns.
+The addresses are from 10.0.0.0/8 and fd00::/104, which are nobody's in the lab; asking about K VIPs takes turns.
 """
 
 import threading
 import time
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane.arpsocket import ArpSocket
 from arpguard.lab.capture import Said
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.arp import build_request
+from arpguard.wire.ndp import build_solicitation
 
 INTERVAL_S = 0.001
-_FIRST = int(IPv4Address("10.0.0.1"))
+_FIRST = {4: int(IPv4Address("10.0.0.1")), 6: int(IPv6Address("fd00::1"))}
 _SPA = slice(28, 32)
 ALL_ADDRESSES = 1 << 23
 FEW_ADDRESSES = 400  # a kernel that answers keeps a neighbour entry for each, and has room for about 500
@@ -45,13 +46,13 @@ class Stream:
     def __init__(
         self,
         asker: ArpSocket,
-        vips: Sequence[IPv4Address],
+        vips: Sequence[Address],
         interval_s: float = INTERVAL_S,
         addresses: int = ALL_ADDRESSES,
     ) -> None:
         self._asker = asker
         self._vips = list(vips)
-        self._frames = [bytearray(build_request(asker.mac, IPv4Address(0), vip)) for vip in vips]
+        self._questions = [_question(asker.mac, vip) for vip in vips]
         self._interval_s = interval_s
         self._addresses = addresses
         self._sent_ns = array("q")
@@ -80,7 +81,7 @@ class Stream:
         self._answered.extend(bytes(count - len(self._answered)))
         for each in said:
             if not each.is_announcement:
-                self._mark(int(each.asked_by) - _FIRST, each.time_ns)
+                self._mark(int(each.asked_by) - _FIRST[each.vip.version], each.time_ns)
 
     def _mark(self, offset: int, time_ns: int) -> None:
         """Of the requests with this address, the last one before the reply."""
@@ -92,15 +93,15 @@ class Stream:
                 self._answered[index] = 1
                 return
 
-    def lost(self, vip: IPv4Address, since_ns: int = 0, until_ns: int = 1 << 62) -> int:
+    def lost(self, vip: Address, since_ns: int = 0, until_ns: int = 1 << 62) -> int:
         """Requests about a VIP without an answer, sent in a span of time."""
         return sum(not answered for sent_ns, answered in self._about(vip) if since_ns <= sent_ns < until_ns)
 
-    def asked(self, vip: IPv4Address, since_ns: int = 0, until_ns: int = 1 << 62) -> int:
+    def asked(self, vip: Address, since_ns: int = 0, until_ns: int = 1 << 62) -> int:
         """Requests about a VIP in a span of time."""
         return sum(since_ns <= sent_ns < until_ns for sent_ns, _ in self._about(vip))
 
-    def silence(self, vip: IPv4Address, since_ns: int = 0, until_ns: int = 1 << 62) -> Silence:
+    def silence(self, vip: Address, since_ns: int = 0, until_ns: int = 1 << 62) -> Silence:
         """The longest one in a span of time; one that goes on at its end counts up to there."""
         longest, last_ns, missing = Silence(0, since_ns), None, False
         for sent_ns, answered in self._about(vip):
@@ -114,24 +115,36 @@ class Stream:
                 last_ns, missing = sent_ns, False
         return longest
 
-    def _about(self, vip: IPv4Address) -> Iterable[tuple[int, int]]:
+    def _about(self, vip: Address) -> Iterable[tuple[int, int]]:
         first, step = self._vips.index(vip), len(self._vips)
         known = len(self._answered)
         return zip(self._sent_ns[first:known:step], self._answered[first::step], strict=True)
 
     def _run(self) -> None:
-        count, interval_ns = len(self._frames), round(self._interval_s * NS_PER_S)
+        count, interval_ns = len(self._questions), round(self._interval_s * NS_PER_S)
         due_ns = time.monotonic_ns()
         while not self._stopping.is_set():
             number = len(self._sent_ns)
-            frame = self._frames[number % count]
-            frame[_SPA] = (_FIRST + number % self._addresses).to_bytes(4, "big")
+            frame = self._questions[number % count](number % self._addresses)
             self._sent_ns.append(time.time_ns())
-            self._asker.send(bytes(frame))
+            self._asker.send(frame)
             due_ns = max(due_ns + interval_ns, time.monotonic_ns() - interval_ns)  # what was missed is not made up for
             time.sleep(max(0.0, (due_ns - time.monotonic_ns()) / NS_PER_S))
 
 
-def answered_by(said: Iterable[Said], vip: IPv4Address, since_ns: int = 0, until_ns: int = 1 << 62) -> set[MacAddress]:
+def _question(mac: MacAddress, vip: Address) -> Callable[[int], bytes]:
+    """What makes the frames that ask about a VIP, by the number of their sender's address."""
+    if isinstance(vip, IPv6Address):
+        return lambda number: build_solicitation(mac, IPv6Address(_FIRST[6] + number), vip)
+    frame = bytearray(build_request(mac, IPv4Address(0), vip))
+
+    def ask(number: int) -> bytes:
+        frame[_SPA] = (_FIRST[4] + number).to_bytes(4, "big")
+        return bytes(frame)
+
+    return ask
+
+
+def answered_by(said: Iterable[Said], vip: Address, since_ns: int = 0, until_ns: int = 1 << 62) -> set[MacAddress]:
     """Who answered for a VIP in a span of time."""
     return {each.mac for each in said if each.vip == vip and since_ns <= each.time_ns < until_ns}

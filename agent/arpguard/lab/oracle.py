@@ -16,11 +16,10 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
 from statistics import median
 from typing import TypeVar
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.lab.capture import Said
 from arpguard.units import NS_PER_MS
 
@@ -36,7 +35,7 @@ class Finding:
 
     kind: str
     time_ns: int
-    vip: IPv4Address
+    vip: Address
     text: str
 
     def __str__(self) -> str:
@@ -47,7 +46,7 @@ class Finding:
 class Handover:
     """From the last answer of one node to the first of another."""
 
-    vip: IPv4Address
+    vip: Address
     before: MacAddress
     after: MacAddress
     last_ns: int
@@ -65,7 +64,7 @@ class _Record:
 
     mac: MacAddress | None = None
     last_ns: int = 0
-    answered: OrderedDict[IPv4Address, MacAddress] = field(default_factory=OrderedDict)
+    answered: OrderedDict[Address, MacAddress] = field(default_factory=OrderedDict)
 
 
 class Oracle:
@@ -74,7 +73,7 @@ class Oracle:
     def __init__(self, names: Mapping[MacAddress, str]) -> None:
         """`names`: of the hosts, for findings."""
         self._names = names
-        self._records: dict[IPv4Address, _Record] = {}
+        self._records: dict[Address, _Record] = {}
         self.findings: list[Finding] = []
         self.handovers: list[Handover] = []
         self.answers = 0
@@ -84,11 +83,11 @@ class Oracle:
         for each in said:
             self._hear(each)
 
-    def forget(self, vip: IPv4Address) -> None:
+    def forget(self, vip: Address) -> None:
         """Whoever answers next is no successor: the VIP was withdrawn, or answered by the kernel as everywhere."""
         self._records.pop(vip, None)
 
-    def owner(self, vip: IPv4Address) -> MacAddress | None:
+    def owner(self, vip: Address) -> MacAddress | None:
         """Who answered last."""
         record = self._records.get(vip)
         return record.mac if record else None
@@ -133,7 +132,7 @@ class LeaseWrite:
     """
 
     time_ns: int
-    vip: IPv4Address | None = None
+    vip: Address | None = None
     node: str = ""
     holder: str = ""
     epoch: str = ""
@@ -145,7 +144,7 @@ class Ledger:
     def __init__(self, macs: Mapping[str, MacAddress]) -> None:
         """`macs`: of the nodes, by their names in the API."""
         self._macs = macs
-        self._claims: dict[IPv4Address, tuple[list[int], list[tuple[str, str]]]] = {}
+        self._claims: dict[Address, tuple[list[int], list[tuple[str, str]]]] = {}
         self._epochs: dict[str, tuple[list[int], list[str]]] = {}
         self._latest_ns = 0
 
@@ -162,7 +161,7 @@ class Ledger:
                 beats.append(each.time_ns)
                 epochs.append(each.epoch)
 
-    def judge(self, said: Sequence[Said], skip: frozenset[IPv4Address] = frozenset()) -> list[Finding]:
+    def judge(self, said: Sequence[Said], skip: frozenset[Address] = frozenset()) -> list[Finding]:
         """The answers that no valid claim stands behind. VIPs in `skip` have none, or are held without one."""
         judged = (self._judge(each) for each in said if each.vip not in skip)
         return [finding for finding in judged if finding is not None]

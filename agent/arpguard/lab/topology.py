@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane.arpsocket import ArpSocket
 from arpguard.errors import DataPlaneError
 from arpguard.lab.netns import Netns
@@ -40,23 +40,27 @@ class Host:
         self.address = IPv4Address(f"{NETWORK}.{number}")
         self.mac = MacAddress(bytes((2, 0, 0, 0, 0, number)))
 
-    def bind(self, vip: IPv4Address, where: str) -> None:
+    def bind(self, vip: Address, where: str) -> None:
         """Puts a VIP on `lo`, on `eth0`, or on a NOARP device like kube-proxy's (`kube-ipvs0`), up or down."""
         device, _, state = where.partition(" ")
-        lines = [f"addr add {vip}/32 dev {device}"]
+        lines = [f"addr add {_alone(vip)} dev {device}"]
         if device == "kube-ipvs0":
             lines = [f"link add {device} type bridge", f"link set {device} arp off {state}", *lines]
         self.netns.batch(lines)
 
-    def unbind(self, vip: IPv4Address, where: str) -> None:
+    def unbind(self, vip: Address, where: str) -> None:
         """Takes it off again."""
         device = where.partition(" ")[0]
-        gone = f"link del {device}" if device == "kube-ipvs0" else f"addr del {vip}/32 dev {device}"
+        gone = f"link del {device}" if device == "kube-ipvs0" else f"addr del {_alone(vip)} dev {device}"
         self.netns.batch([gone])
 
     def listen(self) -> ArpSocket:
         """A socket that hears and sends ARP on eth0."""
         return self.netns.call(lambda: ArpSocket("eth0"))
+
+
+def _alone(vip: Address) -> str:
+    return f"{vip}/{vip.max_prefixlen}"
 
 
 class AgentProcess:

@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Any, Self
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.errors import DataPlaneError
 from arpguard.lab.asking import ALL_ADDRESSES, INTERVAL_S, Stream
 from arpguard.lab.bench import Step
@@ -89,7 +89,7 @@ class Watch:
                 raise DataPlaneError(f"not within {timeout_s:g} s: {what}")
             time.sleep(_POLL_S)
 
-    def first(self, address: IPv4Address, since_ns: int, besides: Host | None = None) -> Said | None:
+    def first(self, address: Address, since_ns: int, besides: Host | None = None) -> Said | None:
         """The first answer or announcement since a time, by anybody but one node."""
         return next(
             (
@@ -100,7 +100,7 @@ class Watch:
             None,
         )
 
-    def last(self, address: IPv4Address, host: Host, since_ns: int = 0) -> Said | None:
+    def last(self, address: Address, host: Host, since_ns: int = 0) -> Said | None:
         """The last answer or announcement of a node."""
         return next(
             (
@@ -140,7 +140,7 @@ class KubeBench:
         self._asker = lab.client.listen()
         self._questions = 0
         self.ledger = Ledger({server.node_name(host): host.mac for host in lab.nodes})
-        self._bound: set[IPv4Address] = set()
+        self._bound: set[Address] = set()
 
     # ---- who there is ----
 
@@ -206,14 +206,14 @@ class KubeBench:
         self.unbind_everywhere(*self._bound)
         self._asker.close()
 
-    def bind_everywhere(self, *vips: IPv4Address) -> None:
+    def bind_everywhere(self, *vips: Address) -> None:
         """Puts VIPs on `lo` of all nodes, as kube-proxy in IPVS mode does: each kernel would answer for them."""
         for host in self.nodes:
             for address in vips:
                 host.bind(address, "lo")
         self._bound |= set(vips)
 
-    def unbind_everywhere(self, *vips: IPv4Address) -> None:
+    def unbind_everywhere(self, *vips: Address) -> None:
         """The end of `bind_everywhere`."""
         for host in self.nodes:
             for address in vips:
@@ -223,7 +223,7 @@ class KubeBench:
     def publish(
         self,
         name: str,
-        vips: Iterable[IPv4Address],
+        vips: Iterable[Address],
         annotations: Mapping[str, str] | None = None,
         *,
         local: bool = False,
@@ -273,7 +273,7 @@ class KubeBench:
 
     # ---- asking ----
 
-    def who(self, *vips: IPv4Address) -> dict[IPv4Address, list[MacAddress]]:
+    def who(self, *vips: Address) -> dict[Address, list[MacAddress]]:
         """Who answers for VIPs now: one question for each, every answer."""
         while self._asker.hear(0) is not None:
             pass
@@ -282,8 +282,8 @@ class KubeBench:
             self._questions += 1
             spa = IPv4Address(_ASKERS + self._questions)
             asked[spa] = address
-            self._asker.send(build_request(self._asker.mac, spa, address))
-        found: dict[IPv4Address, list[MacAddress]] = {address: [] for address in vips}
+            self._asker.send(build_request(self._asker.mac, spa, IPv4Address(address)))
+        found: dict[Address, list[MacAddress]] = {address: [] for address in vips}
         deadline = time.monotonic() + _WAIT_S
         while (heard := self._asker.hear(deadline - time.monotonic())) is not None:
             packet = heard.packet
@@ -291,9 +291,7 @@ class KubeBench:
                 found[packet.spa].append(packet.sha)
         return found
 
-    def settle(
-        self, vips: Sequence[IPv4Address], among: Sequence[Host] | None = None, limit_s: float = SETTLE_S
-    ) -> None:
+    def settle(self, vips: Sequence[Address], among: Sequence[Host] | None = None, limit_s: float = SETTLE_S) -> None:
         """Returns once exactly one node, of some, answers for each VIP; DataPlaneError when that takes too long."""
         macs = {host.mac for host in (self.nodes if among is None else among)}
         deadline = time.monotonic() + limit_s
@@ -305,7 +303,7 @@ class KubeBench:
                 wrong = {str(address): [self.lab.who(mac) for mac in each] for address, each in found.items()}
                 raise DataPlaneError(f"not one node for each VIP within {limit_s:g} s: {wrong}")
 
-    def settle_evenly(self, vips: Sequence[IPv4Address], limit_s: float = SETTLE_S) -> None:
+    def settle_evenly(self, vips: Sequence[Address], limit_s: float = SETTLE_S) -> None:
         """Returns once nobody has moved for a while."""
         self.settle(vips, limit_s=limit_s)
         deadline, since, before = time.monotonic() + limit_s, time.monotonic(), self.who(*vips)
@@ -315,23 +313,21 @@ class KubeBench:
             if found != before:
                 since, before = time.monotonic(), found
 
-    def owner(self, address: IPv4Address) -> Host:
+    def owner(self, address: Address) -> Host:
         """The one node that answers for a VIP now."""
         self.settle([address])
         return self.host_of(self.who(address)[address][0])
 
-    def owned(self, vips: Sequence[IPv4Address], host: Host) -> list[IPv4Address]:
+    def owned(self, vips: Sequence[Address], host: Host) -> list[Address]:
         """The VIPs that a node answers for now."""
         return [address for address, macs in self.who(*vips).items() if macs == [host.mac]]
 
-    def watch(
-        self, vips: Sequence[IPv4Address], interval_s: float = INTERVAL_S, addresses: int = ALL_ADDRESSES
-    ) -> Watch:
+    def watch(self, vips: Sequence[Address], interval_s: float = INTERVAL_S, addresses: int = ALL_ADDRESSES) -> Watch:
         """A watch over VIPs, with requests that take turns."""
         stream = Stream(self.lab.client.listen(), vips, interval_s, addresses)
         return Watch(self, stream, Capture(self.lab.switch))
 
-    def check_against_journal(self, watch: Watch, skip: Iterable[IPv4Address] = ()) -> None:
+    def check_against_journal(self, watch: Watch, skip: Iterable[Address] = ()) -> None:
         """Has what a watch recorded judged by the API's journal too, which is younger, where there is one."""
         if self.server.is_double:
             self.ledger.write(self.server.journal())
@@ -373,7 +369,7 @@ class KubeBench:
     # ---- steps ----
 
     def step(
-        self, text: str, address: IPv4Address, expected: Sequence[Host], macs: Iterable[MacAddress], **facts: object
+        self, text: str, address: Address, expected: Sequence[Host], macs: Iterable[MacAddress], **facts: object
     ) -> Step:
         """A step from what was seen; right when exactly the expected hosts were, and no fact is False."""
         seen = sorted(set(macs))
@@ -386,14 +382,14 @@ class KubeBench:
         )
 
     def one_of(
-        self, text: str, address: IPv4Address, among: Sequence[Host], macs: Iterable[MacAddress], **facts: object
+        self, text: str, address: Address, among: Sequence[Host], macs: Iterable[MacAddress], **facts: object
     ) -> Step:
         """A step that is right when exactly one of some nodes was seen, whichever."""
         seen = set(macs)
         chosen = [host for host in among if host.mac in seen]
         return self.step(text, address, chosen if len(chosen) == len(seen) == 1 else among, seen, **facts)
 
-    def ask(self, text: str, address: IPv4Address, expected: Sequence[Host], **facts: object) -> Step:
+    def ask(self, text: str, address: Address, expected: Sequence[Host], **facts: object) -> Step:
         """Asks who answers for a VIP now, and compares with who should."""
         return self.step(text, address, expected, self.who(address)[address], **facts)
 

@@ -3,8 +3,8 @@
 import signal
 import time
 from collections.abc import Callable, Iterator
-from ipaddress import IPv4Address
 
+from arpguard.addresses import Address
 from arpguard.lab.bench import Step
 from arpguard.lab.cluster.bench import KubeBench, Watch, ms, now_ns, vip
 from arpguard.lab.oracle import Spread
@@ -108,7 +108,7 @@ def _taken_over(
     watch: Watch,
     text: str,
     victim: Host,
-    lost: list[IPv4Address],
+    lost: list[Address],
     began_ns: int,
     taken_ns: list[int],
 ) -> Step:

@@ -6,6 +6,8 @@ from copy import deepcopy
 from ipaddress import IPv4Address
 from typing import Any, TypeAlias
 
+from arpguard.addresses import Address
+
 Json: TypeAlias = dict[str, Any]
 
 PREFIX = "arpguard.io/"
@@ -60,7 +62,7 @@ def node_status(address: IPv4Address, *, ready: bool) -> Json:
 def service(
     home: str,
     name: str,
-    vips: Iterable[IPv4Address],
+    vips: Iterable[Address],
     annotations: Mapping[str, str] | None = None,
     *,
     local: bool = False,
