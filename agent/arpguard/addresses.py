@@ -68,6 +68,11 @@ def from_mapped(octets: bytes) -> Address:
     return IPv6Address(octets)
 
 
+def is_everywhere(network: Network) -> bool:
+    """Whether a network is on every link (RFC 4291 2.5.6: fe80::/64), and so says nothing about any of them."""
+    return network.version == 6 and network.is_link_local
+
+
 def vip_refusal(address: Address) -> str | None:
     """Why no host can be asked to own this address, or None.
 

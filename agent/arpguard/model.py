@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import IPv4Address
 
-from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network
+from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network, is_everywhere
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 
 
@@ -68,17 +68,27 @@ class NodeControl:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceAddress:
-    """An address on a link with its prefix length."""
+    """An address on a link with its prefix length.
+
+    Of IPv6 addresses (RFC 4862, RFC 8981), one that is not `usable` is tentative or was found taken, a `deprecated`
+    one is not for new conversations, and a `temporary` one changes every day.
+    """
 
     address: Address
     network: Network
+    usable: bool = True
+    deprecated: bool = False
+    temporary: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """A network device of this node. `kind` is rtnetlink's (veth, bridge, vlan...), empty for hardware.
 
+    `up`: it is set up, and frames come and go (RFC 2863: it has a carrier, and is not dormant).
     `parent` is the device that a macvlan shares its segment with, if that is in this network namespace.
+    `alternatives` are its other names (`ip link property add altname`). `on_link` are further networks on the
+    segment: a route without a next hop leads there, though the link has no address in them.
     """
 
     ifindex: int
@@ -93,16 +103,34 @@ class Link:
     master: int = 0
     parent: int = 0
     addresses: tuple[InterfaceAddress, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    on_link: tuple[Network, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it may be called by: its name, and its other names."""
+        return self.name, *self.alternatives
+
+    @property
+    def subnets(self) -> tuple[Network, ...]:
+        """The networks on its segment. A host address is no subnet, and neither is what every link has (fe80::/64)."""
+        networks = dict.fromkeys([*(own.network for own in self.addresses), *self.on_link])
+        return tuple(network for network in networks if network.num_addresses > 1 and not is_everywhere(network))
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A unicast route of any table but `local`. `ifindex` is 0 for routes without a device, `via` the next hop."""
+    """A route of any table but `local`. `via` is the next hop.
+
+    `ifindex` is 0 for a route that leads nowhere (blackhole, unreachable, prohibit). `main`: of the table that is
+    looked up for everybody; other tables are for what `ip rule` singles out.
+    """
 
     network: Network
     ifindex: int
     metric: int = 0
     via: Address | None = None
+    main: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,20 @@
 
 Nothing here looks at the `local` routing table: an address that is bound on this node (by kube-proxy, on lo, by
 another announcer) resolves to lo there, which is how `ip route get` leads others astray.
+Of the other tables the longest prefix decides, then `main` goes before those that `ip rule` singles out, then the
+metric.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from arpguard.addresses import Address
+from arpguard.addresses import Address, is_everywhere
 from arpguard.config import InterfaceSelector, SelectorKind
-from arpguard.model import InterfaceAddress, Link, Route, Surroundings
+from arpguard.model import Link, Route, Surroundings
 
-_NO_ROUTE = (1, 0)
+Preference: TypeAlias = tuple[int, bool, int]
+_NO_ROUTE: Preference = (1, True, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def home_link(vip: Address, links: Sequence[Link], routes: Iterable[Route]) -> L
     """
     if len(links) < 2:
         return links[0] if links else None
-    best: dict[int, tuple[int, int]] = {}
+    best: dict[int, Preference] = {}
     for route in sorted(_leading_to(vip, routes), key=_preference):
         best.setdefault(route.ifindex, _preference(route))
 
@@ -81,64 +85,95 @@ def home_link(vip: Address, links: Sequence[Link], routes: Iterable[Route]) -> L
 
 
 def route_to(address: Address, routes: Iterable[Route]) -> Route | None:
-    """The route of longest prefix, then lowest metric, that an address outside this node is reached by."""
-    return min(_leading_to(address, routes), key=_preference, default=None)
+    """The best route to an address outside this node, which may be one that leads nowhere (`ifindex` 0).
+
+    What leads nowhere in a table that is not everybody's keeps only those out whom `ip rule` sends there.
+    """
+    reaching = (r for r in routes if (r.ifindex or r.main) and _leads_to(r, address))
+    return min(reaching, key=_preference, default=None)
 
 
 def _leading_to(address: Address, routes: Iterable[Route]) -> list[Route]:
-    return [r for r in routes if r.ifindex and r.network.version == address.version and address in r.network]
+    return [route for route in routes if route.ifindex and _leads_to(route, address)]
 
 
-def _preference(route: Route) -> tuple[int, int]:
-    return -route.network.prefixlen, route.metric
+def _leads_to(route: Route, address: Address) -> bool:
+    return route.network.version == address.version and address in route.network
+
+
+def _preference(route: Route) -> Preference:
+    return -route.network.prefixlen, not route.main, route.metric
 
 
 def _subnet_prefix(link: Link, vip: Address) -> int:
-    """Prefix length of the link's subnet that the VIP is in, 0 if none. A host address is no subnet."""
-    return max(
-        (
-            own.network.prefixlen
-            for own in link.addresses
-            if own.network.version == vip.version and own.network.num_addresses > 1 and vip in own.network
-        ),
-        default=0,
-    )
+    """Prefix length of the link's subnet that the VIP is in, 0 if none."""
+    networks = (*(own.network for own in link.addresses), *link.on_link)
+    return max((net.prefixlen for net in networks if vip in net and net.num_addresses > 1), default=0)
 
 
 def _with_shared_addresses(surroundings: Surroundings) -> Surroundings:
     """The addresses of a macvlan are on its parent's segment: the parent is the one to guard, with these too."""
-    shared: dict[int, tuple[InterfaceAddress, ...]] = {}
+    sharing: dict[int, list[Link]] = {}
     for link in surroundings.links:
         if link.parent:
-            shared[link.parent] = shared.get(link.parent, ()) + link.addresses
-    links = (replace(link, addresses=link.addresses + shared.get(link.ifindex, ())) for link in surroundings.links)
+            sharing.setdefault(link.parent, []).append(link)
+    if not sharing:
+        return surroundings
+    links = (_together(link, sharing.get(link.ifindex, [])) for link in surroundings.links)
     return replace(surroundings, links=tuple(links))
+
+
+def _together(link: Link, sharing: Iterable[Link]) -> Link:
+    links = (link, *sharing)
+    return replace(
+        link,
+        addresses=tuple(own for each in links for own in each.addresses),
+        on_link=tuple(dict.fromkeys(network for each in links for network in each.on_link)),
+    )
+
+
+# Masters whose ports keep their addresses: an interface in a VRF is like any other, with a routing table of its own.
+_ADDRESSES_STAY = ("vrf",)
 
 
 def _unfit(link: Link, surroundings: Surroundings) -> str | None:
     """Why a link cannot be guarded."""
     if link.loopback:
         return f"resolves to {link.name}, which nobody asks for addresses on; name the interface that faces the network"
+    if link.kind == "vrf":
+        return f"{link.name} is a VRF, which faces no network itself: name the interfaces in it"
     if not link.ethernet:
-        return f"{link.name} is no Ethernet device"
+        kind = f" ({link.kind})" if link.kind else ""
+        return f"{link.name} is no Ethernet device{kind}: nobody asks for addresses there"
     if link.no_arp:
         return f"{link.name} does not speak ARP (NOARP); name the interface that faces the network"
     if link.parent:
-        parent = surroundings.link(link.parent)
-        name = parent.name if parent else f"interface {link.parent}"
+        name = _name_of(link.parent, surroundings)
         return f"{link.name} shares its segment with {name}, which would answer beside it: name {name} instead"
-    if link.master:
-        master = surroundings.link(link.master)
-        name = master.name if master else f"interface {link.master}"
-        return f"{link.name} is a port of {name}, which carries its addresses: name {name} instead"
-    return None
+    return _unfit_port(link, surroundings) if link.master else None
+
+
+def _unfit_port(link: Link, surroundings: Surroundings) -> str | None:
+    master = surroundings.link(link.master)
+    kind = master.kind if master else ""
+    if kind in _ADDRESSES_STAY:
+        return None
+    name = _name_of(link.master, surroundings)
+    if kind == "openvswitch":
+        return f"{link.name} is a port of Open vSwitch ({name}): name the switch's interface that has the address"
+    return f"{link.name} is a port of {name}, which carries its addresses: name {name} instead"
+
+
+def _name_of(ifindex: int, surroundings: Surroundings) -> str:
+    link = surroundings.link(ifindex)
+    return link.name if link else f"interface {ifindex}"
 
 
 _Resolved = tuple[list[Link], str | None]
 
 
 def _named(selector: InterfaceSelector, surroundings: Surroundings, _vips: Sequence[Address]) -> _Resolved:
-    links = [link for link in surroundings.links if selector.matches(link.name)]
+    links = [link for link in surroundings.links if any(map(selector.matches, link.names))]
     if links:
         return links, None
     if selector.kind is SelectorKind.GLOB:
@@ -148,23 +183,36 @@ def _named(selector: InterfaceSelector, surroundings: Surroundings, _vips: Seque
 
 
 def _automatic(_selector: InterfaceSelector, surroundings: Surroundings, vips: Sequence[Address]) -> _Resolved:
+    """For each family of the VIPs: the links with a VIP's subnet, else that of the default route."""
     fit = [link for link in surroundings.links if _unfit(link, surroundings) is None]
-    carrying = [link for link in fit if any(_subnet_prefix(link, vip) for vip in vips)]
-    if carrying:
-        return carrying, None
-    defaults = [route for route in surroundings.routes if route.network.prefixlen == 0 and route.network.version == 4]
-    for route in sorted(defaults, key=_preference):
-        link = surroundings.link(route.ifindex)
-        if link in fit and link is not None:
-            return [link], None
+    links: list[Link] = []
+    for version in sorted({vip.version for vip in vips}):
+        own = [vip for vip in vips if vip.version == version]
+        carrying = [link for link in fit if any(_subnet_prefix(link, vip) for vip in own)]
+        links += carrying or _by_default_route(version, fit, surroundings)
+    if not links:
+        links = _by_default_route(4, fit, surroundings) or _by_default_route(6, fit, surroundings)
+    if links:
+        return links, None
     return [], "no interface carries a VIP's subnet, and there is no default route; name the interface"
+
+
+def _by_default_route(version: int, fit: Sequence[Link], surroundings: Surroundings) -> list[Link]:
+    """The link of the best default route of one family that leads out of a link that can be guarded; none, if none."""
+    defaults = [r for r in surroundings.routes if not r.network.prefixlen and r.network.version == version]
+    ways = (_on_segment(route.ifindex, surroundings) for route in sorted(defaults, key=_preference))
+    return next(([link] for link in ways if link in fit and link is not None), [])
 
 
 def _reaching(selector: InterfaceSelector, surroundings: Surroundings, _vips: Sequence[Address]) -> _Resolved:
     if selector.address is None:
         return [], None
+    if selector.address.version == 6 and selector.address.is_link_local:
+        return [], "a link-local address is reached by every interface; name one of a network, or the interface"
     route = route_to(selector.address, surroundings.routes)
-    link = surroundings.link(route.ifindex) if route else None
+    if route is not None and not route.ifindex:
+        return [], f"the route to {route.network} leads nowhere (blackhole or unreachable); name another address"
+    link = _on_segment(route.ifindex, surroundings) if route else None
     if link is None:
         return [], "no route leads there; name an address that this node reaches by the interface to guard"
     return [link], None
@@ -174,15 +222,27 @@ def _routed(selector: InterfaceSelector, surroundings: Surroundings, _vips: Sequ
     network = selector.network
     if network is None:
         return [], None
+    if is_everywhere(network):
+        return [], "every interface is in this network; name another one, or the interface"
     indexes = {
         route.ifindex
         for route in surroundings.routes
-        if route.network.version == network.version and route.network.prefixlen and network.overlaps(route.network)
+        if route.network.version == network.version
+        and route.network.prefixlen
+        and network.overlaps(route.network)
+        and not is_everywhere(route.network)
     }
-    links = [link for link in surroundings.links if link.ifindex in indexes]
+    found = (_on_segment(ifindex, surroundings) for ifindex in sorted(indexes))
+    links = list(dict.fromkeys(link for link in found if link is not None))
     if not links:
         return [], "no route but the default one leads there; name a network that an interface is in"
     return links, None
+
+
+def _on_segment(ifindex: int, surroundings: Surroundings) -> Link | None:
+    """The link that routes lead out of: of a macvlan its parent, whose segment it is on."""
+    link = surroundings.link(ifindex)
+    return surroundings.link(link.parent) if link is not None and link.parent else link
 
 
 _RESOLVERS: dict[SelectorKind, Callable[[InterfaceSelector, Surroundings, Sequence[Address]], _Resolved]] = {

@@ -1,37 +1,35 @@
 """Links, addresses and routes of this network namespace, by rtnetlink: as they are, and a word when they change."""
 
-import socket
+import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from ipaddress import ip_address, ip_interface, ip_network
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from ipaddress import ip_interface
 from typing import Any
 
 from pyroute2 import AsyncIPRoute
-from pyroute2.netlink import rtnl
 from pyroute2.netlink.exceptions import NetlinkError
 
-from arpguard.addresses import ZERO_MAC, MacAddress
+from arpguard.addresses import ZERO_MAC, MacAddress, Network
+from arpguard.dataplane.routes import read_routes
+from arpguard.dataplane.rtnetlink import listen
 from arpguard.errors import DataPlaneError
 from arpguard.model import InterfaceAddress, Link, Route, Surroundings
 
-_GROUPS = (
-    rtnl.RTMGRP_LINK
-    | rtnl.RTMGRP_IPV4_IFADDR
-    | rtnl.RTMGRP_IPV4_ROUTE
-    | rtnl.RTMGRP_IPV6_IFADDR
-    | rtnl.RTMGRP_IPV6_ROUTE
-)
-# linux/if.h, linux/if_arp.h, linux/rtnetlink.h
-_IFF_UP, _IFF_LOOPBACK, _IFF_NOARP = 0x1, 0x8, 0x80
+# RTNLGRP_*: links, IPv4 addresses and routes, IPv6 addresses and routes, nexthop objects (kernel 5.3)
+_GROUPS = (1, 5, 7, 9, 11, 32)
+_DATAGRAM = 1 << 16
+# linux/if.h, linux/if_arp.h, linux/if_addr.h
+_IFF_UP, _IFF_LOOPBACK, _IFF_RUNNING, _IFF_NOARP, _IFF_LOWER_UP = 0x1, 0x8, 0x40, 0x80, 0x10000
 _ARPHRD_ETHER = 1
 _SHARING_KINDS = ("macvlan", "ipvlan")
-_RT_TABLE_LOCAL = 255
-_RTN_UNICAST = 1
-_ANYWHERE = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}  # noqa: S104 - a route, not a bind
+_IFA_TEMPORARY, _IFA_OPTIMISTIC, _IFA_DADFAILED, _IFA_DEPRECATED, _IFA_TENTATIVE = 0x1, 0x4, 0x8, 0x20, 0x40
+_AF_INET6 = 10
 
 
 async def read_surroundings() -> Surroundings:
-    """The links with their addresses, and the unicast routes of every table but `local`.
+    """The links with their addresses, and the routes of every table but `local`.
 
     Raises DataPlaneError when the kernel does not answer, or changes its mind while it does: ask again.
     """
@@ -41,10 +39,33 @@ async def read_surroundings() -> Surroundings:
             async for message in await ipr.addr("dump"):
                 addresses[message["index"]].append(_address(message))
             links = [_link(message, tuple(addresses[message["index"]])) async for message in await ipr.link("dump")]
-            routes = [route async for message in await ipr.route("dump") for route in _routes(message)]
+        routes = await read_routes()
     except (NetlinkError, OSError) as error:
         raise DataPlaneError(f"links and routes cannot be read by rtnetlink ({error})") from error
-    return Surroundings(tuple(links), tuple(routes))
+    return _surroundings(links, routes)
+
+
+def _surroundings(links: Sequence[Link], routes: Iterable[Route]) -> Surroundings:
+    """A host route to an address that is bound here leads nowhere else: it is `local` in all but its table.
+
+    The kernel makes one for each IPv6 host address, and recipes for LVS make one by hand.
+    """
+    bound = {own.address for link in links for own in link.addresses}
+    outward = tuple(route for route in routes if not (_is_host(route.network) and route.network[0] in bound))
+    on_link: dict[int, set[Network]] = defaultdict(set)
+    for route in outward:
+        if route.via is None and route.network.prefixlen and not _is_host(route.network):
+            on_link[route.ifindex].add(route.network)
+    return Surroundings(tuple(_with_on_link(link, on_link[link.ifindex]) for link in links), outward)
+
+
+def _with_on_link(link: Link, networks: set[Network]) -> Link:
+    further = networks - {own.network for own in link.addresses}
+    return replace(link, on_link=tuple(sorted(further, key=lambda it: (it.version, it.network_address, it.prefixlen))))
+
+
+def _is_host(network: Network) -> bool:
+    return network.prefixlen == network.max_prefixlen
 
 
 async def watch_changes() -> AsyncIterator[None]:
@@ -52,22 +73,31 @@ async def watch_changes() -> AsyncIterator[None]:
 
     Raises DataPlaneError when messages were lost (ENOBUFS) or the socket fails: look, and watch again.
     """
+    loop = asyncio.get_running_loop()
     try:
-        async with AsyncIPRoute() as ipr:
-            await ipr.bind(groups=_GROUPS)
+        with closing(listen(_GROUPS)) as heard:
             yield  # whatever changed before the socket listened
             while True:
-                async for _ in ipr.get():
-                    pass
+                await loop.sock_recv(heard, _DATAGRAM)
                 yield
-    except (NetlinkError, OSError) as error:
+    except OSError as error:
         raise DataPlaneError(f"rtnetlink messages were lost ({error})") from error
 
 
 def _address(message: Any) -> InterfaceAddress:
     text = message.get("local") or message.get("address")
     interface = ip_interface(f"{text}/{message['prefixlen']}")
-    return InterfaceAddress(interface.ip, interface.network)
+    if message["family"] != _AF_INET6:
+        return InterfaceAddress(interface.ip, interface.network)
+    flags = message.get("flags") or 0
+    untried = flags & (_IFA_TENTATIVE | _IFA_OPTIMISTIC) == _IFA_TENTATIVE
+    return InterfaceAddress(
+        interface.ip,
+        interface.network,
+        usable=not (untried or flags & _IFA_DADFAILED),
+        deprecated=bool(flags & _IFA_DEPRECATED),
+        temporary=bool(flags & _IFA_TEMPORARY),
+    )
 
 
 def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
@@ -79,7 +109,7 @@ def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
         ifindex=message["index"],
         name=_text(message.get("ifname") or ""),
         mac=MacAddress.parse(text) if len(text) == len("00:00:00:00:00:00") else ZERO_MAC,
-        up=bool(flags & _IFF_UP),
+        up=_is_up(flags),
         mtu=message.get("mtu") or 0,
         kind=kind,
         loopback=bool(flags & _IFF_LOOPBACK),
@@ -88,7 +118,23 @@ def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
         master=message.get("master") or 0,
         parent=_parent(message, kind),
         addresses=addresses,
+        alternatives=_alternatives(message),
     )
+
+
+def _is_up(flags: int) -> bool:
+    """Set up, and frames come and go.
+
+    IFF_RUNNING follows the operational state of RFC 2863 (drivers that do not tell theirs count as running) and may be
+    a second late where a cable is pulled; IFF_LOWER_UP is the carrier itself, which a dormant link has too.
+    """
+    wanted = _IFF_UP | _IFF_RUNNING | _IFF_LOWER_UP
+    return flags & wanted == wanted
+
+
+def _alternatives(message: Any) -> tuple[str, ...]:
+    properties = message.get("prop_list")
+    return tuple(_text(name) for kind, name in properties["attrs"] if kind == "IFLA_ALT_IFNAME") if properties else ()
 
 
 def _text(name: str | bytes) -> str:
@@ -101,17 +147,3 @@ def _parent(message: Any, kind: str) -> int:
     if kind not in _SHARING_KINDS or message.get("link_netnsid") is not None:
         return 0
     return message.get("link") or 0
-
-
-def _routes(message: Any) -> list[Route]:
-    """The route in a message, one for each next hop; none for other kinds and for the `local` table."""
-    if message["type"] != _RTN_UNICAST or (message.get("table") or message["table"]) == _RT_TABLE_LOCAL:
-        return []
-    if message["family"] not in _ANYWHERE:
-        return []
-    destination = message.get("dst") or _ANYWHERE[message["family"]]
-    network = ip_network((ip_address(destination), message["dst_len"]))
-    metric = message.get("priority") or 0
-    hops = message.get("multipath") or []
-    ways = [(hop["oif"], hop.get("gateway")) for hop in hops] or [(message.get("oif") or 0, message.get("gateway"))]
-    return [Route(network, ifindex, metric, ip_address(via) if via else None) for ifindex, via in ways]

@@ -379,11 +379,7 @@ class Membership:
         """
         if self._collected is None and not self._kernel.state.links:
             return self._links_left
-        return tuple(
-            PublishedLink(link.name, link.mac, tuple(dict.fromkeys(own.network for own in link.addresses)))
-            for link in self._kernel.state.links
-            if link.up
-        )
+        return tuple(PublishedLink(link.name, link.mac, link.subnets) for link in self._kernel.state.links if link.up)
 
     def _source(self, vip: Address) -> str:
         found = self._vip(vip)

@@ -1,0 +1,129 @@
+"""The routes of every table but `local`, with what nexthop objects say (ip-nexthop(8)).
+
+With net.ipv4.nexthop_compat_mode=0 a route that uses an object tells its id and nothing else: the object has the
+device and the gateway, or the ids of others.
+"""
+
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_network
+from typing import TypeAlias
+
+from arpguard.addresses import Address
+from arpguard.dataplane.rtnetlink import align, attributes, dump
+from arpguard.model import Route
+
+Attributes: TypeAlias = Mapping[int, memoryview]
+Way: TypeAlias = tuple[int, Address | None]  # device, and next hop if there is one
+
+# linux/rtnetlink.h, linux/nexthop.h
+_GETROUTE, _GETNEXTHOP = 26, 106
+_RTMSG = struct.Struct("=BBBBBBBBI")
+_NEXT_HOP = struct.Struct("=HBBi")
+_NHMSG = struct.Struct("=BBBBI")
+_GROUP_MEMBER = struct.Struct("=IBBH")
+_DST, _OIF, _GATEWAY, _PRIORITY, _MULTIPATH, _TABLE, _VIA, _NH_ID = 1, 4, 5, 6, 9, 15, 18, 30
+_NHA_ID, _NHA_GROUP, _NHA_BLACKHOLE, _NHA_OIF, _NHA_GATEWAY = 1, 2, 4, 5, 6
+_CLONED = 0x200
+_TABLE_LOCAL = 255
+_MAIN = (253, 254)  # `default` and `main`, which the kernel's own rules look in
+_UNICAST = 1
+_NOWHERE = (6, 7, 8)  # blackhole, unreachable, prohibit
+_BITS = {socket.AF_INET: 32, socket.AF_INET6: 128}
+_LEADS_NOWHERE: list[Way] = [(0, None)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A route as dumped. `ways` is None where a nexthop object has them."""
+
+    destination: Address
+    length: int
+    metric: int
+    main: bool
+    ways: list[Way] | None
+    object_id: int
+
+
+async def read_routes() -> list[Route]:
+    """One for each next hop. OSError when the kernel does not answer, or changes its mind while it does."""
+    bodies = await dump(_GETROUTE, bytes(_RTMSG.size))
+    entries = [entry for body in bodies if (entry := _entry(body)) is not None]
+    objects = await _read_objects() if any(entry.ways is None for entry in entries) else {}
+    return [route for entry in entries for route in _routes(entry, objects)]
+
+
+async def _read_objects() -> dict[int, list[Way]]:
+    found, groups = {}, {}
+    for body in await dump(_GETNEXTHOP, bytes(_NHMSG.size)):
+        attrs = attributes(body[_NHMSG.size :])
+        own = _number(attrs.get(_NHA_ID))
+        if _NHA_GROUP in attrs:
+            groups[own] = [member for member, *_ in _GROUP_MEMBER.iter_unpack(attrs[_NHA_GROUP])]
+        elif _NHA_BLACKHOLE in attrs:
+            found[own] = _LEADS_NOWHERE
+        else:
+            found[own] = [(_number(attrs.get(_NHA_OIF)), _address(attrs.get(_NHA_GATEWAY)))]
+    of_groups = {own: [way for member in group for way in found.get(member, [])] for own, group in groups.items()}
+    return found | of_groups
+
+
+def _entry(body: memoryview) -> _Entry | None:
+    """None for what leads to no other host (local, broadcast, multicast), for `throw`, and for what is only cached."""
+    family, length, _, _, table, _, _, kind, flags = _RTMSG.unpack_from(body)
+    if family not in _BITS or kind not in (_UNICAST, *_NOWHERE) or flags & _CLONED:
+        return None
+    attrs = attributes(body[_RTMSG.size :])
+    table = _number(attrs.get(_TABLE)) or table
+    if table == _TABLE_LOCAL:
+        return None
+    return _Entry(
+        destination=_address(attrs.get(_DST)) or (IPv4Address(0) if family == socket.AF_INET else IPv6Address(0)),
+        length=length,
+        metric=_number(attrs.get(_PRIORITY)),
+        main=table in _MAIN,
+        ways=_LEADS_NOWHERE if kind in _NOWHERE else _ways(attrs),
+        object_id=_number(attrs.get(_NH_ID)),
+    )
+
+
+def _ways(attrs: Attributes) -> list[Way] | None:
+    """None for a route that names a nexthop object and nothing else."""
+    if _MULTIPATH in attrs:
+        return list(_hops(attrs[_MULTIPATH]))
+    if _OIF in attrs or _NH_ID not in attrs:
+        return [(_number(attrs.get(_OIF)), _next_hop(attrs))]
+    return None
+
+
+def _hops(data: memoryview) -> Iterator[Way]:
+    at = 0
+    while at + _NEXT_HOP.size <= len(data):
+        length, _, _, ifindex = _NEXT_HOP.unpack_from(data, at)
+        if length < _NEXT_HOP.size:
+            return
+        yield ifindex, _next_hop(attributes(data[at + _NEXT_HOP.size : at + length]))
+        at += align(length)
+
+
+def _next_hop(attrs: Attributes) -> Address | None:
+    """RTA_VIA is for a gateway of the other family (RFC 5549): two bytes say which."""
+    return _address(attrs.get(_GATEWAY)) or _address(attrs[_VIA][2:] if _VIA in attrs else None)
+
+
+def _address(data: memoryview | None) -> Address | None:
+    if data is None:
+        return None
+    return IPv4Address(bytes(data)) if len(data) == 4 else IPv6Address(bytes(data))
+
+
+def _number(data: memoryview | None) -> int:
+    return 0 if data is None else int(struct.unpack_from("=I", data)[0])
+
+
+def _routes(entry: _Entry, objects: Mapping[int, list[Way]]) -> Iterator[Route]:
+    network = ip_network((entry.destination, entry.length))
+    for ifindex, via in objects.get(entry.object_id, []) if entry.ways is None else entry.ways:
+        yield Route(network, ifindex, entry.metric, via, entry.main)
