@@ -53,7 +53,8 @@ async def _way_to(address: IPv4Address, ifname: str | None) -> tuple[str, IPv4Ad
     if link is None:
         known = ", ".join(link.name for link in surroundings.links if link.ethernet)
         raise DataPlaneError(f"no interface {ifname or f'leads to {address}'}: name one with --interface ({known})")
-    return link.name, primary_address(link, [address]) or IPv4Address(0)
+    own = primary_address(link, address.version, [address])
+    return link.name, own if isinstance(own, IPv4Address) else IPv4Address(0)
 
 
 def check_config(options: argparse.Namespace) -> int:

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
+from typing import TypeAlias
 
-from arpguard.addresses import ZERO_MAC, Address, MacAddress
+from arpguard.addresses import ZERO_MAC, Address, MacAddress, is_everywhere
 from arpguard.core.choosing import home_link
 from arpguard.model import EntryKey, Link, OwnerKind, Route, Standing, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
+
+Primaries: TypeAlias = Mapping[tuple[int, int], Address | None]
 
 _NO_VIP = IPv4Address("255.255.255.255")
 _NOBODY = Standing(Kind.UNCLAIMED)
@@ -29,7 +32,7 @@ def wanted_entries(
     vips: Iterable[Vip],
     links: Sequence[Link],
     routes: Sequence[Route],
-    primaries: Mapping[int, IPv4Address | None],
+    primaries: Primaries,
     standing: Callable[[Vip], Standing],
 ) -> dict[EntryKey, VipEntry]:
     """One entry for each VIP on each guarded link. `standing` says who has a VIP.
@@ -47,7 +50,7 @@ def entries_of(
     vip: Vip,
     links: Sequence[Link],
     routes: Sequence[Route],
-    primaries: Mapping[int, IPv4Address | None],
+    primaries: Primaries,
     standing: Standing,
 ) -> dict[EntryKey, VipEntry]:
     """The entries of one VIP, one for each guarded link that it may be on."""
@@ -65,23 +68,30 @@ def entries_of(
             link_mac=link.mac,
             answer_mac=link.mac,
             owner_mac=standing.mac if known else ZERO_MAC,
-            primary=primaries[link.ifindex],
+            primary=primaries[link.ifindex, vip.address.version],
         )
     return entries
 
 
-def primary_addresses(links: Iterable[Link], vips: Iterable[Address]) -> dict[int, IPv4Address | None]:
-    """The primary address of each link, by its index."""
+def primary_addresses(links: Iterable[Link], vips: Iterable[Address]) -> dict[tuple[int, int], Address | None]:
+    """The primary address of each link in each family, by its index and the IP version."""
     taken = set(vips)
-    return {link.ifindex: primary_address(link, taken) for link in links}
+    return {(link.ifindex, version): primary_address(link, version, taken) for link in links for version in (4, 6)}
 
 
-def primary_address(link: Link, vips: Container[Address]) -> IPv4Address | None:
-    """The link's first IPv4 address that is no VIP: what its own ARP requests should carry (arp_announce=2)."""
-    return next(
-        (own.address for own in link.addresses if isinstance(own.address, IPv4Address) and own.address not in vips),
-        None,
+def primary_address(link: Link, version: int, vips: Container[Address]) -> Address | None:
+    """The link's first address of a family that is no VIP: what its own requests should carry (arp_announce=2).
+
+    Of IPv6 ones only those in a VIP's scope, which is global; first those that are preferred (RFC 6724 5, rule 3), and
+    that last.
+    """
+    fit = (
+        own
+        for own in link.addresses
+        if own.address.version == version and own.usable and own.address not in vips and not is_everywhere(own.network)
     )
+    best = min(fit, key=lambda own: (own.deprecated, own.temporary), default=None)
+    return best.address if best else None
 
 
 def spoken_for(entries: Mapping[EntryKey, VipEntry], mode: Mode) -> dict[EntryKey, MacAddress]:

@@ -8,13 +8,13 @@ judged by half a configuration.
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.desired import (
+    Primaries,
     plan,
     primary_addresses,
     spoken_for,
@@ -70,7 +70,7 @@ class _Scene:
     asked: Asked
     surroundings: Surroundings
     choice: Choice
-    primaries: Mapping[int, IPv4Address | None]
+    primaries: Primaries
 
     @classmethod
     def of(cls, asked: Asked, surroundings: Surroundings, choice: Choice) -> "_Scene":

@@ -1,5 +1,6 @@
 """What the kernel is to be told."""
 
+from dataclasses import replace
 from ipaddress import IPv4Address, ip_address, ip_interface
 
 import pytest
@@ -87,7 +88,40 @@ def test_external_owner_is_pinned_to_its_mac():
     ],
 )
 def test_primary_address_is_the_first_that_is_no_vip(addresses, expected):
-    assert primary_address(a_link(2, *addresses), [VIP]) == (IPv4Address(expected) if expected else None)
+    assert primary_address(a_link(2, *addresses), 4, [VIP]) == (IPv4Address(expected) if expected else None)
+
+
+def an_address(text: str, **facts: bool) -> InterfaceAddress:
+    return InterfaceAddress(ip_interface(text).ip, ip_interface(text).network, **facts)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        ([an_address("fe80::1/64")], None),
+        ([an_address("fe80::1/64"), an_address("2001:db8::1/64")], "2001:db8::1"),
+        ([an_address("2001:db8::50/128"), an_address("2001:db8::1/64")], "2001:db8::1"),
+        ([an_address("2001:db8::1/64", usable=False)], None),
+        ([an_address("2001:db8::1/64", deprecated=True), an_address("2001:db8::2/64")], "2001:db8::2"),
+        ([an_address("2001:db8::1/64", temporary=True), an_address("2001:db8::2/64")], "2001:db8::2"),
+        ([an_address("2001:db8::1/64", deprecated=True), an_address("2001:db8::2/64", temporary=True)], "2001:db8::2"),
+        ([an_address("2001:db8::1/64", deprecated=True)], "2001:db8::1"),
+        ([an_address("192.0.2.1/24")], None),
+    ],
+    ids=["link-local", "global", "no-vip", "tentative", "preferred", "lasting", "temporary", "deprecated", "ipv4"],
+)
+def test_primary_ipv6_address_is_global_and_preferred_and_lasting(addresses, expected):
+    link = replace(a_link(2), addresses=tuple(addresses))
+    vips = [ip_address("2001:db8::50")]
+
+    assert primary_address(link, 6, vips) == (ip_address(expected) if expected else None)
+
+
+def test_entry_has_the_primary_address_of_its_vips_family():
+    both = a_link(2, "192.0.2.1/24", "2001:db8::1/64")
+    vip = Vip(ip_address("2001:db8::50"), Owner(OwnerKind.NODE, node="other"))
+
+    assert entries(vip, [both])[EntryKey(2, vip.address)].primary == ip_address("2001:db8::1")
 
 
 def test_plan_writes_what_differs_and_deletes_what_is_left_over():
