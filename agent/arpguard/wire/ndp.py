@@ -6,7 +6,7 @@ why a receiver has to discard a message (RFC 4861 7.1.1, 7.1.2), and the rest of
 
 import struct
 from dataclasses import dataclass
-from enum import IntEnum, IntFlag
+from enum import Enum, IntEnum, IntFlag, StrEnum
 from ipaddress import IPv6Address
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ HEADER_LEN = 40
 MESSAGE_LEN = 24  # up to the first option
 MAX_EXTENSION_HEADERS = 8
 _HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION = 0, 43, 44, 60
+_EXTENSIONS = (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION)
+_NO_NEXT_HEADER = 59
+_FLAGS = 0xE0000000  # in the word that follows an advertisement's checksum
 _SOLICITED_NODE = int(IPv6Address("ff02::1:ff00:0"))
 _IP = struct.Struct("!IHBB")
 _UNIT = 8
@@ -90,11 +93,16 @@ class NdMessage:
         return self.kind is NdType.SOLICITATION and self.src == UNSPECIFIED
 
     @property
-    def link_layer(self) -> MacAddress | None:
-        """The link-layer address in it: a solicitation's source, an advertisement's target. The first one counts."""
+    def link_layer_option(self) -> NdOption | None:
+        """The option with a solicitation's source or an advertisement's target. The first one counts."""
         wanted = _LINK_LAYER[self.kind]
-        first = next((option for option in self.options if option.kind == wanted), None)
-        return MacAddress(first.data[:6]) if first is not None and len(first.data) >= 6 else None
+        return next((option for option in self.options if option.kind == wanted), None)
+
+    @property
+    def link_layer(self) -> MacAddress | None:
+        """The MAC address in that option, which has room for one if it was read."""
+        option = self.link_layer_option
+        return MacAddress(option.data[:6]) if option is not None else None
 
     def build(self) -> bytes:
         """The ICMPv6 message with its checksum."""
@@ -175,21 +183,49 @@ def _advertisement(mac: MacAddress, vip: IPv6Address, dst: IPv6Address, flags: N
     return NdMessage(NdType.ADVERTISEMENT, vip, dst, vip, flags, (option,))
 
 
+class Flaw(StrEnum):
+    """Why a receiver discards a message, in the order in which it is asked.
+
+    RFC 4861 7.1.1 and 7.1.2; ipv6_rcv(), ndisc_rcv(), ndisc_recv_ns(), ndisc_recv_na().
+    """
+
+    VERSION = "IP version"
+    HOP_LIMIT = "hop limit"
+    CODE = "code"
+    LENGTH = "length"
+    TARGET = "multicast target"
+    DAD_DESTINATION = "asked from :: of no solicited-node group"
+    SOLICITED_TO_GROUP = "solicited, and to a group"
+    OPTIONS = "options"
+    LINK_LAYER = "length of the link-layer address"
+    DAD_LINK_LAYER = "link-layer address from ::"
+    CHECKSUM = "checksum"
+
+
+class Unread(Enum):
+    """Why there is no message to read."""
+
+    NO_ND = "no solicitation or advertisement"
+    CUT_OFF = "one that ends before its target does"
+    UNWALKABLE = "more extension headers than are walked, or a fragment of one: what is in it cannot be told"
+
+
 @dataclass(frozen=True, slots=True)
 class NdPacket:
     """What was read. `flaw` says why a receiver has to discard it; None: it is valid.
 
-    `extensions` are the types of the extension headers before the message, outermost first. `frame_src` is the
-    Ethernet source. `offset` is where in the frame the message begins, `length` its length as the headers tell.
+    `extensions` are the types of the extension headers before the message, outermost first. `header_at` and
+    `message_at` are where in the frame the IPv6 header and the message begin; `length` is the message's as told.
     """
 
     message: NdMessage
     frame_src: MacAddress
     frame_dst: MacAddress
     extensions: tuple[int, ...]
-    offset: int
+    header_at: int
+    message_at: int
     length: int
-    flaw: str | None
+    flaw: Flaw | None
 
     @property
     def sha(self) -> MacAddress:
@@ -198,58 +234,124 @@ class NdPacket:
 
 
 def parse_nd_frame(data: bytes) -> NdPacket | None:
-    """The solicitation or advertisement in a frame without VLAN tags; None where there is none, or it is cut off."""
+    """The solicitation or advertisement in a frame without VLAN tags; None where none can be read."""
     frame = parse_ethernet(data)
     if frame is None or frame.tags or frame.ethertype != ETHERTYPE_IPV6:
         return None
-    return parse_nd(frame)
+    read = parse_nd(frame)
+    return read if isinstance(read, NdPacket) else None
 
 
-def parse_nd(frame: EthernetFrame) -> NdPacket | None:
-    """The solicitation or advertisement in a frame, whatever its tags."""
+def parse_nd(frame: EthernetFrame) -> NdPacket | Unread:
+    """The solicitation or advertisement in a frame that carries IPv6, whatever its tags."""
     packet = frame.payload
-    if len(packet) < HEADER_LEN:
-        return None
     walked = _walk(packet)
-    if walked is None:
-        return None
+    if isinstance(walked, Unread):
+        return walked
     at, extensions = walked
-    body = packet[at:]
-    if len(body) < MESSAGE_LEN or body[0] not in list(NdType):
-        return None
-    _, payload_len, _, hop_limit = _IP.unpack_from(packet)
-    src, dst = IPv6Address(packet[8:24]), IPv6Address(packet[24:40])
-    length = HEADER_LEN + payload_len - at
-    options, complete = _options(body[MESSAGE_LEN : max(length, MESSAGE_LEN)])
-    flags = body[4] if body[0] == NdType.ADVERTISEMENT else 0
-    message = NdMessage(
-        kind=NdType(body[0]),
-        src=src,
-        dst=dst,
-        target=IPv6Address(body[8:24]),
-        flags=NdFlag(flags & 0xE0),
-        options=options,
-        hop_limit=hop_limit,
-        code=body[1],
-        reserved=int.from_bytes(body[4:8], "big") & (0x1FFFFFFF if flags else 0xFFFFFFFF),
+    if len(packet) < at + MESSAGE_LEN:
+        return Unread.CUT_OFF
+    length = _end_of(packet) - at
+    message, options_fit = _message(packet, at, length)
+    header_at = len(frame.build()) - len(packet)
+    return NdPacket(
+        message=message,
+        frame_src=frame.src,
+        frame_dst=frame.dst,
+        extensions=extensions,
+        header_at=header_at,
+        message_at=header_at + at,
+        length=length,
+        flaw=_flaw(message, packet, at, length, options_fit=options_fit),
     )
-    flaw = _flaw(message, body, length, options_fit=complete)
-    offset = len(frame.build()) - len(body)
-    return NdPacket(message, frame.src, frame.dst, extensions, offset, length, flaw)
 
 
-def _walk(packet: bytes) -> tuple[int, tuple[int, ...]] | None:
-    """Where the ICMPv6 message begins, and the extension headers before it; None when there is no such message."""
-    kind, at = packet[6], HEADER_LEN
-    seen: list[int] = []
-    while kind in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION) and len(seen) < MAX_EXTENSION_HEADERS:
-        header = packet[at : at + _UNIT]
-        if len(header) < _UNIT or (kind == _FRAGMENT and int.from_bytes(header[2:4], "big") >> 3):
-            return None
-        seen.append(kind)
-        at += _UNIT if kind == _FRAGMENT else (header[1] + 1) * _UNIT
-        kind = header[0]
-    return (at, tuple(seen)) if kind == NEXT_HEADER_ICMPV6 else None
+def _end_of(packet: bytes) -> int:
+    """Where the packet ends by its header; where that says 0 before a hop-by-hop header, Linux takes all there is."""
+    payload_len = int.from_bytes(packet[4:6], "big")
+    return HEADER_LEN + payload_len if payload_len or packet[6] != _HOP_BY_HOP else len(packet)
+
+
+def _walk(packet: bytes) -> tuple[int, tuple[int, ...]] | Unread:
+    """Where a solicitation or advertisement begins, and the extension headers before it.
+
+    One that is fragmented is none that can be read: receivers ignore it, unless they are told not to (RFC 6980 5,
+    suppress_frag_ndisc). Fragments but the first say nothing.
+    """
+    if len(packet) < HEADER_LEN:
+        return Unread.NO_ND
+    chain = _Chain(packet)
+    if not chain.may_be_nd:
+        return Unread.NO_ND
+    if chain.fragmented or chain.too_long:
+        return Unread.UNWALKABLE
+    return Unread.NO_ND if chain.cut_off else (chain.at, tuple(chain.extensions))
+
+
+class _Chain:
+    """Extension headers, walked as far as there are any: `kind` is what comes at the offset `at`, before `end`."""
+
+    def __init__(self, packet: bytes) -> None:
+        self._packet = packet
+        self.kind, self.at, self.end = packet[6], HEADER_LEN, len(packet)
+        self.extensions: list[int] = []
+        self.fragmented = False
+        while self.kind in _EXTENSIONS and not self.too_long and not self.cut_off:
+            self._step()
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the header at hand is one too many."""
+        return self.kind in _EXTENSIONS and len(self.extensions) == MAX_EXTENSION_HEADERS
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the header at hand is not there, or not as far as has to be read."""
+        return self.at + (_UNIT if self.kind in _EXTENSIONS else 1) > self.end
+
+    @property
+    def may_be_nd(self) -> bool:
+        """Whether it leads to a solicitation or advertisement, as far as it can be seen."""
+        if self.kind == NEXT_HEADER_ICMPV6 and not self.cut_off:
+            return self._packet[self.at] in list(NdType)
+        return self.kind in (*_EXTENSIONS, NEXT_HEADER_ICMPV6)
+
+    def _step(self) -> None:
+        kind, header = self.kind, self._packet[self.at : self.at + _UNIT]
+        self.extensions.append(kind)
+        self.at += _UNIT if kind == _FRAGMENT else (header[1] + 1) * _UNIT
+        self.kind = header[0]
+        if kind == _FRAGMENT:
+            self._enter_fragment(int.from_bytes(header[2:4], "big"))
+
+    def _enter_fragment(self, offset_and_more: int) -> None:
+        """The first of several ends where the packet does: what stands behind it is not what will stand there."""
+        if offset_and_more >> 3:
+            self.kind = _NO_NEXT_HEADER
+        elif offset_and_more & 1:
+            self.fragmented = True
+            self.end = min(self.end, _end_of(self._packet))
+
+
+def _message(packet: bytes, at: int, length: int) -> tuple[NdMessage, bool]:
+    """The message at an offset, and whether its options fill it to its last byte."""
+    body = packet[at:]
+    kind = NdType(body[0])
+    options, fit = _options(body[MESSAGE_LEN : max(length, MESSAGE_LEN)])
+    flag_bits = _FLAGS if kind is NdType.ADVERTISEMENT else 0
+    word = int.from_bytes(body[4:8], "big")
+    message = NdMessage(
+        kind=kind,
+        src=IPv6Address(packet[8:24]),
+        dst=IPv6Address(packet[24:40]),
+        target=IPv6Address(body[8:24]),
+        flags=NdFlag((word & flag_bits) >> 24),
+        options=options,
+        hop_limit=packet[7],
+        code=body[1],
+        reserved=word & ~flag_bits,
+    )
+    return message, fit
 
 
 def _options(data: bytes) -> tuple[tuple[NdOption, ...], bool]:
@@ -264,25 +366,22 @@ def _options(data: bytes) -> tuple[tuple[NdOption, ...], bool]:
     return tuple(found), True
 
 
-def _flaw(message: NdMessage, body: bytes, length: int, *, options_fit: bool) -> str | None:
-    """RFC 4861 7.1.1 and 7.1.2, in the order in which Linux asks."""
-    dad = message.is_dad
-    asks = message.kind is NdType.SOLICITATION
+def _flaw(message: NdMessage, packet: bytes, at: int, length: int, *, options_fit: bool) -> Flaw | None:
+    """The first of the flaws."""
+    solicits = message.kind is NdType.SOLICITATION
+    tells_group = not solicits and message.dst.is_multicast
+    option = message.link_layer_option
     flaws = (
-        (message.hop_limit != HOP_LIMIT, "hop limit"),
-        (message.code != 0, "code"),
-        (length < MESSAGE_LEN or length > len(body), "length"),
-        (message.target.is_multicast, "multicast target"),
-        (dad and message.dst != solicited_node(message.dst), "asked from :: of no solicited-node group"),
-        (not options_fit, "options"),
-        (any(_is_odd(option, message.kind) for option in message.options), "length of a link-layer address"),
-        (dad and message.link_layer is not None, "link-layer address from ::"),
-        (not asks and message.dst.is_multicast and NdFlag.SOLICITED in message.flags, "solicited, and to a group"),
-        (bool(checksum(message.src, message.dst, body[:length])), "checksum"),
+        (packet[0] >> 4 != 6, Flaw.VERSION),
+        (message.hop_limit != HOP_LIMIT, Flaw.HOP_LIMIT),
+        (message.code != 0, Flaw.CODE),
+        (length < MESSAGE_LEN or at + length > len(packet), Flaw.LENGTH),
+        (message.target.is_multicast, Flaw.TARGET),
+        (message.is_dad and message.dst != solicited_node(message.dst), Flaw.DAD_DESTINATION),
+        (tells_group and NdFlag.SOLICITED in message.flags, Flaw.SOLICITED_TO_GROUP),
+        (not options_fit, Flaw.OPTIONS),
+        (option is not None and len(option.data) != _UNIT - 2, Flaw.LINK_LAYER),
+        (message.is_dad and option is not None, Flaw.DAD_LINK_LAYER),
+        (bool(checksum(message.src, message.dst, packet[at : at + length])), Flaw.CHECKSUM),
     )
-    return next((text for holds, text in flaws if holds), None)
-
-
-def _is_odd(option: NdOption, kind: NdType) -> bool:
-    """A link-layer address that is none of Ethernet's."""
-    return option.kind == _LINK_LAYER[kind] and len(option.data) != _UNIT - 2
+    return next((flaw for holds, flaw in flaws if holds), None)

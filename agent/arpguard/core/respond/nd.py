@@ -1,0 +1,119 @@
+"""Neighbour discovery: what a message says, when it may be answered, and with what (RFC 4861, RFC 4862)."""
+
+from ipaddress import IPv6Address
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.core.respond.message import Message, first_broken, is_own
+from arpguard.model import VipEntry
+from arpguard.verdict import Reason
+from arpguard.wire.ethernet import EthernetFrame
+from arpguard.wire.ndp import (
+    ALL_NODES,
+    UNSPECIFIED,
+    Flaw,
+    NdPacket,
+    NdType,
+    build_advertisement,
+    multicast_mac,
+    solicited_node,
+)
+
+MAX_CHECKED_LEN = 512
+"""Of a longer message neither options nor checksum are looked at. Real ones have a few dozen bytes."""
+_BEFORE_OPTIONS = (Flaw.VERSION, Flaw.HOP_LIMIT, Flaw.CODE, Flaw.LENGTH, Flaw.TARGET)
+_SOURCE_AT, _CHECKSUM_AT = 8, 2  # in the IPv6 header, in the message
+
+
+class NdMessage(Message):
+    """A neighbour solicitation or advertisement in its frame."""
+
+    def __init__(self, frame: EthernetFrame, packet: NdPacket) -> None:
+        self._frame, self._packet = frame, packet
+        message = packet.message
+        solicits = message.kind is NdType.SOLICITATION
+        claimed = message.src if solicits else message.target
+        self.claimed = None if claimed == UNSPECIFIED else claimed
+        self.asked = message.target if solicits and not _is_special(message.target) else None
+        self.sha = packet.sha
+        self.believed = self._flaw is None
+        self.tells = not solicits
+        self.third_party = packet.sha != frame.src
+
+    @property
+    def _too_long(self) -> bool:
+        return self._packet.length > MAX_CHECKED_LEN
+
+    @property
+    def _flaw(self) -> Flaw | None:
+        """Why a receiver discards it, as far as it is looked at."""
+        flaw = self._packet.flaw
+        return None if self._too_long and flaw not in _BEFORE_OPTIONS else flaw
+
+    def objection(self, entry: VipEntry) -> Reason | None:
+        """What RFC 4861 7.2.3 asks nobody to answer."""
+        frame, sha, src = self._frame, self.sha, self._packet.message.src
+        return first_broken(
+            (
+                (entry.link_mac.is_zero or entry.answer_mac.is_zero, Reason.NO_LINK),
+                (self._flaw not in (None, Flaw.CHECKSUM), Reason.ND_INVALID),
+                (is_own(sha, entry), Reason.OWN_ECHO),
+                (sha.is_group or sha.is_zero or frame.src.is_group, Reason.BAD_SENDER),
+                (_is_special(src) and src != UNSPECIFIED, Reason.BAD_SENDER),
+                (not frame.dst.is_group and not is_own(frame.dst, entry), Reason.OTHER_HOST),
+                (self._is_odd, Reason.NOT_STRICT),
+                (self._flaw is Flaw.CHECKSUM, Reason.ND_CHECKSUM),
+            )
+        )
+
+    @property
+    def _is_odd(self) -> bool:
+        """What no host sends, though a kernel may answer it."""
+        frame, message = self._frame, self._packet.message
+        if self._packet.extensions or len(frame.tags) > 1 or self._too_long:
+            return True
+        to_group = message.dst in (solicited_node(message.target), ALL_NODES)
+        if not to_group and message.dst != message.target:
+            return True
+        if frame.dst.is_group and not (to_group and frame.dst == multicast_mac(message.dst)):
+            return True
+        return to_group and not message.is_dad and message.link_layer is None
+
+    def answer(self, mac: MacAddress) -> bytes:
+        """The advertisement, untagged."""
+        message = self._packet.message
+        return build_advertisement(mac, message.target, message.src, self.sha)
+
+    def disarmed(self) -> bytes:
+        """The frame as it is: no kernel takes it for a question, but where it is judged as one."""
+        return self._frame.build()
+
+    def rewritten(self, primary: Address) -> bytes:
+        """The solicitation with another source; its checksum is as right, or as wrong, as before (RFC 1624)."""
+        source_at = self._packet.header_at + _SOURCE_AT
+        checksum_at = self._packet.message_at + _CHECKSUM_AT
+        data = self._frame.build()
+        source, checksum = data[source_at : source_at + 16], data[checksum_at : checksum_at + 2]
+        data = _patched(data, checksum_at, _adjusted(checksum, source, primary.packed))
+        return _patched(data, source_at, primary.packed)
+
+
+def _is_special(address: IPv6Address) -> bool:
+    """No address of a host: the unspecified, multicast, loopback and v4-mapped ones."""
+    no_host = address.is_unspecified or address.is_multicast or address.is_loopback
+    return no_host or address.ipv4_mapped is not None
+
+
+def _adjusted(checksum: bytes, old: bytes, new: bytes) -> bytes:
+    """HC' = ~(~HC + ~m + m') of RFC 1624, over all 16-bit words."""
+    total = sum(0xFFFF - word for word in _words(checksum + old)) + sum(_words(new))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return (0xFFFF - total).to_bytes(2, "big")
+
+
+def _words(data: bytes) -> list[int]:
+    return [int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)]
+
+
+def _patched(data: bytes, at: int, octets: bytes) -> bytes:
+    return data[:at] + octets + data[at + len(octets) :]
