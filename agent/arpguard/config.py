@@ -27,6 +27,7 @@ Raw: TypeAlias = Any  # what YAML gives: str, list or dict, nested
 MAX_FILE_BYTES = 32 << 20
 _MAX_DEPTH = 16
 IFNAME = re.compile(r"[^\s/:]{1,15}")
+ANY_IFNAME = re.compile(r"[^\s/:]{1,127}")  # altnames are longer (linux/if.h: ALTIFNAMSIZ)
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)(ms|s|m)")
 _DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
@@ -322,7 +323,7 @@ class _Reader:
         if kind == "can_reach":
             address = self._address(argument, path)
             return InterfaceSelector(SelectorKind.CAN_REACH, address=address) if address else None
-        if not isinstance(raw, str) or not IFNAME.fullmatch(raw):
+        if not isinstance(raw, str) or not ANY_IFNAME.fullmatch(raw):
             self._wrong(path, raw, "auto, an interface name or glob (eth0, eth*), can_reach:ADDRESS or cidr:NETWORK")
             return None
         if raw == "lo":

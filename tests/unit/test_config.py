@@ -132,7 +132,7 @@ vips:
         ("interfaces: eth0", "interfaces: eth0: a list"),
         ("interfaces: []", "interfaces: []: at least one item"),
         ("interfaces: [lo]", "interfaces[0]: lo: an interface that ARP is spoken on"),
-        ("interfaces: [name-of-17-chars-]", "interfaces[0]: name-of-17-chars-: auto, an interface name or glob"),
+        ("interfaces: [eth0:1]", "interfaces[0]: eth0:1: auto, an interface name or glob"),
         ("interfaces: ['can_reach:gateway']", "interfaces[0]: gateway: an IP address"),
         ("interfaces: ['cidr:192.0.2.1/24']", "interfaces[0]: 192.0.2.1/24: a network without host bits"),
         ("vips: {}", "vips: {}: a list"),

@@ -31,6 +31,11 @@ class AnnouncementSchedule:
         """This node has just become the owner."""
         self._due[key] = (now_ns, ANNOUNCE_COUNT)
 
+    def link_up(self, key: EntryKey, now_ns: int) -> None:
+        """The owner's link has come back, and switches may have forgotten where it is; no sooner than what is due."""
+        at_ns, _ = self._due.get(key, (now_ns, 0))
+        self._due[key] = (at_ns, ANNOUNCE_COUNT)
+
     def give_up(self, key: EntryKey) -> None:
         """This node no longer is the owner."""
         self._due.pop(key, None)

@@ -23,6 +23,7 @@ from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder, PublishedLink, epoch_number
 from arpguard.core.sourcing import Collected
+from arpguard.core.steadiness import Steadiness
 from arpguard.dataplane.prober import Prober
 from arpguard.errors import DataPlaneError
 from arpguard.kube import claims
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 SYNC_NS = 30 * NS_PER_S
 RETRY_S = 1.0
 TIDY_NS = 60 * NS_PER_S
+TELLINGS = 4  # of links, at most, in the time from one renewal to the next
 _NOBODY = Standing(Kind.UNCLAIMED)
 
 
@@ -102,6 +104,9 @@ class Membership:
         self._tidied_ns = 0
         self._leaving = False
         self._links_left: tuple[PublishedLink, ...] = ()
+        self._links_told: tuple[PublishedLink, ...] = ()
+        self._links_told_ns = 0
+        self._steadiness = Steadiness()
         self.wishes = Wishes()
         self.takes_part = True
 
@@ -121,7 +126,7 @@ class Membership:
                 self._disown(vip)
             await self._outlive(found)
         self._owned = left if kept else {}
-        self._links_left = found.links if found and kept else ()
+        self._links_left = self._links_told = found.links if found and kept else ()
         ownership = self._ownership = Ownership(
             self._me,
             str(uuid.uuid4()),
@@ -130,7 +135,7 @@ class Membership:
             Kept(found.epoch, tuple(left), _fence_ns(control)) if control and found and kept else NOTHING_KEPT,
         )
         surface = Surface(
-            self._kernel, self._own, self._disown, self._probe, self._changed, self._links_now, self._source
+            self._kernel, self._own, self._disown, self._probe, self._changed, self._links_to_publish, self._source
         )
         leases = self._leases = Leases(self._me, ownership, hearts, others, surface)
         for node, heard in self._heard.items():
@@ -249,6 +254,7 @@ class Membership:
         self._members = members_of(self._cluster.nodes, self._all_links(), self._alive)
         elected = any(vip.owner.kind is OwnerKind.ELECT for vip in collected.vips.values())
         self.takes_part = elected and bool(self._links_now())
+        self._tell_links(ownership, leases, now_ns)
         leases.do(ownership.take_part(self.takes_part, now_ns))
         self._stretch(now_ns)
         self.wishes = self._election.wanted(
@@ -258,7 +264,8 @@ class Membership:
             if not ownership.holder(vip, now_ns).known:
                 leases.do(ownership.claim_seen(vip, None, now_ns))  # all Leases were read, and it has none
         leases.do(ownership.want(self.wishes.wanted, now_ns))
-        times = [self.wishes.next_ns, self._next_silence_ns(now_ns), self._tidy(now_ns)]
+        steady_ns = self._steadiness.next_ns(now_ns)
+        times = [self.wishes.next_ns, self._next_silence_ns(now_ns), self._tidy(now_ns), steady_ns]
         return min((at for at in times if at is not None), default=None)
 
     def _note_alive(self, now_ns: int) -> None:
@@ -373,13 +380,33 @@ class Membership:
         return taken_by
 
     def _links_now(self) -> tuple[PublishedLink, ...]:
-        """The guarded links that are up, as the heartbeat publishes them.
+        """The guarded links that are up and steady.
 
         Before the first pass none is known: those that an agent before this one published are guarded still.
         """
-        if self._collected is None and not self._kernel.state.links:
+        links = self._kernel.state.links
+        if self._collected is None and not links:
             return self._links_left
-        return tuple(PublishedLink(link.name, link.mac, link.subnets) for link in self._kernel.state.links if link.up)
+        steady = self._steadiness.steady(links, boot_ns())
+        return tuple(PublishedLink(link.name, link.mac, link.subnets) for link in steady)
+
+    def _links_to_publish(self) -> tuple[PublishedLink, ...]:
+        """What a renewal tells the others."""
+        self._links_told = self._links_now()
+        return self._links_told
+
+    def _tell_links(self, ownership: Ownership, leases: Leases, now_ns: int) -> None:
+        """Others hear at once of links that are lost, found or have a new MAC; of many changes, only now and then."""
+        links = self._links_now()
+        if links == self._links_told or now_ns < self._links_told_ns + self._config.renew_ns // TELLINGS:
+            return
+        renewal = ownership.hurry(now_ns)
+        if renewal:
+            self._links_told_ns = now_ns
+            log.info(
+                "links that VIPs may be owned on: %s", " ".join(f"{link.name}={link.mac}" for link in links) or "none"
+            )
+            leases.do(renewal)
 
     def _source(self, vip: Address) -> str:
         found = self._vip(vip)

@@ -138,9 +138,18 @@ class Reconciler:
         self._program(_Scene.of(asked, surroundings, choice), problems)
         self._set_control(self._wanted_control(config.mode, asked.generation))
         await self._attach(config.datapath, choice.links, surroundings, problems)
+        risen = self._risen(choice.links)
         self._publish(choice.links, problems)
         before, self._spoken_for = left or self._spoken_for, self._spoken_for_by(self.state.entries, config.mode)
         self._schedule_announcements(before, now_ns)
+        for key in self._spoken_for.keys() if risen else ():
+            if key.ifindex in risen:
+                self._schedule.link_up(key, now_ns)
+
+    def _risen(self, links: Iterable[Link]) -> set[int]:
+        """The links, by index, that were down in the last pass."""
+        down = {link.ifindex for link in self.state.links if not link.up}
+        return {link.ifindex for link in links if link.up and link.ifindex in down}
 
     def update(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> bool:
         """A small pass, for VIPs that have changed since the last one; False when more has, and `apply` has to do it.

@@ -1,5 +1,6 @@
 """Which links are guarded, and where a VIP is at home."""
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
@@ -143,6 +144,173 @@ def test_one_bad_item_does_not_stop_the_rest():
 
     assert names == ["eth0"]
     assert len(choice.problems) == 1
+
+
+# ---- IPv6 --------------------------------------------------------------------------------------------------------
+
+VIP6 = ip_address("2001:db8:1::50")
+NODE6 = Surroundings(
+    links=(
+        replace(LO, addresses=LO.addresses + a_link(1, "lo", "::1/128", "2001:db8:1::50/128").addresses),
+        a_link(2, "eth0", "192.0.2.1/24", "fe80::2/64"),
+        a_link(3, "eth1", "2001:db8:1::1/64", "fe80::3/64"),
+        replace(a_link(4, "eth2", "2001:db8:2::1/128", "fe80::4/64"), on_link=(ip_network("2001:db8:2::/64"),)),
+        a_link(5, "eth3", "fe80::5/64"),
+    ),
+    routes=(
+        a_route("0.0.0.0/0", 2),
+        a_route("192.0.2.0/24", 2),
+        *(a_route("fe80::/64", ifindex, 256) for ifindex in (2, 3, 4, 5)),
+        a_route("2001:db8:1::/64", 3, 256),
+        a_route("2001:db8:2::/64", 4, 256),
+        Route(ip_network("2001:db8:8::/48"), 0, 1024),
+        Route(ip_network("::/0"), 5, 1024, via=ip_address("fe80::99")),
+        Route(ip_network("::/0"), 3, 2048, via=ip_address("2001:db8:1::99")),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("items", "vips", "names"),
+    [
+        (["auto"], [VIP6], ["eth1"]),
+        (["auto"], [VIP, VIP6], ["eth0", "eth1"]),
+        (["auto"], [ip_address("2001:db8:2::50")], ["eth2"]),
+        (["auto"], [ip_address("2001:db8:9::50")], ["eth3"]),
+        (["auto"], [VIP, ip_address("2001:db8:9::50")], ["eth0", "eth3"]),
+        (["auto"], [ip_address("10.0.0.1"), VIP6], ["eth0", "eth1"]),
+        (["auto"], [], ["eth0"]),
+        (["can_reach:2001:db8:1::7"], [VIP], ["eth1"]),
+        (["can_reach:2001:db8:1::50"], [VIP6], ["eth1"]),
+        (["can_reach:2001:db8:9::1"], [VIP], ["eth3"]),
+        (["cidr:2001:db8:1::/64"], [VIP], ["eth1"]),
+        (["cidr:2001:db8::/32"], [VIP], ["eth1", "eth2"]),
+        (["cidr:::/0"], [VIP], ["eth1", "eth2"]),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_selector_names_links_by_ipv6(items, vips, names):
+    assert _choose(*items, vips=vips, surroundings=NODE6)[0] == names
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ("can_reach:fe80::99", "a link-local address is reached by every interface"),
+        ("cidr:fe80::/64", "every interface is in this network"),
+        ("can_reach:2001:db8:8::1", "the route to 2001:db8:8::/48 leads nowhere (blackhole or unreachable)"),
+    ],
+)
+def test_what_says_nothing_about_a_link_is_a_problem(item, text):
+    names, choice = _choose(item, surroundings=NODE6)
+
+    assert not names
+    assert text in choice.problems[0]
+
+
+def test_auto_without_a_default_route_of_the_vips_family_takes_that_of_the_other():
+    only_v4 = replace(NODE6, routes=NODE6.routes[:1])
+
+    assert _choose("auto", vips=[ip_address("2001:db8:9::50")], surroundings=only_v4)[0] == ["eth0"]
+
+
+def test_link_local_network_is_no_home():
+    near, far = NODE6.links[4], NODE6.links[2]
+
+    assert home_link(VIP6, [near, far], NODE6.routes).name == "eth1"
+
+
+# ---- kinds of devices --------------------------------------------------------------------------------------------
+
+# As rtnetlink gives them where there is a driver for them.
+BOND = a_link(10, "bond0", "192.0.2.10/24", kind="bond")
+SLAVE = a_link(11, "eno1", master=10)
+VLAN = a_link(12, "bond0.100", "198.51.100.10/24", kind="vlan")
+OVER_VLAN = a_link(13, "mv0", "198.51.100.11/24", kind="macvlan", parent=12)
+VRF = a_link(14, "blue", kind="vrf", no_arp=True)
+IN_VRF = a_link(15, "eth5", "203.0.113.5/24", master=14)
+TEAM, TEAM_PORT = a_link(16, "team0", kind="team"), a_link(17, "eno2", master=16)
+OVS, OVS_PORT = a_link(18, "ovs-system", kind="openvswitch", up=False), a_link(19, "eno3", master=18)
+WIREGUARD = a_link(20, "wg0", "10.9.0.1/24", kind="wireguard", ethernet=False, no_arp=True)
+TUN = a_link(21, "tun0", kind="tun", ethernet=False, no_arp=True)
+KINDS = Surroundings(
+    links=(BOND, SLAVE, VLAN, OVER_VLAN, VRF, IN_VRF, TEAM, TEAM_PORT, OVS, OVS_PORT, WIREGUARD, TUN),
+    routes=(a_route("198.51.100.0/24", 13), a_route("203.0.113.0/24", 15)),
+)
+
+
+@pytest.mark.parametrize(
+    ("items", "vip", "names"),
+    [
+        (["auto"], "192.0.2.50", ["bond0"]),
+        (["auto"], "198.51.100.50", ["bond0.100"]),
+        (["auto"], "203.0.113.50", ["eth5"]),
+        (["bond0", "bond0.100"], "192.0.2.50", ["bond0", "bond0.100"]),
+        (["eth5"], "192.0.2.50", ["eth5"]),
+        (["can_reach:198.51.100.7"], "192.0.2.50", ["bond0.100"]),
+        (["cidr:198.51.100.0/24"], "192.0.2.50", ["bond0.100"]),
+        (["can_reach:203.0.113.7"], "192.0.2.50", ["eth5"]),
+    ],
+    ids=["bond", "vlan", "in-vrf", "names", "in-vrf-name", "macvlan-reach", "macvlan-cidr", "in-vrf-reach"],
+)
+def test_the_link_that_carries_the_address_is_guarded(items, vip, names):
+    assert _choose(*items, vips=[ip_address(vip)], surroundings=KINDS)[0] == names
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        ("eno1", "eno1 is a port of bond0, which carries its addresses: name bond0 instead"),
+        ("eno2", "eno2 is a port of team0, which carries its addresses: name team0 instead"),
+        ("eno3", "eno3 is a port of Open vSwitch (ovs-system): name the switch's interface that has the address"),
+        ("mv0", "mv0 shares its segment with bond0.100"),
+        ("blue", "blue is a VRF, which faces no network itself: name the interfaces in it"),
+        ("wg0", "wg0 is no Ethernet device (wireguard): nobody asks for addresses there"),
+        ("tun0", "tun0 is no Ethernet device (tun): nobody asks for addresses there"),
+    ],
+)
+def test_device_that_cannot_be_guarded_is_refused_with_the_reason(item, text):
+    names, choice = _choose(item, surroundings=KINDS)
+
+    assert not names
+    assert text in choice.problems[0]
+
+
+# ---- names -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("item", ["enp3s0", "an-alternative-name-of-more-than-15-bytes", "enp*"])
+def test_link_may_be_named_by_its_other_names(item):
+    other = ("enp3s0", "an-alternative-name-of-more-than-15-bytes")
+    surroundings = Surroundings(links=(LO, a_link(2, "eth0", alternatives=other), ETH1))
+
+    assert _choose(item, surroundings=surroundings)[0] == ["eth0"]
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------
+
+
+def test_of_two_tables_the_longest_prefix_decides_and_then_main():
+    elsewhere = Route(ip_network("192.0.2.0/24"), 3, main=False)
+    here = a_route("192.0.2.0/24", 2, metric=900)
+
+    assert route_to(VIP, [elsewhere, here]).ifindex == 2
+    assert route_to(VIP, [replace(elsewhere, network=ip_network("192.0.2.48/28")), here]).ifindex == 3
+
+
+def test_what_leads_nowhere_in_another_table_keeps_nobody_else_out():
+    blocked = Route(ip_network("192.0.2.48/28"), 0, main=False)
+    here = a_route("192.0.2.0/24", 2)
+
+    assert route_to(VIP, [blocked, here]).ifindex == 2
+    assert route_to(VIP, [replace(blocked, main=True), here]).ifindex == 0
+
+
+def test_home_is_no_link_that_routes_lead_nowhere_for():
+    """A pool that is announced by BGP has a blackhole route on every node."""
+    pool = Route(ip_network("192.0.2.50/32"), 0)
+
+    assert home_link(VIP, [ETH1, BARE], [pool, a_route("0.0.0.0/0", 6)]).name == "eth2"
 
 
 @pytest.mark.parametrize(("item", "waits"), [("eth9", False), ("eth9*", True), ("auto", True)])

@@ -139,6 +139,10 @@ class Ownership:
         self._takes_part = yes
         return self._advance([], now_ns)
 
+    def hurry(self, now_ns: int) -> list[Effect]:
+        """What the heartbeat tells has changed: a renewal is wanted at once."""
+        return self._heartbeat.hurry(now_ns)
+
     def set_times(self, times: Times, now_ns: int) -> list[Effect]:
         """Other lengths of time from now on."""
         self._peers.times = times

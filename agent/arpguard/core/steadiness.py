@@ -1,0 +1,61 @@
+"""Which links VIPs may be owned on: those that are up, and have not just come back.
+
+A link that is lost is believed again only after it has been up for a while, which doubles with every loss and is
+forgotten after a minute without one. So a loose contact moves its VIPs away once; whatever it does then costs neither
+the API server nor the other nodes anything.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from arpguard.model import Link
+from arpguard.units import NS_PER_S
+
+FIRST_WAIT_NS = NS_PER_S
+LONGEST_WAIT_NS = 32 * NS_PER_S
+CALM_NS = 60 * NS_PER_S
+
+
+@dataclass(slots=True)
+class _Record:
+    """Since when a link is up or down, and how long it has to be up before it is believed."""
+
+    up: bool
+    since_ns: int
+    wait_ns: int = 0
+
+    @property
+    def believed_ns(self) -> int:
+        return self.since_ns + self.wait_ns
+
+    def lost(self, now_ns: int) -> None:
+        calm = now_ns - self.believed_ns >= CALM_NS or not self.wait_ns
+        self.wait_ns = FIRST_WAIT_NS if calm else min(2 * self.wait_ns, LONGEST_WAIT_NS)
+        self.up, self.since_ns = False, now_ns
+
+    def found(self, now_ns: int) -> None:
+        self.up, self.since_ns = True, now_ns
+
+
+class Steadiness:
+    """Remembers links by name: a device that is replaced is the same link. Times are CLOCK_BOOTTIME nanoseconds."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, _Record] = {}
+
+    def steady(self, links: Iterable[Link], now_ns: int) -> tuple[Link, ...]:
+        """Those of the links that are up and believed. One that is seen for the first time is believed at once."""
+        up = {link.name: link for link in links if link.up}
+        for name, record in self._records.items():
+            if record.up and name not in up:
+                record.lost(now_ns)
+            elif not record.up and name in up:
+                record.found(now_ns)
+        for name in up.keys() - self._records.keys():
+            self._records[name] = _Record(up=True, since_ns=now_ns)
+        return tuple(link for name, link in up.items() if self._records[name].believed_ns <= now_ns)
+
+    def next_ns(self, now_ns: int) -> int | None:
+        """When the next link will be believed, if it stays up; None when there is nothing to wait for."""
+        waiting = (record.believed_ns for record in self._records.values() if record.up)
+        return min((at_ns for at_ns in waiting if at_ns > now_ns), default=None)
