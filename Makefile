@@ -5,6 +5,7 @@
 #   make docs    write the generated pages
 #   make proto   generate the API's Python code from proto/
 #   make model   check the claim protocol with Spin: every rule kept, and broken in turn
+#   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
 #   make bench   measure; figures are ratios against a baseline in the same run
 #   make image   build the container image, and run the lab and an agent in it
 
@@ -16,7 +17,7 @@ APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux
 APT_IMAGE := buildah crun debootstrap podman
 APT_DEV := arping clang-format gcc iperf3 libc6-dev openssl spin tcpdump tmux
 
-.PHONY: lab test lint format docs proto model bench image image-build clean apt-run apt-dev apt-image
+.PHONY: lab test lint format docs proto model chaos bench image image-build clean apt-run apt-dev apt-image
 
 lab: .venv/.run
 	$(BIN)/arpguard lab
@@ -44,6 +45,10 @@ proto: .venv/.dev
 
 model: apt-dev .venv/.dev
 	$(BIN)/python tests/model/run.py $(MODEL)
+
+CHAOS := 600
+chaos: .venv/.run
+	$(BIN)/arpguard lab --kubernetes --for $(CHAOS) $(if $(SEED),--seed $(SEED))
 
 bench: apt-dev .venv/.dev
 	$(BIN)/python tests/bench/run.py $(BENCH)

@@ -155,6 +155,13 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--rounds", type=positive(int), metavar="N", help="with --kubernetes: N rounds of random faults, all judged"
     )
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        type=positive(float),
+        metavar="SECONDS",
+        help="the same, for so long, and not for a number of rounds",
+    )
     parser.add_argument("--seed", type=int, metavar="S", help="which random faults (default: others each time)")
     parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")

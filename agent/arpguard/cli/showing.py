@@ -10,6 +10,7 @@ from arpguard.cli import exits, render
 from arpguard.cli.arguments import need_root
 from arpguard.errors import ConfigError, Problem
 from arpguard.lab import runner
+from arpguard.lab.cluster.rounds import Extent
 
 _MAX_LAB_NODES = 16
 _MAX_ROUNDS = 100_000
@@ -39,8 +40,14 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
     problems = []
     if not 2 <= options.nodes <= _MAX_LAB_NODES:
         problems.append(Problem("--nodes", str(options.nodes), f"must be 2 to {_MAX_LAB_NODES}"))
-    given = [name for name in ("rounds", "seed") if getattr(options, name) is not None and not options.kubernetes]
-    problems += [Problem(f"--{name}", str(getattr(options, name)), "is for --kubernetes") for name in given]
+    given = {"--rounds": options.rounds, "--for": options.seconds, "--seed": options.seed}
+    problems += [
+        Problem(option, f"{value:g}", "is for --kubernetes")
+        for option, value in given.items()
+        if value is not None and not options.kubernetes
+    ]
+    if options.rounds is not None and options.seconds is not None:
+        problems.append(Problem("--for", f"{options.seconds:g}", "is another way to say --rounds: give one of them"))
     if options.rounds is not None and options.rounds > _MAX_ROUNDS:
         problems.append(Problem("--rounds", str(options.rounds), f"must be 1 to {_MAX_ROUNDS}"))
     if problems:
@@ -51,9 +58,10 @@ def _run(options: argparse.Namespace) -> list[runner.Step]:
     if not options.kubernetes:
         return runner.run(options.scenario, options.nodes, None if options.json else _print_scenario)
     rounds = None
-    if options.rounds is not None:
+    extent = Extent(options.rounds, options.seconds)
+    if extent != Extent():
         seed = random.randrange(1 << 32) if options.seed is None else options.seed  # noqa: S311 - no secret
-        rounds = runner.RoundsWanted(options.rounds, seed, _ignore if options.json else _tell)
+        rounds = runner.RoundsWanted(extent, seed, _ignore if options.json else _tell)
         rounds.tell(f"seed {seed}")
     show = None if options.json else _print_with_figures
     return runner.run_kubernetes(options.scenario, options.nodes, rounds, show)

@@ -49,9 +49,12 @@ class Stream:
         vips: Sequence[Address],
         interval_s: float = INTERVAL_S,
         addresses: int = ALL_ADDRESSES,
+        lane: int = 0,
     ) -> None:
+        """`lane`: which half of the addresses; two streams at once need one each."""
         self._asker = asker
         self._vips = list(vips)
+        self._first = lane * ALL_ADDRESSES
         self._questions = [_question(asker.mac, vip) for vip in vips]
         self._interval_s = interval_s
         self._addresses = addresses
@@ -81,7 +84,7 @@ class Stream:
         self._answered.extend(bytes(count - len(self._answered)))
         for each in said:
             if not each.is_announcement:
-                self._mark(int(each.asked_by) - _FIRST[each.vip.version], each.time_ns)
+                self._mark(int(each.asked_by) - _FIRST[each.vip.version] - self._first, each.time_ns)
 
     def _mark(self, offset: int, time_ns: int) -> None:
         """Of the requests with this address, the last one before the reply."""
@@ -125,7 +128,7 @@ class Stream:
         due_ns = time.monotonic_ns()
         while not self._stopping.is_set():
             number = len(self._sent_ns)
-            frame = self._questions[number % count](number % self._addresses)
+            frame = self._questions[number % count](self._first + number % self._addresses)
             self._sent_ns.append(time.time_ns())
             self._asker.send(frame)
             due_ns = max(due_ns + interval_ns, time.monotonic_ns() - interval_ns)  # what was missed is not made up for

@@ -13,7 +13,7 @@ from arpguard.errors import ArpguardError, ConfigError, Problem
 from arpguard.lab.bench import COLUMNS, Bench, Step
 from arpguard.lab.cluster.bench import KubeBench
 from arpguard.lab.cluster.refused import OUTSIDER
-from arpguard.lab.cluster.rounds import run_rounds
+from arpguard.lab.cluster.rounds import SECOND_CLIENT, Extent, run_rounds
 from arpguard.lab.cluster.scenarios import SCENARIOS as KUBE_SCENARIOS
 from arpguard.lab.cluster.scenarios import KubeScenario
 from arpguard.lab.cluster.scene import a_bench
@@ -35,9 +35,9 @@ class Show(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoundsWanted:
-    """So many rounds of random faults; the same seed gives the same faults. `tell` is told how far they are."""
+    """Rounds of random faults; the same seed gives the same faults. `tell` is told how far they are."""
 
-    count: int
+    extent: Extent
     seed: int
     tell: Callable[[str], None]
 
@@ -76,9 +76,10 @@ def run_kubernetes(
         name: KUBE_SCENARIOS[name].run for name in dict.fromkeys(names or ([] if rounds else KUBE_SCENARIOS))
     }
     if rounds is not None:
-        play[ROUNDS] = lambda bench: run_rounds(bench, rounds.count, rounds.seed, rounds.tell)
+        play[ROUNDS] = lambda bench: run_rounds(bench, rounds.extent, rounds.seed, rounds.tell)
     steps: list[Step] = []
-    with _folders() as (folder, pin_root), KubeLab(nodes, folder, pin_root, [OUTSIDER]) as lab:
+    others = [OUTSIDER, SECOND_CLIENT] if rounds else [OUTSIDER]
+    with _folders() as (folder, pin_root), KubeLab(nodes, folder, pin_root, others) as lab:
         for name, scenario_run in play.items():
             done = _play(lab, name, scenario_run)
             steps += done

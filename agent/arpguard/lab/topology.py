@@ -5,7 +5,8 @@
           |             |             |          |             |
     ------+-------------+-------------+----------+-------------+------  switch (a bridge)
 
-MAC addresses are fixed (02:00:00:00:00:<last byte>), so that tables can be read. No IPv6, no other traffic.
+MAC addresses are 02:00:00:00:00:<last byte>, so that tables can be read; a NIC that got another one has 01 before
+that byte. No IPv6, no other traffic.
 """
 
 import os
@@ -57,6 +58,16 @@ class Host:
     def listen(self) -> ArpSocket:
         """A socket that hears and sends ARP on eth0."""
         return self.netns.call(lambda: ArpSocket("eth0"))
+
+
+def other_mac(mac: MacAddress) -> MacAddress:
+    """The one that a host's NIC has after it was changed."""
+    return MacAddress(mac.octets[:4] + b"\1" + mac.octets[5:])
+
+
+def first_mac(mac: MacAddress) -> MacAddress:
+    """The one that a host's NIC had at first, of whichever it has."""
+    return MacAddress(mac.octets[:4] + b"\0" + mac.octets[5:])
 
 
 def _alone(vip: Address) -> str:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +20,7 @@ from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.servers import ApiUnderTest
 from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent, KubeLab
 from arpguard.lab.oracle import Finding, Handover, Ledger, Oracle
-from arpguard.lab.topology import NETWORK, Host
+from arpguard.lab.topology import NETWORK, Host, first_mac
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.arp import ArpOp, build_request
 
@@ -48,9 +49,11 @@ def now_ns() -> int:
 class Watch:
     """A stream of requests, and all that is said, from entering to leaving; then it is judged."""
 
-    def __init__(self, bench: "KubeBench", stream: Stream, capture: Capture) -> None:
+    def __init__(self, bench: "KubeBench", stream: Stream, capture: Capture, also: Stream | None = None) -> None:
+        """`also`: a second client's requests."""
         self._bench = bench
         self.stream = stream
+        self._streams = [each for each in (stream, also) if each is not None]
         self._capture = capture
         self.oracle = Oracle({host.mac: host.name for host in bench.lab.hosts.values()})
         self.said: list[Said] = []
@@ -59,13 +62,15 @@ class Watch:
 
     def __enter__(self) -> Self:
         self._capture.start()
-        self.stream.start()
+        for stream in self._streams:
+            stream.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stream.stop()
+        for stream in self._streams:
+            stream.stop()
         time.sleep(_LATE_S)
         self._capture.stop()
         self.poll()
@@ -73,9 +78,10 @@ class Watch:
 
     def poll(self) -> None:
         """Takes in what was heard so far."""
-        taken = self._capture.take()
+        taken = [replace(each, mac=first_mac(each.mac)) for each in self._capture.take()]
         self.said += taken
-        self.stream.hear(taken)
+        for stream in self._streams:
+            stream.hear(taken)
         self.oracle.hear(taken)
 
     def wait(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
@@ -119,7 +125,7 @@ class Watch:
         """Whether at most one answered at any moment, and what that is known from."""
         findings = [*self.oracle.findings, *self.unbacked]
         facts: dict[str, object] = {
-            "requests": self.stream.sent,
+            "requests": sum(stream.sent for stream in self._streams),
             "answers": self.oracle.answers,
             "overlaps": len(findings),
             "never_two_at_once": not findings,
@@ -197,8 +203,7 @@ class KubeBench:
     def tear_down(self) -> None:
         """Ends the agents, and puts the networks right."""
         for host in self.nodes:
-            self.lab.plug_in(host)
-            self.lab.reconnect(host)
+            self.lab.put_right(host)
             agent = self.agent(host)
             agent.send(signal.SIGCONT)
             agent.kill(signal.SIGKILL)
@@ -288,7 +293,7 @@ class KubeBench:
         while (heard := self._asker.hear(deadline - time.monotonic())) is not None:
             packet = heard.packet
             if packet.op is ArpOp.REPLY and asked.get(packet.tpa) == packet.spa:
-                found[packet.spa].append(packet.sha)
+                found[packet.spa].append(first_mac(packet.sha))
         return found
 
     def settle(self, vips: Sequence[Address], among: Sequence[Host] | None = None, limit_s: float = SETTLE_S) -> None:
@@ -322,10 +327,16 @@ class KubeBench:
         """The VIPs that a node answers for now."""
         return [address for address, macs in self.who(*vips).items() if macs == [host.mac]]
 
-    def watch(self, vips: Sequence[Address], interval_s: float = INTERVAL_S, addresses: int = ALL_ADDRESSES) -> Watch:
-        """A watch over VIPs, with requests that take turns."""
+    def watch(
+        self,
+        vips: Sequence[Address],
+        interval_s: float = INTERVAL_S,
+        addresses: int = ALL_ADDRESSES,
+        also: Stream | None = None,
+    ) -> Watch:
+        """A watch over VIPs, with requests that take turns; `also`: those of a second client."""
         stream = Stream(self.lab.client.listen(), vips, interval_s, addresses)
-        return Watch(self, stream, Capture(self.lab.switch))
+        return Watch(self, stream, Capture(self.lab.switch), also)
 
     def check_against_journal(self, watch: Watch, skip: Iterable[Address] = ()) -> None:
         """Has what a watch recorded judged by the API's journal too, which is younger, where there is one."""

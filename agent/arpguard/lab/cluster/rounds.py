@@ -1,77 +1,81 @@
-"""Random faults, round after round, under a stream of requests, all judged.
+"""Random faults, round after round, under the requests of two clients, all judged.
 
 A round does one to three things, each to another node, at random times and for random lengths; they may go on while
-the cluster still recovers from the round before. The seed tells what happens, but not how threads and processes
-are scheduled: the same seed is the same faults at the same times.
+the cluster still recovers from the round before. Now and then it may recover, and is looked at more closely:
+
+    P1, P2  at every moment: at most one answers, and only by a claim that is valid then (oracle.py)
+    P3      each node answers for its own address, and nobody else does
+    P4      an agent that is killed leaves the answers going until the fence in its kernel
+    P5      no node has answered more often than it has counted
+
+The seed tells what happens, but not how threads and processes are scheduled: the same seed is the same faults at the
+same times.
 """
 
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
-from ipaddress import IPv4Address
+from dataclasses import dataclass, field, replace
 from random import Random
 
+from arpguard.clock import boot_ns
 from arpguard.errors import ArpguardError
+from arpguard.lab.asking import Stream
 from arpguard.lab.bench import Step
-from arpguard.lab.cluster.bench import KubeBench, Watch, vip
-from arpguard.lab.cluster.pods import Pods
-from arpguard.lab.cluster.servers import Fault
+from arpguard.lab.cluster.bench import KubeBench, Watch, now_ns, vip
+from arpguard.lab.cluster.mischief import Deed, Mischief
 from arpguard.lab.oracle import Finding, Spread
 from arpguard.lab.topology import Host
+from arpguard.units import NS_PER_MS
 
+SECOND_CLIENT = ("client-2", 101)
 _VIPS = [vip(50 + number) for number in range(4)]
 _LOCAL = vip(60)
-_INTERVAL_S = 0.0012  # five VIPs take turns: each is asked about more often than a hand-over may last
+_EVERY = [*_VIPS, _LOCAL]
+_INTERVAL_S = 0.002  # of each client: every VIP is asked about more often than a hand-over may last
 _SETTLE_EVERY = 8
 _SETTLE_S = 40.0
 _RETRY_S = 0.2
 _LATEST_S = 20.0
 _TELL_EVERY = 10
+_AT_THE_FENCE_NS = 5 * NS_PER_MS  # what is asked so shortly before may be answered after
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """Something to do at a time (seconds from the start of the round). `harm`: may fail; what mends is tried again."""
+class Extent:
+    """How long to go on: so many rounds, or rounds for so many seconds."""
 
-    at_s: float
-    what: str
-    do: Callable[[], None]
-    harm: bool = True
+    rounds: int | None = None
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.rounds} rounds" if self.rounds is not None else f"{self.seconds:g} s"
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of the rounds."""
+        began, number = time.monotonic(), 0
+        while number < self.rounds if self.rounds is not None else time.monotonic() - began < (self.seconds or 0):
+            number += 1
+            yield number
 
 
 class Rounds:
-    """The menu, and the dice."""
+    """Plays rounds."""
 
     def __init__(self, bench: KubeBench, seed: int) -> None:
         self._bench = bench
-        self._dice = Random(seed)  # noqa: S311 - no secret
+        self.dice = Random(seed)  # noqa: S311 - no secret
         self.done: Counter[str] = Counter()
         self.died: list[str] = []
-        self._pods = Pods(bench)
-        self._menu: list[tuple[int, Callable[[Host], list[Deed]]]] = [
-            (3, self._kill),
-            (3, self._hang),
-            (3, self._partition),
-            (4, self._trouble),
-            (2, self._restart_api),
-            (3, self._keep_away),
-            (2, self._delete_lease),
-            (2, self._move_endpoints),
-            (2, self._replace),
-            (2, self._die),
-        ]
+        self._mischief = Mischief(bench, self.dice, _EVERY)
 
     def play(self) -> list[str]:
         """One round; what was done, in words."""
-        hosts = self._dice.sample(self._bench.nodes, k=min(self._dice.choice((1, 1, 2, 3)), len(self._bench.nodes)))
-        weights = [weight for weight, _ in self._menu]
-        choices = [self._dice.choices(self._menu, weights)[0][1] for _ in hosts]
-        deeds = [deed for host, choose in zip(hosts, choices, strict=True) for deed in choose(host)]
+        hosts = self.dice.sample(self._bench.nodes, k=min(self.dice.choice((1, 1, 2, 3)), len(self._bench.nodes)))
+        deeds = self._mischief.draw(hosts)
         self._perform(deeds)
-        time.sleep(self._dice.uniform(0.0, 1.0))
+        time.sleep(self.dice.uniform(0.0, 1.0))
         self._revive()
         return [deed.what for deed in deeds if deed.harm]
 
@@ -98,146 +102,108 @@ class Rounds:
                 self.died.append(f"{host.name}: {' '.join(agent.said().strip().splitlines()[-1:])}")
                 agent.start()
 
-    # ---- the menu ----
 
-    def _span(self, most_s: float) -> tuple[float, float]:
-        begin = self._dice.uniform(0.0, 0.5)
-        return begin, begin + self._dice.uniform(0.05, most_s)
+@dataclass(slots=True)
+class _Record:
+    """What was found besides answers that must not be."""
 
-    def _kill(self, host: Host) -> list[Deed]:
-        begin, end = self._span(4.0)
-        agent = self._bench.agent(host)
-        return [
-            Deed(begin, f"kill: {host.name}", partial(agent.kill, signal.SIGKILL)),
-            Deed(end, "start", agent.start, harm=False),
-        ]
+    settled_ns: list[int] = field(default_factory=list)
+    heard: Counter[str] = field(default_factory=Counter)
+    counted_before: dict[str, int] = field(default_factory=dict)
+    kills: int = 0
+    lost_before_fence: int = 0
+    strange: list[str] = field(default_factory=list)
+    uncounted: int = 0
 
-    def _hang(self, host: Host) -> list[Deed]:
-        begin, end = self._span(5.0)
-        agent = self._bench.agent(host)
-        return [
-            Deed(begin, f"hang: {host.name}", partial(agent.send, signal.SIGSTOP)),
-            Deed(end, "go on", partial(agent.send, signal.SIGCONT), harm=False),
-        ]
-
-    def _partition(self, host: Host) -> list[Deed]:
-        begin, end = self._span(5.0)
-        lab = self._bench.lab
-        return [
-            Deed(begin, f"partition: {host.name}", partial(lab.cut_off, host)),
-            Deed(end, "reconnect", partial(lab.reconnect, host), harm=False),
-        ]
-
-    def _trouble(self, host: Host) -> list[Deed]:
-        begin, end = self._span(4.0)
-        server = self._bench.server
-        fault = self._dice.choice(server.faults)
-        return [
-            Deed(begin, f"api {fault.name}: {host.name}", partial(self._set_trouble, host, fault)),
-            Deed(end, "api well", partial(self._set_trouble, host, None), harm=False),
-        ]
-
-    def _set_trouble(self, host: Host, fault: Fault | None) -> None:
-        self._bench.server.trouble(host, fault)
-
-    def _restart_api(self, _host: Host) -> list[Deed]:
-        begin, end = self._span(2.5)
-        server = self._bench.server
-        return [
-            Deed(begin, "api restart: all", server.go_down),
-            Deed(end, "api back", server.come_back, harm=False),
-        ]
-
-    def _keep_away(self, host: Host) -> list[Deed]:
-        begin, end = self._span(3.0)
-        bench = self._bench
-        ways: list[tuple[str, Callable[[], None], Callable[[], None]]] = [
-            ("cordon", partial(bench.cordon, host), partial(bench.cordon, host, cordoned=False)),
-            ("not ready", partial(bench.set_ready, host, ready=False), partial(bench.set_ready, host, ready=True)),
-            ("exclude", partial(bench.exclude, host), partial(bench.exclude, host, excluded=False)),
-        ]
-        text, do, undo = self._dice.choice(ways)
-        return [Deed(begin, f"{text}: {host.name}", do), Deed(end, "put back", undo, harm=False)]
-
-    def _delete_lease(self, host: Host) -> list[Deed]:
-        begin, _ = self._span(0.5)
-        names = [f"vip.{self._dice.choice([*_VIPS, _LOCAL])}", f"node.{self._bench.server.node_name(host)}"]
-        name = self._dice.choice(names)
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self._bench.home}/leases/{name}"
-        return [
-            Deed(begin, f"delete {name.partition('.')[0]} lease: {name}", partial(self._bench.server.api.delete, path))
-        ]
-
-    def _move_endpoints(self, _host: Host) -> list[Deed]:
-        begin, _ = self._span(0.5)
-        chosen = self._dice.sample(self._bench.nodes, k=self._dice.randint(1, len(self._bench.nodes)))
-        ready = {each: each in chosen for each in self._bench.nodes}
-        return [Deed(begin, "endpoints: moved", partial(self._bench.endpoints, "local", ready), harm=False)]
-
-    def _replace(self, host: Host) -> list[Deed]:
-        begin, end = self._span(4.0)
-        return [
-            Deed(begin, f"replace: {host.name}", partial(self._pods.end, host)),
-            Deed(end, "new pod", partial(self._begin_pod, host), harm=False),
-        ]
-
-    def _begin_pod(self, host: Host) -> None:
-        if self._bench.agent(host).pid is None:
-            self._pods.begin(host)
-
-    def _die(self, host: Host) -> list[Deed]:
-        begin, end = self._span(5.0)
-        lab, agent = self._bench.lab, self._bench.agent(host)
-        return [
-            Deed(begin, f"node dies: {host.name}", partial(lab.pull, host)),
-            Deed(begin, f"kill: {host.name}", partial(agent.kill, signal.SIGKILL)),
-            Deed(end, "plug in", partial(lab.plug_in, host), harm=False),
-            Deed(end, "start", agent.start, harm=False),
-        ]
+    def facts(self) -> dict[str, object]:
+        """All of it."""
+        settled = Spread.of(self.settled_ns)
+        facts: dict[str, object] = {
+            "settled_worst_ms": settled.worst_ms,
+            "own_addresses_answered": not self.strange,
+            "killed_and_asked_until_the_fence": self.kills,
+            "lost_before_the_fence": self.lost_before_fence,
+            "answers_outlive_the_agent": not self.lost_before_fence,
+            "answers_uncounted": self.uncounted,
+            "every_answer_counted": not self.uncounted,
+        }
+        return facts | ({"strange": "; ".join(self.strange[:3])} if self.strange else {})
 
 
 def run_rounds(
-    bench: KubeBench, count: int, seed: int, tell: Callable[[str], None] = lambda _text: None
+    bench: KubeBench, extent: Extent, seed: int, tell: Callable[[str], None] = lambda _text: None
 ) -> Iterator[Step]:
-    """So many rounds; a step for each that was not right, and one for all of it."""
-    every = [*_VIPS, _LOCAL]
+    """Rounds; a step for each that was not right, and one for all of it."""
     bench.publish("web", _VIPS)
     bench.publish("local", [_LOCAL], local=True)
     bench.endpoints("local", dict.fromkeys(bench.nodes, True))
-    rounds = Rounds(bench, seed)
-    bench.settle(every)
-    bench.bind_everywhere(*every)
-    settled_ns: list[int] = []
-    with bench.watch(every, _INTERVAL_S) as watch:
-        for number in range(1, count + 1):
+    rounds, record = Rounds(bench, seed), _Record()
+    bench.settle(_EVERY)
+    bench.bind_everywhere(*_EVERY)
+    record.counted_before = {host.name: bench.agent(host).answers_counted() for host in bench.nodes}
+    second = Stream(bench.lab.hosts[SECOND_CLIENT[0]].listen(), _EVERY, _INTERVAL_S, lane=1)
+    number = 0
+    with bench.watch(_EVERY, _INTERVAL_S, also=second) as watch:
+        for number in extent.numbers():
             did = rounds.play()
-            fresh = _judge(bench, watch)
+            fresh = _judge(bench, watch, record)
             if fresh:
                 yield _found(bench, f"round {number}: {', '.join(did)}", fresh)
-            if number % _SETTLE_EVERY == 0 or number == count:
-                settled_ns.append(_settle(bench, every))
+            if number % _SETTLE_EVERY == 0:
+                _look_closely(bench, watch, rounds, record)
             if number % _TELL_EVERY == 0:
-                tell(f"{number} of {count} rounds, {watch.facts()['overlaps']} overlaps")
-    fresh = _judge(bench, watch)
+                tell(f"{number} of {extent}, {watch.facts()['overlaps']} overlaps")
+        _look_closely(bench, watch, rounds, record)
+    fresh = _judge(bench, watch, record)
     if fresh:
         yield _found(bench, "at the end", fresh)
-    yield _verdict(bench, watch, rounds, f"{count} rounds, seed {seed}", settled_ns)
+    yield _verdict(bench, watch, rounds, record, f"{number} rounds, seed {seed}")
 
 
-def _judge(bench: KubeBench, watch: Watch) -> list[Finding]:
+def _judge(bench: KubeBench, watch: Watch, record: _Record) -> list[Finding]:
     """New findings. What was said so far is judged by the journal, which is read after it; then it is forgotten."""
     known, known_unbacked = len(watch.oracle.findings), len(watch.unbacked)
     watch.poll()
-    bench.check_against_journal(watch)
+    bench.check_against_journal(watch, skip=[host.address for host in bench.nodes])
+    record.heard.update(
+        bench.lab.who(each.mac) for each in watch.said if each.vip in _EVERY and not each.is_announcement
+    )
     watch.said.clear()
     return [*watch.oracle.findings[known:], *watch.unbacked[known_unbacked:]]
 
 
-def _settle(bench: KubeBench, vips: list[IPv4Address]) -> int:
-    """How long it took, in nanoseconds, until exactly one node answered for each VIP."""
+def _look_closely(bench: KubeBench, watch: Watch, rounds: Rounds, record: _Record) -> None:
+    """Waits until exactly one node answers for each VIP, and looks at what can only be told then."""
     began_ns = time.monotonic_ns()
-    bench.settle(vips, limit_s=_SETTLE_S)
-    return time.monotonic_ns() - began_ns
+    bench.settle(_EVERY, limit_s=_SETTLE_S)
+    record.settled_ns.append(time.monotonic_ns() - began_ns)
+    _ask_own_addresses(bench, record)
+    _kill_one(bench, watch, rounds, record)
+    for host in bench.nodes:
+        counted = bench.agent(host).answers_counted() - record.counted_before[host.name]
+        record.uncounted += max(0, record.heard[host.name] - counted)
+
+
+def _ask_own_addresses(bench: KubeBench, record: _Record) -> None:
+    found = bench.who(*(host.address for host in bench.nodes))
+    for host in bench.nodes:
+        answered = [bench.lab.who(mac) for mac in found[host.address]]
+        if answered != [host.name]:
+            record.strange.append(f"{host.address} of {host.name} was answered for by {answered or 'nobody'}")
+
+
+def _kill_one(bench: KubeBench, watch: Watch, rounds: Rounds, record: _Record) -> None:
+    """What an agent owned when it was killed is answered for until the fence in its kernel."""
+    victim: Host = rounds.dice.choice(bench.nodes)
+    agent = bench.agent(victim)
+    owned = bench.owned(_EVERY, victim)
+    agent.kill(signal.SIGKILL)
+    killed_ns, left_ns = now_ns(), agent.fence_ns() - boot_ns()
+    agent.start()
+    until_ns = killed_ns + max(0, left_ns) - _AT_THE_FENCE_NS
+    watch.wait(lambda: now_ns() > until_ns + _AT_THE_FENCE_NS * 10, _SETTLE_S, "the fence to pass")
+    record.kills += bool(owned)
+    record.lost_before_fence += sum(watch.stream.lost(address, killed_ns, until_ns) for address in owned)
 
 
 def _found(bench: KubeBench, text: str, findings: list[Finding]) -> Step:
@@ -247,9 +213,8 @@ def _found(bench: KubeBench, text: str, findings: list[Finding]) -> Step:
     return bench.step(text, address, [], macs, overlaps=len(findings), never_two_at_once=False, finding=shown)
 
 
-def _verdict(bench: KubeBench, watch: Watch, rounds: Rounds, text: str, settled_ns: list[int]) -> Step:
+def _verdict(bench: KubeBench, watch: Watch, rounds: Rounds, record: _Record, text: str) -> Step:
     gaps = Spread.of([each.gap_ns for each in watch.gaps()])
-    settled = Spread.of(settled_ns)
     return bench.one_of(
         f"{text}: at most one answered at any moment",
         _VIPS[0],
@@ -259,9 +224,9 @@ def _verdict(bench: KubeBench, watch: Watch, rounds: Rounds, text: str, settled_
         handovers=gaps.count,
         median_gap_ms=gaps.median_ms,
         worst_gap_ms=gaps.worst_ms,
-        settled_worst_ms=settled.worst_ms,
         agents_died=len(rounds.died),
         no_agent_died=not rounds.died,
+        **record.facts(),
         deeds=dict(sorted(rounds.done.items())),
         **({"deaths": "; ".join(rounds.died[:3])} if rounds.died else {}),
         **watch.facts(),

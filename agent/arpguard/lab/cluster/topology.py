@@ -11,15 +11,19 @@ So a node can be cut off from the API server while its VIPs are still asked for 
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from arpguard.addresses import MacAddress
+from arpguard.clock import boot_ns
 from arpguard.dataplane import loader
-from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
 from arpguard.lab.netns import Netns, command
 from arpguard.lab.topology import AgentProcess, Host, Lab
 from arpguard.model import NodeControl
-from arpguard.verdict import Mode
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Kind, Mode, Reason
 
 MANAGEMENT = "203.0.113"
 API_NUMBER = 254
@@ -27,6 +31,7 @@ API_ADDRESS = f"{MANAGEMENT}.{API_NUMBER}"
 API_PORT = 6443
 CONFIGMAP = "arpguard"
 DAEMONSET = "arpguard"
+_FAR_NS = 3600 * NS_PER_S
 _POD_NAMES = ("NODE_NAME", "POD_NAME", "POD_NAMESPACE", "DAEMONSET_NAME", "KUBECONFIG")
 
 
@@ -76,6 +81,40 @@ class KubeAgent(AgentProcess):
         table.delete(list(table.read().entries))
         ControlValue(maps["control"]).write(NodeControl(mode=Mode.OBSERVE, generation=0))
 
+    def answers_counted(self) -> int:
+        """How many frames its programs have answered, by their own counters."""
+        tally, _ = read_totals(loader.open_maps(self.pin_dir)["totals"])
+        return sum(tally.enforced.get(reason, 0) for reason in (Reason.ANSWERED, Reason.ANSWERED_THIRD_PARTY))
+
+    def fence_ns(self) -> int:
+        """Until when the kernel answers (boot clock); 0 where it was told of no lease."""
+        control = self._control().read()
+        return control.fence_ns if control else 0
+
+    def put_fence_far_ahead(self) -> None:
+        """Tampers: a fence that no renewal can have set."""
+        self._tamper(lambda control: replace(control, fence_ns=boot_ns() + _FAR_NS))
+
+    def change_epoch(self) -> None:
+        """Tampers: the node is of an epoch that no entry is of."""
+        self._tamper(lambda control: replace(control, epoch=control.epoch ^ 1))
+
+    def close_entries(self) -> None:
+        """Tampers: what this node owned is nobody's."""
+        maps = loader.open_maps(self.pin_dir)
+        table = EntryTable(maps["entries"], maps["counters"])
+        owned = {key: entry for key, entry in table.read().entries.items() if entry.kind is Kind.OWNED}
+        table.write({key: replace(entry, kind=Kind.UNCLAIMED) for key, entry in owned.items()})
+
+    def _tamper(self, change: Callable[[NodeControl], NodeControl]) -> None:
+        value = self._control()
+        control = value.read()
+        if control is not None:
+            value.write(change(control))
+
+    def _control(self) -> ControlValue:
+        return ControlValue(loader.open_maps(self.pin_dir)["control"])
+
     def remove_guard(self) -> None:
         """Detaches and unpins it, as `arpguard cleanup` does."""
         command(*self.host.netns.prefix(), sys.executable, "-m", "arpguard", "cleanup", "--pin-dir", str(self.pin_dir))
@@ -124,6 +163,42 @@ class KubeLab(Lab):
     def reconnect(self, host: Host) -> None:
         """The end of `cut_off`."""
         self.switch.batch([f"link set mgmt{self.number(host)} master br1"])
+
+    def split_off(self, host: Host) -> None:
+        """Parts the node from the others and the clients, and leaves its link up and the API server in reach."""
+        self.switch.batch([f"link set port{self.number(host)} nomaster"])
+
+    def rejoin(self, host: Host) -> None:
+        """The end of `split_off`."""
+        self.switch.batch([f"link set port{self.number(host)} master br0"])
+
+    def unplug(self, host: Host) -> None:
+        """Takes the carrier from eth0."""
+        self.switch.batch([f"link set port{self.number(host)} down"])
+
+    def replug(self, host: Host) -> None:
+        """The end of `unplug`."""
+        self.switch.batch([f"link set port{self.number(host)} up"])
+
+    def link_down(self, host: Host) -> None:
+        """Sets eth0 down, as an administrator does."""
+        host.netns.batch(["link set eth0 down"])
+
+    def link_up(self, host: Host) -> None:
+        """The end of `link_down`."""
+        host.netns.batch(["link set eth0 up"])
+
+    def set_mac(self, host: Host, mac: MacAddress) -> None:
+        """Gives eth0 another MAC address."""
+        host.netns.batch([f"link set eth0 address {mac}"])
+
+    def put_right(self, host: Host) -> None:
+        """The end of all that was done to the node's links."""
+        self.plug_in(host)
+        self.reconnect(host)
+        self.rejoin(host)
+        self.set_mac(host, host.mac)
+        self.link_up(host)
 
     def pull(self, host: Host) -> None:
         """Takes the node off both networks: its ports go down."""
