@@ -1,15 +1,17 @@
 """The container's capabilities are enough for the agent, and none is too many: run with exactly those."""
 
+import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
 from arpguard.errors import DataPlaneError
 from arpguard.lab.topology import AgentProcess
-from labtools import Pair, a_pair, a_wire, address, arpguard, pid_of
+from labtools import Pair, a_pair, a_wire, address, arpguard, pid_of, until
 from manifests import DEPLOY, one
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
@@ -17,6 +19,7 @@ pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 VIP = address(50)
 CONFIG = f"mode: enforce\nmetrics: {{listen: off}}\nvips: [{{address: {VIP}, owner: {{node: node-1}}}}]\n"
 BITS = {"NET_ADMIN": 12, "NET_RAW": 13, "PERFMON": 38, "BPF": 39}  # linux/capability.h
+KEPT = sum(1 << BITS[name] for name in ("BPF", "NET_ADMIN", "NET_RAW"))
 
 
 def shipped() -> list[str]:
@@ -39,9 +42,11 @@ def start(pair: Pair, capabilities: list[str]) -> AgentProcess:
     return agent
 
 
-def effective(agent: AgentProcess) -> int:
-    with open(f"/proc/{pid_of(agent)}/status", encoding="ascii") as status:
-        return int(next(line for line in status if line.startswith("CapEff")).split()[1], 16)
+def of_all_threads(agent: AgentProcess, *names: str) -> list[int]:
+    """Sets of capabilities of every thread, as bit masks."""
+    texts = [path.read_text() for path in Path(f"/proc/{pid_of(agent)}/task").glob("*/status")]
+    assert len(texts) > 1
+    return [int(line.split()[1], 16) for text in texts for line in text.splitlines() if line.startswith(names)]
 
 
 def test_agent_does_everything_with_the_capabilities_of_the_manifest():
@@ -49,7 +54,7 @@ def test_agent_does_everything_with_the_capabilities_of_the_manifest():
     with a_pair("caps") as pair:
         for programs in ("compiled", "reopened"):
             agent = start(pair, shipped())
-            assert effective(agent) == sum(1 << BITS[name] for name in shipped())
+            assert all(each == KEPT for each in of_all_threads(agent, "CapEff", "CapPrm"))
             assert f"programs={programs}" in agent.log.read_text(encoding="utf-8")
             with a_wire(pair.client) as wire:
                 assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac]
@@ -67,3 +72,22 @@ def test_none_of_them_can_be_left_out(missing):
         pytest.raises(DataPlaneError, match=r"refused|could not"),
     ):
         start(pair, [name for name in shipped() if name != missing])
+
+
+def test_root_gives_up_what_the_agent_does_not_need_and_cannot_get_it_back():
+    """Started by hand as root, with everything that root may do."""
+    with a_pair("root") as pair:
+        agent = pair.agent()
+        agent.configure(CONFIG)
+        agent.start()
+        agent.wait_for()
+        assert all(each == KEPT for each in of_all_threads(agent, "CapEff", "CapPrm", "CapBnd"))
+        assert not any(of_all_threads(agent, "CapInh", "CapAmb"))
+        agent.configure(CONFIG.replace("enforce", "observe"))
+        until(
+            lambda: json.loads(arpguard("status", "-o", "json", "--address", agent.api).stdout)["mode"].endswith(
+                "OBSERVE"
+            )
+        )
+        with a_wire(pair.client) as wire:
+            assert wire.who(VIP, mark=pair.node.address) == []

@@ -10,6 +10,7 @@ import logging
 import signal
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +23,13 @@ from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import choose_links
 from arpguard.core.decisions import ConflictLog, DecisionLog, Report
 from arpguard.core.sourcing import Sourcing, avoided
-from arpguard.dataplane import bpffs, loader
+from arpguard.dataplane import bpffs, loader, privileges
 from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
-from arpguard.dataplane.source import find_source
+from arpguard.dataplane.source import Source, find_source
 from arpguard.errors import DataPlaneError, ListenError
 from arpguard.model import Decision, OwnerKind, Surroundings
 from arpguard.node import Node
@@ -104,7 +105,8 @@ class Agent:
         bpffs.prepare(pin_dir)
         with bpffs.lock(pin_dir), Announcer() as announcer:
             source = self._source = find_source(self._config.bpf.max_entries)
-            loaded = await asyncio.to_thread(loader.load, pin_dir, source)
+            loaded = await _load(pin_dir, source)
+            privileges.keep_only()
             self._warm = loaded.warm
             self._assemble(loaded)
             await self._connect()
@@ -377,6 +379,12 @@ class Agent:
                     await self._due.wait()
             except TimeoutError:
                 pass
+
+
+async def _load(pin_dir: Path, source: Source) -> loader.Loaded:
+    """In a thread, as compiling takes a second, and one that ends: threads keep what capabilities they have."""
+    with ThreadPoolExecutor(1) as pool:
+        return await asyncio.get_running_loop().run_in_executor(pool, loader.load, pin_dir, source)
 
 
 def _unfit_vips(config: AgentConfig) -> list[str]:

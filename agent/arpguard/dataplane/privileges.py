@@ -1,0 +1,69 @@
+"""Capabilities of this process (capabilities(7)): given up once they are no longer needed.
+
+CAP_PERFMON is for the verifier only, when programs are loaded; all others that root has besides were never needed.
+What is left is for what the agent goes on doing: CAP_BPF for maps and links, CAP_NET_ADMIN to attach to links that
+come, CAP_NET_RAW to announce and to probe.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+from enum import IntEnum
+from pathlib import Path
+
+from arpguard.errors import DataPlaneError
+
+_VERSION_3 = 0x20080522  # _LINUX_CAPABILITY_VERSION_3, linux/capability.h
+_PR_CAPBSET_DROP = 24  # linux/prctl.h
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+_SETPCAP = 8
+_WORDS = 2  # of 32 capabilities each
+
+
+class Capability(IntEnum):
+    """Those that matter here, with the kernel's numbers (linux/capability.h)."""
+
+    NET_ADMIN = 12
+    NET_RAW = 13
+    PERFMON = 38
+    BPF = 39
+
+
+KEPT = (Capability.BPF, Capability.NET_ADMIN, Capability.NET_RAW)
+
+
+def effective() -> int:
+    """The effective set as a bit mask (proc(5), status)."""
+    text = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("CapEff:")), 16)
+
+
+def keep_only(kept: tuple[Capability, ...] = KEPT) -> None:
+    """Gives up every capability but these, of those that the process has: for itself, its threads to come and children.
+
+    Call it while there is one thread: capabilities belong to threads. DataPlaneError when the kernel says no.
+    """
+    has = effective()
+    mask = sum(1 << capability for capability in kept) & has
+    libc = ctypes.CDLL(None, use_errno=True)
+    if has >> _SETPCAP & 1:
+        _bound(libc, mask)
+    libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = struct.pack("=Ii", _VERSION_3, 0)
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    data = struct.pack("=" + "III" * _WORDS, low, low, 0, high, high, 0)
+    if libc.capset(header, data):
+        reason = os.strerror(ctypes.get_errno())
+        raise DataPlaneError(f"capabilities that are not needed any more cannot be given up ({reason})")
+
+
+def _bound(libc: ctypes.CDLL, mask: int) -> None:
+    """What is not in the bounding set cannot come back by execve(2)."""
+    for number in range(64):
+        if mask >> number & 1:
+            continue
+        if libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0):
+            if ctypes.get_errno() == errno.EINVAL:
+                return  # the kernel knows no more
+            raise DataPlaneError(f"capability {number} cannot be dropped ({os.strerror(ctypes.get_errno())})")
