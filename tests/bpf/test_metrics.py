@@ -274,7 +274,10 @@ def test_foreign_claims_by_vip_link_and_reason_never_by_mac(guarded):
         guarded.run(an_announcement(sha=macs[0], vip=OTHER_VIP))
         reader.consume()
     claims = guarded.series("conflicting_claims")
-    assert claims == {(str(VIP), "eth0", "conflict"): 3, (str(OTHER_VIP), "eth0", "unverified_claim"): 1}
+    assert claims == {
+        (str(VIP), "eth0", "conflict", "outside"): 3,
+        (str(OTHER_VIP), "eth0", "unverified_claim", "outside"): 1,
+    }
     times = guarded.series("conflict_last_timestamp_seconds")
     assert times.keys() == claims.keys()
     assert all(seconds_ago(last) < 5 for last in times.values())
@@ -307,7 +310,7 @@ def test_scrape_of_many_vips_and_claims_is_bounded_and_quick():
                 reader.consume()
         assert guarded.value("map_entries") == MANY
         assert len(guarded.series("conflicting_claims")) == MAX_CLAIMS
-        assert (str(vips[2 * MAX_CLAIMS - 1]), "eth0", "conflict") in guarded.series("conflicting_claims")
+        assert (str(vips[2 * MAX_CLAIMS - 1]), "eth0", "conflict", "outside") in guarded.series("conflicting_claims")
         collecting = min(_seconds(lambda: list(guarded.registry.collect())) for _ in range(9))
         everything = min(_seconds(guarded.text) for _ in range(9))
     print(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
+from arpguard.core.claimants import ClaimantKind
 from arpguard.core.stimulus import Operation
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
@@ -74,6 +75,12 @@ def test_enum_has_the_names_and_numbers_of_the_code(enum, members: type[Enum]):
     expected = {f"{prefix}_{member.name}": member.value for member in members if member is not Mode.INHERIT}
 
     assert dict(enum.items()) == {f"{prefix}_UNSPECIFIED": 0, **expected}
+
+
+def test_claimants_have_the_names_and_numbers_of_the_code():
+    expected = {f"KIND_{kind.name}": kind.value for kind in ClaimantKind}
+
+    assert dict(pb.Claimant.Kind.items()) == {"KIND_UNSPECIFIED": 0, **expected}
 
 
 def test_operations_are_those_of_the_code_in_their_order():

@@ -28,6 +28,7 @@ from arpguard.api.requests import (
     wrong,
 )
 from arpguard.clock import boot_ns
+from arpguard.core.claimants import ClaimantKind
 from arpguard.core.decisions import Claim, Report, ReportFilter
 from arpguard.core.explaining import Scene, explain_ownership, fence_left_ns, summary
 from arpguard.core.stimulus import STRANGER, Operation, Party, build_stimulus
@@ -146,10 +147,11 @@ def list_conflicts(node: Node, request: pb.ListConflictsRequest) -> pb.ListConfl
     page, clock = read_page(request, 1), WallClock.now()
     vip = read_address("vip", request.vip) if request.vip else None
     link = read_link("link", request.link)
+    kind = read_choice("claimant", request.claimant, ClaimantKind)
     claims = (
         claim
         for claim in node.conflicts.newest(*page.after)
-        if vip in (None, claim.key.vip) and link in (None, claim.link)
+        if vip in (None, claim.key.vip) and link in (None, claim.link) and kind in (None, claim.claimant.kind)
     )
     found, token = _cut(claims, page)
     return pb.ListConflictsResponse(

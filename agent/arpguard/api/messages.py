@@ -7,6 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from arpguard import clock
 from arpguard.addresses import MacAddress
+from arpguard.core.claimants import Claimant
 from arpguard.core.decisions import Claim, Report
 from arpguard.core.stimulus import Operation, describe
 from arpguard.model import EntryKey, Link, Tally, VipEntry
@@ -113,7 +114,13 @@ def conflict(claim: Claim, clock: WallClock) -> pb.Conflict:
         count=claim.count,
         reason=_reason(claim.reason),
         dropped=claim.dropped,
+        claimant=claimant(claim.claimant),
     )
+
+
+def claimant(who: Claimant) -> pb.Claimant:
+    """Who claims; the numbers are the same."""
+    return pb.Claimant(kind=pb.Claimant.Kind.ValueType(who.kind), node=who.node, router=who.router)
 
 
 def frame(data: bytes) -> pb.Frame:

@@ -18,13 +18,14 @@ from arpguard.cli.explaining import explanation
 from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_PAST
 from arpguard.cli.targets import source, target
 from arpguard.cli.words import problems
+from arpguard.core.claimants import ClaimantKind
 from arpguard.core.stimulus import Operation
 from arpguard.units import NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Reason, Verdict
 
 _MAX_PAGE_SIZE = 1000  # what the API gives at most
-_FILTERS = ("vip", "link", "kind", "verdict", "reason", "since")
+_FILTERS = ("vip", "link", "kind", "claimant", "verdict", "reason", "since")
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -118,9 +119,11 @@ def show_decisions(options: argparse.Namespace) -> int:
 
 def show_conflicts(options: argparse.Namespace) -> int:
     """`arpguard conflicts`; exit code 1 when somebody claims what is known not to be theirs."""
+    kind = pb.Claimant.Kind.ValueType(_number(ClaimantKind, options.claimant))
+    request = pb.ListConflictsRequest(vip=options.vip, link=options.link, claimant=kind)
 
     def ask(agent: Agent) -> pb.ListConflictsResponse:
-        return _all(agent.list_conflicts, pb.ListConflictsRequest(vip=options.vip, link=options.link))
+        return _all(agent.list_conflicts, request)
 
     if options.all_nodes:
         return everywhere.show(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from arpguard.cli.later import later
 from arpguard.config import BpfConfig, GrpcConfig
+from arpguard.core.claimants import ClaimantKind
 from arpguard.core.stimulus import STRANGER, Operation
 from arpguard.verdict import Kind, Reason, Verdict
 
@@ -45,6 +46,7 @@ _DECISIONS_EXAMPLES = """examples:
 _CONFLICTS_EXAMPLES = """examples:
   arpguard conflicts || echo 'somebody claims an address of somebody else'
   arpguard conflicts --vip 192.0.2.10 -o yaml
+  arpguard conflicts --claimant cluster_node --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
 """
 _EXPLAIN_EXAMPLES = """examples:
   arpguard explain 192.0.2.10
@@ -197,11 +199,13 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "hosts that claimed a VIP that is not theirs, or may not be",
         "Shows which other hosts claimed a VIP, as far as this node heard, the latest first. "
         "Where the owner's MAC is not known to the guard, the claimer is perhaps its owner. "
-        "Exit code 1: a claim has the reason conflict, and so came from somebody else for certain.",
+        "Who the claimer is shows by its MAC address: a node of the cluster, a virtual router, or a host outside. "
+        "Exit code 1: a claim has the reason conflict, and so came from somebody else for certain, or is a node's.",
         _CONFLICTS_EXAMPLES,
     )
     _add_vip(parser)
     _add_link(parser)
+    _add_choice(parser, "claimant", ClaimantKind, "only claims of such hosts")
     _add_output(parser)
     _add_all_nodes(parser)
     parser.set_defaults(run=later("asking", "show_conflicts"))

@@ -33,11 +33,12 @@ from arpguard.cli.words import (
     time_of_day,
     word,
 )
+from arpguard.core.claimants import Claimant, ClaimantKind
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import REASONS
 
 VIP_COLUMNS = ("LINK", "KIND", "MODE", "OWNER", "FRAMES", "DECISIONS")
-CONFLICT_COLUMNS = ("VIP", "LINK", "CLAIMED BY", "LAST", "REPORTS", "REASON", "CLAIM")
+CONFLICT_COLUMNS = ("VIP", "LINK", "CLAIMED BY", "WHO", "LAST", "REPORTS", "REASON", "CLAIM")
 DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
 _AGENTS_PROBLEMS = "problems are known to a running agent only"
 _NOT_ASKED = "no agent was asked; read from the pinned objects by arpguard {}"
@@ -221,13 +222,28 @@ def _why_held(vip: pb.Vip) -> str:
 
 
 def _last_claim(claim: pb.Conflict) -> Styled:
-    text = f"{claim.mac}, {age(claim.last_time)}, {counted(claim.count, 'report')}, {_fate(claim).text}"
+    who = f"{claim.mac} ({claimant(claim)})" if claim.HasField("claimant") else claim.mac
+    text = f"{who}, {age(claim.last_time)}, {counted(claim.count, 'report')}, {_fate(claim).text}"
     return bad(text) if is_conflict(claim) else careful(text)
 
 
 def is_conflict(claim: pb.Conflict) -> bool:
     """Whether the claimer is known not to be the owner; others may be."""
-    return claim.reason == pb.REASON_CONFLICT
+    return claim.reason == pb.REASON_CONFLICT or is_split_brain(claim)
+
+
+def is_split_brain(claim: pb.Conflict) -> bool:
+    """Whether a node of the cluster claims what another one has, or nobody."""
+    return bool(claim.claimant.node)
+
+
+def claimant(claim: pb.Conflict) -> str:
+    """Who claims, in words."""
+    found = claim.claimant
+    try:
+        return str(Claimant(ClaimantKind(found.kind), found.node, found.router)) if found.kind else NONE
+    except ValueError:  # a newer agent's
+        return word(found, "kind")
 
 
 def _fate(claim: pb.Conflict) -> Styled:
@@ -293,6 +309,7 @@ def conflict_cells(found: pb.Conflict) -> tuple[object, ...]:
         found.vip,
         found.link,
         bad(found.mac) if is_conflict(found) else careful(found.mac),
+        bad(claimant(found)) if is_split_brain(found) else claimant(found),
         age(found.last_time),
         found.count,
         word(found, "reason"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address, MacAddress
+from arpguard.core.claimants import OUTSIDE, Claimant
 from arpguard.model import Decision, EntryKey
 from arpguard.verdict import Mode, Reason, Verdict
 
@@ -102,6 +103,7 @@ class Claim:
     count: int
     reason: Reason
     dropped: bool
+    claimant: Claimant = OUTSIDE
 
 
 class ConflictLog:
@@ -111,8 +113,8 @@ class ConflictLog:
         self._capacity = capacity
         self._claims: OrderedDict[tuple[EntryKey, MacAddress], Claim] = OrderedDict()
 
-    def add(self, report: Report) -> None:
-        """Takes a report in; what is no foreign claim does not matter."""
+    def add(self, report: Report, claimant: Claimant = OUTSIDE) -> None:
+        """Takes a report, of one claim or several, and who makes it; what is no foreign claim does not matter."""
         decision = report.decision
         if decision.verdict not in (Verdict.CONFLICT, Verdict.REPORT):
             return
@@ -122,11 +124,12 @@ class ConflictLog:
             key=decision.key,
             link=report.link,
             mac=decision.sha,
-            first_ns=known.first_ns if known else decision.time_ns,
+            first_ns=known.first_ns if known else report.first_ns,
             last_ns=decision.time_ns,
-            count=known.count + 1 if known else 1,
+            count=(known.count if known else 0) + report.count,
             reason=decision.reason,
             dropped=decision.verdict is Verdict.CONFLICT and decision.mode is Mode.ENFORCE,
+            claimant=claimant,
         )
         if len(self._claims) > self._capacity:
             self._claims.popitem(last=False)

@@ -33,7 +33,7 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at a node: what several metrics need is read once. `claims`: (reports, last) by VIP, link, reason."""
+    """One look at a node: what several metrics need is read once. `claims`: (reports, last) by these labels."""
 
     node: Node
     clock: WallClock
@@ -71,7 +71,7 @@ def _claims(node: Node) -> dict[tuple[str, ...], tuple[int, int]]:
     """Never by MAC address: the neighbours choose those."""
     claims: dict[tuple[str, ...], tuple[int, int]] = {}
     for claim in itertools.islice(node.conflicts.newest(), MAX_CLAIMS):
-        key = str(claim.key.vip), claim.link, _word(claim.reason)
+        key = str(claim.key.vip), claim.link, _word(claim.reason), _word(claim.claimant.kind)
         count, last_ns = claims.get(key, (0, claim.last_ns))
         claims[key] = count + claim.count, last_ns
     return claims
@@ -271,11 +271,12 @@ _NODE: tuple[tuple[Spec, Callable[[Look], Iterable[Row]]], ...] = (
         Spec(
             "gauge",
             "arpguard_conflicting_claims",
-            ("vip", "link", "reason"),
+            ("vip", "link", "reason", "claimant"),
             "Reports of claims by hosts that are not this node, of the latest 1000 pairs of VIP and host; the kernel "
-            "reports only some of many",
-            "when there is one of reason conflict: two hosts answer for the VIP; the other reasons are claims of "
-            "hosts that may well be its owner",
+            "reports only some of many; the claimant by its MAC address: a node of the cluster, with or without an "
+            "agent, a VRRP, HSRP or GLBP router, or a host outside",
+            "when there is one of reason conflict: two hosts answer for the VIP; or of a cluster node: two nodes do "
+            "(split brain); the other reasons are claims of hosts that may well be its owner",
         ),
         _claim_reports,
     ),
@@ -283,9 +284,9 @@ _NODE: tuple[tuple[Spec, Callable[[Look], Iterable[Row]]], ...] = (
         Spec(
             "gauge",
             "arpguard_conflict_last_timestamp_seconds",
-            ("vip", "link", "reason"),
+            ("vip", "link", "reason", "claimant"),
             "When the latest of these claims was heard, in seconds since 1970",
-            "when that of reason conflict is recent: two hosts answer for the VIP now",
+            "when that of reason conflict, or of a cluster node, is recent: two hosts answer for the VIP now",
         ),
         _claim_times,
     ),

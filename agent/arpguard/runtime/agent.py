@@ -35,7 +35,7 @@ from arpguard.model import Decision, OwnerKind, Surroundings
 from arpguard.node import Node
 from arpguard.observe.exporter import Exporter
 from arpguard.observe.metrics import ApiMetrics, node_registry
-from arpguard.runtime.claimlog import ClaimLog
+from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.filewatch import FileWatch
 from arpguard.runtime.leaving import End, KubernetesOptions, remove_guard
 from arpguard.runtime.reconciler import Asked, Reconciler, some
@@ -77,7 +77,6 @@ class Agent:
         self._due = asyncio.Event()
         self._stopping = asyncio.Event()
         self._schedule = AnnouncementSchedule()
-        self._claims = ClaimLog()
         self._in_the_way: tuple[str, ...] = ()
         self._kubernetes: Kubernetes | None = None
         self._found_guard = False
@@ -142,6 +141,7 @@ class Agent:
             started_ns=self._started_ns,
             in_force=self._settings.in_force,
         )
+        self._conflicts = Conflicts(self._node.conflicts, self._defend)
 
     async def _connect(self) -> None:
         """To Kubernetes, if it is used; whether the server is there shows later."""
@@ -151,6 +151,7 @@ class Agent:
 
             node, callbacks = self._options.node, Callbacks(look=self._changed.set, announce=self._due.set)
             self._kubernetes = await Kubernetes.connect(options, node, self._reconciler, self._settings, callbacks)
+            self._kubernetes.hear_of(self._conflicts)
             self._node.cluster = self._kubernetes.state
 
     @asynccontextmanager
@@ -343,26 +344,17 @@ class Agent:
         self._api.publish(report)
         if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT):
             self._claimed(decision, report)
-        if self._reconciler.conflict(decision, boot_ns()):
-            self._due.set()
 
     def _claimed(self, decision: Decision, report: Report) -> None:
-        """Somebody claims a VIP: a cluster node, while the VIP moves, or a stranger. The Leases tell which."""
-        if self._kubernetes is not None and (not self._is_ready or self._kubernetes.is_member(decision.sha)):
-            return
-        self._node.conflicts.add(report)
-        is_news = self._claims.is_news(decision, boot_ns())
-        if self._kubernetes is not None:
-            self._kubernetes.claimed(decision, report.link, is_news=is_news)
-        if is_news:
-            log.warning(
-                "claim: vip=%s interface=%s sha=%s verdict=%s reason=%s",
-                decision.key.vip,
-                report.link,
-                decision.sha,
-                decision.verdict.name.lower(),
-                decision.reason.name.lower(),
-            )
+        """Somebody claims a VIP. Before this node knows whose they are it only defends what it has."""
+        if self._kubernetes is None or self._is_ready:
+            self._conflicts.claimed(report)
+        elif not self._kubernetes.is_member(decision.sha):
+            self._defend(decision)
+
+    def _defend(self, decision: Decision) -> None:
+        if self._reconciler.conflict(decision, boot_ns()):
+            self._due.set()
 
     async def _announce(self, announcer: Announcer) -> None:
         """Sends what the schedule has due; asks again, before each one, whether this node may speak for the VIP."""

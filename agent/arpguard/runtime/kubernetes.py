@@ -8,19 +8,23 @@ from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.config import AgentConfig
+from arpguard.core.claimants import OUTSIDE, Claimant
 from arpguard.core.cluster import Lease
+from arpguard.core.decisions import Report
 from arpguard.core.members import speaker
 from arpguard.core.reporting import Notice, Subject
 from arpguard.core.sourcing import Collected
 from arpguard.core.standing import ClusterState
+from arpguard.kube.claims import vip_of
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import find_access
 from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
 from arpguard.kube.events import EventWriter
 from arpguard.kube.reflector import Change
 from arpguard.kube.resources import DAEMON_SETS, PODS, Request
-from arpguard.model import Decision, OwnerKind, Surroundings, Vip
+from arpguard.model import OwnerKind, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
+from arpguard.runtime.conflicts import Conflicts, Judge
 from arpguard.runtime.leaving import End, KubernetesOptions
 from arpguard.runtime.member import Membership, Tell
 from arpguard.runtime.reconciler import Reconciler, some
@@ -72,6 +76,7 @@ class Kubernetes:
         self._membership = Membership(
             place, self._cluster, kernel, clients[1:], Tell(self._owned, self._taken_outside, callbacks.look)
         )
+        self._judge = Judge(self._membership.knowledge)
         self._events = EventWriter(clients[0], place.node)
         self._collected = Collected()
         self._vips: Mapping[Address, Vip] = {}
@@ -106,12 +111,15 @@ class Kubernetes:
                 tasks.create_task(self._cluster.run())
                 tasks.create_task(self._membership.run(self._settings.config.lease))
                 tasks.create_task(self._events.run())
+                tasks.create_task(self._judge.run())
         finally:
             for client in self._clients:
                 await client.close()
 
     def _lease_changed(self, change: Change[Lease]) -> None:
         self._membership.lease_changed(change)
+        if change.new is not None and change.new.holder and (vip := vip_of(change.new.name)) is not None:
+            self._judge.held(vip, change.new.holder)
 
     # ---- for a pass of the reconciler ----
 
@@ -221,21 +229,38 @@ class Kubernetes:
             note = f"{self._place.node} answers for {address} now"
             self._events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
 
-    def _taken_outside(self, address: Address, mac: MacAddress) -> None:
-        """A probe found a host outside the cluster."""
-        note = f"{address} is in use outside the cluster by {mac}: no node answers for it while it is"
+    async def _taken_outside(self, address: Address, mac: MacAddress) -> None:
+        """A probe found a host outside the cluster, or a node without an agent."""
+        claimant = await self._judge.who(mac)
+        who = f"outside the cluster by {mac}" if claimant == OUTSIDE else f"by {claimant}, {mac}"
+        note = f"{address} is in use {who}: no other node answers for it while it is"
         self._events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
 
     def is_member(self, mac: MacAddress) -> bool:
         """Whether a MAC is a cluster node's."""
         return self._membership.is_member(mac)
 
-    def claimed(self, decision: Decision, ifname: str, *, is_news: bool) -> None:
-        """The kernel reports that somebody claims a VIP."""
-        vip = decision.key.vip
-        self._membership.claimed(ifname, vip, decision.sha)
-        if is_news and decision.verdict is Verdict.CONFLICT:
-            note = f"{decision.sha} claims {vip} on {ifname} of {self._place.node}"
+    def hear_of(self, conflicts: Conflicts) -> None:
+        """Takes part in telling of claims: who makes them, and Events."""
+        conflicts.judge, conflicts.post = self._claimed, self._post_claim
+        self._judge.tell = conflicts.tell
+
+    def _claimed(self, report: Report) -> None:
+        decision = report.decision
+        self._membership.claimed(report.link, decision.key.vip, decision.sha)
+        self._judge.heard(report)
+
+    def _post_claim(self, report: Report, claimant: Claimant) -> None:
+        """An Event of a claim; none of one that may well be its owner's."""
+        decision = report.decision
+        vip, where = decision.key.vip, f"on {report.link} of {self._place.node}"
+        if claimant.is_node:
+            holder = self._membership.holding(vip).node or "nobody"
+            note = f"{claimant}, {decision.sha}, claims {vip} {where}, and {holder} has it: two nodes may answer"
+            self._events.post(Notice(self._subject(vip), "VIPSplitBrain", "Guard", note))
+        elif decision.verdict is Verdict.CONFLICT:
+            who = "" if claimant == OUTSIDE else f" ({claimant})"
+            note = f"{decision.sha}{who} claims {vip} {where}"
             self._events.post(Notice(self._subject(vip), "VIPConflict", "Guard", note))
 
     def _subject(self, address: Address) -> Subject:

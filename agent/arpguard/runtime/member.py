@@ -6,7 +6,7 @@ Between `cluster` (the objects), `core.electing` (who is to own what) and `lease
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -16,6 +16,7 @@ from arpguard.config import LeaseConfig
 from arpguard.core import members
 from arpguard.core.choosing import home_link
 from arpguard.core.cluster import Lease
+from arpguard.core.conflicts import Holding
 from arpguard.core.electing import Election, Wishes, lease_times
 from arpguard.core.holding import Candidate
 from arpguard.core.members import candidates, members_of
@@ -33,6 +34,7 @@ from arpguard.kube.reflector import Change
 from arpguard.kube.writer import LeaseWriter
 from arpguard.model import NodeControl, OwnerKind, Standing, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
+from arpguard.runtime.conflicts import Knowledge
 from arpguard.runtime.leases import DRAIN_S, Leases, Surface
 from arpguard.runtime.reconciler import Reconciler
 from arpguard.units import NS_PER_S
@@ -59,12 +61,12 @@ class _Heard:
 class Tell:
     """Who is told of what happens.
 
-    `owned`: this node has begun to answer for a VIP. `taken_outside`: a host outside the cluster has one.
+    `owned`: this node has begun to answer for a VIP. `taken_outside`: one that is not heard of as a node has one.
     `look`: a pass of the reconciler is needed.
     """
 
     owned: Callable[[Address], None]
-    taken_outside: Callable[[Address, MacAddress], None]
+    taken_outside: Callable[[Address, MacAddress], Awaitable[None]]
     look: Callable[[], None]
 
 
@@ -98,6 +100,7 @@ class Membership:
         self._members: tuple[members.Member, ...] = ()
         self._claims: set[Address] = set()
         self._owned: dict[Address, int] = {}
+        self._owned_ns: dict[Address, int] = {}
         self._holders: dict[Address, str] = {}
         self._stale: set[Address] = set()
         self._alive: frozenset[str] = frozenset()
@@ -126,6 +129,7 @@ class Membership:
                 self._disown(vip)
             await self._outlive(found)
         self._owned = left if kept else {}
+        self._owned_ns = dict.fromkeys(self._owned, boot_ns())
         self._links_left = self._links_told = found.links if found and kept else ()
         ownership = self._ownership = Ownership(
             self._me,
@@ -237,6 +241,43 @@ class Membership:
         published = (link.mac for heard in self._heard.values() for link in heard.heartbeat.links)
         return mac in (link.mac for link in self._kernel.state.links) or mac in published
 
+    # ---- what is known of those who claim ----
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What tells who claims a VIP, and whether it is theirs."""
+        return Knowledge(self._published, self._addresses, self._unheard, self.holding, self._recheck)
+
+    def _published(self) -> dict[MacAddress, str]:
+        heard = {link.mac: name for name, each in self._heard.items() for link in each.heartbeat.links}
+        return heard | {link.mac: self._me for link in self._kernel.state.links}
+
+    def _addresses(self) -> dict[Address, str]:
+        return {address: name for name, node in self._cluster.nodes.items() for address in node.addresses}
+
+    def _unheard(self) -> frozenset[str]:
+        """Nodes without an agent, as far as that is known: where no VIP is elected nobody's heartbeat is heard."""
+        return frozenset(self._cluster.nodes) - self._alive if self.takes_part else frozenset()
+
+    def holding(self, address: Address) -> Holding:
+        """Who has a VIP, by a claim that is valid, or by what says whose it is."""
+        vip = self._vip(address)
+        is_heard = not any(source.lost for source in self._cluster.sources.values())
+        if vip is None or vip.owner.kind is not OwnerKind.ELECT:
+            return Holding(vip.owner.node if vip else "", is_sure=is_heard and vip is not None)
+        holder = self._holder(address, boot_ns())
+        is_valid = holder.void is False and holder.alive
+        is_mine = holder.node == self._me
+        return Holding(
+            node=holder.node if is_valid else "",
+            is_sure=is_heard and holder.void is not None and (is_valid or not is_mine),
+            own_since_ns=self._owned_ns.get(address) if is_valid and is_mine else None,
+        )
+
+    def _recheck(self, vip: Address) -> None:
+        if self._leases is not None:
+            self._leases.recheck(vip)
+
     # ---- decisions ----
 
     def _decide(self, now_ns: int) -> int | None:
@@ -331,11 +372,13 @@ class Membership:
 
     def _own(self, vip: Address, epoch: int) -> None:
         self._owned[vip] = epoch
+        self._owned_ns[vip] = boot_ns()
         self._refresh([vip])
         self._tell.owned(vip)
 
     def _disown(self, vip: Address) -> None:
         self._owned.pop(vip, None)
+        self._owned_ns.pop(vip, None)
         self._refresh([vip])
 
     def _changed(self, vip: Address) -> None:
@@ -376,7 +419,7 @@ class Membership:
             raise DataPlaneError(f"{vip} cannot be probed for: no link is guarded")
         taken_by = await self._prober.probe(home, vip)
         if taken_by is not None and not self.is_member(taken_by):
-            self._tell.taken_outside(vip, taken_by)
+            await self._tell.taken_outside(vip, taken_by)
         return taken_by
 
     def _links_now(self) -> tuple[PublishedLink, ...]:

@@ -1618,8 +1618,74 @@ class WatchDecisionsResponse(_message.Message):
 Global___WatchDecisionsResponse: _TypeAlias = WatchDecisionsResponse  # noqa: Y015
 
 @_typing.final
+class Claimant(_message.Message):
+    """Who claims a VIP, by the MAC address it does it with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Claimant._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: Claimant._Kind.ValueType  # 0
+        KIND_OUTSIDE: Claimant._Kind.ValueType  # 1
+        """A host that is none of those below."""
+        KIND_CLUSTER_NODE: Claimant._Kind.ValueType  # 2
+        """A node of this cluster: two of its nodes answer (split brain)."""
+        KIND_CLUSTER_NODE_WITHOUT_AGENT: Claimant._Kind.ValueType  # 3
+        """A node of this cluster whose agent is not heard of. It is known by the MAC address that the answering agent's
+        neighbour table has for an address of the Node object.
+        """
+        KIND_VRRP_ROUTER: Claimant._Kind.ValueType  # 4
+        """A virtual router by VRRP (RFC 5798 7.3) or CARP."""
+        KIND_HSRP_ROUTER: Claimant._Kind.ValueType  # 5
+        KIND_GLBP_ROUTER: Claimant._Kind.ValueType  # 6
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    KIND_UNSPECIFIED: Claimant.Kind.ValueType  # 0
+    KIND_OUTSIDE: Claimant.Kind.ValueType  # 1
+    """A host that is none of those below."""
+    KIND_CLUSTER_NODE: Claimant.Kind.ValueType  # 2
+    """A node of this cluster: two of its nodes answer (split brain)."""
+    KIND_CLUSTER_NODE_WITHOUT_AGENT: Claimant.Kind.ValueType  # 3
+    """A node of this cluster whose agent is not heard of. It is known by the MAC address that the answering agent's
+    neighbour table has for an address of the Node object.
+    """
+    KIND_VRRP_ROUTER: Claimant.Kind.ValueType  # 4
+    """A virtual router by VRRP (RFC 5798 7.3) or CARP."""
+    KIND_HSRP_ROUTER: Claimant.Kind.ValueType  # 5
+    KIND_GLBP_ROUTER: Claimant.Kind.ValueType  # 6
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    ROUTER_FIELD_NUMBER: _builtins.int
+    kind: Global___Claimant.Kind.ValueType
+    node: _builtins.str
+    """The name of the node."""
+    router: _builtins.int
+    """The number of the virtual router: VRID or group."""
+    def __init__(
+        self,
+        *,
+        kind: Global___Claimant.Kind.ValueType = ...,
+        node: _builtins.str = ...,
+        router: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "node", b"node", "router", b"router"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Claimant: _TypeAlias = Claimant  # noqa: Y015
+
+@_typing.final
 class Conflict(_message.Message):
-    """Foreign claims of one host for a VIP."""
+    """Foreign claims of one host for a VIP. That of a node of this cluster is listed once it was heard for longer than a
+    move of the VIP can account for.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1631,6 +1697,7 @@ class Conflict(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
+    CLAIMANT_FIELD_NUMBER: _builtins.int
     vip: _builtins.str
     link: _builtins.str
     mac: _builtins.str
@@ -1645,6 +1712,8 @@ class Conflict(_message.Message):
     def first_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def last_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def claimant(self) -> Global___Claimant: ...
     def __init__(
         self,
         *,
@@ -1656,10 +1725,11 @@ class Conflict(_message.Message):
         count: _builtins.int = ...,
         reason: Global___Reason.ValueType = ...,
         dropped: _builtins.bool = ...,
+        claimant: Global___Claimant | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["first_time", b"first_time", "last_time", b"last_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claimant", b"claimant", "first_time", b"first_time", "last_time", b"last_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "dropped", b"dropped", "first_time", b"first_time", "last_time", b"last_time", "link", b"link", "mac", b"mac", "reason", b"reason", "vip", b"vip"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimant", b"claimant", "count", b"count", "dropped", b"dropped", "first_time", b"first_time", "last_time", b"last_time", "link", b"link", "mac", b"mac", "reason", b"reason", "vip", b"vip"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1673,6 +1743,7 @@ class ListConflictsRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     VIP_FIELD_NUMBER: _builtins.int
     LINK_FIELD_NUMBER: _builtins.int
+    CLAIMANT_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """0: 100. More than 1000 is taken for 1000."""
     page_token: _builtins.str
@@ -1681,6 +1752,8 @@ class ListConflictsRequest(_message.Message):
     """Only claims for this VIP."""
     link: _builtins.str
     """Only claims on the link with this name."""
+    claimant: Global___Claimant.Kind.ValueType
+    """Only claims of such claimants; unspecified: of all."""
     def __init__(
         self,
         *,
@@ -1688,10 +1761,11 @@ class ListConflictsRequest(_message.Message):
         page_token: _builtins.str = ...,
         vip: _builtins.str = ...,
         link: _builtins.str = ...,
+        claimant: Global___Claimant.Kind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["link", b"link", "page_size", b"page_size", "page_token", b"page_token", "vip", b"vip"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimant", b"claimant", "link", b"link", "page_size", b"page_size", "page_token", b"page_token", "vip", b"vip"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
+from arpguard.core.claimants import Claimant, ClaimantKind
 from arpguard.core.decisions import ConflictLog, DecisionLog, Report, ReportFilter
 from arpguard.model import Decision, EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
@@ -242,3 +243,20 @@ def test_latest_claim_of_each_vip_on_each_link_is_found():
         EntryKey(2, VIP): a_mac(1),
         EntryKey(3, VIP): a_mac(8),
     }
+
+
+def test_claim_says_who_makes_it_as_of_the_latest():
+    conflicts, log = ConflictLog(), DecisionLog(100)
+    router = Claimant(ClaimantKind.VRRP_ROUTER, router=51)
+    conflicts.add(log.add(a_claim(1), "eth0"))
+    conflicts.add(log.add(a_claim(2), "eth0"), router)
+
+    assert [claim.claimant for claim in conflicts.newest()] == [router]
+
+
+def test_reports_that_were_held_back_count_from_the_first():
+    conflicts, log = ConflictLog(), DecisionLog(100)
+    conflicts.add(replace(log.add(a_claim(30), "eth0"), count=3, first_ns=10))
+    conflicts.add(log.add(a_claim(40), "eth0"))
+
+    assert [(claim.first_ns, claim.last_ns, claim.count) for claim in conflicts.newest()] == [(10, 40, 4)]

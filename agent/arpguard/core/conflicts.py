@@ -1,0 +1,112 @@
+"""Which claims of the cluster's own nodes count: those that are a split brain, and no move.
+
+While a VIP moves, its new owner may be heard before its claim is read, and a frame of the old one may be late. So the
+claim of a node waits for `GRACE_NS`, and counts if the VIP is not that node's then, nor was meanwhile, and it was
+heard again, or this node has had the VIP for longer than that all the time. Two nodes of one cluster answer then.
+No host outside can be the next owner: its claims count at once, and do not come here.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.core.claimants import Claimant
+from arpguard.core.decisions import Report
+from arpguard.model import EntryKey
+from arpguard.units import NS_PER_S
+
+GRACE_NS = 5 * NS_PER_S  # longer than a lease by default, and than a takeover's three announcements
+AGAIN_NS = NS_PER_S  # a claim that is heard so long after the first is no frame that was late
+FORGET_NS = 300 * NS_PER_S  # how long a claim that does not count yet is kept in mind
+CAPACITY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Who has a VIP, as far as it is known here: `node` is empty when nobody has.
+
+    `is_sure`: what is known is of now. `own_since_ns`: since when this node has it; None when it has not.
+    """
+
+    node: str
+    is_sure: bool = True
+    own_since_ns: int | None = None
+
+
+@dataclass(slots=True)
+class _Suspicion:
+    """The claims of one node for one VIP on one link, as one report. `due_ns` None: nothing is waited for."""
+
+    report: Report
+    claimant: Claimant
+    due_ns: int | None
+    counts: bool = False
+
+
+class Suspicions:
+    """The claims of nodes that may be a split brain, bounded: whoever forges MACs of nodes fills `CAPACITY`, no more.
+
+    Times are CLOCK_BOOTTIME nanoseconds.
+    """
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self._known: OrderedDict[tuple[EntryKey, MacAddress], _Suspicion] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def heard(self, report: Report, claimant: Claimant, holding: Holding, now_ns: int) -> tuple[bool, Report | None]:
+        """A node claims a VIP. Whether that is new, and what is to be told now: a claim that counts already."""
+        key = report.decision.key, report.decision.sha
+        known = self._known.pop(key, None)
+        if holding.node == claimant.node:
+            return False, None
+        if known is not None and known.report.last_ns + FORGET_NS < now_ns:
+            known = None
+        if known is None:
+            known = _Suspicion(report, claimant, now_ns + GRACE_NS)
+            is_new = True
+        else:
+            known.report = replace(report, count=known.report.count + report.count, first_ns=known.report.first_ns)
+            known.claimant = claimant
+            if not known.counts and known.due_ns is None:
+                known.due_ns = now_ns + GRACE_NS
+            is_new = False
+        self._known[key] = known
+        if len(self._known) > self._capacity:
+            self._known.popitem(last=False)
+        return is_new, report if known.counts else None
+
+    def held(self, vip: Address, node: str) -> None:
+        """A node has a VIP by its claim: what it said of it before was a move."""
+        for key in [key for key, known in self._known.items() if key[0].vip == vip and known.claimant.node == node]:
+            del self._known[key]
+
+    def due(self, holding: Callable[[Address], Holding], now_ns: int) -> Iterator[tuple[Report, Claimant]]:
+        """The claims that count from now on."""
+        for key, known in list(self._known.items()):
+            if known.report.last_ns + FORGET_NS < now_ns:
+                del self._known[key]
+            elif known.due_ns is not None and known.due_ns <= now_ns:
+                found = holding(key[0].vip)
+                if found.node == known.claimant.node:
+                    del self._known[key]
+                elif not found.is_sure:
+                    known.due_ns = now_ns + GRACE_NS
+                else:
+                    known.due_ns = None
+                    known.counts = _counts(known.report, found)
+                    if known.counts:
+                        yield known.report, known.claimant
+
+    def next_ns(self) -> int | None:
+        """When `due` is to be called."""
+        return min((known.due_ns for known in self._known.values() if known.due_ns is not None), default=None)
+
+
+def _counts(report: Report, holding: Holding) -> bool:
+    heard_again = report.last_ns - report.first_ns >= AGAIN_NS
+    since_ns = holding.own_since_ns
+    return heard_again or (since_ns is not None and since_ns <= report.first_ns - GRACE_NS)

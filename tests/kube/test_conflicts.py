@@ -1,0 +1,316 @@
+"""Claims that the kernel reports, in a cluster: whose they are, and which of them are told of."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+
+import pytest
+
+from apiscript import in_loop, until
+from arpguard.addresses import BROADCAST_MAC, MacAddress
+from arpguard.clock import boot_ns
+from arpguard.core.claimants import Claimant, ClaimantKind
+from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.errors import DataPlaneError
+from arpguard.model import Decision, EntryKey
+from arpguard.runtime.conflicts import CHECKS_PER_S, WAITING, Conflicts
+from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from kubeside import LEASES, LINK, Side, a_side, mac_of, vip, waited
+
+pytestmark = pytest.mark.usefixtures("segment")
+
+A, B = vip(50), vip(51)
+NODE, OTHER, BARE = "node-1", "node-2", "node-3"
+STRANGER = mac_of(99)
+GRACE_NS = 600 * NS_PER_MS
+EPOCH, HOLDER_EPOCH = "arpguard.io/epoch", "arpguard.io/holder-epoch"
+
+
+@dataclass
+class Ear:
+    """What the kernel reports to an agent, and what becomes of it."""
+
+    side: Side
+    log: ConflictLog = field(default_factory=ConflictLog)
+    decisions: DecisionLog = field(default_factory=lambda: DecisionLog(100))
+    defended: list[Decision] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.conflicts = Conflicts(self.log, self.defended.append)
+        self.side.kube.hear_of(self.conflicts)
+
+    def hear(self, address: IPv4Address, mac: MacAddress, verdict=Verdict.CONFLICT, reason=Reason.CONFLICT) -> None:
+        decision = Decision(
+            boot_ns(),
+            EntryKey(2, address),
+            verdict,
+            reason,
+            Hook.TC_INGRESS,
+            Mode.ENFORCE,
+            Kind.OWNED,
+            1,
+            address,
+            address,
+            mac,
+            mac,
+            mac,
+            BROADCAST_MAC,
+        )
+        self.conflicts.claimed(self.decisions.add(decision, LINK))
+
+    def told(self) -> list[tuple[IPv4Address, str]]:
+        return [(claim.key.vip, str(claim.claimant)) for claim in self.log.newest()]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """A shorter grace, so that tests are."""
+    monkeypatch.setattr("arpguard.core.conflicts.GRACE_NS", GRACE_NS)
+    monkeypatch.setattr("arpguard.core.conflicts.AGAIN_NS", GRACE_NS // 4)
+
+
+@pytest.fixture
+def neighbours(monkeypatch):
+    """The neighbour table, and how often it was read."""
+    table, reads = {}, []
+
+    async def read():
+        reads.append(boot_ns())
+        return list(table.items())
+
+    monkeypatch.setattr("arpguard.runtime.conflicts.read_neighbours", read)
+    read.table, read.reads = table, reads
+    return read
+
+
+@pytest.fixture
+def cluster(scene):
+    """Two nodes that take part, and one without an agent."""
+    scene.nodes(NODE, OTHER, BARE)
+    scene.publish("web", [A], {"owner": "elect"})
+    return scene
+
+
+@asynccontextmanager
+async def two_nodes(cluster):
+    """Two agents; the ear is at the one that has A."""
+    async with a_side(cluster, NODE) as one, a_side(cluster, OTHER) as two:
+        await until(lambda: len(one.kube.state.alive) == 2 and len(two.kube.state.alive) == 2, 10)
+        await until(lambda: A in one.kernel.owned() | two.kernel.owned(), 10)
+        mine, theirs = (one, two) if A in one.kernel.owned() else (two, one)
+        yield Ear(mine), mac_of(int(theirs.node[-1])), theirs.node
+
+
+async def _a_while(after_ns: int = GRACE_NS) -> None:
+    """For what must not happen in it."""
+    await asyncio.sleep(after_ns / NS_PER_S)
+
+
+def _settled(ear: Ear) -> bool:
+    """Whether the VIP has been the node's for longer than a late frame may take."""
+    since_ns = ear.side.membership.holding(A).own_since_ns
+    return since_ns is not None and since_ns < boot_ns() - GRACE_NS
+
+
+@in_loop
+async def test_host_outside_is_told_of_and_defended_against_at_once(cluster, neighbours):
+    async with two_nodes(cluster) as (ear, _, _):
+        ear.hear(A, STRANGER)
+        await until(lambda: ear.told() == [(A, "outside")])
+        await waited(lambda: cluster.events("VIPConflict"))
+
+        (event,) = cluster.events("VIPConflict")
+        assert event["note"] == f"{STRANGER} claims {A} on {LINK} of {ear.side.node}"
+        assert event["regarding"]["name"] == "web"
+        assert [decision.sha for decision in ear.defended] == [STRANGER]
+        assert len(neighbours.reads) == 1
+
+
+@in_loop
+async def test_virtual_router_is_named_and_needs_no_neighbour_table(cluster, neighbours):
+    router = MacAddress.parse("00:00:5e:00:01:33")
+    async with two_nodes(cluster) as (ear, _, _):
+        ear.hear(A, router)
+        await until(lambda: ear.told() == [(A, "VRRP router 51")])
+        await waited(lambda: cluster.events("VIPConflict"))
+
+        (event,) = cluster.events("VIPConflict")
+        assert event["note"].startswith(f"{router} (VRRP router 51) claims {A} on")
+        assert neighbours.reads == []
+        assert ear.defended
+
+
+@in_loop
+async def test_c11_node_with_an_agent_is_a_split_brain_and_not_defended_against(cluster, neighbours):
+    """A user-space speaker of that node, beside its guard."""
+    async with two_nodes(cluster) as (ear, mac, name):
+        await until(lambda: _settled(ear))
+        ear.hear(A, mac)
+        await _a_while(GRACE_NS // 2)
+        assert ear.told() == []
+        await until(lambda: ear.told() == [(A, f"{name} (cluster node)")])
+        await waited(lambda: cluster.events("VIPSplitBrain"))
+
+        (event,) = cluster.events("VIPSplitBrain")
+        assert event["note"] == (
+            f"{name} (cluster node), {mac}, claims {A} on {LINK} of {ear.side.node}, and {ear.side.node} has it: "
+            "two nodes may answer"
+        )
+        assert not cluster.events("VIPConflict")
+        assert ear.defended == []
+
+
+@in_loop
+async def test_c11_own_claim_is_read_at_once_and_lost_when_it_is_not_there_any_more(cluster, neighbours):
+    """The watch hears nothing; somebody has edited the claim, and another node answers."""
+    async with two_nodes(cluster) as (ear, mac, name):
+        me, path = ear.side.node, f"{LEASES}/vip.{A}"
+        cluster.fault(me, freeze=True)
+        claim = cluster.get(path)
+        claim["spec"]["holderIdentity"] = name
+        claim["metadata"]["annotations"][HOLDER_EPOCH] = cluster.lease(f"node.{name}")["annotations"][EPOCH]
+        assert cluster.api.ask("PUT", path, claim).code == 200
+        await _a_while()
+        assert A in ear.side.kernel.owned(), "the watch stands still"
+
+        ear.hear(A, mac)
+        await until(lambda: A not in ear.side.kernel.owned(), 3)
+
+
+@in_loop
+async def test_node_without_an_agent_is_known_by_the_neighbour_table(cluster, neighbours):
+    neighbours.table[vip(3)] = STRANGER  # the address of node-3
+    async with two_nodes(cluster) as (ear, _, _):
+        await until(lambda: _settled(ear))
+        ear.hear(A, STRANGER)
+        await until(lambda: ear.told() == [(A, f"{BARE} (cluster node without an agent)")])
+
+        assert ear.defended == []
+        await waited(lambda: cluster.events("VIPSplitBrain"))
+
+
+@in_loop
+async def test_new_owner_that_is_heard_before_its_claim_is_read_is_nothing(cluster, neighbours):
+    async with two_nodes(cluster) as (ear, mac, name):
+        await until(lambda: _settled(ear))
+        cluster.api.ask("PUT", f"/api/v1/nodes/{ear.side.node}", _cordoned(cluster, ear.side.node))
+        ear.hear(A, mac)
+        await until(lambda: A not in ear.side.kernel.owned(), 10)
+        ear.hear(A, mac)
+        await waited(lambda: cluster.holder(A) == name)
+        ear.hear(A, mac)
+        await _a_while(2 * GRACE_NS)
+
+        assert ear.told() == []
+        assert not cluster.events("VIPSplitBrain")
+
+
+def _cordoned(cluster, name: str) -> dict:
+    body = cluster.get(f"/api/v1/nodes/{name}")
+    body["spec"] = {**body.get("spec", {}), "unschedulable": True}
+    return body
+
+
+@in_loop
+async def test_nothing_is_judged_while_leases_are_not_heard_of(cluster, neighbours):
+    """A VIP may have moved to whom it likes meanwhile."""
+    async with two_nodes(cluster) as (ear, mac, _):
+        await until(lambda: _settled(ear))
+        cluster.server.run(lambda it: it.go_down())
+        await until(lambda: not ear.side.membership.holding(A).is_sure, 10)
+        ear.hear(A, mac)
+        await _a_while(GRACE_NS // 2)
+        ear.hear(A, mac)
+        await _a_while(2 * GRACE_NS)
+
+        assert ear.told() == []
+
+
+@in_loop
+async def test_macs_that_are_made_up_make_one_look_at_the_neighbours_a_second(cluster, neighbours):
+    async with two_nodes(cluster) as (ear, _, _):
+        began = boot_ns()
+        for number in range(10 * WAITING):
+            ear.hear(A, MacAddress(b"\x06\x00" + number.to_bytes(4, "big")))
+            if number % WAITING == 0:
+                await asyncio.sleep(0)
+        await until(lambda: len(ear.log.latest_by_key()) == 1)
+
+        assert len(neighbours.reads) <= 1 + (boot_ns() - began) // NS_PER_S
+
+
+@in_loop
+async def test_macs_of_nodes_that_are_made_up_make_few_requests(cluster, neighbours):
+    cluster.publish("many", [vip(number) for number in range(100, 200)], {"owner": "elect"})
+    async with two_nodes(cluster) as (ear, mac, _):
+        me = ear.side.node
+        await until(lambda: len(ear.side.kernel.owned()) > 2 * CHECKS_PER_S, 10)
+        began, reads = boot_ns(), cluster.count(me, "get", "leases")
+        for address in ear.side.kernel.owned():
+            ear.hear(address, mac)
+        await until(lambda: cluster.count(me, "get", "leases") > reads)
+        await _a_while()
+        spent = boot_ns() - began
+
+        assert cluster.count(me, "get", "leases") - reads <= CHECKS_PER_S * (1 + spent // NS_PER_S)
+
+
+@in_loop
+async def test_neighbours_that_cannot_be_read_make_nobody_a_node(cluster, monkeypatch, caplog):
+    async def fail():
+        raise DataPlaneError("no rtnetlink here")
+
+    monkeypatch.setattr("arpguard.runtime.conflicts.read_neighbours", fail)
+    async with two_nodes(cluster) as (ear, _, _):
+        ear.hear(A, STRANGER)
+        ear.hear(A, mac_of(98))
+        await until(lambda: len(ear.told()) == 2)
+
+        assert {who for _, who in ear.told()} == {"outside"}
+        assert sum("no rtnetlink here" in record.message for record in caplog.records) == 1
+
+
+@in_loop
+async def test_probe_that_finds_a_node_without_an_agent_says_so(cluster, neighbours, segment):
+    neighbours.table[vip(3)] = STRANGER
+    segment.strangers[B] = STRANGER
+    async with two_nodes(cluster):
+        cluster.publish("more", [B], {"owner": "elect"})
+        await waited(lambda: cluster.events("VIPTakenOutside"))
+
+        (event,) = cluster.events("VIPTakenOutside")
+        assert event["note"] == (
+            f"{B} is in use by {BARE} (cluster node without an agent), {STRANGER}: "
+            "no other node answers for it while it is"
+        )
+
+
+def test_without_a_cluster_there_are_routers_and_hosts_outside():
+    log, defended = ConflictLog(), []
+    conflicts, decisions = Conflicts(log, defended.append), DecisionLog(10)
+    for mac in (STRANGER, MacAddress.parse("00:00:5e:00:01:33")):
+        decision = Decision(
+            1,
+            EntryKey(2, A),
+            Verdict.CONFLICT,
+            Reason.CONFLICT,
+            Hook.TC_INGRESS,
+            Mode.ENFORCE,
+            Kind.OWNED,
+            1,
+            A,
+            A,
+            mac,
+            mac,
+            mac,
+            BROADCAST_MAC,
+        )
+        conflicts.claimed(decisions.add(decision, LINK))
+
+    assert [claim.claimant for claim in log.newest()] == [
+        Claimant(ClaimantKind.VRRP_ROUTER, router=51),
+        Claimant(ClaimantKind.OUTSIDE),
+    ]
+    assert len(defended) == 2

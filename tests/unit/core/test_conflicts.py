@@ -1,0 +1,175 @@
+"""Which claims of nodes are a split brain, and which are a VIP that moves."""
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from arpguard.addresses import BROADCAST_MAC, MacAddress
+from arpguard.core.claimants import Claimant, ClaimantKind
+from arpguard.core.conflicts import AGAIN_NS, CAPACITY, FORGET_NS, GRACE_NS, Holding, Suspicions
+from arpguard.core.decisions import Report
+from arpguard.model import Decision, EntryKey
+from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+
+VIP = ip_address("192.0.2.50")
+START = 1000 * NS_PER_S
+ELSEWHERE = Claimant(ClaimantKind.CLUSTER_NODE, "node-2")
+ME, NOBODY, THEIRS = Holding("node-1", own_since_ns=0), Holding(""), Holding("node-2")
+
+
+def a_report(at_ns: int, vip=VIP, host: int = 2) -> Report:
+    mac = MacAddress(bytes((2, 0, 0, 0, 0, host)))
+    decision = Decision(
+        time_ns=at_ns,
+        key=EntryKey(2, vip),
+        verdict=Verdict.CONFLICT,
+        reason=Reason.CONFLICT,
+        hook=Hook.TC_INGRESS,
+        mode=Mode.ENFORCE,
+        kind=Kind.OWNED,
+        op=1,
+        spa=vip,
+        tpa=vip,
+        sha=mac,
+        tha=mac,
+        eth_src=mac,
+        eth_dst=BROADCAST_MAC,
+    )
+    return Report(1, "eth0", decision, 1, at_ns)
+
+
+class Table:
+    """Suspicions, and a clock."""
+
+    def __init__(self, holding: Holding = ME) -> None:
+        self.it = Suspicions()
+        self.holding = holding
+
+    def hear(self, *at_ns: int, **of) -> list[tuple[bool, Report | None]]:
+        return [self.it.heard(a_report(at, **of), ELSEWHERE, self.holding, at) for at in at_ns]
+
+    def due(self, now_ns: int) -> list[tuple[Report, Claimant]]:
+        return list(self.it.due(lambda _: self.holding, now_ns))
+
+
+def test_claim_waits_for_the_grace_and_then_counts_where_this_node_had_the_vip_all_the_time():
+    table = Table()
+
+    assert table.hear(START) == [(True, None)]
+    assert table.it.next_ns() == START + GRACE_NS
+    assert table.due(START + GRACE_NS - 1) == []
+    assert table.due(START + GRACE_NS) == [(a_report(START), ELSEWHERE)]
+    assert table.it.next_ns() is None
+
+
+@pytest.mark.parametrize("held_for_ns", [0, GRACE_NS - 1])
+def test_single_frame_right_after_this_node_took_the_vip_is_a_late_one_of_the_owner_before(held_for_ns):
+    table = Table(Holding("node-1", own_since_ns=START - held_for_ns))
+    table.hear(START)
+
+    assert table.due(START + GRACE_NS) == []
+
+
+@pytest.mark.parametrize("holding", [NOBODY, Holding("node-3"), Holding("node-1", own_since_ns=START)])
+def test_claim_that_is_heard_again_counts_whoever_has_the_vip(holding):
+    table = Table(holding)
+    table.hear(START, START + AGAIN_NS)
+
+    ((report, claimant),) = table.due(START + GRACE_NS)
+
+    assert (report.count, report.first_ns, report.last_ns) == (2, START, START + AGAIN_NS)
+    assert claimant == ELSEWHERE
+
+
+def test_two_frames_at_once_are_not_heard_again():
+    table = Table(NOBODY)
+    table.hear(START, START + AGAIN_NS - 1)
+
+    assert table.due(START + GRACE_NS) == []
+
+
+def test_single_claim_is_kept_in_mind_until_it_is_heard_again():
+    """An announcer that speaks once a minute. The second frame waits, too: the VIP may just have moved."""
+    table = Table(NOBODY)
+    table.hear(START)
+    table.due(START + GRACE_NS)
+    later = START + 60 * NS_PER_S
+    table.hear(later)
+
+    assert table.due(later) == []
+    ((report, _),) = table.due(later + GRACE_NS)
+    assert (report.count, report.first_ns) == (2, START)
+
+
+def test_single_claim_is_forgotten_in_the_end():
+    table = Table(NOBODY)
+    table.hear(START)
+    table.due(START + GRACE_NS)
+    later = START + FORGET_NS + 1
+
+    assert table.hear(later) == [(True, None)]
+    assert table.due(later + GRACE_NS) == []
+    assert table.due(later + FORGET_NS + 1) == []
+    assert len(table.it) == 0
+
+
+def test_claim_of_the_holder_is_nothing():
+    table = Table(THEIRS)
+
+    assert table.hear(START, START + AGAIN_NS) == [(False, None), (False, None)]
+    assert len(table.it) == 0
+
+
+def test_move_that_is_read_of_after_it_was_heard_of_is_nothing():
+    table = Table(NOBODY)
+    table.hear(START, START + AGAIN_NS, START + 2 * AGAIN_NS)
+    table.holding = THEIRS
+
+    assert table.due(START + GRACE_NS) == []
+    assert len(table.it) == 0
+
+
+def test_move_that_is_over_before_the_grace_is_nothing():
+    """There and back: it was that node's when it was heard."""
+    table = Table()
+    table.hear(START, START + AGAIN_NS)
+    table.it.held(VIP, "node-3")
+    assert len(table.it) == 1
+    table.it.held(VIP, "node-2")
+
+    assert table.due(START + GRACE_NS) == []
+
+
+def test_nothing_is_judged_while_it_is_not_known_who_has_the_vip():
+    table = Table(replace(ME, is_sure=False))
+    table.hear(START, START + AGAIN_NS)
+
+    assert table.due(START + GRACE_NS) == []
+    assert table.it.next_ns() == START + 2 * GRACE_NS
+    table.holding = THEIRS
+    assert table.due(START + 2 * GRACE_NS) == []
+
+
+def test_claim_that_counts_is_told_at_once_when_it_comes_again_until_the_vip_is_that_nodes():
+    table = Table()
+    table.hear(START)
+    table.due(START + GRACE_NS)
+    later = START + GRACE_NS + 100 * NS_PER_MS
+
+    assert table.hear(later) == [(False, a_report(later))]
+    table.holding = THEIRS
+    assert table.hear(later + 1) == [(False, None)]
+    table.holding = ME
+    assert table.hear(later + 2) == [(True, None)]
+
+
+def test_claims_of_nodes_that_are_made_up_are_bounded():
+    table = Table(NOBODY)
+    for number in range(2 * CAPACITY):
+        table.hear(START + number, vip=VIP + number)
+
+    assert len(table.it) == CAPACITY
+    table.hear(START + AGAIN_NS + 2 * CAPACITY, vip=VIP + 2 * CAPACITY - 1)
+    assert [report.decision.key.vip for report, _ in table.due(START + 2 * GRACE_NS)] == [VIP + 2 * CAPACITY - 1]
