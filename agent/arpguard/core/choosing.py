@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from arpguard.addresses import Address, is_everywhere
+from arpguard.addresses import Address, is_everywhere, vip_refusal
 from arpguard.config import InterfaceSelector, SelectorKind
 from arpguard.model import Link, Route, Surroundings
 
@@ -207,8 +207,9 @@ def _by_default_route(version: int, fit: Sequence[Link], surroundings: Surroundi
 def _reaching(selector: InterfaceSelector, surroundings: Surroundings, _vips: Sequence[Address]) -> _Resolved:
     if selector.address is None:
         return [], None
-    if selector.address.version == 6 and selector.address.is_link_local:
-        return [], "a link-local address is reached by every interface; name one of a network, or the interface"
+    unfit = vip_refusal(selector.address)
+    if unfit is not None and not _is_routed(selector.address):
+        return [], f"{selector.address} {unfit}, which no route leads to; name one that this node reaches by a route"
     route = route_to(selector.address, surroundings.routes)
     if route is not None and not route.ifindex:
         return [], f"the route to {route.network} leads nowhere (blackhole or unreachable); name another address"
@@ -216,6 +217,11 @@ def _reaching(selector: InterfaceSelector, surroundings: Surroundings, _vips: Se
     if link is None:
         return [], "no route leads there; name an address that this node reaches by the interface to guard"
     return [link], None
+
+
+def _is_routed(address: Address) -> bool:
+    """Of the addresses that are for one link only, IPv4's are reached by a route: clouds serve metadata there."""
+    return address.version == 4 and address.is_link_local
 
 
 def _routed(selector: InterfaceSelector, surroundings: Surroundings, _vips: Sequence[Address]) -> _Resolved:

@@ -180,6 +180,7 @@ NODE6 = Surroundings(
         (["auto"], [VIP, ip_address("2001:db8:9::50")], ["eth0", "eth3"]),
         (["auto"], [ip_address("10.0.0.1"), VIP6], ["eth0", "eth1"]),
         (["auto"], [], ["eth0"]),
+        (["can_reach:169.254.169.254"], [VIP], ["eth0"]),
         (["can_reach:2001:db8:1::7"], [VIP], ["eth1"]),
         (["can_reach:2001:db8:1::50"], [VIP6], ["eth1"]),
         (["can_reach:2001:db8:9::1"], [VIP], ["eth3"]),
@@ -196,7 +197,9 @@ def test_selector_names_links_by_ipv6(items, vips, names):
 @pytest.mark.parametrize(
     ("item", "text"),
     [
-        ("can_reach:fe80::99", "a link-local address is reached by every interface"),
+        ("can_reach:fe80::99", "fe80::99 is a link-local address, which no route leads to"),
+        ("can_reach:127.0.0.1", "127.0.0.1 is a loopback address, which no route leads to"),
+        ("can_reach:ff02::1", "ff02::1 is a multicast address, which no route leads to"),
         ("cidr:fe80::/64", "every interface is in this network"),
         ("can_reach:2001:db8:8::1", "the route to 2001:db8:8::/48 leads nowhere (blackhole or unreachable)"),
     ],
