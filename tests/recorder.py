@@ -34,7 +34,8 @@ class Recorder:
             del self.entries[key]
 
     def write_control(self, control):
-        self.told.append(f"control {control.mode.name}")
+        of_ipv6 = f", IPv6 {control.strictest6.name}" if control.strictest6 else ""
+        self.told.append(f"control {control.mode.name}{of_ipv6}")
         self.value = control
 
     # programs

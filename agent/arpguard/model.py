@@ -89,6 +89,7 @@ class Link:
     `parent` is the device that a macvlan shares its segment with, if that is in this network namespace.
     `alternatives` are its other names (`ip link property add altname`). `on_link` are further networks on the
     segment: a route without a next hop leads there, though the link has no address in them.
+    Of the `addresses` in a family the oldest comes first, but for link-local ones of IPv6, which are the last.
     """
 
     ifindex: int

@@ -10,9 +10,9 @@ from arpguard.core.choosing import home_link
 from arpguard.model import EntryKey, Link, OwnerKind, Route, Standing, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
 
-Primaries: TypeAlias = Mapping[tuple[int, int], Address | None]
+Primaries: TypeAlias = Mapping[tuple[int, int], Address | None]  # by index of the link, and IP version
 
-_NO_VIP = IPv4Address("255.255.255.255")
+NO_VIP = IPv4Address("255.255.255.255")
 _NOBODY = Standing(Kind.UNCLAIMED)
 _ON_ONE_LINK = (Kind.OWNED, Kind.DELEGATED)
 
@@ -108,10 +108,16 @@ def strictest_mode(mode: Mode, entries: Mapping[EntryKey, VipEntry]) -> Mode:
     return max(mode, max((entry.mode for entry in entries.values()), default=mode))
 
 
+def strictest6_mode(mode: Mode, entries: Mapping[EntryKey, VipEntry]) -> Mode:
+    """ENFORCE if any IPv6 entry enforces, on a node in this mode; INHERIT when there is none."""
+    modes = (entry.mode or mode for key, entry in entries.items() if key.vip.version == 6)
+    return max(modes, default=Mode.INHERIT)
+
+
 def vips4_of(keys: Iterable[EntryKey]) -> tuple[IPv4Address, IPv4Address]:
     """The first and last IPv4 address of some entries; the broadcast address, which is no VIP, when there are none."""
     addresses = [key.vip for key in keys if isinstance(key.vip, IPv4Address)]
-    return min(addresses, default=_NO_VIP), max(addresses, default=_NO_VIP)
+    return min(addresses, default=NO_VIP), max(addresses, default=NO_VIP)
 
 
 def plan(wanted: Mapping[EntryKey, VipEntry], programmed: Mapping[EntryKey, VipEntry]) -> Delta:

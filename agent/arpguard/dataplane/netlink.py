@@ -38,7 +38,7 @@ async def read_surroundings() -> Surroundings:
         async with AsyncIPRoute() as ipr:
             async for message in await ipr.addr("dump"):
                 addresses[message["index"]].append(_address(message))
-            links = [_link(message, tuple(addresses[message["index"]])) async for message in await ipr.link("dump")]
+            links = [_link(message, _by_age(addresses[message["index"]])) async for message in await ipr.link("dump")]
         routes = await read_routes()
     except (NetlinkError, OSError) as error:
         raise DataPlaneError(f"links and routes cannot be read by rtnetlink ({error})") from error
@@ -98,6 +98,14 @@ def _address(message: Any) -> InterfaceAddress:
         deprecated=bool(flags & _IFA_DEPRECATED),
         temporary=bool(flags & _IFA_TEMPORARY),
     )
+
+
+def _by_age(addresses: Sequence[InterfaceAddress]) -> tuple[InterfaceAddress, ...]:
+    """The oldest first, as the kernel lists IPv4's; of IPv6's it lists the newest of a scope first."""
+    old = [own for own in addresses if own.address.version == 4]
+    young = [own for own in addresses if own.address.version == 6]
+    young.reverse()
+    return (*old, *sorted(young, key=lambda own: own.address.is_link_local))
 
 
 def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:

@@ -14,11 +14,13 @@ from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.desired import (
+    NO_VIP,
     Primaries,
     plan,
     primary_addresses,
     spoken_for,
     standing_of,
+    strictest6_mode,
     strictest_mode,
     vips4_of,
     wanted_entries,
@@ -117,6 +119,7 @@ class Reconciler:
         # With thousands of VIPs these cost more than all the rest of a pass that finds nothing to do.
         self._spoken_for_by = Latest(spoken_for)
         self._strictest_mode = Latest(strictest_mode)
+        self._strictest6_mode = Latest(strictest6_mode)
         self._vips4_of = Latest(vips4_of)
         self._spoken_for: dict[EntryKey, MacAddress] = {}
         self._standings: dict[Address, Standing] = {}
@@ -329,7 +332,7 @@ class Reconciler:
         if not scene.asked.complete:
             wanted = {**actual.entries, **wanted}
         delta = plan(wanted, actual.entries)
-        self._widen_control([*wanted, *actual.entries])
+        self._widen_control({**actual.entries, **wanted})
         self._entries.delete([*delta.deletes, *(key for key in actual.strangers if key not in wanted)])
         try:
             # What is given up before what is taken: a VIP that moves is never owned on two links.
@@ -381,25 +384,31 @@ class Reconciler:
             mode=mode,
             generation=generation,
             strictest=self._strictest_mode(mode, entries),
+            strictest6=self._strictest6_mode(mode, entries),
             epoch=epoch,
             fence_ns=fence_ns,
             lease_ns=lease_ns,
             vips4=self._vips4_of(entries),
         )
 
-    def _widen_control(self, keys: Iterable[EntryKey]) -> None:
-        """Before entries are added: the kernel looks up no address outside the range it was told."""
+    def _widen_control(self, entries: Mapping[EntryKey, VipEntry]) -> None:
+        """Before entries are added: the kernel looks up no address but those of the range and family it was told."""
         control = self._control.read()
-        first, last = vips4_of(keys)
-        if control is not None and not control.vips4[0] <= first <= last <= control.vips4[1]:
-            widest = min(first, control.vips4[0]), max(last, control.vips4[1])
-            self._set_control(replace(control, vips4=widest))
+        if control is None:
+            return
+        widened = replace(control, strictest6=max(control.strictest6, strictest6_mode(control.mode, entries)))
+        first, last = vips4_of(entries)
+        if first != NO_VIP and not control.vips4[0] <= first <= last <= control.vips4[1]:
+            widened = replace(widened, vips4=(min(first, control.vips4[0]), max(last, control.vips4[1])))
+        if widened != control:
+            self._set_control(widened)
 
     def _enforce_first(self) -> None:
         """Entries that lose a mode of their own must not find the node still observing."""
         control = self._control.read()
         if control is not None and control.mode is not Mode.ENFORCE:
-            self._set_control(replace(control, mode=Mode.ENFORCE, strictest=Mode.ENFORCE))
+            strictest6 = Mode.ENFORCE if control.strictest6 else Mode.INHERIT
+            self._set_control(replace(control, mode=Mode.ENFORCE, strictest=Mode.ENFORCE, strictest6=strictest6))
 
     def _set_control(self, wanted: NodeControl) -> None:
         actual = self._control.read()

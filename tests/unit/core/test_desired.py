@@ -12,6 +12,7 @@ from arpguard.core.desired import (
     primary_addresses,
     spoken_for,
     standing_of,
+    strictest6_mode,
     strictest_mode,
     vips4_of,
     wanted_entries,
@@ -20,6 +21,7 @@ from arpguard.model import EntryKey, InterfaceAddress, Link, Owner, OwnerKind, V
 from arpguard.verdict import Kind, Mode
 
 VIP = ip_address("192.0.2.50")
+VIP6 = ip_address("2001:db8::50")
 PINNED = MacAddress.parse("02:00:00:00:00:aa")
 
 
@@ -171,3 +173,20 @@ def test_range_spans_all_addresses():
 
 def test_range_of_nothing_contains_no_host():
     assert vips4_of([]) == (IPv4Address("255.255.255.255"),) * 2
+
+
+@pytest.mark.parametrize(
+    ("node", "modes", "expected"),
+    [
+        (Mode.ENFORCE, [], Mode.INHERIT),
+        (Mode.OBSERVE, [Mode.INHERIT], Mode.OBSERVE),
+        (Mode.ENFORCE, [Mode.INHERIT], Mode.ENFORCE),
+        (Mode.ENFORCE, [Mode.OBSERVE], Mode.OBSERVE),
+        (Mode.OBSERVE, [Mode.OBSERVE, Mode.ENFORCE], Mode.ENFORCE),
+    ],
+)
+def test_strictest_mode_of_ipv6_is_that_of_its_entries(node, modes, expected):
+    entries = {EntryKey(2, VIP6 + number): VipEntry(Kind.FOREIGN, mode) for number, mode in enumerate(modes)}
+    others = {EntryKey(2, VIP): VipEntry(Kind.FOREIGN, Mode.ENFORCE)}
+
+    assert strictest6_mode(node, entries | others) is expected

@@ -27,6 +27,7 @@ from arpguard.verdict import Kind, Mode
 from recorder import Control, Entries, Recorder
 
 VIP = ip_address("192.0.2.50")
+VIP6 = ip_address("2001:db8::50")
 PEER = MacAddress.parse("02:00:00:00:00:02")
 _OWN = ip_interface("192.0.2.1/24")
 _ADDRESSES = (InterfaceAddress(_OWN.ip, _OWN.network),)
@@ -134,6 +135,48 @@ def test_entries_that_did_not_fit_are_tried_again_in_the_next_pass(apply, kernel
 
     assert not [step for step in refused if step.startswith("entry")]
     assert "entry FOREIGN INHERIT" in apply(a_config("enforce"))
+
+
+def a_config6(mode: str, override: str = "") -> str:
+    return a_config(mode, override).replace(str(VIP), f"'{VIP6}'")
+
+
+def test_kernel_is_told_of_the_first_ipv6_entry_before_and_of_the_last_afterwards(apply, kernel):
+    apply(a_config("enforce"))
+
+    added = apply(a_config6("enforce"))
+    removed = apply(a_config("enforce"))
+
+    assert added.index("control ENFORCE, IPv6 ENFORCE") < added.index("entry FOREIGN INHERIT")
+    assert removed.index(f"delete {VIP6}") < removed.index("control ENFORCE")
+    assert kernel.value.strictest6 is Mode.INHERIT
+
+
+def test_ipv6_entries_are_enforced_before_they_lose_their_own_mode(apply, kernel):
+    apply(a_config6("observe"))
+    assert kernel.value.strictest6 is Mode.OBSERVE
+
+    told = apply(a_config6("enforce"))
+
+    assert told[0] == "control ENFORCE, IPv6 ENFORCE"
+
+
+def test_ipv6_entry_with_a_mode_of_its_own_is_told_of_before(apply):
+    apply(a_config6("observe"))
+
+    told = apply(a_config6("observe", "enforce"))
+
+    assert told.index("control OBSERVE, IPv6 ENFORCE") < told.index("entry FOREIGN ENFORCE")
+
+
+def test_small_pass_tells_of_the_first_ipv6_entry_before_and_leaves_the_range_alone(apply, kernel, reconciler):
+    apply("{mode: enforce, interfaces: [eth0], vips: []}")
+    config, vips4 = reconciler._scene.asked.config, kernel.value.vips4
+
+    assert reconciler.update(Asked(config, 1, {VIP6: Vip(VIP6, Owner(OwnerKind.EXTERNAL))}), HERE, 0)
+    assert kernel.told[-2:] == ["control ENFORCE, IPv6 ENFORCE", "entry EXTERNAL INHERIT"]
+    assert kernel.value.vips4 == vips4
+    assert reconciler.state.drift.control == 0
 
 
 # ---- elected VIPs ----
