@@ -327,7 +327,7 @@ class _Reader:
             self._wrong(path, raw, "auto, an interface name or glob (eth0, eth*), can_reach:ADDRESS or cidr:NETWORK")
             return None
         if raw == "lo":
-            self._wrong(path, raw, "an interface that ARP is spoken on; nobody asks for addresses on lo")
+            self._wrong(path, raw, "an interface that faces the network; nobody asks for addresses on lo")
             return None
         glob = any(sign in raw for sign in "*?[")
         return InterfaceSelector(SelectorKind.GLOB if glob else SelectorKind.NAME, pattern=raw)
@@ -363,9 +363,6 @@ class _Reader:
         refusal = vip_refusal(address)
         if refusal is not None:
             self._wrong(path, raw, f"{address} {refusal}: a unicast address that a host can own")
-            return None
-        if address.version != 4:
-            self._wrong(path, raw, "an IPv4 address: this version does not guard IPv6 yet")
             return None
         return address
 

@@ -21,7 +21,7 @@ from arpguard.core.offers import ACTION, ANNOTATED, SELECTED, Offer, offer_of
 from arpguard.core.origins import Origin
 from arpguard.core.prefixes import Prefixes
 from arpguard.core.reporting import Notice, Subject
-from arpguard.model import SERVICE_SOURCE, Owner, OwnerKind, Surroundings, Vip
+from arpguard.model import SERVICE_SOURCE, Link, Owner, OwnerKind, Surroundings, Vip
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -62,13 +62,18 @@ class Collected:
 def avoided(surroundings: Surroundings, servers: frozenset[Address] = frozenset()) -> Avoided:
     """The addresses that are somebody's for good, as this node sees them; `servers` are the API server's.
 
-    The first address of a link that has a subnet is the node's own: VIPs are bound to `lo`, to devices without ARP, as
-    host addresses, or behind it.
+    The first address of a link in a family that has a subnet is the node's own: VIPs are bound to `lo`, to devices
+    without ARP, as host addresses, or behind it.
     """
     gateways = frozenset(route.via for route in surroundings.routes if route.via is not None)
     links = (link for link in surroundings.links if not (link.loopback or link.no_arp))
-    first = (next((own for own in link.addresses if own.network.num_addresses > 1), None) for link in links)
-    return Avoided(gateways, servers, frozenset(own.address for own in first if own is not None))
+    first = (_first_own(link, version) for link in links for version in (4, 6))
+    return Avoided(gateways, servers, frozenset(address for address in first if address is not None))
+
+
+def _first_own(link: Link, version: int) -> Address | None:
+    own = (own for own in link.addresses if own.address.version == version and own.network in link.subnets)
+    return next((own.address for own in own), None)
 
 
 def follow_nobody(_service: Service, _address: Address) -> str | None:
@@ -145,20 +150,19 @@ class _Bid:
 
 @dataclass(slots=True)
 class _Part:
-    """What one source comes to. `skipped6`: IPv6 addresses; `unranged`: addresses left alone as `ranges` is empty."""
+    """What one source comes to. `unranged`: addresses left alone as `ranges` is empty."""
 
     bids: list[_Bid] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     own_notices: list[Notice] = field(default_factory=list)
-    skipped6: int = 0
     unranged: int = 0
     local_only: bool = False
     follows: bool = False
 
     @property
     def has_news(self) -> bool:
-        return bool(self.problems or self.notices or self.own_notices or self.skipped6 or self.unranged)
+        return bool(self.problems or self.notices or self.own_notices or self.unranged)
 
     def complain(self, subject: Subject | None, name: str, refusal: _Refusal) -> None:
         self.problems.append(f"{name}: {refusal.why}")
@@ -292,9 +296,7 @@ def _of_service(
     part = _Part(problems=list(offer.problems), notices=list(offer.notices))
     for vip in offer.vips:
         refusal = ground.refusal(vip.address)
-        if vip.address.version == 6:
-            part.skipped6 += 1
-        elif refusal is not None:
+        if refusal is not None:
             part.complain(offer.subject, vip.source, refusal)
         elif not ground.may_range(vip.address):
             _leave_alone(part, offer, vip, has_ranges=bool(ground.ranges))
@@ -362,8 +364,6 @@ def _why_not(service: Service, address: Address, config: AgentConfig, ground: _G
         return f"{_name(service)} asks for it and is not meant: it has no annotation arpguard.io/owner, and {why}"
     if not offer.vips:
         return f"{_name(service)} asks for it, but its owner cannot be read: {'; '.join(offer.problems)}"
-    if address.version == 6:
-        return f"{_name(service)} asks for it, but this version guards IPv4 only"
     if not ground.may_range(address):
         ranges = ", ".join(map(str, config.ranges)) or "none"
         return f"{_name(service)} asks for it, but it is in none of the configuration's `ranges` ({ranges})"
@@ -482,13 +482,9 @@ def _common_nodes(sharing: Iterable[_Bid]) -> frozenset[str] | None:
 
 
 def _summaries(parts: Iterable[_Part]) -> list[str]:
-    skipped6 = sum(part.skipped6 for part in parts)
     unranged = sum(part.unranged for part in parts)
-    lines = (
-        (skipped6, f"IPv6 addresses of Services ({skipped6}) are left alone: this version guards IPv4 only"),
-        (unranged, f"addresses of Services ({unranged}) are left alone: `ranges` is empty, so none may be guarded"),
-    )
-    return [line for count, line in lines if count]
+    text = f"addresses of Services ({unranged}) are left alone: `ranges` is empty, so none may be guarded"
+    return [text] if unranged else []
 
 
 def _bounded(lines: list[str]) -> list[str]:

@@ -96,7 +96,7 @@ def test_those_that_do_not_have_the_say_are_named_with_the_reason():
             ip_address("2001:db8::1"),
             [a_service("a", ip_address("2001:db8::1"))],
             {},
-            ["service shop/a asks for it, but this version guards IPv4 only"],
+            ["service shop/a asks for it, but it is in none of the configuration's `ranges` (192.0.2.0/24)"],
         ),
     ],
     ids=["nobody asks", "range", "node", "off", "selector", "IPv6"],

@@ -1,21 +1,26 @@
 """Which VIPs there are, from where, and whose; what is refused, and what is said about it."""
 
 from dataclasses import replace
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.config import AgentConfig, ServicesConfig
 from arpguard.core.cluster import EndpointSlice, Node, Service
-from arpguard.core.sourcing import MAX_PROBLEMS, Avoided, Sourcing, follow_nobody
-from arpguard.model import Owner, OwnerKind, Vip
+from arpguard.core.sourcing import MAX_PROBLEMS, Avoided, Sourcing, avoided, follow_nobody
+from arpguard.model import InterfaceAddress, Link, Owner, OwnerKind, Surroundings, Vip
 from arpguard.verdict import Mode
 
 VIP, OTHER = ip_address("198.51.100.50"), ip_address("198.51.100.51")
+VIP6 = ip_address("2001:db8::50")
 CONFIG = AgentConfig(ranges=(ip_network("198.51.100.0/24"),))
 NODES = {
-    "n1": Node("n1", addresses=(ip_address("198.51.100.1"),), pod_networks=(ip_network("198.51.100.128/26"),)),
+    "n1": Node(
+        "n1",
+        addresses=(ip_address("198.51.100.1"), ip_address("2001:db8::1")),
+        pod_networks=(ip_network("198.51.100.128/26"), ip_network("2001:db8:0:0:8000::/80")),
+    ),
     "n2": Node("n2", addresses=(ip_address("198.51.100.2"),)),
 }
 ELECT = Owner(OwnerKind.ELECT)
@@ -190,14 +195,60 @@ def test_configured_vip_needs_no_range_but_is_refused_all_the_same():
     assert "there is no node nobody" in collected.problems[1]
 
 
-def test_ipv6_addresses_are_left_alone_with_one_problem():
-    services = [a_service(f"web{n}", ip_address(f"2001:db8::{n}"), VIP + n) for n in range(3)]
+def test_service_of_both_families_brings_a_vip_of_each():
+    config = replace(CONFIG, ranges=(*CONFIG.ranges, ip_network("2001:db8::/64")))
 
-    collected = collect(*services)
+    collected = collect(a_service("web", VIP, VIP6, owner="node/n1"), config=config)
 
-    assert len(collected.vips) == 3
-    assert collected.problems == ("IPv6 addresses of Services (3) are left alone: this version guards IPv4 only",)
-    assert collected.notices == ()
+    assert {vip.owner for vip in collected.vips.values()} == {Owner(OwnerKind.NODE, node="n1")}
+    assert (set(collected.vips), collected.problems) == ({VIP, VIP6}, ())
+
+
+@pytest.mark.parametrize(
+    ("address", "reason", "words"),
+    [
+        ("2001:db8::1", "VIPIsNodeAddress", "2001:db8::1 is the address of node n1"),
+        ("2001:db8:0:0:8000::7", "VIPInPodNetwork", "is in a Pod network"),
+        ("2001:db8::fe", "VIPIsGateway", "is a gateway"),
+        ("2001:db8::9", "VIPIsAPIServer", "is the API server's"),
+        ("fe80::1", "VIPUnfit", "fe80::1 is a link-local address"),
+        ("ff02::1:ff00:50", "VIPUnfit", "is a multicast address"),
+        ("::ffff:198.51.100.50", "VIPUnfit", "is an IPv4 address in IPv6 form"),
+        ("::", "VIPUnfit", "is the unspecified address"),
+        ("2001:db8:1::1", "VIPOutsideRanges", "is in none of the configuration's `ranges`"),
+    ],
+)
+def test_ipv6_address_that_must_not_be_guarded_is_left_alone_and_reported(address, reason, words):
+    config = replace(CONFIG, ranges=(ip_network("2001:db8::/64"),))
+    avoided = Avoided(
+        frozenset({ip_address("2001:db8::fe"), ip_address("fe80::1")}), frozenset({ip_address("2001:db8::9")})
+    )
+
+    collected = collect(a_service("web", ip_address(address), VIP6), config=config, avoided=avoided)
+
+    assert list(collected.vips) == [VIP6]
+    assert reasons(collected) == [("web", reason)]
+    assert words in collected.notices[0].note
+
+
+def a_link(*addresses, **more):
+    own = tuple(InterfaceAddress(each.ip, each.network) for each in map(ip_interface, addresses))
+    return Link(2, "eth0", MacAddress(bytes(6)), up=True, addresses=own, **more)
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        (a_link("192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"), {"192.0.2.1", "2001:db8::1"}),
+        (a_link("192.0.2.9/32", "2001:db8::9/128", "2001:db8::1/64", "fe80::1/64"), {"2001:db8::1"}),
+        (a_link("fe80::1/64"), set()),
+        (a_link("192.0.2.1/24", "2001:db8::1/64", loopback=True), set()),
+        (a_link("2001:db8::1/64", no_arp=True), set()),
+    ],
+    ids=["both families", "host addresses", "link-local", "lo", "NOARP"],
+)
+def test_first_address_of_each_family_is_the_nodes_own(link, expected):
+    assert avoided(Surroundings((link,))).own == {ip_address(text) for text in expected}
 
 
 def test_without_ranges_services_are_one_problem_unless_they_ask_by_annotation():
