@@ -1,9 +1,9 @@
 """What commands check before they do anything."""
 
 import os
-from ipaddress import AddressValueError, IPv4Address
+from ipaddress import ip_address
 
-from arpguard.addresses import vip_refusal
+from arpguard.addresses import Address, vip_refusal
 from arpguard.errors import ConfigError, DataPlaneError, Problem
 
 
@@ -13,13 +13,17 @@ def need_root() -> None:
         raise DataPlaneError("this needs root: run it with sudo")
 
 
-def host_address(command: str, text: str) -> IPv4Address:
+def host_address(command: str, text: str) -> Address:
     """The address of a host; ConfigError for anything else."""
     try:
-        address = IPv4Address(text)
-    except AddressValueError:
-        raise ConfigError(f"arpguard {command}", [Problem("ADDRESS", text, "must be an IPv4 address")]) from None
+        address = ip_address(text)
+    except ValueError:
+        raise _wrong(command, text, "must be an IPv4 or IPv6 address") from None
     refusal = vip_refusal(address)
     if refusal:
-        raise ConfigError(f"arpguard {command}", [Problem("ADDRESS", text, f"must be a host's address, but {refusal}")])
+        raise _wrong(command, text, f"must be a host's address, but {refusal}")
     return address
+
+
+def _wrong(command: str, text: str, allowed: str) -> ConfigError:
+    return ConfigError(f"arpguard {command}", [Problem("ADDRESS", text, allowed)])

@@ -2,8 +2,9 @@
 
 import argparse
 import asyncio
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
+from arpguard.addresses import Address
 from arpguard.cli import exits, render
 from arpguard.cli.arguments import host_address, need_root
 from arpguard.clock import boot_ns
@@ -11,11 +12,13 @@ from arpguard.config import NOT_A_PIN_DIR, read_config
 from arpguard.core.choosing import route_to
 from arpguard.core.desired import primary_address
 from arpguard.dataplane import bpffs
-from arpguard.dataplane.arpsocket import ArpSocket
+from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.errors import ConfigError, DataPlaneError, Problem
 from arpguard.runtime.leaving import remove_guard
 from arpguard.units import NS_PER_S
+
+_NOBODY: dict[int, Address] = {4: IPv4Address(0), 6: IPv6Address(0)}
 
 
 def run_whohas(options: argparse.Namespace) -> int:
@@ -23,7 +26,7 @@ def run_whohas(options: argparse.Namespace) -> int:
     address = host_address("whohas", options.address)
     need_root()
     ifname, spa = asyncio.run(_way_to(address, options.interface))
-    asker = ArpSocket(ifname)
+    asker = NeighbourSocket(ifname)
     began_ns = boot_ns()
     replies = asker.ask(address, spa, count=options.count, wait_s=options.wait)
     asker.close()
@@ -44,17 +47,16 @@ def run_whohas(options: argparse.Namespace) -> int:
     return exits.OK if len(counts) == 1 else exits.NOT_RIGHT
 
 
-async def _way_to(address: IPv4Address, ifname: str | None) -> tuple[str, IPv4Address]:
-    """The interface to ask on, and the spa to ask with: the link's own address, or 0.0.0.0 (a probe)."""
+async def _way_to(address: Address, ifname: str | None) -> tuple[str, Address]:
+    """The interface to ask on, and the address to ask with: the link's own, or none (a probe)."""
     surroundings = await read_surroundings()
     route = route_to(address, surroundings.routes)
-    named = [link for link in surroundings.links if link.name == ifname]
+    named = [link for link in surroundings.links if ifname in link.names]
     link = named[0] if named else surroundings.link(route.ifindex) if route and not ifname else None
     if link is None:
         known = ", ".join(link.name for link in surroundings.links if link.ethernet)
         raise DataPlaneError(f"no interface {ifname or f'leads to {address}'}: name one with --interface ({known})")
-    own = primary_address(link, address.version, [address])
-    return link.name, own if isinstance(own, IPv4Address) else IPv4Address(0)
+    return link.name, primary_address(link, address.version, [address]) or _NOBODY[address.version]
 
 
 def check_config(options: argparse.Namespace) -> int:

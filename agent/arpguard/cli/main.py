@@ -172,10 +172,11 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "whohas",
         help="ask the wire who answers for an address",
-        description="Sends ARP requests and shows every MAC that answers. Exit code 0: exactly one did. "
+        description="Sends ARP requests, or neighbour solicitations for an IPv6 address, and shows every MAC that "
+        "answers. Exit code 0: exactly one did. "
         "This node does not hear itself: for a VIP that it owns, ask from another host.",
     )
-    parser.add_argument("address", metavar="ADDRESS", help="an IPv4 address")
+    parser.add_argument("address", metavar="ADDRESS", help="an IPv4 or IPv6 address")
     parser.add_argument("--interface", metavar="I", help="ask here (default: where the routes lead, `local` left out)")
     parser.add_argument("--count", type=positive(int), default=3, metavar="N", help="requests to send (default: 3)")
     parser.add_argument(

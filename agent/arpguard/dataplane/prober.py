@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.dataplane.arpsocket import ArpSocket
+from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.errors import DataPlaneError
 from arpguard.model import Link
 from arpguard.wire.arp import build_request
@@ -27,7 +27,7 @@ class Prober:
     def __init__(self, is_ours: Callable[[MacAddress], bool]) -> None:
         self._is_ours = is_ours
         self._waiting: dict[tuple[str, Address], asyncio.Future[MacAddress]] = {}
-        self._sockets: dict[str, ArpSocket] = {}
+        self._sockets: dict[str, NeighbourSocket] = {}
 
     async def probe(self, link: Link, address: IPv4Address) -> MacAddress | None:
         """The MAC of a stranger that claims the address on a link; None when nobody does.
@@ -56,13 +56,13 @@ class Prober:
         if waiting is not None and not waiting.done() and not sha.is_group and not self._is_ours(sha):
             waiting.set_result(sha)
 
-    def _listening(self, ifname: str) -> ArpSocket:
+    def _listening(self, ifname: str) -> NeighbourSocket:
         if ifname not in self._sockets:
-            ear = self._sockets[ifname] = ArpSocket(ifname)
+            ear = self._sockets[ifname] = NeighbourSocket(ifname)
             asyncio.get_running_loop().add_reader(ear.fileno(), self._hear, ifname, ear)
         return self._sockets[ifname]
 
-    def _hear(self, ifname: str, ear: ArpSocket) -> None:
+    def _hear(self, ifname: str, ear: NeighbourSocket) -> None:
         try:
             for _ in range(HEARD_AT_ONCE):  # and not for as long as somebody floods the link
                 heard = ear.hear(0)

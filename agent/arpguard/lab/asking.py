@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.dataplane.arpsocket import ArpSocket
+from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.lab.capture import Said
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.arp import build_request
@@ -45,7 +45,7 @@ class Stream:
 
     def __init__(
         self,
-        asker: ArpSocket,
+        asker: NeighbourSocket,
         vips: Sequence[Address],
         interval_s: float = INTERVAL_S,
         addresses: int = ALL_ADDRESSES,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from arpguard.addresses import MacAddress
-from arpguard.dataplane.arpsocket import ArpSocket
+from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.lab.topology import NETWORK, AgentProcess, Host, Lab, names_of
 from arpguard.wire.arp import ArpOp
 
@@ -71,14 +71,14 @@ class Bench:
     def __init__(self, lab: Lab, scenario: str) -> None:
         self.lab = lab
         self._scenario = scenario
-        self._asker: ArpSocket | None = None
+        self._asker: NeighbourSocket | None = None
 
     @property
     def nodes(self) -> list[Host]:
         """The cluster nodes."""
         return self.lab.nodes
 
-    def asker(self) -> ArpSocket:
+    def asker(self) -> NeighbourSocket:
         """The client's ear and mouth."""
         if self._asker is None:
             self._asker = self.lab.client.listen()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.lab.bench import ASK_WAIT_S, VIP, Bench, Step, owned_by
 from arpguard.lab.topology import NETWORK
 from arpguard.wire.arp import ArpOp, build_request
@@ -125,7 +125,7 @@ def _stream(bench: Bench, vip: IPv4Address, disturb: Callable[[], None]) -> tupl
     """
     asker = bench.asker()
     worker = threading.Thread(target=disturb)
-    replies: Counter[IPv4Address] = Counter()
+    replies: Counter[Address] = Counter()
     macs: set[MacAddress] = set()
     stop = threading.Event()
 

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.dataplane.arpsocket import ArpSocket
+from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.errors import DataPlaneError
 from arpguard.lab.netns import Netns
 
@@ -55,9 +55,9 @@ class Host:
         gone = f"link del {device}" if device == "kube-ipvs0" else f"addr del {_alone(vip)} dev {device}"
         self.netns.batch([gone])
 
-    def listen(self) -> ArpSocket:
+    def listen(self) -> NeighbourSocket:
         """A socket that hears and sends ARP on eth0."""
-        return self.netns.call(lambda: ArpSocket("eth0"))
+        return self.netns.call(lambda: NeighbourSocket("eth0"))
 
 
 def other_mac(mac: MacAddress) -> MacAddress:

@@ -282,7 +282,7 @@ class KubeBench:
         """Who answers for VIPs now: one question for each, every answer."""
         while self._asker.hear(0) is not None:
             pass
-        asked = {}
+        asked: dict[Address, Address] = {}
         for address in vips:
             self._questions += 1
             spa = IPv4Address(_ASKERS + self._questions)

@@ -1,0 +1,146 @@
+"""ARP and neighbour discovery on the wire of one interface (packet(7)).
+
+Asks, and hears every frame, also those that tc drops afterwards.
+"""
+
+import ctypes
+import select
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.errors import DataPlaneError
+from arpguard.wire.arp import ArpOp, build_request
+from arpguard.wire.ethernet import ETHERTYPE_ARP, ETHERTYPE_IPV6
+from arpguard.wire.facts import Facts, facts_of, facts_of_nd
+from arpguard.wire.ndp import (
+    NEXT_HEADER_ICMPV6,
+    NdType,
+    build_dad_solicitation,
+    build_solicitation,
+    parse_nd_frame,
+)
+
+_ETH_P_ALL = 0x0003  # taps of all protocols run before tc ingress
+_SO_ATTACH_FILTER = 26
+_PACKET_OUTGOING = 4
+_RECEIVE_BUFFER = 4 << 20
+_LONGEST = 2048
+# Classic BPF: ARP, and ICMPv6 of the two types that is behind no extension header.
+_NEIGHBOURS = (
+    (0x28, 0, 0, 12),  # ldh [12]           ethertype
+    (0x15, 6, 0, ETHERTYPE_ARP),  # jeq, accept
+    (0x15, 0, 6, ETHERTYPE_IPV6),  # jeq, else drop
+    (0x30, 0, 0, 20),  # ldb [20]           next header
+    (0x15, 0, 4, NEXT_HEADER_ICMPV6),  # jeq, else drop
+    (0x30, 0, 0, 54),  # ldb [54]           type
+    (0x15, 1, 0, NdType.SOLICITATION),  # jeq, accept
+    (0x15, 0, 1, NdType.ADVERTISEMENT),  # jeq, else drop
+    (0x06, 0, 0, 0x40000),
+    (0x06, 0, 0, 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A frame that came in, what it says, and when it came (nanoseconds of CLOCK_MONOTONIC)."""
+
+    packet: Facts
+    eth_src: MacAddress
+    time_ns: int
+    frame: bytes
+
+
+class NeighbourSocket:
+    """A raw socket on an interface of the calling thread's network namespace.
+
+    Raises DataPlaneError when the interface is not there or raw sockets are refused.
+    """
+
+    def __init__(self, ifname: str) -> None:
+        try:
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        except PermissionError as error:
+            raise DataPlaneError("raw sockets are refused: run as root, or with CAP_NET_RAW") from error
+        program = b"".join(struct.pack("HBBI", *step) for step in _NEIGHBOURS)
+        code = ctypes.create_string_buffer(program)
+        try:
+            self._socket.setsockopt(
+                socket.SOL_SOCKET,
+                _SO_ATTACH_FILTER,
+                struct.pack("HxxxxxxP", len(_NEIGHBOURS), ctypes.addressof(code)),
+            )
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+            self._socket.bind((ifname, _ETH_P_ALL))
+        except OSError as error:
+            self._socket.close()
+            raise DataPlaneError(
+                f"cannot listen on interface {ifname} ({error.strerror}): name one that is there"
+            ) from error
+        self.mac = MacAddress(self._socket.getsockname()[4])
+
+    def fileno(self) -> int:
+        """What to wait for."""
+        return self._socket.fileno()
+
+    def send(self, frame: bytes) -> None:
+        """Sends a whole frame."""
+        self._socket.send(frame)
+
+    def hear(self, wait_s: float) -> Heard | None:
+        """The next packet from outside that a receiver would believe; None after `wait_s` seconds without one."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            left = deadline - time.monotonic()
+            if not select.select([self._socket], [], [], max(0.0, left))[0]:
+                return None
+            data, address = self._socket.recvfrom(_LONGEST)
+            facts = _believable(data) if address[2] != _PACKET_OUTGOING else None
+            if facts is not None:
+                return Heard(facts, MacAddress(data[6:12]), time.monotonic_ns(), data)
+
+    def ask(self, address: Address, spa: Address, *, count: int = 3, wait_s: float = 0.3) -> list[Heard]:
+        """Asks `count` times who has `address`, and listens `wait_s` seconds each time: every reply that came.
+
+        `spa` is who asks, of the same family; 0.0.0.0 or :: for a probe, which claims nothing.
+        """
+        question, replies = build_question(self.mac, spa, address), []
+        for _ in range(count):
+            self.send(question)
+            deadline = time.monotonic() + wait_s
+            while (heard := self.hear(deadline - time.monotonic())) is not None:
+                if heard.packet.spa == address and self._is_for_me(heard.packet, spa):
+                    replies.append(heard)
+        return replies
+
+    def _is_for_me(self, facts: Facts, spa: Address) -> bool:
+        """Whether it is a reply to a question of `spa`; to a probe for an IPv6 address the answer goes to all nodes."""
+        if facts.op is ArpOp.REPLY:
+            return facts.tha == self.mac
+        return facts.op is NdType.ADVERTISEMENT and (
+            facts.tpa == spa or (spa.is_unspecified and facts.tpa.is_multicast)
+        )
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+
+def build_question(sha: MacAddress, spa: Address, address: Address, nonce: bytes = b"") -> bytes:
+    """The frame that asks who has an address; of :: with a nonce to know it by (RFC 7527), where one is given."""
+    if isinstance(address, IPv4Address):
+        return build_request(sha, IPv4Address(spa), address)
+    if spa.is_unspecified:
+        return build_dad_solicitation(sha, address, nonce)
+    return build_solicitation(sha, IPv6Address(spa), address)
+
+
+def _believable(data: bytes) -> Facts | None:
+    """What a frame says; of neighbour discovery only what is valid, for the rest may come from anywhere."""
+    packet = parse_nd_frame(data)
+    if packet is None:
+        return facts_of(data)
+    return facts_of_nd(packet) if packet.flaw is None else None
