@@ -31,7 +31,6 @@ MAC = "a MAC address such as 02:00:00:00:00:aa"
 LINK = "the name of a network interface, at most 15 bytes"
 SIZE = "0 (for 100) to 1000"
 TOKEN = "next_page_token of the page before, for the same filter; empty for the first page"
-IPV6 = "an IPv4 address: this version does not guard IPv6 yet"
 OPERATIONS = "one of REQUEST, PROBE, REPLY, ANNOUNCEMENT, OUT_REQUEST, OUT_REPLY, OUT_ANNOUNCEMENT"
 VERDICTS = "one of PASS, ANSWER, SUPPRESS, REWRITE, CONFLICT, REPORT"
 KINDS = "one of OWNED, FOREIGN, EXTERNAL, UNCLAIMED, DELEGATED"
@@ -51,7 +50,7 @@ INVALID_FILTERS = [
     ({"filter": {"link": "a/b"}}, f"filter.link: a/b: {LINK}"),
     ({"filter": {"verdict": 7}}, f"filter.verdict: 7: {VERDICTS}"),
     ({"filter": {"verdict": -1}}, f"filter.verdict: -1: {VERDICTS}"),
-    ({"filter": {"reason": 29}}, f"filter.reason: 29: one of {', '.join(reason.name for reason in Reason)}"),
+    ({"filter": {"reason": 33}}, f"filter.reason: 33: one of {', '.join(reason.name for reason in Reason)}"),
     ({"filter": {"since": {"seconds": -1}}}, f"filter.since: -1 s, 0 ns: {TIME}"),
     ({"filter": {"since": {"seconds": 2**63 - 1}}}, f"filter.since: {2**63 - 1} s, 0 ns: {TIME}"),
     ({"filter": {"since": {"nanos": 10**9}}}, f"filter.since: 0 s, 1000000000 ns: {TIME}"),
@@ -74,7 +73,7 @@ REFUSED = {
     "ExplainVip": [
         ({}, f"address: (empty): {ADDRESS}"),
         ({"address": "node-1"}, f"address: node-1: {ADDRESS}"),
-        ({"address": "2001:db8::1"}, f"address: 2001:db8::1: {IPV6}"),
+        ({"address": "fe80::1"}, f"address: fe80::1: {HOST}is a link-local address"),
         ({"address": "224.0.0.1"}, f"address: 224.0.0.1: {HOST}is a multicast address"),
         ({"address": V, "link": "a b"}, f"link: a b: {LINK}"),
         ({"address": V, "operations": [1, 8]}, f"operations: 8: {OPERATIONS}"),
@@ -83,7 +82,14 @@ REFUSED = {
         ({"address": V, "operations": [1] * 65}, "operations: 65 items: at most 64"),
         ({"address": V, "sender_mac": "02:00:00"}, f"sender_mac: 02:00:00: {MAC}"),
         ({"address": V, "sender_address": "x"}, f"sender_address: x: {ADDRESS}"),
-        ({"address": V, "sender_address": "2001:db8::1"}, f"sender_address: 2001:db8::1: {IPV6}"),
+        (
+            {"address": V, "sender_address": "2001:db8::1"},
+            f"sender_address: 2001:db8::1: an IPv4 address, as {V} is",
+        ),
+        (
+            {"address": "2001:db8::1", "sender_address": V},
+            f"sender_address: {V}: an IPv6 address, as 2001:db8::1 is",
+        ),
         ({"address": V, "sender_address": "0.0.0.0"}, f"sender_address: 0.0.0.0: {HOST}is the unspecified address"),
     ],
     "ListDecisions": [*INVALID_LISTS, *INVALID_FILTERS],

@@ -25,7 +25,7 @@ import pytest
 
 from arpguard.api import answers
 from arpguard.api.offline import read_node
-from arpguard.core.stimulus import STRANGER
+from arpguard.core.stimulus import STRANGERS
 from arpguard.dataplane import syscall
 from arpguard.lab.topology import AgentProcess, Host
 from arpguard.model import Tally
@@ -58,6 +58,7 @@ from labtools import (
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
 MARK = address(90)
+STRANGER = STRANGERS[4]
 OWNERS = {
     "owned": "{node: node-1}",
     "foreign": "{node: node-2}",

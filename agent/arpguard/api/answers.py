@@ -6,6 +6,7 @@ Each raises RequestError with the status code that the proto file documents.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
@@ -31,7 +32,7 @@ from arpguard.clock import boot_ns
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.decisions import Claim, Report, ReportFilter
 from arpguard.core.explaining import Scene, explain_ownership, fence_left_ns, summary
-from arpguard.core.stimulus import STRANGER, Operation, Party, build_stimulus
+from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.model import Attachment, EntryKey, Link, NodeControl, OwnerKind, Vip, VipEntry
 from arpguard.node import Node
@@ -109,10 +110,7 @@ def get_vip(node: Node, request: pb.GetVipRequest) -> pb.GetVipResponse:
 def explain_vip(node: Node, request: pb.ExplainVipRequest) -> pb.ExplainVipResponse:
     """ExplainVip."""
     address = read_host("address", request.address)
-    peer = Party(
-        read_mac("sender_mac", request.sender_mac) if request.sender_mac else STRANGER.mac,
-        read_host("sender_address", request.sender_address) if request.sender_address else STRANGER.address,
-    )
+    peer = _peer(request, address)
     name = read_link("link", request.link)
     operations = _operations(request.operations)
     links = [link for link in node.state.links if name in (None, link.name)]
@@ -130,6 +128,18 @@ def explain_vip(node: Node, request: pb.ExplainVipRequest) -> pb.ExplainVipRespo
         )
         stories.append(story)
     return pb.ExplainVipResponse(links=stories)
+
+
+def _peer(request: pb.ExplainVipRequest, vip: Address) -> Party:
+    """Who is at the other end: a stranger, as far as the request does not say."""
+    peer = STRANGERS[vip.version]
+    if request.sender_mac:
+        peer = replace(peer, mac=read_mac("sender_mac", request.sender_mac))
+    if request.sender_address:
+        peer = replace(peer, address=read_host("sender_address", request.sender_address))
+    if peer.address.version != vip.version:
+        raise wrong("sender_address", request.sender_address, f"an IPv{vip.version} address, as {vip} is")
+    return peer
 
 
 def list_decisions(node: Node, request: pb.ListDecisionsRequest) -> pb.ListDecisionsResponse:
@@ -322,7 +332,7 @@ def _frame_story(
         if (attachment.hook is Hook.TC_EGRESS) is not operation.outgoing:
             continue
         trial = try_frame(node.programs, attachment.hook, link.ifindex, frame)
-        verdict, reason = trial.decisions[-1]
+        verdict, reason = trial.decisions[-1] if trial.decisions else (Verdict.PASS, Reason.NOT_GUARDED)
         yield pb.FrameExplanation(
             operation=OPERATIONS[operation],
             hook=pb.Hook.ValueType(attachment.hook),

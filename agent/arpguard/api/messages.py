@@ -14,11 +14,13 @@ from arpguard.model import EntryKey, Link, Tally, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Mode, Reason
-from arpguard.wire.arp import ArpOp, parse_arp_frame
+from arpguard.wire.arp import ArpOp
 from arpguard.wire.ethernet import parse_ethernet
+from arpguard.wire.facts import facts_of
+from arpguard.wire.ndp import NdType
 
 _NS_PER_US = 1000
-_OPS = {int(op): op.name.lower() for op in ArpOp}
+_OPS = {int(op): op.name.lower() for op in (*ArpOp, *NdType)}
 OPERATIONS = {operation: pb.Operation.Value(f"OPERATION_{operation.name}") for operation in Operation}
 
 
@@ -124,15 +126,15 @@ def claimant(who: Claimant) -> pb.Claimant:
 
 
 def frame(data: bytes) -> pb.Frame:
-    """A frame, decoded as far as it is ARP."""
-    outer, packet = parse_ethernet(data), parse_arp_frame(data)
+    """A frame, decoded as far as it is ARP or neighbour discovery."""
+    outer, facts = parse_ethernet(data), facts_of(data)
     message = pb.Frame(hex=data.hex(), text=describe(data))
     if outer is not None:
         message.eth_dst, message.eth_src = str(outer.dst), str(outer.src)
-    if packet is not None:
-        message.op = _OPS[packet.op]
-        message.sha, message.spa = str(packet.sha), str(packet.spa)
-        message.tha, message.tpa = str(packet.tha), str(packet.tpa)
+    if facts is not None:
+        message.op = _OPS[facts.op]
+        message.sha, message.spa = str(facts.sha), str(facts.spa)
+        message.tha, message.tpa = str(facts.tha), str(facts.tpa)
     return message
 
 

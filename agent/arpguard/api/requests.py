@@ -5,7 +5,7 @@ import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from ipaddress import IPv4Address, ip_address
+from ipaddress import ip_address
 from typing import Protocol, TypeVar
 
 import grpc
@@ -115,11 +115,9 @@ def read_address(field: str, text: str) -> Address:
     raise wrong(field, text, "an IP address such as 192.0.2.10")
 
 
-def read_host(field: str, text: str) -> IPv4Address:
-    """The IPv4 address of a host: what ARP can be about."""
+def read_host(field: str, text: str) -> Address:
+    """The address of a host: what ARP and neighbour discovery can be about."""
     address = read_address(field, text)
-    if not isinstance(address, IPv4Address):
-        raise wrong(field, text, "an IPv4 address: this version does not guard IPv6 yet")
     refusal = vip_refusal(address)
     if refusal:
         raise wrong(field, text, f"must be a host's address, but {refusal}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from arpguard.cli.later import later
 from arpguard.config import BpfConfig, GrpcConfig
 from arpguard.core.claimants import ClaimantKind
-from arpguard.core.stimulus import STRANGER, Operation
+from arpguard.core.stimulus import STRANGER_MAC, STRANGERS, Operation
 from arpguard.verdict import Kind, Reason, Verdict
 
 DEFAULT_TARGET = GrpcConfig().listen[0]
@@ -24,6 +24,7 @@ _HELP_WIDTH = 78
 _SHORTEST_INTERVAL_S = 0.1
 _SHORTEST_TIMEOUT_S = 0.001
 _LONGEST_S = 3600
+_NOBODY = " or ".join(str(stranger.address) for stranger in STRANGERS.values())
 
 _STATUS_EXAMPLES = """examples:
   arpguard status
@@ -224,7 +225,7 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "is guarded on no link.",
         _EXPLAIN_EXAMPLES,
     )
-    parser.add_argument("vip", metavar="ADDRESS", help="an IPv4 address")
+    parser.add_argument("vip", metavar="ADDRESS", help="an IPv4 or IPv6 address")
     _add_link(parser)
     parser.add_argument(
         "--operation",
@@ -235,13 +236,13 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="only this kind of frame; may be given again (default: all)",
     )
     parser.add_argument(
-        "--sender-mac", default="", metavar="MAC", help=f"who sends frames that come in (default: {STRANGER.mac})"
+        "--sender-mac", default="", metavar="MAC", help=f"who sends frames that come in (default: {STRANGER_MAC})"
     )
     parser.add_argument(
         "--sender-address",
         default="",
         metavar="IP",
-        help=f"who asks, or is spoken to by this node (default: {STRANGER.address})",
+        help=f"who asks, or is spoken to by this node (default: {_NOBODY})",
     )
     _add_output(parser)
     _add_pin_dir(parser)

@@ -2,10 +2,18 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
-from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
-from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, parse_arp_frame
+from arpguard.addresses import Address, MacAddress
+from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, build_request
+from arpguard.wire.facts import facts_of
+from arpguard.wire.ndp import (
+    NdType,
+    build_advertisement,
+    build_dad_solicitation,
+    build_solicitation,
+    build_unsolicited_advertisement,
+)
 
 
 class Operation(Enum):
@@ -32,49 +40,82 @@ class Operation(Enum):
 
 _MEANINGS = {
     Operation.REQUEST: "in: request by a stranger",
-    Operation.PROBE: "in: probe (RFC 5227)",
+    Operation.PROBE: "in: probe (RFC 5227, RFC 4862)",
     Operation.REPLY: "in: reply by a stranger",
     Operation.ANNOUNCEMENT: "in: announcement of it",
     Operation.OUT_REQUEST: "out: request in its name",
     Operation.OUT_REPLY: "out: reply for it",
     Operation.OUT_ANNOUNCEMENT: "out: announcement of it",
 }
+_ANNOUNCES = (Operation.ANNOUNCEMENT, Operation.OUT_ANNOUNCEMENT)
 _NOBODY = IPv4Address("0.0.0.0")  # noqa: S104 - the sender of a probe, not a bind
 
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """A host that sends or is sent to. A locally administered MAC that nobody has stands for a stranger."""
+    """A host that sends or is sent to."""
 
     mac: MacAddress
-    address: IPv4Address
+    address: Address
 
 
-STRANGER = Party(MacAddress.parse("02:ff:ff:ff:ff:fe"), IPv4Address("192.0.0.8"))  # RFC 7600: a dummy address
+# Hosts that are nobody, by family: a locally administered MAC, RFC 7600's dummy address, one of RFC 6666's to discard.
+STRANGER_MAC = MacAddress.parse("02:ff:ff:ff:ff:fe")
+STRANGERS = {
+    4: Party(STRANGER_MAC, IPv4Address("192.0.0.8")),
+    6: Party(STRANGER_MAC, IPv6Address("100::1")),
+}
 
 
-def build_stimulus(operation: Operation, vip: IPv4Address, node: MacAddress, peer: Party = STRANGER) -> bytes:
-    """The frame of an operation on `vip`, between this node's link with MAC `node` and a peer; 60 bytes."""
-    asks = ArpPacket(ArpOp.REQUEST, peer.mac, peer.address, ZERO_MAC, vip)
-    sender = node if operation.outgoing else peer.mac
-    receiver = peer.mac if operation.outgoing else node
-    packets = {
-        Operation.REQUEST: asks,
-        Operation.PROBE: ArpPacket(ArpOp.REQUEST, peer.mac, _NOBODY, ZERO_MAC, vip),
-        Operation.OUT_REQUEST: ArpPacket(ArpOp.REQUEST, sender, vip, ZERO_MAC, peer.address),
-        Operation.ANNOUNCEMENT: ArpPacket(ArpOp.REQUEST, sender, vip, ZERO_MAC, vip),
-        Operation.OUT_ANNOUNCEMENT: ArpPacket(ArpOp.REQUEST, sender, vip, ZERO_MAC, vip),
-    }
-    reply = ArpPacket(ArpOp.REPLY, sender, vip, receiver, peer.address)
-    packet = packets.get(operation, reply)
-    return build_frame(packet, dst=BROADCAST_MAC if packet.op is ArpOp.REQUEST else receiver, src=sender)
+def build_stimulus(operation: Operation, vip: Address, node: MacAddress, peer: Party | None = None) -> bytes:
+    """The frame of an operation on `vip`, between this node's link with MAC `node` and a peer, by default a stranger.
+
+    60 bytes of ARP; of neighbour discovery what stands for the same. ValueError when the peer is of another family.
+    """
+    peer = peer or STRANGERS[vip.version]
+    sender, receiver = (node, peer.mac) if operation.outgoing else (peer.mac, node)
+    if isinstance(vip, IPv4Address) and isinstance(peer.address, IPv4Address):
+        return _arp(operation, vip, peer.address, sender, receiver)
+    if isinstance(vip, IPv6Address) and isinstance(peer.address, IPv6Address):
+        return _nd(operation, vip, peer.address, sender, receiver)
+    raise ValueError(f"{peer.address} is not of the same family as {vip}")
+
+
+def _arp(operation: Operation, vip: IPv4Address, peer: IPv4Address, sender: MacAddress, receiver: MacAddress) -> bytes:
+    asked = {
+        Operation.REQUEST: (peer, vip),
+        Operation.PROBE: (_NOBODY, vip),
+        Operation.OUT_REQUEST: (vip, peer),
+        **dict.fromkeys(_ANNOUNCES, (vip, vip)),
+    }.get(operation)
+    if asked is None:
+        return build_frame(ArpPacket(ArpOp.REPLY, sender, vip, receiver, peer), dst=receiver, src=sender)
+    return build_request(sender, *asked)
+
+
+def _nd(operation: Operation, vip: IPv6Address, peer: IPv6Address, sender: MacAddress, receiver: MacAddress) -> bytes:
+    if operation is Operation.REQUEST:
+        return build_solicitation(sender, peer, vip)
+    if operation is Operation.PROBE:
+        return build_dad_solicitation(sender, vip)
+    if operation is Operation.OUT_REQUEST:
+        return build_solicitation(sender, vip, peer)
+    if operation in _ANNOUNCES:
+        return build_unsolicited_advertisement(sender, vip)
+    return build_advertisement(sender, vip, peer, receiver)
 
 
 def describe(frame: bytes) -> str:
-    """An ARP frame in tcpdump's words."""
-    packet = parse_arp_frame(frame)
-    if packet is None:
-        return f"{len(frame)} bytes that are no ARP"
-    if packet.op is ArpOp.REPLY:
-        return f"{packet.spa} is-at {packet.sha}"
-    return f"who-has {packet.tpa} tell {packet.spa}"
+    """A frame of ARP or neighbour discovery in tcpdump's words."""
+    facts = facts_of(frame)
+    if facts is None:
+        return f"{len(frame)} bytes of neither ARP nor neighbour discovery"
+    return _WORDS[facts.op].format(facts)
+
+
+_WORDS = {
+    ArpOp.REQUEST: "who-has {0.tpa} tell {0.spa}",
+    ArpOp.REPLY: "{0.spa} is-at {0.sha}",
+    NdType.SOLICITATION: "neighbor solicitation, who has {0.tpa} tell {0.spa}",
+    NdType.ADVERTISEMENT: "neighbor advertisement, tgt is {0.spa} at {0.sha}",
+}

@@ -227,11 +227,11 @@ class _OperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Operation.V
     OPERATION_REQUEST: _Operation.ValueType  # 1
     """In: somebody asks who has the address."""
     OPERATION_PROBE: _Operation.ValueType  # 2
-    """In: somebody asks without an address of their own (RFC 5227)."""
+    """In: somebody asks without an address of their own, to find out if it is free (RFC 5227, RFC 4862)."""
     OPERATION_REPLY: _Operation.ValueType  # 3
-    """In: somebody replies that the address is theirs."""
+    """In: somebody replies to this node that the address is theirs."""
     OPERATION_ANNOUNCEMENT: _Operation.ValueType  # 4
-    """In: somebody announces that the address is theirs."""
+    """In: somebody announces to all that the address is theirs."""
     OPERATION_OUT_REQUEST: _Operation.ValueType  # 5
     """Out: this node asks for a neighbour, with the address as spa."""
     OPERATION_OUT_REPLY: _Operation.ValueType  # 6
@@ -240,17 +240,19 @@ class _OperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Operation.V
     """Out: this node announces that the address is its own."""
 
 class Operation(_Operation, metaclass=_OperationEnumTypeWrapper):
-    """What somebody does with an address, and so which frame the program is asked about."""
+    """What somebody does with an address, and so which frame the program is asked about: ARP for IPv4 (RFC 826), neighbour
+    discovery for IPv6 (RFC 4861).
+    """
 
 OPERATION_UNSPECIFIED: Operation.ValueType  # 0
 OPERATION_REQUEST: Operation.ValueType  # 1
 """In: somebody asks who has the address."""
 OPERATION_PROBE: Operation.ValueType  # 2
-"""In: somebody asks without an address of their own (RFC 5227)."""
+"""In: somebody asks without an address of their own, to find out if it is free (RFC 5227, RFC 4862)."""
 OPERATION_REPLY: Operation.ValueType  # 3
-"""In: somebody replies that the address is theirs."""
+"""In: somebody replies to this node that the address is theirs."""
 OPERATION_ANNOUNCEMENT: Operation.ValueType  # 4
-"""In: somebody announces that the address is theirs."""
+"""In: somebody announces to all that the address is theirs."""
 OPERATION_OUT_REQUEST: Operation.ValueType  # 5
 """Out: this node asks for a neighbour, with the address as spa."""
 OPERATION_OUT_REPLY: Operation.ValueType  # 6
@@ -1038,13 +1040,15 @@ class ExplainVipRequest(_message.Message):
     SENDER_MAC_FIELD_NUMBER: _builtins.int
     SENDER_ADDRESS_FIELD_NUMBER: _builtins.int
     address: _builtins.str
-    """An IPv4 address of a host."""
+    """The IPv4 or IPv6 address of a host."""
     link: _builtins.str
     """The name of a guarded link; empty: all guarded links."""
     sender_mac: _builtins.str
     """sha of frames that come in; empty: 02:ff:ff:ff:ff:fe, which nobody has."""
     sender_address: _builtins.str
-    """spa of requests that come in, tpa of frames that go out; empty: 192.0.0.8, which nobody has (RFC 7600)."""
+    """spa of requests that come in, tpa of frames that go out; of the same family as `address`.
+    Empty: 192.0.0.8 (RFC 7600) or 100::1 (RFC 6666), which nobody has.
+    """
     @_builtins.property
     def operations(self) -> _containers.RepeatedScalarFieldContainer[Global___Operation.ValueType]:
         """Empty: all operations."""
@@ -1301,7 +1305,13 @@ Global___Claim: _TypeAlias = Claim  # noqa: Y015
 
 @_typing.final
 class Frame(_message.Message):
-    """An ARP frame, as bytes and decoded (RFC 826's terms)."""
+    """A frame of ARP or neighbour discovery, as bytes and decoded.
+
+    RFC 826's terms serve both. In neighbour discovery spa, who claims, is the source of a solicitation (:: claims
+    nothing) and the target of an advertisement; tpa, who is asked for or told, is the target of a solicitation and the
+    destination of an advertisement; sha is the link-layer address in the options, or else the Ethernet source; there is
+    no tha, which is zero.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1321,7 +1331,7 @@ class Frame(_message.Message):
     eth_dst: _builtins.str
     eth_src: _builtins.str
     op: _builtins.str
-    """"request" or "reply"."""
+    """"request" or "reply"; "solicitation" or "advertisement"."""
     sha: _builtins.str
     spa: _builtins.str
     tha: _builtins.str
@@ -1436,7 +1446,7 @@ class Decision(_message.Message):
     """Whether it was carried out."""
     kind: Global___Kind.ValueType
     op: _builtins.str
-    """"request" or "reply"."""
+    """"request" or "reply"; "solicitation" or "advertisement"."""
     sha: _builtins.str
     spa: _builtins.str
     tha: _builtins.str
