@@ -20,6 +20,7 @@ from arpguard.cli.exits import AskError
 from arpguard.cli.later import later
 from arpguard.cli.options import SubParsers, add_asking, positive
 from arpguard.cli.render import clean
+from arpguard.cli.replay_options import add_replay
 from arpguard.config import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
 
@@ -42,6 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_lab(subparsers)
     add_asking(subparsers)
     _add_whohas(subparsers)
+    add_replay(subparsers)
     _add_config(subparsers)
     _add_cleanup(subparsers)
     _add_completion(subparsers)

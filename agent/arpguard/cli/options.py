@@ -143,7 +143,7 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("vip", nargs="?", default="", metavar="ADDRESS", help="only this one, in detail")
     _add_link(parser)
-    _add_choice(parser, "kind", Kind, "only VIPs of this kind")
+    add_choice(parser, "kind", Kind, "only VIPs of this kind")
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
@@ -175,8 +175,8 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument("--follow", "-f", action="store_true", help="go on until interrupted, or the agent stops")
     _add_vip(parser)
     _add_link(parser)
-    _add_choice(parser, "verdict", Verdict, "only this verdict")
-    _add_choice(parser, "reason", Reason, "only this reason (docs/reasons.md)", listed=False)
+    add_choice(parser, "verdict", Verdict, "only this verdict")
+    add_choice(parser, "reason", Reason, "only this reason (docs/reasons.md)", listed=False)
     parser.add_argument(
         "--since",
         type=_span,
@@ -322,9 +322,10 @@ def _add_vip(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vip", default="", metavar="IP", help="only about this VIP")
 
 
-def _add_choice(
-    parser: argparse.ArgumentParser, name: str, choices: type[IntEnum], text: str, *, listed: bool = True
+def add_choice(
+    parser: argparse._ActionsContainer, name: str, choices: type[IntEnum], text: str, *, listed: bool = True
 ) -> None:
+    """Adds an option that takes a member of an enum, by its name here, in the API or in the metrics."""
     words = [member.name.lower() for member in choices]
     metavar = None if listed else name.upper()
     parser.add_argument(f"--{name}", type=_member(f"{name}_"), choices=words, default="", metavar=metavar, help=text)

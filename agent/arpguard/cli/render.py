@@ -90,10 +90,11 @@ class Columns:
 
     def add(self, row: Sequence[object]) -> None:
         """Makes room for a row, as far as there is any."""
+        page = page_width()
         for index, value in enumerate(row):
             self._numbers[index] &= isinstance(value, int)
-            self._widths[index] = min(max(self._widths[index], _columns_of(_cell(value).text)), page_width())
-        while sum(self._widths) + len(_GAP) * (len(self._widths) - 1) > page_width():
+            self._widths[index] = min(max(self._widths[index], _columns_of(_cell(value).text)), page)
+        while sum(self._widths) + len(_GAP) * (len(self._widths) - 1) > page:
             self._widths[self._too_wide()] -= 1
 
     def _too_wide(self) -> int:

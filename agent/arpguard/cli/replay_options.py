@@ -1,0 +1,137 @@
+"""The options of `arpguard replay`."""
+
+import argparse
+import os
+import socket
+import textwrap
+from ipaddress import ip_address
+from pathlib import Path
+
+from arpguard.addresses import Address, MacAddress, vip_refusal
+from arpguard.cli.later import later
+from arpguard.cli.options import SubParsers, add_choice
+from arpguard.config import NODE_NAME
+from arpguard.verdict import Reason, Verdict
+
+_WIDTH = 78
+_TEXT = """Runs every ARP and neighbour discovery frame of a capture through the guard's own BPF programs with a
+configuration, and tells what they decide, which addresses more than one MAC answered for, and what a guard on every
+node would have left of that. Nothing is attached, sent or kept, and no interface is touched; loading the programs
+needs root. Exit code 1: an address was answered for by more than one MAC."""
+_EXAMPLES = """examples:
+  arpguard replay capture.pcap --config config.yaml
+  arpguard replay capture.pcap --config config.yaml --summary
+  arpguard replay capture.pcapng --config config.yaml --node node-2 --mac 02:00:00:00:00:02 --link eth0
+  arpguard replay capture.pcap --config config.yaml --mac node-1=02:00:00:00:00:01 --mac node-2=02:00:00:00:00:02
+  arpguard replay capture.pcap.gz --config config.yaml --owner 192.0.2.10=node-3 --vip 192.0.2.10
+  tcpdump -i eth0 -U -w - arp or icmp6 | arpguard replay - --config config.yaml -o json
+"""
+
+
+def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    """Adds `arpguard replay`."""
+    parser = subparsers.add_parser(
+        "replay",
+        help="what the guard would have decided in a capture, and who answered for what",
+        description=textwrap.fill(_TEXT, _WIDTH),
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", metavar="FILE", help="pcap or pcapng, also gzipped; - reads standard input")
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration (YAML)")
+    _add_scene(parser)
+    _add_choice_of_frames(parser)
+    parser.add_argument("--summary", action="store_true", help="only the account of the whole capture")
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json", "yaml"),
+        default="table",
+        help="for people, or a document for each frame and one for the account at the end (default: table)",
+    )
+    parser.set_defaults(run=later("replay", "run_replay"))
+
+
+def _add_scene(parser: argparse.ArgumentParser) -> None:
+    scene = parser.add_argument_group("who is who")
+    scene.add_argument(
+        "--node",
+        default=os.environ.get("NODE_NAME") or socket.gethostname(),
+        metavar="N",
+        help="the node to decide for, as `owner: {node: N}` has it (default: $NODE_NAME, then the host name)",
+    )
+    scene.add_argument(
+        "--mac",
+        type=_mac,
+        action="append",
+        default=[],
+        metavar="[NODE=]MAC",
+        help="a MAC of this node on the captured link: frames from it go out, all others come in; or of another "
+        "node, to tell what its guard would have left of what it said; may be given again",
+    )
+    scene.add_argument(
+        "--own-address",
+        type=_address,
+        action="append",
+        default=[],
+        metavar="IP",
+        help="this node's address on the link, which takes a VIP's place in outgoing requests (default: a dummy)",
+    )
+    scene.add_argument(
+        "--owner",
+        type=_owner,
+        action="append",
+        default=[],
+        metavar="ADDRESS=NODE",
+        help="assume that NODE was elected to own ADDRESS, also where no file makes it a VIP; may be given again",
+    )
+    scene.add_argument("--mode", choices=("observe", "enforce"), default="", help="instead of all modes configured")
+
+
+def _add_choice_of_frames(parser: argparse.ArgumentParser) -> None:
+    frames = parser.add_argument_group("which frames")
+    frames.add_argument("--link", default="", metavar="NAME", help="only those of this interface of the capture")
+    frames.add_argument("--vlan", type=_vid, metavar="VID", help="only those of this VLAN, as on its VLAN device")
+    frames.add_argument("--all", action="store_true", help="show also those that are not about a VIP")
+    frames.add_argument("--vip", type=_address, metavar="IP", help="show only those about this VIP")
+    add_choice(frames, "verdict", Verdict, "show only this verdict")
+    add_choice(frames, "reason", Reason, "show only this reason (docs/reasons.md)", listed=False)
+
+
+def _mac(text: str) -> tuple[str, MacAddress]:
+    """An argument type: (node, MAC); the node is empty where it is this one."""
+    node, _, mac = text.rpartition("=")
+    try:
+        found = MacAddress.parse(mac)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if found.is_group or found.is_zero or (node and not NODE_NAME.fullmatch(node)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no host's MAC such as 02:00:00:00:00:01, or NODE=MAC")
+    return node, found
+
+
+def _address(text: str) -> Address:
+    """An argument type: the address of a host."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no IP address") from None
+    refusal = vip_refusal(address)
+    if refusal:
+        raise argparse.ArgumentTypeError(f"{text} {refusal}, not a host's")
+    return address
+
+
+def _owner(text: str) -> tuple[Address, str]:
+    """An argument type: an address and the node that owns it."""
+    address, equals, node = text.partition("=")
+    if not equals or not NODE_NAME.fullmatch(node):
+        raise argparse.ArgumentTypeError(f"{text!r} is no ADDRESS=NODE such as 192.0.2.10=node-1")
+    return _address(address), node
+
+
+def _vid(text: str) -> int:
+    """An argument type: a VLAN's number (IEEE 802.1Q)."""
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 4095:
+        raise argparse.ArgumentTypeError(f"{text!r} is no VLAN from 1 to 4094")
+    return int(text)

@@ -1,0 +1,451 @@
+"""What `arpguard replay` prints: a line for each decision, and the account of the whole capture."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.cli.render import (
+    Columns,
+    Styled,
+    bad,
+    careful,
+    facts,
+    good,
+    page_width,
+    strong,
+    table,
+    wrapped,
+    yaml_text,
+)
+from arpguard.cli.words import NONE, counted, span
+from arpguard.core.replaying import PLACEHOLDER_MAC, About, Passed, Protocol, Scene
+from arpguard.core.sightings import Act, Ledger, Sighting, at_once, vrrp_name
+from arpguard.core.stimulus import describe
+from arpguard.dataplane.explain import Trial
+from arpguard.dataplane.replay import Judged
+from arpguard.model import OwnerKind, Vip
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Mode, Reason, Verdict
+from arpguard.wire.ethernet import parse_ethernet
+
+_LAST_SECOND = 253402214400  # a day before the year 10000: datetime knows no later one
+_MOST_MACS = 10
+_FRAME_COLUMNS = ("NO", "TIME", "DIR", "FRAME", "VIP", "VERDICT", "REASON")
+_USUAL_FRAME = ("00:00:00.000", "out", "who-has 192.0.2.100 tell 192.0.2.100", "192.0.2.100", "suppress", "")
+_VIP_COLUMNS = ("VIP", "OWNER", "REQUESTS", "ANSWERED BY", "DECISIONS")
+_MAC_COLUMNS = ("  MAC", "WHO", "ANSWERS", "ANNOUNCED", "ASKED", "FIRST", "LAST", "GUARDED")
+_ALARMING = (Verdict.CONFLICT,)
+
+Macs = Mapping[MacAddress, Sighting]
+
+
+@dataclass(slots=True)
+class Story:
+    """What there is to tell about a replay. `broken` says where the capture could not be read on."""
+
+    file: str
+    scene: Scene
+    ledger: Ledger
+    broken: str = ""
+
+    @property
+    def mode(self) -> Mode:
+        """The node's mode."""
+        return self.scene.mode or self.scene.config.mode
+
+    def mode_of(self, vip: Address | None) -> Mode:
+        """The mode in which decisions about a VIP are carried out: its own, or the node's."""
+        known = self.ledger.vips.get(vip) if vip is not None else None
+        return (known.mode if known else Mode.INHERIT) or self.mode
+
+    def owner(self, vip: Vip) -> str:
+        """Who owns a VIP; of an elected one, who is assumed to."""
+        if vip.owner.kind is not OwnerKind.ELECT:
+            return str(vip.owner)
+        return self.scene.owners.get(vip.address, "elect")
+
+    def who(self, mac: MacAddress) -> str:
+        """Whose a MAC is, as far as that is known."""
+        names = (self.scene.macs.get(mac, ""), vrrp_name(mac))
+        return ", ".join(name for name in names if name) or NONE
+
+    def kept(self, vip: Vip, macs: Macs) -> int:
+        """How much of what was said about a VIP its owner said: the guards let it out, or there is none."""
+        return sum(seen.acts.total() if mac == vip.owner.mac else seen.kept for mac, seen in macs.items())
+
+
+# ---- frames ------------------------------------------------------------------------------------------------------
+
+
+class FrameLines:
+    """Frames as they come: a line for each decision about one, or a document for each frame."""
+
+    def __init__(self, story: Story, form: str) -> None:
+        self._story, self._form = story, form
+        self._columns = Columns(_FRAME_COLUMNS, yielding="FRAME")
+        self._columns.add((1, *_USUAL_FRAME))
+        self._shown = 0
+
+    def show(self, found: Judged) -> None:
+        """Prints a frame."""
+        if self._form != "table":
+            print(document({"frame": _frame_dict(self._story, found)}, self._form))
+            return
+        if not self._shown:
+            print(self._columns.head())
+        self._shown += 1
+        for about in found.decisions:
+            row = _frame_row(self._story, found, about)
+            self._columns.add(row)
+            print(self._columns.line(row))
+
+    def end(self) -> None:
+        """Parts the frames from what follows."""
+        if self._shown:
+            print()
+
+
+def _frame_row(story: Story, found: Judged, about: About) -> tuple[object, ...]:
+    text = _outcome(story, about)
+    return (
+        found.captured.number,
+        _time_of_day(found.captured.time_ns),
+        "out" if found.seen.outgoing else "in",
+        _in_words(found.seen.frame),
+        about.vip or NONE,
+        bad(text) if about.verdict in _ALARMING else Styled(text),
+        about.reason.name.lower(),
+    )
+
+
+def _outcome(story: Story, about: About) -> str:
+    """The verdict; "would" where the mode is to observe."""
+    verdict = about.verdict.name.lower()
+    passed = about.verdict in {Verdict.PASS, Verdict.REPORT}
+    return verdict if passed or story.mode_of(about.vip) is Mode.ENFORCE else f"would {verdict}"
+
+
+def _fate(found: Judged) -> str:
+    trial: Trial = found.trial
+    if trial.frame is None:
+        return "DROPPED"
+    if trial.answered:
+        return "ANSWERED"
+    return "PASSED" if trial.frame == found.seen.frame else "CHANGED"
+
+
+def _in_words(frame: bytes) -> str:
+    """A frame in words, whatever its tags."""
+    parsed = parse_ethernet(frame)
+    if parsed is None or not parsed.tags:
+        return describe(frame)
+    tags = ", ".join(f"VLAN {tag.vid}" for tag in parsed.tags)
+    at = 12 + 4 * len(parsed.tags)
+    return f"{describe(frame[:12] + frame[at:])} ({tags})"
+
+
+def _frame_dict(story: Story, found: Judged) -> dict[str, object]:
+    fate, result = _fate(found), found.trial.frame
+    told: dict[str, object] = {
+        "number": found.captured.number,
+        "time": _rfc3339(found.captured.time_ns),
+        "link": found.seen.link,
+        "direction": "out" if found.seen.outgoing else "in",
+        "frame": _picture(found.seen.frame),
+        "decisions": [
+            {
+                "vip": str(about.vip or ""),
+                "verdict": f"VERDICT_{about.verdict.name}",
+                "reason": f"REASON_{about.reason.name}",
+                "meaning": about.reason.meaning,
+                "mode": f"MODE_{story.mode_of(about.vip).name}",
+            }
+            for about in found.decisions
+        ],
+        "fate": f"FATE_{fate}",
+    }
+    if result is not None and fate != "PASSED":
+        told["result"] = _picture(result)
+    return told
+
+
+def _picture(frame: bytes) -> dict[str, object]:
+    return {"hex": frame.hex(), "text": _in_words(frame)}
+
+
+def document(value: dict[str, object], form: str) -> str:
+    """One of several documents: a line of JSON, or a YAML document."""
+    return json.dumps(value) if form == "json" else "---\n" + yaml_text(value).rstrip("\n")
+
+
+# ---- times -------------------------------------------------------------------------------------------------------
+
+
+def _local(time_ns: int) -> datetime:
+    return datetime.fromtimestamp(min(time_ns // NS_PER_S, _LAST_SECOND), UTC).astimezone()
+
+
+def _time_of_day(time_ns: int | None) -> str:
+    if time_ns is None or time_ns < 0:
+        return NONE
+    return f"{_local(time_ns):%H:%M:%S}.{time_ns % NS_PER_S // 1_000_000:03}"
+
+
+def _rfc3339(time_ns: int | None) -> str:
+    """As protobuf's JSON mapping has a Timestamp; empty where the capture tells none."""
+    if time_ns is None or time_ns < 0:
+        return ""
+    when = datetime.fromtimestamp(min(time_ns // NS_PER_S, _LAST_SECOND), UTC)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{time_ns % NS_PER_S:09}Z"
+
+
+# ---- the account -------------------------------------------------------------------------------------------------
+
+
+def summary(story: Story) -> str:
+    """The account for people."""
+    ledger = story.ledger
+    vips = [vip for vip in ledger.vips.values() if _is_in_capture(ledger, vip.address)]
+    others = {address: macs for address, macs in ledger.doubled().items() if address not in ledger.vips}
+    blocks = [facts(_heading(story)), *("\n".join(wrapped(note, page_width())) for note in notes(story))]
+    if vips:
+        blocks.append(table(_VIP_COLUMNS, [_vip_row(story, vip) for vip in vips], yielding="DECISIONS"))
+    blocks += [_vip_block(story, vip) for vip in vips if vip.address in ledger.guarded.found]
+    for address, macs in others.items():
+        title = f"{address} is not in the configuration, and worth guarding: {_answered_by(macs)} answered"
+        blocks.append(f"{strong(title)}\n{_mac_table(story, address, macs)}")
+    return "\n\n".join([*blocks, _verdict(ledger)])
+
+
+def _vip_block(story: Story, vip: Vip) -> str:
+    """Who spoke for a VIP, and what the guard leaves of it."""
+    title, macs = strong(f"{vip.address}, owner {story.owner(vip)}"), story.ledger.guarded.found[vip.address]
+    told = facts([("with the guard on every node:", with_the_guard(story, vip))], indent="  ")
+    return f"{title}\n{_mac_table(story, vip.address, macs)}\n{told}"
+
+
+def _is_in_capture(ledger: Ledger, address: Address) -> bool:
+    account = ledger.accounts[address]
+    return bool(account.requests or account.decisions or address in ledger.guarded.found)
+
+
+def _heading(story: Story) -> Iterator[tuple[str, object]]:
+    ledger, scene = story.ledger, story.scene
+    yield "capture", story.file
+    if story.broken:
+        yield "broken", careful(story.broken)
+    if ledger.first_ns is not None and ledger.last_ns is not None:
+        length = span((ledger.last_ns - ledger.first_ns) / NS_PER_S)
+        yield (
+            "time",
+            f"{_local(ledger.first_ns):%Y-%m-%d %H:%M:%S} to {_local(ledger.last_ns):%Y-%m-%d %H:%M:%S}, {length}",
+        )
+    yield "node", f"{scene.node}, MAC {scene.own_mac or 'not told'}, mode {story.mode.name.lower()}"
+    judged = ", ".join(f"{ledger.judged[protocol]:,} {protocol.value}" for protocol in Protocol)
+    yield "frames", f"{ledger.read:,} read, {judged}; {ledger.about:,} about a VIP"
+    left_out = [f"{count:,} {why.value}" for why, count in ledger.passed.items()]
+    if left_out:
+        yield "left out", ", ".join(left_out)
+    silent = sum(not _is_in_capture(ledger, address) for address in ledger.vips)
+    yield "VIPs", f"{len(ledger.vips):,}" + (f", {silent:,} of them not in the capture" if silent else "")
+
+
+def _vip_row(story: Story, vip: Vip) -> tuple[object, ...]:
+    account, macs = story.ledger.accounts[vip.address], story.ledger.guarded.answering(vip.address)
+    decisions = (
+        f"{verdict.name.lower()} {count:,} ({reason.name.lower()})"
+        for (verdict, reason), count in account.decisions.most_common()
+    )
+    return vip.address, story.owner(vip), account.requests, _answered_by(macs), ", ".join(decisions) or NONE
+
+
+def _answered_by(macs: Macs) -> Styled:
+    text = counted(len(macs), "MAC")
+    if len(macs) < 2:
+        return good(text) if macs else Styled("nobody")
+    return bad(text) if at_once(macs.values()) else careful(f"{text}, in turn")
+
+
+def _mac_table(story: Story, address: Address, macs: Macs) -> str:
+    """The MACs that said most; a scan may have used thousands. No guard minds what is not in the configuration."""
+    ordered = sorted(macs.items(), key=lambda item: (not item[1].answers, -item[1].acts.total()))
+    vip = story.ledger.vips.get(address)
+    columns = _MAC_COLUMNS if vip else _MAC_COLUMNS[:-1]
+    rows: list[tuple[object, ...]] = []
+    for mac, seen in ordered[:_MOST_MACS]:
+        acts, times = (seen.acts[act] for act in Act), (_time_of_day(seen.first_ns), _time_of_day(seen.last_ns))
+        fate = (_fate_of_claims(story, vip, mac, seen),) if vip else ()
+        rows.append((f"  {mac}", story.who(mac), *acts, *times, *fate))
+    if len(ordered) > _MOST_MACS:
+        others = [seen for _, seen in ordered[_MOST_MACS:]]
+        acts = (sum(seen.acts[act] for seen in others) for act in Act)
+        rows.append((f"  {counted(len(others), 'more MAC')}", NONE, *acts, *[""] * (len(columns) - 5)))
+    return table(columns, rows, yielding="WHO")
+
+
+def _fate_of_claims(story: Story, vip: Vip, mac: MacAddress, seen: Sighting) -> Styled:
+    kept = story.kept(vip, {mac: seen})
+    if kept + seen.silenced < seen.acts.total():
+        return careful("whose MAC?")
+    if not seen.silenced:
+        return good("goes on")
+    return Styled("silenced" if not kept else f"{seen.silenced} silenced")
+
+
+def with_the_guard(story: Story, vip: Vip) -> str:
+    """Who would speak for a VIP, were there a guard on every node, and what that leaves of what was seen."""
+    macs = story.ledger.guarded.found.get(vip.address, {})
+    total, kept = sum(seen.acts.total() for seen in macs.values()), story.kept(vip, macs)
+    silenced = sum(seen.silenced for seen in macs.values())
+    parts = [f"{kept:,} of {counted(total, 'claim')} in the capture go on", f"{silenced:,} are silenced"]
+    if total - kept - silenced:
+        parts.append(f"{total - kept - silenced:,} are of MACs whose node is not told")
+    return f"{_speaker(story, vip)}; " + ", ".join(parts) if total else _speaker(story, vip)
+
+
+def _speaker(story: Story, vip: Vip) -> str:
+    if vip.owner.kind is OwnerKind.EXTERNAL:
+        return "no node answers, only the host outside"
+    owner = story.owner(vip)
+    if vip.owner.kind is OwnerKind.ELECT and vip.address not in story.scene.owners:
+        return "nobody answers until a node is elected"
+    return f"only another program on {vip.owner.node} answers" if vip.owner.delegated else f"only {owner} answers"
+
+
+def notes(story: Story) -> list[str]:
+    """What was taken for granted, and what would tell more."""
+    return [
+        *_notes_about_owners(story),
+        *_notes_about_macs(story),
+        *_notes_about_links(story),
+        *_notes_about_frames(story.ledger),
+    ]
+
+
+def _notes_about_owners(story: Story) -> Iterator[str]:
+    scene, vips = story.scene, story.ledger.vips.values()
+    unknown = [vip for vip in vips if vip.owner.kind is OwnerKind.ELECT and vip.address not in scene.owners]
+    if not vips:
+        yield "the configuration names no VIP, and Services are in no file: --owner ADDRESS=NODE makes one"
+    if unknown:
+        yield (
+            f"{counted(len(unknown), 'VIP')} with the owner `elect`, such as {unknown[0].address}: no capture tells "
+            "whom the cluster elected, so nobody; --owner ADDRESS=NODE assumes somebody"
+        )
+    if scene.owners:
+        yield "who is named by --owner is taken to be elected, and no fence to have passed"
+
+
+def _notes_about_macs(story: Story) -> Iterator[str]:
+    if story.scene.own_mac is None:
+        yield (
+            f"this node's MAC is not told (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers, what was sent to "
+            "its real one counts as another host's, and what it sent as incoming unless the capture tells otherwise"
+        )
+    if any(seen.unjudged for macs in story.ledger.guarded.found.values() for seen in macs.values()):
+        yield "--mac NODE=MAC tells whose MACs are whose, and so what the guard leaves of what they said"
+
+
+def _notes_about_links(story: Story) -> Iterator[str]:
+    ledger = story.ledger
+    if len(ledger.judged_links) > 1:
+        names = _some(ledger.judged_links)
+        yield f"frames of several interfaces are judged as of one link ({names}): --link NAME takes one"
+    if story.scene.link and not ledger.judged_links:
+        known = _some(ledger.links) or NONE
+        yield f"no ARP or NDP frame is of the interface {story.scene.link}; the capture names: {known}"
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = sorted(filter(None, names))
+    return ", ".join(listed[:_MOST_MACS]) + (", ..." if len(listed) > _MOST_MACS else "")
+
+
+def _notes_about_frames(ledger: Ledger) -> Iterator[str]:
+    if ledger.tagged:
+        yield f"{ledger.tagged:,} frames of VLANs pass, as on a parent link: --vlan VID judges as on a VLAN's device"
+    if ledger.passed[Passed.OTHER_TYPE]:
+        types = _some(map(str, ledger.linktypes))
+        yield f"only Ethernet, and Ethernet in Linux cooked captures, is read; there were frames of link type {types}"
+    missed = ledger.guarded.missed + ledger.others.missed
+    if missed:
+        yield f"too many addresses and MACs to count them all: {missed:,} claims are in no table"
+
+
+def _verdict(ledger: Ledger) -> str:
+    doubled = ledger.doubled()
+    if not doubled:
+        return str(good("no address was answered for by more than one MAC"))
+    listed = ", ".join(map(str, list(doubled)[:_MOST_MACS])) + (", ..." if len(doubled) > _MOST_MACS else "")
+    verb = "was" if len(doubled) == 1 else "were"
+    return str(
+        bad(f"{len(doubled)} address{'es' * (len(doubled) > 1)} {verb} answered for by more than one MAC: {listed}")
+    )
+
+
+def summary_dict(story: Story) -> dict[str, object]:
+    """The account for programs."""
+    ledger, scene = story.ledger, story.scene
+    others = {address: macs for address, macs in ledger.doubled().items() if address not in ledger.vips}
+    return {
+        "file": story.file,
+        "broken": story.broken,
+        "firstTime": _rfc3339(ledger.first_ns),
+        "lastTime": _rfc3339(ledger.last_ns),
+        "node": scene.node,
+        "mac": str(scene.own_mac or ""),
+        "mode": f"MODE_{story.mode.name}",
+        "notes": notes(story),
+        "frames": {
+            "read": ledger.read,
+            **{protocol.value.lower(): ledger.judged[protocol] for protocol in Protocol},
+            "aboutVips": ledger.about,
+            "leftOut": {why.value: count for why, count in ledger.passed.items()},
+        },
+        "vips": [_vip_dict(story, vip) for vip in ledger.vips.values()],
+        "others": [{"address": str(address), **_macs_dict(story, macs)} for address, macs in others.items()],
+        "doubled": [str(address) for address in ledger.doubled()],
+    }
+
+
+def _vip_dict(story: Story, vip: Vip) -> dict[str, object]:
+    account, macs = story.ledger.accounts[vip.address], story.ledger.guarded.found.get(vip.address, {})
+    return {
+        "address": str(vip.address),
+        "owner": story.owner(vip),
+        "mode": f"MODE_{story.mode_of(vip.address).name}",
+        "requests": account.requests,
+        "decisions": [_count_dict(*decision, count) for decision, count in account.decisions.most_common()],
+        **_macs_dict(story, macs),
+        "claimsKept": story.kept(vip, macs),
+        "claimsSilenced": sum(seen.silenced for seen in macs.values()),
+        "withTheGuard": with_the_guard(story, vip),
+    }
+
+
+def _count_dict(verdict: Verdict, reason: Reason, count: int) -> dict[str, object]:
+    return {"verdict": f"VERDICT_{verdict.name}", "reason": f"REASON_{reason.name}", "count": count}
+
+
+def _macs_dict(story: Story, macs: Macs) -> dict[str, object]:
+    answering = [seen for seen in macs.values() if seen.answers]
+    return {
+        "answeringMacs": len(answering),
+        "atOnce": at_once(answering),
+        "macs": [
+            {
+                "mac": str(mac),
+                "who": story.who(mac) if story.who(mac) != NONE else "",
+                "answers": seen.acts[Act.ANSWER],
+                "announcements": seen.acts[Act.ANNOUNCEMENT],
+                "requests": seen.acts[Act.REQUEST],
+                "firstTime": _rfc3339(seen.first_ns),
+                "lastTime": _rfc3339(seen.last_ns),
+                "kept": seen.kept,
+                "silenced": seen.silenced,
+            }
+            for mac, seen in macs.items()
+        ],
+    }

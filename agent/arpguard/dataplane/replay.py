@@ -1,0 +1,108 @@
+"""A capture through the real programs: test runs of their twins over maps of this process's own.
+
+Nothing is attached, and nothing stays: the pins are removed as soon as programs and maps are open.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from arpguard.core.replaying import OWN_LINK, About, Passed, Scene, Seen, attributed, look_at
+from arpguard.core.sightings import Ledger, Message, Sighting, read_message
+from arpguard.dataplane import bpffs, loader
+from arpguard.dataplane.explain import Trial, try_frame
+from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.source import find_source
+from arpguard.dataplane.syscall import Fd
+from arpguard.model import Datapath
+from arpguard.verdict import Hook, Verdict
+from arpguard.wire.capture import Captured
+
+_BPFFS = Path("/sys/fs/bpf")
+_SPEAKING = frozenset({Verdict.PASS, Verdict.REPORT})
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A frame with what the guard does with it; `message` is None where the frame says nothing that can be told."""
+
+    captured: Captured
+    seen: Seen
+    trial: Trial
+    decisions: tuple[About, ...]
+    message: Message | None
+    concerned: bool
+
+
+class Replay:
+    """The programs with the scene's entries in their maps."""
+
+    def __init__(self, scene: Scene) -> None:
+        """Compiles and loads, which takes a second or two; raises DataPlaneError."""
+        entries = scene.entries()
+        loaded = _load(max(1, len(entries)))
+        EntryTable(loaded.maps["entries"], loaded.maps["counters"]).write(entries)
+        ControlValue(loaded.maps["control"]).write(scene.control(entries))
+        self._maps = loaded.maps
+        self._programs: dict[str, Fd] = loaded.programs
+        self._ingress = Hook.XDP if scene.config.datapath is Datapath.XDP else Hook.TC_INGRESS
+        self._scene, self._links = scene, scene.links()
+        self.ledger = Ledger(scene.vips)
+
+    def run(self, frames: Iterable[Captured]) -> Iterator[Judged]:
+        """Judges frames one by one, and accounts for all in the ledger."""
+        for captured in frames:
+            self.ledger.take(captured.time_ns, captured.link)
+            seen = look_at(captured, self._scene)
+            found = self._judge(captured, seen) if isinstance(seen, Seen) else seen
+            if isinstance(found, Judged):
+                yield found
+                continue
+            self.ledger.passed_by(found, captured.linktype)
+
+    def _judge(self, captured: Captured, seen: Seen) -> Judged | Passed:
+        trial = self._try(seen, OWN_LINK, outgoing=seen.outgoing)
+        if not trial.decisions:  # behind extension headers there may be anything
+            return Passed.OTHER
+        ledger, message = self.ledger, read_message(seen.frame)
+        ledger.judge(seen.protocol, seen.link)
+        claimed, asked = (message.claimed, message.asked) if message else (None, None)
+        decisions = attributed(trial.decisions, claimed, asked, ledger.vips)
+        if message is not None:
+            sighting = ledger.note(message, captured.time_ns)
+            if sighting is not None:
+                self._judge_at_its_sender(seen, trial, sighting)
+        return Judged(captured, seen, trial, decisions, message, ledger.decide(decisions))
+
+    def _try(self, seen: Seen, ifindex: int, *, outgoing: bool) -> Trial:
+        return try_frame(self._programs, Hook.TC_EGRESS if outgoing else self._ingress, ifindex, seen.frame)
+
+    def _judge_at_its_sender(self, seen: Seen, trial: Trial, sighting: Sighting) -> None:
+        """A claim of a node whose MAC is told meets that node's guard first, on its way out."""
+        ifindex = self._links.get(seen.source)
+        if not seen.outgoing and ifindex is None:
+            return
+        found = trial if seen.outgoing or ifindex is None else self._try(seen, ifindex, outgoing=True)
+        speaks = found.decisions[0][0] in _SPEAKING
+        sighting.kept += speaks
+        sighting.silenced += not speaks
+
+
+def _load(max_entries: int) -> loader.Loaded:
+    """Programs and maps that nobody else has, and that go with this process."""
+    pin_dir = _a_pin_dir()
+    try:
+        bpffs.prepare(pin_dir)
+        return loader.load(pin_dir, find_source(max_entries))
+    finally:
+        if pin_dir.is_dir():
+            bpffs.remove_all(pin_dir)
+
+
+def _a_pin_dir() -> Path:
+    """A folder for the pins, in bpffs if there is one; else one is mounted there for the moment."""
+    if bpffs.is_bpffs(_BPFFS):
+        return _BPFFS / f"arpguard-replay-{os.getpid()}"
+    return Path(tempfile.mkdtemp(prefix="arpguard-replay-"))
