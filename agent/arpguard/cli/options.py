@@ -206,7 +206,7 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     _add_vip(parser)
     _add_link(parser)
-    _add_choice(parser, "claimant", ClaimantKind, "only claims of such hosts")
+    add_choice(parser, "claimant", ClaimantKind, "only claims of such hosts")
     _add_output(parser)
     _add_all_nodes(parser)
     parser.set_defaults(run=later("asking", "show_conflicts"))
