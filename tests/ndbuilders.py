@@ -100,9 +100,13 @@ def nd_frame(
     tags: tuple[VlanTag, ...] = (),
     headers: Sequence[tuple[int, bytes]] = (),
     body: bytes | None = None,
+    last: int = NEXT_HEADER_ICMPV6,
 ) -> bytes:
-    """A message in a frame, behind extension headers; to its group's MAC, or to the guard's. `body` stands for it."""
-    first, payload = chained(headers, message.build() if body is None else body)
+    """A message in a frame, behind extension headers; to its group's MAC, or to the guard's.
+
+    `body` stands for the message, and `last` is what the headers say that it is.
+    """
+    first, payload = chained(headers, message.build() if body is None else body, last)
     packet = message.build_packet()[:HEADER_LEN]
     packet = patched(packet, 4, struct.pack("!HB", len(payload), first)) + payload
     if dst is None:

@@ -23,6 +23,8 @@ MAX_EXTENSION_HEADERS = 8
 _HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION = 0, 43, 44, 60
 _EXTENSIONS = (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _DESTINATION)
 _NO_NEXT_HEADER = 59
+_VERSION = 6
+_PEEK = 4  # bytes of a header that have to be there for it to count as one
 _FLAGS = 0xE0000000  # in the word that follows an advertisement's checksum
 _SOLICITED_NODE = int(IPv6Address("ff02::1:ff00:0"))
 _IP = struct.Struct("!IHBB")
@@ -114,7 +116,7 @@ class NdMessage:
     def build_packet(self) -> bytes:
         """The message in an IPv6 packet."""
         body = self.build()
-        head = _IP.pack(6 << 28, len(body), NEXT_HEADER_ICMPV6, self.hop_limit)
+        head = _IP.pack(_VERSION << 28, len(body), NEXT_HEADER_ICMPV6, self.hop_limit)
         return head + self.src.packed + self.dst.packed + body
 
     def build_frame(self, dst: MacAddress, src: MacAddress) -> bytes:
@@ -189,7 +191,6 @@ class Flaw(StrEnum):
     RFC 4861 7.1.1 and 7.1.2; ipv6_rcv(), ndisc_rcv(), ndisc_recv_ns(), ndisc_recv_na().
     """
 
-    VERSION = "IP version"
     HOP_LIMIT = "hop limit"
     CODE = "code"
     LENGTH = "length"
@@ -215,7 +216,8 @@ class NdPacket:
     """What was read. `flaw` says why a receiver has to discard it; None: it is valid.
 
     `extensions` are the types of the extension headers before the message, outermost first. `header_at` and
-    `message_at` are where in the frame the IPv6 header and the message begin; `length` is the message's as told.
+    `message_at` are where in the frame the IPv6 header and the message begin; `length` is the message's as the headers
+    tell, and `room` what is left of the frame for it.
     """
 
     message: NdMessage
@@ -225,6 +227,7 @@ class NdPacket:
     header_at: int
     message_at: int
     length: int
+    room: int
     flaw: Flaw | None
 
     @property
@@ -262,6 +265,7 @@ def parse_nd(frame: EthernetFrame) -> NdPacket | Unread:
         header_at=header_at,
         message_at=header_at + at,
         length=length,
+        room=len(packet) - at,
         flaw=_flaw(message, packet, at, length, options_fit=options_fit),
     )
 
@@ -278,7 +282,7 @@ def _walk(packet: bytes) -> tuple[int, tuple[int, ...]] | Unread:
     One that is fragmented is none that can be read: receivers ignore it, unless they are told not to (RFC 6980 5,
     suppress_frag_ndisc). Fragments but the first say nothing.
     """
-    if len(packet) < HEADER_LEN:
+    if len(packet) < HEADER_LEN or packet[0] >> 4 != _VERSION:
         return Unread.NO_ND
     chain = _Chain(packet)
     if not chain.may_be_nd:
@@ -306,8 +310,8 @@ class _Chain:
 
     @property
     def cut_off(self) -> bool:
-        """Whether the header at hand is not there, or not as far as has to be read."""
-        return self.at + (_UNIT if self.kind in _EXTENSIONS else 1) > self.end
+        """Whether the header at hand is not there."""
+        return self.at + _PEEK > self.end
 
     @property
     def may_be_nd(self) -> bool:
@@ -372,7 +376,6 @@ def _flaw(message: NdMessage, packet: bytes, at: int, length: int, *, options_fi
     tells_group = not solicits and message.dst.is_multicast
     option = message.link_layer_option
     flaws = (
-        (packet[0] >> 4 != 6, Flaw.VERSION),
         (message.hop_limit != HOP_LIMIT, Flaw.HOP_LIMIT),
         (message.code != 0, Flaw.CODE),
         (length < MESSAGE_LEN or at + length > len(packet), Flaw.LENGTH),

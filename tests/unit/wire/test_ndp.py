@@ -260,7 +260,6 @@ def plain_sum(body: bytes) -> int:
 NS = an_ns()
 NA = an_na()
 FLAWS = {
-    "ip_version": (patched(NS, VERSION, b"\x40"), Flaw.VERSION),
     "hop_limit_254": (an_ns(hop_limit=254), Flaw.HOP_LIMIT),
     "hop_limit_0": (an_na(hop_limit=0), Flaw.HOP_LIMIT),
     "code_1": (an_ns(code=1), Flaw.CODE),
@@ -375,11 +374,13 @@ UNREAD = {
     "ip_header_only": (NS[:54], Unread.NO_ND),
     "echo_request": (patched(NS, TYPE, b"\x80"), Unread.NO_ND),
     "udp": (patched(NS, NEXT_HEADER, b"\x11"), Unread.NO_ND),
-    "type_only": (NS[:55], Unread.CUT_OFF),
+    "ip_version_4": (patched(NS, VERSION, b"\x40"), Unread.NO_ND),
+    "half_a_word_of_the_message": (NS[:57], Unread.NO_ND),
+    "word_of_the_message": (NS[:58], Unread.CUT_OFF),
     "half_a_target": (NS[: TARGET + 15], Unread.CUT_OFF),
     "one_header_too_many": (an_ns(headers=[*DEEP, a_header(DESTINATION)]), Unread.UNWALKABLE),
     "one_header_too_many_cut_off": (an_ns(headers=[*DEEP, a_header(DESTINATION)])[: 54 + 64 + 1], Unread.UNWALKABLE),
-    "header_cut_off": (an_ns(headers=[a_header(DESTINATION)])[: 54 + 7], Unread.NO_ND),
+    "header_cut_off": (an_ns(headers=[a_header(DESTINATION)])[: 54 + 3], Unread.NO_ND),
     "header_past_the_end": (an_ns(headers=[LONG])[: 54 + 64], Unread.NO_ND),
     "later_fragment": (an_ns(headers=[a_fragment_header(offset=1)]), Unread.NO_ND),
     "last_fragment_of_all": (an_ns(headers=[a_fragment_header(offset=0x1FFF, more=True)]), Unread.NO_ND),
@@ -390,7 +391,7 @@ UNREAD = {
     ),
     "first_fragment_of_an_echo": (nd_frame(a_solicitation(), headers=ONE_FRAGMENT, body=ECHO), Unread.NO_ND),
     "first_fragment_ends_in_a_header": (
-        an_ns(headers=[*ONE_FRAGMENT, TWO_UNITS])[: 54 + 8 + 4],
+        an_ns(headers=[*ONE_FRAGMENT, TWO_UNITS])[: 54 + 8 + 3],
         Unread.UNWALKABLE,
     ),
     # What stands behind the packet in the frame is not what the next fragment brings.

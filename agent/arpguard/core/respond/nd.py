@@ -18,9 +18,9 @@ from arpguard.wire.ndp import (
     solicited_node,
 )
 
-MAX_CHECKED_LEN = 512
+MAX_READ_LEN = 512
 """Of a longer message neither options nor checksum are looked at. Real ones have a few dozen bytes."""
-_BEFORE_OPTIONS = (Flaw.VERSION, Flaw.HOP_LIMIT, Flaw.CODE, Flaw.LENGTH, Flaw.TARGET)
+_OF_THE_REST = (Flaw.OPTIONS, Flaw.LINK_LAYER, Flaw.DAD_LINK_LAYER, Flaw.CHECKSUM)
 _SOURCE_AT, _CHECKSUM_AT = 8, 2  # in the IPv6 header, in the message
 
 
@@ -31,52 +31,44 @@ class NdMessage(Message):
         self._frame, self._packet = frame, packet
         message = packet.message
         solicits = message.kind is NdType.SOLICITATION
-        claimed = message.src if solicits else message.target
-        self.claimed = None if claimed == UNSPECIFIED else claimed
-        self.asked = message.target if solicits and not _is_special(message.target) else None
-        self.sha = packet.sha
+        self._unread = min(packet.length, packet.room) > MAX_READ_LEN
+        self._flaw = None if self._unread and packet.flaw in _OF_THE_REST else packet.flaw
+        self.claimed = _of_a_host(message.src if solicits else message.target)
+        self.asked = _of_a_host(message.target) if solicits else None
+        self.sha = frame.src if self._unread else packet.sha
         self.believed = self._flaw is None
         self.tells = not solicits
-        self.third_party = packet.sha != frame.src
-
-    @property
-    def _too_long(self) -> bool:
-        return self._packet.length > MAX_CHECKED_LEN
-
-    @property
-    def _flaw(self) -> Flaw | None:
-        """Why a receiver discards it, as far as it is looked at."""
-        flaw = self._packet.flaw
-        return None if self._too_long and flaw not in _BEFORE_OPTIONS else flaw
+        self.third_party = self.sha != frame.src
 
     def objection(self, entry: VipEntry) -> Reason | None:
-        """What RFC 4861 7.2.3 asks nobody to answer."""
-        frame, sha, src = self._frame, self.sha, self._packet.message.src
+        """What RFC 4861 7.1.1 and 7.2 ask nobody to answer."""
+        dst, sha, src = self._frame.dst, self.sha, self._packet.message.src
+        to_its_group = self._packet.message.dst.is_multicast and dst == multicast_mac(self._packet.message.dst)
         return first_broken(
             (
                 (entry.link_mac.is_zero or entry.answer_mac.is_zero, Reason.NO_LINK),
-                (self._flaw not in (None, Flaw.CHECKSUM), Reason.ND_INVALID),
-                (is_own(sha, entry), Reason.OWN_ECHO),
-                (sha.is_group or sha.is_zero or frame.src.is_group, Reason.BAD_SENDER),
-                (_is_special(src) and src != UNSPECIFIED, Reason.BAD_SENDER),
-                (not frame.dst.is_group and not is_own(frame.dst, entry), Reason.OTHER_HOST),
-                (self._is_odd, Reason.NOT_STRICT),
                 (self._flaw is Flaw.CHECKSUM, Reason.ND_CHECKSUM),
+                (self._flaw is not None, Reason.ND_INVALID),
+                (self._unread, Reason.NOT_STRICT),
+                (is_own(sha, entry), Reason.OWN_ECHO),
+                (sha.is_group or sha.is_zero or self._frame.src.is_group, Reason.BAD_SENDER),
+                (src != UNSPECIFIED and _of_a_host(src) is None, Reason.BAD_SENDER),
+                (dst.is_group and not to_its_group, Reason.NOT_STRICT),
+                (not dst.is_group and not is_own(dst, entry), Reason.OTHER_HOST),
+                (self._is_odd, Reason.NOT_STRICT),
             )
         )
 
     @property
     def _is_odd(self) -> bool:
         """What no host sends, though a kernel may answer it."""
-        frame, message = self._frame, self._packet.message
-        if self._packet.extensions or len(frame.tags) > 1 or self._too_long:
+        message = self._packet.message
+        if self._packet.extensions or len(self._frame.tags) > 1:
             return True
-        to_group = message.dst in (solicited_node(message.target), ALL_NODES)
-        if not to_group and message.dst != message.target:
-            return True
-        if frame.dst.is_group and not (to_group and frame.dst == multicast_mac(message.dst)):
-            return True
-        return to_group and not message.is_dad and message.link_layer is None
+        if message.dst == message.target:
+            return False
+        nowhere_to_answer = not message.is_dad and message.link_layer is None
+        return nowhere_to_answer or message.dst not in (solicited_node(message.target), ALL_NODES)
 
     def answer(self, mac: MacAddress) -> bytes:
         """The advertisement, untagged."""
@@ -97,10 +89,10 @@ class NdMessage(Message):
         return _patched(data, source_at, primary.packed)
 
 
-def _is_special(address: IPv6Address) -> bool:
-    """No address of a host: the unspecified, multicast, loopback and v4-mapped ones."""
+def _of_a_host(address: IPv6Address) -> IPv6Address | None:
+    """The address, unless it is none of a host: the unspecified, multicast, loopback and v4-mapped ones."""
     no_host = address.is_unspecified or address.is_multicast or address.is_loopback
-    return no_host or address.ipv4_mapped is not None
+    return None if no_host or address.ipv4_mapped is not None else address
 
 
 def _adjusted(checksum: bytes, old: bytes, new: bytes) -> bytes:
