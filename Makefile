@@ -14,12 +14,14 @@ PYTHON := /usr/bin/python3
 BIN := .venv/bin
 HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-generic || echo linux-headers-$$(dpkg --print-architecture))
 APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
+# Debian's keepalived starts nothing, now or at boot, while there is no /etc/keepalived/keepalived.conf.
+APT_LAB := keepalived
 APT_IMAGE := buildah crun debootstrap podman
-APT_DEV := arping clang-format gcc iperf3 libc6-dev openssl spin tcpdump tmux
+APT_DEV := arping clang-format gcc iperf3 iputils-ping libc6-dev ndisc6 openssl spin tcpdump tmux
 
-.PHONY: lab test lint format docs proto model chaos bench image image-build clean apt-run apt-dev apt-image
+.PHONY: lab test lint format docs proto model chaos bench image image-build clean apt-run apt-lab apt-dev apt-image
 
-lab: .venv/.run
+lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
 
 test: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
@@ -79,7 +81,10 @@ endef
 apt-run:
 	$(call install,$(APT_RUN))
 
-apt-dev: apt-run
+apt-lab: apt-run
+	$(call install,$(APT_LAB))
+
+apt-dev: apt-lab
 	$(call install,$(APT_DEV))
 
 apt-image:

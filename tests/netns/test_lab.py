@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from arpguard.lab import runner
+from arpguard.lab.peers.programs import VMAC
 from labrun import LabRun
 from labtools import arpguard, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
 SCENARIOS = [name for name, _ in runner.catalogue()]
+PEERS = ["keepalived", "keepalived-vmac", "metallb-like", "kube-vip-like"]
 NODES = 2
 
 
@@ -74,7 +76,7 @@ def complete(tmp_path_factory) -> Iterator[tuple[int, list[dict], dict[str, list
     """Exit code, steps and leftovers of a run of all scenarios."""
     run = Run(tmp_path_factory.mktemp("lab"), "--json")
     try:
-        out, err = run.process.communicate(timeout=120)
+        out, err = run.process.communicate(timeout=300)
         assert err == ""
         yield run.process.returncode, json.loads(out), run.leftovers()
     finally:
@@ -96,7 +98,7 @@ def test_json_states_who_answered_in_each_step(complete, scenario):
         assert step["vip"].startswith("198.51.100.")
         assert step["nodes"] == step["expected"]
         assert len(step["macs"]) == len(step["nodes"])
-        assert all(mac.startswith("02:00:00:00:00:") for mac in step["macs"])
+        assert all(mac.startswith("02:00:00:00:00:") or mac == VMAC for mac in step["macs"])
 
 
 @pytest.mark.parametrize("scenario", ["flux", "external", "can-reach"])
@@ -106,6 +108,16 @@ def test_more_than_one_answers_without_the_guard_and_exactly_one_with_it(complet
     assert any(
         len(step["macs"]) > 1 for step in complete[1] if step["scenario"] == scenario and "no guard" in step["step"]
     )
+
+
+@pytest.mark.parametrize("scenario", PEERS)
+def test_of_two_announcers_only_the_delegated_one_is_heard(complete, scenario):
+    steps = [step for step in complete[1] if step["scenario"] == scenario]
+    at = next(number for number, step in enumerate(steps) if "delegated" in step["step"])
+    assert any(step["nodes"] == ["node-1", "node-2"] for step in steps[:at]), "without the guard"
+    guarded = [step for step in steps[at:] if step["step"] != "guard removed again"]
+    assert {tuple(step["nodes"]) for step in guarded} >= {("node-1",), ("node-2",)}
+    assert all(len(step["nodes"]) <= 1 for step in guarded)
 
 
 def test_nothing_is_left_behind(complete):

@@ -55,6 +55,9 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> list[runner.Step]:
+    if not (options.scenario or options.rounds):
+        for name, why in runner.left_out(kubernetes=options.kubernetes).items():
+            _tell(f"left out: {name}: {why}")
     if not options.kubernetes:
         return runner.run(options.scenario, options.nodes, None if options.json else _print_scenario)
     rounds = None

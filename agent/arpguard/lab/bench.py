@@ -4,17 +4,20 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from arpguard.addresses import MacAddress
 from arpguard.dataplane.neighboursocket import NeighbourSocket
+from arpguard.errors import DataPlaneError
 from arpguard.lab.topology import NETWORK, AgentProcess, Host, Lab, names_of
 from arpguard.wire.arp import ArpOp
 
 VIP = IPv4Address(f"{NETWORK}.50")
 ASK_WAIT_S = 0.1
+_POLL_S = 0.02
 _NOBODY = IPv4Address(f"{NETWORK}.99")
 
 COLUMNS = ("STEP", "WHO", "EXPECTED")
@@ -93,8 +96,32 @@ class Bench:
     def judge(
         self, step: str, vip: IPv4Address, expected: Sequence[Host], macs: Sequence[MacAddress], **facts: object
     ) -> Step:
-        """A step from what was seen; right when exactly the expected hosts were, and no fact is False."""
-        nodes = tuple(names_of(self.lab, macs))
+        """A step from the MACs that were seen."""
+        known = [(name, mac) for mac in macs for name in names_of(self.lab, [mac])]
+        return self._step(step, vip, expected, known, facts)
+
+    def compare(
+        self,
+        step: str,
+        vip: IPv4Address,
+        expected: Sequence[Host],
+        seen: Sequence[tuple[Host, MacAddress]],
+        **facts: object,
+    ) -> Step:
+        """A step from the hosts that were seen, and the MACs that they spoke with."""
+        return self._step(step, vip, expected, [(host.name, mac) for host, mac in seen], facts)
+
+    def _step(
+        self,
+        step: str,
+        vip: IPv4Address,
+        expected: Sequence[Host],
+        seen: Sequence[tuple[str, MacAddress]],
+        facts: dict[str, object],
+    ) -> Step:
+        """Right when exactly the expected hosts were seen, and no fact is False."""
+        seen = sorted(seen)
+        nodes = tuple(name for name, _ in seen)
         wanted = tuple(sorted(host.name for host in expected))
         holds = all(fact is not False for fact in facts.values())
         return Step(
@@ -103,9 +130,9 @@ class Bench:
             vip=str(vip),
             expected=wanted,
             nodes=nodes,
-            macs=tuple(map(str, macs)),
+            macs=tuple(str(mac) for _, mac in seen),
             ok=nodes == wanted and holds,
-            facts=dict(facts),
+            facts=facts,
         )
 
     def guard(self, config: str, nodes: Sequence[Host] | None = None) -> dict[str, AgentProcess]:
@@ -147,12 +174,15 @@ class Bench:
     def senders(self, vip: IPv4Address, hosts: Sequence[Host]) -> list[MacAddress]:
         """Who sends an ARP request with the VIP as sender when each host talks from the VIP to a silent neighbour."""
         asker = self.asker()
+        while asker.hear(0) is not None:  # a kernel repeats what it asked before
+            pass
         for host in hosts:
             _talk_from(host, vip)
         seen = set()
         while (heard := asker.hear(0.3)) is not None:
-            if heard.packet.op is ArpOp.REQUEST and heard.packet.spa == vip:
-                seen.add(heard.packet.sha)
+            packet = heard.packet
+            if packet.op is ArpOp.REQUEST and packet.spa == vip and not packet.is_announcement:
+                seen.add(packet.sha)
         return sorted(seen)
 
 
@@ -161,6 +191,16 @@ def owned_by(owner: str, *vips: IPv4Address, mode: str = "enforce", interfaces: 
     lines = [f"mode: {mode}", f'interfaces: ["{interfaces}"]', "vips:"]
     lines += [f"  - {{address: {vip}, owner: {owner}}}" for vip in vips]
     return "\n".join(lines) + "\n"
+
+
+def until(condition: Callable[[], object], limit_s: float, what: str) -> float:
+    """Waits until a condition holds, and says how many seconds that took; DataPlaneError after `limit_s`."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > limit_s:
+            raise DataPlaneError(f"not within {limit_s:g} s: {what}")
+        time.sleep(_POLL_S)
+    return time.monotonic() - began
 
 
 def _talk_from(host: Host, vip: IPv4Address) -> None:

@@ -12,12 +12,14 @@ from arpguard.dataplane import bpffs
 from arpguard.errors import ArpguardError, ConfigError, Problem
 from arpguard.lab.bench import COLUMNS, Bench, Step
 from arpguard.lab.cluster.bench import KubeBench
+from arpguard.lab.cluster.real import VARIABLE
 from arpguard.lab.cluster.refused import OUTSIDER
 from arpguard.lab.cluster.rounds import SECOND_CLIENT, Extent, run_rounds
 from arpguard.lab.cluster.scenarios import SCENARIOS as KUBE_SCENARIOS
 from arpguard.lab.cluster.scenarios import KubeScenario
-from arpguard.lab.cluster.scene import a_bench
+from arpguard.lab.cluster.scene import a_bench, kubeconfig_given
 from arpguard.lab.cluster.topology import KubeLab
+from arpguard.lab.peers.programs import find
 from arpguard.lab.scenarios import SCENARIOS, Scenario
 from arpguard.lab.topology import Lab
 
@@ -52,12 +54,25 @@ def summary(name: str, *, kubernetes: bool = False) -> str:
     return ROUNDS_SUMMARY if name == ROUNDS else _table(kubernetes=kubernetes)[name].summary
 
 
+def left_out(*, kubernetes: bool = False) -> dict[str, str]:
+    """The scenarios that cannot be run here, and why."""
+    if kubernetes:
+        given = kubeconfig_given() is not None
+        foreign = f"writes in other namespaces: only with the lab's own API server, without {VARIABLE}"
+        return {name: foreign for name, scenario in KUBE_SCENARIOS.items() if given and scenario.own_server}
+    return {
+        name: f"{scenario.needs} is missing: apt-get install {scenario.needs}"
+        for name, scenario in SCENARIOS.items()
+        if scenario.needs and find(scenario.needs) is None
+    }
+
+
 def run(names: Sequence[str] | None, nodes: int, show: Show | None = None) -> list[Step]:
-    """Runs scenarios (default: all); ConfigError for a name that is not there."""
-    _refuse_unknown(names, SCENARIOS)
+    """Runs scenarios (default: all that can be run here); ConfigError for one that is not there, or cannot."""
+    chosen = _chosen(names, SCENARIOS, left_out())
     steps: list[Step] = []
     with _folders() as (folder, pin_root):
-        for name in dict.fromkeys(names or SCENARIOS):
+        for name in chosen:
             scenario = SCENARIOS[name]
             with Lab(nodes, folder, pin_root, scenario.others) as lab:
                 done = list(scenario.run(Bench(lab, name)))
@@ -70,11 +85,9 @@ def run(names: Sequence[str] | None, nodes: int, show: Show | None = None) -> li
 def run_kubernetes(
     names: Sequence[str] | None, nodes: int, rounds: RoundsWanted | None, show: Show | None = None
 ) -> list[Step]:
-    """Runs scenarios with an API server (default: all, or only `rounds`); ConfigError for a name that is not there."""
-    _refuse_unknown(names, KUBE_SCENARIOS)
-    play: dict[str, Callable[[KubeBench], Iterator[Step]]] = {
-        name: KUBE_SCENARIOS[name].run for name in dict.fromkeys(names or ([] if rounds else KUBE_SCENARIOS))
-    }
+    """Runs scenarios with an API server (default: all that can be run here, or only `rounds`); ConfigError as `run`."""
+    chosen = _chosen(names, KUBE_SCENARIOS, left_out(kubernetes=True)) if names or not rounds else []
+    play: dict[str, Callable[[KubeBench], Iterator[Step]]] = {name: KUBE_SCENARIOS[name].run for name in chosen}
     if rounds is not None:
         play[ROUNDS] = lambda bench: run_rounds(bench, rounds.extent, rounds.seed, rounds.tell)
     steps: list[Step] = []
@@ -103,11 +116,15 @@ def _table(*, kubernetes: bool) -> Mapping[str, Scenario | KubeScenario]:
     return KUBE_SCENARIOS if kubernetes else SCENARIOS
 
 
-def _refuse_unknown(names: Sequence[str] | None, table: Iterable[str]) -> None:
+def _chosen(names: Sequence[str] | None, table: Iterable[str], lacking: Mapping[str, str]) -> list[str]:
+    """Those that were named, once each, or all that can be run; ConfigError for a name that cannot."""
     known = list(table)
     for name in names or ():
         if name not in known:
             raise ConfigError("arpguard lab", [Problem("--scenario", name, f"one of {', '.join(known)}")])
+        if name in lacking:
+            raise ConfigError("arpguard lab", [Problem("--scenario", name, lacking[name])])
+    return list(dict.fromkeys(names or [name for name in known if name not in lacking]))
 
 
 @contextmanager
@@ -123,4 +140,4 @@ def _folders() -> Iterator[tuple[Path, Path]]:
         shutil.rmtree(folder)
 
 
-__all__ = ["COLUMNS", "RoundsWanted", "Show", "Step", "catalogue", "run", "run_kubernetes", "summary"]
+__all__ = ["COLUMNS", "RoundsWanted", "Show", "Step", "catalogue", "left_out", "run", "run_kubernetes", "summary"]

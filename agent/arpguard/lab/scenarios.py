@@ -9,10 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.lab.bench import ASK_WAIT_S, VIP, Bench, Step, owned_by
+from arpguard.lab.peers.programs import KEEPALIVED, KubeVipLike, MetalLbLike
+from arpguard.lab.peers.scenarios import run_keepalived, run_split
 from arpguard.lab.topology import NETWORK
 from arpguard.wire.arp import ArpOp, build_request
 
@@ -164,6 +167,7 @@ class Scenario:
     summary: str
     run: Callable[[Bench], Iterator[Step]]
     others: tuple[tuple[str, int], ...] = ()
+    needs: str = ""  # a program that has to be installed
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -177,4 +181,22 @@ SCENARIOS: dict[str, Scenario] = {
     "can-reach": Scenario("an address that is bound as a VIP leads to the network, not to lo", _can_reach),
     "observe": Scenario("all answer, the counters tell who would be silenced; then enforce, live", _observe),
     "restart": Scenario("the owner's agent killed under requests: none lost, none doubled", _restart),
+    "keepalived": Scenario(
+        "two masters in a partition, an address left by kill -9: one is let through",
+        partial(run_keepalived, vmac=False),
+        needs=KEEPALIVED,
+    ),
+    "keepalived-vmac": Scenario(
+        "the same, with the virtual router's MAC on both nodes",
+        partial(run_keepalived, vmac=True),
+        needs=KEEPALIVED,
+    ),
+    "metallb-like": Scenario(
+        "two speakers answer by packet sockets: one is let through",
+        partial(run_split, program=MetalLbLike, stays=False),
+    ),
+    "kube-vip-like": Scenario(
+        "two nodes have the address on their links and announce it: one is let through",
+        partial(run_split, program=KubeVipLike, stays=True),
+    ),
 }

@@ -14,16 +14,20 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.errors import DataPlaneError
 from arpguard.lab.netns import Netns
+
+P = TypeVar("P", bound="HostProcess")
 
 NETWORK = "198.51.100"
 CLIENT_NUMBER = 100
@@ -40,6 +44,7 @@ class Host:
         self.netns = netns
         self.address = IPv4Address(f"{NETWORK}.{number}")
         self.mac = MacAddress(bytes((2, 0, 0, 0, 0, number)))
+        self.port = f"port{number}"
 
     def bind(self, vip: Address, where: str) -> None:
         """Puts a VIP on `lo`, on `eth0`, or on a NOARP device like kube-proxy's (`kube-ipvs0`), up or down."""
@@ -74,16 +79,89 @@ def _alone(vip: Address) -> str:
     return f"{vip}/{vip.max_prefixlen}"
 
 
-class AgentProcess:
+class HostProcess(ABC):
+    """A program in a host's namespace, from `start` to `kill`, and what it says in the meantime."""
+
+    own_group = False  # it has children that signals are for, too
+
+    def __init__(self, host: Host, folder: Path, name: str) -> None:
+        """`name`: what it is, for its log and for people."""
+        self.host = host
+        self.name = name
+        self.log = folder / f"{host.name}-{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @abstractmethod
+    def words(self) -> list[str]:
+        """Its command line."""
+
+    def environment(self) -> dict[str, str]:
+        """Its environment."""
+        return dict(os.environ)
+
+    def start(self) -> None:
+        """Starts it and does not wait; see `wait_for`."""
+        self.log.write_bytes(b"")
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command line
+                [*self.host.netns.prefix(), *self.words()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment(),
+                start_new_session=self.own_group,
+            )
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while that runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def said(self) -> str:
+        """Its log since it was started."""
+        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+
+    def wait_for(self, text: str = "ready:", timeout_s: float = READY_S) -> None:
+        """Returns once the log has `text`; DataPlaneError when the program ends or takes too long."""
+        deadline = time.monotonic() + timeout_s
+        while text not in self.said():
+            if self.pid is None or time.monotonic() > deadline:
+                last = self.said().strip().splitlines()[-1:]
+                raise DataPlaneError(
+                    f"the {self.name} of {self.host.name} did not say {text!r}: {' '.join(last) or 'nothing'}"
+                )
+            time.sleep(0.01)
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal, to its children too where it has any, and does not wait."""
+        if self._process is None:
+            return
+        if self.own_group:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+        else:
+            self._process.send_signal(number)
+
+    def kill(self, number: signal.Signals) -> None:
+        """Sends a signal and waits until the process is gone; one that does not go in time is ended by force."""
+        if self._process is not None:
+            self.send(number)
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.send(signal.SIGKILL)
+                self._process.wait()
+            self._process = None
+
+
+class AgentProcess(HostProcess):
     """`arpguard agent` in a node's namespace, with a configuration file, a pin directory and a socket of its own."""
 
     def __init__(self, host: Host, folder: Path, pin_dir: Path) -> None:
-        self.host = host
+        super().__init__(host, folder, "agent")
         self.pin_dir = pin_dir
         self.config = folder / f"{host.name}.yaml"
-        self.log = folder / f"{host.name}.log"
         self.api = f"unix://{folder / host.name}.sock"
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def own_settings(self) -> str:
@@ -101,58 +179,6 @@ class AgentProcess:
         words = [sys.executable, "-m", "arpguard", "agent", "--config", str(self.config)]
         return [*words, "--node-name", self.host.name]
 
-    def environment(self) -> dict[str, str]:
-        """Its environment."""
-        return dict(os.environ)
-
-    def start(self) -> None:
-        """Starts it and does not wait; see `wait_for`."""
-        self.log.write_bytes(b"")
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [*self.host.netns.prefix(), *self.words()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self.environment(),
-            )
-
-    @property
-    def pid(self) -> int | None:
-        """Its process, while that runs."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
-
-    def said(self) -> str:
-        """Its log since it was started."""
-        return self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
-
-    def wait_for(self, text: str = "ready:", timeout_s: float = READY_S) -> None:
-        """Returns once the log has `text`; DataPlaneError when the agent ends or takes too long."""
-        deadline = time.monotonic() + timeout_s
-        while text not in self.said():
-            if self.pid is None or time.monotonic() > deadline:
-                last = self.said().strip().splitlines()[-1:]
-                raise DataPlaneError(
-                    f"the agent of {self.host.name} did not say {text!r}: {' '.join(last) or 'nothing'}"
-                )
-            time.sleep(0.01)
-
-    def send(self, number: signal.Signals) -> None:
-        """Sends a signal and does not wait."""
-        if self._process is not None:
-            self._process.send_signal(number)
-
-    def kill(self, number: signal.Signals) -> None:
-        """Sends a signal and waits until the process is gone; one that does not go in time is ended by force."""
-        if self._process is not None:
-            self._process.send_signal(number)
-            try:
-                self._process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            self._process = None
-
 
 class Lab:
     """The whole set-up, as a context manager that leaves nothing behind."""
@@ -160,7 +186,7 @@ class Lab:
     def __init__(self, nodes: int, folder: Path, pin_root: Path, others: Sequence[tuple[str, int]] = ()) -> None:
         self._prefix = f"arpguard-{os.getpid()}-"
         self._namespaces: list[Netns] = []
-        self._folder = folder
+        self.folder = folder
         self._pin_root = pin_root
         numbers = [(f"node-{number}", number) for number in range(1, nodes + 1)]
         self._wanted = [*numbers, *others, ("client", CLIENT_NUMBER)]
@@ -168,6 +194,7 @@ class Lab:
         self.hosts: dict[str, Host] = {}
         self.switch: Netns
         self.agents: list[AgentProcess] = []
+        self._programs: list[HostProcess] = []
 
     @property
     def nodes(self) -> list[Host]:
@@ -196,9 +223,26 @@ class Lab:
         """The name of the host with this MAC."""
         return next((host.name for host in self.hosts.values() if host.mac == mac), str(mac))
 
+    def at_port(self, port: str) -> Host:
+        """The host behind a port of the switch."""
+        return next(host for host in self.hosts.values() if host.port == port)
+
+    def part(self, hosts: Sequence[Host]) -> None:
+        """From now on the switch carries nothing between these hosts; everybody else hears them all."""
+        self.switch.batch([f"link set {host.port} type bridge_slave isolated on" for host in hosts])
+
+    def heal(self, hosts: Sequence[Host]) -> None:
+        """The end of `part`."""
+        self.switch.batch([f"link set {host.port} type bridge_slave isolated off" for host in hosts])
+
+    def program(self, program: P) -> P:
+        """Takes a program in, that it is ended at the latest with the lab."""
+        self._programs.append(program)
+        return program
+
     def agent(self, host: Host) -> AgentProcess:
         """A new agent for a node; stopped at the latest with the lab."""
-        agent = AgentProcess(host, self._folder, self._pin_root / host.name)
+        agent = AgentProcess(host, self.folder, self._pin_root / host.name)
         self.agents.append(agent)
         return agent
 
@@ -219,8 +263,8 @@ class Lab:
         host = Host(name, self.namespace(name), number)
         switch.batch(
             [
-                f"link add port{number} type veth peer name eth0 netns {host.netns.name}",
-                f"link set port{number} master br0 up",
+                f"link add {host.port} type veth peer name eth0 netns {host.netns.name}",
+                f"link set {host.port} master br0 up",
             ]
         )
         host.netns.batch(
@@ -234,8 +278,8 @@ class Lab:
         return host
 
     def _remove(self) -> None:
-        for agent in self.agents:
-            agent.kill(signal.SIGTERM)
+        for program in (*self._programs, *self.agents):
+            program.kill(signal.SIGTERM)
         for netns in self._namespaces:
             netns.remove()
 

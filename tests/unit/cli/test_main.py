@@ -128,6 +128,10 @@ def test_lab_lists_its_scenarios(run):
         "can-reach",
         "observe",
         "restart",
+        "keepalived",
+        "keepalived-vmac",
+        "metallb-like",
+        "kube-vip-like",
     ]
 
 

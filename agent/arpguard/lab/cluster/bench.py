@@ -14,7 +14,7 @@ from typing import Any, Self
 from arpguard.addresses import Address, MacAddress
 from arpguard.errors import DataPlaneError
 from arpguard.lab.asking import ALL_ADDRESSES, INTERVAL_S, Stream
-from arpguard.lab.bench import Step
+from arpguard.lab.bench import Step, until
 from arpguard.lab.capture import Capture, Said
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.servers import ApiUnderTest
@@ -237,6 +237,15 @@ class KubeBench:
         body = objects.service(self.home, name, vips, annotations, local=local)
         self.server.api.create(self._path("services"), body)
 
+    def publish_load_balancer(self, name: str, address: IPv4Address) -> None:
+        """Makes a Service of another announcer, which has given it an address."""
+        self.server.api.create(self._path("services"), objects.load_balancer(self.home, name))
+        self.server.api.patch(f"{self._path('services', name)}/status", {"status": objects.ingress(address)})
+
+    def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
+        """Sets annotations of a Service, or (None) takes them off."""
+        self.server.api.patch(self._path("services", name), {"metadata": {"annotations": dict(annotations)}})
+
     def withdraw(self, name: str) -> None:
         """Deletes it."""
         self.server.api.delete(self._path("services", name))
@@ -344,14 +353,7 @@ class KubeBench:
             self.ledger.write(self.server.journal())
             watch.unbacked += self.ledger.judge(watch.said, frozenset(skip))
 
-    def until(self, condition: Callable[[], object], limit_s: float, what: str) -> float:
-        """Waits until a condition holds, and says how many seconds that took; DataPlaneError after `limit_s`."""
-        began = time.monotonic()
-        while not condition():
-            if time.monotonic() - began > limit_s:
-                raise DataPlaneError(f"not within {limit_s:g} s: {what}")
-            time.sleep(_POLL_S)
-        return time.monotonic() - began
+    until = staticmethod(until)
 
     def status(self, host: Host) -> Json:
         """`arpguard status` of a node."""

@@ -14,6 +14,9 @@ PREFIX = "arpguard.io/"
 LAB_LABEL = "arpguard-lab"  # on Services: which lab they are of
 FINALIZER = "arpguard-lab/kubelet"  # holds a deleted Pod until the lab, as its kubelet, lets it go
 ACCOUNT = "arpguard"
+METALLB = "metallb-system"
+METALLB_GROUP = "metallb.io"
+L2_STATUSES = "servicel2statuses"
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 _LEASES = {
@@ -84,6 +87,71 @@ def service(
             **({"externalTrafficPolicy": "Local"} if local else {}),
         },
     }
+
+
+def load_balancer(home: str, name: str) -> Json:
+    """A Service of another announcer, which arpguard follows; its address is in its status, see `ingress`."""
+    marks = {f"{PREFIX}owner": "follow"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"namespace": home, "name": name, "labels": {LAB_LABEL: home}, "annotations": marks},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]},
+    }
+
+
+def ingress(vip: IPv4Address) -> Json:
+    """The status of a Service that has been given an address."""
+    return {"loadBalancer": {"ingress": [{"ip": str(vip), "ipMode": "VIP"}]}}
+
+
+def l2_status_definition() -> Json:
+    """MetalLB's CustomResourceDefinition, as far as it matters here."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1beta1", "served": True, "storage": True, "subresources": {"status": {}}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{L2_STATUSES}.{METALLB_GROUP}"},
+        "spec": {
+            "group": METALLB_GROUP,
+            "scope": "Namespaced",
+            "names": {"plural": L2_STATUSES, "singular": "servicel2status", "kind": "ServiceL2Status"},
+            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+def l2_status(home: str, service_name: str, node_name: str) -> Json:
+    """What MetalLB's speaker on a node writes first about a Service; then its status, see `l2_status_of`."""
+    return {
+        "apiVersion": f"{METALLB_GROUP}/v1beta1",
+        "kind": "ServiceL2Status",
+        "metadata": {
+            "generateName": "l2-",
+            "namespace": METALLB,
+            "labels": {
+                "metallb.io/node": node_name,
+                "metallb.io/service-name": service_name,
+                "metallb.io/service-namespace": home,
+            },
+        },
+        "spec": {},
+    }
+
+
+def l2_status_of(home: str, service_name: str, node_name: str) -> Json:
+    """The status of a ServiceL2Status."""
+    named = {"node": node_name, "serviceName": service_name, "serviceNamespace": home}
+    return {"status": {**named, "interfaces": [{"name": "eth0"}]}}
+
+
+def follow_access(home: str) -> list[Json]:
+    """The right to read MetalLB's objects, as `deploy/components/follow-metallb` gives it."""
+    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": home}
+    rule = {"apiGroups": [METALLB_GROUP], "resources": [L2_STATUSES], "verbs": ["list", "watch"]}
+    name = "arpguard-follow-metallb"
+    return [_role("Role", METALLB, name, [rule]), _binding("Role", METALLB, name, subject)]
 
 
 def endpoint_slice(home: str, name: str, ready: Mapping[str, bool]) -> Json:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from arpguard.lab.bench import Step
-from arpguard.lab.cluster import crashes, planned, refused
+from arpguard.lab.cluster import crashes, follow, planned, refused
 from arpguard.lab.cluster.bench import KubeBench, vip
 
 _FEW = [vip(50 + number) for number in range(10)]
@@ -97,6 +97,7 @@ class KubeScenario:
 
     summary: str
     run: Callable[[KubeBench], Iterator[Step]]
+    own_server: bool = False  # it writes where nothing of the lab belongs on another API server
 
 
 SCENARIOS: dict[str, KubeScenario] = {
@@ -120,6 +121,12 @@ SCENARIOS: dict[str, KubeScenario] = {
     "node-ip": KubeScenario("an externalIP that is a node's own address is left to the node", refused.run_node_ip),
     "taken-outside": KubeScenario(
         "an externalIP that a host outside has is left to that host", refused.run_taken_outside
+    ),
+    "follow-metallb": KubeScenario(
+        "two speakers answer: the one that MetalLB's status names is let through", follow.run_metallb, own_server=True
+    ),
+    "follow-kube-vip": KubeScenario(
+        "two nodes have the address: the one that kube-vip's annotation names is let through", follow.run_kube_vip
     ),
     "etp-local": KubeScenario("externalTrafficPolicy Local: only where endpoints are ready", planned.run_etp_local),
 }

@@ -125,7 +125,6 @@ class KubeLab(Lab):
 
     def __init__(self, nodes: int, folder: Path, pin_root: Path, others: Sequence[tuple[str, int]] = ()) -> None:
         super().__init__(nodes, folder, pin_root, others)
-        self.folder = folder
         self.pin_root = pin_root
         self.api: Netns
         self.guards: dict[str, KubeAgent] = {}

@@ -1,0 +1,146 @@
+"""Other announcers, as the lab has them: that they say what the real ones say, and what a guard makes of it."""
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from arpguard.addresses import BROADCAST_MAC, MacAddress
+from arpguard.lab.peers.programs import Keepalived, KubeVipLike, MetalLbLike, find, holds
+from arpguard.lab.topology import HostProcess
+from arpguard.wire.arp import ArpOp
+from builders import a_frame, a_packet
+from labtools import Pair, Wire, a_pair, a_wire, address, said, until
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+VIP, NODE_ADDRESS = address(50), address(1)
+M, C = MacAddress.parse("02:00:00:00:00:01"), MacAddress.parse("02:00:00:00:00:64")
+O = MacAddress.parse("02:00:00:00:00:0f")  # noqa: E741 - some other host, as in docs/conformance.md
+GROUP = MacAddress.parse("01:00:5e:00:00:12")
+DELEGATED = "mode: enforce\ninterfaces: [eth0]\nvips: [{{address: {vip}, owner: {{node: {node}, delegated: true}}}}]\n"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with a_pair("peers") as made:
+        yield made
+
+
+@pytest.fixture
+def wire(pair) -> Iterator[Wire]:
+    with a_wire(pair.client) as made:
+        yield made
+
+
+@pytest.fixture
+def begin(pair) -> Iterator:
+    """Starts an announcer, and takes away what it leaves."""
+    begun: list[HostProcess] = []
+
+    def started(program: HostProcess) -> HostProcess:
+        begun.append(program)
+        program.start()
+        return program
+
+    yield started
+    for program in begun:
+        program.kill(signal.SIGKILL)
+    if holds(pair.node, VIP):
+        pair.node.unbind(VIP, "eth0")
+
+
+def next_frames(wire: Wire, count: int) -> list[bytes]:
+    heard = [wire.hear(3.0) for _ in range(count)]
+    assert None not in heard
+    return heard
+
+
+def announcement(op: ArpOp, tha: MacAddress, length: int) -> bytes:
+    return a_frame(a_packet(op=op, sha=M, spa=VIP, tha=tha, tpa=VIP), src=M, min_len=length)
+
+
+# ---- what they say -----------------------------------------------------------------------------------------------
+
+
+def test_metallb_announces_with_broadcast_tha_and_again_after_1100_ms(pair, wire, begin):
+    begin(MetalLbLike(pair.node, pair.folder, VIP))
+    both = [announcement(op, BROADCAST_MAC, 60) for op in (ArpOp.REQUEST, ArpOp.REPLY)]
+    assert next_frames(wire, 2) == both
+    assert 0.8 < until(lambda: wire.hear(0.01) == both[0], 3.0, "the next round") < 2.0
+
+
+@pytest.mark.parametrize(
+    ("dst", "op", "sha", "answered"),
+    [
+        pytest.param(BROADCAST_MAC, ArpOp.REQUEST, C, True, id="broadcast"),
+        pytest.param(M, ArpOp.REQUEST, C, True, id="to its MAC"),
+        pytest.param(BROADCAST_MAC, ArpOp.REQUEST, O, True, id="of another sha: answered there"),
+        pytest.param(GROUP, ArpOp.REQUEST, C, False, id="to a group"),
+        pytest.param(BROADCAST_MAC, ArpOp.REPLY, C, False, id="a reply"),
+    ],
+)
+def test_metallb_answers_what_the_real_one_answers(pair, wire, begin, dst, op, sha, answered):
+    begin(MetalLbLike(pair.node, pair.folder, VIP)).wait_for()
+    asked = a_packet(op=op, sha=sha, spa=address(100), tpa=VIP)
+    answer = a_frame(a_packet(op=ArpOp.REPLY, sha=M, spa=VIP, tha=sha, tpa=address(100)), dst=sha, src=M)
+    heard = wire.exchange([a_frame(asked, dst=dst, src=C)], VIP)
+    assert [frame for frame in heard if frame[:6] != BROADCAST_MAC.octets] == ([answer] if answered else [])
+
+
+def test_kube_vip_announces_as_reply_and_request_in_turns(pair, wire, begin):
+    begin(KubeVipLike(pair.node, pair.folder, VIP))
+    reply, request = announcement(ArpOp.REPLY, M, 42), announcement(ArpOp.REQUEST, BROADCAST_MAC, 42)
+    assert next_frames(wire, 3) == [reply, request, reply]
+
+
+@pytest.mark.parametrize(("number", "left"), [(signal.SIGTERM, False), (signal.SIGKILL, True)], ids=["TERM", "KILL"])
+def test_kube_vip_takes_the_address_off_unless_it_is_killed(pair, wire, begin, number, left):
+    program = begin(KubeVipLike(pair.node, pair.folder, VIP))
+    program.wait_for()
+    assert holds(pair.node, VIP)
+    program.kill(number)
+    assert holds(pair.node, VIP) is left
+    assert wire.answers(VIP) is left
+
+
+@pytest.mark.skipif(find("keepalived") is None, reason="needs keepalived")
+def test_keepalived_announces_with_broadcast_tha_and_leaves_the_address_when_it_is_killed(pair, wire, begin):
+    daemon = begin(Keepalived(pair.node, pair.folder, VIP, 100, vmac=False))
+    assert next_frames(wire, 5) == [announcement(ArpOp.REQUEST, BROADCAST_MAC, 42)] * 5
+    daemon.kill(signal.SIGKILL)
+    assert holds(pair.node, VIP)
+    assert wire.answers(VIP)
+
+
+# ---- what a guard makes of it ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def delegated_elsewhere(pair) -> Iterator:
+    agent = pair.agent(DELEGATED.format(vip=VIP, node="node-2"))
+    yield agent
+    agent.kill(signal.SIGTERM)
+    pair.arpguard("cleanup", "--pin-dir", str(agent.pin_dir))
+
+
+PROGRAMS = [MetalLbLike, KubeVipLike]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_delegated_elsewhere_nothing_of_an_announcer_is_heard(pair, wire, begin, delegated_elsewhere, program):
+    announcer = begin(program(pair.node, pair.folder, VIP))
+    until(lambda: announcer.said().count("failed to send: [Errno 105]") >= 2, 3.0, "ENOBUFS for what egress drops")
+    assert wire.exchange([wire.request(VIP), wire.request(VIP, address(0))], NODE_ADDRESS) == []
+    assert wire.listen(0.2) == []
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_delegated_here_its_frames_are_its_own(pair, wire, begin, delegated_elsewhere, program):
+    delegated_elsewhere.configure(DELEGATED.format(vip=VIP, node="node-1"))
+    until(lambda: said(delegated_elsewhere, "configuration taken over") == 1, 5.0)
+    announcer = begin(program(pair.node, pair.folder, VIP))
+    announcer.wait_for()
+    until(lambda: wire.hear(0.01), 3.0, "its announcement")
+    assert wire.who(VIP, VIP) == [M]
+    assert "failed" not in announcer.said()
