@@ -181,7 +181,7 @@ class Bench:
         seen = set()
         while (heard := asker.hear(0.3)) is not None:
             packet = heard.packet
-            if packet.op is ArpOp.REQUEST and packet.spa == vip and not packet.is_announcement:
+            if packet.op is ArpOp.REQUEST and packet.spa == vip != packet.tpa:
                 seen.add(packet.sha)
         return sorted(seen)
 
