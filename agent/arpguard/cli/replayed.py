@@ -20,8 +20,9 @@ from arpguard.cli.render import (
     yaml_text,
 )
 from arpguard.cli.words import NONE, counted, span
+from arpguard.core.claimants import virtual_router
 from arpguard.core.replaying import PLACEHOLDER_MAC, About, Passed, Protocol, Scene
-from arpguard.core.sightings import Act, Ledger, Sighting, at_once, vrrp_name
+from arpguard.core.sightings import Act, Ledger, Sighting, at_once
 from arpguard.core.stimulus import describe
 from arpguard.dataplane.explain import Trial
 from arpguard.dataplane.replay import Judged
@@ -68,8 +69,8 @@ class Story:
 
     def who(self, mac: MacAddress) -> str:
         """Whose a MAC is, as far as that is known."""
-        names = (self.scene.macs.get(mac, ""), vrrp_name(mac))
-        return ", ".join(name for name in names if name) or NONE
+        names = (self.scene.macs.get(mac), virtual_router(mac))
+        return ", ".join(str(name) for name in names if name)
 
     def kept(self, vip: Vip, macs: Macs) -> int:
         """How much of what was said about a VIP its owner said: the guards let it out, or there is none."""
@@ -277,7 +278,7 @@ def _mac_table(story: Story, address: Address, macs: Macs) -> str:
     for mac, seen in ordered[:_MOST_MACS]:
         acts, times = (seen.acts[act] for act in Act), (_time_of_day(seen.first_ns), _time_of_day(seen.last_ns))
         fate = (_fate_of_claims(story, vip, mac, seen),) if vip else ()
-        rows.append((f"  {mac}", story.who(mac), *acts, *times, *fate))
+        rows.append((f"  {mac}", story.who(mac) or NONE, *acts, *times, *fate))
     if len(ordered) > _MOST_MACS:
         others = [seen for _, seen in ordered[_MOST_MACS:]]
         acts = (sum(seen.acts[act] for seen in others) for act in Act)
@@ -437,7 +438,7 @@ def _macs_dict(story: Story, macs: Macs) -> dict[str, object]:
         "macs": [
             {
                 "mac": str(mac),
-                "who": story.who(mac) if story.who(mac) != NONE else "",
+                "who": story.who(mac),
                 "answers": seen.acts[Act.ANSWER],
                 "announcements": seen.acts[Act.ANNOUNCEMENT],
                 "requests": seen.acts[Act.REQUEST],

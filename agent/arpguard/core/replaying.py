@@ -10,7 +10,14 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.config import AgentConfig
-from arpguard.core.desired import primary_addresses, standing_of, strictest_mode, vips4_of, wanted_entries
+from arpguard.core.desired import (
+    primary_addresses,
+    standing_of,
+    strictest6_mode,
+    strictest_mode,
+    vips4_of,
+    wanted_entries,
+)
 from arpguard.model import EntryKey, InterfaceAddress, Link, NodeControl, Owner, OwnerKind, Standing, Vip, VipEntry
 from arpguard.verdict import Kind, Mode, Reason, Verdict
 from arpguard.wire.capture import Captured
@@ -62,12 +69,11 @@ class Scene:
     def control(self, entries: Mapping[EntryKey, VipEntry]) -> NodeControl:
         """What the kernel is told of the node. No entry needs a fence: none passes in a capture."""
         mode = self.mode or self.config.mode
-        sixes = {key: entry for key, entry in entries.items() if key.vip.version == 6}
         return NodeControl(
             mode=mode,
             generation=1,
             strictest=strictest_mode(mode, entries),
-            strictest6=strictest_mode(mode, sixes) if sixes else Mode.INHERIT,
+            strictest6=strictest6_mode(mode, entries),
             vips4=vips4_of(entries),
         )
 

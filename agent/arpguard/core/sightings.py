@@ -15,7 +15,6 @@ from arpguard.wire.ndp import NdFlag, NdPacket, NdType, parse_nd
 
 MAX_SIGHTINGS = 100_000  # about 50 MB
 _MAX_LINKS = 1000
-_VRRP = {b"\x00\x00\x5e\x00\x01": "VRRP", b"\x00\x00\x5e\x00\x02": "VRRP, IPv6"}  # RFC 9568 7.3
 
 
 class Act(Enum):
@@ -135,12 +134,6 @@ def at_once(sightings: Iterable[Sighting]) -> bool:
             return True
         latest = last_ns if latest is None else max(latest, last_ns)
     return False
-
-
-def vrrp_name(mac: MacAddress) -> str:
-    """The virtual router that a MAC is of, such as "VRRP 7"; empty for all others."""
-    kind = _VRRP.get(mac.octets[:5])
-    return f"{kind} {mac.octets[5]}" if kind else ""
 
 
 @dataclass(slots=True)
