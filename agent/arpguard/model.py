@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
+from typing import NamedTuple
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network, is_everywhere
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
@@ -117,6 +118,13 @@ class Link:
         """The networks on its segment. A host address is no subnet, and neither is what every link has (fe80::/64)."""
         networks = dict.fromkeys([*(own.network for own in self.addresses), *self.on_link])
         return tuple(network for network in networks if network.num_addresses > 1 and not is_everywhere(network))
+
+
+class Membership(NamedTuple):
+    """A multicast group on a link, that a host listens to."""
+
+    ifindex: int
+    group: IPv6Address
 
 
 @dataclass(frozen=True, slots=True)

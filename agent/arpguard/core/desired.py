@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import TypeAlias
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, is_everywhere
 from arpguard.core.choosing import home_link
-from arpguard.model import EntryKey, Link, OwnerKind, Route, Standing, Vip, VipEntry
+from arpguard.model import EntryKey, Link, Membership, OwnerKind, Route, Standing, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
+from arpguard.wire.ndp import solicited_node
 
 Primaries: TypeAlias = Mapping[tuple[int, int], Address | None]  # by index of the link, and IP version
 
@@ -101,6 +102,20 @@ def spoken_for(entries: Mapping[EntryKey, VipEntry], mode: Mode) -> dict[EntryKe
         for key, entry in entries.items()
         if entry.kind is Kind.OWNED and (entry.mode or mode) is Mode.ENFORCE
     }
+
+
+def membership_of(key: EntryKey) -> Membership | None:
+    """What whoever has an address listens to (RFC 4861 7.2.3, RFC 4291 2.7.1): a group of IPv6, nothing of IPv4."""
+    return Membership(key.ifindex, solicited_node(key.vip)) if isinstance(key.vip, IPv6Address) else None
+
+
+def memberships_of(entries: Mapping[EntryKey, VipEntry]) -> frozenset[Membership]:
+    """What a node listens to for the VIPs that it owns; some share a group.
+
+    Also while it only observes: a switch that snoops would else keep from it what it is to decide about.
+    """
+    owned = (key for key, entry in entries.items() if entry.kind is Kind.OWNED)
+    return frozenset(membership for membership in map(membership_of, owned) if membership is not None)
 
 
 def strictest_mode(mode: Mode, entries: Mapping[EntryKey, VipEntry]) -> Mode:

@@ -38,6 +38,7 @@ from arpguard.observe.metrics import ApiMetrics, node_registry
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.filewatch import FileWatch
 from arpguard.runtime.leaving import End, KubernetesOptions, remove_guard
+from arpguard.runtime.listening import Listening
 from arpguard.runtime.reconciler import Asked, Reconciler, some
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_MS, NS_PER_S
@@ -77,6 +78,7 @@ class Agent:
         self._due = asyncio.Event()
         self._stopping = asyncio.Event()
         self._schedule = AnnouncementSchedule()
+        self._listening = Listening()
         self._in_the_way: tuple[str, ...] = ()
         self._kubernetes: Kubernetes | None = None
         self._found_guard = False
@@ -102,12 +104,13 @@ class Agent:
         pin_dir = self._config.bpf.pin_dir
         self._refuse_if_nothing_to_guard(await read_surroundings())
         bpffs.prepare(pin_dir)
-        with bpffs.lock(pin_dir), Announcer() as announcer:
+        with bpffs.lock(pin_dir), Announcer() as announcer, self._listening:
             source = self._source = find_source(self._config.bpf.max_entries)
             loaded = await _load(pin_dir, source)
             privileges.keep_only()
             self._warm = loaded.warm
             self._assemble(loaded)
+            await self._listen()
             await self._connect()
             async with self._shown():
                 await self._first_pass()
@@ -181,6 +184,11 @@ class Agent:
             self._in_the_way = tuple(in_the_way)
             self._changed.set()
 
+    async def _listen(self) -> None:
+        """For questions about the VIPs that this node owns now."""
+        if await self._listening.follow(self._reconciler.entries, self._reconciler.state.links):
+            self._changed.set()
+
     def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
         """Before anything is compiled: with no link now, and none that may yet appear, there is nothing to do."""
         if self._options.kubernetes is not None:
@@ -226,13 +234,16 @@ class Agent:
         if self._kubernetes is None:
             config = self._config
             own = self._sourcing.collect(config, {}, None, {}, avoided(self._surroundings))
-            problems = [*self._settings.problems(), *self._in_the_way, *own.problems, *_unfit_vips(config)]
+            problems = [*self._problems(), *own.problems, *_unfit_vips(config)]
             return Asked(config, self._settings.in_force.generation, own.vips, problems=problems)
         self._kubernetes.read_configmap()
         config, generation = self._config, self._settings.in_force.generation
         found = await self._kubernetes.collect(config, self._surroundings)
-        problems = [*self._settings.problems(), *self._in_the_way, *found.problems]
-        return Asked(config, generation, found.vips, found.complete, problems)
+        return Asked(config, generation, found.vips, found.complete, [*self._problems(), *found.problems])
+
+    def _problems(self) -> list[str]:
+        """What is wrong on this node, whatever the VIPs."""
+        return [*self._settings.problems(), *self._in_the_way, *self._listening.problems]
 
     def _say_when_ready(self) -> None:
         """Once all that says what to guard was read, and done."""
@@ -302,6 +313,7 @@ class Agent:
                     next_pass_s = time.monotonic() + (time.thread_time() - began_s) / AUDIT_SHARE
                 else:
                     await self._reconciler.keep_attached(self._config.datapath, self._surroundings)
+                await self._listen()
                 self._reconciler.log_problems()
                 await self._serve()
                 self._say_when_ready()
@@ -362,7 +374,10 @@ class Agent:
             self._due.clear()
             for key in self._schedule.take_due(boot_ns()):
                 speaker = self._reconciler.announceable(key)
-                if speaker is not None and announcer.announce(key, *speaker):
+                if speaker is None:
+                    continue
+                self._listening.hear(key)  # before: whoever hears it may ask at once
+                if announcer.announce(key, *speaker):
                     log.info("announced: vip=%s interface=%s mac=%s", key.vip, speaker[0].name, speaker[1])
             next_ns = self._schedule.next_ns(boot_ns())
             delay = None if next_ns is None else max(0.0, (next_ns - boot_ns()) / NS_PER_S)

@@ -295,6 +295,11 @@ class Reconciler:
             self._entries.write(given_up)
         return given_up
 
+    @property
+    def entries(self) -> Mapping[EntryKey, VipEntry]:
+        """What the kernel has; before the first pass, what an agent before this one left."""
+        return self.state.entries if self._scene is not None else self._entries.read().entries
+
     async def keep_attached(self, datapath: Datapath, surroundings: Surroundings) -> None:
         """The cheap part of a pass: programs and control as the last one left them, however large the map is."""
         if self._scene is None:

@@ -1,0 +1,113 @@
+"""Listens to multicast groups: NICs let in what is sent to them, and switches that snoop (MLD, RFC 4541) forward it.
+
+Memberships are those of sockets (ipv6(7), IPV6_ADD_MEMBERSHIP): they end with the process. The kernel tells the
+network of the first member on a link and of the last (RFC 3810), and again when the link comes up.
+"""
+
+import errno
+import socket
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from pathlib import Path
+
+from arpguard.errors import DataPlaneError
+from arpguard.model import Membership
+
+_MEMBERSHIPS = Path("/proc/thread-self/net/igmp6")
+_FULL = (errno.ENOMEM, errno.ENOBUFS)  # net.core.optmem_max: 2340 memberships of a socket where it is 128 KiB
+
+
+@dataclass(slots=True)
+class _Ear:
+    """A socket that has some memberships, and whether it takes no more."""
+
+    socket: socket.socket
+    count: int = 0
+    full: bool = False
+
+
+class Groups:
+    """The memberships of one owner, over as many sockets as they need."""
+
+    def __init__(self) -> None:
+        self._ears: list[_Ear] = []
+        self._ear_of: dict[Membership, _Ear] = {}
+
+    @property
+    def joined(self) -> frozenset[Membership]:
+        """What is listened to."""
+        return frozenset(self._ear_of)
+
+    def join(self, membership: Membership) -> None:
+        """Listens to a group, or goes on. Raises DataPlaneError when the kernel refuses."""
+        if membership not in self._ear_of:
+            self._ear_of[membership] = self._add(membership)
+
+    def leave(self, membership: Membership) -> None:
+        """Listens no more, if it did."""
+        ear = self._ear_of.pop(membership, None)
+        if ear is not None:
+            self._drop(ear, membership)
+
+    def leave_forgotten(self) -> None:
+        """Leaves what the kernel has forgotten, as it does while a link's MTU is too small for IPv6.
+
+        It still refuses to join that anew.
+        """
+        known = _known() if self._ear_of else set()
+        for membership in [each for each in self._ear_of if each not in known]:
+            self.leave(membership)
+
+    def close(self) -> None:
+        """Leaves all."""
+        for ear in self._ears:
+            ear.socket.close()
+        self._ears.clear()
+        self._ear_of.clear()
+
+    def _add(self, membership: Membership) -> _Ear:
+        for ear in self._ears:
+            if not ear.full and self._add_to(ear, membership):
+                return ear
+        try:
+            ear = _Ear(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
+        except OSError as error:
+            raise DataPlaneError(f"no IPv6 socket can be opened ({error.strerror})") from error
+        self._ears.append(ear)
+        if not self._add_to(ear, membership):
+            raise DataPlaneError("no memory for a group: raise net.core.optmem_max")
+        return ear
+
+    def _add_to(self, ear: _Ear, membership: Membership) -> bool:
+        """False when the socket has no room for it."""
+        try:
+            ear.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, _mreq(membership))
+        except OSError as error:
+            ear.full = error.errno in _FULL
+            if ear.full:
+                return False
+            raise DataPlaneError(f"group {membership.group} cannot be joined ({error.strerror})") from error
+        ear.count += 1
+        return True
+
+    def _drop(self, ear: _Ear, membership: Membership) -> None:
+        with suppress(OSError):  # the link is no more, and nobody listens there
+            ear.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_LEAVE_GROUP, _mreq(membership))
+        ear.count -= 1
+        ear.full = False
+        if not ear.count:
+            ear.socket.close()
+            self._ears.remove(ear)
+
+
+def _mreq(membership: Membership) -> bytes:
+    """Struct ipv6_mreq."""
+    return membership.group.packed + struct.pack("=i", membership.ifindex)
+
+
+def _known() -> set[Membership]:
+    """All memberships in this network namespace, whoever's (/proc/net/igmp6: index, name, group...)."""
+    rows = (line.split() for line in _MEMBERSHIPS.read_bytes().splitlines())
+    return {Membership(int(row[0]), IPv6Address(bytes.fromhex(row[2].decode()))) for row in rows}
