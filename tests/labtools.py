@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
@@ -38,6 +38,7 @@ from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, parse_arp
 from arpguard.wire.ethernet import ETHERTYPE_ARP, parse_ethernet
 from prog_run import hexdump
 
+NETWORK6 = "2001:db8:51"
 REPAIR_S = 1.0  # how long the agent may take to follow a change
 ANSWER_S = 2.0  # how long an answer may take on a loaded machine
 _numbers = itertools.count(1)
@@ -46,6 +47,11 @@ _numbers = itertools.count(1)
 def address(number: int) -> IPv4Address:
     """An address of the network that node and client are in."""
     return IPv4Address(f"{NETWORK}.{number}")
+
+
+def address6(number: int) -> IPv6Address:
+    """An address of their IPv6 network, where `speak_ipv6` was called."""
+    return IPv6Address(f"{NETWORK6}::{number:x}")
 
 
 def until(condition: Callable[[], object], timeout_s: float = ANSWER_S, what: str = "") -> float:
@@ -405,6 +411,24 @@ def plug(node: Host, client: Host) -> None:
                 f"route add default via {NETWORK}.254",
             ]
         )
+
+
+def speak_ipv6(*hosts: Host) -> None:
+    """Gives each host an address like its IPv4 one. Nothing is sent but what is asked for: no DAD, no routers."""
+    for host in hosts:
+        quiet = [f"net.ipv6.conf.eth0.{name}=0" for name in ("accept_ra", "accept_dad", "disable_ipv6")]
+        host.netns.run("sysctl", "-qw", *quiet)
+        host.netns.batch([f"addr add {address6(host.address.packed[3])}/64 dev eth0 nodad"])
+
+
+def groups_of(netns: Netns, device: str = "eth0") -> dict[IPv6Address, int]:
+    """The multicast groups that are listened to on a device, and how many sockets and addresses want each."""
+
+    def read() -> dict[IPv6Address, int]:
+        rows = [line.split() for line in Path("/proc/thread-self/net/igmp6").read_text(encoding="ascii").splitlines()]
+        return {IPv6Address(bytes.fromhex(row[2])): int(row[3]) for row in rows if row[1] == device}
+
+    return netns.call(read)
 
 
 def pid_of(agent: AgentProcess) -> int:

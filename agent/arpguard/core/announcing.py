@@ -2,6 +2,7 @@
 
 RFC 5227 2.3: an announcement is repeated; spaced by more than Linux's neighbour locktime of 1 s, within which a
 second change is ignored. RFC 5227 2.4 (c): a defence is sent at most once in DEFEND_INTERVAL, and never given up.
+RFC 4861 7.2.6 allows as much for IPv6: three unsolicited advertisements (MAX_NEIGHBOR_ADVERTISEMENT), a second apart.
 """
 
 from arpguard.model import EntryKey

@@ -4,13 +4,15 @@ They pass the egress program like anybody's: what this node may not say does not
 """
 
 import socket
+from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Self
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey, Link
 from arpguard.wire.arp import build_announcements
+from arpguard.wire.ndp import build_unsolicited_advertisement
 
 
 class Announcer:
@@ -24,11 +26,9 @@ class Announcer:
         self._socket.setblocking(False)  # a slow link must not hold up the agent
 
     def announce(self, key: EntryKey, link: Link, mac: MacAddress) -> bool:
-        """Announces a VIP in both forms; False when it did not leave: suppressed, the link down, its queue full."""
-        if key.vip.version != 4:
-            return False
+        """Announces a VIP; False when it did not leave: suppressed, the link down, its queue full."""
         try:
-            for frame in build_announcements(mac, key.vip):
+            for frame in _announcements(mac, key.vip):
                 self._socket.sendto(frame, (link.name, 0))
         except OSError:
             return False
@@ -41,3 +41,10 @@ class Announcer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._socket.close()
+
+
+def _announcements(mac: MacAddress, vip: Address) -> tuple[bytes, ...]:
+    """What neighbours learn from, each once."""
+    if isinstance(vip, IPv4Address):
+        return build_announcements(mac, vip)
+    return (build_unsolicited_advertisement(mac, vip),)

@@ -46,12 +46,12 @@ _NEIGHBOURS = (
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A frame that came in, what it says, and when it came (nanoseconds of CLOCK_MONOTONIC)."""
+    """What came in, and when (nanoseconds of CLOCK_MONOTONIC). `nonce`: of a solicitation that has one."""
 
     packet: Facts
     eth_src: MacAddress
     time_ns: int
-    frame: bytes
+    nonce: bytes = b""
 
 
 class NeighbourSocket:
@@ -98,9 +98,9 @@ class NeighbourSocket:
             if not select.select([self._socket], [], [], max(0.0, left))[0]:
                 return None
             data, address = self._socket.recvfrom(_LONGEST)
-            facts = _believable(data) if address[2] != _PACKET_OUTGOING else None
-            if facts is not None:
-                return Heard(facts, MacAddress(data[6:12]), time.monotonic_ns(), data)
+            heard = _read(data) if address[2] != _PACKET_OUTGOING else None
+            if heard is not None:
+                return heard
 
     def ask(self, address: Address, spa: Address, *, count: int = 3, wait_s: float = 0.3) -> list[Heard]:
         """Asks `count` times who has `address`, and listens `wait_s` seconds each time: every reply that came.
@@ -138,9 +138,11 @@ def build_question(sha: MacAddress, spa: Address, address: Address, nonce: bytes
     return build_solicitation(sha, IPv6Address(spa), address)
 
 
-def _believable(data: bytes) -> Facts | None:
+def _read(data: bytes) -> Heard | None:
     """What a frame says; of neighbour discovery only what is valid, for the rest may come from anywhere."""
     packet = parse_nd_frame(data)
-    if packet is None:
-        return facts_of(data)
-    return facts_of_nd(packet) if packet.flaw is None else None
+    if packet is not None and packet.flaw is not None:
+        return None
+    facts = facts_of(data) if packet is None else facts_of_nd(packet)
+    nonce = packet.message.nonce if packet is not None else b""
+    return Heard(facts, MacAddress(data[6:12]), time.monotonic_ns(), nonce) if facts is not None else None

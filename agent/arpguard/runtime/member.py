@@ -8,7 +8,6 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress
 from arpguard.clock import boot_ns
@@ -413,8 +412,6 @@ class Membership:
 
     async def _probe(self, vip: Address) -> MacAddress | None:
         home = home_link(vip, self._kernel.state.links, self._surroundings.routes)
-        if not isinstance(vip, IPv4Address):
-            return None
         if home is None:
             raise DataPlaneError(f"{vip} cannot be probed for: no link is guarded")
         taken_by = await self._prober.probe(home, vip)

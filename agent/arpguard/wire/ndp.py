@@ -106,6 +106,11 @@ class NdMessage:
         option = self.link_layer_option
         return MacAddress(option.data[:6]) if option is not None else None
 
+    @property
+    def nonce(self) -> bytes:
+        """What a solicitation's sender knows it by (RFC 3971 5.3.2, RFC 7527); empty: it has none."""
+        return next((option.data for option in self.options if option.kind == OptionType.NONCE), b"")
+
     def build(self) -> bytes:
         """The ICMPv6 message with its checksum."""
         word = int(self.flags) << 24 | self.reserved
