@@ -1,65 +1,41 @@
-"""Random and mutated frames against random maps: the programs do what core/respond says, to the byte.
+"""Random and mutated ARP frames against random maps: the programs do what core/respond says, to the byte."""
 
-The seed is printed with every failure; ARPGUARD_SEED repeats a run.
-"""
-
-import os
 import random
-from collections import Counter
 from dataclasses import replace
 from ipaddress import IPv4Address
 
 import pytest
 
+from agreement import VIRTUAL_MAC, Maps, a_random_control, a_random_entry, compare
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
-from arpguard.clock import boot_ns
-from arpguard.core.respond import Judgement, Response, Situation, respond_egress, respond_ingress
-from arpguard.dataplane.explain import Trial, try_frame
-from arpguard.model import EntryKey, NodeControl, VipEntry
-from arpguard.verdict import Hook, Kind, Mode
+from arpguard.verdict import Hook
 from arpguard.wire.arp import ArpPacket
 from arpguard.wire.ethernet import EthernetFrame, VlanTag
-from builders import EPOCH, GUARD, HOUR_NS, NOBODY, OWNER, PRIMARY_IP, TESTER, THIRD, patched
-from prog_run import DROPPED, INGRESS, LO, PASS, SEND_BACK, Count, Outcome, assert_counted, assert_outcome
+from builders import GUARD, NOBODY, OWNER, PRIMARY_IP, TESTER, THIRD, patched
+from prog_run import DROP, INGRESS, PASS, SEND_BACK
 
 pytestmark = pytest.mark.bpf
 
-SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
-BATCHES, FRAMES_PER_BATCH = 120, 300  # at each of the three hooks: 108,000 frames
 
 VIPS = [IPv4Address(text) for text in ("192.0.2.100", "192.0.2.101", "10.0.0.1", "169.254.7.7", "0.0.0.5", "240.0.0.1")]
 SPECIAL = [IPv4Address(text) for text in ("0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "239.1.2.3")]
 ORDINARY = [IPv4Address(text) for text in ("192.0.2.7", "192.0.2.55", "192.0.2.255", "198.51.100.1")]
 MULTICAST_MAC = MacAddress.parse("01:00:5e:00:00:01")
 MACS = [GUARD, TESTER, THIRD, OWNER, ZERO_MAC, BROADCAST_MAC, MULTICAST_MAC]
-VIRTUAL_MAC = MacAddress.parse("00:00:5e:00:01:07")
 TPIDS = [0x8100, 0x88A8]
 IPV4 = b"\x08\x00"
-VLAN_OR_ARP = (b"\x08\x06", b"\x81\x00", b"\x88\xa8")
 
 
 # ---- random maps -------------------------------------------------------------------------------------------------
 
 
-def a_random_entry(rng: random.Random) -> VipEntry:
-    return VipEntry(
-        kind=rng.choice([*Kind, Kind.OWNED, Kind.OWNED]),
-        mode=rng.choice([Mode.INHERIT, Mode.INHERIT, Mode.ENFORCE, Mode.OBSERVE]),
-        hold=rng.random() < 0.3,
-        epoch=rng.choice([EPOCH, EPOCH, EPOCH, EPOCH - 1, 0]),
-        link_mac=rng.choice([GUARD, GUARD, GUARD, ZERO_MAC]),
-        answer_mac=rng.choice([GUARD, GUARD, VIRTUAL_MAC, ZERO_MAC]),
-        owner_mac=rng.choice([ZERO_MAC, OWNER]),
-        primary=rng.choice([PRIMARY_IP, None]),
-    )
-
-
-def a_random_control(rng: random.Random, now_ns: int) -> NodeControl:
-    """Fences far enough from now that no clock reading of this batch comes near."""
-    fence_ns = rng.choice([now_ns + HOUR_NS] * 4 + [0, now_ns - 1, now_ns + 5 * HOUR_NS, 2**64 - 1])
-    mode = rng.choice([Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE])
-    strictest = rng.choice([Mode.ENFORCE, mode])
-    return NodeControl(mode, 1, strictest, epoch=EPOCH, fence_ns=fence_ns, lease_ns=2 * HOUR_NS)
+def random_maps(rng: random.Random, now_ns: int) -> Maps:
+    likely = [(vip, 0.8) for vip in VIPS] + [(by_mistake, 0.1) for by_mistake in SPECIAL]
+    entries = {vip: a_random_entry(rng, PRIMARY_IP) for vip, chance in likely if rng.random() < chance}
+    control = a_random_control(rng, now_ns)
+    if entries:  # as narrow as the agent makes it
+        control = replace(control, vips4=(min(entries), max(entries)))
+    return entries, control
 
 
 # ---- random frames -----------------------------------------------------------------------------------------------
@@ -155,80 +131,9 @@ def a_stimulus(rng: random.Random) -> bytes:
     return frame.ljust(64 if frame[12:14] == IPV4 else 14, b"\0")
 
 
-# ---- what the model expects --------------------------------------------------------------------------------------
-
-
-def expected_outcome(response: Response) -> Outcome:
-    if response.frame is None:
-        return DROPPED
-    return Outcome(SEND_BACK if response.answered else PASS, response.frame)
-
-
-def counts_of(judgement: Judgement, situation: Situation) -> list[Count]:
-    """A decision about a VIP is the entry's and the node's; one about none is the node's."""
-    if judgement.vip is not None:
-        entry = situation.entry(judgement.vip)
-        observed = not situation.enforces(entry)
-        return [Count(None, observed, judgement.reason), Count(judgement.vip, observed, judgement.reason)]
-    observed = judgement.verdict.name == "SUPPRESS" and situation.control.strictest is not Mode.ENFORCE
-    return [Count(None, observed, judgement.reason)]
-
-
-def is_looked_at(frame: bytes) -> bool:
-    """Frames with another EtherType leave the programs before anything is counted."""
-    return frame[12:14] in VLAN_OR_ARP
-
-
 @pytest.mark.parametrize("hook", [*INGRESS, Hook.TC_EGRESS], ids=lambda hook: hook.name)
 def test_program_does_what_the_model_says(plane, hook):
-    rng = random.Random(f"{SEED} {hook.name}")
-    respond = respond_egress if hook is Hook.TC_EGRESS else respond_ingress
-    actions: Counter[str] = Counter()
-    for number in range(BATCHES):
-        try:
-            actions += run_batch(plane, hook, respond, rng)
-        except AssertionError as error:
-            raise AssertionError(f"ARPGUARD_SEED={SEED}, batch {number}\n{error}") from None
-    least = BATCHES * FRAMES_PER_BATCH // 100
-    wanted = (PASS, DROPPED.action) if hook is Hook.TC_EGRESS else (PASS, DROPPED.action, SEND_BACK)
+    actions = compare(plane, hook, random_maps, a_stimulus).actions
+    least = sum(actions.values()) // 100
+    wanted = (PASS, DROP) if hook is Hook.TC_EGRESS else (PASS, DROP, SEND_BACK)
     assert all(actions[action] > least for action in wanted), f"the frames do not exercise much: {actions}"
-
-
-def run_batch(plane, hook, respond, rng) -> Counter[str]:
-    now_ns = boot_ns()
-    likely = [(vip, 0.8) for vip in VIPS] + [(by_mistake, 0.1) for by_mistake in SPECIAL]
-    entries = {vip: a_random_entry(rng) for vip, chance in likely if rng.random() < chance}
-    control = a_random_control(rng, now_ns)
-    if entries:  # as narrow as the agent makes it
-        control = replace(control, vips4=(min(entries), max(entries)))
-    plane.set(entries, control)
-    situation = Situation(control, {EntryKey(LO, vip): entry for vip, entry in entries.items()}, LO, now_ns)
-    expected: Counter[Count] = Counter()
-    actions: Counter[str] = Counter()
-    before = plane.counts()
-    for _ in range(FRAMES_PER_BATCH):
-        frame = a_stimulus(rng)
-        response = respond(frame, situation)
-        outcome = plane.run(hook, frame)
-        actions[outcome.action] += 1
-        assert_agrees(outcome, expected_outcome(response), frame, situation)
-        assert_twin_agrees(try_frame(plane.programs, hook, LO, frame), response, frame)
-        if is_looked_at(frame):
-            expected.update(count for judgement in response.judgements for count in counts_of(judgement, situation))
-    assert_counted(plane.counts() - before, expected)
-    return actions
-
-
-def assert_twin_agrees(trial, response, frame) -> None:
-    """What `explain` would say of the frame; that nothing is counted twice is seen at the end of the batch."""
-    decided = tuple((judgement.verdict, judgement.reason) for judgement in response.judgements)
-    assert trial == Trial(response.answered, response.frame, decided if is_looked_at(frame) else ()), frame.hex()
-    assert all(verdict is reason.verdict for verdict, reason in trial.decisions), trial
-
-
-def assert_agrees(outcome, expected, frame, situation) -> None:
-    try:
-        assert_outcome(outcome, expected, frame)
-    except AssertionError as error:
-        entries = "\n".join(f"  {key.vip}: {entry}" for key, entry in situation.entries.items())
-        raise AssertionError(f"{error}\n{situation.control} at {situation.now_ns}\n{entries}") from None

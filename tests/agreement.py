@@ -1,0 +1,128 @@
+"""Random maps, and the comparison of the programs with core/respond: verdicts, reasons, counters, and every byte.
+
+The seed is printed with every failure; ARPGUARD_SEED repeats a run.
+"""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from arpguard.addresses import ZERO_MAC, Address, MacAddress
+from arpguard.clock import boot_ns
+from arpguard.core.respond import Response, Situation, respond_egress, respond_ingress
+from arpguard.dataplane.explain import Trial, try_frame
+from arpguard.model import EntryKey, NodeControl, VipEntry
+from arpguard.verdict import Hook, Kind, Mode, Reason
+from builders import EPOCH, GUARD, HOUR_NS, OWNER
+from prog_run import DROPPED, LO, PASS, SEND_BACK, Count, Outcome, Plane, assert_counted, assert_outcome
+
+SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
+BATCHES, FRAMES_PER_BATCH = 120, 300  # at each of the three hooks: 108,000 frames
+
+VIRTUAL_MAC = MacAddress.parse("00:00:5e:00:01:07")
+
+
+def a_random_entry(rng: random.Random, primary: Address) -> VipEntry:
+    return VipEntry(
+        kind=rng.choice([*Kind, Kind.OWNED, Kind.OWNED]),
+        mode=rng.choice([Mode.INHERIT, Mode.INHERIT, Mode.ENFORCE, Mode.OBSERVE]),
+        hold=rng.random() < 0.3,
+        epoch=rng.choice([EPOCH, EPOCH, EPOCH, EPOCH - 1, 0]),
+        link_mac=rng.choice([GUARD, GUARD, GUARD, ZERO_MAC]),
+        answer_mac=rng.choice([GUARD, GUARD, VIRTUAL_MAC, ZERO_MAC]),
+        owner_mac=rng.choice([ZERO_MAC, OWNER]),
+        primary=rng.choice([primary, None]),
+    )
+
+
+def a_random_control(rng: random.Random, now_ns: int) -> NodeControl:
+    """Fences far enough from now that no clock reading of this batch comes near."""
+    fence_ns = rng.choice([now_ns + HOUR_NS] * 4 + [0, now_ns - 1, now_ns + 5 * HOUR_NS, 2**64 - 1])
+    mode = rng.choice([Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE])
+    strictest = rng.choice([Mode.ENFORCE, mode])
+    return NodeControl(mode, 1, strictest, epoch=EPOCH, fence_ns=fence_ns, lease_ns=2 * HOUR_NS)
+
+
+@dataclass
+class Tallies:
+    """How often what happened."""
+
+    actions: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[Reason] = field(default_factory=Counter)
+
+
+Maps = tuple[Mapping[Address, VipEntry], NodeControl]
+
+
+def compare(
+    plane: Plane,
+    hook: Hook,
+    maps: Callable[[random.Random, int], Maps],
+    stimulus: Callable[[random.Random], bytes],
+) -> Tallies:
+    """Runs frames through the program of a hook, its twin and the model; each batch of them with other maps."""
+    rng = random.Random(f"{SEED} {hook.name}")
+    tallies = Tallies()
+    for number in range(BATCHES):
+        try:
+            now_ns = boot_ns()
+            frames = [stimulus(rng) for _ in range(FRAMES_PER_BATCH)]
+            _run_batch(plane, hook, maps(rng, now_ns), now_ns, frames, tallies)
+        except AssertionError as error:
+            raise AssertionError(f"ARPGUARD_SEED={SEED}, batch {number}\n{error}") from None
+    return tallies
+
+
+def _run_batch(plane: Plane, hook: Hook, maps: Maps, now_ns: int, frames: Sequence[bytes], tallies: Tallies) -> None:
+    entries, control = maps
+    plane.set(entries, control)
+    situation = Situation(control, {EntryKey(LO, vip): entry for vip, entry in entries.items()}, LO, now_ns)
+    respond = respond_egress if hook is Hook.TC_EGRESS else respond_ingress
+    expected: Counter[Count] = Counter()
+    before = plane.counts()
+    for frame in frames:
+        response = respond(frame, situation)
+        outcome = plane.run(hook, frame)
+        _assert_agrees(outcome, _expected_outcome(response), frame, situation)
+        _assert_twin_agrees(try_frame(plane.programs, hook, LO, frame), response, frame)
+        expected.update(_counts_of(response, situation))
+        tallies.actions[outcome.action] += 1
+        tallies.reasons.update(judgement.reason for judgement in response.judgements)
+    assert_counted(plane.counts() - before, expected)
+
+
+def _expected_outcome(response: Response) -> Outcome:
+    if response.frame is None:
+        return DROPPED
+    return Outcome(SEND_BACK if response.answered else PASS, response.frame)
+
+
+def _counts_of(response: Response, situation: Situation) -> list[Count]:
+    """A decision about a VIP is the entry's and the node's; one about none is the node's."""
+    counts = []
+    for judgement in response.judgements:
+        entry = situation.entry(judgement.vip)
+        if entry is None:
+            observed = judgement.verdict.name == "SUPPRESS" and response.frame is not None
+        else:
+            observed = not situation.enforces(entry)
+            counts.append(Count(judgement.vip, observed, judgement.reason))
+        counts.append(Count(None, observed, judgement.reason))
+    return counts
+
+
+def _assert_twin_agrees(trial: Trial, response: Response, frame: bytes) -> None:
+    """What `explain` would say of the frame; that nothing is counted twice is seen at the end of the batch."""
+    decided = tuple((judgement.verdict, judgement.reason) for judgement in response.judgements)
+    assert trial == Trial(response.answered, response.frame, decided), frame.hex()
+    assert all(verdict is reason.verdict for verdict, reason in trial.decisions), trial
+
+
+def _assert_agrees(outcome: Outcome, expected: Outcome, frame: bytes, situation: Situation) -> None:
+    try:
+        assert_outcome(outcome, expected, frame)
+    except AssertionError as error:
+        entries = "\n".join(f"  {key.vip}: {entry}" for key, entry in situation.entries.items())
+        raise AssertionError(f"{error}\n{situation.control} at {situation.now_ns}\n{entries}") from None
