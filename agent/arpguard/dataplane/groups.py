@@ -21,11 +21,10 @@ _FULL = (errno.ENOMEM, errno.ENOBUFS)  # net.core.optmem_max: 2340 memberships o
 
 @dataclass(slots=True)
 class _Ear:
-    """A socket that has some memberships, and whether it takes no more."""
+    """A socket, and how many memberships it has."""
 
     socket: socket.socket
     count: int = 0
-    full: bool = False
 
 
 class Groups:
@@ -68,8 +67,8 @@ class Groups:
         self._ear_of.clear()
 
     def _add(self, membership: Membership) -> _Ear:
-        for ear in self._ears:
-            if not ear.full and self._add_to(ear, membership):
+        for ear in reversed(self._ears):  # the youngest has room most likely
+            if self._add_to(ear, membership):
                 return ear
         try:
             ear = _Ear(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM))
@@ -85,8 +84,7 @@ class Groups:
         try:
             ear.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, _mreq(membership))
         except OSError as error:
-            ear.full = error.errno in _FULL
-            if ear.full:
+            if error.errno in _FULL:
                 return False
             raise DataPlaneError(f"group {membership.group} cannot be joined ({error.strerror})") from error
         ear.count += 1
@@ -96,7 +94,6 @@ class Groups:
         with suppress(OSError):  # the link is no more, and nobody listens there
             ear.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_LEAVE_GROUP, _mreq(membership))
         ear.count -= 1
-        ear.full = False
         if not ear.count:
             ear.socket.close()
             self._ears.remove(ear)
