@@ -9,7 +9,7 @@
 #ifndef ARPGUARD_DECIDE_H
 #define ARPGUARD_DECIDE_H
 
-#include "arp.h"
+#include "facts.h"
 
 struct decision {
 	__u8 verdict;
@@ -45,12 +45,15 @@ static __always_inline int needs_clock(const struct entry *e, const struct contr
 	return e->kind == KIND_OWNED && e->epoch == c->epoch && !(e->flags & ENTRY_HOLD);
 }
 
-/* Whether there can be an entry for an IPv4 address. One load, so that first and span belong together. */
-static __always_inline int may_be_vip(const struct control *c, __be32 addr)
+/* Whether there can be an entry for an address of the frame. One load, so that first and span belong together. */
+static __always_inline int may_be_vip(const struct facts *f, const struct control *c, const __be32 *addr)
 {
-	__u64 vips4 = *(const volatile __u64 *)&c->vips4;
+	__u64 vips4;
 
-	return __builtin_bswap32(addr) - (__u32)vips4 <= (__u32)(vips4 >> 32);
+	if (is_nd(f))
+		return c->strictest6 && !addr_is_zero(addr) && !ipv6_is_special(addr);
+	vips4 = *(const volatile __u64 *)&c->vips4;
+	return addr[3] && __builtin_bswap32(addr[3]) - (__u32)vips4 <= (__u32)(vips4 >> 32);
 }
 
 static __always_inline __u8 not_owner_reason(__u8 kind)
@@ -60,14 +63,25 @@ static __always_inline __u8 not_owner_reason(__u8 kind)
 	return kind == KIND_EXTERNAL ? REASON_EXTERNAL : REASON_UNCLAIMED;
 }
 
-/* Whether a frame asks for its tpa. An announcement only looks like a request (RFC 5227 2.5). */
-static __always_inline int is_question(const struct arp_facts *f)
+/* Whether a frame asks for its tpa. An announcement only looks like a request (RFC 5227 2.5); neighbour discovery has
+ * a message of its own for that. */
+static __always_inline int is_question(const struct facts *f)
 {
-	return f->op == OP_REQUEST && f->tpa != f->spa && f->tpa && !ipv4_is_special(f->tpa);
+	if (is_nd(f))
+		return f->op == OP_SOLICIT;
+	return f->op == OP_REQUEST && f->tpa.addr[3] != f->spa.addr[3] && !ipv4_is_special(f->tpa.addr[3]);
+}
+
+/* Whether there is no host to reply to: a group, or nobody; 0.0.0.0 and :: only probe. */
+static __always_inline int is_bad_sender(const struct facts *f)
+{
+	if (mac_is_group(f->sha) || mac_is_zero(f->sha) || mac_is_group(f->eth_src))
+		return 1;
+	return is_nd(f) ? ipv6_is_special(f->spa.addr) : ipv4_is_special(f->spa.addr[3]);
 }
 
 /* A request or probe whose tpa is a VIP. */
-static __always_inline struct decision decide_request(const struct arp_facts *f, const struct entry *e,
+static __always_inline struct decision decide_request(const struct facts *f, const struct entry *e,
 						      const struct control *c, __u64 now_ns)
 {
 	struct mac link, own;
@@ -85,28 +99,32 @@ static __always_inline struct decision decide_request(const struct arp_facts *f,
 	mac_load(&own, e->answer_mac);
 	if (mac_is_zero(&link) || mac_is_zero(&own))
 		return DECIDE(VERDICT_SUPPRESS, REASON_NO_LINK);
+	if (f->flaw)
+		return DECIDE(VERDICT_SUPPRESS, f->flaw);
 	if (mac_equal(f->sha, &own) || mac_equal(f->sha, &link))
 		return DECIDE(VERDICT_SUPPRESS, REASON_OWN_ECHO);
-	if (mac_is_group(f->sha) || mac_is_zero(f->sha) || mac_is_group(f->eth_src) || ipv4_is_special(f->spa))
+	if (is_bad_sender(f))
 		return DECIDE(VERDICT_SUPPRESS, REASON_BAD_SENDER);
-	if (!mac_is_broadcast(f->eth_dst)) {
+	if (!mac_equal(f->eth_dst, &f->group)) {
 		if (mac_is_group(f->eth_dst))
 			return DECIDE(VERDICT_SUPPRESS, REASON_NOT_STRICT);
 		if (!mac_equal(f->eth_dst, &own) && !mac_equal(f->eth_dst, &link))
 			return DECIDE(VERDICT_SUPPRESS, REASON_OTHER_HOST);
 	}
-	if (f->htype != HTYPE_ETHER || f->tags > 1)
+	if (f->odd || f->tags > 1)
 		return DECIDE(VERDICT_SUPPRESS, REASON_NOT_STRICT);
 	if (!mac_equal(f->sha, f->eth_src))
 		return DECIDE(VERDICT_ANSWER, REASON_ANSWERED_THIRD_PARTY);
 	return DECIDE(VERDICT_ANSWER, REASON_ANSWERED);
 }
 
-/* Any incoming ARP whose spa is a VIP. */
-static __always_inline struct decision decide_claim(const struct arp_facts *f, const struct entry *e)
+/* Any incoming frame whose spa is a VIP. One that the kernel does not believe is no claim. */
+static __always_inline struct decision decide_claim(const struct facts *f, const struct entry *e)
 {
 	struct mac link, own, owner;
 
+	if (f->flaw && f->flaw != REASON_NOT_STRICT)
+		return DECIDE(VERDICT_PASS, REASON_ND_INVALID_CLAIM);
 	mac_load(&link, e->link_mac);
 	mac_load(&own, e->answer_mac);
 	/* A hub or an access point may echo this node's own frames: no conflict (RFC 5227 2.1.1), and no news either. */
@@ -128,13 +146,21 @@ static __always_inline struct decision decide_claim(const struct arp_facts *f, c
 
 /* A claim that is let through so that the kernel can learn from it, but has the form of a request for the
  * VIP, which some kernels (accept_local, proxy_arp) would answer: it goes on as the reply of the same meaning. */
-static __always_inline int claim_needs_disarming(const struct arp_facts *f, const struct entry *e)
+static __always_inline int claim_needs_disarming(const struct facts *f, const struct entry *e)
 {
-	return f->op == OP_REQUEST && f->spa == f->tpa && e->kind != KIND_DELEGATED;
+	return f->op == OP_REQUEST && f->spa.addr[3] == f->tpa.addr[3] && e->kind != KIND_DELEGATED;
 }
 
-/* Any outgoing ARP whose spa is a VIP. */
-static __always_inline struct decision decide_egress(const struct arp_facts *f, const struct entry *e,
+/* Whether an outgoing frame only tells whose the spa is. */
+static __always_inline int is_announcement(const struct facts *f)
+{
+	if (is_nd(f))
+		return f->op == OP_ADVERTISE;
+	return f->op == OP_REPLY || f->spa.addr[3] == f->tpa.addr[3];
+}
+
+/* Any outgoing frame whose spa is a VIP. */
+static __always_inline struct decision decide_egress(const struct facts *f, const struct entry *e,
 						     const struct control *c, __u64 now_ns)
 {
 	struct mac link;
@@ -145,9 +171,9 @@ static __always_inline struct decision decide_egress(const struct arp_facts *f, 
 		return DECIDE(VERDICT_PASS, REASON_EGRESS_OWNER);
 	mac_load(&link, e->link_mac);
 	/* Only this node's own request may go on in the link's name: a guest's would teach others a wrong MAC for it. */
-	if (f->op == OP_REPLY || f->spa == f->tpa || !mac_equal(f->sha, &link))
+	if (is_announcement(f) || !mac_equal(f->sha, &link))
 		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NOT_OWNER);
-	if (!e->primary[3])
+	if (addr_is_zero(e->primary))
 		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NO_SOURCE);
 	return DECIDE(VERDICT_REWRITE, REASON_EGRESS_REWRITTEN);
 }

@@ -1,49 +1,148 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where in a frame the ARP body is: Ethernet header, then any number of VLAN tags with VID 0.
- *
- * Linux reads priority tags (VID 0) through however deep they are nested (__netif_receive_skb_core()).
+/* Where in a frame the ARP body or the neighbour discovery message is, behind everything that Linux reads through:
+ * priority tags (VID 0), however deep they are nested (__netif_receive_skb_core()), and extension headers of IPv6.
  */
 #ifndef ARPGUARD_FRAME_H
 #define ARPGUARD_FRAME_H
 
-#include "arp.h"
+#include "facts.h"
 
-/* A mask that all lengths of tags fit in. */
-#define MAX_WALK (2 * MAX_TAGS * VLAN_TAG_LEN - VLAN_TAG_LEN)
+#define VLAN_TAG_LEN 4
+#define IPV6_HEADER_LEN 40
 
-/* What is needed of a frame: the deepest header walked to, and the body behind it. */
-#define FRAME_HEAD_LEN (ETH_HEADER_LEN + MAX_TAGS * VLAN_TAG_LEN + ARP_BODY_LEN)
+#define MAX_TAGS 8
+#define MAX_EXTENSIONS 8
 
-/* Fills `f` from the frame in [data, end); f->tags counts on from what the caller put there.
- * Returns REASON_UNSET when `f` is complete, else why there is nothing to judge. */
-static __always_inline __u8 frame_parse(struct arp_facts *f, void *data, void *end)
+/* Masks that all offsets of these headers fit in: the verifier has to be told how far they can be. */
+#define MAX_TAG_OFFSET (2 * MAX_TAGS * VLAN_TAG_LEN - VLAN_TAG_LEN)
+#define MAX_OFFSET 0x7ffe /* 8 extension headers of 2048 bytes, and what stands before them */
+
+/* Next headers (IANA "Assigned Internet Protocol Numbers"). */
+#define NEXT_HOP_BY_HOP 0
+#define NEXT_ROUTING 43
+#define NEXT_FRAGMENT 44
+#define NEXT_ICMPV6 58
+#define NEXT_DESTINATION 60
+
+/* Neither ARP nor neighbour discovery: goes on, and is not even counted. */
+#define NO_CONCERN REASON_COUNT
+
+/* The bytes of a frame: directly readable up to `end`, and at tc those behind it through `skb`; 0 at XDP. */
+struct frame {
+	void *data, *end;
+	struct __sk_buff *skb;
+};
+
+/* Offsets from the start of the frame. */
+struct place {
+	__u32 ip; /* of the IPv6 header; 0: it is ARP */
+	__u32 body;
+	__u8 tags;
+	__u8 extensions; /* headers between that of IPv6 and the message */
+};
+
+/* `x`, of which the compiler knows nothing any more: it would leave out masks that the verifier needs to see. */
+static __always_inline __u64 opaque(__u64 x)
 {
-	__u16 *type = data + ETH_HEADER_LEN - 2;
+	asm volatile("" : "+r"(x));
+	return x;
+}
+
+/* Four bytes as they are; negative: they are not there. */
+static __always_inline __s64 frame_word(const struct frame *fr, __u64 offset)
+{
+	__u32 *word = fr->data + offset;
+	__u32 copy;
+
+	if ((void *)(word + 1) <= fr->end)
+		return *word;
+	if (fr->skb && !bpf_skb_load_bytes(fr->skb, offset, &copy, sizeof(copy)))
+		return copy;
+	return -1;
+}
+
+static __always_inline int is_vlan(__be16 ethertype)
+{
+	return ethertype == ETHERTYPE_8021Q || ethertype == ETHERTYPE_8021AD;
+}
+
+static __always_inline int is_extension(__u8 next)
+{
+	return next == NEXT_HOP_BY_HOP || next == NEXT_ROUTING || next == NEXT_FRAGMENT || next == NEXT_DESTINATION;
+}
+
+/* Finds the solicitation or advertisement in the IPv6 packet at `p->ip`. The first fragment of one is one, too: what
+ * comes of it is up to a setting (suppress_frag_ndisc; RFC 6980). */
+static __always_inline __u8 locate_nd(struct place *p, const struct frame *fr)
+{
+	__u64 offset = p->ip + IPV6_HEADER_LEN;
+	__s64 word = frame_word(fr, p->ip + 4);
+	__u8 next, type;
+	int i;
+
+	if (word < 0)
+		return NO_CONCERN;
+	next = (__u8)(word >> 16);
+	if (next != NEXT_ICMPV6 && !is_extension(next))
+		return NO_CONCERN;
+	word = frame_word(fr, p->ip);
+	if (word < 0 || (word & 0xf0) != 0x60)
+		return NO_CONCERN;
+	for (i = 0; i < MAX_EXTENSIONS; i++) {
+		if (!is_extension(next))
+			break;
+		word = frame_word(fr, offset);
+		if (word < 0 || (next == NEXT_FRAGMENT && word & BE32(0x0000fff8)))
+			return NO_CONCERN;
+		offset += 8 + (next == NEXT_FRAGMENT ? 0 : word >> 8 & 0xff) * 8;
+		offset = opaque(offset) & MAX_OFFSET;
+		next = (__u8)word;
+	}
+	if (is_extension(next))
+		return REASON_UNWALKABLE;
+	if (next != NEXT_ICMPV6)
+		return NO_CONCERN;
+	word = frame_word(fr, offset);
+	type = (__u8)word;
+	if (word < 0 || (type != OP_SOLICIT && type != OP_ADVERTISE))
+		return NO_CONCERN;
+	p->body = offset;
+	p->extensions = i;
+	return REASON_UNSET;
+}
+
+/* Fills `p` from a frame whose EtherType is `type`.
+ * Returns REASON_UNSET when there is something to judge, else why there is not. */
+static __always_inline __u8 locate(struct place *p, const struct frame *fr, __be16 type)
+{
 	__u64 walked = 0;
+	__s64 word;
 	int i;
 
 	for (i = 0; i < MAX_TAGS; i++) {
-		if ((void *)(type + 3) > end)
-			return REASON_NOT_ARP;
-		if (!is_vlan(type[0]))
+		if (!is_vlan(type))
 			break;
-		if (type[1] & BE16(0x0fff))
+		word = frame_word(fr, ETH_HEADER_LEN + walked);
+		if (word < 0)
+			return REASON_NOT_ARP;
+		if (word & BE16(0x0fff))
 			return REASON_OTHER_VLAN;
 		/* What is added to the length of the tag is 0, as was just seen; but the verifier does not know that,
 		 * and so it looks at the code behind this loop once, and not once for each number of tags. */
-		walked += VLAN_TAG_LEN + (*(volatile __u16 *)&type[1] & BE16(0x0fff));
-		walked &= MAX_WALK;
-		asm volatile("" : "+r"(walked));
-		type = data + ETH_HEADER_LEN - 2 + walked;
+		walked += VLAN_TAG_LEN + (opaque(word) & BE16(0x0fff));
+		walked = opaque(walked & MAX_TAG_OFFSET);
+		type = (__be16)(word >> 16);
 	}
-	f->tags += walked / VLAN_TAG_LEN;
-	if ((void *)(type + 1) > end)
-		return REASON_NOT_ARP;
-	if (is_vlan(type[0]))
+	p->tags = walked / VLAN_TAG_LEN;
+	p->body = ETH_HEADER_LEN + walked;
+	if (is_vlan(type))
 		return REASON_UNWALKABLE;
-	if (type[0] != ETHERTYPE_ARP || (void *)(type + 1 + ARP_BODY_LEN / 2) > end)
+	if (type == ETHERTYPE_ARP)
+		return REASON_UNSET;
+	if (type != ETHERTYPE_IPV6)
 		return REASON_NOT_ARP;
-	return arp_parse(f, data, type + 1) ? REASON_UNSET : REASON_NOT_ARP;
+	p->ip = p->body;
+	return locate_nd(p, fr);
 }
 
 #endif

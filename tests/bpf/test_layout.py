@@ -140,7 +140,7 @@ def c_define(text: str, name: str) -> int:
 
 def test_constants_are_the_same_in_both_languages():
     assert c_define(HEADER, "ENTRY_HOLD") == layout.ENTRY_HOLD
-    assert c_define((BPF / "arp.h").read_text(), "MAX_TAGS") == respond.MAX_TAGS
+    assert c_define((BPF / "frame.h").read_text(), "MAX_TAGS") == respond.MAX_TAGS
 
 
 def test_every_reason_has_a_meaning_of_its_own():

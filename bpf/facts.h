@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a frame says, whatever the family of its addresses.
+ *
+ * The names of RFC 826 serve neighbour discovery, too (RFC 4861):
+ *
+ *         ARP    neighbour solicitation (NS)     neighbour advertisement (NA)
+ *   spa   spa    IPv6 source; :: claims nothing  target
+ *   tpa   tpa    target                          IPv6 destination, which is asked nothing
+ *   sha   sha    source link-layer option, or else the Ethernet source; NA: of the target
+ *   tha   tha    zero
+ *
+ * Facts keep network order (__be) as on the wire. Bytes are moved as words: packed structs would be copied byte by byte.
+ */
+#ifndef ARPGUARD_FACTS_H
+#define ARPGUARD_FACTS_H
+
+#include "arpguard.h"
+
+#define ETH_HEADER_LEN 14
+#define ETH_MIN_LEN 60 /* IEEE 802.3 minimum without the frame check sequence */
+
+#define BE16(x) ((__be16)__builtin_bswap16(x))
+#define BE32(x) ((__be32)__builtin_bswap32(x))
+
+/* linux/if_ether.h, in network order. */
+#define ETHERTYPE_ARP BE16(0x0806)
+#define ETHERTYPE_IPV6 BE16(0x86dd)
+#define ETHERTYPE_8021Q BE16(0x8100)
+#define ETHERTYPE_8021AD BE16(0x88a8)
+
+/* facts.op: ar$op, or the ICMPv6 type; no two are the same number. */
+#define OP_REQUEST 1
+#define OP_REPLY 2
+#define OP_SOLICIT 135
+#define OP_ADVERTISE 136
+
+#define V4_MAPPED BE32(0x0000ffff) /* the third word of ::ffff:a.b.c.d (RFC 4291 2.5.5.2) */
+
+struct mac {
+	__u16 w[3];
+};
+
+/* The hardware addresses are looked at where they are: most frames are of no concern, and need no copy. */
+struct facts {
+	const struct mac *eth_dst, *eth_src, *sha, *tha;
+	struct entry_key spa, tpa; /* on the link that the frame is on */
+	struct mac group;	   /* the group address that a question of this kind is sent to */
+	__u16 op;
+	__u8 tags; /* VLAN tags with VID 0 read through, in the frame or beside it */
+	__u8 odd;  /* in a form that Linux may read, but nobody has to answer */
+	__u8 flaw; /* why a message must not be believed or answered; REASON_UNSET: it is valid */
+};
+
+static __always_inline int mac_is_group(const struct mac *m)
+{
+	return ((const __u8 *)m->w)[0] & 1;
+}
+
+static __always_inline int mac_is_zero(const struct mac *m)
+{
+	return !(m->w[0] | m->w[1] | m->w[2]);
+}
+
+static __always_inline int mac_equal(const struct mac *a, const struct mac *b)
+{
+	return !((a->w[0] ^ b->w[0]) | (a->w[1] ^ b->w[1]) | (a->w[2] ^ b->w[2]));
+}
+
+static __always_inline void mac_load(struct mac *m, const __u8 *bytes)
+{
+	const __u16 *w = (const __u16 *)bytes;
+
+	m->w[0] = w[0];
+	m->w[1] = w[1];
+	m->w[2] = w[2];
+}
+
+static __always_inline void addr_copy(__be32 *to, const __be32 *from)
+{
+	to[0] = from[0];
+	to[1] = from[1];
+	to[2] = from[2];
+	to[3] = from[3];
+}
+
+static __always_inline int addr_equal(const __be32 *a, const __be32 *b)
+{
+	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]));
+}
+
+static __always_inline int addr_is_zero(const __be32 *a)
+{
+	return !(a[0] | a[1] | a[2] | a[3]);
+}
+
+/* Not a host's address, so neither a sender that can be replied to nor a VIP: multicast, loopback, limited
+ * broadcast (arp_process() drops such targets; RFC 1122 3.2.1.3). 0.0.0.0 is a probe's sender, and no target. */
+static __always_inline int ipv4_is_special(__be32 addr)
+{
+	__u8 first = (__u8)addr;
+
+	return (first & 0xf0) == 0xe0 || first == 127 || addr == 0xffffffff;
+}
+
+/* The same for IPv6: multicast, ::1, v4-mapped; ip6_rcv_core() drops such senders. */
+static __always_inline int ipv6_is_special(const __be32 *a)
+{
+	if ((__u8)a[0] == 0xff)
+		return 1;
+	return !(a[0] | a[1]) && (a[2] == V4_MAPPED || (!a[2] && a[3] == BE32(1)));
+}
+
+static __always_inline int is_nd(const struct facts *f)
+{
+	return f->op >= OP_SOLICIT;
+}
+
+#endif

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Neighbour discovery (RFC 4861) over Ethernet (RFC 2464): from bytes to facts, and from facts to an advertisement.
+ *
+ * Pure functions over memory: no maps, no context.
+ */
+#ifndef ARPGUARD_NDP_H
+#define ARPGUARD_NDP_H
+
+#include "facts.h"
+#include "frame.h"
+
+#define ND_MESSAGE_LEN 24 /* up to the first option */
+#define ND_MAX_LEN 512	  /* a longer message is not read to its end */
+#define ND_ANSWER_LEN (ETH_HEADER_LEN + IPV6_HEADER_LEN + ND_MESSAGE_LEN + 8)
+
+#define ND_HOP_LIMIT 255
+#define ND_SOURCE_LINK_LAYER 1
+#define ND_TARGET_LINK_LAYER 2
+#define ND_SOLICITED BE32(0x40000000)
+#define ND_OVERRIDE BE32(0x20000000)
+
+/* A message, where it is: of both pointers as many bytes can be read as their header has, options aside. */
+struct nd_message {
+	const __be32 *ip, *body;
+	void *end;
+	__s32 there; /* bytes from `body` to the end of the frame */
+	__u8 extensions;
+	struct mac sha, none;
+};
+
+/* An answer, in front of which are two bytes that are none of it: so the addresses are aligned. */
+struct nd_answer {
+	__be32 words[(2 + ND_ANSWER_LEN) / 4];
+};
+
+/* RFC 1071, over 32-bit words; of two's complement machines of both byte orders. */
+static __always_inline __u16 checksum_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (__u16)~sum;
+}
+
+static __always_inline __u64 addr_sum(const __be32 *a)
+{
+	return (__u64)a[0] + a[1] + a[2] + a[3];
+}
+
+/* What is summed beside the message (RFC 8200 8.1). */
+static __always_inline __u64 pseudo_sum(const __be32 *src, const __be32 *dst, __u32 length)
+{
+	return addr_sum(src) + addr_sum(dst) + BE32(length) + BE32(NEXT_ICMPV6);
+}
+
+/* Where the group `group` is sent to (RFC 2464 7). */
+static __always_inline void mac_of_group(struct mac *m, __be32 low)
+{
+	m->w[0] = 0x3333;
+	m->w[1] = (__u16)low;
+	m->w[2] = (__u16)(low >> 16);
+}
+
+/* ff02::1:ff00:0/104 (RFC 4291 2.7.1) */
+static __always_inline int is_solicited_node(const __be32 *a)
+{
+	return a[0] == BE32(0xff020000) && !a[1] && a[2] == BE32(1) && (__u8)a[3] == 0xff;
+}
+
+/* Reads what it takes to know whether a message is of any concern. */
+static __always_inline void nd_parse(struct facts *f, struct nd_message *m, const struct mac *eth)
+{
+	const __be32 *target = m->body + 2;
+
+	f->op = (__u8)m->body[0];
+	f->eth_dst = eth;
+	f->eth_src = eth + 1;
+	m->sha = *f->eth_src;
+	m->none.w[0] = m->none.w[1] = m->none.w[2] = 0;
+	f->sha = &m->sha;
+	f->tha = &m->none;
+	addr_copy(f->spa.addr, f->op == OP_SOLICIT ? m->ip + 2 : target);
+	addr_copy(f->tpa.addr, f->op == OP_SOLICIT ? target : m->ip + 6);
+}
+
+/* The message's length as its headers tell; Linux cuts a packet off there, unless it might be a jumbogram. */
+static __always_inline __s32 nd_length(const struct nd_message *m)
+{
+	__u32 payload = __builtin_bswap16((__u16)m->ip[1]);
+	__u8 next = (__u8)(m->ip[1] >> 16);
+
+	if (!payload && next == NEXT_HOP_BY_HOP)
+		return m->there;
+	return IPV6_HEADER_LEN + payload - ((void *)m->body - (void *)m->ip);
+}
+
+struct nd_options {
+	__u64 sum;	 /* of their bytes */
+	__u8 link_layer; /* length of the first link-layer address of the kind asked for, in units of 8 bytes */
+	__u8 bad;	 /* one has no length, or is longer than the message */
+};
+
+/* Reads the options, unit by unit: all have a length in units of 8 bytes (RFC 4861 4.6), and of each kind the first
+ * one counts (ndisc_parse_options()). */
+static __always_inline void nd_read_options(struct nd_options *o, struct nd_message *m, __u32 length, __u8 wanted)
+{
+	const __be32 *unit = m->body + ND_MESSAGE_LEN / 4;
+	__u32 units = (length - ND_MESSAGE_LEN) / 8;
+	__u8 left = 0;
+	int i;
+
+	for (i = 0; i < (ND_MAX_LEN - ND_MESSAGE_LEN) / 8; i++, unit += 2) {
+		if (i >= units)
+			break;
+		if ((void *)(unit + 2) > m->end)
+			break;
+		o->sum += (__u64)unit[0] + unit[1];
+		if (!left) {
+			left = (__u8)(unit[0] >> 8);
+			if (!left)
+				break;
+			if ((__u8)unit[0] == wanted && !o->link_layer) {
+				o->link_layer = left;
+				m->sha.w[0] = (__u16)(unit[0] >> 16);
+				m->sha.w[1] = (__u16)unit[1];
+				m->sha.w[2] = (__u16)(unit[1] >> 16);
+			}
+		}
+		left--;
+	}
+	o->bad = left || i != units || length % 8;
+}
+
+/* RFC 4861 7.1.1 and 7.1.2, as ndisc_rcv() and what it calls have them. */
+static __always_inline __u8 nd_flaw(const struct facts *f, const struct nd_message *m, __s32 length,
+				    const struct nd_options *o)
+{
+	const __be32 *dst = m->ip + 6;
+	int to_group = (__u8)dst[0] == 0xff;
+	int dad = f->op == OP_SOLICIT && addr_is_zero(f->spa.addr);
+
+	if (m->ip[1] >> 24 != ND_HOP_LIMIT || (__u8)(m->body[0] >> 8))
+		return REASON_ND_INVALID;
+	if (length < ND_MESSAGE_LEN || length > m->there)
+		return REASON_ND_INVALID;
+	if (dad && !is_solicited_node(dst))
+		return REASON_ND_INVALID;
+	if (f->op == OP_ADVERTISE && to_group && m->body[1] & ND_SOLICITED)
+		return REASON_ND_INVALID;
+	if (length > ND_MAX_LEN)
+		return REASON_NOT_STRICT;
+	if (o->bad || o->link_layer > 1 || (dad && o->link_layer))
+		return REASON_ND_INVALID;
+	if (checksum_fold(pseudo_sum(m->ip + 2, dst, length) + o->sum))
+		return REASON_ND_CHECKSUM;
+	return REASON_UNSET;
+}
+
+/* Whether a solicitation is one that nobody has to answer: its destination is none of those that RFC 4861 7.2.2 and
+ * 7.2.4 name, or it came to a group and does not say where the answer should go (4.3). */
+static __always_inline int nd_is_odd(const struct facts *f, const struct nd_message *m, const struct nd_options *o)
+{
+	const __be32 *dst = m->ip + 6, *target = m->body + 2;
+
+	if (m->extensions)
+		return 1;
+	if (addr_equal(dst, target))
+		return 0;
+	if (!o->link_layer && !addr_is_zero(f->spa.addr))
+		return 1;
+	if (is_solicited_node(dst))
+		return (dst[3] ^ target[3]) & BE32(0x00ffffff);
+	return dst[0] != BE32(0xff020000) || dst[1] || dst[2] || dst[3] != BE32(1);
+}
+
+/* Reads the rest, now that the message is known to concern a VIP. */
+static __always_inline void nd_examine(struct facts *f, struct nd_message *m)
+{
+	struct nd_options o = {};
+	__s32 length = nd_length(m);
+	__s32 readable = length < m->there ? length : m->there;
+	const __be32 *dst = m->ip + 6, *b = m->body;
+
+	if (readable >= ND_MESSAGE_LEN && readable <= ND_MAX_LEN)
+		nd_read_options(&o, m, readable, f->op == OP_SOLICIT ? ND_SOURCE_LINK_LAYER : ND_TARGET_LINK_LAYER);
+	o.sum += (__u64)b[0] + b[1] + b[2] + b[3] + b[4] + b[5];
+	f->flaw = nd_flaw(f, m, length, &o);
+	f->odd = nd_is_odd(f, m, &o);
+	if ((__u8)dst[0] == 0xff)
+		mac_of_group(&f->group, dst[3]);
+	else
+		f->group = m->none;
+}
+
+/* The advertisement that answers a solicitation, from `mac` (RFC 4861 7.2.4): to all nodes if :: asked.
+ * BENCH builds write a solicitation with as many stores, as arp_build_reply() does. */
+static __always_inline void nd_build_answer(__u16 *r, const struct facts *f, const struct mac *sha,
+					    const struct mac *mac)
+{
+#ifdef BENCH
+	const __be32 *src = f->spa.addr;
+	const __u16 head = OP_SOLICIT, option = BE16(ND_SOURCE_LINK_LAYER << 8 | 1);
+	__be32 dst[4] = {BE32(0xff020000), 0, BE32(1), f->tpa.addr[3] | BE32(0xff000000)}, flags = 0;
+	struct mac eth_dst, asker = *sha;
+
+	mac = &asker;
+	mac_of_group(&eth_dst, dst[3]);
+#else
+	const __be32 *src = f->tpa.addr;
+	const __u16 head = OP_ADVERTISE, option = BE16(ND_TARGET_LINK_LAYER << 8 | 1);
+	__be32 dst[4] = {BE32(0xff020000), 0, 0, BE32(1)}, flags = ND_OVERRIDE;
+	struct mac eth_dst;
+
+	if (addr_is_zero(f->spa.addr)) {
+		mac_of_group(&eth_dst, dst[3]);
+	} else {
+		addr_copy(dst, f->spa.addr);
+		flags |= ND_SOLICITED;
+		eth_dst = *sha;
+	}
+#endif
+	__u64 sum = pseudo_sum(src, dst, ND_MESSAGE_LEN + 8) + head + flags + addr_sum(f->tpa.addr) + option +
+		    mac->w[0] + mac->w[1] + mac->w[2];
+	__be32 *ip = (__be32 *)&r[ETH_HEADER_LEN / 2];
+
+	*(struct mac *)&r[0] = eth_dst;
+	*(struct mac *)&r[3] = *mac;
+	r[6] = ETHERTYPE_IPV6;
+	ip[0] = BE32(6 << 28);
+	ip[1] = BE32((ND_MESSAGE_LEN + 8) << 16 | NEXT_ICMPV6 << 8 | ND_HOP_LIMIT);
+	addr_copy(ip + 2, src);
+	addr_copy(ip + 6, dst);
+	ip[10] = head | (__u32)checksum_fold(sum) << 16;
+	ip[11] = flags;
+	addr_copy(ip + 12, f->tpa.addr);
+	r[39] = option;
+	*(struct mac *)&r[40] = *mac;
+}
+
+#endif
