@@ -115,7 +115,7 @@ static __always_inline __u8 conclude(struct at *at, const struct entry_key *key,
 				     struct decision d)
 {
 	int observed = mode_of(at, e) != MODE_ENFORCE;
-	__u64 window, bit, reason = opaque(d.reason);
+	__u64 window, bit = 1ull << d.reason;
 	__u32 slot = e->slot;
 	struct counters *c;
 	struct totals *t;
@@ -126,9 +126,8 @@ static __always_inline __u8 conclude(struct at *at, const struct entry_key *key,
 	}
 	t = count_total(d.reason, observed);
 	c = counters.lookup(&slot);
-	if (c && t && reason < REASON_COUNT) {
-		bit = 1ull << reason;
-		c->frames[observed][reason]++;
+	if (c && t && d.reason < REASON_COUNT) {
+		c->frames[observed][d.reason]++;
 		window = bpf_jiffies64() >> EVENT_WINDOW_SHIFT;
 		if (c->window != window) {
 			c->window = window;
@@ -271,6 +270,7 @@ static __always_inline __u8 read_facts(struct at *at, void *data, void *end)
 		return REASON_NOT_ND;
 	nd->end = end;
 	nd->there = at->length - at->place.body;
+	nd->length = at->place.end - at->place.body;
 	nd->extensions = at->place.extensions;
 	nd_parse(&at->facts, nd, data);
 	return REASON_UNSET;
@@ -303,7 +303,8 @@ static __always_inline int is_other_vlan(const struct __sk_buff *skb)
 
 static __always_inline __u8 read_tc(struct __sk_buff *skb, struct at *at)
 {
-	struct frame fr = {.data = (void *)(long)skb->data, .end = (void *)(long)skb->data_end, .skb = skb};
+	struct frame fr = {
+	    .data = (void *)(long)skb->data, .end = (void *)(long)skb->data_end, .skb = skb, .length = skb->len};
 	__u16 *type = fr.data + ETH_HEADER_LEN - 2;
 	__u8 reason;
 
@@ -314,7 +315,7 @@ static __always_inline __u8 read_tc(struct __sk_buff *skb, struct at *at)
 	reason = locate(&at->place, &fr, *type);
 	if (reason == NO_CONCERN)
 		return reason;
-	at->length = skb->len;
+	at->length = fr.length;
 	if (find_control(at))
 		return REASON_UNCONFIGURED;
 	if (is_other_vlan(skb))
@@ -488,6 +489,8 @@ static __always_inline __u8 read_xdp(struct xdp_md *ctx, struct at *at)
 	__u16 *type = fr.data + ETH_HEADER_LEN - 2;
 	__u8 reason;
 
+	fr.length = fr.end - fr.data;
+
 	if ((void *)(type + 1) > fr.end)
 		return NO_CONCERN;
 	if (*type != ETHERTYPE_ARP && *type != ETHERTYPE_IPV6 && !is_vlan(*type))
@@ -495,7 +498,7 @@ static __always_inline __u8 read_xdp(struct xdp_md *ctx, struct at *at)
 	reason = locate(&at->place, &fr, *type);
 	if (reason == NO_CONCERN)
 		return reason;
-	at->length = fr.end - fr.data;
+	at->length = fr.length;
 	if (find_control(at))
 		return REASON_UNCONFIGURED;
 	return reason ? reason : read_facts(at, fr.data, fr.end);

@@ -24,6 +24,10 @@
 #define NEXT_ICMPV6 58
 #define NEXT_DESTINATION 60
 
+/* In the second half of a fragment header (RFC 8200 4.5). */
+#define FRAGMENT_OFFSET BE32(0x0000fff8)
+#define FRAGMENT_MORE BE32(0x00000001)
+
 /* Neither ARP nor neighbour discovery: goes on, and is not even counted. */
 #define NO_CONCERN REASON_COUNT
 
@@ -31,12 +35,14 @@
 struct frame {
 	void *data, *end;
 	struct __sk_buff *skb;
+	__u32 length;
 };
 
 /* Offsets from the start of the frame. */
 struct place {
 	__u32 ip; /* of the IPv6 header; 0: it is ARP */
 	__u32 body;
+	__u32 end; /* of the IPv6 packet, as its header tells */
 	__u8 tags;
 	__u8 extensions; /* headers between that of IPv6 and the message */
 };
@@ -48,12 +54,17 @@ static __always_inline __u64 opaque(__u64 x)
 	return x;
 }
 
-/* Four bytes as they are; negative: they are not there. */
-static __always_inline __s64 frame_word(const struct frame *fr, __u64 offset)
+/* The end of a frame is known to who reads it. */
+#define NO_END (~0ull)
+
+/* Four bytes before `end` as they are; negative: they are not there. */
+static __always_inline __s64 frame_word(const struct frame *fr, __u64 offset, __u64 end)
 {
 	__u32 *word = fr->data + offset;
 	__u32 copy;
 
+	if (offset + sizeof(copy) > end)
+		return -1;
 	if ((void *)(word + 1) <= fr->end)
 		return *word;
 	if (fr->skb && !bpf_skb_load_bytes(fr->skb, offset, &copy, sizeof(copy)))
@@ -71,30 +82,46 @@ static __always_inline int is_extension(__u8 next)
 	return next == NEXT_HOP_BY_HOP || next == NEXT_ROUTING || next == NEXT_FRAGMENT || next == NEXT_DESTINATION;
 }
 
-/* Finds the solicitation or advertisement in the IPv6 packet at `p->ip`. The first fragment of one is one, too: what
- * comes of it is up to a setting (suppress_frag_ndisc; RFC 6980). */
+/* Where a packet ends by its second word. If that says 0 before a hop-by-hop header, where the frame does: Linux takes
+ * it for a jumbogram (ip6_rcv_core()). */
+static __always_inline __u32 packet_end(const struct place *p, const struct frame *fr, __u32 sizes)
+{
+	__u32 payload = __builtin_bswap16((__u16)sizes);
+
+	if (!payload && (__u8)(sizes >> 16) == NEXT_HOP_BY_HOP)
+		return fr->length;
+	return p->ip + IPV6_HEADER_LEN + payload;
+}
+
+/* Finds the solicitation or advertisement in the IPv6 packet at `p->ip`.
+ * One that is fragmented cannot be read. Receivers ignore it, unless they are told not to (RFC 6980 5,
+ * suppress_frag_ndisc); fragments but the first say nothing. */
 static __always_inline __u8 locate_nd(struct place *p, const struct frame *fr)
 {
-	__u64 offset = p->ip + IPV6_HEADER_LEN;
-	__s64 word = frame_word(fr, p->ip + 4);
-	__u8 next, type;
+	__u64 offset = p->ip + IPV6_HEADER_LEN, end = NO_END;
+	__s64 word, sizes = frame_word(fr, p->ip + 4, end);
+	__u8 next = (__u8)(sizes >> 16), type;
 	int i;
 
-	if (word < 0)
+	if (sizes < 0 || (next != NEXT_ICMPV6 && !is_extension(next)))
 		return NO_CONCERN;
-	next = (__u8)(word >> 16);
-	if (next != NEXT_ICMPV6 && !is_extension(next))
-		return NO_CONCERN;
-	word = frame_word(fr, p->ip);
+	word = frame_word(fr, p->ip, end);
 	if (word < 0 || (word & 0xf0) != 0x60)
 		return NO_CONCERN;
+	p->end = packet_end(p, fr, sizes);
 	for (i = 0; i < MAX_EXTENSIONS; i++) {
 		if (!is_extension(next))
 			break;
-		word = frame_word(fr, offset);
-		if (word < 0 || (next == NEXT_FRAGMENT && word & BE32(0x0000fff8)))
+		word = frame_word(fr, offset, end);
+		if (word < 0)
+			return end == NO_END ? NO_CONCERN : REASON_UNWALKABLE;
+		offset += 8;
+		if (next != NEXT_FRAGMENT)
+			offset += (word >> 8 & 0xff) * 8;
+		else if (word & FRAGMENT_OFFSET)
 			return NO_CONCERN;
-		offset += 8 + (next == NEXT_FRAGMENT ? 0 : word >> 8 & 0xff) * 8;
+		else if (word & FRAGMENT_MORE)
+			end = p->end;
 		offset = opaque(offset) & MAX_OFFSET;
 		next = (__u8)word;
 	}
@@ -102,9 +129,13 @@ static __always_inline __u8 locate_nd(struct place *p, const struct frame *fr)
 		return REASON_UNWALKABLE;
 	if (next != NEXT_ICMPV6)
 		return NO_CONCERN;
-	word = frame_word(fr, offset);
+	word = frame_word(fr, offset, end);
 	type = (__u8)word;
-	if (word < 0 || (type != OP_SOLICIT && type != OP_ADVERTISE))
+	if (word >= 0 && type != OP_SOLICIT && type != OP_ADVERTISE)
+		return NO_CONCERN;
+	if (end != NO_END)
+		return REASON_UNWALKABLE;
+	if (word < 0)
 		return NO_CONCERN;
 	p->body = offset;
 	p->extensions = i;
@@ -122,7 +153,7 @@ static __always_inline __u8 locate(struct place *p, const struct frame *fr, __be
 	for (i = 0; i < MAX_TAGS; i++) {
 		if (!is_vlan(type))
 			break;
-		word = frame_word(fr, ETH_HEADER_LEN + walked);
+		word = frame_word(fr, ETH_HEADER_LEN + walked, NO_END);
 		if (word < 0)
 			return REASON_NOT_ARP;
 		if (word & BE16(0x0fff))

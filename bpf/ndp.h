@@ -23,7 +23,8 @@
 struct nd_message {
 	const __be32 *ip, *body;
 	void *end;
-	__s32 there; /* bytes from `body` to the end of the frame */
+	__s32 there;  /* bytes from `body` to the end of the frame */
+	__s32 length; /* as the headers tell */
 	__u8 extensions;
 	struct mac sha, none;
 };
@@ -84,17 +85,6 @@ static __always_inline void nd_parse(struct facts *f, struct nd_message *m, cons
 	addr_copy(f->tpa.addr, f->op == OP_SOLICIT ? target : m->ip + 6);
 }
 
-/* The message's length as its headers tell; Linux cuts a packet off there, unless it might be a jumbogram. */
-static __always_inline __s32 nd_length(const struct nd_message *m)
-{
-	__u32 payload = __builtin_bswap16((__u16)m->ip[1]);
-	__u8 next = (__u8)(m->ip[1] >> 16);
-
-	if (!payload && next == NEXT_HOP_BY_HOP)
-		return m->there;
-	return IPV6_HEADER_LEN + payload - ((void *)m->body - (void *)m->ip);
-}
-
 struct nd_options {
 	__u64 sum;	 /* of their bytes */
 	__u8 link_layer; /* length of the first link-layer address of the kind asked for, in units of 8 bytes */
@@ -132,38 +122,34 @@ static __always_inline void nd_read_options(struct nd_options *o, struct nd_mess
 	o->bad = left || i != units || length % 8;
 }
 
-/* RFC 4861 7.1.1 and 7.1.2, as ndisc_rcv() and what it calls have them. */
-static __always_inline __u8 nd_flaw(const struct facts *f, const struct nd_message *m, __s32 length,
-				    const struct nd_options *o)
+/* RFC 4861 7.1.1 and 7.1.2, as ndisc_rcv() and what it calls have them. What is too long to be read passes for valid. */
+static __always_inline __u8 nd_flaw(const struct facts *f, const struct nd_message *m, const struct nd_options *o)
 {
 	const __be32 *dst = m->ip + 6;
-	int to_group = (__u8)dst[0] == 0xff;
 	int dad = f->op == OP_SOLICIT && addr_is_zero(f->spa.addr);
 
 	if (m->ip[1] >> 24 != ND_HOP_LIMIT || (__u8)(m->body[0] >> 8))
 		return REASON_ND_INVALID;
-	if (length < ND_MESSAGE_LEN || length > m->there)
+	if (m->length < ND_MESSAGE_LEN || m->length > m->there)
 		return REASON_ND_INVALID;
-	if (dad && !is_solicited_node(dst))
+	if (m->length > ND_MAX_LEN)
+		return REASON_UNSET;
+	if (dad && (!is_solicited_node(dst) || o->link_layer))
 		return REASON_ND_INVALID;
-	if (f->op == OP_ADVERTISE && to_group && m->body[1] & ND_SOLICITED)
+	if (f->op == OP_ADVERTISE && (__u8)dst[0] == 0xff && m->body[1] & ND_SOLICITED)
 		return REASON_ND_INVALID;
-	if (length > ND_MAX_LEN)
-		return REASON_NOT_STRICT;
-	if (o->bad || o->link_layer > 1 || (dad && o->link_layer))
+	if (o->bad || o->link_layer > 1)
 		return REASON_ND_INVALID;
-	if (checksum_fold(pseudo_sum(m->ip + 2, dst, length) + o->sum))
-		return REASON_ND_CHECKSUM;
-	return REASON_UNSET;
+	return checksum_fold(pseudo_sum(m->ip + 2, dst, m->length) + o->sum) ? REASON_ND_CHECKSUM : REASON_UNSET;
 }
 
-/* Whether a solicitation is one that nobody has to answer: its destination is none of those that RFC 4861 7.2.2 and
- * 7.2.4 name, or it came to a group and does not say where the answer should go (4.3). */
+/* Whether a solicitation is one that no host sends, though a kernel may answer it: to none of the destinations that
+ * RFC 4861 7.2.2 and 7.2.4 name, or to a group without a word on where to answer (4.3). */
 static __always_inline int nd_is_odd(const struct facts *f, const struct nd_message *m, const struct nd_options *o)
 {
 	const __be32 *dst = m->ip + 6, *target = m->body + 2;
 
-	if (m->extensions)
+	if (m->extensions || m->length > ND_MAX_LEN)
 		return 1;
 	if (addr_equal(dst, target))
 		return 0;
@@ -177,15 +163,13 @@ static __always_inline int nd_is_odd(const struct facts *f, const struct nd_mess
 /* Reads the rest, now that the message is known to concern a VIP. */
 static __always_inline void nd_examine(struct facts *f, struct nd_message *m)
 {
-	struct nd_options o = {};
-	__s32 length = nd_length(m);
-	__s32 readable = length < m->there ? length : m->there;
+	__s32 readable = m->length < m->there ? m->length : m->there;
 	const __be32 *dst = m->ip + 6, *b = m->body;
+	struct nd_options o = {.sum = (__u64)b[0] + b[1] + b[2] + b[3] + b[4] + b[5]};
 
-	if (readable >= ND_MESSAGE_LEN && readable <= ND_MAX_LEN)
+	if (readable >= ND_MESSAGE_LEN && m->length <= ND_MAX_LEN)
 		nd_read_options(&o, m, readable, f->op == OP_SOLICIT ? ND_SOURCE_LINK_LAYER : ND_TARGET_LINK_LAYER);
-	o.sum += (__u64)b[0] + b[1] + b[2] + b[3] + b[4] + b[5];
-	f->flaw = nd_flaw(f, m, length, &o);
+	f->flaw = nd_flaw(f, m, &o);
 	f->odd = nd_is_odd(f, m, &o);
 	if ((__u8)dst[0] == 0xff)
 		mac_of_group(&f->group, dst[3]);
