@@ -115,7 +115,7 @@ static __always_inline __u8 conclude(struct at *at, const struct entry_key *key,
 				     struct decision d)
 {
 	int observed = mode_of(at, e) != MODE_ENFORCE;
-	__u64 window, bit = 1ull << d.reason;
+	__u64 window, bit, reason = opaque(d.reason); /* so that one register has what was compared and is used */
 	__u32 slot = e->slot;
 	struct counters *c;
 	struct totals *t;
@@ -126,8 +126,9 @@ static __always_inline __u8 conclude(struct at *at, const struct entry_key *key,
 	}
 	t = count_total(d.reason, observed);
 	c = counters.lookup(&slot);
-	if (c && t && d.reason < REASON_COUNT) {
-		c->frames[observed][d.reason]++;
+	if (c && t && reason < REASON_COUNT) {
+		bit = 1ull << reason;
+		c->frames[observed][reason]++;
 		window = bpf_jiffies64() >> EVENT_WINDOW_SHIFT;
 		if (c->window != window) {
 			c->window = window;

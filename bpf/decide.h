@@ -99,8 +99,8 @@ static __always_inline struct decision decide_request(const struct facts *f, con
 	mac_load(&own, e->answer_mac);
 	if (mac_is_zero(&link) || mac_is_zero(&own))
 		return DECIDE(VERDICT_SUPPRESS, REASON_NO_LINK);
-	if (f->flaw == REASON_ND_INVALID)
-		return DECIDE(VERDICT_SUPPRESS, REASON_ND_INVALID);
+	if (f->flaw)
+		return DECIDE(VERDICT_SUPPRESS, f->flaw);
 	if (mac_equal(f->sha, &own) || mac_equal(f->sha, &link))
 		return DECIDE(VERDICT_SUPPRESS, REASON_OWN_ECHO);
 	if (is_bad_sender(f))
@@ -113,8 +113,6 @@ static __always_inline struct decision decide_request(const struct facts *f, con
 	}
 	if (f->odd || f->tags > 1)
 		return DECIDE(VERDICT_SUPPRESS, REASON_NOT_STRICT);
-	if (f->flaw)
-		return DECIDE(VERDICT_SUPPRESS, REASON_ND_CHECKSUM);
 	if (!mac_equal(f->sha, f->eth_src))
 		return DECIDE(VERDICT_ANSWER, REASON_ANSWERED_THIRD_PARTY);
 	return DECIDE(VERDICT_ANSWER, REASON_ANSWERED);
@@ -125,7 +123,7 @@ static __always_inline struct decision decide_claim(const struct facts *f, const
 {
 	struct mac link, own, owner;
 
-	if (f->flaw)
+	if (f->flaw && f->flaw != REASON_NOT_STRICT)
 		return DECIDE(VERDICT_PASS, REASON_ND_INVALID_CLAIM);
 	mac_load(&link, e->link_mac);
 	mac_load(&own, e->answer_mac);

@@ -48,7 +48,7 @@ struct facts {
 	__u16 op;
 	__u8 tags; /* VLAN tags with VID 0 read through, in the frame or beside it */
 	__u8 odd;  /* in a form that Linux may read, but nobody has to answer */
-	__u8 flaw; /* REASON_ND_INVALID or REASON_ND_CHECKSUM: nobody may believe or answer it */
+	__u8 flaw; /* why nobody may answer it: see nd_flaw() */
 };
 
 static __always_inline int mac_is_group(const struct mac *m)

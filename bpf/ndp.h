@@ -63,6 +63,11 @@ static __always_inline void mac_of_group(struct mac *m, __be32 low)
 	m->w[2] = (__u16)(low >> 16);
 }
 
+static __always_inline int is_multicast(const __be32 *a)
+{
+	return (__u8)a[0] == 0xff;
+}
+
 /* ff02::1:ff00:0/104 (RFC 4291 2.7.1) */
 static __always_inline int is_solicited_node(const __be32 *a)
 {
@@ -122,23 +127,24 @@ static __always_inline void nd_read_options(struct nd_options *o, struct nd_mess
 	o->bad = left || i != units || length % 8;
 }
 
-/* RFC 4861 7.1.1 and 7.1.2, as ndisc_rcv() and what it calls have them. What is too long to be read passes for valid. */
+/* Why nobody may believe or answer it: RFC 4861 7.1.1 and 7.1.2, as ndisc_rcv() and what it calls have them.
+ * REASON_NOT_STRICT: it was not read to its end. */
 static __always_inline __u8 nd_flaw(const struct facts *f, const struct nd_message *m, const struct nd_options *o)
 {
-	const __be32 *dst = m->ip + 6;
+	const __be32 *dst = m->ip + 6, *target = m->body + 2;
 	int dad = f->op == OP_SOLICIT && addr_is_zero(f->spa.addr);
 
 	if (m->ip[1] >> 24 != ND_HOP_LIMIT || (__u8)(m->body[0] >> 8))
 		return REASON_ND_INVALID;
-	if (m->length < ND_MESSAGE_LEN || m->length > m->there)
+	if (m->length < ND_MESSAGE_LEN || m->length > m->there || is_multicast(target))
+		return REASON_ND_INVALID;
+	if (dad && !is_solicited_node(dst))
+		return REASON_ND_INVALID;
+	if (f->op == OP_ADVERTISE && is_multicast(dst) && m->body[1] & ND_SOLICITED)
 		return REASON_ND_INVALID;
 	if (m->length > ND_MAX_LEN)
-		return REASON_UNSET;
-	if (dad && (!is_solicited_node(dst) || o->link_layer))
-		return REASON_ND_INVALID;
-	if (f->op == OP_ADVERTISE && (__u8)dst[0] == 0xff && m->body[1] & ND_SOLICITED)
-		return REASON_ND_INVALID;
-	if (o->bad || o->link_layer > 1)
+		return REASON_NOT_STRICT;
+	if (o->bad || o->link_layer > 1 || (dad && o->link_layer))
 		return REASON_ND_INVALID;
 	return checksum_fold(pseudo_sum(m->ip + 2, dst, m->length) + o->sum) ? REASON_ND_CHECKSUM : REASON_UNSET;
 }
@@ -149,14 +155,14 @@ static __always_inline int nd_is_odd(const struct facts *f, const struct nd_mess
 {
 	const __be32 *dst = m->ip + 6, *target = m->body + 2;
 
-	if (m->extensions || m->length > ND_MAX_LEN)
+	if (m->extensions)
 		return 1;
 	if (addr_equal(dst, target))
 		return 0;
 	if (!o->link_layer && !addr_is_zero(f->spa.addr))
 		return 1;
 	if (is_solicited_node(dst))
-		return (dst[3] ^ target[3]) & BE32(0x00ffffff);
+		return ((dst[3] ^ target[3]) & BE32(0x00ffffff)) != 0;
 	return dst[0] != BE32(0xff020000) || dst[1] || dst[2] || dst[3] != BE32(1);
 }
 
@@ -167,11 +173,11 @@ static __always_inline void nd_examine(struct facts *f, struct nd_message *m)
 	const __be32 *dst = m->ip + 6, *b = m->body;
 	struct nd_options o = {.sum = (__u64)b[0] + b[1] + b[2] + b[3] + b[4] + b[5]};
 
-	if (readable >= ND_MESSAGE_LEN && m->length <= ND_MAX_LEN)
+	if (readable >= ND_MESSAGE_LEN && readable <= ND_MAX_LEN)
 		nd_read_options(&o, m, readable, f->op == OP_SOLICIT ? ND_SOURCE_LINK_LAYER : ND_TARGET_LINK_LAYER);
 	f->flaw = nd_flaw(f, m, &o);
 	f->odd = nd_is_odd(f, m, &o);
-	if ((__u8)dst[0] == 0xff)
+	if (is_multicast(dst))
 		mac_of_group(&f->group, dst[3]);
 	else
 		f->group = m->none;
