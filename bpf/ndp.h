@@ -113,7 +113,7 @@ static __always_inline void nd_read_options(struct nd_options *o, struct nd_mess
 		o->sum += (__u64)unit[0] + unit[1];
 		if (!left) {
 			left = (__u8)(unit[0] >> 8);
-			if (!left)
+			if (!left || left > units - i)
 				break;
 			if ((__u8)unit[0] == wanted && !o->link_layer) {
 				o->link_layer = left;
@@ -124,7 +124,7 @@ static __always_inline void nd_read_options(struct nd_options *o, struct nd_mess
 		}
 		left--;
 	}
-	o->bad = left || i != units || length % 8;
+	o->bad = i != units || length % 8;
 }
 
 /* Why nobody may believe or answer it: RFC 4861 7.1.1 and 7.1.2, as ndisc_rcv() and what it calls have them.
