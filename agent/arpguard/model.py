@@ -86,7 +86,8 @@ class InterfaceAddress:
 class Link:
     """A network device of this node. `kind` is rtnetlink's (veth, bridge, vlan...), empty for hardware.
 
-    `up`: it is set up, and frames come and go (RFC 2863: it has a carrier, and is not dormant).
+    `up`: it is set up, and frames come and go (RFC 2863: it has a carrier, and is not dormant). `losses`: how often
+    it lost its carrier, however short that was.
     `parent` is the device that a macvlan shares its segment with, if that is in this network namespace.
     `alternatives` are its other names (`ip link property add altname`). `on_link` are further networks on the
     segment: a route without a next hop leads there, though the link has no address in them.
@@ -107,6 +108,7 @@ class Link:
     addresses: tuple[InterfaceAddress, ...] = ()
     alternatives: tuple[str, ...] = ()
     on_link: tuple[Network, ...] = ()
+    losses: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:

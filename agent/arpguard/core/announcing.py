@@ -25,6 +25,7 @@ class AnnouncementSchedule:
     def __init__(self) -> None:
         self._due: dict[EntryKey, tuple[int, int]] = {}
         self._defended: dict[EntryKey, int] = {}
+        self._sent: dict[EntryKey, int] = {}
         self._tokens = float(BURST)
         self._filled_ns = 0
 
@@ -32,15 +33,22 @@ class AnnouncementSchedule:
         """This node has just become the owner."""
         self._due[key] = (now_ns, ANNOUNCE_COUNT)
 
+    def sent(self, key: EntryKey, now_ns: int) -> None:
+        """An announcement went out: what was due while the link was down did not."""
+        self._sent[key] = now_ns
+
     def link_up(self, key: EntryKey, now_ns: int) -> None:
-        """The owner's link has come back, and switches may have forgotten where it is; no sooner than what is due."""
-        at_ns, _ = self._due.get(key, (now_ns, 0))
-        self._due[key] = (at_ns, ANNOUNCE_COUNT)
+        """The owner's link has come back, and switches may have forgotten where it is.
+
+        A link that comes and goes is no reason to announce more often than after a takeover.
+        """
+        again_ns = self._sent.get(key, now_ns - ANNOUNCE_INTERVAL_NS) + ANNOUNCE_INTERVAL_NS
+        self._due[key] = (max(now_ns, again_ns), ANNOUNCE_COUNT)
 
     def give_up(self, key: EntryKey) -> None:
         """This node no longer is the owner."""
-        self._due.pop(key, None)
-        self._defended.pop(key, None)
+        for memory in (self._due, self._defended, self._sent):
+            memory.pop(key, None)
 
     def conflict(self, key: EntryKey, now_ns: int) -> bool:
         """Somebody else claimed the VIP; whether that is answered by an announcement."""

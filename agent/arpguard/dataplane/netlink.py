@@ -127,6 +127,7 @@ def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
         parent=_parent(message, kind),
         addresses=addresses,
         alternatives=_alternatives(message),
+        losses=message.get("carrier_down_count") or 0,
     )
 
 

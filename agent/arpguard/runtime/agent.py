@@ -378,6 +378,7 @@ class Agent:
                     continue
                 self._listening.hear(key)  # before: whoever hears it may ask at once
                 if announcer.announce(key, *speaker):
+                    self._schedule.sent(key, boot_ns())
                     log.info("announced: vip=%s interface=%s mac=%s", key.vip, speaker[0].name, speaker[1])
             next_ns = self._schedule.next_ns(boot_ns())
             delay = None if next_ns is None else max(0.0, (next_ns - boot_ns()) / NS_PER_S)

@@ -143,16 +143,17 @@ class Reconciler:
         await self._attach(config.datapath, choice.links, surroundings, problems)
         risen = self._risen(choice.links)
         self._publish(choice.links, problems)
-        before, self._spoken_for = left or self._spoken_for, self._spoken_for_by(self.state.entries, config.mode)
-        self._schedule_announcements(before, now_ns)
         for key in self._spoken_for.keys() if risen else ():
             if key.ifindex in risen:
                 self._schedule.link_up(key, now_ns)
+        before, self._spoken_for = left or self._spoken_for, self._spoken_for_by(self.state.entries, config.mode)
+        self._schedule_announcements(before, now_ns)
 
     def _risen(self, links: Iterable[Link]) -> set[int]:
-        """The links, by index, that were down in the last pass."""
-        down = {link.ifindex for link in self.state.links if not link.up}
-        return {link.ifindex for link in links if link.up and link.ifindex in down}
+        """The links, by index, that are up and were down, if only for a moment, since the last pass."""
+        before = {link.ifindex: link for link in self.state.links}
+        known = ((link, before[link.ifindex]) for link in links if link.ifindex in before)
+        return {link.ifindex for link, last in known if link.up and (not last.up or link.losses != last.losses)}
 
     def update(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> bool:
         """A small pass, for VIPs that have changed since the last one; False when more has, and `apply` has to do it.

@@ -81,3 +81,32 @@ def test_thousand_takeovers_are_paced():
     times = [at for at, _ in sent]
     assert times == sorted(times)
     assert sum(1 for at, _ in sent if at <= 10**9) <= BURST + 10**9 // RATE_INTERVAL_NS
+
+
+def test_link_that_comes_back_is_announced_at_once_and_again():
+    schedule = AnnouncementSchedule()
+    schedule.link_up(KEY, START)
+
+    assert _run(schedule, START + 10**11) == [(n * ANNOUNCE_INTERVAL_NS, KEY) for n in range(ANNOUNCE_COUNT)]
+
+
+def test_link_that_comes_and_goes_is_announced_no_more_often_than_a_takeover():
+    schedule = AnnouncementSchedule()
+    sent = []
+    for number in range(100):
+        now_ns = START + number * ANNOUNCE_INTERVAL_NS // 10
+        schedule.link_up(KEY, now_ns)
+        for key in schedule.take_due(now_ns):
+            schedule.sent(key, now_ns)
+            sent.append(now_ns)
+
+    assert len(sent) == 10
+
+
+def test_what_was_due_while_the_link_was_down_is_made_up_for_when_it_is_up():
+    schedule = AnnouncementSchedule()
+    schedule.take_over(KEY, START)
+    schedule.take_due(START)  # and not sent
+    schedule.link_up(KEY, START + 1)
+
+    assert schedule.take_due(START + 1) == [KEY]
