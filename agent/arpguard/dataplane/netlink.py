@@ -21,7 +21,8 @@ from arpguard.model import InterfaceAddress, Link, Route, Surroundings
 _GROUPS = (1, 5, 7, 9, 11, 32)
 _DATAGRAM = 1 << 16
 # linux/if.h, linux/if_arp.h, linux/if_addr.h
-_IFF_UP, _IFF_LOOPBACK, _IFF_RUNNING, _IFF_NOARP, _IFF_LOWER_UP = 0x1, 0x8, 0x40, 0x80, 0x10000
+_IFF_UP, _IFF_LOOPBACK, _IFF_NOARP, _IFF_LOWER_UP = 0x1, 0x8, 0x80, 0x10000
+_KEPT_WAITING = ("DORMANT", "TESTING")
 _ARPHRD_ETHER = 1
 _SHARING_KINDS = ("macvlan", "ipvlan")
 _IFA_TEMPORARY, _IFA_OPTIMISTIC, _IFA_DADFAILED, _IFA_DEPRECATED, _IFA_TENTATIVE = 0x1, 0x4, 0x8, 0x20, 0x40
@@ -117,7 +118,7 @@ def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
         ifindex=message["index"],
         name=_text(message.get("ifname") or ""),
         mac=MacAddress.parse(text) if len(text) == len("00:00:00:00:00:00") else ZERO_MAC,
-        up=_is_up(flags),
+        up=_is_up(flags, message.get("operstate") or ""),
         mtu=message.get("mtu") or 0,
         kind=kind,
         loopback=bool(flags & _IFF_LOOPBACK),
@@ -131,14 +132,14 @@ def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
     )
 
 
-def _is_up(flags: int) -> bool:
-    """Set up, and frames come and go.
+def _is_up(flags: int, state: str) -> bool:
+    """Set up, with a carrier, and not kept waiting by RFC 2863 (802.1X before it has authenticated, a cable test).
 
-    IFF_RUNNING follows the operational state of RFC 2863 (drivers that do not tell theirs count as running) and may be
-    a second late where a cable is pulled; IFF_LOWER_UP is the carrier itself, which a dormant link has too.
+    IFF_LOWER_UP is the carrier as the driver reports it. The operational state, and IFF_RUNNING with it, follows that
+    up to a second later, for the kernel looks once in a second; and drivers that do not tell theirs stay UNKNOWN.
     """
-    wanted = _IFF_UP | _IFF_RUNNING | _IFF_LOWER_UP
-    return flags & wanted == wanted
+    wanted = _IFF_UP | _IFF_LOWER_UP
+    return flags & wanted == wanted and state not in _KEPT_WAITING
 
 
 def _alternatives(message: Any) -> tuple[str, ...]:
