@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_asking(subparsers)
     _add_whohas(subparsers)
     add_replay(subparsers)
+    _add_doctor(subparsers)
     _add_config(subparsers)
     _add_cleanup(subparsers)
     _add_completion(subparsers)
@@ -120,13 +121,17 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: as a pod is told)"
     )
+    _add_node_name(parser)
+    parser.set_defaults(run=later("serving", "run_agent"))
+
+
+def _add_node_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node-name",
         default=os.environ.get("NODE_NAME") or socket.gethostname(),
         metavar="N",
         help="this node's name in `owner: {node: N}` (default: $NODE_NAME, then the host name)",
     )
-    parser.set_defaults(run=later("serving", "run_agent"))
 
 
 def _object_name(text: str) -> str:
@@ -186,6 +191,38 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.set_defaults(run=later("commands", "run_whohas"))
+
+
+def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "doctor",
+        help="check this node for what goes wrong with VIPs",
+        description="Checks the node, that is, the network namespace that it runs in: who would answer for which VIP, "
+        "the kernel's settings, the links, the guard, and what the guard needs. With --kubeconfig also the cluster's "
+        "Services, Nodes and kube-proxy. Changes nothing, and asks the segment for the VIPs. Exit code 1: something is "
+        "bad.",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration")
+    parser.add_argument(
+        "--configmap", type=_object_name, metavar="NS/NAME", help="the same, in a ConfigMap (key config.yaml)"
+    )
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: as a pod is told)"
+    )
+    _add_node_name(parser)
+    parser.add_argument(
+        "--address", dest="agent", metavar="TARGET", help="the agent on this node (default: grpc.listen's first)"
+    )
+    parser.add_argument("--pin-dir", type=Path, metavar="DIR", help="in place of the configuration's bpf.pin_dir")
+    parser.add_argument("--no-ask", action="store_true", help="send no ARP requests for VIPs")
+    parser.add_argument(
+        "--fix-hints", action="store_true", help="print the shell commands that mend what is bad, and run none"
+    )
+    parser.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="for people or programs (default: table)"
+    )
+    parser.add_argument("--json", action="store_true", help="the same as -o json")
+    parser.set_defaults(run=later("doctoring", "run_doctor"))
 
 
 def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:

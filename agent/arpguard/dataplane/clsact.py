@@ -80,6 +80,12 @@ async def delete_all() -> int:
     return sum([await delete(ifindex, hook) for ifindex in indexes for hook in _PARENT])
 
 
+async def read_filters(ifindex: int, hook: Hook) -> list[Filter]:
+    """The BPF filters at a hook, in the order they run."""
+    async with AsyncIPRoute() as ipr:
+        return sorted(await _list(ipr, ifindex, hook), key=lambda found: found.prio)
+
+
 async def _list(ipr: AsyncIPRoute, ifindex: int, hook: Hook) -> list[Filter]:
     try:
         messages = [message async for message in await ipr.get_filters(index=ifindex, parent=_PARENT[hook])]

@@ -19,10 +19,11 @@ _SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361
 _ATTR_SIZE = 168
 
 MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, MAP_DELETE_ELEM, MAP_GET_NEXT_KEY = 1, 2, 3, 4
-OBJ_PIN, OBJ_GET, PROG_TEST_RUN, PROG_GET_FD_BY_ID = 6, 7, 10, 13
+PROG_LOAD, OBJ_PIN, OBJ_GET, PROG_TEST_RUN, PROG_GET_FD_BY_ID = 5, 6, 7, 10, 13
 OBJ_GET_INFO_BY_FD, PROG_QUERY, MAP_LOOKUP_BATCH, MAP_UPDATE_BATCH = 15, 16, 24, 26
 LINK_CREATE, LINK_UPDATE, LINK_DETACH = 28, 29, 34
 
+SCHED_CLS = 3
 ATTACH_XDP, ATTACH_TCX_INGRESS, ATTACH_TCX_EGRESS = 37, 46, 47
 F_REPLACE, F_BEFORE = 4, 8
 XDP_FLAGS_DRV_MODE = 4
@@ -188,11 +189,12 @@ def possible_cpus() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProgramInfo:
-    """`id` is the kernel's, `tag` a digest of the instructions, `name` at most 15 characters."""
+    """`id` is the kernel's, `tag` a digest of the instructions, `name` at most 15 characters; `jited`: compiled."""
 
     id: int
     tag: str
     name: str
+    jited: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,7 @@ def program_info(fd: Fd) -> ProgramInfo:
         id=struct.unpack_from("=I", raw, 4)[0],
         tag=raw[8:16].hex(),
         name=raw[64:80].split(b"\0")[0].decode(),
+        jited=struct.unpack_from("=I", raw, 16)[0] > 0,
     )
 
 
@@ -250,6 +253,12 @@ def map_info(fd: Fd) -> MapInfo:
     """What the kernel knows of a map."""
     map_type, map_id, key_size, value_size, max_entries = struct.unpack_from("=IIIII", _info(fd, 48))
     return MapInfo(id=map_id, type=map_type, key_size=key_size, value_size=value_size, max_entries=max_entries)
+
+
+def program_load(kind: int, code: bytes) -> Fd:
+    """Loads a program of a few instructions; what has maps is compiled and loaded by `compiler.py`."""
+    text, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"GPL")
+    return Fd(_bpf(PROG_LOAD, struct.pack("=IIQQ", kind, len(code) // 8, _address(text), _address(licence)))[0])
 
 
 def program_by_id(program_id: int) -> Fd:

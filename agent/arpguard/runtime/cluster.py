@@ -50,7 +50,7 @@ class Cluster:
         on_lease: Callable[[Change[cluster.Lease]], None],
     ) -> None:
         self._place = place
-        self._servers = _addresses_of(server)
+        self._servers = addresses_of(server)
         self._on_change = on_change
         self._sourcing = Sourcing()
         self._collected = Collected()
@@ -179,7 +179,7 @@ class Cluster:
         self._on_change()
 
 
-def _addresses_of(server: str) -> frozenset[Address]:
+def addresses_of(server: str) -> frozenset[Address]:
     """The API server's address, where its URL has one and no name."""
     try:
         return frozenset({ip_address(urlsplit(server).hostname or "")})

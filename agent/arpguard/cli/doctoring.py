@@ -1,0 +1,149 @@
+"""`arpguard doctor`: this node, checked; nothing is changed."""
+
+import argparse
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from arpguard import __version__
+from arpguard.cli import client, exits, render, tables
+from arpguard.cli.client import Target
+from arpguard.cli.exits import AskError
+from arpguard.cli.words import problems, seconds_since, word
+from arpguard.core.checkup.findings import Finding, Grade, worst
+from arpguard.core.checkup.snapshot import AgentWord, Claim, Unread
+from arpguard.core.checkup.table import Result, examine
+from arpguard.runtime.checkup import Wanted, look, read_setting
+from arpguard.v1 import agent_pb2 as pb
+
+_AGENT_TIMEOUT_S = 2.0
+_MAX_CLAIMS = 1000
+_STYLES = {Grade.OK: render.good, Grade.WARN: render.careful, Grade.BAD: render.bad, Grade.UNKNOWN: render.strong}
+_KEEP = "# These last until the next boot; for good, write the settings to a file under /etc/sysctl.d."
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """`arpguard doctor`; exit code 1 when something needs a hand."""
+    wanted = Wanted(
+        node=options.node_name,
+        config=options.config,
+        configmap=options.configmap or "",
+        kubeconfig=options.kubeconfig,
+        pin_dir=options.pin_dir,
+        ask=not options.no_ask,
+    )
+    results = asyncio.run(_examine(wanted, options.agent))
+    if options.json or options.output == "json":
+        print(render.json_text(as_json(wanted.node, results)))
+    elif options.fix_hints:
+        print("\n".join(hints(results)))
+    else:
+        print(page(results))
+    return exits.NOT_RIGHT if worst(result.grade for result in results) is Grade.BAD else exits.OK
+
+
+async def _examine(wanted: Wanted, agent: str | None) -> tuple[Result, ...]:
+    setting = await read_setting(wanted)
+    target = agent or next(iter(setting.config.grpc.listen), "")
+    word_of = await asyncio.to_thread(_ask_agent, target)
+    return examine(await look(wanted, setting, word_of))
+
+
+def _ask_agent(target: str) -> AgentWord | Unread:
+    """The agent on this node, if one answers."""
+    if not target:
+        return Unread("its configuration has no address to ask it at")
+    path = target.removeprefix("unix://")
+    if path != target and not Path(path).exists():
+        return Unread(f"no agent listens at {target}")
+    try:
+        with client.connected(Target(target, timeout_s=_AGENT_TIMEOUT_S)) as asked:
+            status = asked.get_status(pb.GetStatusRequest())
+            answer = asked.list_conflicts(pb.ListConflictsRequest(page_size=_MAX_CLAIMS))
+    except AskError as error:
+        return Unread(str(error))
+    claims = tuple(_claim(conflict) for conflict in answer.conflicts if tables.is_conflict(conflict))
+    return AgentWord(target, status.node, tuple(problems(status)), claims)
+
+
+def _claim(conflict: pb.Conflict) -> Claim:
+    ago_s = seconds_since(conflict.last_time)
+    return Claim(conflict.vip, conflict.link, conflict.mac, conflict.count, word(conflict, "reason"), ago_s)
+
+
+# ---- what is printed ---------------------------------------------------------------------------------------------
+
+
+def page(results: Sequence[Result]) -> str:
+    """A table of all findings, and below it what the bad ones mean and how they are mended."""
+    rows = [
+        (result.check.name, _styled(finding), finding.about or "-", finding.seen)
+        for result in results
+        for finding in result.findings
+    ]
+    blocks = [render.table(("CHECK", "VERDICT", "ABOUT", "SEEN"), rows, yielding="SEEN")]
+    blocks += [
+        _details(result, finding)
+        for result in results
+        for finding in result.findings
+        if finding.grade in (Grade.WARN, Grade.BAD)
+    ]
+    counts = {grade: sum(result.grade is grade for result in results) for grade in Grade}
+    told = ", ".join(f"{count} {grade.value}" for grade, count in counts.items() if count)
+    blocks.append(f"{len(results)} checks: {told}" + ("; --fix-hints prints the commands" if counts[Grade.BAD] else ""))
+    return "\n\n".join(blocks)
+
+
+def _styled(finding: Finding) -> render.Styled:
+    return _STYLES[finding.grade](finding.grade.value)
+
+
+def _details(result: Result, finding: Finding) -> str:
+    about = f" {finding.about}" if finding.about else ""
+    head = str(_STYLES[finding.grade](f"{result.check.name}{about}"))
+    pairs = [("seen", finding.seen), ("means", finding.why), ("fix", finding.fix)]
+    pairs += [("" if number else "run", line) for number, line in enumerate(finding.commands)]
+    return head + "\n" + render.facts([pair for pair in pairs if pair[1]], indent="  ")
+
+
+def hints(results: Iterable[Result]) -> list[str]:
+    """A shell script that mends what is bad; what only a person can decide is a comment in it."""
+    lines: list[str] = []
+    for result in results:
+        for finding in result.findings:
+            if finding.grade is Grade.BAD:
+                about = f" {finding.about}" if finding.about else ""
+                lines.append(render.clean(f"# {result.check.name}{about}: {finding.fix}"))
+                lines += [line for line in finding.commands if line not in lines and line.isprintable()]
+    if any(line.startswith("sysctl ") for line in lines):
+        lines.append(_KEEP)
+    return lines or ["# nothing is bad"]
+
+
+def as_json(node: str, results: Sequence[Result]) -> dict[str, object]:
+    """All results for machines."""
+    return {
+        "node": node,
+        "version": __version__,
+        "verdict": worst(result.grade for result in results).value,
+        "checks": [
+            {
+                "check": result.check.name,
+                "asks": result.check.asks,
+                "verdict": result.grade.value,
+                "findings": [_finding(finding) for finding in result.findings],
+            }
+            for result in results
+        ],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, object]:
+    return {
+        "verdict": finding.grade.value,
+        "about": finding.about,
+        "seen": finding.seen,
+        "means": finding.why,
+        "fix": finding.fix,
+        "commands": list(finding.commands),
+    }

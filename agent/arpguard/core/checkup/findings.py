@@ -1,0 +1,73 @@
+"""What a check says: a grade, what was seen, what it means, and the fix in words and as shell lines."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+
+class Grade(Enum):
+    """How it looks. Only what is bad needs a hand; `unknown` was not checked, and the finding says why."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    WARN = "warn"
+    BAD = "bad"
+
+
+_ORDER = list(Grade)
+
+
+def worst(grades: Iterable[Grade]) -> Grade:
+    """The grade that matters most; OK where there are none."""
+    return max(grades, key=_ORDER.index, default=Grade.OK)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One verdict. `about` is the VIP, the link or the like that it is about, and empty for the node as a whole.
+
+    `commands` are shell lines that do what `fix` says; none where a person has to decide.
+    """
+
+    grade: Grade
+    seen: str
+    about: str = ""
+    why: str = ""
+    fix: str = ""
+    commands: tuple[str, ...] = ()
+
+
+Findings: TypeAlias = Sequence[Finding]
+
+
+def ok(seen: str, about: str = "") -> Finding:
+    """All is well."""
+    return Finding(Grade.OK, seen, about)
+
+
+def unknown(why: str, about: str = "") -> Finding:
+    """Not checked."""
+    return Finding(Grade.UNKNOWN, why, about)
+
+
+def summed_up(findings: Findings, nothing: str) -> Iterator[Finding]:
+    """What is not well, each for itself; and all that is, in one: of many the first few. `nothing` where none is."""
+    yield from (finding for finding in findings if finding.grade is not Grade.OK)
+    good = [f"{finding.about}: {finding.seen}" for finding in findings if finding.grade is Grade.OK]
+    if good or not findings:
+        yield ok(listed(good, 3, "; ") or nothing)
+
+
+def listed(things: Iterable[object], most: int = 5, comma: str = ", ") -> str:
+    """Things in a row, in words; of many the first few, and how many more."""
+    texts = [str(thing) for thing in things]
+    shown = texts[:most] if len(texts) > most + 1 else texts
+    more = f" and {len(texts) - len(shown)} more" if len(shown) < len(texts) else ""
+    return comma.join(shown) + more
+
+
+def shell(*words: object) -> str:
+    """A command line with what needs quotes in quotes."""
+    return shlex.join(str(word) for word in words)

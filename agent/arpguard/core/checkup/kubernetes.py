@@ -1,0 +1,57 @@
+"""Checks of the cluster: how kube-proxy is set up."""
+
+from collections.abc import Iterator
+
+from arpguard.core.checkup.findings import Finding, Grade, ok, unknown
+from arpguard.core.checkup.picture import Picture
+from arpguard.core.checkup.snapshot import ClusterView, Unread
+from arpguard.verdict import Mode
+
+_IPVS = "ipvs"
+_NAMED = "kubectl -n kube-system"
+_SET_STRICT_ARP = (
+    f"{_NAMED} get configmap kube-proxy -o yaml | sed 's/strictARP: false/strictARP: true/' | kubectl apply -f -"
+)
+_RESTART = f"{_NAMED} rollout restart daemonset kube-proxy"
+
+
+def kube_proxy(picture: Picture) -> Iterator[Finding]:
+    """kube-proxy's mode, and strictARP."""
+    cluster = picture.snapshot.cluster
+    if isinstance(cluster, Unread):
+        yield unknown(cluster.why)
+        return
+    proxy = cluster.kube_proxy
+    if isinstance(proxy, Unread):
+        yield unknown(proxy.why)
+    elif proxy.mode != _IPVS:
+        yield ok(f"mode {proxy.mode or 'iptables (the default)'}: it binds no address")
+    else:
+        yield from _ipvs(picture, cluster, strict=proxy.strict_arp)
+
+
+def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[Finding]:
+    enforcing = any(guard.mode is Mode.ENFORCE for guard in picture.guards)
+    seen = f"mode ipvs, strictARP {str(strict).lower()}"
+    applied = picture.sysctls.own("ipv4/arp_ignore", "all")
+    if strict and not applied and applied is not None:
+        yield Finding(
+            Grade.BAD,
+            f"{seen}, but arp_ignore of this node is 0",
+            why="kube-proxy reads its configuration at its start only: this node still answers for every VIP",
+            fix="restart kube-proxy",
+            commands=(_RESTART,),
+        )
+    elif strict or enforcing:
+        meaning = "the guard decides who answers" if enforcing else "no node answers by its kernel: an announcer has to"
+        yield ok(f"{seen}: {meaning}")
+    else:
+        addresses = {vip for each in cluster.services.values() for vip in (*each.external_ips, *each.ingress_ips)}
+        yield Finding(
+            Grade.BAD if addresses else Grade.WARN,
+            f"{seen}, and no guard enforces",
+            why=f"each node binds and answers for all {len(addresses)} addresses of Services",
+            fix="have them guarded (then strictARP does not matter); or, if another announcer answers for them, set "
+            "strictARP and restart kube-proxy",
+            commands=(_SET_STRICT_ARP, _RESTART),
+        )

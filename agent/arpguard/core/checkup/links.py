@@ -1,0 +1,186 @@
+"""Checks of the choice of links, and of what is attached to them."""
+
+from collections.abc import Iterator
+
+from arpguard.config import InterfaceSelector, SelectorKind
+from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, unknown
+from arpguard.core.checkup.picture import Picture
+from arpguard.core.checkup.snapshot import Program, Unread
+from arpguard.core.choosing import choose_links
+from arpguard.model import Datapath, Link
+
+_LO = "lo"
+
+
+def interfaces(picture: Picture) -> Iterator[Finding]:
+    """Whether the configuration's selectors name links that can be guarded."""
+    if picture.choice.problems:
+        for problem in picture.choice.problems:
+            selector = problem.removeprefix("interfaces: ").partition(": ")
+            source = picture.snapshot.source or "the configuration"
+            yield Finding(
+                Grade.BAD,
+                selector[2] or problem,
+                selector[0],
+                "VIPs are not guarded on a link that is not found",
+                f"correct `interfaces:` in {source}",
+            )
+        return
+    down = [link.name for link in picture.choice.links if not link.up]
+    if down:
+        yield Finding(
+            Grade.WARN,
+            f"{listed(down)} is down",
+            listed(down),
+            "nobody is answered there now",
+            "bring it up",
+            tuple(shell("ip", "link", "set", name, "up") for name in down),
+        )
+    yield ok(f"{listed(picture.config.interfaces)}: {listed(link.name for link in picture.choice.links) or 'no link'}")
+
+
+def can_reach(picture: Picture) -> Iterator[Finding]:
+    """Whether the kernel, asked for the way as `ip route get` does, says lo."""
+    selectors = [each for each in picture.config.interfaces if each.kind is SelectorKind.CAN_REACH]
+    if not selectors:
+        yield ok("no can_reach in `interfaces:`")
+    for selector in selectors:
+        if selector.address is not None:
+            yield _reached(picture, selector)
+
+
+def _reached(picture: Picture, selector: InterfaceSelector) -> Finding:
+    says = picture.snapshot.kernel_routes.get(selector.address) if selector.address else None
+    if says is None or isinstance(says, Unread):
+        why = says.why if says is not None else "it was not asked for"
+        return unknown(f"`ip route get` has no answer: {why}", str(selector))
+    choice = choose_links((selector,), picture.surroundings, ())
+    ours = listed(link.name for link in choice.links)
+    if says != _LO:
+        return ok(f"{ours or 'no link'}; `ip route get` says {says}", str(selector))
+    bound = picture.bound_on(selector.address) if selector.address else ""
+    return Finding(
+        Grade.BAD if not ours else Grade.WARN,
+        f"the kernel says lo, for the address is bound here ({bound}); arpguard takes {ours or 'no link'}",
+        str(selector),
+        "a program that asks the kernel (OpenELB's can_reach) gets lo after its next start, and answers for nothing; "
+        "arpguard leaves the table `local` out",
+        "name an address that no node and no VIP has, such as the gateway's",
+    )
+
+
+def foreign_programs(picture: Picture) -> Iterator[Finding]:
+    """Programs of others on the links, and whether the guard's run before them."""
+    programs = picture.snapshot.programs
+    if isinstance(programs, Unread):
+        yield unknown(programs.why)
+        return
+    found = False
+    for link in picture.facing:
+        here = [each for each in programs if each.ifindex == link.ifindex]
+        others = [each for each in here if not each.ours]
+        if not others:
+            continue
+        found = True
+        before = _before_ours(here)
+        if before:
+            yield Finding(
+                Grade.BAD,
+                f"{listed(map(_shown, before))} runs before the guard",
+                link.name,
+                "what it drops or takes, the guard does not see; what it lets in for good, the guard cannot stop",
+                "have it attach behind the guard, or start the agent again: it puts its programs first (TCX)",
+            )
+        else:
+            yield ok(
+                f"others are there and run after the guard, or without one: {listed(map(_shown, others))}", link.name
+            )
+    if not found:
+        yield ok(f"only the guard's own, if any, on {listed(link.name for link in picture.facing) or 'no link'}")
+
+
+def _before_ours(here: list[Program]) -> list[Program]:
+    """Others at a hook that run before ours there; XDP runs before tc, and TCX before clsact."""
+    found = []
+    for direction in ("ingress", "egress"):
+        order = (*(("xdp",) if direction == "ingress" else ()), f"tcx {direction}", f"clsact {direction}")
+        line = sorted((each for each in here if each.hook in order), key=lambda p: (order.index(p.hook), p.place))
+        ours = next((index for index, each in enumerate(line) if each.ours), None)
+        if ours is not None:
+            found += [each for each in line[:ours] if each.hook != "xdp"]
+    return found
+
+
+def _shown(program: Program) -> str:
+    return f"{program.name or 'a program'} ({program.hook} {program.id})"
+
+
+def one_agent(picture: Picture) -> Iterator[Finding]:
+    """Two agents, or what two have left, on the links of this node."""
+    if isinstance(picture.snapshot.guards, Unread):
+        yield unknown(picture.snapshot.guards.why)
+        return
+    own = str(picture.config.bpf.pin_dir)
+    others = [guard for guard in picture.guards if guard.pin_dir != own and len(picture.guards) > 1]
+    for guard in others:
+        state = {
+            True: "an agent runs on it",
+            False: "no agent runs on it",
+            None: "whether an agent runs is not to be seen",
+        }
+        yield Finding(
+            Grade.BAD,
+            f"a second guard is pinned at {guard.pin_dir}; {state[guard.running]}",
+            guard.pin_dir,
+            "two guards judge every frame by two tables: what one answers for, the other suppresses",
+            "stop the agent that is too many, and remove its guard",
+            () if guard.running else (shell("arpguard", "cleanup", "--pin-dir", guard.pin_dir),),
+        )
+    doubled = [link for link in picture.facing if _doubled(picture, link)]
+    if doubled and not others:
+        yield Finding(
+            Grade.BAD,
+            f"two guards' programs are on {listed(link.name for link in doubled)}",
+            listed(link.name for link in doubled),
+            "two guards judge every frame by two tables",
+            "stop all agents but one; the next start of that one leaves its own programs only",
+        )
+    if not others and not doubled:
+        yield ok(f"{len(picture.guards)} on this node")
+
+
+def _doubled(picture: Picture, link: Link) -> bool:
+    hooks = [each.hook for each in picture.programs if each.ifindex == link.ifindex and each.ours]
+    return len(hooks) != len(set(hooks))
+
+
+def xdp(picture: Picture) -> Iterator[Finding]:
+    """Whether native XDP, where it is asked for, would serve."""
+    if picture.config.datapath is not Datapath.XDP:
+        yield ok(f"not asked for (datapath: {picture.config.datapath.value})")
+        return
+    found = False
+    for link in picture.choice.links:
+        why = _no_xdp(picture, link)
+        if why:
+            found = True
+            yield Finding(
+                Grade.WARN,
+                f"{link.kind or 'hardware'}: {why}",
+                link.name,
+                "the guard takes tc there, or answers are lost",
+                "set `datapath: auto`, or a NIC with native XDP",
+            )
+    if not found:
+        yield ok(listed(link.name for link in picture.choice.links) or "no link is chosen")
+
+
+def _no_xdp(picture: Picture, link: Link) -> str:
+    if link.kind == "veth":
+        return "answers by XDP are lost unless the peer runs native XDP, too"
+    if link.kind:
+        return "no native XDP on such a device"
+    if link.name in picture.snapshot.machine.strips_tags:
+        return "takes VLAN tags out of frames before XDP sees them (ethtool -K rxvlan off)"
+    taken = [each for each in picture.programs if each.ifindex == link.ifindex and each.hook == "xdp" and not each.ours]
+    return f"another XDP program is there ({listed(map(_shown, taken))})" if taken else ""

@@ -1,0 +1,167 @@
+"""Checks of this machine: the agent, the kernel, and what the guard needs of both."""
+
+import re
+from collections.abc import Iterator
+
+from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, unknown
+from arpguard.core.checkup.picture import Picture
+from arpguard.core.checkup.snapshot import Unread
+from arpguard.verdict import Mode
+
+NEEDED = ("CAP_BPF", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_PERFMON")
+_OLDEST = (5, 15)
+_FAST_CLOCKS = ("tsc", "arch_sys_counter")
+
+
+def agent(picture: Picture) -> Iterator[Finding]:
+    """Whether the guard that is configured is there, and what its agent says of itself."""
+    snapshot = picture.snapshot
+    if isinstance(snapshot.guards, Unread):
+        yield unknown(snapshot.guards.why)
+        return
+    word = snapshot.agent
+    if not snapshot.source and not picture.guards and isinstance(word, Unread):
+        yield ok("no guard on this node, and no configuration was named")
+        return
+    running = not isinstance(word, Unread) or any(guard.running for guard in picture.guards)
+    if not picture.guards and not running:
+        yield Finding(
+            Grade.BAD,
+            f"no guard on this node ({word.why if isinstance(word, Unread) else 'its links have no programs'})",
+            why=f"{snapshot.source or 'a configuration'} is there, and nobody acts by it",
+            fix="start the agent",
+            commands=(snapshot.start,) if snapshot.start else (),
+        )
+        return
+    untold = [guard for guard in picture.guards if guard.mode is None]
+    if untold:
+        yield Finding(
+            Grade.BAD,
+            f"programs are pinned at {untold[0].pin_dir}, and were never told a mode",
+            why="everything passes",
+            fix="start the agent",
+            commands=(snapshot.start,) if snapshot.start else (),
+        )
+    if not running:
+        yield Finding(
+            Grade.WARN,
+            f"the guard is in the kernel, and no agent runs ({word.why if isinstance(word, Unread) else ''})",
+            why="it goes on as it is: elected VIPs end at their fence, new links and VIPs are not followed",
+            fix="start the agent",
+            commands=(snapshot.start,) if snapshot.start else (),
+        )
+    problems = () if isinstance(word, Unread) else word.problems
+    for problem in problems:
+        yield Finding(
+            Grade.BAD,
+            problem,
+            word.node if not isinstance(word, Unread) else "",
+            fix="see `arpguard status`, and the agent's log",
+        )
+    if running and not problems and not untold:
+        modes = listed(guard.mode.name.lower() for guard in picture.guards if guard.mode is not None)
+        count = sum(len(guard.entries) for guard in picture.guards)
+        yield ok(f"an agent runs; {count} entries, mode {modes or Mode.OBSERVE.name.lower()}")
+
+
+def kernel(picture: Picture) -> Iterator[Finding]:
+    """The kernel's version, and whether it compiles BPF."""
+    machine = picture.snapshot.machine
+    version = _version(machine.release)
+    if version and version < _OLDEST:
+        yield Finding(Grade.BAD, f"Linux {machine.release}", fix="the guard needs Linux 5.15 or newer")
+    elif isinstance(machine.jited, Unread):
+        yield unknown(f"Linux {machine.release}; a program cannot be loaded: {machine.jited.why}")
+    elif not machine.jited:
+        yield Finding(
+            Grade.WARN,
+            f"Linux {machine.release}; BPF programs are interpreted",
+            why="each frame costs several times as much",
+            fix="turn the compiler on",
+            commands=(shell("sysctl", "-w", "net.core.bpf_jit_enable=1"),),
+        )
+    else:
+        yield ok(f"Linux {machine.release}, BPF compiled")
+
+
+def tcx(picture: Picture) -> Iterator[Finding]:
+    """How programs can be attached."""
+    machine = picture.snapshot.machine
+    if isinstance(machine.tcx, Unread):
+        yield unknown(machine.tcx.why)
+    elif machine.tcx:
+        yield ok("TCX links: the guard's programs run first, and survive the agent")
+    else:
+        yield Finding(
+            Grade.WARN,
+            "no TCX (Linux 6.6): the guard attaches by clsact filters",
+            why="a TCX program or a filter of lower priority that another program attaches later runs before it",
+            fix="look at the check foreign-programs after other programs were installed, or run a newer kernel",
+        )
+
+
+def compiler(picture: Picture) -> Iterator[Finding]:
+    """What compiling the programs needs; a guard that is pinned already goes on without."""
+    machine = picture.snapshot.machine
+    grade = Grade.WARN if picture.guards else Grade.BAD
+    why = "the agent cannot compile its programs" + (": the next upgrade fails" if picture.guards else "")
+    if isinstance(machine.headers, Unread):
+        yield Finding(grade, machine.headers.why, "headers", why, "install kernel headers; any version serves")
+    if isinstance(machine.bcc, Unread):
+        yield Finding(
+            grade,
+            machine.bcc.why,
+            "bcc",
+            why,
+            "install it, for the Python that runs arpguard to see (/usr/bin/python3, or a virtual "
+            "environment of it with --system-site-packages)",
+            (shell("apt-get", "install", "-y", "python3-bpfcc"),),
+        )
+    if not isinstance(machine.headers, Unread) and not isinstance(machine.bcc, Unread):
+        yield ok(f"headers in {machine.headers}, bcc in {machine.bcc}")
+
+
+def bpffs(picture: Picture) -> Iterator[Finding]:
+    """The file system in which the guard outlives its agent."""
+    pin_dir = picture.config.bpf.pin_dir
+    if picture.snapshot.machine.bpffs:
+        yield ok(f"{pin_dir} is in a BPF file system")
+        return
+    yield Finding(
+        Grade.WARN,
+        f"{pin_dir} is in no BPF file system",
+        why="the agent mounts one at its start, and nothing may be pinned there until then; in a container it is lost "
+        "with the container, unless the host's is mounted",
+        fix="mount it",
+        commands=(shell("mount", "-t", "bpf", "bpf", "/sys/fs/bpf"),),
+    )
+
+
+def capabilities(picture: Picture) -> Iterator[Finding]:
+    """What this process may do, which is what an agent started like it could do."""
+    missing = [name for name in NEEDED if name not in picture.snapshot.machine.capabilities]
+    if missing:
+        yield unknown(f"not checked as the agent: this process lacks {listed(missing)}; run the doctor as root")
+    else:
+        yield ok(listed(NEEDED))
+
+
+def clock(picture: Picture) -> Iterator[Finding]:
+    """The clock that each answer compares the fence with."""
+    source = picture.snapshot.machine.clock
+    if isinstance(source, Unread):
+        yield unknown(source.why)
+    elif source in _FAST_CLOCKS:
+        yield ok(source)
+    else:
+        yield Finding(
+            Grade.WARN,
+            source,
+            why="the programs read the clock for each frame that they answer; this one is slower",
+            fix="have the kernel use tsc, where it is stable (clocksource=tsc)",
+        )
+
+
+def _version(release: str) -> tuple[int, int] | None:
+    match = re.match(r"(\d+)\.(\d+)", release)
+    return (int(match[1]), int(match[2])) if match else None

@@ -1,0 +1,215 @@
+"""What follows from a snapshot, for all checks: which VIPs there are, which links face them, and who guards them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from arpguard.addresses import Address, vip_refusal
+from arpguard.config import InterfaceSelector, SelectorKind
+from arpguard.core.checkup.answering import has, in_subnet, kernel_answers, places
+from arpguard.core.checkup.findings import listed
+from arpguard.core.checkup.snapshot import ClusterView, Guard, Program, Question, Snapshot, Unread
+from arpguard.core.choosing import Choice, choose_links
+from arpguard.core.sourcing import Avoided, Collected, Sourcing, avoided
+from arpguard.model import EntryKey, Link, OwnerKind, Vip, VipEntry
+from arpguard.verdict import Kind, Mode
+
+MAX_ASKED = 64
+KUBE_PROXY_DEVICE = "kube-ipvs0"
+_EVERY_LINK = (InterfaceSelector(SelectorKind.GLOB, pattern="*"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """What a guard has about a VIP on a link."""
+
+    guard: Guard
+    entry: VipEntry
+    enforced: bool
+
+    @property
+    def kind(self) -> Kind:
+        """Who may answer."""
+        return self.entry.kind
+
+
+class Picture:
+    """A snapshot with its consequences."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.surroundings = snapshot.surroundings
+        self.sysctls = snapshot.sysctls
+        self.config = snapshot.config
+        self._sourcing = Sourcing()
+
+    # ---- VIPs ----
+
+    @cached_property
+    def avoided(self) -> Avoided:
+        """Addresses that are no VIPs: gateways, the API server's, this node's own."""
+        cluster = self.cluster
+        return avoided(self.surroundings, cluster.api_servers if cluster else frozenset())
+
+    @cached_property
+    def cluster(self) -> ClusterView | None:
+        """What the API server said, if it did."""
+        return self.snapshot.cluster if isinstance(self.snapshot.cluster, ClusterView) else None
+
+    @cached_property
+    def collected(self) -> Collected:
+        """What the agent would guard."""
+        services = self.cluster.services if self.cluster else {}
+        nodes = self.cluster.nodes if self.cluster else {}
+        return self._sourcing.collect(self.config, services, {}, nodes, self.avoided)
+
+    def refusals(self, address: Address) -> tuple[str, ...]:
+        """Why the agent leaves an address alone."""
+        _ = self.collected
+        return self._sourcing.origin(address).refusals
+
+    @cached_property
+    def vips(self) -> dict[Address, Vip | None]:
+        """Every VIP that is known of, by whatever source; None: it is only found bound here, or in the kernel."""
+        found: dict[Address, Vip | None] = dict(self.collected.vips)
+        asked_for = [
+            address
+            for each in (self.cluster.services.values() if self.cluster else ())
+            for address in (*each.external_ips, *each.ingress_ips)
+        ]
+        entries = [key.vip for guard in self.guards for key in guard.entries]
+        for address in (*asked_for, *entries, *self.stray):
+            if address not in self.settled and vip_refusal(address) is None:
+                found.setdefault(address, None)
+        return found
+
+    @cached_property
+    def stray(self) -> tuple[Address, ...]:
+        """Addresses in a link's subnet that are bound on a device that nobody asks on, or as IPv4 host addresses."""
+        found = (
+            own.address
+            for link in self.surroundings.links
+            for own in link.addresses
+            if link.loopback or link.no_arp or (own.network.prefixlen == 32 and own.address.version == 4)
+        )
+        unique = dict.fromkeys(address for address in found if vip_refusal(address) is None)
+        return tuple(address for address in unique if any(in_subnet(link, address) for link in self.fit))
+
+    @cached_property
+    def own(self) -> frozenset[Address]:
+        """This node's own addresses: of each link the first of either family that has a subnet."""
+        firsts = {
+            (link.ifindex, own.address.version): own.address
+            for link in reversed(self.fit)
+            for own in reversed(link.addresses)
+            if own.network.num_addresses > 1
+        }
+        return self.avoided.own | frozenset(firsts.values())
+
+    @cached_property
+    def settled(self) -> frozenset[Address]:
+        """Addresses that are somebody's for good: nodes', gateways', the API server's."""
+        nodes = self.cluster.nodes.values() if self.cluster else ()
+        of_nodes = {address for node in nodes for address in node.addresses}
+        return self.own | self.avoided.gateways | self.avoided.api_servers | of_nodes
+
+    # ---- links ----
+
+    @cached_property
+    def fit(self) -> tuple[Link, ...]:
+        """The links that could be guarded."""
+        return choose_links(_EVERY_LINK, self.surroundings, ()).links
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The links that the configuration names here and now."""
+        return choose_links(self.config.interfaces, self.surroundings, [*self.collected.vips, *self.stray])
+
+    @cached_property
+    def facing(self) -> tuple[Link, ...]:
+        """The links on which VIPs are asked for: chosen, guarded, or in a VIP's subnet."""
+        guarded = {key.ifindex for guard in self.guards for key in guard.entries}
+        chosen = {link.ifindex for link in self.choice.links} | guarded
+        return tuple(
+            link for link in self.fit if link.ifindex in chosen or any(in_subnet(link, vip) for vip in self.vips)
+        )
+
+    def facing_of(self, vip: Address) -> tuple[Link, ...]:
+        """The links where somebody may ask for a VIP: in its subnet, else all that face any."""
+        near = tuple(link for link in self.facing if link.up and in_subnet(link, vip))
+        return near or tuple(link for link in self.facing if link.up)
+
+    # ---- guards ----
+
+    @cached_property
+    def guards(self) -> tuple[Guard, ...]:
+        """The guards of this node, as far as they may be seen."""
+        return () if isinstance(self.snapshot.guards, Unread) else self.snapshot.guards
+
+    @cached_property
+    def programs(self) -> tuple[Program, ...]:
+        """Programs on the links, as far as they may be seen."""
+        return () if isinstance(self.snapshot.programs, Unread) else self.snapshot.programs
+
+    def cover(self, vip: Address, link: Link) -> Cover | None:
+        """What a guard does about a VIP on a link; None where nothing is attached, or it has no entry."""
+        for guard in self.guards:
+            entry = guard.entries.get(EntryKey(link.ifindex, vip))
+            if entry is not None and self._is_attached(guard, link):
+                return Cover(guard, entry, (entry.mode or guard.mode) is Mode.ENFORCE)
+        return None
+
+    def _is_attached(self, guard: Guard, link: Link) -> bool:
+        hooks = {
+            each.hook.rpartition(" ")[2]
+            for each in self.programs
+            if each.ifindex == link.ifindex and each.ours and each.pin_dir in ("", guard.pin_dir)
+        }
+        return "egress" in hooks and bool({"ingress", "xdp"} & hooks)
+
+    # ---- who answers ----
+
+    def kernel_answers(self, vip: Address, link: Link) -> bool:
+        """Whether the kernel would answer for a VIP on a link, were there no guard."""
+        return kernel_answers(vip, link, self.surroundings, self.sysctls, self.snapshot.host_scoped)
+
+    def this_node_answers(self, vip: Address, link: Link) -> bool:
+        """Whether this node answers now, by the guard or by its kernel."""
+        cover = self.cover(vip, link)
+        if cover is None or not cover.enforced or cover.kind is Kind.DELEGATED:
+            return self.kernel_answers(vip, link)
+        return cover.kind is Kind.OWNED
+
+    def is_of_others(self, vip: Address) -> bool:
+        """Whether it is said that another host has a VIP, or that the cluster elects who has it."""
+        known = self.vips.get(vip)
+        if known is None:
+            return False
+        return known.owner.kind is not OwnerKind.NODE or known.owner.node != self.snapshot.node
+
+    def bound_on(self, vip: Address) -> str:
+        """Where a VIP is bound, in words; empty when it is not."""
+        return listed(link.name + ("" if link.up else " (down)") for link in places(vip, self.surroundings))
+
+    def is_on(self, vip: Address, link: Link) -> bool:
+        """Whether a link has a VIP itself."""
+        return has(link, vip)
+
+
+def questions(picture: Picture) -> tuple[tuple[Question, ...], int]:
+    """What to ask the wire, and how many VIPs are left out: each VIP on the links that face it, and each node.
+
+    Nodes are asked for to tell their MACs from strangers'.
+    """
+    vips = sorted(picture.vips, key=lambda address: (address.version, int(address)))
+    nodes = [
+        address for node in (picture.cluster.nodes.values() if picture.cluster else ()) for address in node.addresses
+    ]
+    wanted = [*vips[:MAX_ASKED], *nodes[:MAX_ASKED]]
+    asked = [
+        Question(address, link.ifindex)
+        for address in wanted
+        if address not in picture.own
+        for link in picture.facing_of(address)
+        if in_subnet(link, address) or address in picture.vips
+    ]
+    return tuple(dict.fromkeys(asked)), max(0, len(vips) - MAX_ASKED)

@@ -1,0 +1,293 @@
+"""Checks of the kernel's settings on the links that face VIPs."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from arpguard.addresses import Address
+from arpguard.core.checkup.answering import in_subnet, places
+from arpguard.core.checkup.findings import Finding, Grade, listed, ok, unknown
+from arpguard.core.checkup.picture import Picture
+from arpguard.core.checkup.sysctls import shown
+from arpguard.core.choosing import route_to
+from arpguard.model import Link
+from arpguard.verdict import Kind
+
+_IGNORES_ALL = 8
+_STRICT = 1
+
+
+def arp_ignore(picture: Picture) -> Iterator[Finding]:
+    """arp_ignore where it keeps VIPs dark, or is set where it counts for nothing."""
+    good = True
+    for link in picture.facing:
+        finding = _too_silent(picture, link) or _set_in_vain(picture, link)
+        if finding is not None:
+            good = False
+            yield finding
+    if good:
+        yield _values(picture, "ipv4/arp_ignore")
+
+
+def _too_silent(picture: Picture, link: Link) -> Finding | None:
+    value = picture.sysctls.effective("ipv4/arp_ignore", link.name)
+    if not value:
+        return None
+    commands = picture.sysctls.set("ipv4/arp_ignore", link.name, 0)
+    if value == _IGNORES_ALL:
+        why = "the kernel answers no ARP request here: after their caches time out, no neighbour reaches this node"
+        return Finding(Grade.BAD, f"arp_ignore is {value}", link.name, why, "set it to 0 or 1", commands)
+    dark = [
+        vip
+        for vip in picture.vips
+        if (cover := picture.cover(vip, link)) and cover.kind is Kind.DELEGATED
+        if places(vip, picture.surroundings) and not picture.kernel_answers(vip, link)
+    ]
+    if not dark:
+        return None
+    return Finding(
+        Grade.BAD,
+        f"arp_ignore is {value}: the kernel does not answer for {listed(dark)}, bound on {picture.bound_on(dark[0])}",
+        link.name,
+        "the guard leaves the answer to this node's kernel (delegated), and nobody gives it",
+        "set it to 0, or bind the address on the link",
+        commands,
+    )
+
+
+def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
+    """The usual mistake: the setting of the device that carries the VIP."""
+    if picture.sysctls.effective("ipv4/arp_ignore", link.name):
+        return None
+    vain = {
+        place.name: value
+        for vip in picture.vips
+        for place in places(vip, picture.surroundings)
+        if place.ifindex != link.ifindex and picture.kernel_answers(vip, link) and picture.cover(vip, link) is None
+        if (value := picture.sysctls.own("ipv4/arp_ignore", place.name))
+    }
+    if not vain:
+        return None
+    devices = listed(f"{name} ({value})" for name, value in vain.items())
+    return Finding(
+        Grade.WARN,
+        f"arp_ignore is set on {devices} and 0 on {link.name}",
+        link.name,
+        "only the setting of the link that is asked counts, or that of `all`",
+        f"set it on {link.name}",
+        picture.sysctls.set("ipv4/arp_ignore", link.name, 1),
+    )
+
+
+def lvs_dr_loop(picture: Picture) -> Iterator[Finding]:
+    """accept_local on a real server: packets to the VIP come back from the director, and are forwarded to it again.
+
+    Linux before 3.7 or so wanted rp_filter for it; those of today take accept_local alone.
+    """
+    found = False
+    for link in picture.facing:
+        if not picture.sysctls.effective("ipv4/accept_local", link.name):
+            continue
+        concerned = [vip for vip in picture.vips if vip.version == 4 and _may_loop(picture, vip, link)]
+        if not concerned:
+            continue
+        found = True
+        yield _loop(picture, link, concerned)
+    if not found:
+        yield _values(picture, "ipv4/accept_local")
+
+
+def _may_loop(picture: Picture, vip: Address, link: Link) -> bool:
+    if picture.bound_on(vip):
+        return not picture.is_on(vip, link)
+    route = route_to(vip, picture.surroundings.routes)
+    return route is not None and route.ifindex == link.ifindex
+
+
+def _loop(picture: Picture, link: Link, vips: Sequence[Address]) -> Finding:
+    rp_filter = picture.sysctls.effective("ipv4/rp_filter", link.name)
+    unbound = [vip for vip in vips if not picture.bound_on(vip)]
+    forwards = picture.sysctls.effective("ipv4/forwarding", link.name) != 0
+    seen = f"accept_local is 1, rp_filter {rp_filter}, forwarding {'on' if forwards else 'off'}"
+    if unbound and forwards:
+        state = f"{listed(unbound)} is not bound here: what this node sends there"
+    else:
+        state = f"as soon as {listed(vips)} is not bound here and packets are forwarded, what this node sends there"
+    return Finding(
+        Grade.BAD,
+        seen,
+        link.name,
+        f"{state} comes back from the LVS director, is accepted with this node's own address as source, and is "
+        "forwarded to the director again, round and round until its TTL is 0",
+        "turn accept_local off; a real server that is to reach the VIP itself has it bound on lo",
+        picture.sysctls.set("ipv4/accept_local", link.name, 0),
+    )
+
+
+def same_segment(picture: Picture) -> Iterator[Finding]:
+    """Two links on one segment: Linux answers on either, with either MAC."""
+    found = False
+    for first, second in combinations((link for link in picture.fit if link.up), 2):
+        if second.ifindex == first.parent or first.ifindex == second.parent:
+            continue
+        shared = [own.network for own in first.addresses if own.address.version == 4 and in_subnet(second, own.address)]
+        if not shared:
+            continue
+        open_links = [
+            link
+            for link in (first, second)
+            if not picture.sysctls.effective("ipv4/arp_filter", link.name)
+            and not picture.sysctls.effective("ipv4/arp_ignore", link.name)
+        ]
+        if open_links:
+            found = True
+            yield _two_links(picture, first, second, str(shared[0]), open_links)
+    if not found:
+        yield ok("no two links answer for each other's addresses")
+
+
+def _two_links(picture: Picture, first: Link, second: Link, network: str, open_links: list[Link]) -> Finding:
+    commands = tuple(line for link in open_links for line in picture.sysctls.set("ipv4/arp_filter", link.name, 1))
+    bare = [
+        vip
+        for vip in picture.vips
+        for link in open_links
+        if in_subnet(link, vip) and picture.kernel_answers(vip, link) and picture.cover(vip, link) is None
+    ]
+    why = "a request that reaches both is answered twice, with two MACs"
+    if bare:
+        names = listed(link.name for link in open_links)
+        why += f"; also one for {listed(dict.fromkeys(bare))}, which no guard keeps from it on {names}"
+    return Finding(
+        Grade.BAD if bare and picture.guards else Grade.WARN,
+        f"{first.name} and {second.name} are both in {network}; arp_filter and arp_ignore are 0",
+        f"{first.name}, {second.name}",
+        why,
+        "guard both links, and have the kernel answer only where its route to the asker leads",
+        commands,
+    )
+
+
+def rp_filter(picture: Picture) -> Iterator[Finding]:
+    """Strict reverse path filtering where the way back leads by another link: what comes in is dropped."""
+    found = False
+    for link in (link for link in picture.facing if link.up):
+        if picture.sysctls.effective("ipv4/rp_filter", link.name) != _STRICT:
+            continue
+        other = _other_way_back(picture, link)
+        if other is not None:
+            found = True
+            yield Finding(
+                Grade.BAD,
+                f"rp_filter is 1, and the way back to {link.name}'s own subnet leads by {other}",
+                link.name,
+                "the kernel drops what comes in here, ARP requests included; the guard may answer all the same",
+                "filter loosely, or correct the routes",
+                picture.sysctls.set("ipv4/rp_filter", link.name, 2),
+            )
+    if not found:
+        yield _values(picture, "ipv4/rp_filter")
+
+
+def _other_way_back(picture: Picture, link: Link) -> str | None:
+    for own in link.addresses:
+        if own.address.version != 4 or own.network.num_addresses < 4:
+            continue
+        route = route_to(own.network.network_address + 1, picture.surroundings.routes)
+        if route is not None and route.ifindex not in (0, link.ifindex):
+            other = picture.surroundings.link(route.ifindex)
+            return other.name if other else f"interface {route.ifindex}"
+    return None
+
+
+def takeovers(picture: Picture) -> Iterator[Finding]:
+    """Settings that keep this node from hearing that a VIP has moved."""
+    found = False
+    for link in picture.facing:
+        for name in ("ipv4/drop_gratuitous_arp", "ipv6/drop_unsolicited_na"):
+            if picture.sysctls.effective(name, link.name):
+                found = True
+                yield Finding(
+                    Grade.BAD,
+                    f"{shown(name)} is 1",
+                    link.name,
+                    "when a VIP moves, this node goes on sending to the old owner until its cache times out",
+                    "set it to 0",
+                    picture.sysctls.set(name, link.name, 0),
+                )
+    if not found:
+        yield _values(picture, "ipv4/drop_gratuitous_arp")
+
+
+def proxy_arp(picture: Picture) -> Iterator[Finding]:
+    """proxy_arp on a link that faces VIPs: this node answers for whatever it routes elsewhere."""
+    found = False
+    for link in picture.facing:
+        if not picture.sysctls.effective("ipv4/proxy_arp", link.name):
+            continue
+        found = True
+        taken = [
+            vip
+            for vip in picture.vips
+            if not picture.bound_on(vip) and picture.kernel_answers(vip, link) and picture.cover(vip, link) is None
+        ]
+        yield Finding(
+            Grade.BAD if taken else Grade.WARN,
+            "proxy_arp is 1" + (f", and the route to {listed(taken)} leads elsewhere" if taken else ""),
+            link.name,
+            "the kernel answers for every address that it forwards to another link, VIPs that nobody guards included",
+            "turn it off, unless hosts behind this node need it",
+            picture.sysctls.set("ipv4/proxy_arp", link.name, 0),
+        )
+    if not found:
+        yield _values(picture, "ipv4/proxy_arp")
+
+
+def ipv6_settings(picture: Picture) -> Iterator[Finding]:
+    """Settings in the way of IPv6 VIPs."""
+    vips = [vip for vip in picture.vips if vip.version == 6]
+    if not vips:
+        yield ok("no IPv6 VIP is known here")
+        return
+    found = False
+    for link in picture.facing:
+        near = [vip for vip in vips if link in picture.facing_of(vip)]
+        for name, bad, grade, why in _IPV6:
+            if near and picture.sysctls.effective(name, link.name) == bad:
+                found = True
+                yield Finding(
+                    grade,
+                    f"{shown(name)} is {bad}, and {listed(near)} may be asked for here",
+                    link.name,
+                    why,
+                    f"set it to {1 - bad}",
+                    picture.sysctls.set(name, link.name, 1 - bad),
+                )
+    if not found:
+        yield ok(f"nothing is in the way of {listed(vips)}")
+
+
+_IPV6 = (
+    (
+        "ipv6/disable_ipv6",
+        1,
+        Grade.BAD,
+        "the kernel takes no IPv6 packet here: whoever is led to this node gets no answer",
+    ),
+    (
+        "ipv6/suppress_frag_ndisc",
+        0,
+        Grade.WARN,
+        "the kernel believes neighbour discovery in fragments (RFC 6980), and the guard lets those pass",
+    ),
+)
+
+
+def _values(picture: Picture, name: str) -> Finding:
+    """Nothing is wrong: what there is."""
+    values = {link.name: picture.sysctls.effective(name, link.name) for link in picture.facing}
+    unread = [link for link, value in values.items() if value is None]
+    if unread:
+        return unknown(f"{shown(name)} of {listed(unread)} cannot be read under /proc/sys/net")
+    return ok(
+        f"{shown(name)}: " + (listed(f"{link} {value}" for link, value in values.items()) or "no link faces a VIP")
+    )

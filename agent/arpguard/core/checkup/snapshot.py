@@ -1,0 +1,151 @@
+"""What the doctor has looked at. Whatever may be out of sight is `Unread`, with the reason."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.config import AgentConfig
+from arpguard.core.checkup.sysctls import Sysctls
+from arpguard.core.cluster import Node, Service
+from arpguard.model import EntryKey, Surroundings, VipEntry
+from arpguard.verdict import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What could not be looked at, and why."""
+
+    why: str
+
+
+NOT_ASKED = Unread("it was not asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A BPF program on a link. `place` is its position at the hook, 0 first; `pin_dir`: whose guard it belongs to.
+
+    `hook` is "tcx ingress", "tcx egress", "clsact ingress", "clsact egress" or "xdp".
+    """
+
+    ifindex: int
+    hook: str
+    place: int
+    id: int
+    name: str = ""
+    ours: bool = False
+    pin_dir: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What an agent has pinned for links of this network namespace, or is told to pin.
+
+    `running`: whether an agent has the folder locked, None where that cannot be seen. `mode` is None before the kernel
+    was told one.
+    """
+
+    pin_dir: str
+    running: bool | None = None
+    mode: Mode | None = None
+    entries: Mapping[EntryKey, VipEntry] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeProxy:
+    """What kube-proxy's ConfigMap says; `mode` is empty for the default."""
+
+    mode: str = ""
+    strict_arp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What the API server said."""
+
+    services: Mapping[tuple[str, str], Service] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    api_servers: frozenset[Address] = frozenset()
+    kube_proxy: KubeProxy | Unread = NOT_ASKED
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An address that is asked for on a link."""
+
+    address: Address
+    ifindex: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Who answered, by question; `left_out`: VIPs that were not asked for, there being so many."""
+
+    answers: Mapping[Question, tuple[MacAddress, ...]] = field(default_factory=dict)
+    unheard: Mapping[int, str] = field(default_factory=dict)
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Somebody's claim to a VIP, as the running agent tells; `reason` in lower case."""
+
+    vip: str
+    link: str
+    mac: str
+    count: int
+    reason: str
+    ago_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentWord:
+    """What the running agent says of itself."""
+
+    target: str
+    node: str
+    problems: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The kernel, and what is installed. `jited` is of a small program that was loaded for the purpose."""
+
+    release: str = ""
+    jited: bool | Unread = True
+    tcx: bool | Unread = True
+    headers: str | Unread = ""
+    bcc: str | Unread = ""
+    bpffs: bool = True
+    capabilities: frozenset[str] = frozenset()
+    clock: str | Unread = "tsc"
+    strips_tags: frozenset[str] = frozenset()
+
+
+KernelRoutes: TypeAlias = Mapping[Address, str | Unread]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All of it. `config` is the default one where `source`, the file or ConfigMap, is empty.
+
+    `host_scoped`: addresses that the kernel keeps to this host (`scope host`). `kernel_routes`: the link that the
+    kernel names for an address, `local` table included, as `ip route get` does.
+    """
+
+    node: str
+    surroundings: Surroundings
+    config: AgentConfig = field(default_factory=AgentConfig)
+    source: str = ""
+    start: str = ""
+    host_scoped: frozenset[Address] = frozenset()
+    sysctls: Sysctls = field(default_factory=Sysctls)
+    kernel_routes: KernelRoutes = field(default_factory=dict)
+    guards: tuple[Guard, ...] | Unread = ()
+    programs: tuple[Program, ...] | Unread = ()
+    machine: Machine = field(default_factory=Machine)
+    cluster: ClusterView | Unread = NOT_ASKED
+    wire: Wire | Unread = NOT_ASKED
+    agent: AgentWord | Unread = NOT_ASKED

@@ -1,0 +1,344 @@
+"""Checks of VIPs: where they are bound, whose they are, and who answers for them."""
+
+from collections.abc import Iterator
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.core.checkup.answering import in_subnet, leaks, places
+from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, summed_up, unknown
+from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture
+from arpguard.core.checkup.snapshot import Question, Unread, Wire
+from arpguard.core.cluster import Service
+from arpguard.model import Link, OwnerKind
+from arpguard.verdict import Kind
+
+MOST_SHOWN = 20
+_VRRP = bytes((0x00, 0x00, 0x5E, 0x00, 0x01))  # RFC 5798 7.3, and the router's number
+_KINDS = {
+    Kind.OWNED: "this node answers",
+    Kind.FOREIGN: "another node or link answers, this one is silent",
+    Kind.EXTERNAL: "a host outside the cluster answers, this node is silent",
+    Kind.UNCLAIMED: "nobody has it yet, this node is silent",
+    Kind.DELEGATED: "another program on this node answers",
+}
+
+
+def vip_bound(picture: Picture) -> Iterator[Finding]:
+    """Each VIP that this node's kernel could answer for."""
+    yield from summed_up([_bound(picture, vip) for vip in picture.vips], "no VIP is known here, and none is bound")
+
+
+def _bound(picture: Picture, vip: Address) -> Finding:
+    links = [link for link in picture.facing_of(vip) if picture.kernel_answers(vip, link)]
+    open_links = [link for link in links if picture.cover(vip, link) is None]
+    observed = [link for link in links if (cover := picture.cover(vip, link)) and not cover.enforced]
+    where = picture.bound_on(vip)
+    if open_links:
+        return _open(picture, vip, open_links)
+    if observed:
+        return Finding(
+            Grade.WARN,
+            f"bound on {where}; the guard only observes on {_names(observed)}",
+            str(vip),
+            "the kernel of each node that has it bound answers, as without the guard",
+            "set `mode: enforce` when `arpguard vips` shows what you expect",
+        )
+    covers = [
+        f"{_KINDS[cover.kind]} ({link.name})" for link in picture.facing_of(vip) if (cover := picture.cover(vip, link))
+    ]
+    if covers:
+        return ok(f"bound on {where or 'nothing'}, guarded: {listed(covers)}", str(vip))
+    return ok(f"bound on {where}, and not answered for by the kernel" if where else "not bound here", str(vip))
+
+
+def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
+    """The kernel answers, and nobody keeps it from it."""
+    where = picture.bound_on(vip)
+    known = picture.vips.get(vip)
+    on_the_link = all(picture.is_on(vip, link) for link in links)
+    seen = f"bound on {where or 'nothing'}; the kernel answers for it on {_names(links)}, no guard"
+    if not where:
+        seen = f"routed elsewhere; the kernel answers for it on {_names(links)} (proxy_arp), no guard"
+    if on_the_link and not picture.is_of_others(vip):
+        return Finding(
+            Grade.WARN,
+            seen,
+            str(vip),
+            "it answers for as long as the address is there, also when another node has taken over",
+            "have it guarded: name it in `vips:`, with this node as its owner"
+            + ("" if known else " (`delegated: true` where another program moves the address)"),
+        )
+    why = "every node that has it bound answers like this one, and clients reach any of them"
+    if known is not None and known.owner.kind is OwnerKind.EXTERNAL:
+        why = "a host outside the cluster has it, and clients reach this node instead"
+    if not where:
+        why = "whoever asks for it is led to this node"
+    return Finding(Grade.BAD, seen, str(vip), why, *_to_silence(picture, vip, links))
+
+
+def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, tuple[str, ...]]:
+    """The fix: the guard, if one is configured that would have it, else the kernel's own switch."""
+    snapshot = picture.snapshot
+    if snapshot.start and vip in picture.collected.vips and not picture.guards:
+        return "start the guard", (snapshot.start,)
+    lines = [line for link in links for line in silencing(picture, link)]
+    if not picture.bound_on(vip):
+        return "turn proxy_arp off", tuple(lines)
+    words = "have it guarded (name it in `vips:`); or, if another host is to answer, have the kernel answer only for "
+    return words + "addresses of the link that is asked", tuple(lines)
+
+
+def silencing(picture: Picture, link: Link) -> tuple[str, ...]:
+    """Shell lines after which the kernel answers for, and asks in the name of, the link's own addresses only."""
+    lines: tuple[str, ...] = ()
+    if picture.sysctls.effective("ipv4/proxy_arp", link.name):
+        lines += picture.sysctls.set("ipv4/proxy_arp", link.name, 0)
+    if (picture.sysctls.effective("ipv4/arp_ignore", link.name) or 0) not in (1, 2, 8):
+        lines += picture.sysctls.set("ipv4/arp_ignore", link.name, 1)
+    if (picture.sysctls.effective("ipv4/arp_announce", link.name) or 0) < 2:
+        lines += picture.sysctls.set("ipv4/arp_announce", link.name, 2)
+    return lines
+
+
+def vip_leaks(picture: Picture) -> Iterator[Finding]:
+    """Whether this node asks in the name of a VIP that it does not have: neighbours take that for news of its owner."""
+    found = []
+    for link in (link for link in picture.facing if link.up):
+        vips = [vip for vip in picture.vips if _leaks_on(picture, vip, link)]
+        if vips:
+            found.append(link)
+            value = picture.sysctls.effective("ipv4/arp_announce", link.name)
+            yield Finding(
+                Grade.BAD,
+                f"arp_announce is {value}: asks in the name of {listed(vips)} when it talks from there",
+                link.name,
+                "neighbours then take this node for the owner",
+                "have them guarded, or have the kernel ask in the name of the link's own address",
+                picture.sysctls.set("ipv4/arp_announce", link.name, 2),
+            )
+    if not found:
+        values = listed(
+            f"{link.name}: arp_announce {picture.sysctls.effective('ipv4/arp_announce', link.name)}"
+            for link in picture.facing
+        )
+        yield ok(f"no VIP is asked in the name of ({values or 'no link faces one'})")
+
+
+def _leaks_on(picture: Picture, vip: Address, link: Link) -> bool:
+    bound_elsewhere = any(place.ifindex != link.ifindex for place in places(vip, picture.surroundings))
+    if not bound_elsewhere or not leaks(vip, link, picture.sysctls):
+        return False
+    cover = picture.cover(vip, link)
+    return cover is None or not cover.enforced
+
+
+def kube_ipvs(picture: Picture) -> Iterator[Finding]:
+    """kube-proxy's device, on which it binds every address of every Service, on every node."""
+    device = next((link for link in picture.surroundings.links if link.name == KUBE_PROXY_DEVICE), None)
+    if device is None:
+        yield ok(f"there is no {KUBE_PROXY_DEVICE}")
+        return
+    asked = [own.address for own in device.addresses if any(in_subnet(link, own.address) for link in picture.fit)]
+    exposed = {
+        address: [
+            link
+            for link in picture.facing_of(address)
+            if picture.kernel_answers(address, link) and picture.cover(address, link) is None
+        ]
+        for address in asked
+    }
+    bare = [address for address, links in exposed.items() if links]
+    counts = f"{len(device.addresses)} addresses, {len(asked)} of them in a link's subnet"
+    if not bare:
+        yield ok(f"{counts}; the kernel answers for none of these without a guard", device.name)
+        return
+    links = list({link.ifindex: link for address in bare for link in exposed[address]}.values())
+    yield Finding(
+        Grade.BAD,
+        f"{counts}; guarded by nobody: {listed(bare)}",
+        device.name,
+        "kube-proxy binds these on every node, and every node answers for them (up, down and NOARP make no difference)",
+        *_to_silence(picture, bare[0], links),
+    )
+
+
+def vip_refused(picture: Picture) -> Iterator[Finding]:
+    """VIPs that are addresses of nodes, gateways or the API server: nobody may guard those."""
+    bad = False
+    for service in picture.cluster.services.values() if picture.cluster else ():
+        for address in dict.fromkeys((*service.external_ips, *service.ingress_ips)):
+            if address in picture.settled:
+                bad = True
+                yield _refused_of_service(picture, service, address)
+    for vip in picture.config.vips:
+        reasons = picture.refusals(vip.address) if vip.address in picture.settled else ()
+        if reasons:
+            bad = True
+            yield Finding(
+                Grade.BAD,
+                reasons[0].partition(": ")[0],
+                str(vip.address),
+                _HIJACK,
+                f"take it out of `vips:` in {picture.snapshot.source}",
+            )
+    if not bad:
+        limited = "" if picture.cluster else " (of this node: the cluster's others are not known)"
+        yield ok(f"no VIP is a node's address, a gateway, or the API server's{limited}")
+
+
+_HIJACK = "kube-proxy takes the address over on every node: `ssh` to it lands on any of them, or nowhere"
+
+
+def _refused_of_service(picture: Picture, service: Service, address: Address) -> Finding:
+    reasons = picture.refusals(address) or (f"{address} is the address of this node: ",)
+    return Finding(
+        Grade.BAD,
+        f"{service.namespace}/{service.name}: {reasons[0].partition(': ')[0]}",
+        str(address),
+        _HIJACK,
+        "take it from the Service; one that leads to hosts outside needs an EndpointSlice, and no externalIP",
+        _taking_away(service, address),
+    )
+
+
+def _taking_away(service: Service, address: Address) -> tuple[str, ...]:
+    """A JSON patch that does nothing where the list is another by now; an ingress IP is a load balancer's to take."""
+    if address not in service.external_ips:
+        return ()
+    index = service.external_ips.index(address)
+    path = f"/spec/externalIPs/{index}"
+    patch = f'[{{"op":"test","path":"{path}","value":"{address}"}},{{"op":"remove","path":"{path}"}}]'
+    return (shell("kubectl", "-n", service.namespace, "patch", "service", service.name, "--type=json", "-p", patch),)
+
+
+# ---- the wire ----------------------------------------------------------------------------------------------------
+
+
+def vip_on_wire(picture: Picture) -> Iterator[Finding]:
+    """Who answers for each VIP: this node, others, strangers."""
+    wire = picture.snapshot.wire
+    if isinstance(wire, Unread):
+        yield unknown(f"not asked: {wire.why}")
+        return
+    for ifindex, why in wire.unheard.items():
+        link = picture.surroundings.link(ifindex)
+        yield unknown(f"not asked there: {why}", link.name if link else "")
+    if wire.left_out:
+        yield unknown(f"{wire.left_out} more VIPs were not asked for: ask with `arpguard whohas ADDRESS`")
+    yield from summed_up(list(_heard(picture, wire)), "no VIP to ask for")
+
+
+def _heard(picture: Picture, wire: Wire) -> Iterator[Finding]:
+    names = _names_of(picture, wire)
+    for vip in picture.vips:
+        for link in picture.facing_of(vip):
+            macs = wire.answers.get(Question(vip, link.ifindex))
+            if macs is not None:
+                yield _answered(picture, vip, link, macs, names)
+
+
+def _names_of(picture: Picture, wire: Wire) -> dict[MacAddress, str]:
+    """The cluster's nodes by the MACs that answer for their addresses."""
+    owners = {
+        address: name
+        for name, node in (picture.cluster.nodes.items() if picture.cluster else ())
+        for address in node.addresses
+    }
+    return {
+        mac: owners[question.address]
+        for question, macs in wire.answers.items()
+        if question.address in owners
+        for mac in macs
+    }
+
+
+def _answered(
+    picture: Picture, vip: Address, link: Link, macs: tuple[MacAddress, ...], names: dict[MacAddress, str]
+) -> Finding:
+    here = picture.this_node_answers(vip, link)
+    who = [*(["this node"] if here else []), *(_who(mac, names) for mac in macs)]
+    seen = f"answered on {link.name} by {listed(who)}" if who else f"nobody answers on {link.name}"
+    if len(who) > 1:
+        return Finding(
+            Grade.BAD,
+            seen,
+            str(vip),
+            "clients reach whoever answers last, and another one after each timeout of their caches",
+            *_to_one(picture, vip, link, here=here),
+        )
+    strangers = [mac for mac in macs if mac not in names]
+    if strangers and _is_the_clusters(picture, vip):
+        service = _service_of(picture, vip)
+        return Finding(
+            Grade.BAD,
+            f"{seen}, which is no node of this cluster",
+            str(vip),
+            "a host outside the cluster has the address, and loses it as soon as a node answers for it",
+            "choose an address that nobody has; or say that it is external (`owner: external`, or the annotation "
+            "arpguard.io/owner: external)",
+            _taking_away(service, vip) if service else (),
+        )
+    if not who and picture.bound_on(vip):
+        return Finding(
+            Grade.WARN,
+            seen,
+            str(vip),
+            "it is bound here, but no client can reach it",
+            "give it an owner: `vips:` in the configuration, or a Service that is elected for",
+        )
+    return ok(seen, str(vip))
+
+
+def _to_one(picture: Picture, vip: Address, link: Link, *, here: bool) -> tuple[str, tuple[str, ...]]:
+    cover = picture.cover(vip, link)
+    if here and (cover is None or cover.kind is not Kind.OWNED):
+        return _to_silence(picture, vip, [link])
+    return "run the guard on every node that answers, or take the address off the hosts that should not have it", ()
+
+
+def _is_the_clusters(picture: Picture, vip: Address) -> bool:
+    """Whether a node is to answer, and all nodes are known."""
+    known = picture.vips.get(vip)
+    service = _service_of(picture, vip)
+    if picture.cluster is None or not picture.cluster.nodes:
+        return False
+    if known is not None:
+        return known.owner.kind is not OwnerKind.EXTERNAL
+    return service is not None
+
+
+def _service_of(picture: Picture, vip: Address) -> Service | None:
+    services = picture.cluster.services.values() if picture.cluster else ()
+    return next((each for each in services if vip in (*each.external_ips, *each.ingress_ips)), None)
+
+
+def _who(mac: MacAddress, names: dict[MacAddress, str]) -> str:
+    if mac in names:
+        return f"{names[mac]} ({mac})"
+    if mac.octets.startswith(_VRRP):
+        return f"a VRRP router ({mac})"
+    return str(mac)
+
+
+def vip_claimed(picture: Picture) -> Iterator[Finding]:
+    """What the running agent has heard: others that claim VIPs, also of another cluster on the segment."""
+    agent = picture.snapshot.agent
+    if isinstance(agent, Unread):
+        yield unknown(f"only a running agent hears claims: {agent.why}")
+        return
+    for claim in agent.claims[:MOST_SHOWN]:
+        mac = claim.mac
+        vrrp = " (a VRRP router)" if mac.startswith("00:00:5e:00:01:") else ""
+        times = f"{claim.count} times, last {claim.ago_s:.0f} s ago"
+        yield Finding(
+            Grade.BAD,
+            f"claimed on {claim.link} by {mac}{vrrp}, {times} ({claim.reason})",
+            claim.vip,
+            "a host outside this cluster, or another cluster on the same segment, takes the VIP for its own",
+            "find the host by its MAC in the switch's table; give one of the two another address",
+        )
+    if not agent.claims:
+        yield ok("nobody else claims a VIP, as the agent has heard")
+
+
+def _names(links: list[Link]) -> str:
+    return listed(link.name for link in links)

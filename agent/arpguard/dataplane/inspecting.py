@@ -1,0 +1,145 @@
+"""This machine and this network namespace as the doctor looks at them; nothing is changed, and nothing stays.
+
+What may be hidden from who asks (no root, a container) is `Unread`, with the reason.
+"""
+
+import errno
+import importlib.machinery
+import os
+import platform
+import re
+import struct
+import sys
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+
+from pyroute2 import AsyncIPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from arpguard.addresses import Address
+from arpguard.core.checkup.snapshot import Machine, Unread
+from arpguard.core.checkup.sysctls import ALL, NAMES, Sysctls
+from arpguard.dataplane import bpffs, syscall
+from arpguard.dataplane.device import strips_vlan_tags
+from arpguard.dataplane.headers import find_headers
+from arpguard.errors import DataPlaneError
+from arpguard.model import Link, Surroundings
+
+_RT_SCOPE_HOST = 254  # linux/rtnetlink.h
+# linux/capability.h
+_CAPABILITIES = {12: "CAP_NET_ADMIN", 13: "CAP_NET_RAW", 21: "CAP_SYS_ADMIN", 38: "CAP_PERFMON", 39: "CAP_BPF"}
+_RETURN_OK = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)  # r0 = 0; exit
+_CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+_DISTRIBUTION = "/usr/lib/python3/dist-packages"  # where Debian puts python3-bpfcc
+
+
+def read_sysctls(links: Iterable[Link], root: Path = Path("/proc/sys/net")) -> Sysctls:
+    """The settings of some links, and of `all`; those that cannot be read are left out.
+
+    /proc/sys/net shows the network namespace of who opens it.
+    """
+    values = {}
+    for name in NAMES:
+        family, _, setting = name.partition("/")
+        for link in (ALL, *(each.name for each in links)):
+            try:
+                values[name, link] = int((root / family / "conf" / link / setting).read_text(encoding="ascii"))
+            except (OSError, ValueError):
+                continue
+    return Sysctls(values)
+
+
+async def read_host_scoped() -> frozenset[Address]:
+    """IPv4 addresses of scope host: what arp_ignore=3 does not answer for. Raises DataPlaneError."""
+    try:
+        async with AsyncIPRoute() as ipr:
+            texts = {
+                message.get("local") or message.get("address")
+                async for message in await ipr.addr("dump")
+                if message["scope"] == _RT_SCOPE_HOST
+            }
+    except (NetlinkError, OSError) as error:
+        raise DataPlaneError(f"addresses cannot be read by rtnetlink ({error})") from error
+    return frozenset(map(ip_address, texts))
+
+
+async def read_kernel_routes(
+    addresses: Iterable[Address], surroundings: Surroundings
+) -> Mapping[Address, str | Unread]:
+    """The link by which the kernel would send to each address, as `ip route get` has it: the table `local` first."""
+    found: dict[Address, str | Unread] = {}
+    async with AsyncIPRoute() as ipr:
+        for address in addresses:
+            try:
+                message = (await ipr.route("get", dst=str(address)))[0]
+            except (NetlinkError, OSError) as error:
+                found[address] = Unread(os.strerror(getattr(error, "code", 0) or errno.ENETUNREACH))
+                continue
+            link = surroundings.link(message.get("oif") or 0)
+            found[address] = link.name if link else Unread("the kernel names no link")
+    return found
+
+
+def read_machine(pin_dir: Path, links: Iterable[Link]) -> Machine:
+    """The kernel, and what the guard needs of it."""
+    return Machine(
+        release=platform.release(),
+        jited=_compiles_bpf(),
+        tcx=_has_tcx(),
+        headers=_headers(),
+        bcc=_bcc(),
+        bpffs=bpffs.is_bpffs(next(path for path in (pin_dir, *pin_dir.parents) if path.exists())),
+        capabilities=_capabilities(),
+        clock=_text(_CLOCK),
+        strips_tags=frozenset(link.name for link in links if not link.kind and strips_vlan_tags(link.name)),
+    )
+
+
+def _compiles_bpf() -> bool | Unread:
+    """Whether the kernel compiles programs; one that lets everything pass is loaded, attached nowhere, and let go."""
+    try:
+        with syscall.program_load(syscall.SCHED_CLS, _RETURN_OK) as program:
+            return syscall.program_info(program).jited
+    except OSError as error:
+        return Unread(f"the kernel refuses ({error.strerror}): run as root, or with CAP_BPF and CAP_NET_ADMIN")
+
+
+def _has_tcx() -> bool | Unread:
+    try:
+        syscall.program_query(1, syscall.ATTACH_TCX_INGRESS)  # lo
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return False
+        return Unread(f"the kernel does not say ({error.strerror}): run as root")
+    return True
+
+
+def _headers() -> str | Unread:
+    try:
+        tree = find_headers()
+    except DataPlaneError as error:
+        return Unread(str(error))
+    return str(tree.kernel_source or "the default place")
+
+
+def _bcc() -> str | Unread:
+    """Where this Python would find bcc. It is not imported: LLVM, once mapped, stays."""
+    found = importlib.machinery.PathFinder.find_spec("bcc", [path for path in sys.path if path])
+    if found is not None and found.submodule_search_locations:
+        return next(iter(found.submodule_search_locations))
+    installed = " (it is installed, and this Python does not see it)" if Path(_DISTRIBUTION, "bcc").is_dir() else ""
+    return Unread(f"python3-bpfcc is missing{installed}")
+
+
+def _capabilities() -> frozenset[str]:
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
+    held = int(match[1], 16) if match else 0
+    return frozenset(name for bit, name in _CAPABILITIES.items() if held >> bit & 1)
+
+
+def _text(path: Path) -> str | Unread:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError as error:
+        return Unread(f"{path} cannot be read ({error.strerror})")

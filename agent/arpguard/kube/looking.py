@@ -1,0 +1,76 @@
+"""One look at the cluster: Services, Nodes, and how kube-proxy and arpguard are configured. Nothing is followed."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import yaml
+
+from arpguard.core.checkup.snapshot import KubeProxy, Unread
+from arpguard.core.cluster import ConfigMap, Node, Service
+from arpguard.kube import projections
+from arpguard.kube.client import Client
+from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
+from arpguard.kube.listing import read_pages
+from arpguard.kube.resources import CONFIG_MAPS, NODES, SERVICES, Request, Resource
+
+T = TypeVar("T")
+
+KUBE_PROXY = ("kube-system", "kube-proxy", "config.conf")
+_TIMEOUT_S = 5.0
+
+
+async def read_services(client: Client) -> dict[tuple[str, str], Service]:
+    """All Services. Raises ClusterError."""
+    return await _read_all(client, SERVICES, projections.service)
+
+
+async def read_nodes(client: Client) -> dict[str, Node]:
+    """All Nodes. Raises ClusterError."""
+    found = await _read_all(client, NODES, projections.node)
+    return {name: node for (_, name), node in found.items()}
+
+
+async def _read_all(client: Client, resource: Resource, project: Callable[[JsonObject], T]) -> dict[tuple[str, str], T]:
+    found: dict[tuple[str, str], T] = {}
+    async for page in read_pages(client, resource, timeout_s=_TIMEOUT_S):
+        for item in page.items:
+            key = projections.key_of(item) if isinstance(item, dict) else None
+            if key is not None and isinstance(item, dict):
+                found[key] = project(item)
+    return found
+
+
+async def read_config_map(client: Client, namespace: str, name: str) -> ConfigMap | None:
+    """A ConfigMap; None when it is not there. Raises ClusterError."""
+    try:
+        answer = await client.call(Request("get", CONFIG_MAPS, namespace, name), _TIMEOUT_S)
+    except NotFoundError:
+        return None
+    return projections.config_map(answer.body)
+
+
+async def read_kube_proxy(client: Client) -> KubeProxy | Unread:
+    """What kube-proxy's ConfigMap says, as kubeadm makes it."""
+    namespace, name, key = KUBE_PROXY
+    try:
+        answer = await client.call(Request("get", CONFIG_MAPS, namespace, name), _TIMEOUT_S)
+    except NotFoundError:
+        return Unread(f"there is no ConfigMap {namespace}/{name}: kube-proxy is set up in another way, or not there")
+    except ClusterError as error:
+        return Unread(str(error))
+    data = answer.body.get("data")
+    text = data.get(key) if isinstance(data, dict) else None
+    return parse_kube_proxy(text) if isinstance(text, str) else Unread(f"ConfigMap {namespace}/{name} has no {key}")
+
+
+def parse_kube_proxy(text: str) -> KubeProxy | Unread:
+    """A KubeProxyConfiguration (kubeproxy.config.k8s.io)."""
+    try:
+        raw = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return Unread("kube-proxy's configuration is no YAML")
+    if not isinstance(raw, dict) or raw.get("kind") != "KubeProxyConfiguration":
+        return Unread("kube-proxy's configuration is no KubeProxyConfiguration")
+    mode, ipvs = raw.get("mode"), raw.get("ipvs")
+    strict = ipvs.get("strictARP") if isinstance(ipvs, dict) else None
+    return KubeProxy(mode.strip().lower() if isinstance(mode, str) else "", strict is True)

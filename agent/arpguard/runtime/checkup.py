@@ -1,0 +1,168 @@
+"""Looks at this node, at the cluster if it can be reached, and asks the wire: what `arpguard doctor` judges."""
+
+import os
+import shlex
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from arpguard.addresses import MacAddress
+from arpguard.config import AgentConfig, SelectorKind, parse_config, read_config
+from arpguard.core.checkup.picture import Picture, questions
+from arpguard.core.checkup.snapshot import AgentWord, ClusterView, Question, Snapshot, Unread, Wire
+from arpguard.core.cluster import CONFIG_KEY
+from arpguard.core.desired import primary_address
+from arpguard.dataplane.arpsocket import ArpSocket
+from arpguard.dataplane.guarding import read_guards
+from arpguard.dataplane.inspecting import read_host_scoped, read_kernel_routes, read_machine, read_sysctls
+from arpguard.dataplane.netlink import read_surroundings
+from arpguard.errors import ConfigError, DataPlaneError, Problem
+from arpguard.kube.client import Client
+from arpguard.kube.connecting import SERVICE_ACCOUNT, find_access
+from arpguard.kube.errors import ClusterError
+from arpguard.kube.looking import read_config_map, read_kube_proxy, read_nodes, read_services
+from arpguard.model import Link
+from arpguard.runtime.cluster import addresses_of
+from arpguard.wire.arp import ArpOp, build_request
+
+ASKS = 2
+LISTEN_S = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to look at, as the command line says. `configmap` is NAMESPACE/NAME, or empty; `ask`: also the wire."""
+
+    node: str
+    config: Path | None = None
+    configmap: str = ""
+    kubeconfig: Path | None = None
+    pin_dir: Path | None = None
+    ask: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The configuration, where it is from, and what the API server said."""
+
+    config: AgentConfig
+    source: str
+    cluster: ClusterView | Unread
+
+
+async def read_setting(wanted: Wanted) -> Setting:
+    """The configuration, of the file, or of the ConfigMap if one is named and read. Raises ConfigError."""
+    config = read_config(wanted.config) if wanted.config else AgentConfig()
+    setting = Setting(config, str(wanted.config or ""), Unread("no API server is named: give --kubeconfig"))
+    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and SERVICE_ACCOUNT.is_dir()
+    if wanted.kubeconfig or wanted.configmap or in_pod:
+        setting = await _with_cluster(wanted, setting)
+    if wanted.pin_dir:
+        config = replace(setting.config, bpf=replace(setting.config.bpf, pin_dir=wanted.pin_dir))
+        setting = replace(setting, config=config)
+    return setting
+
+
+async def _with_cluster(wanted: Wanted, setting: Setting) -> Setting:
+    access = await find_access(wanted.kubeconfig)
+    client = Client(access, wanted.node)
+    try:
+        if wanted.configmap:
+            setting = await _of_configmap(client, wanted.configmap, setting)
+        view = ClusterView(
+            services=await read_services(client),
+            nodes=await read_nodes(client),
+            api_servers=addresses_of(access.host),
+            kube_proxy=await read_kube_proxy(client),
+        )
+        return replace(setting, cluster=view)
+    except ClusterError as error:
+        return replace(setting, cluster=Unread(str(error)))
+    finally:
+        await client.close()
+
+
+async def _of_configmap(client: Client, name: str, setting: Setting) -> Setting:
+    namespace, _, short = name.partition("/")
+    found = await read_config_map(client, namespace, short)
+    source = f"ConfigMap {name}"
+    if found is None or found.text is None:
+        wrong = "is not there" if found is None else f"has no key {CONFIG_KEY}"
+        raise ConfigError(source, [Problem("(object)", wrong, f"make it, with the configuration as {CONFIG_KEY}")])
+    return replace(setting, config=parse_config(found.text, source), source=source)
+
+
+async def look(wanted: Wanted, setting: Setting, agent: AgentWord | Unread) -> Picture:
+    """Everything, the wire last. Raises DataPlaneError when not even the links can be read."""
+    surroundings = await read_surroundings()
+    addresses = [each.address for each in setting.config.interfaces if each.kind is SelectorKind.CAN_REACH]
+    pin_dir = setting.config.bpf.pin_dir
+    guards, programs = await read_guards(surroundings.links, pin_dir)
+    snapshot = Snapshot(
+        node=agent.node if isinstance(agent, AgentWord) else wanted.node,
+        surroundings=surroundings,
+        config=setting.config,
+        source=setting.source,
+        start=_start(wanted),
+        host_scoped=await read_host_scoped(),
+        sysctls=read_sysctls(surroundings.links),
+        kernel_routes=await read_kernel_routes([each for each in addresses if each], surroundings),
+        guards=guards,
+        programs=programs,
+        machine=read_machine(pin_dir, surroundings.links),
+        cluster=setting.cluster,
+        agent=agent,
+    )
+    picture = Picture(snapshot)
+    if not wanted.ask:
+        return picture
+    return Picture(replace(snapshot, wire=ask_wire(picture)))
+
+
+def _start(wanted: Wanted) -> str:
+    """A shell line that starts an agent of this configuration; empty where a file is not enough for one."""
+    if wanted.config is None or wanted.configmap or wanted.kubeconfig:
+        return ""
+    words = ["arpguard", "agent", "--config", str(wanted.config.resolve()), "--node-name", wanted.node]
+    return f"nohup {shlex.join(words)} >/dev/null 2>&1 &"
+
+
+def ask_wire(picture: Picture) -> Wire | Unread:
+    """Asks for all VIPs at once, twice, and listens. Takes a second or so, however many there are."""
+    asked, left_out = questions(picture)
+    by_link: dict[int, list[Question]] = defaultdict(list)
+    for question in asked:
+        by_link[question.ifindex].append(question)
+    answers: dict[Question, tuple[MacAddress, ...]] = {}
+    unheard: dict[int, str] = {}
+    for ifindex, some in by_link.items():
+        link = picture.surroundings.link(ifindex)
+        if link is None or not link.up:
+            continue
+        try:
+            answers.update(_ask_on(link, picture, some))
+        except (DataPlaneError, OSError) as error:
+            unheard[ifindex] = str(error)
+    return Wire(answers, unheard, left_out)
+
+
+def _ask_on(link: Link, picture: Picture, asked: Iterable[Question]) -> Mapping[Question, tuple[MacAddress, ...]]:
+    wanted = {each.address: each for each in asked if isinstance(each.address, IPv4Address)}
+    spa = primary_address(link, picture.vips) or IPv4Address(0)
+    heard: dict[Question, dict[MacAddress, None]] = {question: {} for question in wanted.values()}
+    ear = ArpSocket(link.name)
+    try:
+        for _ in range(ASKS):
+            for address in wanted:
+                ear.send(build_request(ear.mac, spa, address))
+            deadline = time.monotonic() + LISTEN_S
+            while (said := ear.hear(deadline - time.monotonic())) is not None:
+                packet = said.packet
+                if packet.op is ArpOp.REPLY and packet.spa in wanted and packet.tha == ear.mac:
+                    heard[wanted[packet.spa]][packet.sha] = None
+    finally:
+        ear.close()
+    return {question: tuple(macs) for question, macs in heard.items()}
