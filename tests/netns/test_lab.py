@@ -11,12 +11,14 @@ import pytest
 
 from arpguard.lab import runner
 from arpguard.lab.peers.programs import VMAC
+from arpguard.lab.scenarios import SCENARIOS as SCENARIO_TABLE
 from labrun import LabRun
 from labtools import arpguard, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
-SCENARIOS = [name for name, _ in runner.catalogue()]
+ALL = [name for name, _ in runner.catalogue()]
+SCENARIOS = [name for name in ALL if not SCENARIO_TABLE[name].long]
 PEERS = ["keepalived", "keepalived-vmac", "metallb-like", "kube-vip-like"]
 NODES = 2
 
@@ -135,7 +137,7 @@ def test_an_unknown_scenario_exits_2_and_names_those_that_there_are(begin):
     run = begin("--scenario", "no-such-thing")
     out, err = run.process.communicate(timeout=20)
     assert (run.process.returncode, out) == (2, "")
-    assert f"no-such-thing: one of {', '.join(SCENARIOS)}\n" in err
+    assert f"no-such-thing: one of {', '.join(ALL)}\n" in err
     assert run.leftovers() == NOTHING
 
 

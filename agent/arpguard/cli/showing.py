@@ -81,7 +81,7 @@ def _ignore(_text: str) -> None:
 def _print_scenario(scenario: str, steps: Sequence[runner.Step]) -> None:
     print(f"\n{scenario}: {runner.summary(scenario)} (VIP {steps[0].vip})")
     rows = [(*step.cells(), _verdict(step)) for step in steps]
-    print(render.table((*runner.COLUMNS, ""), rows), flush=True)
+    print(render.table((*runner.columns(scenario), ""), rows), flush=True)
 
 
 def _print_with_figures(scenario: str, steps: Sequence[runner.Step]) -> None:

@@ -67,9 +67,14 @@ def left_out(*, kubernetes: bool = False) -> dict[str, str]:
     }
 
 
+def columns(name: str) -> tuple[str, ...]:
+    """What a scenario's table shows."""
+    return SCENARIOS[name].columns
+
+
 def run(names: Sequence[str] | None, nodes: int, show: Show | None = None) -> list[Step]:
     """Runs scenarios (default: all that can be run here); ConfigError for one that is not there, or cannot."""
-    chosen = _chosen(names, SCENARIOS, left_out())
+    chosen = [name for name in _chosen(names, SCENARIOS, left_out()) if names or not SCENARIOS[name].long]
     steps: list[Step] = []
     with _folders() as (folder, pin_root):
         for name in chosen:
@@ -140,4 +145,15 @@ def _folders() -> Iterator[tuple[Path, Path]]:
         shutil.rmtree(folder)
 
 
-__all__ = ["COLUMNS", "RoundsWanted", "Show", "Step", "catalogue", "left_out", "run", "run_kubernetes", "summary"]
+__all__ = [
+    "COLUMNS",
+    "RoundsWanted",
+    "Show",
+    "Step",
+    "catalogue",
+    "columns",
+    "left_out",
+    "run",
+    "run_kubernetes",
+    "summary",
+]

@@ -13,7 +13,8 @@ from functools import partial
 from ipaddress import IPv4Address
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.lab.bench import ASK_WAIT_S, VIP, Bench, Step, owned_by
+from arpguard.lab import traps
+from arpguard.lab.bench import ASK_WAIT_S, COLUMNS, VIP, Bench, Step, owned_by
 from arpguard.lab.peers.programs import KEEPALIVED, KubeVipLike, MetalLbLike
 from arpguard.lab.peers.scenarios import run_keepalived, run_split
 from arpguard.lab.topology import NETWORK
@@ -162,12 +163,14 @@ def _stream(bench: Bench, vip: IPv4Address, disturb: Callable[[], None]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`others`: (name, last byte of the address) of hosts outside the cluster."""
+    """`others`: (name, last byte of the address) of hosts outside the cluster. `long`: it runs when it is named."""
 
     summary: str
     run: Callable[[Bench], Iterator[Step]]
     others: tuple[tuple[str, int], ...] = ()
     needs: str = ""  # a program that has to be installed
+    columns: tuple[str, ...] = COLUMNS
+    long: bool = False
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -198,5 +201,11 @@ SCENARIOS: dict[str, Scenario] = {
     "kube-vip-like": Scenario(
         "two nodes have the address on their links and announce it: one is let through",
         partial(run_split, program=KubeVipLike, stays=True),
+    ),
+    "doctor": Scenario(
+        "every trap that the doctor knows: found, and mended (takes minutes: name it)",
+        traps.doctor,
+        columns=traps.COLUMNS,
+        long=True,
     ),
 }

@@ -246,11 +246,16 @@ class Lab:
         self.agents.append(agent)
         return agent
 
+    def join(self, name: str, number: int) -> Host:
+        """One more host on the switch; `number` is the last byte of its address."""
+        self.hosts[name] = self._plug(self.switch, name, number)
+        return self.hosts[name]
+
     def _build(self) -> None:
         self.switch = self.namespace("switch")
         self.switch.batch(["link add br0 type bridge forward_delay 0 mcast_snooping 0", "link set br0 up"])
         for name, number in self._wanted:
-            self.hosts[name] = self._plug(self.switch, name, number)
+            self.join(name, number)
 
     def namespace(self, name: str) -> Netns:
         """A quiet namespace that goes with the lab."""

@@ -6,18 +6,18 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.config import AgentConfig, SelectorKind, parse_config, read_config
 from arpguard.core.checkup.picture import Picture, questions
 from arpguard.core.checkup.snapshot import AgentWord, ClusterView, Question, Snapshot, Unread, Wire
 from arpguard.core.cluster import CONFIG_KEY
 from arpguard.core.desired import primary_address
-from arpguard.dataplane.arpsocket import ArpSocket
 from arpguard.dataplane.guarding import read_guards
 from arpguard.dataplane.inspecting import read_host_scoped, read_kernel_routes, read_machine, read_sysctls
+from arpguard.dataplane.neighboursocket import NeighbourSocket, build_question
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.errors import ConfigError, DataPlaneError, Problem
 from arpguard.kube.client import Client
@@ -26,7 +26,8 @@ from arpguard.kube.errors import ClusterError
 from arpguard.kube.looking import read_config_map, read_kube_proxy, read_nodes, read_services
 from arpguard.model import Link
 from arpguard.runtime.cluster import addresses_of
-from arpguard.wire.arp import ArpOp, build_request
+from arpguard.wire.arp import ArpOp
+from arpguard.wire.ndp import NdType
 
 ASKS = 2
 LISTEN_S = 0.4
@@ -150,19 +151,21 @@ def ask_wire(picture: Picture) -> Wire | Unread:
 
 
 def _ask_on(link: Link, picture: Picture, asked: Iterable[Question]) -> Mapping[Question, tuple[MacAddress, ...]]:
-    wanted = {each.address: each for each in asked if isinstance(each.address, IPv4Address)}
-    spa = primary_address(link, picture.vips) or IPv4Address(0)
+    wanted = {each.address: each for each in asked}
+    nobody: dict[int, Address] = {4: IPv4Address(0), 6: IPv6Address(0)}
+    askers = {version: primary_address(link, version, picture.vips) or nobody[version] for version in nobody}
     heard: dict[Question, dict[MacAddress, None]] = {question: {} for question in wanted.values()}
-    ear = ArpSocket(link.name)
+    ear = NeighbourSocket(link.name)
     try:
         for _ in range(ASKS):
             for address in wanted:
-                ear.send(build_request(ear.mac, spa, address))
+                ear.send(build_question(ear.mac, askers[address.version], address))
             deadline = time.monotonic() + LISTEN_S
             while (said := ear.hear(deadline - time.monotonic())) is not None:
-                packet = said.packet
-                if packet.op is ArpOp.REPLY and packet.spa in wanted and packet.tha == ear.mac:
-                    heard[wanted[packet.spa]][packet.sha] = None
+                facts = said.packet
+                is_answer = facts.op in (ArpOp.REPLY, NdType.ADVERTISEMENT) and facts.sha != ear.mac
+                if is_answer and facts.spa in wanted:
+                    heard[wanted[facts.spa]][facts.sha] = None
     finally:
         ear.close()
     return {question: tuple(macs) for question, macs in heard.items()}

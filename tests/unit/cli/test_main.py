@@ -132,6 +132,7 @@ def test_lab_lists_its_scenarios(run):
         "keepalived-vmac",
         "metallb-like",
         "kube-vip-like",
+        "doctor",
     ]
 
 

@@ -170,7 +170,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
 def rp_filter(picture: Picture) -> Iterator[Finding]:
     """Strict reverse path filtering where the way back leads by another link: what comes in is dropped."""
     found = False
-    for link in (link for link in picture.facing if link.up):
+    for link in (link for link in picture.fit if link.up):
         if picture.sysctls.effective("ipv4/rp_filter", link.name) != _STRICT:
             continue
         other = _other_way_back(picture, link)

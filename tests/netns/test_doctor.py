@@ -1,0 +1,252 @@
+"""`arpguard doctor` on real nodes: every trap is found, mended by what it says, and gone.
+
+And what it says of the kernel is what the kernel does."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from arpguard.core.checkup.snapshot import Unread
+from arpguard.core.checkup.table import CHECKS
+from arpguard.lab.topology import Lab
+from arpguard.lab.traps import FIRST_WARD, TRAPS, treat
+from arpguard.runtime.checkup import Wanted, look, read_setting
+from labtools import Pair, a_pair, a_place, address, arpguard, until
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+VIP, MARK = address(50), address(1)
+# Checks that no namespace can make bad: tests/unit/core/test_checkup.py has them.
+_OF_THE_MACHINE = {"kernel", "tcx", "capabilities", "clock"}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with a_place("doctor") as (folder, pin_root), Lab(1, folder, pin_root) as made:
+        yield made
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with a_pair("doctor") as made:
+        yield made
+
+
+def _doctor(pair: Pair, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Away from the machine's own agent, if there is one."""
+    own = ("--address", f"unix://{pair.folder}/none.sock", "--pin-dir", str(pair.pin_root / "none"))
+    return pair.arpguard("doctor", *own, *words)
+
+
+def _checks(done: "subprocess.CompletedProcess[str]") -> dict[str, dict]:
+    assert done.stderr == "", done.stderr
+    return {check["check"]: check for check in json.loads(done.stdout)["checks"]}
+
+
+@pytest.mark.parametrize(
+    ("number", "trap"),
+    list(enumerate(TRAPS, FIRST_WARD)),
+    ids=[f"{trap.check}: {trap.what}" for trap in TRAPS],
+)
+def test_trap_is_found_and_mended_by_what_the_doctor_says(lab, number, trap):
+    course = treat(lab, number, trap)
+
+    assert (course.before, course.after) == (trap.grade, "ok"), course.seen
+
+
+def test_every_check_that_namespaces_can_show_has_a_trap():
+    elsewhere = {"bpffs", "compiler", "foreign-programs", "ipv6"}  # below
+    assert {check.name for check in CHECKS} - {trap.check for trap in TRAPS} == _OF_THE_MACHINE | elsewhere
+
+
+# ---- what it says of the kernel ----------------------------------------------------------------------------------
+
+_PLACES = {
+    "lo": ["ip addr add {vip}/32 dev lo"],
+    "lo, scope host": ["ip addr add {vip}/32 dev lo scope host"],
+    "kube-ipvs0 down": ["ip link add d0 type bridge", "ip link set d0 arp off", "ip addr add {vip}/32 dev d0"],
+    "kube-ipvs0 up": ["ip link add d0 type bridge", "ip link set d0 arp off up", "ip addr add {vip}/32 dev d0"],
+    "eth0": ["ip addr add {vip}/32 dev eth0"],
+    "eth0, in its subnet": ["ip addr add {vip}/24 dev eth0"],
+    "nowhere": ["true"],
+    "routed elsewhere, proxy_arp": [
+        "ip link add d0 type bridge",
+        "ip link set d0 up",
+        "ip route add {vip}/32 dev d0",
+        "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.eth0.proxy_arp=1 net.ipv4.neigh.eth0.proxy_delay=0",
+    ],
+}
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_who_would_answer_is_what_the_kernel_does(pair, place):
+    lines = "\n".join(_PLACES[place]).replace("{vip}", str(VIP))
+    pair.node.netns.run("sh", "-ec", lines)
+    wanted = Wanted("node-1", ask=False)
+    setting = asyncio.run(read_setting(wanted))
+    asker = pair.client.listen()
+
+    for level in ("all", "eth0"):
+        for value in (0, 1, 2, 3, 4, 8):
+            pair.node.netns.run("sysctl", "-qw", f"net.ipv4.conf.{level}.arp_ignore={value}")
+            picture = pair.node.netns.call(lambda: asyncio.run(look(wanted, setting, Unread("not asked"))))
+            link = next(link for link in picture.fit if link.name == "eth0")
+            replies = asker.ask(VIP, pair.client.address, count=1, wait_s=0.15)
+            assert picture.kernel_answers(VIP, link) == bool(replies), f"{level}.arp_ignore={value}"
+        pair.node.netns.run("sysctl", "-qw", f"net.ipv4.conf.{level}.arp_ignore=0")
+    asker.close()
+
+
+def _sent(pair: Pair) -> int:
+    rows = pair.node.netns.run("cat", "/proc/net/dev").splitlines()
+    return next(int(row.split()[10]) for row in rows if row.strip().startswith("eth0:"))
+
+
+def _sent_for_one_datagram(pair: Pair) -> int:
+    """How many packets go out when this node sends one to the VIP, and all that follow have settled."""
+    code = f"import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.sendto(b'.', ('{VIP}', 9))"
+    before = _sent(pair)
+    pair.node.netns.run(sys.executable, "-c", code)
+    last = -1
+
+    def settled() -> bool:
+        nonlocal last
+        last, now = _sent(pair), last
+        return last == now
+
+    until(settled)
+    return _sent(pair) - before
+
+
+def test_accept_local_sends_packets_round_until_their_ttl_is_0_and_the_fix_ends_it(pair):
+    """The director is a router that sends whatever is for the VIP back to the real server, as LVS-DR does."""
+    director = pair.client.netns
+    quiet = "net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.eth0.send_redirects=0 net.ipv4.ip_forward=1"
+    for netns in (director, pair.node.netns):
+        netns.run("sh", "-c", f"sysctl -qw {quiet} net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.eth0.rp_filter=0")
+    director.run("ip", "route", "add", f"{VIP}/32", "via", str(pair.node.address), "dev", "eth0")
+    pair.node.netns.run("ip", "neigh", "add", str(VIP), "lladdr", str(pair.client.mac), "dev", "eth0")
+    director.run("ip", "neigh", "add", str(pair.node.address), "lladdr", str(pair.node.mac), "dev", "eth0")
+    pair.sysctl(rp_filter=1, accept_local=1)
+    config = pair.folder / "config.yaml"
+    config.write_text(f"vips: [{{address: {VIP}, owner: external}}]\n")
+
+    looped = _sent_for_one_datagram(pair)
+    found = _checks(_doctor(pair, "--config", str(config), "-o", "json"))["lvs-dr-loop"]
+    pair.node.netns.run("sh", "-ec", "\n".join(found["findings"][0]["commands"]))
+    mended = _sent_for_one_datagram(pair)
+
+    assert looped > 20
+    assert found["verdict"] == "bad"
+    assert "is not bound here" in found["findings"][0]["means"]
+    assert mended == 1
+    assert _checks(_doctor(pair, "--config", str(config), "-o", "json"))["lvs-dr-loop"]["verdict"] == "ok"
+
+
+# ---- where and how it runs ---------------------------------------------------------------------------------------
+
+
+def test_a_node_with_nothing_on_it_is_well_and_the_exit_code_says_so(pair):
+    done = _doctor(pair)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{len(CHECKS)} checks: " in done.stdout
+    assert " bad" not in done.stdout.splitlines()[-1]
+
+
+def test_exit_code_is_1_and_hints_are_a_script(pair):
+    pair.node.bind(VIP, "lo")
+    done = _doctor(pair)
+    hints = _doctor(pair, "--fix-hints")
+    assert (done.returncode, hints.returncode) == (1, 1)
+    assert "sysctl -w net.ipv4.conf.eth0.arp_ignore=1" in done.stdout
+    lines = hints.stdout.splitlines()
+    assert "sysctl -w net.ipv4.conf.eth0.arp_ignore=1" in lines
+    assert all(line.startswith(("#", "sysctl -w net.")) for line in lines)
+    assert len(lines) == len(set(lines))
+
+
+def test_it_changes_nothing(pair):
+    pair.node.bind(VIP, "kube-ipvs0 down")
+    state = "ip -d addr; ip rule; ip route show table all; sysctl -a 2>/dev/null | grep -E 'net.ipv[46].conf'; ls -R "
+
+    def seen() -> str:
+        return pair.node.netns.run("sh", "-c", f"{state} {pair.pin_root}")
+
+    before = seen()
+    assert _doctor(pair, "--fix-hints").returncode == 1
+    assert seen() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--config", "/nonexistent.yaml"], 2, "No such file"),
+        (["--kubeconfig", "/nonexistent"], 2, "Kubernetes access"),
+        (["--configmap", "no-slash"], 2, "NAMESPACE/NAME"),
+        (["--address", "tcp!"], 2, "must be unix:///PATH or HOST:PORT"),
+        (["-o", "xml"], 2, "invalid choice"),
+    ],
+)
+def test_wrong_usage_exits_2_and_says_what_is_allowed(pair, words, code, told):
+    done = pair.arpguard("doctor", "--pin-dir", str(pair.pin_root / "none"), *words)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_api_server_that_is_not_there_leaves_the_rest(pair, tmp_path):
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: a\n"
+        "contexts: [{name: a, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n"
+    )
+    checks = _checks(_doctor(pair, "--kubeconfig", str(kubeconfig), "-o", "json"))
+    assert checks["kube-proxy"]["verdict"] == "unknown"
+    assert "cannot list" in checks["kube-proxy"]["findings"][0]["seen"]
+    assert checks["vip-bound"]["verdict"] == "ok"
+
+
+def test_without_root_what_can_be_read_is_checked_and_the_rest_is_unknown(pair):
+    pair.node.bind(VIP, "lo")
+    words = [sys.executable, "-m", "arpguard", "doctor", "-o", "json", "--address", "unix:///nobody"]
+    prefix = [*pair.node.netns.prefix(), "setpriv", "--reuid=65534", "--clear-groups"]
+    done = subprocess.run([*prefix, *words], capture_output=True, text=True, timeout=60, check=False)
+    checks = _checks(done)
+    assert done.returncode == 1
+    assert checks["vip-bound"]["verdict"] == "bad"
+    for name in ("vip-on-wire", "agent", "one-agent", "foreign-programs", "kernel", "tcx", "capabilities"):
+        assert checks[name]["verdict"] == "unknown", name
+
+
+def test_missing_bpffs_is_found_and_mounted_by_the_command(pair):
+    doctor = "arpguard doctor -o json --no-ask --address unix:///nobody"
+    script = f"""
+set -e; export PATH={Path(sys.executable).parent}:$PATH
+umount /sys/fs/bpf
+{doctor}; echo ,
+eval "$({doctor} | {sys.executable} -c '
+import json, sys
+print([f["commands"] for c in json.load(sys.stdin)["checks"] if c["check"] == "bpffs" for f in c["findings"]][0][0])')"
+{doctor}
+"""
+    words = [*pair.node.netns.prefix(), "unshare", "--mount", "sh", "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    before, after = json.loads(f"[{done.stdout}]")
+    verdicts = [{c["check"]: c["verdict"] for c in document["checks"]}["bpffs"] for document in (before, after)]
+    assert verdicts == ["warn", "ok"]
+
+
+def test_headers_that_are_none_are_found(pair):
+    done = arpguard(
+        "doctor", "-o", "json", "--no-ask", "--address", "unix:///nobody", env={"BCC_KERNEL_SOURCE": "/nonexistent"},
+        prefix=pair.node.netns.prefix(),
+    )  # fmt: skip
+    compiler = _checks(done)["compiler"]
+    assert compiler["verdict"] == "bad"
+    assert "BCC_KERNEL_SOURCE=/nonexistent is not a kernel header tree" in compiler["findings"][0]["seen"]
