@@ -215,7 +215,7 @@ def summary(story: Story) -> str:
         blocks.append(table(_VIP_COLUMNS, [_vip_row(story, vip) for vip in vips], yielding="DECISIONS"))
     blocks += [_vip_block(story, vip) for vip in vips if vip.address in ledger.guarded.found]
     for address, macs in others.items():
-        title = f"{address} is not in the configuration, and worth guarding: {_answered_by(macs)} answered"
+        title = f"{address}, not in the configuration and worth guarding: answered by {_answered_by(macs).text}"
         blocks.append(f"{strong(title)}\n{_mac_table(story, address, macs)}")
     return "\n\n".join([*blocks, _verdict(ledger)])
 
@@ -289,7 +289,7 @@ def _mac_table(story: Story, address: Address, macs: Macs) -> str:
 def _fate_of_claims(story: Story, vip: Vip, mac: MacAddress, seen: Sighting) -> Styled:
     kept = story.kept(vip, {mac: seen})
     if kept + seen.silenced < seen.acts.total():
-        return careful("whose MAC?")
+        return careful("unknown")
     if not seen.silenced:
         return good("goes on")
     return Styled("silenced" if not kept else f"{seen.silenced} silenced")

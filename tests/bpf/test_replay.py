@@ -1,0 +1,438 @@
+"""`arpguard replay` as a process: what it prints, its exit codes, and that it leaves nothing behind."""
+
+import fcntl
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from arpguard.addresses import MacAddress
+from arpguard.config import parse_config
+from arpguard.core.replaying import OWN_LINK, PLACEHOLDER_MAC, Scene
+from arpguard.core.respond import Situation, respond_egress, respond_ingress
+from arpguard.dataplane.replay import Replay
+from arpguard.verdict import Mode, Reason
+from arpguard.wire.capture import read_capture
+from arpguard.wire.ethernet import VlanTag
+from builders import (
+    GUARD,
+    NEIGHBOUR_IP,
+    OTHER_VIP,
+    OWNER,
+    PRIMARY_IP,
+    TESTER,
+    TESTER_IP,
+    THIRD,
+    VIP,
+    a_packet,
+    an_announcement,
+    an_arp_reply,
+    an_arp_request,
+    the_answer,
+)
+from captures import SLL, Packet, cooked, interface, packet, pcap, pcapng, section
+from labtools import arpguard, until
+
+pytestmark = pytest.mark.bpf
+
+EXTERNAL = NEIGHBOUR_IP
+CONFIG = f"""
+mode: enforce
+vips:
+  - {{address: {VIP}, owner: {{node: me}}}}
+  - {{address: {OTHER_VIP}, owner: {{node: other}}, mode: observe}}
+  - {{address: {EXTERNAL}, owner: {{external: "{OWNER}"}}}}
+"""
+SCENE = Scene("me", parse_config(CONFIG), macs={GUARD: "me"}, addresses=(PRIMARY_IP,))
+VIRTUAL = MacAddress.parse("00:00:5e:00:01:07")
+SENDERS = (TESTER, GUARD, OWNER, THIRD)
+ADDRESSES = (VIP, OTHER_VIP, EXTERNAL, TESTER_IP)
+NAMES = ["--node", "me", "--mac", str(GUARD), "--own-address", str(PRIMARY_IP)]
+
+
+def some_frames() -> Iterator[bytes]:
+    """Each sender about each address and pair of addresses, in each form; odd ones at last."""
+    for mac in SENDERS:
+        for spa in ADDRESSES:
+            yield an_announcement(sha=mac, vip=spa)
+            for tpa in ADDRESSES:
+                yield an_arp_request(sha=mac, src=mac, spa=spa, tpa=tpa)
+                yield an_arp_reply(sha=mac, spa=spa, tpa=tpa)
+    yield an_arp_request(tags=(VlanTag(0),))
+    yield an_arp_request(tags=(VlanTag(9),))
+    yield an_arp_request(tags=(VlanTag(0),) * 9)
+    yield an_arp_request(dst=THIRD)
+    yield an_arp_request(htype=6)
+    yield an_arp_request(min_len=42)
+    yield an_arp_request()[:41]
+
+
+@pytest.fixture
+def config(tmp_path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def replayed(config: Path, capture: bytes, *words: str) -> subprocess.CompletedProcess[str]:
+    path = config.with_name("capture")
+    path.write_bytes(capture)
+    return arpguard("replay", str(path), "--config", str(config), *words)
+
+
+def documents(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def pins() -> list[Path]:
+    return list(Path("/sys/fs/bpf").glob("arpguard-replay-*"))
+
+
+# ---- decisions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("datapath", ["tc", "xdp"])
+@pytest.mark.parametrize("mode", [Mode.INHERIT, Mode.OBSERVE, Mode.ENFORCE])
+def test_decisions_and_fates_are_those_of_the_reference(mode, datapath):
+    config = parse_config(f"{CONFIG}\ndatapath: {datapath}")
+    scene = replace(SCENE, config=config, mode=mode)
+    entries = scene.entries()
+    situation = Situation(scene.control(entries), entries, OWN_LINK, now_ns=0)
+    frames = list(some_frames())
+    reasons = set()
+    for found in Replay(scene).run(read_capture(io.BytesIO(pcap(frames)).read)):
+        frame = frames[found.captured.number - 1]
+        respond = respond_egress if found.seen.outgoing else respond_ingress
+        expected = respond(frame, situation)
+        assert [(about.vip, about.verdict, about.reason) for about in found.decisions] == [
+            (judged.vip, judged.verdict, judged.reason) for judged in expected.judgements
+        ], found
+        assert (found.trial.answered, found.trial.frame) == (expected.answered, expected.frame)
+        reasons |= {about.reason for about in found.decisions}
+    assert {Reason.ANSWERED, Reason.CONFLICT, Reason.FOREIGN, Reason.OWNER_CLAIM, Reason.EGRESS_REWRITTEN} <= reasons
+    assert {Reason.EGRESS_OWNER, Reason.EGRESS_NOT_OWNER, Reason.OTHER_VLAN, Reason.UNWALKABLE} <= reasons
+
+
+# ---- what it prints ----------------------------------------------------------------------------------------------
+
+
+def test_each_frame_is_a_document_and_the_account_is_the_last(config):
+    done = replayed(config, pcap([an_arp_request(), an_arp_request(tpa=TESTER_IP)]), "-o", "json", *NAMES)
+    frame, last = documents(done.stdout)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert frame["frame"] == {
+        "number": 1,
+        "time": "2023-11-14T22:13:20.000007000Z",
+        "link": "",
+        "direction": "in",
+        "frame": {"hex": an_arp_request().hex(), "text": f"who-has {VIP} tell {TESTER_IP}"},
+        "decisions": [
+            {
+                "vip": str(VIP),
+                "verdict": "VERDICT_ANSWER",
+                "reason": "REASON_ANSWERED",
+                "meaning": Reason.ANSWERED.meaning,
+                "mode": "MODE_ENFORCE",
+            }
+        ],
+        "fate": "FATE_ANSWERED",
+        "result": {"hex": the_answer(a_packet()).hex(), "text": f"{VIP} is-at {GUARD}"},
+    }
+    assert last["summary"]["frames"] == {"read": 2, "arp": 2, "ndp": 0, "aboutVips": 1, "leftOut": {}}
+
+
+def test_summary_alone_is_one_document_in_json_and_yaml(config):
+    capture = pcap([an_arp_request()])
+    found = json.loads(replayed(config, capture, "--summary", "-o", "json").stdout)
+
+    assert yaml.safe_load(replayed(config, capture, "--summary", "-o", "yaml").stdout) == found
+    assert [vip["requests"] for vip in found["summary"]["vips"]] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        ([], [1, 2, 3, 5]),
+        (["--all"], [1, 2, 3, 4, 5]),
+        (["--vip", str(OTHER_VIP)], [2]),
+        (["--verdict", "conflict"], [3]),
+        (["--reason", "REASON_FOREIGN"], [2]),
+    ],
+    ids=str,
+)
+def test_frames_that_are_shown(config, words, numbers):
+    frames = [
+        an_arp_request(),
+        an_arp_request(tpa=OTHER_VIP),
+        an_arp_reply(),
+        an_arp_request(tpa=TESTER_IP),
+        an_arp_request(tags=(VlanTag(0),) * 9),
+    ]
+    done = replayed(config, pcap(frames), "-o", "json", *NAMES, *words)
+
+    assert [found["frame"]["number"] for found in documents(done.stdout)[:-1]] == numbers
+
+
+def test_table_says_who_answered_and_what_the_guard_leaves(config):
+    frames = [an_arp_request(), an_arp_reply(sha=GUARD), an_arp_reply(sha=THIRD), an_arp_reply(sha=VIRTUAL)]
+    done = replayed(config, pcap(frames), "--summary", *NAMES, "--mac", f"other={THIRD}")
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+
+    assert done.returncode == 1
+    assert "3 MACs, in turn" in rows[str(VIP)]
+    assert rows[str(GUARD)].endswith("goes on")
+    assert rows[str(THIRD)].endswith("silenced")
+    assert "VRRP router 7" in rows[str(VIRTUAL)]
+    assert rows[str(VIRTUAL)].endswith("unknown")
+    told = " ".join(done.stdout.split())
+    assert "only me answers; 1 of 3 claims in the capture go on, 1 are silenced, 1 are of MACs whose node" in told
+    assert done.stdout.splitlines()[-1] == f"1 address was answered for by more than one MAC: {VIP}"
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_address_that_nobody_guards_is_told_when_two_answer(config):
+    frames = [an_arp_reply(sha=mac, spa=TESTER_IP, tpa=VIP) for mac in (THIRD, OWNER)] * 2
+    done = replayed(config, pcap(frames), "--summary")
+
+    assert done.returncode == 1
+    assert f"{TESTER_IP}, not in the configuration and worth guarding: answered by 2 MACs" in done.stdout
+
+
+def test_what_was_assumed_is_said(config):
+    done = replayed(config, pcap([an_arp_request()]), "--summary", "--owner", f"{VIP}=other")
+    told = " ".join(done.stdout.split())
+
+    assert done.returncode == 0
+    assert "suppress 1 (foreign)" in told
+    assert "who is named by --owner is taken to be elected, and no fence to have passed" in told
+    assert f"this node's MAC is not told (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers" in told
+
+
+def test_direction_and_interface_are_those_of_the_capture(config):
+    """pcapng with two interfaces, one of them cooked; what this node sent was said there."""
+    said = a_packet(spa=OTHER_VIP, tpa=TESTER_IP, sha=GUARD).build()
+    capture = b"".join(
+        (
+            section(),
+            interface("eth0"),
+            interface("any", SLL),
+            packet(Packet(an_arp_request(), 0)),
+            packet(Packet(cooked(said, kind=4, source=GUARD.octets), 1)),
+        )
+    )
+    found = documents(replayed(config, capture, "-o", "json", *NAMES).stdout)
+
+    assert [
+        (frame["frame"]["link"], frame["frame"]["direction"], frame["frame"]["decisions"][0]["reason"])
+        for frame in found[:-1]
+    ] == [("eth0", "in", "REASON_ANSWERED"), ("any", "out", "REASON_EGRESS_REWRITTEN")]
+    assert any("several interfaces" in note for note in found[-1]["summary"]["notes"])
+
+
+# ---- files -------------------------------------------------------------------------------------------------------
+
+
+def test_gzipped_capture_is_read(config):
+    done = replayed(config, gzip.compress(pcapng([an_arp_request()])), "--summary", "-o", "json")
+
+    assert json.loads(done.stdout)["summary"]["frames"]["arp"] == 1
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_capture_that_breaks_off_is_told_up_to_there(config, pack):
+    whole = pack(pcap([an_arp_request() + os.urandom(20_000) for _ in range(5)]))
+    done = replayed(config, whole[:-1000], "--summary", "-o", "json")
+    found = json.loads(done.stdout)["summary"]
+
+    assert done.returncode == 0
+    assert found["frames"]["arp"] == 4
+    assert found["broken"].startswith("breaks off after frame 4, at byte ")
+    assert (
+        done.stderr == f"arpguard replay: {config.with_name('capture')} {found['broken']}; what came before is shown\n"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"no capture at all", None], ids=["empty", "text", "missing"])
+def test_what_is_no_capture_exits_2_and_says_what_to_name(config, content):
+    path = config.with_name("capture")
+    if content is not None:
+        path.write_bytes(content)
+    done = arpguard("replay", str(path), "--config", str(config))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{path}: (file): ")
+    assert done.stderr.endswith("name a capture of tcpdump, dumpcap or tshark (pcap or pcapng)\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--mac", "ff:ff:ff:ff:ff:ff"],
+        ["--mac", "Node=02:00:00:00:00:01"],
+        ["--mac", "node-1"],
+        ["--owner", "192.0.2.1"],
+        ["--owner", "192.0.2.1="],
+        ["--own-address", "224.0.0.1"],
+        ["--vlan", "0"],
+        ["--vlan", "4095"],
+        ["--vip", "x"],
+        ["--config", "/nowhere"],
+    ],
+    ids=str,
+)
+def test_wrong_words_exit_2_without_a_traceback(config, words):
+    done = replayed(config, pcap([an_arp_request()]), *words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words[1] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# ---- what stays --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def a_live_replay(config: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """One that reads standard input, as behind `tcpdump -w -`."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "arpguard", "replay", "-", "--config", str(config), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def feed(process: subprocess.Popen[bytes], data: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(data)
+    process.stdin.flush()
+
+
+def a_line(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().decode()
+
+
+def test_frames_are_shown_as_they_come(config):
+    with a_live_replay(config, *NAMES) as process:
+        feed(process, pcap([an_arp_request()]))
+        assert a_line(process).startswith("NO")
+        assert "answered" in a_line(process)
+
+
+@pytest.mark.parametrize("moment", ["while it compiles", "while it reads"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_replay_leaves_nothing_pinned(config, moment, number):
+    before = pins()
+    with a_live_replay(config, "-o", "json") as process:
+        feed(process, pcap([an_arp_request()]))
+        if moment == "while it compiles":
+            until(lambda: set(pins()) - set(before), 20, "pins are made")
+        else:
+            a_line(process)
+            assert pins() == before
+        process.send_signal(number)
+        process.wait(20)
+
+        assert pins() == before
+        assert process.returncode == 128 + number
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_account_of_what_was_read_is_given_when_interrupted(config):
+    with a_live_replay(config, "-o", "json") as process:
+        feed(process, pcap([an_arp_request()]))
+        a_line(process)
+        process.send_signal(signal.SIGINT)
+        summary = json.loads(a_line(process))["summary"]
+
+    assert (summary["broken"], summary["frames"]["arp"]) == ("interrupted after frame 1", 1)
+
+
+def test_killed_replay_leaves_nothing_pinned_either(config):
+    before = pins()
+    with a_live_replay(config, "-o", "json") as process:
+        feed(process, pcap([an_arp_request()]))
+        a_line(process)
+        process.kill()
+        process.wait(20)
+
+    assert pins() == before
+
+
+def test_without_a_bpf_file_system_one_is_mounted_for_the_moment_only(config):
+    config.with_name("capture").write_bytes(pcap([an_arp_request()]))
+    command = f"{sys.executable} -m arpguard replay {config.with_name('capture')} --config {config} --summary -o json"
+    script = f"mount -t tmpfs tmpfs /sys/fs/bpf && {command} && mount | grep -c 'type bpf' ; ls {config.parent}/tmp"
+    (config.parent / "tmp").mkdir()
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", f"umount -R /sys/fs/bpf; {script}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "TMPDIR": str(config.parent / "tmp")},
+    )
+
+    assert '"arp": 1' in done.stdout, done.stderr
+    assert done.stdout.endswith("}\n0\n"), "no bpf file system is left, and no folder"
+
+
+def test_who_is_not_root_is_told_so(config):
+    path = config.with_name("capture")
+    path.write_bytes(pcap([an_arp_request()]))
+    for folder in (path.parent, *path.parents):
+        if str(folder).startswith("/tmp/"):
+            folder.chmod(0o755)
+    words = ["replay", str(path), "--config", str(config)]
+    code = f"import os; os.setresuid(65534, 65534, 65534); from arpguard.cli.main import main; main({words!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=20)
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "arpguard replay: this needs root: run it with sudo\n"
+
+
+def _has_read(process: subprocess.Popen[bytes]) -> bool:
+    """Whether its standard input is empty (ioctl(2), FIONREAD)."""
+    assert process.stdin is not None
+    left = fcntl.ioctl(process.stdin.fileno(), termios.FIONREAD, bytes(4))
+    return left == bytes(4)
+
+
+def resident_kb(process: subprocess.Popen[bytes]) -> int:
+    """The most memory that it ever had."""
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    return int(text.partition("VmHWM:")[2].split()[0])
+
+
+def test_memory_does_not_grow_with_the_capture(config):
+    """Neither with its length, nor with the addresses and MACs in it beyond what is kept."""
+    file_header = len(pcap([]))
+    other = pcap([bytes(12) + b"\x08\x00" + bytes(1486)] * 700)[file_header:]
+    with a_live_replay(config, "--summary", "-o", "json") as process:
+        feed(process, pcap([an_arp_request()]) + other)
+        until(lambda: _has_read(process), 30, "all was read")
+        before_kb = resident_kb(process)
+        for _ in range(100):
+            feed(process, other)
+        until(lambda: _has_read(process), 30, "all was read")
+
+        assert resident_kb(process) - before_kb < 4096
