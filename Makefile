@@ -7,6 +7,8 @@
 #   make model   check the claim protocol with Spin: every rule kept, and broken in turn
 #   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
 #   make bench   measure; figures are ratios against a baseline in the same run
+#   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
+#   make audit   ask for known vulnerabilities of the packages that are fixed there
 #   make image   build the container image, and run the lab and an agent in it
 
 SHELL := /bin/bash
@@ -19,7 +21,7 @@ APT_LAB := keepalived
 APT_IMAGE := buildah crun debootstrap podman
 APT_DEV := arping clang-format gcc iperf3 iputils-ping libc6-dev ndisc6 openssl spin tcpdump tmux
 
-.PHONY: lab test lint format docs proto model chaos bench image image-build clean apt-run apt-lab apt-dev apt-image
+.PHONY: lab test lint format docs proto model chaos bench lock audit image image-build clean apt-run apt-lab apt-dev apt-image
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
@@ -28,15 +30,15 @@ test: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kusto
 	$(BIN)/python -m pytest $(TESTS)
 
 lint: apt-dev .venv/.dev
-	$(BIN)/ruff format --check agent tests docs proto
-	$(BIN)/ruff check agent tests docs proto
+	$(BIN)/ruff format --check agent tests docs proto deploy/image
+	$(BIN)/ruff check agent tests docs proto deploy/image
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	clang-format --dry-run -Werror bpf/*.[ch]
 
 format: apt-dev .venv/.dev
-	$(BIN)/ruff format agent tests docs proto
-	$(BIN)/ruff check --fix agent tests docs proto
+	$(BIN)/ruff format agent tests docs proto deploy/image
+	$(BIN)/ruff check --fix agent tests docs proto deploy/image
 	clang-format -i bpf/*.[ch]
 
 docs: .venv/.run
@@ -95,13 +97,35 @@ apt-image:
 	$(PYTHON) -m venv --system-site-packages .venv
 	@touch $@
 
-.venv/.run: .venv/.base pyproject.toml | apt-run
-	$(BIN)/pip install --quiet --editable .
+# Every package in the version and with the content that deploy/lock names, or none.
+LOCKED := --quiet --require-hashes --requirement
+.venv/.run: .venv/.base pyproject.toml deploy/lock/run.txt deploy/lock/build.txt | apt-run
+	$(BIN)/pip install $(LOCKED) deploy/lock/run.txt $(LOCKED) deploy/lock/build.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/.dev: .venv/.run pyproject.toml | apt-dev
-	$(BIN)/pip install --quiet --editable '.[dev]'
+.venv/.dev: .venv/.run deploy/lock/dev.txt | apt-dev
+	$(BIN)/pip install $(LOCKED) deploy/lock/dev.txt
 	@touch $@
+
+# The tools for it have an environment of their own.
+.cache/lock/bin/pip-%: | apt-run
+	$(PYTHON) -m venv .cache/lock
+	.cache/lock/bin/pip install --quiet pip-tools==7.6.2 pip-audit==2.10.1
+
+lock: .cache/lock/bin/pip-compile
+	$(call choose,run,)
+	$(call choose,build,--only-build-deps --build-deps-for editable)
+	$(call choose,dev,--extra dev)
+
+define choose
+	@PIP_FIND_LINKS= CUSTOM_COMPILE_COMMAND='make lock' .cache/lock/bin/pip-compile --quiet --upgrade --allow-unsafe \
+		--generate-hashes --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+		$(2) --output-file deploy/lock/$(1).txt pyproject.toml
+endef
+
+audit: .cache/lock/bin/pip-audit
+	.cache/lock/bin/pip-audit --require-hashes --disable-pip --requirement deploy/lock/run.txt
 
 # Checks the metrics and alert rules. Taken out of its package: installing that would start a server, now and at boot.
 $(BIN)/promtool: | .venv/.base

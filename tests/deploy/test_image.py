@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from labtools import a_pair, a_wire, address
+from locks import locked
 from manifests import DEPLOY, one
 
 IMAGE = os.environ.get("ARPGUARD_TEST_IMAGE", "")
@@ -55,6 +56,14 @@ def test_lab_runs_in_the_container():
     steps = json.loads(run(*words))
     assert len(steps) > 5
     assert all(step["ok"] for step in steps)
+
+
+def test_bill_of_materials_names_what_is_fixed():
+    script = "import sys; sys.stdout.write(open('/opt/arpguard/sbom.cdx.json').read())"
+    words = ["--network=none", "--entrypoint=/opt/arpguard/bin/python", IMAGE, "-c", script]
+    found = {(each["name"], each["version"]) for each in json.loads(run(*words))["components"]}
+    assert {(name, number) for name, (number, _) in locked("run").items()} <= found
+    assert "python3-bpfcc" in {name for name, _ in found}
 
 
 def test_agent_guards_with_the_privileges_of_the_manifest_and_probes_find_it():
