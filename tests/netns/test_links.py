@@ -15,6 +15,7 @@ from arpguard.addresses import Address
 from arpguard.dataplane.attach import read_pins
 from arpguard.lab.netns import Netns
 from arpguard.lab.topology import AgentProcess
+from arpguard.verdict import Hook
 from labtools import REPAIR_S, Pair, a_pair, address, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
@@ -439,6 +440,14 @@ def test_other_ethernet_devices_are_guarded(pair, agent, device, name, words):
     device(name, words)
     agent.configure(a_config(f"[{name}]"))
     guards(pair, agent, name)
+
+
+def test_xdp_on_a_device_that_has_none_falls_back_to_tc(pair, agent):
+    agent.configure("datapath: xdp\n" + a_config("[br0]"))
+    agent.wait_for("problem: br0: native XDP is refused on interface")
+    guards(pair, agent, "br0")
+    hooks = {pin.hook for pin in read_pins(agent.pin_dir)}
+    assert hooks == {Hook.TC_INGRESS, Hook.TC_EGRESS}
 
 
 @pytest.mark.parametrize("mode", ["bridge", "private", "vepa", "passthru"])
