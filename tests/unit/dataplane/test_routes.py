@@ -21,9 +21,7 @@ def attribute(kind: int, value: object) -> bytes:
     return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
 
 
-def message(
-    network: str, *attributes: tuple[int, object], kind: int = UNICAST, table: int = 254, flags: int = 0
-) -> bytes:
+def message(network: str, *more: tuple[int, object], kind: int = UNICAST, table: int = 254, flags: int = 0) -> bytes:
     net = ip_network(network)
     family = socket.AF_INET if net.version == 4 else socket.AF_INET6
     header = struct.pack("=BBBBBBBBI", family, net.prefixlen, 0, 0, table, 3, 0, kind, flags)
