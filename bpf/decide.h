@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verdict table (README.md), as code. Pure: facts, entries and times in, decisions out.
  *
- * agent/arpguard/core/respond.py says the same in Python; tests/bpf compares the two on random frames.
+ * agent/arpguard/core/respond says the same in Python; tests/bpf compares the two on random frames.
  *
  * Answering is strict: what RFC 826 and RFC 5227 ask for, and nothing else.
  * Suppression is lenient: whatever Linux could answer for a VIP this node may not answer for is dropped.
@@ -105,11 +105,12 @@ static __always_inline struct decision decide_request(const struct facts *f, con
 		return DECIDE(VERDICT_SUPPRESS, REASON_OWN_ECHO);
 	if (is_bad_sender(f))
 		return DECIDE(VERDICT_SUPPRESS, REASON_BAD_SENDER);
-	if (!mac_equal(f->eth_dst, &f->group)) {
-		if (mac_is_group(f->eth_dst))
+	/* A frame to one host has no group: `group` is zero then, and no group address. */
+	if (mac_is_group(f->eth_dst)) {
+		if (!mac_equal(f->eth_dst, &f->group))
 			return DECIDE(VERDICT_SUPPRESS, REASON_NOT_STRICT);
-		if (!mac_equal(f->eth_dst, &own) && !mac_equal(f->eth_dst, &link))
-			return DECIDE(VERDICT_SUPPRESS, REASON_OTHER_HOST);
+	} else if (!mac_equal(f->eth_dst, &own) && !mac_equal(f->eth_dst, &link)) {
+		return DECIDE(VERDICT_SUPPRESS, REASON_OTHER_HOST);
 	}
 	if (f->odd || f->tags > 1)
 		return DECIDE(VERDICT_SUPPRESS, REASON_NOT_STRICT);

@@ -16,7 +16,7 @@ from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from builders import EPOCH, GUARD, HOUR_NS, OWNER
-from prog_run import DROPPED, LO, PASS, SEND_BACK, Count, Outcome, Plane, assert_counted, assert_outcome
+from prog_run import DROPPED, LO, PASS, SEND_BACK, Count, Outcome, Plane, assert_counted, assert_outcome, hexdump
 
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
 BATCHES, FRAMES_PER_BATCH = 120, 300  # at each of the three hooks: 108,000 frames
@@ -116,7 +116,9 @@ def _counts_of(response: Response, situation: Situation) -> list[Count]:
 def _assert_twin_agrees(trial: Trial, response: Response, frame: bytes) -> None:
     """What `explain` would say of the frame; that nothing is counted twice is seen at the end of the batch."""
     decided = tuple((judgement.verdict, judgement.reason) for judgement in response.judgements)
-    assert trial == Trial(response.answered, response.frame, decided), frame.hex()
+    expected = Trial(response.answered, response.frame, decided)
+    if trial != expected:
+        raise AssertionError(f"stimulus\n{hexdump(frame)}\nexpected: {expected}\nthe twin: {trial}")
     assert all(verdict is reason.verdict for verdict, reason in trial.decisions), trial
 
 

@@ -1,16 +1,20 @@
-"""The verdict table of the README, cell by cell, at every hook and in every mode.
+"""The verdict table of the README, cell by cell, in both families, at every hook and in every mode.
 
 A cell says what is done in enforce mode, and the reason that is counted:
 `!` answered, `-` dropped, `+` passes unchanged, `>` spa becomes the link's primary address,
-`~` passes as the reply of the same meaning (a request for the VIP that must not reach a kernel that might answer it).
+`~` passes as the reply of the same meaning (a request for the VIP that must not reach a kernel that might answer it);
+of neighbour discovery unchanged, which has a message of its own for that.
 In observe mode every cell passes, and the same reason is counted as observed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from ipaddress import IPv6Address
 
-from arpguard.addresses import BROADCAST_MAC, MacAddress
+from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.arp import ArpOp, ArpPacket
+from arpguard.wire.ndp import ALL_NODES, NdFlag, NdMessage, solicited_node
 from builders import (
     EPOCH,
     GUARD,
@@ -26,6 +30,20 @@ from builders import (
     a_packet,
     an_entry,
     the_answer,
+)
+from ndbuilders import (
+    NEIGHBOUR_IP6,
+    PRIMARY_IP6,
+    TESTER_LINK_LOCAL,
+    VIP6,
+    a_dad_solicitation,
+    a_solicitation,
+    an_advertisement,
+    na6,
+    nd_frame,
+    nonce,
+    slla,
+    tlla,
 )
 from prog_run import DROPPED, Outcome, Plane, assert_counted, assert_outcome, one_count, passed, sent_back
 
@@ -87,47 +105,151 @@ MODES = {
     "entry_observes": (Mode.ENFORCE, Mode.OBSERVE, True),
 }
 
+
+@dataclass(frozen=True)
+class Form:
+    """A frame about a VIP, and what may become of it."""
+
+    frame: bytes
+    vip: Address = VIP
+    primary: Address = PRIMARY_IP
+    answered: bytes = b""
+    disarmed: bytes = b""
+    rewritten: bytes = b""
+
+
+Forms = Mapping[str, Form]
+
+
+# ---- ARP ---------------------------------------------------------------------------------------------------------
+
+
+def arp(packet: ArpPacket, dst: MacAddress) -> Form:
+    def framed(another: ArpPacket) -> bytes:
+        return a_frame(another, dst, packet.sha)
+
+    return Form(
+        framed(packet),
+        answered=the_answer(packet),
+        disarmed=framed(replace(packet, op=ArpOp.REPLY, tha=packet.sha)),
+        rewritten=framed(replace(packet, spa=PRIMARY_IP)),
+    )
+
+
 QUESTIONS = {
-    "request": (a_packet(), BROADCAST_MAC),
-    "unicast_request": (a_packet(), GUARD),
-    "probe": (a_packet(spa=NOBODY), BROADCAST_MAC),
-    "unicast_probe": (a_packet(spa=NOBODY), GUARD),
+    "request": arp(a_packet(), BROADCAST_MAC),
+    "unicast_request": arp(a_packet(), GUARD),
+    "probe": arp(a_packet(spa=NOBODY), BROADCAST_MAC),
+    "unicast_probe": arp(a_packet(spa=NOBODY), GUARD),
 }
 
 
-def claims(sha):
+def claims(sha: MacAddress) -> Forms:
     """Every form of claiming the VIP but the announcement as a request."""
     reply = a_packet(op=ArpOp.REPLY, sha=sha, spa=VIP)
     return {
-        "reply": (replace(reply, tpa=NEIGHBOUR_IP, tha=THIRD), THIRD),
-        "reply_to_guard": (replace(reply, tpa=PRIMARY_IP, tha=GUARD), GUARD),
-        "broadcast_reply": (replace(reply, tpa=VIP, tha=sha), BROADCAST_MAC),
-        "broadcast_reply_to_all": (replace(reply, tpa=VIP, tha=BROADCAST_MAC), BROADCAST_MAC),
-        "request": (a_packet(sha=sha, spa=VIP, tpa=NEIGHBOUR_IP), BROADCAST_MAC),
-        "unicast_request": (a_packet(sha=sha, spa=VIP, tpa=NEIGHBOUR_IP), GUARD),
+        "reply": arp(replace(reply, tpa=NEIGHBOUR_IP, tha=THIRD), THIRD),
+        "reply_to_guard": arp(replace(reply, tpa=PRIMARY_IP, tha=GUARD), GUARD),
+        "broadcast_reply": arp(replace(reply, tpa=VIP, tha=sha), BROADCAST_MAC),
+        "broadcast_reply_to_all": arp(replace(reply, tpa=VIP, tha=BROADCAST_MAC), BROADCAST_MAC),
+        **requests(sha),
     }
 
 
-def announcements(sha):
+def requests(sha: MacAddress) -> Forms:
+    """Ordinary requests in the name of the VIP."""
+    request = a_packet(sha=sha, spa=VIP, tpa=NEIGHBOUR_IP)
+    return {"request": arp(request, BROADCAST_MAC), "unicast_request": arp(request, GUARD)}
+
+
+def announcements(sha: MacAddress) -> Forms:
     announcement = a_packet(sha=sha, spa=VIP, tpa=VIP)
-    return {"announcement": (announcement, BROADCAST_MAC), "unicast_announcement": (announcement, GUARD)}
+    return {"announcement": arp(announcement, BROADCAST_MAC), "unicast_announcement": arp(announcement, GUARD)}
 
 
-ASKS = {name: claims(GUARD)[name] for name in ("request", "unicast_request")}
-FORMS = {
+# ---- neighbour discovery -----------------------------------------------------------------------------------------
+
+
+def nd(message: NdMessage, sha: MacAddress = TESTER, dst: MacAddress | None = None) -> Form:
+    frame = nd_frame(message, dst, sha)
+    return Form(
+        frame,
+        VIP6,
+        PRIMARY_IP6,
+        answered=na6(message, sha),
+        disarmed=frame,
+        rewritten=nd_frame(replace(message, src=PRIMARY_IP6), dst, sha),
+    )
+
+
+ND_QUESTIONS = {
+    "solicitation": nd(a_solicitation()),
+    "solicitation_of_a_link_local_address": nd(a_solicitation(src=TESTER_LINK_LOCAL)),
+    "unicast_solicitation": nd(a_solicitation(dst=VIP6)),
+    "unicast_solicitation_without_option": nd(a_solicitation(dst=VIP6, options=())),
+    "solicitation_to_the_guards_mac": nd(a_solicitation(), dst=GUARD),
+    "solicitation_of_all_nodes": nd(a_solicitation(dst=ALL_NODES)),
+    "dad": nd(a_dad_solicitation()),
+    "dad_with_nonce": nd(a_dad_solicitation(options=(nonce(),))),
+}
+
+
+def nd_claims(sha: MacAddress) -> Forms:
+    """Every form of claiming the VIP but to everybody."""
+    told = an_advertisement(dst=NEIGHBOUR_IP6, flags=NdFlag.SOLICITED | NdFlag.OVERRIDE, options=(tlla(sha),))
+    return {
+        "advertisement": nd(told, sha, THIRD),
+        "advertisement_to_guard": nd(replace(told, dst=PRIMARY_IP6), sha, GUARD),
+        "advertisement_without_option": nd(replace(told, options=()), sha, GUARD),
+        "advertisement_from_another_address": nd(replace(told, src=NEIGHBOUR_IP6), sha, GUARD),
+        **nd_solicitations(sha),
+    }
+
+
+def nd_solicitations(sha: MacAddress) -> Forms:
+    """Solicitations in the name of the VIP."""
+    asked = a_solicitation(src=VIP6, target=NEIGHBOUR_IP6, options=(slla(sha),))
+    return {"solicitation": nd(asked, sha), "unicast_solicitation": nd(replace(asked, dst=NEIGHBOUR_IP6), sha, GUARD)}
+
+
+def nd_announcements(sha: MacAddress) -> Forms:
+    told = an_advertisement(options=(tlla(sha),))
+    return {
+        "announcement": nd(told, sha),
+        "announcement_to_routers": nd(replace(told, dst=IPv6Address("ff02::2"), flags=NdFlag.NONE), sha),
+        "announcement_to_its_own_group": nd(replace(told, dst=solicited_node(VIP6), flags=NdFlag.ROUTER), sha),
+        "unicast_announcement": nd(replace(told, dst=PRIMARY_IP6), sha, GUARD),
+    }
+
+
+def in_both_families(arp_forms: Forms, nd_forms: Forms) -> Forms:
+    return {**arp_forms, **{f"nd_{name}": form for name, form in nd_forms.items()}}
+
+
+ASKS = in_both_families(requests(GUARD), nd_solicitations(GUARD))
+FORMS: Mapping[str, Mapping[str, Forms]] = {
     "ingress": {
-        "asks": QUESTIONS,
-        "owner_claims": claims(OWNER),
-        "owner_announces": announcements(OWNER),
-        "stranger_claims": claims(TESTER),
-        "stranger_announces": announcements(TESTER),
+        "asks": in_both_families(QUESTIONS, ND_QUESTIONS),
+        "owner_claims": in_both_families(claims(OWNER), nd_claims(OWNER)),
+        "owner_announces": in_both_families(announcements(OWNER), nd_announcements(OWNER)),
+        "stranger_claims": in_both_families(claims(TESTER), nd_claims(TESTER)),
+        "stranger_announces": in_both_families(announcements(TESTER), nd_announcements(TESTER)),
     },
     "egress": {
-        "speaks": {name: form for name, form in claims(GUARD).items() if name not in ASKS} | announcements(GUARD),
+        "speaks": {
+            name: form
+            for name, form in in_both_families(
+                {**claims(GUARD), **announcements(GUARD)}, {**nd_claims(GUARD), **nd_announcements(GUARD)}
+            ).items()
+            if name not in ASKS
+        },
         "asks": ASKS,
         "asks_without_address": ASKS,
     },
 }
+
+
+# ---- cases -------------------------------------------------------------------------------------------------------
 
 
 def cells(table: str) -> dict[tuple[str, str], str]:
@@ -142,57 +264,49 @@ class Case:
 
     entry: str
     column: str
-    packet: ArpPacket
-    dst: MacAddress
+    form: Form
     cell: str
 
 
 def cases(direction: str, table: str) -> dict[str, Case]:
     """Every form of every cell, by name."""
     return {
-        f"{entry}-{column}-{name}": Case(entry, column, packet, dst, cell)
+        f"{entry}-{column}-{name}": Case(entry, column, form, cell)
         for (entry, column), cell in cells(table).items()
-        for name, (packet, dst) in FORMS[direction][column].items()
+        for name, form in FORMS[direction][column].items()
     }
 
 
 def situation(case: Case, mode: str):
     """(entries, control, whether only observed)."""
     node_mode, entry_mode, observed = MODES[mode]
-    control = a_control(node_mode)
+    control = a_control(node_mode, strictest6=Mode.ENFORCE)
     if case.entry in NO_FENCE:
         control = replace(control, fence_ns=0)
     if case.entry == "none":
         return {}, control, False
-    value = replace(ENTRIES[case.entry], mode=entry_mode)
-    if case.column == "asks_without_address":
-        value = replace(value, primary=None)
-    return {VIP: value}, control, observed
+    primary = None if case.column == "asks_without_address" else case.form.primary
+    return {case.form.vip: replace(ENTRIES[case.entry], mode=entry_mode, primary=primary)}, control, observed
 
 
-def enforced_outcome(case: Case, frame: bytes) -> Outcome:
-    packet = case.packet
-    match case.cell[0]:
-        case "!":
-            return sent_back(the_answer(packet))
-        case "-":
-            return DROPPED
-        case "+":
-            return passed(frame)
-        case "~":
-            return passed(a_frame(replace(packet, op=ArpOp.REPLY, tha=packet.sha), case.dst, packet.sha))
-        case ">":
-            return passed(a_frame(replace(packet, spa=PRIMARY_IP), case.dst, packet.sha))
-    raise AssertionError(case.cell)
+def enforced_outcome(case: Case) -> Outcome:
+    form = case.form
+    return {
+        "!": sent_back(form.answered),
+        "-": DROPPED,
+        "+": passed(form.frame),
+        "~": passed(form.disarmed),
+        ">": passed(form.rewritten),
+    }[case.cell[0]]
 
 
 def check_case(plane: Plane, hook: Hook, case: Case, mode: str) -> None:
     entries, control, observed = situation(case, mode)
     plane.set(entries, control)
-    frame = a_frame(case.packet, case.dst, case.packet.sha)
+    frame = case.form.frame
     outcome, counted = plane.counted(hook, frame)
-    assert_outcome(outcome, passed(frame) if observed else enforced_outcome(case, frame), frame)
-    about = VIP if entries else None
+    assert_outcome(outcome, passed(frame) if observed else enforced_outcome(case), frame)
+    about = case.form.vip if entries else None
     assert_counted(counted, one_count(Reason[case.cell[1:]], observed=observed, vip=about))
 
 

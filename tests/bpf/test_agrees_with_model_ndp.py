@@ -10,7 +10,6 @@ import pytest
 from agreement import BATCHES, FRAMES_PER_BATCH, VIRTUAL_MAC, Maps, a_random_control, a_random_entry, compare
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.core.respond.nd import MAX_READ_LEN
-from arpguard.dataplane.source import find_source
 from arpguard.verdict import Hook, Mode, Reason, Verdict
 from arpguard.wire.ethernet import parse_ethernet
 from arpguard.wire.ndp import (
@@ -41,10 +40,7 @@ from ndbuilders import (
 from ndmutants import IPV6, Mutant, a_mutant, some_options
 from prog_run import DROP, INGRESS, PASS, SEND_BACK
 
-pytestmark = [
-    pytest.mark.bpf,
-    pytest.mark.skipif(not (find_source().folder / "ndp.h").exists(), reason="the programs do not read IPv6 yet"),
-]
+pytestmark = pytest.mark.bpf
 
 V4_VIP = IPv4Address("192.0.2.100")
 MAPPED = IPv6Address("::ffff:192.0.2.100")

@@ -30,7 +30,7 @@ MUTANTS = {
     "announcements_leave": ("decide.h", "|| f->spa == f->tpa", ""),
     "no_address_is_written": ("decide.h", "if (!e->primary[3])", "if (0)"),
     "answer_has_the_askers_mac": ("arp.h", "= r->w[13] = mac->w[2]", "= r->w[13] = tha->w[2]"),
-    "unicast_is_not_answered": ("decide.h", "if (!mac_equal(f->eth_dst, &own) &&", "if (1 ||"),
+    "unicast_is_not_answered": ("decide.h", "else if (!mac_equal(f->eth_dst, &own) &&", "else if (1 ||"),
     "entry_has_no_mode": ("arpguard.c", "return e->mode ? e->mode :", "return"),
     "observed_is_counted_as_enforced": ("arpguard.c", "c->frames[observed]", "c->frames[0]"),
     "node_does_not_count": ("arpguard.c", "t->frames[observed][reason]++", "(void)observed"),
