@@ -196,6 +196,7 @@ class Vip:
     `source` names the object that makes it a VIP ("service shop/web"), and is empty for an item of `vips:`.
     `interface`: the only link to guard it on. Of an elected one, `nodes` are the only ones that may own it (None: any),
     and `hold` has its owner answer on while the API server is away, with no fence: at most one is not kept then.
+    `lead`: the VIP whose owner is to own this one too; of a dual-stack Service's IPv6 addresses its first IPv4 one.
     """
 
     address: Address
@@ -205,6 +206,7 @@ class Vip:
     interface: str = ""
     nodes: frozenset[str] | None = None
     hold: bool = False
+    lead: Address | None = None
 
     @property
     def service(self) -> tuple[str, str] | None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from arpguard.core.electing import SETTLE_NS, STEADY_NS, Election
 from arpguard.core.members import Member, Pools
@@ -199,3 +201,201 @@ def test_after_random_changes_everything_that_can_be_held_is(run):
         pool, holder = pools.of(value), cluster.holders.get(vip, "")
         assert bool(holder) == bool(pool), f"ARPGUARD_SEED={SEED + run}"
         assert holder == "" or holder in pool
+
+
+# ---- both families of a Service ----
+
+LAN6 = ip_network("2001:db8::/64")
+BASE6 = ip_address("2001:db8::")
+EACH = {4: ("eth0", LAN), 6: ("eth0", LAN6)}
+SOON_NS = 20 * NS_PER_S
+
+
+def some_pairs(count, followers=1):
+    """VIPs of Services with an IPv4 address and so many IPv6 ones."""
+    leads = some_vips(count)
+    six = {
+        address: Vip(address, Owner(OwnerKind.ELECT), lead=lead)
+        for n, lead in enumerate(leads)
+        for address in (BASE6 + (n << 8) + more for more in range(1, followers + 1))
+    }
+    return leads | six
+
+
+def dual(name, **changes):
+    return replace(Member(name, links=tuple(EACH.values())), **changes)
+
+
+def may_own(cluster, vip):
+    """By itself, and cordoned or not."""
+    return {
+        member.name
+        for member in cluster.members
+        if member.refusal is None
+        and member.reaches(vip.address, "")
+        and (vip.nodes is None or member.name in vip.nodes)
+    }
+
+
+def split(cluster):
+    """The pairs that have two owners, or a wrong one, although one node may own both.
+
+    Of several addresses that go with one lead the first count first: what no node may own with those is by itself.
+    """
+    found = []
+    for lead in (vip for vip in cluster.vips.values() if vip.lead is None):
+        common, together = may_own(cluster, lead), [lead.address]
+        for vip in sorted(
+            (vip for vip in cluster.vips.values() if vip.lead == lead.address), key=lambda it: it.address
+        ):
+            both = common & may_own(cluster, vip)
+            if both:
+                common = both
+                together.append(vip.address)
+        owners = {cluster.holders.get(address, "") for address in together}
+        if len(together) > 1 and not (len(owners) == 1 and owners <= common):
+            found.append(lead.address)
+    return found
+
+
+def together_after(cluster, limit_ns=SOON_NS):
+    """How long it takes until no pair is split, and every VIP that may be owned is."""
+    began_ns = cluster.now_ns
+    while split(cluster) or any(not cluster.holders.get(a) for a, vip in cluster.vips.items() if may_own(cluster, vip)):
+        assert cluster.now_ns - began_ns <= limit_ns, f"still apart: {split(cluster)}, {cluster.holders}"
+        cluster.round()
+        cluster.now_ns += STEP_NS
+    return cluster.now_ns - began_ns
+
+
+def test_pair_is_taken_by_one_node_at_once():
+    cluster = Cluster(some_pairs(50), [dual(f"n{n}") for n in range(5)])
+    cluster.now_ns += SETTLE_NS
+
+    cluster.round()
+
+    assert split(cluster) == []
+    firsts = first_choices({a: vip for a, vip in cluster.vips.items() if vip.lead is None}, cluster.members)
+    assert {a: cluster.holders[a] for a in firsts} == firsts
+    assert set(cluster.moves.values()) == {1}
+
+
+def test_death_of_the_owner_moves_both_at_once_and_nothing_else():
+    cluster = Cluster(some_pairs(50), [dual(f"n{n}") for n in range(4)])
+    cluster.rest()
+    before, cluster.moves = dict(cluster.holders), Counter()
+
+    cluster.change("n2", alive=False)
+    cluster.round()
+
+    assert split(cluster) == []
+    cluster.rest()
+    assert cluster.moves == {vip: 1 for vip, holder in before.items() if holder == "n2"}
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_node_that_loses_one_family_hands_both_over(family):
+    cluster = Cluster(some_pairs(50), [dual(f"n{n}") for n in range(4)])
+    cluster.rest()
+    cluster.moves = Counter()
+    before = dict(cluster.holders)
+
+    cluster.change("n1", links=tuple(link for number, link in EACH.items() if number != family))
+    together_after(cluster)
+
+    assert "n1" not in cluster.holders.values()
+    assert cluster.moves == {vip: 1 for vip, holder in before.items() if holder == "n1"}
+
+
+def test_families_that_no_node_has_both_of_are_elected_by_themselves_and_told():
+    members = [dual("four", links=(EACH[4],)), dual("six", links=(EACH[6],))]
+    cluster = Cluster(some_pairs(10), members)
+    cluster.rest()
+
+    assert {cluster.holders[a] for a in cluster.vips if a.version == 4} == {"four"}
+    assert {cluster.holders[a] for a in cluster.vips if a.version == 6} == {"six"}
+    assert cluster._ask("four").apart == {a for a in cluster.vips if a.version == 6}
+    cluster.join(dual("both"))
+    together_after(cluster)
+    assert set(cluster.holders.values()) == {"both"}
+    assert cluster._ask("four").apart == frozenset()
+
+
+def test_balance_counts_a_pair_once_and_moves_it_whole():
+    vips = some_pairs(60)
+    cluster = Cluster(vips, [dual(f"n{n}") for n in range(3)], dict.fromkeys(vips, "n0"))
+
+    cluster.rest()
+
+    assert split(cluster) == []
+    assert max(cluster.moves.values()) == 1
+    leads = Counter(holder for vip, holder in cluster.holders.items() if vip.version == 4)
+    assert leads["n0"] < 60
+    assert all(cluster.moves[vip] == cluster.moves[item.lead] for vip, item in vips.items() if item.lead is not None)
+
+
+def test_pairs_come_together_when_a_service_gets_its_second_family():
+    """The IPv6 addresses have been elected by themselves before."""
+    vips = some_pairs(40)
+    cluster = Cluster({a: replace(vip, lead=None) for a, vip in vips.items()}, [dual(f"n{n}") for n in range(4)])
+    cluster.rest()
+    assert split(replace_vips(cluster, vips))
+    leads = {a: holder for a, holder in cluster.holders.items() if a.version == 4}
+    cluster.moves = Counter()
+
+    together_after(cluster)
+
+    assert {a: cluster.holders[a] for a in leads} == leads, "the leads stay"
+    assert max(cluster.moves.values()) == 1
+
+
+def replace_vips(cluster, vips):
+    cluster.vips = vips
+    return cluster
+
+
+FAULTS = st.sampled_from(["alive", "ready", "cordoned", "excluded", "exists"])
+NAMES = [f"n{n}" for n in range(4)]
+CHANGES = st.one_of(
+    st.tuples(st.sampled_from(NAMES), FAULTS, st.booleans()),
+    st.tuples(st.sampled_from(NAMES), st.just("links"), st.sets(st.sampled_from([4, 6]))),
+    st.tuples(st.just(""), st.just("time"), st.integers(1, 100)),
+    st.tuples(st.just(""), st.just("nodes"), st.tuples(st.integers(0, 8), st.none() | st.sets(st.sampled_from(NAMES)))),
+)
+
+
+@settings(max_examples=RUNS * 2, deadline=None)
+@given(
+    holders=st.lists(st.sampled_from(["", *NAMES]), max_size=9),
+    changes=st.lists(CHANGES, max_size=12),
+)
+def test_whatever_happens_a_pair_comes_to_one_owner_within_seconds_and_stays(holders, changes):
+    """From any assignment, after any changes: where a node may own both, it does; else each is where it may be."""
+    vips = some_pairs(3, followers=2)
+    order = sorted(vips, key=str)
+    first = dict(zip(order, holders, strict=False))
+    cluster = Cluster(vips, [dual(name) for name in NAMES], first, rushed=True)
+    for name, what, value in changes:
+        if what == "time":
+            cluster.now_ns += value * NS_PER_S
+        elif what == "links":
+            cluster.change(name, links=tuple(EACH[number] for number in sorted(value)))
+        elif what == "nodes":
+            vip = order[value[0]]
+            nodes = None if value[1] is None else frozenset(value[1])
+            cluster.vips = {**cluster.vips, vip: replace(cluster.vips[vip], nodes=nodes)}
+        else:
+            cluster.change(name, **{what: value if what in ("alive", "ready", "exists") else not value})
+        cluster.round()
+
+    together_after(cluster)
+    cluster.moves = Counter()
+    cluster.rest()
+
+    pools = Pools(cluster.members)
+    for address, vip in cluster.vips.items():
+        holder = cluster.holders.get(address, "")
+        assert bool(holder) == bool(pools.of(vip))
+        assert not holder or holder in may_own(cluster, vip)
+    assert split(cluster) == []
+    assert max(cluster.moves.values(), default=0) <= 1, "once for balance"

@@ -8,6 +8,11 @@
 | free, and never held before        | the same, but not before this node has looked around for `settle_ns`      |
 | undecided                          | who holds it                                                              |
 
+An address of a dual-stack Service goes with another, its lead: `Vip.lead`. Those who may own both may own either,
+the first choice for it is the one that holds the lead, or the lead's first choice while nobody does, and who holds it
+apart from its lead gives it up to that one at once. The lead is elected as if it were alone, so nothing goes in
+circles. Where no node may own both, each is elected by itself.
+
 Two that want the same VIP are no harm: claims are compared and swapped. Nobody is asked, and nobody has to agree.
 """
 
@@ -18,7 +23,7 @@ from dataclasses import dataclass, field
 from arpguard.addresses import Address
 from arpguard.config import LeaseConfig
 from arpguard.core.balancing import to_move
-from arpguard.core.members import Member, Pool, Pools
+from arpguard.core.members import Member, Pool, Pools, parties
 from arpguard.core.rendezvous import fingerprint
 from arpguard.model import OwnerKind, Vip
 from arpguard.units import NS_PER_S
@@ -29,15 +34,20 @@ STEADY_NS = 60 * NS_PER_S
 BATCH_NS = 10 * NS_PER_S
 GIVE_UP_NS = 5 * NS_PER_S
 SHUN_NS = 600 * NS_PER_S
+FOLLOW_AT_ONCE = 50  # VIPs that this node has given up to whom they follow, and nobody has yet
 MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What this node wants; `nobody`: VIPs that no node may own. `next_ns`: when to ask again if nothing changes."""
+    """What this node wants; `nobody`: VIPs that no node may own. `next_ns`: when to ask again if nothing changes.
+
+    `apart`: VIPs that no node may own together with their leads, though it may own them without.
+    """
 
     wanted: frozenset[Address] = frozenset()
     nobody: frozenset[Address] = frozenset()
+    apart: frozenset[Address] = frozenset()
     next_ns: int | None = None
 
 
@@ -46,6 +56,7 @@ class _Seat:
     """An elected VIP. `since_ns`: since when `first` is its first choice; `free_ns`: since when nobody has it.
 
     `giving_to`: the first choice that this node gives it up to, and until `giving_ns` does not want it itself.
+    `party`: the VIPs that are to have one owner with it, the lead first; `follows`: it goes with that, and is another.
     """
 
     vip: Vip
@@ -56,6 +67,16 @@ class _Seat:
     free_ns: int | None = None
     giving_to: str = ""
     giving_ns: int = 0
+    party: tuple[Vip, ...] = ()
+    follows: bool = False
+    is_apart: bool = False
+
+    def place(self, name: str) -> int:
+        """How many are preferred to one of the pool."""
+        if name == self.first:
+            return 0
+        place = self.pool.rank(self.number, name)
+        return place + 1 if self.follows and place < self.pool.rank(self.number, self.first) else place
 
 
 class Election:
@@ -90,10 +111,39 @@ class Election:
         if members and all(member.alive for member in members if member.ready and not member.excluded):
             look.settled_ns = now_ns
         for address, seat in self._seats.items():
+            if seat.follows:
+                self._follow(seat, holders.get(seat.party[0].address, ""), now_ns)
             look.at(address, seat, holders.get(address))
         self._shunned |= dict.fromkeys(look.unwilling, now_ns + SHUN_NS)
-        given_up = self._give_up(look) if look.is_calm and look.misplaced else frozenset()
+        given_up = self._give_after(look, holders) if look.strays else frozenset()
+        if look.is_calm and look.misplaced:
+            given_up |= self._give_up(look)
         return look.wishes(given_up)
+
+    def _follow(self, seat: _Seat, lead_holder: str, now_ns: int) -> None:
+        """Whoever has the lead is the first choice; while nobody has, or one who must not, it is the lead's."""
+        first = lead_holder if lead_holder in seat.pool else self._seats[seat.party[0].address].first
+        if first != seat.first:
+            seat.first, seat.since_ns = first, now_ns
+
+    def _give_after(self, look: "_Look", holders: Mapping[Address, str]) -> frozenset[Address]:
+        """VIPs for those who have their leads. Who did not take one lately gets none for a while, as in `_give_up`."""
+        room = FOLLOW_AT_ONCE - sum(1 for seat in self._seats.values() if seat.giving_to)
+        given_up: list[Address] = []
+        for address in look.strays:
+            seat = self._seats[address]
+            lead = seat.party[0].address
+            if lead in look.undecided or holders.get(lead) != seat.first:
+                continue
+            if self._shunned.get(seat.first, 0) > look.now_ns:
+                look.times.append(self._shunned[seat.first])
+                continue
+            look.is_calm = False
+            if holders.get(address) == self._me and not seat.giving_to and len(given_up) < room:
+                seat.giving_to, seat.giving_ns = seat.first, look.now_ns + GIVE_UP_NS
+                look.times.append(seat.giving_ns)
+                given_up.append(address)
+        return frozenset(given_up)
 
     def _sit_down(self, vips: Mapping[Address, Vip], members: tuple[Member, ...], now_ns: int) -> None:
         """Brings the seats up to date with VIPs and members."""
@@ -110,26 +160,45 @@ class Election:
             self._invite(vips, now_ns)
 
     def _invite(self, vips: Mapping[Address, Vip], now_ns: int) -> None:
-        elected = 0
+        elected, groups = 0, parties(vips)
         for address, vip in vips.items():
             if not _is_elected(vip):
                 continue
             elected += 1
             seat = self._seats.get(address)
+            party = groups.get(address if vip.lead is None else vip.lead, ())
             if seat is None:
                 pool, number = self._pools.of(vip), fingerprint(str(address))
-                self._seats[address] = _Seat(vip, number, pool, pool.first(number), now_ns)
-            elif seat.vip is not vip:
-                seat.vip = vip
+                seat = self._seats[address] = _Seat(vip, number, pool, pool.first(number), now_ns, party=party)
+                if party:
+                    self._choose(seat, now_ns)
+            elif seat.vip is not vip or seat.party != party:
+                seat.vip, seat.party = vip, party
                 self._choose(seat, now_ns)
         if len(self._seats) != elected:
             self._seats = {address: seat for address, seat in self._seats.items() if _is_elected(vips.get(address))}
 
     def _choose(self, seat: _Seat, now_ns: int) -> None:
         before, seat.pool = seat.pool, self._pools.of(seat.vip)
-        first = seat.pool.first_after(before, seat.first, seat.number)
-        if first != seat.first:
+        if seat.party or seat.follows:
+            self._join(seat)
+            first = seat.pool.first(seat.number)
+        else:
+            first = seat.pool.first_after(before, seat.first, seat.number)
+        if first != seat.first and not seat.follows:
             seat.first, seat.since_ns = first, now_ns
+
+    def _join(self, seat: _Seat) -> None:
+        """Puts a VIP to those that are to have one owner with it, or apart from them."""
+        own, leader = seat.pool, seat.vip
+        seat.follows = seat.is_apart = False
+        if seat.party:
+            pool, joined = self._pools.together(seat.party)
+            is_joined = seat.vip.address in joined
+            seat.pool, leader = (pool, seat.party[0]) if is_joined else (own, seat.vip)
+            seat.follows = is_joined and leader.address != seat.vip.address
+            seat.is_apart = not is_joined and bool(own) and bool(self._pools.of(seat.party[0]))
+        seat.number = fingerprint(str(leader.address))
 
     def _give_up(self, look: "_Look") -> frozenset[Address]:
         """A batch of VIPs for those who are their first choice, where all has been quiet for long enough.
@@ -172,11 +241,15 @@ class _Look:
     times: list[int] = field(default_factory=list)
     placed: list[tuple[Address, str, str]] = field(default_factory=list)
     unwilling: set[str] = field(default_factory=set)
+    strays: list[Address] = field(default_factory=list)
+    apart: list[Address] = field(default_factory=list)
     is_calm: bool = True
     misplaced: bool = False
 
     def at(self, address: Address, seat: _Seat, holder: str | None) -> None:
         """One VIP. `holder` None: it was never held; empty: it is free."""
+        if seat.is_apart:
+            self.apart.append(address)
         if not seat.first:
             self.nobody.append(address)
         elif holder:
@@ -186,28 +259,36 @@ class _Look:
 
     def _held(self, address: Address, seat: _Seat, holder: str) -> None:
         seat.free_ns = None
-        first = seat.first
-        if holder != first:
-            if holder not in seat.pool:
-                self.is_calm = False
-                if first == self.me and address not in self.undecided:
-                    self.wanted.append(address)  # so that its release is answered at once
-            elif address in self.undecided:
-                first = holder
-            else:
-                self.misplaced = True
-        self.placed.append((address, holder, first))
+        first = self._drawn_to(address, seat, holder)
+        if not seat.follows:
+            self.placed.append((address, holder, first))  # those that go with it are moved with it
         if seat.giving_to:
             self._given(seat, holder)
         if holder == self.me and not seat.giving_to and (holder == first or holder in seat.pool):
             self.wanted.append(address)
+
+    def _drawn_to(self, address: Address, seat: _Seat, holder: str) -> str:
+        """Where a VIP that somebody has would go, and what that means for the look."""
+        if holder == seat.first:
+            return holder
+        if holder not in seat.pool:
+            self.is_calm = False
+            if seat.first == self.me and address not in self.undecided:
+                self.wanted.append(address)  # so that its release is answered at once
+        elif address in self.undecided:
+            return holder
+        elif seat.follows:
+            self.strays.append(address)
+        else:
+            self.misplaced = True
+        return seat.first
 
     def _given(self, seat: _Seat, holder: str) -> None:
         """A VIP that this node has given up: somebody has it."""
         if holder == self.me and seat.giving_ns > self.now_ns:
             self.times.append(seat.giving_ns)
             return
-        if holder != seat.giving_to:
+        if holder != seat.giving_to and not (seat.follows and seat.first != seat.giving_to):
             self.unwilling.add(seat.giving_to)
         seat.giving_to, seat.giving_ns = "", 0
 
@@ -220,7 +301,7 @@ class _Look:
             self.is_calm = False
         if self.me not in seat.pool:
             return
-        due_ns = max(seat.free_ns, seat.since_ns) + BACKUP_NS * seat.pool.rank(seat.number, self.me)
+        due_ns = max(seat.free_ns, seat.since_ns) + BACKUP_NS * seat.place(self.me)
         if never_held:
             due_ns = max(due_ns, self.settled_ns)
         if due_ns <= self.now_ns:
@@ -230,7 +311,12 @@ class _Look:
 
     def wishes(self, given_up: AbstractSet[Address]) -> Wishes:
         """All of it."""
-        return Wishes(frozenset(self.wanted) - given_up, frozenset(self.nobody), min(self.times, default=None))
+        return Wishes(
+            wanted=frozenset(self.wanted) - given_up,
+            nobody=frozenset(self.nobody),
+            apart=frozenset(self.apart),
+            next_ns=min(self.times, default=None),
+        )
 
 
 def lease_times(lease: LeaseConfig, heartbeating: int) -> LeaseConfig:

@@ -16,12 +16,13 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that might answer for a VIP."""
+    """A node that might answer for a VIP. `leads`: it has the VIP that this one goes with, and so is to have it."""
 
     node: str
     eligible: bool
     chosen: bool
     why: str
+    leads: bool = False
 
 
 class ClaimState(Enum):
@@ -117,5 +118,7 @@ def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[
     if own is None or not own.eligible:
         why = f": {own.why}" if own else ""
         yield f"{holder.node} may own it no more, and hands it over{why}"
+    elif first != holder.node and any(candidate.leads for candidate in candidates):
+        yield f"{first} is to have it, and gets it at once"
     elif first != holder.node:
         yield f"{first} is preferred, but who has a VIP and may own it keeps it, until all is quiet for a minute"

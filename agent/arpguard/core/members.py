@@ -14,7 +14,7 @@ from arpguard.core.holding import Candidate
 from arpguard.core.prefixes import Prefixes
 from arpguard.core.rendezvous import fingerprint, ranked, weight
 from arpguard.core.reporting import Subject
-from arpguard.model import Vip
+from arpguard.model import OwnerKind, Vip
 
 EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 CORDONED = "cordoned: second choice, and there is another"
@@ -138,6 +138,7 @@ class Pools:
         self._interfaces: dict[str, Prefixes] = {}
         self._links = {link for member in members for link in member.links}
         self._pools: dict[tuple[object, ...], Pool] = {}
+        self._parties: dict[tuple[object, ...], tuple[Pool, frozenset[Address]]] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pools) and (self._usable, self._links) == (other._usable, other._links)
@@ -150,10 +151,29 @@ class Pools:
         key = vip.nodes, vip.interface, subnets
         pool = self._pools.get(key)
         if pool is None:
-            fit = [member for member in self._usable if obstacle(vip, member, subnets) is None]
-            pool = Pool(member.name for member in ([each for each in fit if not each.cordoned] or fit))
-            self._pools[key] = pool
+            pool = self._pools[key] = _pool(self._fit(vip))
         return pool
+
+    def together(self, party: tuple[Vip, ...]) -> tuple[Pool, frozenset[Address]]:
+        """Those who may own a lead and as many of those that go with it as can be had together; and which those are.
+
+        One after the other: what nobody could own who may own those before it does not count.
+        """
+        key = tuple((vip.address, vip.nodes, vip.interface) for vip in party)
+        found = self._parties.get(key)
+        if found is None:
+            fit, joined = self._fit(party[0]), [party[0].address]
+            for vip in party[1:]:
+                common = [member for member in fit if member in self._fit(vip)]
+                if common:
+                    fit = common
+                    joined.append(vip.address)
+            found = self._parties[key] = _pool(fit), frozenset(joined)
+        return found
+
+    def _fit(self, vip: Vip) -> list[Member]:
+        subnets = self.subnets(vip)
+        return [member for member in self._usable if obstacle(vip, member, subnets) is None]
 
     def subnets(self, vip: Vip) -> tuple[Network, ...]:
         """The subnets that it is in, on whichever member's links; one that is away now counts too."""
@@ -162,6 +182,38 @@ class Pools:
             prefixes = Prefixes(network for name, network in self._links if vip.interface in ("", name))
             self._interfaces[vip.interface] = prefixes
         return prefixes.containing(vip.address)
+
+
+def _pool(fit: list[Member]) -> Pool:
+    return Pool(member.name for member in ([each for each in fit if not each.cordoned] or fit))
+
+
+def parties(vips: Mapping[Address, Vip]) -> dict[Address, tuple[Vip, ...]]:
+    """Elected VIPs that are to have one owner, by the address of their lead, which comes first.
+
+    A lead that is not elected, or gone, leads nobody: what would go with it is elected by itself.
+    """
+    following: dict[Address, list[Vip]] = {}
+    for vip in vips.values():
+        lead = vips.get(vip.lead) if vip.lead is not None else None
+        if lead is not None and _is_elected(vip) and _is_elected(lead) and lead.lead is None:
+            following.setdefault(lead.address, []).append(vip)
+    return {
+        address: (vips[address], *sorted(found, key=lambda vip: (vip.address.version, int(vip.address))))
+        for address, found in following.items()
+    }
+
+
+def party_of(vip: Vip, vips: Mapping[Address, Vip]) -> tuple[Vip, ...]:
+    """The VIPs that are to have one owner with one of them; none where it is alone."""
+    leader = vip.lead if vip.lead is not None else vip.address
+    near = {each.address: each for each in vips.values() if leader in (each.address, each.lead)}
+    found = parties(near).get(leader, ())
+    return found if vip in found else ()
+
+
+def _is_elected(vip: Vip) -> bool:
+    return vip.owner.kind is OwnerKind.ELECT
 
 
 def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | None:
@@ -177,24 +229,47 @@ def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | No
     return None if has_link else f"{link if vip.interface else 'every link that is guarded'} is down or missing"
 
 
-def candidates(vip: Vip, members: Iterable[Member], holder: str = "") -> tuple[Candidate, ...]:
-    """All members, those who may own an elected VIP first, by preference. `holder` has it now, if anybody."""
+def candidates(
+    vip: Vip, members: Iterable[Member], holder: str = "", party: tuple[Vip, ...] = (), lead_holder: str = ""
+) -> tuple[Candidate, ...]:
+    """All members, those who may own an elected VIP first, by preference. `holder` has it now, if anybody.
+
+    `party`: those that are to have one owner with it, it among them; `lead_holder` has the first of them.
+    """
     members = tuple(members)
     pools = Pools(members)
-    subnets, pool = pools.subnets(vip), pools.of(vip)
-    by_name = {member.name: member for member in members}
-    order = ranked(str(vip.address), (name for name in by_name if name in pool))
+    pool, joined = pools.together(party or (vip,))
+    if vip.address not in joined:
+        pool, party = pools.of(vip), ()
+    lead = party[0].address if party else vip.address
+    order = ranked(str(lead), (member.name for member in members if member.name in pool))
+    follows = lead_holder if lead != vip.address and lead_holder in order else ""
+    order.sort(key=lambda name: name != follows)
     chosen = holder or next(iter(order), "")
     eligible = [
-        Candidate(name, eligible=True, chosen=name == chosen, why=_place(place, has_it=name == holder))
+        Candidate(
+            name,
+            eligible=True,
+            chosen=name == chosen,
+            why=f"has {lead}, and this one goes with it" if name == follows else _place(place, has_it=name == holder),
+            leads=name == follows,
+        )
         for place, name in enumerate(order, 1)
     ]
+    together = (vip, *(each for each in party if each.address in joined and each is not vip))
     others = [
-        Candidate(name, eligible=False, chosen=name == chosen, why=obstacle(vip, member, subnets) or CORDONED)
-        for name, member in sorted(by_name.items())
+        Candidate(name, eligible=False, chosen=name == chosen, why=_why_not(together, member, pools))
+        for name, member in sorted({member.name: member for member in members}.items())
         if name not in pool
     ]
     return (*eligible, *others)
+
+
+def _why_not(together: tuple[Vip, ...], member: Member, pools: Pools) -> str:
+    """Why a member may not own the first of several VIPs that are to have one owner."""
+    reasons = ((vip, obstacle(vip, member, pools.subnets(vip))) for vip in together)
+    vip, why = next(((vip, why) for vip, why in reasons if why is not None), (together[0], CORDONED))
+    return why if vip is together[0] else f"{why}, for {vip.address}, which goes with it"
 
 
 def _place(place: int, *, has_it: bool) -> str:

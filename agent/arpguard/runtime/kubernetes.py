@@ -85,6 +85,7 @@ class Kubernetes:
         self._configmap_seen: object = self
         self._posted: frozenset[Notice] = frozenset()
         self._nobody: frozenset[Address] = frozenset()
+        self._apart: frozenset[Address] = frozenset()
         self.state = ClusterState(
             server,
             place.namespace,
@@ -160,8 +161,9 @@ class Kubernetes:
         self._passed = True
         self._membership.passed(complete=self._complete)
         self._refresh_state()
-        if self._membership.wishes.nobody != self._nobody:
-            self._nobody = self._membership.wishes.nobody
+        wishes = self._membership.wishes
+        if (wishes.nobody, wishes.apart) != (self._nobody, self._apart):
+            self._nobody, self._apart = wishes.nobody, wishes.apart
             self._callbacks.look()
 
     @property
@@ -183,6 +185,12 @@ class Kubernetes:
         if self._nobody:
             names = some(sorted(map(str, self._nobody)))
             yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"
+        if self._apart:
+            pairs = some([f"{self._lead(address)} and {address}" for address in sorted(self._apart, key=str)])
+            yield (
+                f"no node may own both {pairs}, so each is elected by itself: "
+                "`arpguard explain ADDRESS` says why for each node"
+            )
 
     def _refresh_state(self) -> None:
         membership, state = self._membership, self.state
@@ -205,7 +213,7 @@ class Kubernetes:
         """What all nodes find alike is told by one of them, once it is known who they are."""
         if not self._membership.members:
             return
-        now = frozenset((*collected.notices, *collected.own_notices, *self._nobody_notices()))
+        now = frozenset((*collected.notices, *collected.own_notices, *self._election_notices()))
         for notice in now - self._posted:
             if notice in collected.own_notices or self._speaks_for(notice.subject):
                 self._events.post(notice)
@@ -218,10 +226,17 @@ class Kubernetes:
             members = tuple(replace(member, alive=member.ready) for member in members)
         return speaker(subject, members) == self._place.node
 
-    def _nobody_notices(self) -> Iterable[Notice]:
+    def _election_notices(self) -> Iterable[Notice]:
         for address in self._nobody:
             note = f"no node may own {address}: `arpguard explain {address}` says why for each node"
             yield Notice(self._subject(address), "NobodyEligible", "Elect", note)
+        for address in self._apart:
+            note = f"no node may own both {self._lead(address)} and {address}: each is elected by itself"
+            yield Notice(self._subject(address), "FamiliesApart", "Elect", note)
+
+    def _lead(self, address: Address) -> Address | None:
+        vip = self._collected.vips.get(address)
+        return vip.lead if vip is not None else None
 
     def _owned(self, address: Address) -> None:
         self._callbacks.announce()
