@@ -138,7 +138,7 @@ def test_vip_in_detail_counts_each_frame_and_names_who_claimed_it(pair, ask, doc
         wire.exchange([claim(OWNED)] * 3, OWNED)
 
     assert conflicts() == before + 3
-    until(lambda: f"last claim     {STRANGER}, " in ask("vips", str(OWNED)).stdout, END_S)
+    until(lambda: f"last claim     {STRANGER} (outside), " in ask("vips", str(OWNED)).stdout, END_S)
 
 
 def test_conflicts_exit_1_and_name_the_claimer(pair, ask, document):

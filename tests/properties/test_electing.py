@@ -7,7 +7,7 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from arpguard.core.electing import SETTLE_NS, STEADY_NS, Election
@@ -364,7 +364,7 @@ CHANGES = st.one_of(
 )
 
 
-@settings(max_examples=RUNS * 2, deadline=None)
+@settings(max_examples=RUNS * 2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     holders=st.lists(st.sampled_from(["", *NAMES]), max_size=9),
     changes=st.lists(CHANGES, max_size=12),

@@ -7,7 +7,17 @@ import pytest
 
 from arpguard.config import LeaseConfig
 from arpguard.core.balancing import to_move
-from arpguard.core.electing import BACKUP_NS, BATCH_NS, GIVE_UP_NS, SETTLE_NS, SHUN_NS, STEADY_NS, Election, lease_times
+from arpguard.core.electing import (
+    BACKUP_NS,
+    BATCH_NS,
+    FOLLOW_AT_ONCE,
+    GIVE_UP_NS,
+    SETTLE_NS,
+    SHUN_NS,
+    STEADY_NS,
+    Election,
+    lease_times,
+)
 from arpguard.core.members import Member
 from arpguard.core.rendezvous import ranked
 from arpguard.model import Owner, OwnerKind, Vip
@@ -296,3 +306,177 @@ def test_lease_that_is_slow_already_is_stretched_less():
 
     assert lease_times(slow, 150) == slow
     assert lease_times(slow, 300).duration_ns == 12 * NS_PER_S
+
+
+# ---- both families of a Service ----
+
+LAN6 = ip_network("2001:db8::/64")
+SIX = ip_address("2001:db8::50")
+PAIR = {**VIPS, SIX: Vip(SIX, ELECT, lead=ADDRESS)}
+BOTH = {name: {"links": (("eth0", LAN), ("eth0", LAN6))} for name in NAMES}
+
+
+def pair_wishes(election, holders, now_ns=LATER, vips=PAIR, undecided=frozenset(), **changes):
+    nodes = members(**{name: {**BOTH[name], **changes.get(name, {})} for name in NAMES})
+    return election.wanted(vips, nodes, holders, now_ns, undecided)
+
+
+def pair_wanted(me, holders, **more):
+    return pair_wishes(Election(me, START), holders, **more).wanted
+
+
+def test_first_choice_of_the_lead_wants_both():
+    free = dict.fromkeys(PAIR, "")
+
+    assert [pair_wanted(name, free) for name in (FIRST, SECOND, THIRD)] == [{ADDRESS, SIX}, set(), set()]
+
+
+def test_next_choices_for_a_pair_are_the_leads():
+    """Not those of the address itself: the two would part whenever the first choice is slow."""
+    vips = {ADDRESS: VIPS[ADDRESS]} | {SIX + n: Vip(SIX + n, ELECT, lead=ADDRESS) for n in range(20)}
+    for place, name in enumerate((FIRST, SECOND, THIRD)):
+        election, due_ns = Election(name, START), LATER + place * BACKUP_NS
+        free = dict.fromkeys(vips, "")
+        pair_wishes(election, free, vips=vips)
+        assert not place or not pair_wishes(election, free, due_ns - 1, vips=vips).wanted
+        assert pair_wishes(election, free, due_ns, vips=vips).wanted == set(vips)
+
+
+@pytest.mark.parametrize("holder", [FIRST, SECOND, THIRD])
+def test_whoever_has_the_lead_wants_what_goes_with_it_and_others_step_in_after_it(holder):
+    holders = {ADDRESS: holder, SIX: ""}
+
+    assert [name for name in NAMES if SIX in pair_wanted(name, holders)] == [holder]
+    others = [name for name in (FIRST, SECOND, THIRD) if name != holder]
+    for place, name in enumerate(others, 1):
+        election, due_ns = Election(name, START), LATER + place * BACKUP_NS
+        pair_wishes(election, holders)
+        assert not pair_wishes(election, holders, due_ns - 1).wanted
+        assert pair_wishes(election, holders, due_ns).wanted == {SIX}
+
+
+def test_address_apart_from_its_lead_is_given_up_at_once():
+    election = Election(SECOND, START)
+
+    wishes = pair_wishes(election, {ADDRESS: FIRST, SIX: SECOND})
+
+    assert (wishes.wanted, wishes.next_ns) == (frozenset(), LATER + GIVE_UP_NS)
+    assert pair_wanted(FIRST, {ADDRESS: FIRST, SIX: SECOND}) == {ADDRESS}
+    assert pair_wanted(FIRST, {ADDRESS: FIRST, SIX: ""}) == {ADDRESS, SIX}
+
+
+@pytest.mark.parametrize("lead_holder", [{}, {ADDRESS: ""}], ids=["never held", "free"])
+def test_address_stays_while_nobody_has_the_lead(lead_holder):
+    """A host outside may have the lead, for long."""
+    assert pair_wanted(SECOND, {**lead_holder, SIX: SECOND}, now_ns=START) >= {SIX}
+
+
+@pytest.mark.parametrize("undecided", [ADDRESS, SIX], ids=["the lead", "the address"])
+def test_nothing_is_given_up_while_one_of_both_is_undecided(undecided):
+    assert pair_wanted(SECOND, {ADDRESS: FIRST, SIX: SECOND}, undecided=frozenset({undecided})) == {SIX}
+
+
+def test_who_has_the_lead_and_does_not_take_what_goes_with_it_is_left_in_peace_for_a_while():
+    """One that is alive and cannot, say: two addresses with two owners are better than one that nobody has."""
+    election, apart = Election(SECOND, START), {ADDRESS: FIRST, SIX: SECOND}
+    assert not pair_wishes(election, apart).wanted
+    pair_wishes(election, {ADDRESS: FIRST, SIX: ""}, LATER + 1)
+    back_ns = LATER + 1 + BACKUP_NS
+    assert pair_wishes(election, {ADDRESS: FIRST, SIX: ""}, back_ns).wanted == {SIX}
+
+    wishes = pair_wishes(election, apart, back_ns)
+
+    assert (wishes.wanted, wishes.next_ns) == ({SIX}, back_ns + SHUN_NS)
+    assert pair_wishes(election, apart, back_ns + SHUN_NS - 1).wanted == {SIX}
+    assert not pair_wishes(election, apart, back_ns + SHUN_NS).wanted
+
+
+def test_nobody_is_blamed_where_the_lead_has_moved_on_meanwhile():
+    election = Election(SECOND, START)
+    pair_wishes(election, {ADDRESS: FIRST, SIX: SECOND})
+    pair_wishes(election, {ADDRESS: THIRD, SIX: ""}, LATER + 1)
+    pair_wishes(election, {ADDRESS: THIRD, SIX: THIRD}, LATER + 2)
+
+    assert not pair_wishes(election, {ADDRESS: FIRST, SIX: SECOND}, LATER + 3).wanted, "given to the first again"
+
+
+def test_only_some_are_given_up_before_others_have_been_taken():
+    vips = {**VIPS, **{SIX + n: Vip(SIX + n, ELECT, lead=ADDRESS) for n in range(2 * FOLLOW_AT_ONCE)}}
+    holders = {address: SECOND if address.version == 6 else FIRST for address in vips}
+    election = Election(SECOND, START)
+
+    kept = pair_wishes(election, holders, vips=vips).wanted
+    assert len(kept) == FOLLOW_AT_ONCE
+    taken = {address: holder if address in kept else FIRST for address, holder in holders.items()}
+    pair_wishes(election, taken, LATER + 1, vips=vips)
+    assert not pair_wishes(election, taken, LATER + 2, vips=vips).wanted
+
+
+def test_pair_is_for_nodes_with_both_families_where_there_are_any():
+    holders = dict.fromkeys(PAIR, FIRST)
+    only4 = {"links": (("eth0", LAN),)}
+
+    assert pair_wanted(FIRST, holders, **{FIRST: only4}) == set()
+    assert pair_wanted(SECOND, dict.fromkeys(PAIR, ""), **{FIRST: only4}) == {ADDRESS, SIX}
+
+
+def test_cordoned_node_that_has_both_families_goes_before_two_nodes_with_one_each():
+    changes = {
+        FIRST: {"links": (("eth0", LAN),)},
+        SECOND: {"links": (("eth0", LAN6),)},
+        THIRD: {"cordoned": True},
+    }
+
+    assert pair_wanted(THIRD, dict.fromkeys(PAIR, ""), **changes) == {ADDRESS, SIX}
+
+
+def test_where_no_node_has_both_each_is_elected_by_itself_and_that_is_told():
+    changes = {name: {"links": (("eth0", LAN6 if name == FIRST else LAN),)} for name in NAMES}
+    free = dict.fromkeys(PAIR, "")
+
+    wishes = pair_wishes(Election(FIRST, START), free, **changes)
+
+    assert (wishes.wanted, wishes.apart, wishes.nobody) == ({SIX}, {SIX}, frozenset())
+    assert pair_wanted(SECOND, free, **changes) == {ADDRESS}
+
+
+def test_address_that_nobody_may_own_is_not_called_apart():
+    changes = {name: {"links": (("eth0", LAN),)} for name in NAMES}
+    vips = {**PAIR, SIX: replace(PAIR[SIX], nodes=frozenset())}
+
+    wishes = pair_wishes(Election(FIRST, START), dict.fromkeys(PAIR, ""), vips=vips, **changes)
+
+    assert (wishes.wanted, wishes.apart, wishes.nobody) == ({ADDRESS}, frozenset(), {SIX})
+
+
+@pytest.mark.parametrize(
+    "lead", [{}, {ADDRESS: Vip(ADDRESS, Owner(OwnerKind.NODE, node=FIRST))}], ids=["gone", "static"]
+)
+def test_lead_that_is_not_elected_leads_nobody(lead):
+    first = ranked(str(SIX), NAMES)[0]
+
+    assert pair_wanted(first, {SIX: ""}, vips={**lead, SIX: PAIR[SIX]}) == {SIX}
+
+
+def test_service_that_loses_its_second_family_leaves_the_first_where_it_is():
+    election = Election(THIRD, START)
+    holders = dict.fromkeys(PAIR, THIRD)
+    pair_wishes(election, holders)
+
+    assert pair_wishes(election, holders, vips={SIX: replace(PAIR[SIX], lead=None)}).wanted == {SIX}
+
+
+def test_pair_counts_as_one_for_balance():
+    """Four pairs here and four single VIPs there are balanced, though all of them are preferred there."""
+    leads = [each for each in (ADDRESS + n for n in range(200)) if ranked(str(each), NAMES)[0] == SECOND][:8]
+    vips = {lead: Vip(lead, ELECT) for lead in leads}
+    vips |= {SIX + n: Vip(SIX + n, ELECT, lead=lead) for n, lead in enumerate(leads[:4])}
+    singles = leads[4:]
+    holders = {address: SECOND if address in singles else FIRST for address in vips}
+    election = Election(FIRST, START)
+    pair_wishes(election, holders, vips=vips)
+
+    assert pair_wishes(election, holders, QUIET, vips=vips).wanted == vips.keys() - set(singles)
+    fewer = {address: vip for address, vip in vips.items() if address not in singles[2:]}
+    kept = pair_wishes(election, holders, QUIET + BATCH_NS, vips=fewer).wanted
+    assert len(vips.keys() - set(singles) - kept) == 1, "the lead alone: what goes with it goes after it"
