@@ -105,11 +105,15 @@ def _one_cpu() -> Iterator[None]:
 
 
 class Wire:
-    """The raw end of a host's cable: sends frames as they are, and hears every ARP frame, VLAN tags in their place."""
+    """The raw end of a host's cable: sends frames as they are, and hears every ARP frame, VLAN tags in their place.
 
-    def __init__(self, host: Host, device: str = "eth0") -> None:
+    `also` is another EtherType that is heard.
+    """
+
+    def __init__(self, host: Host, device: str = "eth0", also: int = ETHERTYPE_ARP) -> None:
         self.mac = host.mac
         self.address = host.address
+        self._heard = (ETHERTYPE_ARP, also)
         self._socket = host.netns.call(lambda: self._open(device))
 
     @staticmethod
@@ -125,7 +129,7 @@ class Wire:
         self._socket.send(frame)
 
     def hear(self, wait_s: float) -> bytes | None:
-        """The next ARP frame from outside; None after `wait_s` seconds without one."""
+        """The next frame from outside; None after `wait_s` seconds without one."""
         deadline = time.monotonic() + wait_s
         while select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
             try:
@@ -137,7 +141,7 @@ class Wire:
                 if kind == _PACKET_AUXDATA and status & _VLAN_VALID:
                     data = data[:12] + struct.pack("!HH", tpid or 0x8100, tci) + data[12:]
             parsed = parse_ethernet(data)
-            if parsed is not None and parsed.ethertype == ETHERTYPE_ARP:
+            if parsed is not None and parsed.ethertype in self._heard:
                 return data
         return None
 
@@ -203,8 +207,8 @@ class Wire:
 
 
 @contextmanager
-def a_wire(host: Host, device: str = "eth0") -> Iterator[Wire]:
-    wire = Wire(host, device)
+def a_wire(host: Host, device: str = "eth0", also: int = ETHERTYPE_ARP) -> Iterator[Wire]:
+    wire = Wire(host, device, also)
     try:
         yield wire
     finally:

@@ -41,7 +41,7 @@ HEADERS: dict[str, Callable[[random.Random], Header]] = {
     "atomic fragment": lambda _: a_fragment_header(),
     "later fragment": lambda rng: a_fragment_header(offset=rng.randrange(1, 9), more=rng.random() < 0.5),
 }
-_FIRST = ("hop-by-hop", "hop-by-hop", "router alert", "jumbo")
+_FIRST = (*("hop-by-hop",) * 4, "router alert", "router alert", "jumbo")
 _REST = ("destination",) * 3 + ("routing",) * 3 + ("atomic fragment",) * 2 + ("unknown option", "later fragment")
 
 

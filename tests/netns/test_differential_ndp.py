@@ -1,0 +1,232 @@
+"""Principle P of docs/conformance.md for IPv6: what an unguarded kernel answers, a guard that may not answer drops.
+
+A node with the VIP on its NIC, or one that answers for it by proxy, and a guarded one like it see the same mutants of
+neighbour solicitations. Whatever the one without a guard answers, the other one does not, and it says nothing at all
+about the VIP; no program at egress helps it. Fragments are put together again: suppress_frag_ndisc is off.
+ARPGUARD_SEED and ARPGUARD_TIMES make it other frames, and more.
+"""
+
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import IPv6Address
+from pathlib import Path
+
+import pytest
+
+from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
+from arpguard.core.respond import Situation, respond_ingress
+from arpguard.model import VipEntry
+from arpguard.verdict import Hook, Kind, Reason
+from arpguard.wire.ethernet import ETHERTYPE_IPV6, parse_ethernet
+from arpguard.wire.ndp import (
+    ALL_NODES,
+    UNSPECIFIED,
+    NdPacket,
+    NdType,
+    OptionType,
+    multicast_mac,
+    parse_nd,
+    solicited_node,
+)
+from labtools import Guard, Pair, Wire, a_guard, a_pair, a_wire, address
+from ndbuilders import a_control6, a_solicitation, an_entry6
+from ndmutants import Mutant, a_mutant, some_options
+from prog_run import INGRESS, hexdump
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+SEED = int(os.environ.get("ARPGUARD_SEED", "4861"))
+COUNT = 10_000 * int(os.environ.get("ARPGUARD_TIMES", "1"))
+BATCH = 50
+
+MARK = address(1)  # the node's own IPv4 address, which it always answers for
+VIP, OTHER = IPv6Address("2001:db8::50"), IPv6Address("2001:db8::51")
+NODE, CLIENT, LINK_LOCAL = (IPv6Address(text) for text in ("2001:db8::1", "2001:db8::64", "fe80::64"))
+M = MacAddress.parse("02:00:00:00:00:01")
+T = MacAddress.parse("02:00:00:00:00:64")
+O = MacAddress.parse("02:00:00:00:00:33")  # noqa: E741 - as docs/conformance.md has it
+MULTICAST = MacAddress.parse("33:33:00:00:00:05")
+MACS = (M, T, O, BROADCAST_MAC, MULTICAST, ZERO_MAC)
+ODD_SENDERS = tuple(map(IPv6Address, ("::1", "ff02::1", "::ffff:192.0.2.7", "2001:db8:9::9", "fec0::1")))
+SENDERS = (UNSPECIFIED, CLIENT, LINK_LOCAL, VIP, NODE, *ODD_SENDERS)
+ASKED = (solicited_node(VIP), VIP, ALL_NODES, solicited_node(NODE), IPv6Address("ff01::1"), NODE)
+
+# As what a node that may not answer knows the VIP.
+ENTRIES: dict[str, VipEntry] = {
+    "foreign": an_entry6(Kind.FOREIGN),
+    "unclaimed": an_entry6(Kind.UNCLAIMED),
+    "external, MAC known": an_entry6(Kind.EXTERNAL, owner_mac=O),
+    "owned, fence passed": an_entry6(Kind.OWNED),
+}
+ANSWERED_KINDS = (
+    *("hop-by-hop", "router alert", "destination", "unknown option", "routing", "atomic fragment", "fragments"),
+    *("tag", "padding", "payload length", "flipped", "flipped, and mended", "option length"),
+)
+
+
+def a_question(rng: random.Random) -> Mutant:
+    """A solicitation of the VIP with unusual addresses, and mutated."""
+    odd = rng.random() < 0.3
+    src = rng.choice(SENDERS if odd else (CLIENT, CLIENT, LINK_LOCAL, UNSPECIFIED))
+    dst = rng.choice(ASKED if odd or rng.random() < 0.2 else (solicited_node(VIP), solicited_node(VIP), VIP))
+    options = some_options(rng, OptionType.SOURCE_LINK_LAYER, T, rng.choice(MACS))
+    message = a_solicitation(
+        src=src,
+        dst=dst,
+        target=rng.choice((VIP,) * 15 + (NODE,)),
+        options=() if src == UNSPECIFIED and rng.random() < 0.8 else options,
+        hop_limit=rng.choice((255,) * 30 + (254, 0)),
+        code=rng.choice((0,) * 30 + (1,)),
+        reserved=rng.choice((0, 0, 0xFFFFFFFF)),
+    )
+    usual = multicast_mac(dst) if dst.is_multicast else M
+    eth_dst = usual if rng.random() < 0.8 else rng.choice((M, O, BROADCAST_MAC, MULTICAST, multicast_mac(dst)))
+    return a_mutant(rng, message, eth_dst, rng.choice(MACS) if odd else T)
+
+
+@pytest.fixture(scope="module")
+def mutants() -> list[Mutant]:
+    rng = random.Random(SEED)
+    return [a_question(rng) for _ in range(COUNT)]
+
+
+# ---- nodes -------------------------------------------------------------------------------------------------------
+
+ANSWERS = {
+    "bound": [f"addr add {VIP}/128 dev eth0 nodad"],
+    "by proxy": [f"neigh add proxy {VIP} dev eth0"],
+}
+SYSCTLS = {
+    "conf/eth0/accept_dad": 0,
+    "conf/eth0/router_solicitations": 0,
+    "conf/eth0/disable_ipv6": 0,
+    "conf/eth0/suppress_frag_ndisc": 0,
+    "conf/all/forwarding": 1,
+    "conf/all/proxy_ndp": 1,
+    "neigh/eth0/proxy_delay": 0,
+    "neigh/eth0/proxy_qlen": 0,
+}
+
+
+@contextmanager
+def a_node(name: str, how: str) -> Iterator[Pair]:
+    """A node that answers for the VIP, and knows where its neighbours are: the answer to each comes at once."""
+    with a_pair(name) as made:
+        node = made.node.netns
+
+        def set_sysctls() -> None:
+            for path, value in SYSCTLS.items():
+                Path("/proc/sys/net/ipv6", path).write_text(f"{value}\n", encoding="ascii")
+
+        node.call(set_sysctls)
+        neighbours = {CLIENT, LINK_LOCAL, *ODD_SENDERS[3:]}
+        node.batch(
+            [f"addr add {NODE}/64 dev eth0 nodad", *ANSWERS[how]]
+            + [f"neigh replace {neighbour} lladdr {T} dev eth0 nud permanent" for neighbour in neighbours]
+        )
+        yield made
+
+
+@pytest.fixture(scope="module", params=ANSWERS)
+def how(request) -> str:
+    """Why the kernel answers."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def free(how) -> Iterator[Pair]:
+    """The node without a guard."""
+    with a_node("unguarded6", how) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def guarded(how) -> Iterator[Pair]:
+    with a_node("guarded6", how) as made:
+        made.node.netns.run("ethtool", "-K", "eth0", "rxvlan", "off")  # or XDP would not see the tags
+        yield made
+
+
+@pytest.fixture(scope="module")
+def guard(guarded) -> Guard:
+    return a_guard(guarded)
+
+
+@pytest.fixture(scope="module", params=INGRESS, ids=lambda hook: hook.name)
+def hook(request, guard) -> Iterator[Hook]:
+    """The only program."""
+    guard.attach(request.param)
+    yield request.param
+    guard.detach(request.param)
+
+
+# ---- what is heard -----------------------------------------------------------------------------------------------
+
+
+def nd_of(frame: bytes) -> NdPacket | None:
+    parsed = parse_ethernet(frame)
+    packet = parse_nd(parsed) if parsed is not None and parsed.ethertype == ETHERTYPE_IPV6 else None
+    return packet if isinstance(packet, NdPacket) else None
+
+
+def advertises(frame: bytes) -> bool:
+    """Whether a frame says whose the VIP is. What asks in its name is for the program at egress to stop."""
+    packet = nd_of(frame)
+    return packet is not None and packet.message.kind is NdType.ADVERTISEMENT and packet.message.target == VIP
+
+
+def answers(wire: Wire, mutants: list[Mutant]) -> list[bytes]:
+    """What a node says about the VIP."""
+    heard = []
+    for at in range(0, len(mutants), BATCH):
+        frames = [frame for mutant in mutants[at : at + BATCH] for frame in mutant.frames]
+        heard += [frame for frame in wire.exchange(frames, MARK) if advertises(frame)]
+    return heard
+
+
+def answered(pair: Pair, mutants: list[Mutant]) -> list[Mutant]:
+    """Those of the mutants that a node answers."""
+    with a_wire(pair.client, also=ETHERTYPE_IPV6) as wire:
+        return [mutant for mutant in mutants if answers(wire, [mutant])]
+
+
+def assert_silent(pair: Pair, mutants: list[Mutant]) -> None:
+    with a_wire(pair.client, also=ETHERTYPE_IPV6) as wire:
+        if not answers(wire, mutants):
+            return
+    guilty = answered(pair, mutants)
+    shown = [f"{mutant.oddities}\n" + "\n".join(map(hexdump, mutant.frames)) for mutant in guilty[:3]]
+    raise AssertionError(f"ARPGUARD_SEED={SEED}: {len(guilty)} are answered, such as\n" + "\n".join(shown))
+
+
+def is_readable(mutant: Mutant) -> bool:
+    """Whether the guard can tell what it is about."""
+    situation = Situation(a_control6(), {}, 1, 0)
+    reasons = [
+        judgement.reason for frame in mutant.frames for judgement in respond_ingress(frame, situation).judgements
+    ]
+    return Reason.UNWALKABLE not in reasons
+
+
+def test_the_unguarded_kernel_answers_many_of_the_mutants(free, mutants):
+    """Of every kind; or the other tests would show nothing."""
+    found = answered(free, mutants)
+    kinds = Counter(oddity for mutant in found for oddity in {*mutant.oddities})
+    print(f"{len(found)} of {len(mutants)} mutants are answered without a guard: {dict(kinds)}")
+    assert len(found) > len(mutants) // 5
+    assert all(kinds[kind] > len(mutants) // 4000 for kind in ANSWERED_KINDS), kinds
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_a_node_that_may_not_answer_is_silent(guarded, guard, hook, mutants, entry):
+    guard.set({VIP: entry}, a_control6(fence_ns=0))
+    assert_silent(guarded, mutants)
+
+
+def test_what_is_not_guarded_is_answered_as_ever(free, guarded, guard, hook, mutants):
+    guard.set({OTHER: ENTRIES["foreign"]}, a_control6())
+    readable = [mutant for mutant in mutants if is_readable(mutant)]
+    assert answered(guarded, readable) == answered(free, readable)
