@@ -150,6 +150,30 @@ def test_each_selector_chooses_its_links(pair, agent, interfaces, names):
     guards(pair, agent, *names.split())
 
 
+@pytest.mark.parametrize(
+    ("vips", "names"),
+    [
+        ([OWNED6], "eth0"),
+        ([OWNED6_FAR], "eth1"),
+        ([OWNED, OWNED6_FAR], "eth0 eth1"),
+        ([ip_address("10.9.9.9")], "eth0"),
+        ([ip_address("2001:db8:99::9")], "eth1"),
+        ([OWNED_FAR, ip_address("2001:db8:99::9"), ip_address("10.9.9.9")], "eth1"),
+    ],
+    ids=[
+        "ipv6 subnet",
+        "other ipv6 subnet",
+        "both families",
+        "ipv4 default",
+        "ipv6 default",
+        "a subnet before a default",
+    ],
+)
+def test_auto_takes_the_links_with_the_vips_subnets_and_else_those_of_the_default_routes(pair, agent, vips, names):
+    agent.configure(a_config("[auto]", *vips))
+    guards(pair, agent, *names.split())
+
+
 def test_ip_route_get_would_have_led_to_lo(pair):
     """What can_reach must not do: this is how OpenELB finds no interface once the address is in use."""
     for vip in (OWNED, OWNED6):
@@ -459,12 +483,19 @@ def test_the_parent_is_guarded_for_the_subnet_of_its_macvlan(pair, agent, device
     guards(pair, agent, "bare0")
 
 
-def test_a_port_that_leaves_its_bridge_is_guarded_and_let_go_when_it_comes_back(pair, agent):
-    agent.configure(a_config("['port*']"))
-    pair.node.netns.batch(["link set port0 nomaster"])
-    guards(pair, agent, "port0")
-    pair.node.netns.batch(["link set port0 master br0"])
-    guards(pair, agent)
+def test_a_link_that_becomes_a_port_is_guarded_until_its_master_is(pair, agent, device):
+    """As when an address moves to a bridge: all frames come through the port, and nobody else would stop them."""
+    device("br1", "link add br1 type bridge")
+    agent.configure(a_config("[bare0, 'cidr:10.6.0.0/24']", ip_address("10.6.0.50")))
+    pair.node.netns.batch(["addr add 10.6.0.1/24 dev bare0"])
+    guards(pair, agent, "bare0")
+    pair.node.netns.batch(["link set bare0 master br1"])
+    until(lambda: any("bare0 is a port of br1, which carries its" in each for each in problems(agent)), REPAIR_S)
+    guards(pair, agent, "bare0")
+    pair.node.netns.batch(["addr del 10.6.0.1/24 dev bare0", "addr add 10.6.0.1/24 dev br1"])
+    guards(pair, agent, "br1")
+    pair.node.netns.batch(["link set bare0 nomaster"])
+    guards(pair, agent, "bare0", "br1")
 
 
 def test_auto_finds_an_on_link_network_that_the_link_has_no_address_in(pair, agent, routes):

@@ -6,7 +6,7 @@ Of the other tables the longest prefix decides, then `main` goes before those th
 metric.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -36,7 +36,7 @@ def choose_links(
     """The links that the selectors name here and now, and those of `guarded` (indexes) that are still there.
 
     An address or a route that is away for a moment, as while DHCP renews it, must not open the guard: the kernel
-    answers for its VIPs all the same.
+    answers for its VIPs all the same. Neither must a link that becomes a port, before its master is guarded.
     """
     wanted = tuple(vips)
     surroundings = _with_shared_addresses(surroundings)
@@ -54,7 +54,7 @@ def choose_links(
             problems.append(f"interfaces: {selector}: {problem}")
     for ifindex in guarded:
         kept = surroundings.link(ifindex)
-        if kept is not None and _unfit(kept, surroundings) is None:
+        if kept is not None and (_unfit(kept, surroundings) is None or _guards_for_master(kept, chosen, surroundings)):
             chosen[ifindex] = kept
     open_kinds = (SelectorKind.AUTO, SelectorKind.GLOB)
     return Choice(
@@ -134,6 +134,7 @@ def _together(link: Link, sharing: Iterable[Link]) -> Link:
 
 # Masters whose ports keep their addresses: an interface in a VRF is like any other, with a routing table of its own.
 _ADDRESSES_STAY = ("vrf",)
+_OPEN_VSWITCH = "openvswitch"
 
 
 def _unfit(link: Link, surroundings: Surroundings) -> str | None:
@@ -159,9 +160,17 @@ def _unfit_port(link: Link, surroundings: Surroundings) -> str | None:
     if kind in _ADDRESSES_STAY:
         return None
     name = _name_of(link.master, surroundings)
-    if kind == "openvswitch":
+    if kind == _OPEN_VSWITCH:
         return f"{link.name} is a port of Open vSwitch ({name}): name the switch's interface that has the address"
     return f"{link.name} is a port of {name}, which carries its addresses: name {name} instead"
+
+
+def _guards_for_master(link: Link, chosen: Container[int], surroundings: Surroundings) -> bool:
+    """Whether a link became a port of something that could be guarded and is not: all frames still come through it."""
+    master = surroundings.link(link.master)
+    if master is None or master.kind == _OPEN_VSWITCH:  # the master of its ports carries no addresses
+        return False
+    return master.ifindex not in chosen and _unfit(master, surroundings) is None
 
 
 def _name_of(ifindex: int, surroundings: Surroundings) -> str:

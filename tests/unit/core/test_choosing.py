@@ -139,6 +139,20 @@ def test_link_that_cannot_be_guarded_any_more_is_let_go(ifindex):
     assert _still([ifindex]) == ["eth1"]
 
 
+def test_link_that_became_a_port_stays_guarded_until_its_master_is():
+    port, bridge = a_link(2, "eth0", master=5), a_link(5, "br0", kind="bridge")
+    empty = Surroundings(links=(port, bridge))
+    moved = Surroundings(links=(port, replace(bridge, addresses=ETH0.addresses)))
+
+    assert _still([2], empty) == ["eth0"]
+    assert _still([2], moved) == ["br0"]
+
+
+def test_port_of_open_vswitch_is_let_go():
+    """Its frames go where the switch's rules say; the guard would keep them from the interface with the address."""
+    assert _still([19], Surroundings(links=(OVS, OVS_PORT))) == []
+
+
 def test_one_bad_item_does_not_stop_the_rest():
     names, choice = _choose("eth9", "eth0")
 
