@@ -51,10 +51,16 @@ def _fate(frame: pb.FrameExplanation) -> str:
     fates = {
         pb.FATE_PASSED: "goes on",
         pb.FATE_DROPPED: "dropped",
-        pb.FATE_ANSWERED: f"back: {frame.result.text}",
-        pb.FATE_CHANGED: f"as: {frame.result.text}",
+        pb.FATE_ANSWERED: f"back: {_said(frame.result)}",
+        pb.FATE_CHANGED: f"as: {_said(frame.result)}",
     }
     return fates.get(frame.fate, word(frame, "fate"))
+
+
+def _said(frame: pb.Frame) -> str:
+    """What a frame says, in the words that tcpdump has for ARP: those for neighbour discovery would fill the line."""
+    asks = frame.op in {"request", "solicitation"}
+    return f"who-has {frame.tpa} tell {frame.spa}" if asks else f"{frame.spa} is-at {frame.sha}"
 
 
 def _meanings(link: pb.LinkExplanation) -> str:

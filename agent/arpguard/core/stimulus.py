@@ -40,7 +40,7 @@ class Operation(Enum):
 
 _MEANINGS = {
     Operation.REQUEST: "in: request by a stranger",
-    Operation.PROBE: "in: probe (RFC 5227, RFC 4862)",
+    Operation.PROBE: "in: probe by a stranger",
     Operation.REPLY: "in: reply by a stranger",
     Operation.ANNOUNCEMENT: "in: announcement of it",
     Operation.OUT_REQUEST: "out: request in its name",
