@@ -1,0 +1,100 @@
+"""A switch that snoops forwards questions about an IPv6 VIP to those only who listen to its solicited-node group.
+
+A Linux bridge with a querier does as IGMP and MLD snooping switches do (RFC 4541). The VIP is bound nowhere.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from arpguard.dataplane.neighboursocket import NeighbourSocket
+from arpguard.lab.topology import AgentProcess, Lab
+from arpguard.wire.ndp import NdType, build_solicitation, solicited_node
+from labtools import a_place, address6, speak_ipv6, until
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+VIP, CLIENT = address6(0x50), address6(100)
+CONFIG = f"mode: enforce\ninterfaces: [eth0]\nvips: [{{address: '{VIP}', owner: {{node: node-1}}}}]\n"
+LAST_MEMBER_S = 2.0  # RFC 3810 9.8: Last Listener Query Time, two queries a second apart
+ASKED_S = 0.5
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with a_place("snooping") as (folder, pin_root), Lab(1, folder, pin_root) as lab:
+        speak_ipv6(lab.nodes[0], lab.client)
+        lab.switch.run("sysctl", "-qw", "net.ipv6.conf.br0.disable_ipv6=0")
+        querier = "mcast_query_response_interval 100 mcast_querier 1"  # or it would wait for 10 s
+        lab.switch.batch([f"link set br0 type bridge {querier} mcast_snooping 1"])
+        yield lab
+
+
+@pytest.fixture
+def agent(lab) -> Iterator[AgentProcess]:
+    agent = AgentProcess(lab.nodes[0], lab.folder, lab._pin_root / "node-1")
+    agent.configure(CONFIG)
+    agent.start()
+    agent.wait_for()
+    until(lambda: is_forwarded(lab), 10, "the switch knows who listens")
+    yield agent
+    agent.kill(signal.SIGKILL)
+
+
+@pytest.fixture
+def asker(lab) -> Iterator[NeighbourSocket]:
+    with closing(lab.client.netns.call(lambda: NeighbourSocket("eth0"))) as asker:
+        yield asker
+
+
+def is_forwarded(lab: Lab) -> bool:
+    """Whether the switch has somebody at the node's port who listens to the VIP's group."""
+    rows = lab.switch.run("bridge", "mdb", "show").splitlines()
+    return any(f"port {lab.nodes[0].port} grp {solicited_node(VIP)} " in f"{row} " for row in rows)
+
+
+def is_answered(asker: NeighbourSocket) -> bool:
+    """Whether a solicitation to the VIP's group is answered."""
+    asker.send(build_solicitation(asker.mac, CLIENT, VIP))
+    deadline = time.monotonic() + ASKED_S
+    while (heard := asker.hear(deadline - time.monotonic())) is not None:
+        if heard.packet.op is NdType.ADVERTISEMENT and (heard.packet.spa, heard.packet.tpa) == (VIP, CLIENT):
+            return True
+    return False
+
+
+def test_owner_is_asked_and_answers(agent, asker):
+    assert all(is_answered(asker) for _ in range(20))
+
+
+def test_vip_that_is_given_up_is_forwarded_no_more(lab, agent):
+    agent.configure(CONFIG.replace("node-1", "node-2"))
+
+    until(lambda: not is_forwarded(lab), 3 * LAST_MEMBER_S)
+
+
+def test_crashed_agent_is_asked_for_two_seconds_more_and_again_once_it_is_back(agent, asker):
+    """Membership ends with the process; the programs would answer, but nobody asks."""
+    agent.kill(signal.SIGKILL)
+    lasted = until(lambda: not is_answered(asker), 3 * LAST_MEMBER_S)
+    assert lasted == pytest.approx(LAST_MEMBER_S, abs=1)
+
+    agent.start()
+
+    until(lambda: is_answered(asker), 10, "the new agent listens")
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_no_question_is_lost_by_a_restart_within_two_seconds(agent, asker, end):
+    agent.kill(end)
+    agent.start()
+    began, answers = time.monotonic(), []
+    while time.monotonic() < began + 2 * LAST_MEMBER_S:
+        answers.append(is_answered(asker))
+        asker.hear(0.01)
+    agent.wait_for()
+
+    assert answers.count(False) == 0, f"{answers.count(False)} of {len(answers)}"
