@@ -293,3 +293,8 @@ def test_whatever_stands_in_an_object_it_is_read(raw):
         assert hash(found) == hash(project(raw))
         assert all(isinstance(problem, str) and problem.isprintable() for problem in found.problems)
         assert all(len(problem) < 1000 for problem in found.problems)
+
+
+@pytest.mark.parametrize(("kind", "version"), [("IPv4", 4), ("IPv6", 6), ("FQDN", 0), (None, 0), (7, 0)])
+def test_endpoint_slice_has_the_family_of_its_endpoints(kind, version):
+    assert endpoint_slice({"metadata": {"namespace": "s", "name": "n"}, "addressType": kind}).version == version

@@ -52,13 +52,17 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSlice:
-    """Where a Service has ready endpoints. `nodes` is sorted; `service` is empty when the slice belongs to none."""
+    """Where a Service has ready endpoints. `nodes` is sorted; `service` is empty when the slice belongs to none.
+
+    `version`: the family of the endpoints' addresses, 4 or 6; 0 where they have none.
+    """
 
     namespace: str
     name: str
     service: str = ""
     nodes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

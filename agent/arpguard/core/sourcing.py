@@ -291,7 +291,7 @@ def _of_config(config: AgentConfig, ground: _Ground) -> _Part:
 
 
 def _of_service(
-    offer: Offer, ground: _Ground, nodes: frozenset[str] | None, followed: Callable[[Address], str]
+    offer: Offer, ground: _Ground, nodes: Mapping[int, frozenset[str]] | None, followed: Callable[[Address], str]
 ) -> _Part:
     part = _Part(problems=list(offer.problems), notices=list(offer.notices))
     for vip in offer.vips:
@@ -303,16 +303,28 @@ def _of_service(
         else:
             part.bids.append(_bid(offer, vip, nodes, followed))
             _ask_for_node(part, part.bids[-1], ground)
+    part.bids = _led(part.bids)
     part.local_only = offer.local_only and bool(part.bids)
     part.follows = any(bid.vip.owner.kind is OwnerKind.FOLLOW for bid in part.bids)
     return part
 
 
-def _bid(offer: Offer, vip: Vip, nodes: frozenset[str] | None, followed: Callable[[Address], str]) -> _Bid:
+def _led(bids: list[_Bid]) -> list[_Bid]:
+    """The bids of a dual-stack Service: the IPv6 addresses go with the first IPv4 one, where nodes are elected."""
+    elected = (bid.vip.address for bid in bids if bid.vip.owner.kind is OwnerKind.ELECT)
+    lead = next((address for address in elected if address.version == 4), None)
+    if lead is None:
+        return bids
+    return [replace(bid, vip=replace(bid.vip, lead=lead)) if bid.vip.address.version == 6 else bid for bid in bids]
+
+
+def _bid(
+    offer: Offer, vip: Vip, nodes: Mapping[int, frozenset[str]] | None, followed: Callable[[Address], str]
+) -> _Bid:
     if vip.owner.kind is OwnerKind.FOLLOW:
         vip = replace(vip, owner=Owner(OwnerKind.FOLLOW, node=followed(vip.address)))
     elif nodes is not None:
-        vip = replace(vip, nodes=nodes)
+        vip = replace(vip, nodes=nodes[vip.address.version])
     return _Bid(offer.order, vip, vip.source, offer.subject, undecided=offer.local_only and nodes is None)
 
 
@@ -371,11 +383,11 @@ def _why_not(service: Service, address: Address, config: AgentConfig, ground: _G
 
 
 class _Endpoints:
-    """On which nodes Services have ready endpoints."""
+    """On which nodes Services have ready endpoints, of each family: kube-proxy serves each from its own."""
 
     def __init__(self) -> None:
         self._slices: dict[Key, EndpointSlice] | None = None
-        self._of: dict[Key, dict[Key, tuple[str, ...]]] = {}
+        self._of: dict[Key, dict[Key, EndpointSlice]] = {}
 
     @property
     def known(self) -> bool:
@@ -392,14 +404,18 @@ class _Endpoints:
                 self._of.get(service, {}).pop(key, None)
             now = (slices or {}).get(key)
             if now is not None:
-                self._of.setdefault((now.namespace, now.service), {})[key] = now.nodes
+                self._of.setdefault((now.namespace, now.service), {})[key] = now
         return changed
 
-    def nodes(self, service: Key) -> frozenset[str] | None:
-        """None before EndpointSlices are known."""
+    def nodes(self, service: Key) -> dict[int, frozenset[str]] | None:
+        """By family (4, 6); None before EndpointSlices are known."""
         if self._slices is None:
             return None
-        return frozenset(node for nodes in self._of.get(service, {}).values() for node in nodes)
+        slices = self._of.get(service, {}).values()
+        return {
+            version: frozenset(node for each in slices if each.version in (version, 0) for node in each.nodes)
+            for version in (4, 6)
+        }
 
 
 class _Outcome:
@@ -432,7 +448,8 @@ class _Outcome:
         if any(bid.undecided for bid in sharing):
             self._undecided.add(address)
         elif vip is not None and len(sharing) > 1:
-            vip = replace(vip, nodes=_common_nodes(sharing))
+            lead = next((bid.vip.lead for bid in sharing if bid.vip.lead is not None), None)
+            vip = replace(vip, nodes=_common_nodes(sharing), lead=lead)
         _put(self._disputes, address, _dispute(ranked, vip) if vip else None)
         if vip != self._vips.get(address):
             _put(self._vips, address, vip)
@@ -465,6 +482,12 @@ def _dispute(ranked: list[_Bid], vip: Vip) -> _Part | None:
         elif bid.vip.nodes and vip.nodes and not bid.vip.nodes & vip.nodes:
             why = f"no node has endpoints both for it and for {first.name}, which shares {first.vip.address}"
             part.complain(bid.subject, bid.name, _Refusal("VIPWithoutCommonNode", why))
+        elif bid.vip.lead not in (None, vip.lead):
+            why = (
+                f"{vip.address} goes with {vip.lead}, since {first.name} shares it, so {bid.vip.lead} may have another "
+                "owner: let both have the same first IPv4 address, or IPv6 addresses of their own"
+            )
+            part.complain(bid.subject, bid.name, _Refusal("VIPPairDivided", why))
     return part if part.problems else None
 
 

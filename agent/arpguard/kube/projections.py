@@ -177,6 +177,9 @@ def service(raw: JsonObject) -> Service:
     )
 
 
+_FAMILIES = {"IPv4": 4, "IPv6": 6}  # of addressType; the third is FQDN
+
+
 def endpoint_slice(raw: JsonObject) -> EndpointSlice:
     """A discovery.k8s.io/v1 EndpointSlice. A condition `ready` that is not there means ready (its API's comment)."""
     read = _Reading(raw)
@@ -191,6 +194,7 @@ def endpoint_slice(raw: JsonObject) -> EndpointSlice:
         namespace=read.name("metadata.namespace"),
         name=read.text("metadata.name"),
         service=sys.intern(read.short("metadata.labels", owner, MAX_NAME)),
+        version=_FAMILIES.get(read.text("addressType"), 0),
         nodes=tuple(sorted(nodes - {""})),
         problems=read.problems,
     )

@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from arpguard.core.cluster import Node
-from arpguard.core.members import CORDONED, EXCLUDE_LABEL, Member, Pools, candidates, members_of, speaker
+from arpguard.core.members import CORDONED, EXCLUDE_LABEL, Member, Pools, candidates, members_of, party_of, speaker
 from arpguard.core.rendezvous import ranked
 from arpguard.core.reporting import Subject
 from arpguard.kube import projections
@@ -153,3 +153,62 @@ def test_one_that_is_alive_speaks_of_an_object():
         assert speaker(subject, without) == name or name == "n3"
         assert speaker(subject, without) != "n3"
     assert speaker(subjects[0], []) == ""
+
+
+# ---- VIPs that go together ----
+
+LAN6 = ip_network("2001:db8::/64")
+SIX = Vip(ip_address("2001:db8::50"), VIP.owner, lead=VIP.address)
+PAIR = (VIP, SIX)
+
+
+def dual(name, **changes):
+    return a_member(name, **{"links": (("eth0", LAN), ("eth0", LAN6)), **changes})
+
+
+def test_party_is_the_same_for_the_lead_and_those_that_go_with_it():
+    other = replace(VIP, address=VIP.address + 1)
+    vips = {vip.address: vip for vip in (SIX, other, VIP)}
+
+    assert [party_of(vip, vips) for vip in (VIP, SIX, other)] == [PAIR, PAIR, ()]
+    assert party_of(SIX, {SIX.address: SIX}) == ()
+
+
+def test_candidates_of_a_pair_are_those_who_may_own_both():
+    members = [dual("n1"), dual("n2"), a_member("n3")]
+
+    found = {vip: {each.node: each for each in candidates(vip, members, party=PAIR)} for vip in PAIR}
+
+    assert [each.node for each in candidates(VIP, members, party=PAIR)] == [
+        *ranked(str(VIP.address), ["n1", "n2"]),
+        "n3",
+    ]
+    assert [each.node for each in candidates(SIX, members, party=PAIR)] == [
+        *ranked(str(VIP.address), ["n1", "n2"]),
+        "n3",
+    ]
+    why = "its link with 2001:db8::/64 is down or missing"
+    assert found[VIP]["n3"].why == f"{why}, for 2001:db8::50, which goes with it"
+    assert found[SIX]["n3"].why == why
+
+
+def test_whoever_has_the_lead_is_preferred_for_what_goes_with_it():
+    members = [dual(f"n{n}") for n in range(3)]
+    last = ranked(str(VIP.address), [member.name for member in members])[-1]
+
+    first, *others = candidates(SIX, members, holder=others_than(last), party=PAIR, lead_holder=last)
+
+    assert (first.node, first.leads, first.why) == (last, True, f"has {VIP.address}, and this one goes with it")
+    assert not any(each.leads for each in others)
+    assert not any(each.leads for each in candidates(VIP, members, last, PAIR, last))
+
+
+def others_than(name):
+    return "n0" if name != "n0" else "n1"
+
+
+def test_candidates_are_each_familys_own_where_nobody_may_own_both():
+    members = [a_member("n1"), dual("n2", links=(("eth0", LAN6),))]
+
+    assert [each.node for each in candidates(SIX, members, party=PAIR) if each.eligible] == ["n2"]
+    assert [each.node for each in candidates(VIP, members, party=PAIR) if each.eligible] == ["n1"]

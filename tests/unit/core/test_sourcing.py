@@ -359,6 +359,85 @@ def test_shared_address_is_for_nodes_that_serve_all_who_share_it(endpoints, expe
     assert reasons(collected) == reported
 
 
+# ---- both families ----
+
+DUAL = replace(CONFIG, ranges=(*CONFIG.ranges, ip_network("2001:db8::/64")))
+OTHER6 = ip_address("2001:db8::51")
+
+
+def leads(collected):
+    return {address: vip.lead for address, vip in collected.vips.items()}
+
+
+@pytest.mark.parametrize("order", [(VIP, OTHER, VIP6, OTHER6), (VIP6, VIP, OTHER6, OTHER)], ids=["IPv4 first", "mixed"])
+def test_ipv6_addresses_of_a_service_go_with_its_first_ipv4_one(order):
+    collected = collect(a_service("web", *order), config=DUAL)
+
+    assert leads(collected) == {VIP: None, OTHER: None, VIP6: VIP, OTHER6: VIP}
+
+
+def test_first_ipv4_address_is_the_first_that_is_guarded():
+    collected = collect(a_service("web", ip_address("203.0.113.1"), OTHER, VIP6), config=DUAL)
+
+    assert leads(collected) == {OTHER: None, VIP6: OTHER}
+
+
+@pytest.mark.parametrize("addresses", [(VIP6, OTHER6), (VIP, OTHER)], ids=["IPv6", "IPv4"])
+def test_service_of_one_family_has_no_lead(addresses):
+    assert set(leads(collect(a_service("web", *addresses), config=DUAL)).values()) == {None}
+
+
+@pytest.mark.parametrize("owner", ["node/n1", "external", "follow"])
+def test_lead_is_for_elections_only(owner):
+    assert leads(collect(a_service("web", VIP, VIP6, owner=owner), config=DUAL))[VIP6] is None
+
+
+def test_services_that_share_the_ipv4_address_all_go_with_it():
+    services = [a_service("one", VIP, VIP6), a_service("two", VIP, OTHER6)]
+
+    collected = collect(*services, config=DUAL)
+
+    assert leads(collected) == {VIP: None, VIP6: VIP, OTHER6: VIP}
+    assert reasons(collected) == []
+
+
+def test_ipv6_address_that_is_shared_goes_with_the_first_services_and_the_other_hears_of_it():
+    services = [a_service("one", VIP, VIP6), a_service("two", OTHER, VIP6)]
+
+    collected = collect(*services, config=DUAL)
+
+    assert leads(collected) == {VIP: None, OTHER: None, VIP6: VIP}
+    assert reasons(collected) == [("two", "VIPPairDivided")]
+    (problem,) = collected.problems
+    assert f"{VIP6} goes with {VIP}, since service shop/one shares it, so {OTHER} may have another owner" in problem
+
+
+def test_ipv6_address_goes_with_the_one_service_that_has_both_families():
+    services = [a_service("one", VIP6), a_service("two", VIP, VIP6)]
+
+    collected = collect(*services, config=DUAL)
+
+    assert leads(collected) == {VIP: None, VIP6: VIP}
+    assert reasons(collected) == []
+
+
+def test_service_with_other_settings_leads_nothing_of_the_first():
+    services = [a_service("one", VIP6), a_service("two", VIP, VIP6, mode="observe")]
+
+    assert leads(collect(*services, config=DUAL))[VIP6] is None
+
+
+def test_each_family_is_for_nodes_with_ready_endpoints_of_that_family():
+    slices = [
+        replace(a_slice("web", "n1", "n2", name="four"), version=4),
+        replace(a_slice("web", "n2", name="six"), version=6),
+    ]
+
+    collected = collect(a_service("web", VIP, VIP6, local_only=True), config=DUAL, slices=slices)
+
+    assert (collected.vips[VIP].nodes, collected.vips[VIP6].nodes) == ({"n1", "n2"}, {"n2"})
+
+
 # ---- following ----
 
 
