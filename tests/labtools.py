@@ -31,14 +31,13 @@ from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.source import find_source
 from arpguard.lab.netns import Netns
-from arpguard.lab.topology import NETWORK, AgentProcess, Host
+from arpguard.lab.topology import NETWORK, NETWORK6, AgentProcess, Host
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, parse_arp
 from arpguard.wire.ethernet import ETHERTYPE_ARP, parse_ethernet
 from prog_run import hexdump
 
-NETWORK6 = "2001:db8:51"
 REPAIR_S = 1.0  # how long the agent may take to follow a change
 ANSWER_S = 2.0  # how long an answer may take on a loaded machine
 _numbers = itertools.count(1)
@@ -422,7 +421,7 @@ def speak_ipv6(*hosts: Host) -> None:
     for host in hosts:
         quiet = [f"net.ipv6.conf.eth0.{name}=0" for name in ("accept_ra", "accept_dad", "disable_ipv6")]
         host.netns.run("sysctl", "-qw", *quiet)
-        host.netns.batch([f"addr add {address6(host.address.packed[3])}/64 dev eth0 nodad"])
+        host.netns.batch([f"addr add {host.address6}/64 dev eth0 nodad"])
 
 
 def groups_of(netns: Netns, device: str = "eth0") -> dict[IPv6Address, int]:

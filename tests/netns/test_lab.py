@@ -97,7 +97,7 @@ def test_json_states_who_answered_in_each_step(complete, scenario):
     assert len(steps) >= 2, "without the guard, and with it"
     for step in steps:
         assert step["step"]
-        assert step["vip"].startswith("198.51.100.")
+        assert step["vip"].startswith(("198.51.100.", "2001:db8:51::"))
         assert step["nodes"] == step["expected"]
         assert len(step["macs"]) == len(step["nodes"])
         assert all(mac.startswith("02:00:00:00:00:") or mac == VMAC for mac in step["macs"])

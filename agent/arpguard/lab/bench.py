@@ -7,18 +7,20 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.errors import DataPlaneError
-from arpguard.lab.topology import NETWORK, AgentProcess, Host, Lab, names_of
+from arpguard.lab.topology import NETWORK, NETWORK6, AgentProcess, Host, Lab, names_of
 from arpguard.wire.arp import ArpOp
+from arpguard.wire.ndp import NdType
 
 VIP = IPv4Address(f"{NETWORK}.50")
 ASK_WAIT_S = 0.1
 _POLL_S = 0.02
-_NOBODY = IPv4Address(f"{NETWORK}.99")
+_PATIENCE_S = 10.0
+_NOBODY = {4: IPv4Address(f"{NETWORK}.99"), 6: IPv6Address(f"{NETWORK6}::99")}
 
 COLUMNS = ("STEP", "WHO", "EXPECTED")
 
@@ -87,14 +89,27 @@ class Bench:
             self._asker = self.lab.client.listen()
         return self._asker
 
-    def ask(self, step: str, vip: IPv4Address, expected: Sequence[Host], **facts: object) -> Step:
+    def ask(self, step: str, vip: Address, expected: Sequence[Host], **facts: object) -> Step:
         """Asks who answers for a VIP, and compares with who should."""
-        replies = self.asker().ask(vip, self.lab.client.address, count=2, wait_s=ASK_WAIT_S)
-        macs = sorted({reply.packet.sha for reply in replies})
-        return self.judge(step, vip, expected, macs, **facts)
+        return self.judge(step, vip, expected, self.answerers(vip), **facts)
+
+    def answerers(self, vip: Address, count: int = 2) -> list[MacAddress]:
+        """Who answers for a VIP now, asked so many times."""
+        self.drain()
+        replies = self.asker().ask(vip, self.lab.client.address_like(vip), count=count, wait_s=ASK_WAIT_S)
+        return sorted({reply.packet.sha for reply in replies})
+
+    def drain(self) -> None:
+        """Forgets what the client heard so far: answers to others, what kernels repeat."""
+        while self.asker().hear(0) is not None:
+            pass
+
+    def wait_for_owner(self, vip: Address, owner: Host) -> None:
+        """Returns once this host answers for a VIP, alone."""
+        until(lambda: self.answerers(vip) == [owner.mac], _PATIENCE_S, f"{owner.name} answers for {vip}, alone")
 
     def judge(
-        self, step: str, vip: IPv4Address, expected: Sequence[Host], macs: Sequence[MacAddress], **facts: object
+        self, step: str, vip: Address, expected: Sequence[Host], macs: Sequence[MacAddress], **facts: object
     ) -> Step:
         """A step from the MACs that were seen."""
         known = [(name, mac) for mac in macs for name in names_of(self.lab, [mac])]
@@ -103,7 +118,7 @@ class Bench:
     def compare(
         self,
         step: str,
-        vip: IPv4Address,
+        vip: Address,
         expected: Sequence[Host],
         seen: Sequence[tuple[Host, MacAddress]],
         **facts: object,
@@ -114,7 +129,7 @@ class Bench:
     def _step(
         self,
         step: str,
-        vip: IPv4Address,
+        vip: Address,
         expected: Sequence[Host],
         seen: Sequence[tuple[str, MacAddress]],
         facts: dict[str, object],
@@ -151,7 +166,7 @@ class Bench:
             agent.kill(signal.SIGTERM)
             self.arpguard(agent.host, "cleanup", "--pin-dir", str(agent.pin_dir))
 
-    def bind_everywhere(self, where: str, *vips: IPv4Address) -> None:
+    def bind_everywhere(self, where: str, *vips: Address) -> None:
         """Puts VIPs on all nodes."""
         for host in self.nodes:
             for vip in vips:
@@ -161,7 +176,7 @@ class Bench:
         """Runs the command line on a host."""
         return host.netns.run(sys.executable, "-m", "arpguard", *words)
 
-    def observed(self, agent: AgentProcess, vip: IPv4Address) -> dict[str, int]:
+    def observed(self, agent: AgentProcess, vip: Address) -> dict[str, int]:
         """What the counters of a node say it would have done about a VIP."""
         document = json.loads(self.arpguard(agent.host, "vips", str(vip), "-o", "json", "--address", agent.api))
         counts = {
@@ -171,22 +186,20 @@ class Bench:
         }
         return {reason: count for reason, count in counts.items() if count}
 
-    def senders(self, vip: IPv4Address, hosts: Sequence[Host]) -> list[MacAddress]:
-        """Who sends an ARP request with the VIP as sender when each host talks from the VIP to a silent neighbour."""
-        asker = self.asker()
-        while asker.hear(0) is not None:  # a kernel repeats what it asked before
-            pass
+    def senders(self, vip: Address, hosts: Sequence[Host]) -> list[MacAddress]:
+        """Who asks in the VIP's name when each host talks from the VIP to a silent neighbour."""
+        self.drain()
         for host in hosts:
             _talk_from(host, vip)
         seen = set()
-        while (heard := asker.hear(0.3)) is not None:
+        while (heard := self.asker().hear(0.3)) is not None:
             packet = heard.packet
-            if packet.op is ArpOp.REQUEST and packet.spa == vip != packet.tpa:
+            if packet.op in (ArpOp.REQUEST, NdType.SOLICITATION) and packet.spa == vip != packet.tpa:
                 seen.add(packet.sha)
         return sorted(seen)
 
 
-def owned_by(owner: str, *vips: IPv4Address, mode: str = "enforce", interfaces: str = "auto") -> str:
+def owned_by(owner: str, *vips: Address, mode: str = "enforce", interfaces: str = "auto") -> str:
     """A configuration in which `owner` (as it stands after `owner:`) answers for some VIPs."""
     lines = [f"mode: {mode}", f'interfaces: ["{interfaces}"]', "vips:"]
     lines += [f"  - {{address: {vip}, owner: {owner}}}" for vip in vips]
@@ -203,12 +216,12 @@ def until(condition: Callable[[], object], limit_s: float, what: str) -> float:
     return time.monotonic() - began
 
 
-def _talk_from(host: Host, vip: IPv4Address) -> None:
+def _talk_from(host: Host, vip: Address) -> None:
     """Sends a datagram from the VIP to an address nobody has, so that the kernel asks for it."""
     code = (
         "import socket\n"
-        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        f"s = socket.socket(socket.{'AF_INET' if vip.version == 4 else 'AF_INET6'}, socket.SOCK_DGRAM)\n"
         f"s.bind(('{vip}', 0))\n"
-        f"s.sendto(b'.', ('{_NOBODY}', 9))\n"
+        f"s.sendto(b'.', ('{_NOBODY[vip.version]}', 9))\n"
     )
     subprocess.run([*host.netns.prefix(), sys.executable, "-c", code], check=True)  # noqa: S603

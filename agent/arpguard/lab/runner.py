@@ -79,7 +79,7 @@ def run(names: Sequence[str] | None, nodes: int, show: Show | None = None) -> li
     with _folders() as (folder, pin_root):
         for name in chosen:
             scenario = SCENARIOS[name]
-            with Lab(nodes, folder, pin_root, scenario.others) as lab:
+            with Lab(nodes, folder, pin_root, scenario.others, scenario.ethernet) as lab:
                 done = list(scenario.run(Bench(lab, name)))
             steps += done
             if show is not None:

@@ -13,11 +13,11 @@ from functools import partial
 from ipaddress import IPv4Address
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.lab import traps
-from arpguard.lab.bench import ASK_WAIT_S, COLUMNS, VIP, Bench, Step, owned_by
+from arpguard.lab import ipv6, traps
+from arpguard.lab.bench import COLUMNS, VIP, Bench, Step, owned_by
 from arpguard.lab.peers.programs import KEEPALIVED, KubeVipLike, MetalLbLike
 from arpguard.lab.peers.scenarios import run_keepalived, run_split
-from arpguard.lab.topology import NETWORK
+from arpguard.lab.topology import NETWORK, Ethernet
 from arpguard.wire.arp import ArpOp, build_request
 
 VIP2 = IPv4Address(f"{NETWORK}.51")
@@ -100,8 +100,7 @@ def _until_settled(bench: Bench, vip: IPv4Address, limit_s: float = 1.0) -> list
     """Who answers once a single host does, at most `limit_s` later."""
     deadline = time.monotonic() + limit_s
     while True:
-        replies = bench.asker().ask(vip, bench.lab.client.address, count=1, wait_s=ASK_WAIT_S)
-        macs = sorted({reply.packet.sha for reply in replies})
+        macs = bench.answerers(vip, count=1)
         if len(macs) == 1 or time.monotonic() > deadline:
             return macs
 
@@ -168,6 +167,7 @@ class Scenario:
     summary: str
     run: Callable[[Bench], Iterator[Step]]
     others: tuple[tuple[str, int], ...] = ()
+    ethernet: Ethernet = Ethernet()  # noqa: RUF009 - a constant
     needs: str = ""  # a program that has to be installed
     columns: tuple[str, ...] = COLUMNS
     long: bool = False
@@ -184,6 +184,21 @@ SCENARIOS: dict[str, Scenario] = {
     "can-reach": Scenario("an address that is bound as a VIP leads to the network, not to lo", _can_reach),
     "observe": Scenario("all answer, the counters tell who would be silenced; then enforce, live", _observe),
     "restart": Scenario("the owner's agent killed under requests: none lost, none doubled", _restart),
+    "ipv6": Scenario(
+        "on every node: all answer or nobody does without the guard, exactly the owner with it",
+        ipv6.run_flux,
+        ethernet=Ethernet(ipv6=True),
+    ),
+    "ipv6-snooping": Scenario(
+        "a switch that forwards to listeners only: the owner listens, and is asked",
+        ipv6.run_snooping,
+        ethernet=Ethernet(ipv6=True, snooping=True),
+    ),
+    "ipv6-clients": Scenario(
+        "a client's kernel is told that the VIP is taken, has its probes answered, and follows a move",
+        ipv6.run_clients,
+        ethernet=Ethernet(ipv6=True),
+    ),
     "keepalived": Scenario(
         "two masters in a partition, an address left by kill -9: one is let through",
         partial(run_keepalived, vmac=False),

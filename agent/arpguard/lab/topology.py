@@ -6,7 +6,8 @@
     ------+-------------+-------------+----------+-------------+------  switch (a bridge)
 
 MAC addresses are 02:00:00:00:00:<last byte>, so that tables can be read; a NIC that got another one has 01 before
-that byte. No IPv6, no other traffic.
+that byte. No other traffic. IPv6 (2001:db8:51::<last byte>) only where a scenario wants it: without router
+advertisements, and without duplicate address detection, so that nothing is heard but what is asked for.
 """
 
 import os
@@ -17,7 +18,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from ipaddress import IPv4Address
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -29,11 +31,14 @@ from arpguard.lab.netns import Netns
 
 P = TypeVar("P", bound="HostProcess")
 
-NETWORK = "198.51.100"
+NETWORK, NETWORK6 = "198.51.100", "2001:db8:51"
 CLIENT_NUMBER = 100
-READY_S = 20.0
+READY_S = 60.0  # many agents compile at once, on few cores
 STOP_S = 15.0
-_QUIET = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+_WITHOUT_IPV6 = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+_QUIET_IPV6 = tuple(f"net.ipv6.conf.default.{name}=0" for name in ("accept_ra", "accept_dad", "router_solicitations"))
+# Solicitations go where their group was asked for: `mcast_querier` asks who listens, and is believed at once.
+_SNOOPING = "mcast_snooping 1 mcast_querier 1 mcast_query_response_interval 10 mcast_startup_query_interval 20"
 
 
 class Host:
@@ -43,6 +48,7 @@ class Host:
         self.name = name
         self.netns = netns
         self.address = IPv4Address(f"{NETWORK}.{number}")
+        self.address6 = IPv6Address(f"{NETWORK6}::{number:x}")
         self.mac = MacAddress(bytes((2, 0, 0, 0, 0, number)))
         self.port = f"port{number}"
 
@@ -60,8 +66,12 @@ class Host:
         gone = f"link del {device}" if device == "kube-ipvs0" else f"addr del {_alone(vip)} dev {device}"
         self.netns.batch([gone])
 
+    def address_like(self, other: Address) -> Address:
+        """Its own address in the family of another one."""
+        return self.address if isinstance(other, IPv4Address) else self.address6
+
     def listen(self) -> NeighbourSocket:
-        """A socket that hears and sends ARP on eth0."""
+        """A socket that hears and sends ARP and neighbour discovery on eth0."""
         return self.netns.call(lambda: NeighbourSocket("eth0"))
 
 
@@ -180,10 +190,26 @@ class AgentProcess(HostProcess):
         return [*words, "--node-name", self.host.name]
 
 
+@dataclass(frozen=True, slots=True)
+class Ethernet:
+    """What the lab's network is like. `snooping`: the switch looks into MLD (RFC 4541), and asks who listens."""
+
+    ipv6: bool = False
+    snooping: bool = False
+
+
 class Lab:
     """The whole set-up, as a context manager that leaves nothing behind."""
 
-    def __init__(self, nodes: int, folder: Path, pin_root: Path, others: Sequence[tuple[str, int]] = ()) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        folder: Path,
+        pin_root: Path,
+        others: Sequence[tuple[str, int]] = (),
+        ethernet: Ethernet = Ethernet(),
+    ) -> None:
+        self._ethernet = ethernet
         self._prefix = f"arpguard-{os.getpid()}-"
         self._namespaces: list[Netns] = []
         self.folder = folder
@@ -253,7 +279,11 @@ class Lab:
 
     def _build(self) -> None:
         self.switch = self.namespace("switch")
-        self.switch.batch(["link add br0 type bridge forward_delay 0 mcast_snooping 0", "link set br0 up"])
+        kind = _SNOOPING if self._ethernet.snooping else "mcast_snooping 0"
+        self.switch.batch([f"link add br0 type bridge forward_delay 0 {kind}"])
+        if self._ethernet.snooping:  # a querier of MLD needs an address
+            self.switch.run("sysctl", "-qw", "net.ipv6.conf.br0.accept_dad=0", "net.ipv6.conf.br0.disable_ipv6=0")
+        self.switch.batch(["link set br0 up"])
         for name, number in self._wanted:
             self.join(name, number)
 
@@ -261,11 +291,13 @@ class Lab:
         """A quiet namespace that goes with the lab."""
         netns = Netns(self._prefix + name)
         self._namespaces.append(netns)
-        netns.run("sysctl", "-qw", *_QUIET)
+        netns.run("sysctl", "-qw", *_WITHOUT_IPV6)
         return netns
 
     def _plug(self, switch: Netns, name: str, number: int) -> Host:
         host = Host(name, self.namespace(name), number)
+        if self._ethernet.ipv6:
+            host.netns.run("sysctl", "-qw", *_QUIET_IPV6, *(line.replace("=1", "=0") for line in _WITHOUT_IPV6))
         switch.batch(
             [
                 f"link add {host.port} type veth peer name eth0 netns {host.netns.name}",
@@ -278,6 +310,7 @@ class Lab:
                 "link set eth0 up",
                 f"addr add {host.address}/24 dev eth0",
                 f"route add default via {NETWORK}.254",
+                *([f"addr add {host.address6}/64 dev eth0"] if self._ethernet.ipv6 else []),
             ]
         )
         return host

@@ -2,15 +2,15 @@
 
 import time
 from collections.abc import Sequence
-from ipaddress import IPv4Address
 from types import TracebackType
 from typing import Self
 
+from arpguard.addresses import Address
+from arpguard.dataplane.neighboursocket import build_question
 from arpguard.errors import DataPlaneError
 from arpguard.lab.bench import ASK_WAIT_S, Bench, Step
 from arpguard.lab.capture import Capture, Said
 from arpguard.lab.topology import Host
-from arpguard.wire.arp import build_request
 
 _QUESTIONS = 5
 _BETWEEN_S = 0.02
@@ -20,7 +20,7 @@ _SETTLE_S = 10.0
 class Witness:
     """Hears every answer and announcement for a VIP from entering to leaving."""
 
-    def __init__(self, bench: Bench, vip: IPv4Address) -> None:
+    def __init__(self, bench: Bench, vip: Address) -> None:
         self._bench = bench
         self.vip = vip
         self._capture = Capture(bench.lab.switch)
@@ -68,7 +68,7 @@ class Witness:
         began_ns = time.time_ns()
         asker = self._bench.asker()
         for _ in range(_QUESTIONS):
-            asker.send(build_request(asker.mac, self._bench.lab.client.address, self.vip))
+            asker.send(build_question(asker.mac, self._bench.lab.client.address_like(self.vip), self.vip))
             time.sleep(_BETWEEN_S)
         time.sleep(ASK_WAIT_S)
         return began_ns
