@@ -113,7 +113,7 @@ def run_clients(bench: Bench) -> Iterator[Step]:
     yield bench.ask("the same, guarded: the VIP is taken", VIP, [first], it_is_taken=not _is_free(client))
     states = _states(client)
     yield bench.judge(
-        "the client talks to it, later again: probed, answered",
+        "used, at rest, used again: it is probed",
         VIP,
         [first],
         [_entry(client)],
@@ -125,7 +125,7 @@ def run_clients(bench: Bench) -> Iterator[Step]:
     took_s = until(lambda: _entry(client) == second.mac, _PATIENCE_S, "the client's entry moves, and nobody asks")
     bench.wait_for_owner(VIP, second)
     yield bench.ask(
-        f"of {second.name} now: its advertisement moves the client's entry",
+        f"of {second.name} now: the client's entry moved",
         VIP,
         [second],
         moved_after_ms=round(took_s * 1000),
