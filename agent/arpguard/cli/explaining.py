@@ -58,9 +58,9 @@ def _fate(frame: pb.FrameExplanation) -> str:
 
 
 def _said(frame: pb.Frame) -> str:
-    """What a frame says, in the words that tcpdump has for ARP: those for neighbour discovery would fill the line."""
-    asks = frame.op in {"request", "solicitation"}
-    return f"who-has {frame.tpa} tell {frame.spa}" if asks else f"{frame.spa} is-at {frame.sha}"
+    """What a frame says, in tcpdump's words for ARP: those for neighbour discovery would fill the line."""
+    asking, telling = f"who-has {frame.tpa} tell {frame.spa}", f"{frame.spa} is-at {frame.sha}"
+    return {"solicitation": asking, "advertisement": telling}.get(frame.op, frame.text)
 
 
 def _meanings(link: pb.LinkExplanation) -> str:

@@ -190,7 +190,7 @@ _NODE: tuple[tuple[Spec, Callable[[Look], Iterable[Row]]], ...] = (
             "counter",
             "arpguard_frames_total",
             ("verdict", "reason", "action"),
-            "frames of ARP and neighbour discovery judged since the kernel's maps were made; those of action observed "
+            "Frames of ARP and neighbour discovery judged since the kernel's maps were made; those of action observed "
             "only counted, and passed",
             "when reason conflict grows: another host claims a VIP; or fenced: this node lost the right to answer",
         ),

@@ -251,6 +251,28 @@ def test_explanation_tells_the_owners_mac_and_that_a_fence_is_needed():
     assert "  entry  epoch 7, fence needed" in lines
 
 
+@pytest.mark.parametrize(
+    ("fate", "facts", "said"),
+    [
+        (
+            pb.FATE_ANSWERED,
+            {"op": "advertisement", "spa": "2001:db8::10", "sha": "02:00:00:00:00:01", "tpa": "100::1"},
+            "back: 2001:db8::10 is-at 02:00:00:00:00:01",
+        ),
+        (
+            pb.FATE_CHANGED,
+            {"op": "solicitation", "spa": "2001:db8::1", "sha": "02:00:00:00:00:01", "tpa": "100::1"},
+            "as: who-has 100::1 tell 2001:db8::1",
+        ),
+    ],
+)
+def test_frames_of_neighbour_discovery_are_told_as_shortly_as_arp(fate, facts, said):
+    frame = {"operation": pb.OPERATION_REQUEST, "fate": fate, "result": {"text": "neighbor ...", **facts}}
+    answer = pb.ExplainVipResponse(links=[pb.LinkExplanation(link="eth0", frames=[frame])])
+
+    assert any(line.endswith(said) for line in lines_of(explanation("2001:db8::10", answer)))
+
+
 def test_times_in_words(ago):
     assert words.age(ago(0)) == "0s ago"
     assert words.age(ago(-100)) == "0s ago"
