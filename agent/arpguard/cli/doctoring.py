@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from arpguard import __version__
@@ -16,6 +16,7 @@ from arpguard.core.checkup.table import Result, examine
 from arpguard.runtime.checkup import Wanted, look, read_setting
 from arpguard.v1 import agent_pb2 as pb
 
+MOST_SHOWN = 5  # findings of one check
 _AGENT_TIMEOUT_S = 2.0
 _MAX_CLAIMS = 1000
 _STYLES = {Grade.OK: render.good, Grade.WARN: render.careful, Grade.BAD: render.bad, Grade.UNKNOWN: render.strong}
@@ -76,22 +77,27 @@ def _claim(conflict: pb.Conflict) -> Claim:
 
 def page(results: Sequence[Result]) -> str:
     """A table of all findings, and below it what the bad ones mean and how they are mended."""
-    rows = [
-        (result.check.name, _styled(finding), finding.about or "-", finding.seen)
-        for result in results
-        for finding in result.findings
-    ]
+    rows = [row for result in results for row in _rows(result)]
     blocks = [render.table(("CHECK", "VERDICT", "ABOUT", "SEEN"), rows, yielding="SEEN")]
     blocks += [
         _details(result, finding)
         for result in results
-        for finding in result.findings
+        for finding in result.findings[:MOST_SHOWN]
         if finding.grade in (Grade.WARN, Grade.BAD)
     ]
     counts = {grade: sum(result.grade is grade for result in results) for grade in Grade}
     told = ", ".join(f"{count} {grade.value}" for grade, count in counts.items() if count)
     blocks.append(f"{len(results)} checks: {told}" + ("; --fix-hints prints the commands" if counts[Grade.BAD] else ""))
     return "\n\n".join(blocks)
+
+
+def _rows(result: Result) -> Iterator[tuple[object, ...]]:
+    for finding in result.findings[:MOST_SHOWN]:
+        yield result.check.name, _styled(finding), finding.about or "-", finding.seen
+    left_out = result.findings[MOST_SHOWN:]
+    if left_out:
+        about = worst(finding.grade for finding in left_out)
+        yield result.check.name, _STYLES[about](about.value), f"{len(left_out)} more", "-o json shows them"
 
 
 def _styled(finding: Finding) -> render.Styled:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyroute2 import AsyncIPRoute
@@ -34,15 +35,16 @@ async def read_guards(
     pins = {folder: _pins(folder) for folder in folders}
     owners = {pin.info.program_id: str(folder) for folder, found in pins.items() for pin in found}
     try:
-        programs = tuple([each for link in links for each in await _programs_on(link, owners)])
+        attached = await _read_attached()
+        programs = tuple([each for link in links for each in await _programs_on(link, attached, owners)])
     except (NetlinkError, OSError) as error:
         return Unread("programs cannot be read"), Unread(f"programs cannot be read: {error}: run as root")
     here = {(each.ifindex, each.id) for each in programs if each.ours}
     filters = any(each.ours and each.hook in _CLSACT for each in programs)
     guards = []
     for folder, found in pins.items():
-        attached = any((pin.info.ifindex, pin.info.program_id) in here for pin in found)
-        if attached or (folder == pin_dir and filters):
+        is_here = any((pin.info.ifindex, pin.info.program_id) in here for pin in found)
+        if is_here or (folder == pin_dir and filters):
             guards.append(_guard(folder))
     return tuple(guards), programs
 
@@ -67,15 +69,38 @@ def _pins(folder: Path) -> list[Pin]:
         return []
 
 
-async def _programs_on(link: Link, owners: dict[int, str]) -> "list[Program]":
+@dataclass(frozen=True, slots=True)
+class _Attached:
+    """XDP programs by link, and the links with a clsact qdisc: a node has hundreds of links, and few with either."""
+
+    xdp: dict[int, int]
+    clsact: frozenset[int]
+
+
+async def _read_attached() -> _Attached:
+    async with AsyncIPRoute() as ipr:
+        messages = [message async for message in await ipr.link("dump")]
+        found = {message["index"]: message.get_attr("IFLA_XDP") for message in messages}
+        xdp = {
+            ifindex: about.get_attr("IFLA_XDP_PROG_ID") or 0 for ifindex, about in found.items() if about is not None
+        }
+        qdiscs = [message async for message in await ipr.get_qdiscs()]
+    return _Attached(xdp, frozenset(each["index"] for each in qdiscs if each.get_attr("TCA_KIND") == "clsact"))
+
+
+async def _programs_on(link: Link, attached: _Attached, owners: dict[int, str]) -> list[Program]:
     """XDP, TCX and clsact, each in the order of its hook."""
-    found = [_program(link, "xdp", 0, await _xdp_program(link), owners)]
+    xdp = attached.xdp.get(link.ifindex, 0)
+    found = [_program(link, "xdp", 0, xdp, owners)] if xdp else []
     for hook, attach_type in _TCX.items():
         found += [_program(link, hook, place, number, owners) for place, number in enumerate(_tcx(link, attach_type))]
     for hook, direction in _CLSACT.items():
-        for place, each in enumerate(await clsact.read_filters(link.ifindex, direction)):
-            found.append(Program(link.ifindex, hook, place, each.program_id, each.name, each.is_ours))
-    return [each for each in found if each.id or each.name]
+        filters = await clsact.read_filters(link.ifindex, direction) if link.ifindex in attached.clsact else []
+        found += [
+            Program(link.ifindex, hook, place, each.program_id, each.name, each.is_ours)
+            for place, each in enumerate(filters)
+        ]
+    return found
 
 
 def _tcx(link: Link, attach_type: int) -> list[int]:
@@ -85,15 +110,8 @@ def _tcx(link: Link, attach_type: int) -> list[int]:
         return []
 
 
-async def _xdp_program(link: Link) -> int:
-    async with AsyncIPRoute() as ipr:
-        messages = [message async for message in await ipr.get_links(link.ifindex)]
-    xdp = messages[0].get_attr("IFLA_XDP") if messages else None
-    return (xdp.get_attr("IFLA_XDP_PROG_ID") if xdp is not None else 0) or 0
-
-
 def _program(link: Link, hook: str, place: int, number: int, owners: dict[int, str]) -> Program:
-    name = _name(number) if number else ""
+    name = _name(number)
     pin_dir = owners.get(number, "")
     return Program(link.ifindex, hook, place, number, name, bool(pin_dir) or name in _OUR_NAMES, pin_dir)
 

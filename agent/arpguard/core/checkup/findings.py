@@ -42,6 +42,11 @@ class Finding:
 Findings: TypeAlias = Sequence[Finding]
 
 
+def by_weight(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The worst first."""
+    return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.grade), reverse=True))
+
+
 def ok(seen: str, about: str = "") -> Finding:
     """All is well."""
     return Finding(Grade.OK, seen, about)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from arpguard.core.checkup import kubernetes, links, node, settings, vips
-from arpguard.core.checkup.findings import Finding, Grade, unknown, worst
+from arpguard.core.checkup.findings import Finding, Grade, by_weight, unknown, worst
 from arpguard.core.checkup.picture import Picture
 
 
@@ -92,5 +92,5 @@ _NOTHING = unknown("there was nothing to look at")
 
 
 def examine(picture: Picture) -> tuple[Result, ...]:
-    """All checks on one picture."""
-    return tuple(Result(check, tuple(check.run(picture)) or (_NOTHING,)) for check in CHECKS)
+    """All checks on one picture; of each the worst findings first."""
+    return tuple(Result(check, by_weight(check.run(picture)) or (_NOTHING,)) for check in CHECKS)

@@ -11,7 +11,7 @@ from arpguard.core.cluster import Service
 from arpguard.model import Link, OwnerKind
 from arpguard.verdict import Kind
 
-MOST_SHOWN = 20
+_RECENT_S = 600
 _VRRP = bytes((0x00, 0x00, 0x5E, 0x00, 0x01))  # RFC 5798 7.3, and the router's number
 _KINDS = {
     Kind.OWNED: "this node answers",
@@ -265,6 +265,15 @@ def _answered(
             "clients reach whoever answers last, and another one after each timeout of their caches",
             *_to_one(picture, vip, link, here=here),
         )
+    owner = _owners_mac(picture, vip, link)
+    if owner is not None and macs and owner not in macs:
+        return Finding(
+            Grade.BAD,
+            f"{seen}, and its owner is {_who(owner, names)}",
+            str(vip),
+            "somebody else has taken the address, or the owner has another NIC now",
+            "find the host by its MAC in the switch's table; correct the owner if it is the right one",
+        )
     strangers = [mac for mac in macs if mac not in names]
     if strangers and _is_the_clusters(picture, vip):
         service = _service_of(picture, vip)
@@ -293,6 +302,16 @@ def _to_one(picture: Picture, vip: Address, link: Link, *, here: bool) -> tuple[
     if here and (cover is None or cover.kind is not Kind.OWNED):
         return _to_silence(picture, vip, [link])
     return "run the guard on every node that answers, or take the address off the hosts that should not have it", ()
+
+
+def _owners_mac(picture: Picture, vip: Address, link: Link) -> MacAddress | None:
+    """Where the owner's MAC is known, of the configuration or by the guard."""
+    known, cover = picture.vips.get(vip), picture.cover(vip, link)
+    if known is not None and known.owner.mac is not None:
+        return known.owner.mac
+    if cover is None or cover.kind not in (Kind.FOREIGN, Kind.EXTERNAL) or cover.entry.owner_mac.is_zero:
+        return None
+    return cover.entry.owner_mac
 
 
 def _is_the_clusters(picture: Picture, vip: Address) -> bool:
@@ -325,12 +344,12 @@ def vip_claimed(picture: Picture) -> Iterator[Finding]:
     if isinstance(agent, Unread):
         yield unknown(f"only a running agent hears claims: {agent.why}")
         return
-    for claim in agent.claims[:MOST_SHOWN]:
+    for claim in agent.claims:
         mac = claim.mac
         vrrp = " (a VRRP router)" if mac.startswith("00:00:5e:00:01:") else ""
         times = f"{claim.count} times, last {claim.ago_s:.0f} s ago"
         yield Finding(
-            Grade.BAD,
+            Grade.BAD if claim.ago_s < _RECENT_S else Grade.WARN,
             f"claimed on {claim.link} by {mac}{vrrp}, {times} ({claim.reason})",
             claim.vip,
             "a host outside this cluster, or another cluster on the same segment, takes the VIP for its own",
