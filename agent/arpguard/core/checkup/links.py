@@ -14,6 +14,9 @@ _LO = "lo"
 
 def interfaces(picture: Picture) -> Iterator[Finding]:
     """Whether the configuration's selectors name links that can be guarded."""
+    if not picture.snapshot.source and not picture.vips:
+        yield ok("no VIP is known, and no configuration was named")
+        return
     if picture.choice.problems:
         for problem in picture.choice.problems:
             selector = problem.removeprefix("interfaces: ").partition(": ")

@@ -1,0 +1,694 @@
+"""The doctor's checks on made-up nodes: what tests/netns/test_doctor.py cannot make, and the edges of the rest."""
+
+from dataclasses import replace
+from ipaddress import ip_address, ip_interface
+
+import pytest
+
+from arpguard.addresses import MacAddress
+from arpguard.config import parse_config
+from arpguard.core.checkup import answering
+from arpguard.core.checkup.findings import Finding, Grade, listed, shell, summed_up, worst
+from arpguard.core.checkup.picture import MAX_ASKED, Picture, questions
+from arpguard.core.checkup.snapshot import (
+    AgentWord,
+    Claim,
+    ClusterView,
+    Guard,
+    KubeProxy,
+    Machine,
+    Program,
+    Question,
+    Snapshot,
+    Unread,
+    Wire,
+)
+from arpguard.core.checkup.sysctls import NAMES, Sysctls
+from arpguard.core.checkup.table import CHECKS, examine
+from arpguard.core.cluster import Node, Service
+from arpguard.model import EntryKey, InterfaceAddress, Link, Route, Surroundings, VipEntry
+from arpguard.verdict import Kind, Mode
+
+VIP, VIP6 = ip_address("192.0.2.50"), ip_address("2001:db8::50")
+OWN = "192.0.2.1/24"
+LO = Link(1, "lo", MacAddress(bytes(6)), up=True, loopback=True, ethernet=False)
+MAC, OTHER = MacAddress.parse("02:00:00:00:00:01"), MacAddress.parse("02:00:00:00:00:02")
+
+
+def on(link: Link, *texts: str) -> Link:
+    found = [ip_interface(text) for text in texts]
+    return replace(link, addresses=tuple(InterfaceAddress(each.ip, each.network) for each in found))
+
+
+ETH0 = on(Link(2, "eth0", MAC, up=True), OWN)
+ETH1 = on(Link(3, "eth1", OTHER, up=True), "192.0.2.2/24")
+IPVS0 = Link(7, "kube-ipvs0", OTHER, up=False, kind="dummy", no_arp=True)
+BOUND = on(LO, "127.0.0.1/8", f"{VIP}/32")
+
+
+def sysctls(**values: int) -> Sysctls:
+    """`arp_ignore=1` is eth0's, `all__arp_ignore=1` that of all; everything else is 0, as the kernel has it."""
+    found = {(name, link): 0 for name in NAMES for link in ("all", "lo", "eth0", "eth1", "kube-ipvs0")}
+    for key, value in values.items():
+        link, _, setting = key.rpartition("__")
+        family = "ipv6" if f"ipv6/{setting}" in NAMES else "ipv4"
+        found[f"{family}/{setting}", link or "eth0"] = value
+    return Sysctls(found)
+
+
+def config(text: str):
+    return parse_config(text, "test")
+
+
+OF_OTHERS = config(f"vips: [{{address: {VIP}, owner: external}}]")
+
+
+def picture(*links: Link, routes: tuple[Route, ...] = (), **fields) -> Picture:
+    fields.setdefault("sysctls", sysctls())
+    fields.setdefault("node", "node-1")
+    return Picture(Snapshot(surroundings=Surroundings(links or (LO, ETH0), routes), **fields))
+
+
+def said(name: str, scene: Picture) -> tuple[Finding, ...]:
+    return next(result.findings for result in examine(scene) if result.check.name == name)
+
+
+def grade(name: str, scene: Picture) -> str:
+    return worst(finding.grade for finding in said(name, scene)).value
+
+
+def guarded(kind: Kind = Kind.FOREIGN, mode: Mode | None = Mode.ENFORCE, link: Link = ETH0, **fields) -> dict:
+    """A guard on a link, attached at both hooks, with an entry for the VIP."""
+    entries = {EntryKey(link.ifindex, VIP): VipEntry(kind, **fields)}
+    programs = tuple(
+        Program(link.ifindex, hook, 0, number, "p", ours=True, pin_dir="/pins")
+        for number, hook in enumerate(("tcx ingress", "tcx egress"), 1)
+    )
+    return {"guards": (Guard("/pins", running=True, mode=mode, entries=entries),), "programs": programs}
+
+
+# ---- the whole ---------------------------------------------------------------------------------------------------
+
+
+def test_a_node_with_nothing_on_it_has_nothing_bad():
+    grades = {result.check.name: result.grade for result in examine(picture())}
+    assert not [name for name, found in grades.items() if found in (Grade.BAD, Grade.WARN)]
+    assert list(grades) == [check.name for check in CHECKS]
+
+
+def test_whatever_could_not_be_looked_at_is_unknown_with_its_reason_and_nothing_else_suffers():
+    blind = Unread("hidden")
+    machine = Machine(jited=blind, tcx=blind, headers=blind, bcc=blind, clock=blind)
+    scene = picture(
+        BOUND, ETH0, sysctls=Sysctls(), guards=blind, programs=blind, cluster=blind, wire=blind, agent=blind,
+        machine=machine,
+    )  # fmt: skip
+    for result in examine(scene):
+        assert result.findings, result.check.name
+    for name in ("agent", "one-agent", "foreign-programs", "vip-on-wire", "vip-claimed", "kube-proxy", "tcx", "clock"):
+        assert said(name, scene)[0].grade is Grade.UNKNOWN, name
+        assert "hidden" in said(name, scene)[0].seen
+    assert grade("vip-bound", scene) == "bad"  # a sysctl that cannot be read is taken for the kernel's default
+
+
+def test_every_bad_or_careful_finding_says_what_to_do():
+    scenes = [
+        picture(BOUND, ETH0),
+        picture(BOUND, ETH0, ETH1, sysctls=sysctls(arp_ignore=8, accept_local=1, drop_gratuitous_arp=1, proxy_arp=1)),
+        picture(machine=Machine("5.4.0", jited=False, tcx=False, headers=Unread("h"), bcc=Unread("b"), bpffs=False)),
+        picture(machine=Machine(clock="hpet")),
+        picture(config=config("interfaces: [eth9]"), source="f"),
+    ]
+    for scene in scenes:
+        for result in examine(scene):
+            for finding in result.findings:
+                if finding.grade in (Grade.BAD, Grade.WARN):
+                    assert finding.fix, finding
+
+
+def test_findings_of_a_check_come_with_the_worst_first():
+    scene = picture(
+        on(LO, f"{VIP}/32", "192.0.2.51/32"), ETH0, **guarded(),
+        wire=Wire({Question(VIP, 2): (), Question(ip_address("192.0.2.51"), 2): (MAC, OTHER)}),
+    )  # fmt: skip
+    order = [finding.grade for finding in said("vip-on-wire", scene)]
+    assert order == sorted(order, key=list(Grade).index, reverse=True)
+    assert order[0] is Grade.BAD
+
+
+@pytest.mark.parametrize(
+    ("grades", "expected"),
+    [
+        ([], Grade.OK),
+        ([Grade.OK, Grade.UNKNOWN], Grade.UNKNOWN),
+        ([Grade.UNKNOWN, Grade.WARN], Grade.WARN),
+        ([Grade.BAD, Grade.WARN], Grade.BAD),
+    ],
+)
+def test_the_worst_grade_counts(grades, expected):
+    assert worst(grades) is expected
+
+
+def test_lists_are_cut_where_that_is_shorter():
+    assert listed(range(6), 5) == "0, 1, 2, 3, 4, 5"
+    assert listed(range(7), 5) == "0, 1, 2, 3, 4 and 2 more"
+    assert [finding.seen for finding in summed_up([], "nothing")] == ["nothing"]
+
+
+# ---- settings ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("common", "own", "expected"), [(0, 0, 0), (1, 0, 1), (0, 2, 2), (2, 1, 2), (None, 1, 1), (1, None, None)]
+)
+def test_the_larger_value_of_all_and_the_link_counts(common, own, expected):
+    values = {("ipv4/arp_ignore", "all"): common, ("ipv4/arp_ignore", "eth0"): own}
+    found = Sysctls({key: value for key, value in values.items() if value is not None})
+    assert found.effective("ipv4/arp_ignore", "eth0") == expected
+
+
+def test_settings_of_a_link_alone_are_not_combined():
+    found = Sysctls({("ipv6/disable_ipv6", "all"): 1, ("ipv6/disable_ipv6", "eth0"): 0})
+    assert found.effective("ipv6/disable_ipv6", "eth0") == 0
+
+
+def test_lowering_a_setting_lowers_that_of_all_too():
+    assert sysctls(all__accept_local=1, accept_local=1).set("ipv4/accept_local", "eth0", 0) == (
+        "sysctl -w net.ipv4.conf.all.accept_local=0",
+        "sysctl -w net.ipv4.conf.eth0.accept_local=0",
+    )
+    assert sysctls(all__accept_local=1).set("ipv4/accept_local", "eth0", 0) == (
+        "sysctl -w net.ipv4.conf.all.accept_local=0",
+    )
+
+
+@pytest.mark.parametrize(
+    ("link", "key"),
+    [
+        ("eth0.100", "net/ipv4/conf/eth0.100/arp_ignore=1"),
+        ("a$(id)", "'net.ipv4.conf.a$(id).arp_ignore=1'"),
+        ("a'b", """'net.ipv4.conf.a'"'"'b.arp_ignore=1'"""),
+    ],
+)
+def test_names_of_links_are_safe_in_commands(link, key):
+    assert Sysctls().set("ipv4/arp_ignore", link, 1) == (f"sysctl -w {key}",)
+
+
+def test_words_of_a_command_are_quoted():
+    assert shell("kubectl", "-n", "a b") == "kubectl -n 'a b'"
+
+
+# ---- who answers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("link", "ignore", "answers"),
+    [
+        (BOUND, 0, True),
+        (BOUND, 1, False),
+        (BOUND, 2, False),
+        (BOUND, 3, True),
+        (BOUND, 4, True),
+        (BOUND, 8, False),
+        (on(ETH0, OWN, f"{VIP}/32"), 1, True),
+        (on(ETH0, OWN, f"{VIP}/32"), 2, True),
+        (on(ETH0, "198.51.100.1/24", f"{VIP}/32"), 2, False),
+    ],
+)
+def test_kernel_answers_as_arp_ignore_says(link, ignore, answers):
+    eth0 = link if link.name == "eth0" else ETH0
+    around = Surroundings((link, eth0) if link is not eth0 else (eth0,))
+    found = answering.kernel_answers(VIP, eth0, around, sysctls(arp_ignore=ignore), frozenset())
+    assert found is answers
+
+
+def test_arp_ignore_3_spares_what_is_of_this_host_only():
+    around = Surroundings((BOUND, ETH0))
+    assert not answering.kernel_answers(VIP, ETH0, around, sysctls(arp_ignore=3), frozenset({VIP}))
+
+
+def test_an_ipv6_address_is_answered_for_on_its_own_link_only():
+    lo, eth0 = on(LO, f"{VIP6}/128"), on(ETH0, "2001:db8::1/64")
+    around = Surroundings((lo, eth0))
+    assert not answering.kernel_answers(VIP6, eth0, around, sysctls(), frozenset())
+    both = on(ETH0, "2001:db8::1/64", f"{VIP6}/128")
+    assert answering.kernel_answers(VIP6, both, Surroundings((both,)), sysctls(arp_ignore=8), frozenset())
+    assert grade("vip-bound", picture(lo, eth0)) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("forwarding", "route_to", "answers"), [(1, 3, True), (0, 3, False), (1, 2, False), (1, 0, False)]
+)
+def test_proxy_arp_answers_for_what_is_forwarded_to_another_link(forwarding, route_to, answers):
+    route = Route(ip_interface(f"{VIP}/32").network, route_to)
+    around = Surroundings((ETH0, ETH1), (route,))
+    found = answering.kernel_answers(VIP, ETH0, around, sysctls(proxy_arp=1, forwarding=forwarding), frozenset())
+    assert found is answers
+
+
+# ---- VIPs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "bad"),
+        ({"sysctls": sysctls(arp_ignore=1)}, "ok"),
+        (guarded(), "ok"),
+        (guarded(Kind.OWNED), "ok"),
+        (guarded(mode=Mode.OBSERVE), "warn"),
+        (guarded(mode=None), "warn"),
+        ({**guarded(), "programs": ()}, "bad"),
+        ({**guarded(), "programs": guarded()["programs"][:1]}, "bad"),
+        (guarded(link=ETH1), "bad"),
+        ({**guarded(), "programs": tuple(replace(p, ours=False) for p in guarded()["programs"])}, "bad"),
+    ],
+    ids=[
+        "no guard",
+        "arp_ignore",
+        "guarded",
+        "owned",
+        "observed",
+        "never told a mode",
+        "pinned, not attached",
+        "ingress only",
+        "another link",
+        "others' programs",
+    ],
+)
+def test_a_vip_on_lo(fields, expected):
+    assert grade("vip-bound", picture(BOUND, ETH0, **fields)) == expected
+
+
+def test_a_mode_of_the_vip_overrides_that_of_the_node():
+    assert grade("vip-bound", picture(BOUND, ETH0, **guarded(mode=Mode.OBSERVE) | _own_mode(Mode.ENFORCE))) == "ok"
+
+
+def _own_mode(mode: Mode) -> dict:
+    entries = {EntryKey(2, VIP): VipEntry(Kind.FOREIGN, mode=mode)}
+    return {"guards": (Guard("/pins", running=True, mode=Mode.OBSERVE, entries=entries),)}
+
+
+def test_this_nodes_own_and_cluster_addresses_are_no_vips():
+    links = (on(LO, "127.0.0.1/8", "10.96.0.1/32", "169.254.20.10/32"), on(ETH0, OWN, "fe80::1/64"))
+    assert picture(*links).vips == {}
+
+
+def test_a_host_address_on_a_nic_is_a_vip_beside_its_subnet_and_an_address_else():
+    assert list(picture(LO, on(ETH0, OWN, f"{VIP}/32")).vips) == [VIP]
+    assert picture(LO, on(ETH0, f"{VIP}/32")).vips == {}
+
+
+def test_a_vip_on_the_nic_of_a_node_that_is_not_said_to_have_it():
+    nic = on(ETH0, OWN, f"{VIP}/32")
+    mine = config(f"vips: [{{address: {VIP}, owner: {{node: node-1}}}}]")
+    assert grade("vip-bound", picture(LO, nic)) == "warn"
+    assert grade("vip-bound", picture(LO, nic, config=mine)) == "warn"
+    assert grade("vip-bound", picture(LO, nic, config=OF_OTHERS)) == "bad"
+
+
+def test_the_agent_is_the_fix_where_its_configuration_has_the_vip():
+    start = "nohup arpguard agent --config f &"
+    scene = picture(BOUND, ETH0, config=OF_OTHERS, source="f", start=start)
+    assert said("vip-bound", scene)[0].commands == (start,)
+    assert "external" not in said("vip-bound", scene)[0].seen
+    other = picture(BOUND, ETH0, config=config("vips: []"), source="f", start=start)
+    assert said("vip-bound", other)[0].commands == (
+        "sysctl -w net.ipv4.conf.eth0.arp_ignore=1",
+        "sysctl -w net.ipv4.conf.eth0.arp_announce=2",
+    )
+
+
+def test_addresses_of_services_that_nobody_on_the_segment_asks_for_are_left_out_of_kube_ipvs():
+    asked = on(IPVS0, "10.96.0.1/32", "10.96.0.10/32")
+    assert grade("kube-ipvs", picture(LO, asked, ETH0)) == "ok"
+    found = said("kube-ipvs", picture(LO, on(IPVS0, "10.96.0.1/32", f"{VIP}/32"), ETH0))[0]
+    assert found.grade is Grade.BAD
+    assert found.seen == f"2 addresses, 1 of them in a link's subnet; guarded by nobody: {VIP}"
+
+
+@pytest.mark.parametrize(
+    ("announce", "vip", "leaks"),
+    [(0, VIP, True), (1, VIP, True), (2, VIP, False), (1, ip_address("198.51.100.9"), False), (0, VIP6, False)],
+)
+def test_arp_announce(announce, vip, leaks):
+    assert answering.leaks(vip, ETH0, sysctls(arp_announce=announce)) is leaks
+
+
+def test_a_vip_does_not_leak_past_the_guard_nor_from_its_own_link():
+    assert grade("vip-leaks", picture(BOUND, ETH0)) == "bad"
+    assert grade("vip-leaks", picture(BOUND, ETH0, **guarded())) == "ok"
+    assert grade("vip-leaks", picture(BOUND, ETH0, **guarded(mode=Mode.OBSERVE))) == "bad"
+    assert grade("vip-leaks", picture(LO, on(ETH0, OWN, f"{VIP}/32"))) == "ok"
+
+
+# ---- the cluster -------------------------------------------------------------------------------------------------
+
+
+def cluster(*services: Service, proxy: KubeProxy | None = None, **nodes: str) -> ClusterView:
+    found = {name: Node(name, addresses=(ip_address(text),)) for name, text in nodes.items()}
+    by_key = {(each.namespace, each.name): each for each in services}
+    return ClusterView(by_key, found, frozenset({ip_address("192.0.2.9")}), proxy or Unread("no ConfigMap"))
+
+
+def a_service(*texts: str, ingress: tuple[str, ...] = ()) -> Service:
+    return Service(
+        "shop", "db", external_ips=tuple(map(ip_address, texts)), ingress_ips=tuple(map(ip_address, ingress))
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("192.0.2.1", "is the address of node"),
+        ("192.0.2.2", "is the address of node node2"),
+        ("192.0.2.9", "is the API server's"),
+        ("192.0.2.254", "is a gateway"),
+    ],
+)
+def test_an_external_ip_that_is_somebodys(address, told):
+    gateway = Route(ip_interface("0.0.0.0/0").network, 2, via=ip_address("192.0.2.254"))
+    view = cluster(a_service("192.0.2.7", address), node1="192.0.2.1", node2="192.0.2.2")
+    found = said("vip-refused", picture(LO, ETH0, routes=(gateway,), cluster=view))
+    assert [finding.grade for finding in found] == [Grade.BAD]
+    assert told in found[0].seen
+    assert f'"path":"/spec/externalIPs/1","value":"{address}"' in found[0].commands[0]
+    assert ip_address(address) not in picture(LO, ETH0, routes=(gateway,), cluster=view).vips
+
+
+def test_a_load_balancers_address_is_not_taken_from_the_service_by_a_command():
+    view = cluster(a_service(ingress=("192.0.2.1",)), node1="192.0.2.1")
+    assert said("vip-refused", picture(cluster=view))[0].commands == ()
+
+
+def test_a_vip_of_the_configuration_that_is_this_nodes_address():
+    own = config("vips: [{address: 192.0.2.1, owner: external}]")
+    found = said("vip-refused", picture(config=own, source="config.yaml"))
+    assert found[0].grade is Grade.BAD
+    assert "config.yaml" in found[0].fix
+
+
+@pytest.mark.parametrize(
+    ("proxy", "fields", "expected"),
+    [
+        (KubeProxy(""), {}, "ok"),
+        (KubeProxy("nftables"), {}, "ok"),
+        (KubeProxy("ipvs"), {}, "bad"),
+        (KubeProxy("ipvs"), guarded(), "ok"),
+        (KubeProxy("ipvs"), guarded(mode=Mode.OBSERVE), "bad"),
+        (KubeProxy("ipvs", strict_arp=True), {"sysctls": sysctls(all__arp_ignore=1)}, "ok"),
+        (KubeProxy("ipvs", strict_arp=True), {}, "bad"),
+        (KubeProxy("ipvs", strict_arp=True), {"sysctls": Sysctls()}, "ok"),
+    ],
+)
+def test_kube_proxy(proxy, fields, expected):
+    assert grade("kube-proxy", picture(cluster=cluster(a_service(str(VIP)), proxy=proxy), **fields)) == expected
+
+
+# ---- the wire ----------------------------------------------------------------------------------------------------
+
+
+def heard(*macs: MacAddress, **nodes: MacAddress) -> Wire:
+    return Wire(
+        {Question(VIP, 2): macs, **{Question(ip_address(f"192.0.2.{n[4:]}"), 2): (m,) for n, m in nodes.items()}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("macs", "fields", "expected"),
+    [
+        ((), {}, "warn"),
+        ((OTHER,), {}, "bad"),
+        ((OTHER,), {"sysctls": sysctls(arp_ignore=1)}, "ok"),
+        ((), {"sysctls": sysctls(arp_ignore=1)}, "warn"),
+        ((), guarded(Kind.OWNED), "ok"),
+        ((OTHER,), guarded(Kind.OWNED), "bad"),
+        ((OTHER,), guarded(Kind.FOREIGN), "ok"),
+        ((OTHER,), guarded(Kind.FOREIGN, owner_mac=OTHER), "ok"),
+        ((OTHER,), guarded(Kind.FOREIGN, owner_mac=MAC), "bad"),
+        ((OTHER, MAC), guarded(Kind.FOREIGN), "bad"),
+    ],
+    ids=str,
+)
+def test_who_answers_on_the_wire(macs, fields, expected):
+    scene = picture(BOUND, ETH0, wire=heard(*macs), **fields)
+    if not macs and not fields:
+        expected = "ok"  # this node, alone: vip-bound tells of it
+    assert grade("vip-on-wire", scene) == expected
+
+
+def test_a_stranger_is_told_from_a_node_by_the_nodes_macs():
+    quiet = sysctls(arp_ignore=1)
+    view = cluster(a_service(str(VIP)), node1="192.0.2.1", node2="192.0.2.2")
+    known = picture(BOUND, ETH0, sysctls=quiet, cluster=view, wire=heard(OTHER, node2=OTHER))
+    stranger = picture(BOUND, ETH0, sysctls=quiet, cluster=view, wire=heard(OTHER, node2=MAC))
+    assert grade("vip-on-wire", known) == "ok"
+    assert "node2 (02:00:00:00:00:02)" in said("vip-on-wire", known)[0].seen
+    assert grade("vip-on-wire", stranger) == "bad"
+    assert "kubectl -n shop patch service db" in said("vip-on-wire", stranger)[0].commands[0]
+
+
+def test_an_external_owner_may_answer_and_only_with_its_own_mac():
+    quiet, answered = sysctls(arp_ignore=1), heard(OTHER)
+    pinned = config(f'vips: [{{address: {VIP}, owner: {{external: "{MAC}"}}}}]')
+    assert grade("vip-on-wire", picture(config=OF_OTHERS, sysctls=quiet, wire=answered)) == "ok"
+    assert grade("vip-on-wire", picture(config=pinned, sysctls=quiet, wire=answered)) == "bad"
+    assert grade("vip-on-wire", picture(config=pinned, sysctls=quiet, wire=heard(MAC))) == "ok"
+
+
+def test_a_vrrp_router_is_known_by_its_mac():
+    vrrp = MacAddress.parse("00:00:5e:00:01:07")
+    found = said("vip-on-wire", picture(config=OF_OTHERS, wire=heard(vrrp)))[0]
+    assert "a VRRP router (00:00:5e:00:01:07)" in found.seen
+
+
+def test_questions_are_bounded_and_say_what_they_leave_out():
+    many = [f"192.0.2.{number}/32" for number in range(10, 110)]
+    asked, left_out = questions(picture(on(LO, *many), ETH0))
+    assert (len(asked), left_out) == (MAX_ASKED, 100 - MAX_ASKED)
+    scene = picture(on(LO, *many), ETH0, wire=Wire(left_out=left_out))
+    assert any(f"{left_out} more VIPs" in finding.seen for finding in said("vip-on-wire", scene))
+
+
+def test_vips_and_other_nodes_are_asked_for_and_not_this_node():
+    view = cluster(a_service(str(VIP)), node1="192.0.2.1", node2="192.0.2.2", far="203.0.113.1")
+    asked, _ = questions(picture(cluster=view))
+    assert {str(question.address) for question in asked} == {"192.0.2.50", "192.0.2.2"}
+
+
+def test_a_link_that_cannot_be_heard_on_is_unknown():
+    scene = picture(BOUND, ETH0, wire=Wire(unheard={2: "raw sockets are refused"}))
+    assert said("vip-on-wire", scene)[0] == Finding(Grade.UNKNOWN, "not asked there: raw sockets are refused", "eth0")
+
+
+@pytest.mark.parametrize(("ago_s", "expected"), [(5.0, "bad"), (3600.0, "warn")])
+def test_claims_that_the_agent_heard(ago_s, expected):
+    claim = Claim(str(VIP), "eth0", "00:00:5e:00:01:07", 3, "conflict", ago_s)
+    scene = picture(agent=AgentWord("unix:///a", "node-1", claims=(claim,)))
+    assert grade("vip-claimed", scene) == expected
+    assert "a VRRP router" in said("vip-claimed", scene)[0].seen
+
+
+# ---- settings on links -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("links", "fields", "expected"),
+    [
+        ((BOUND, ETH0), {"sysctls": sysctls(accept_local=1)}, "bad"),
+        ((BOUND, ETH0), {"sysctls": sysctls(all__accept_local=1)}, "bad"),
+        ((LO, on(ETH0, OWN, f"{VIP}/32")), {"sysctls": sysctls(accept_local=1)}, "ok"),
+        ((LO, ETH0), {"sysctls": sysctls(accept_local=1)}, "ok"),
+        ((LO, ETH0), {"sysctls": sysctls(accept_local=1, forwarding=1), "config": OF_OTHERS}, "ok"),
+    ],
+    ids=["on lo", "by all", "on the NIC: the director", "no VIP", "no route to it"],
+)
+def test_accept_local(links, fields, expected):
+    assert grade("lvs-dr-loop", picture(*links, **fields)) == expected
+
+
+@pytest.mark.parametrize(("forwarding", "words"), [(1, f"{VIP} is not bound here"), (0, "as soon as")])
+def test_packets_go_round_at_once_where_the_vip_is_not_bound_and_packets_are_forwarded(forwarding, words):
+    route = Route(ip_interface("192.0.2.0/24").network, 2)
+    settings = sysctls(accept_local=1, rp_filter=1, forwarding=forwarding)
+    found = said("lvs-dr-loop", picture(routes=(route,), sysctls=settings, config=OF_OTHERS))[0]
+    assert found.grade is Grade.BAD
+    assert found.why.startswith(words)
+    assert found.commands == ("sysctl -w net.ipv4.conf.eth0.accept_local=0",)
+
+
+@pytest.mark.parametrize(
+    ("second", "settings", "expected"),
+    [
+        (ETH1, {}, "warn"),
+        (ETH1, {"all__arp_filter": 1}, "ok"),
+        (ETH1, {"arp_filter": 1}, "warn"),
+        (ETH1, {"all__arp_ignore": 1}, "ok"),
+        (replace(ETH1, up=False), {}, "ok"),
+        (replace(ETH1, kind="macvlan", parent=2), {}, "ok"),
+        (replace(ETH1, master=9), {}, "ok"),
+        (on(ETH1, "198.51.100.1/24"), {}, "ok"),
+    ],
+)
+def test_two_links_on_one_segment(second, settings, expected):
+    assert grade("same-segment", picture(LO, ETH0, second, sysctls=sysctls(**settings))) == expected
+
+
+def test_a_second_link_beside_the_guarded_one_answers_past_the_guard():
+    assert grade("same-segment", picture(BOUND, ETH0, ETH1, **guarded())) == "bad"
+    assert grade("vip-bound", picture(BOUND, ETH0, ETH1, **guarded())) == "bad"
+
+
+@pytest.mark.parametrize(("value", "ifindex", "expected"), [(1, 3, "bad"), (2, 3, "ok"), (1, 2, "ok"), (0, 3, "ok")])
+def test_strict_reverse_path_filter(value, ifindex, expected):
+    way_back = Route(ip_interface("192.0.2.0/24").network, ifindex)
+    scene = picture(LO, ETH0, on(ETH1, "198.51.100.1/24"), routes=(way_back,), sysctls=sysctls(rp_filter=value))
+    assert grade("rp-filter", scene) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({}, "warn"), ({"suppress_frag_ndisc": 1}, "ok"), ({"suppress_frag_ndisc": 1, "disable_ipv6": 1}, "bad")],
+)
+def test_ipv6_settings_where_an_ipv6_vip_may_be_asked_for(settings, expected):
+    lo, eth0 = on(LO, f"{VIP6}/128"), on(ETH0, OWN, "2001:db8::1/64")
+    assert grade("ipv6", picture(lo, eth0, sysctls=sysctls(**settings))) == expected
+    assert grade("ipv6", picture(sysctls=sysctls(disable_ipv6=1))) == "ok"
+
+
+def test_unsolicited_advertisements_that_are_dropped():
+    assert grade("takeovers", picture(sysctls=sysctls(drop_unsolicited_na=1), config=OF_OTHERS)) == "bad"
+
+
+# ---- links and programs ------------------------------------------------------------------------------------------
+
+
+def test_a_link_that_is_down_is_told():
+    scene = picture(LO, replace(ETH0, up=False), config=config("interfaces: [eth0]"), source="f")
+    assert grade("interfaces", scene) == "warn"
+
+
+def test_without_a_configuration_and_a_vip_no_link_is_missed():
+    assert grade("interfaces", picture(LO)) == "ok"
+    assert grade("interfaces", picture(LO, source="f")) == "bad"
+
+
+@pytest.mark.parametrize(
+    ("says", "links", "expected"),
+    [
+        ("eth0", (LO, ETH0), "ok"),
+        ("lo", (BOUND, ETH0), "warn"),
+        (Unread("Network is unreachable"), (LO, ETH0), "unknown"),
+    ],
+)
+def test_can_reach(says, links, expected):
+    reach = config(f"interfaces: ['can_reach:{VIP}']")
+    route = Route(ip_interface("192.0.2.0/24").network, 2)
+    assert grade("can-reach", picture(*links, routes=(route,), config=reach, kernel_routes={VIP: says})) == expected
+    if says == "lo":
+        assert grade("can-reach", picture(*links, config=reach, kernel_routes={VIP: says})) == "bad"
+
+
+def _programs(*rows: tuple[str, int, bool]) -> tuple[Program, ...]:
+    return tuple(Program(2, hook, place, 10 + place, "x", ours=ours) for hook, place, ours in rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([("tcx ingress", 0, False)], "ok"),
+        ([("tcx ingress", 0, True), ("tcx ingress", 1, False)], "ok"),
+        ([("tcx ingress", 0, False), ("tcx ingress", 1, True)], "bad"),
+        ([("tcx egress", 0, False), ("tcx egress", 1, True)], "bad"),
+        ([("tcx ingress", 0, False), ("clsact ingress", 0, True)], "bad"),
+        ([("clsact ingress", 0, False), ("tcx ingress", 0, True)], "ok"),
+        ([("xdp", 0, False), ("tcx ingress", 0, True)], "ok"),
+        ([("tcx egress", 0, False), ("tcx ingress", 0, True)], "ok"),
+    ],
+)
+def test_programs_of_others(rows, expected):
+    scene = picture(config=OF_OTHERS, programs=_programs(*rows))
+    assert grade("foreign-programs", scene) == expected
+
+
+@pytest.mark.parametrize(
+    ("guards", "expected", "commands"),
+    [
+        ((), "ok", ()),
+        ((Guard("/pins"),), "ok", ()),
+        ((Guard("/sys/fs/bpf/arpguard"), Guard("/pins", running=False)), "bad", ("arpguard cleanup --pin-dir /pins",)),
+        ((Guard("/sys/fs/bpf/arpguard"), Guard("/pins", running=True)), "bad", ()),
+    ],
+)
+def test_two_guards(guards, expected, commands):
+    found = said("one-agent", picture(guards=guards))[0]
+    assert (found.grade.value, found.commands) == (expected, commands)
+
+
+def test_two_guards_programs_at_one_hook():
+    twice = _programs(("tcx ingress", 0, True), ("tcx ingress", 1, True))
+    assert grade("one-agent", picture(config=OF_OTHERS, programs=twice)) == "bad"
+
+
+@pytest.mark.parametrize(
+    ("link", "expected", "told"),
+    [
+        (replace(ETH0, kind="veth"), "warn", "unless the peer runs native XDP"),
+        (replace(ETH0, kind="bridge"), "warn", "no native XDP"),
+        (ETH0, "ok", "eth0"),
+    ],
+)
+def test_native_xdp(link, expected, told):
+    found = said("xdp", picture(LO, link, config=config("{datapath: xdp, interfaces: [eth0]}")))[0]
+    assert found.grade.value == expected
+    assert told in found.seen
+    strips = Machine(strips_tags=frozenset({"eth0"}))
+    scene = picture(LO, ETH0, config=config("{datapath: xdp, interfaces: [eth0]}"), machine=strips)
+    assert "VLAN tags" in said("xdp", scene)[0].seen
+    taken = picture(
+        LO, ETH0, config=config("{datapath: xdp, interfaces: [eth0]}"), programs=_programs(("xdp", 0, False))
+    )
+    assert "another XDP program" in said("xdp", taken)[0].seen
+
+
+# ---- the machine -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("check", "machine", "expected"),
+    [
+        ("kernel", Machine(release="5.14.0-1"), "bad"),
+        ("kernel", Machine(release="5.15.0"), "ok"),
+        ("kernel", Machine(release="odd"), "ok"),
+        ("kernel", Machine(release="6.1.0", jited=False), "warn"),
+        ("tcx", Machine(tcx=False), "warn"),
+        ("compiler", Machine(headers=Unread("none")), "bad"),
+        ("compiler", Machine(bcc=Unread("none")), "bad"),
+        ("bpffs", Machine(bpffs=False), "warn"),
+        ("capabilities", Machine(capabilities=frozenset({"CAP_BPF"})), "unknown"),
+        ("clock", Machine(clock="hpet"), "warn"),
+        ("clock", Machine(clock="arch_sys_counter"), "ok"),
+    ],
+)
+def test_machine(check, machine, expected):
+    assert grade(check, picture(machine=machine)) == expected
+
+
+def test_a_compiler_that_is_missing_is_less_urgent_where_a_guard_is_pinned():
+    assert grade("compiler", picture(machine=Machine(headers=Unread("none")), **guarded())) == "warn"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "ok"),
+        ({"source": "f", "start": "go"}, "bad"),
+        (guarded(), "ok"),
+        ({**guarded(), "guards": (replace(guarded()["guards"][0], running=False),)}, "warn"),
+        (guarded(mode=None), "bad"),
+        ({**guarded(), "agent": AgentWord("t", "node-1", problems=("link down",))}, "bad"),
+    ],
+    ids=["nothing", "configured only", "runs", "stopped", "never told", "has a problem"],
+)
+def test_agent(fields, expected):
+    assert grade("agent", picture(**fields)) == expected
