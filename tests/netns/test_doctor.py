@@ -4,6 +4,8 @@ And what it says of the kernel is what the kernel does."""
 
 import asyncio
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,16 +13,32 @@ from pathlib import Path
 
 import pytest
 
+from arpguard.core.checkup.findings import Grade
 from arpguard.core.checkup.snapshot import Unread
 from arpguard.core.checkup.table import CHECKS
+from arpguard.dataplane import syscall
+from arpguard.errors import DataPlaneError
+from arpguard.lab.cluster import objects
 from arpguard.lab.topology import Lab
-from arpguard.lab.traps import FIRST_WARD, TRAPS, treat
+from arpguard.lab.traps import FIRST_WARD, SHOP, TRAPS, Ward, treat
 from arpguard.runtime.checkup import Wanted, look, read_setting
-from labtools import Pair, a_pair, a_place, address, arpguard, until
+from labtools import (
+    TC_OK,
+    Pair,
+    a_pair,
+    a_place,
+    a_tc_program,
+    address,
+    an_xdp_program,
+    arpguard,
+    attached,
+    until,
+)
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
-VIP, MARK = address(50), address(1)
+VIP = address(50)
+XDP_GENERIC = 2  # XDP_FLAGS_SKB_MODE
 # Checks that no namespace can make bad: tests/unit/core/test_checkup.py has them.
 _OF_THE_MACHINE = {"kernel", "tcx", "capabilities", "clock"}
 
@@ -250,3 +268,170 @@ def test_headers_that_are_none_are_found(pair):
     compiler = _checks(done)["compiler"]
     assert compiler["verdict"] == "bad"
     assert "BCC_KERNEL_SOURCE=/nonexistent is not a kernel header tree" in compiler["findings"][0]["seen"]
+
+
+# ---- programs of others, IPv6, odd names -------------------------------------------------------------------------
+
+
+def test_a_program_that_runs_before_the_guard_is_found_until_it_goes(pair):
+    config = f"mode: enforce\nvips: [{{address: {VIP}, owner: {{node: elsewhere}}}}]\n"
+    agent = pair.agent(config)
+    words = ("--config", str(agent.config), "--node-name", "node-1", "--no-ask", "-o", "json")
+
+    def check() -> dict:
+        return _checks(pair.arpguard("doctor", *words))["foreign-programs"]
+
+    with attached(pair.node, a_tc_program(TC_OK), syscall.ATTACH_TCX_INGRESS, syscall.F_BEFORE):
+        before = check()
+    with attached(pair.node, a_tc_program(TC_OK), syscall.ATTACH_TCX_INGRESS, 0):
+        behind = check()
+    with attached(pair.node, an_xdp_program(), syscall.ATTACH_XDP, XDP_GENERIC):
+        xdp = check()
+
+    assert before["verdict"] == "bad"
+    assert "tcx ingress" in before["findings"][0]["seen"]
+    assert "runs before the guard" in before["findings"][0]["seen"]
+    assert (behind["verdict"], xdp["verdict"], check()["verdict"]) == ("ok", "ok", "ok")
+    assert "xdp" in xdp["findings"][0]["seen"]
+
+
+def test_clsact_filters_of_others_are_seen(pair):
+    pair.node.bind(VIP, "lo")
+    pair.node.netns.run("tc", "qdisc", "add", "dev", "eth0", "clsact")
+    pin = pair.pin_root / "theirs"
+    syscall.obj_pin(a_tc_program(TC_OK), str(pin))
+    filters = ("tc", "filter", "add", "dev", "eth0", "ingress", "bpf", "direct-action", "object-pinned", str(pin))
+    pair.node.netns.run(*filters)
+    found = _checks(_doctor(pair, "-o", "json"))["foreign-programs"]
+    assert found["verdict"] == "ok"
+    assert "clsact ingress" in found["findings"][0]["seen"]
+
+
+def _with_ipv6(pair: Pair) -> None:
+    for host, number in ((pair.node, 1), (pair.client, 100)):
+        host.netns.run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=0", "net.ipv6.conf.eth0.accept_dad=0")
+        host.netns.batch([f"addr add 2001:db8::{number}/64 dev eth0 nodad"])
+
+
+def test_ipv6_vip_is_asked_for_and_a_setting_in_its_way_is_found_and_mended(pair):
+    _with_ipv6(pair)
+    pair.client.netns.batch(["addr add 2001:db8::50/128 dev eth0 nodad"])
+    config = pair.folder / "config.yaml"
+    config.write_text("vips: [{address: '2001:db8::50', owner: external}]\n")
+    words = ("--config", str(config), "-o", "json")
+
+    answered = _checks(_doctor(pair, *words))
+    pair.node.netns.run("sysctl", "-qw", "net.ipv6.conf.eth0.suppress_frag_ndisc=0")
+    found = _checks(_doctor(pair, *words))["ipv6"]
+    pair.node.netns.run("sh", "-ec", "\n".join(found["findings"][0]["commands"]))
+
+    assert answered["vip-on-wire"]["findings"][0]["seen"].endswith(f"answered on eth0 by {pair.client.mac}")
+    assert answered["ipv6"]["verdict"] == "ok"
+    assert found["verdict"] == "warn"
+    assert _checks(_doctor(pair, *words))["ipv6"]["verdict"] == "ok"
+
+
+def test_disabled_ipv6_is_found_and_mended_where_an_ipv6_vip_is_configured(pair):
+    config = pair.folder / "config.yaml"
+    config.write_text("interfaces: [eth0]\nvips: [{address: '2001:db8::50', owner: external}]\n")
+    words = ("--config", str(config), "--no-ask", "-o", "json")
+    found = _checks(_doctor(pair, *words))["ipv6"]
+    assert found["verdict"] == "bad"
+    pair.node.netns.run("sh", "-ec", "\n".join(found["findings"][0]["commands"]))
+    assert _checks(_doctor(pair, *words))["ipv6"]["verdict"] == "ok"
+
+
+@pytest.mark.parametrize("name", ["eth0.7", "a$(reboot)b", "it's", "*"])
+def test_commands_work_for_links_with_odd_names(pair, name):
+    pair.node.netns.run("ip", "link", "set", "eth0", "down")
+    pair.node.netns.run("ip", "link", "set", "eth0", "name", name, "up")
+    until(lambda: pair.node.netns.run("cat", "/proc/net/dev"))
+    pair.node.bind(VIP, "lo")
+    assert _checks(_doctor(pair, "--no-ask", "-o", "json"))["vip-bound"]["verdict"] == "bad"
+    pair.node.netns.run("sh", "-ec", _doctor(pair, "--no-ask", "--fix-hints").stdout)
+    assert _checks(_doctor(pair, "--no-ask", "-o", "json"))["vip-bound"]["verdict"] == "ok"
+
+
+# ---- the cluster -------------------------------------------------------------------------------------------------
+
+
+def test_configuration_of_a_configmap_and_one_that_is_not_there(lab):
+    with Ward(lab, 90) as ward:
+        text = f"mode: enforce\nvips: [{{address: {ward.vip}, owner: external}}]\n"
+        ward.serve(objects.config_map(SHOP, "arpguard", text), objects.config_map(SHOP, "wrong", "mode: perhaps\n"))
+        ward.sh("ip addr add {vip}/32 dev lo")
+        told = json.loads(ward.doctor("--configmap", f"{SHOP}/arpguard", "-o", "json"))
+        bound = next(check for check in told["checks"] if check["check"] == "vip-bound")
+        assert "a host outside the cluster has it" in bound["findings"][0]["means"]
+        for name, words in (("missing", "is not there"), ("wrong", "mode: perhaps: one of observe, enforce")):
+            with pytest.raises(DataPlaneError, match=words):
+                ward.doctor("--configmap", f"{SHOP}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("mode: ipvs", "no KubeProxyConfiguration"),
+        ("a: [", "no YAML"),
+        ("[" * 5000, "no YAML"),
+        ("kind: KubeProxyConfiguration\nmode: [ipvs]\nipvs: 7", "mode iptables (the default)"),
+    ],
+)
+def test_kube_proxys_configuration_in_odd_forms(lab, text, told):
+    with Ward(lab, 91 + len(text) % 7) as ward:
+        settings = objects.config_map("kube-system", "kube-proxy", "")
+        ward.serve({**settings, "data": {"config.conf": text}})
+        assert told in ward.check("kube-proxy")["findings"][0]["seen"]
+
+
+# ---- the page, and the lab ---------------------------------------------------------------------------------------
+
+VERDICTS = {grade.value for grade in Grade}
+PAGE = Path(__file__).resolve().parents[2] / "docs/doctor.md"
+
+
+def test_commands_of_the_page_do_what_it_shows(lab):
+    blocks = re.findall(r"^```(console|text)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    script = [
+        "set +e",
+        f"export PATH={Path(sys.executable).parent}:$PATH",
+        "mount -t tmpfs tmpfs /run",
+        "export COLUMNS=300",
+    ]
+    for kind, text in blocks:
+        for line in text.splitlines() if kind == "console" else ():
+            script += ["echo @@@", line.removeprefix("# ")]
+    words = [*lab.join("page", 98).netns.prefix(), "unshare", "--mount", "bash", "-c", "\n".join(script)]
+    done = subprocess.run(words, cwd=PAGE.parents[1], capture_output=True, text=True, timeout=120, check=False)
+    outputs = iter(done.stdout.split("@@@\n")[1:])
+    assert done.stderr == ""
+    output = ""
+    for kind, text in blocks:
+        for line in text.splitlines():
+            if kind == "console":
+                output = next(outputs)
+            else:
+                assert " ".join(line.split()) in {" ".join(each.split()) for each in output.splitlines()}, output
+    assert json.loads(output)["verdict"] == "bad"
+
+
+def test_page_has_every_check_as_the_code_has_it():
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| (.*?) \| ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert [row for row in rows if row[0] not in VERDICTS] == [(check.name, check.asks) for check in CHECKS]
+
+
+def test_the_lab_shows_each_trap_before_and_after():
+    """In a process of its own: the names of a lab's namespaces are by process."""
+    code = (
+        "from arpguard.lab import traps; from arpguard.cli.main import main\n"
+        "traps.TRAPS = [trap for trap in traps.TRAPS if trap.check in ('takeovers', 'can-reach')]\n"
+        "main(['lab', '--nodes', '2', '--scenario', 'doctor'])\n"
+    )
+    wide = {**os.environ, "COLUMNS": "300"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=wide, check=False
+    )
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "TRAP SAID EXPECTED" in lines
+    assert any(line.startswith("takeovers: drop_gratuitous_arp 1 bad, then ok bad, then ok ok") for line in lines)

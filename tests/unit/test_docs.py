@@ -48,7 +48,7 @@ def test_every_command_in_the_documentation_parses(page):
     """What the commands print is shown by tests/netns/test_readme.py; here, that there are such commands."""
     for block in _blocks(page, "console"):
         for line in block.splitlines():
-            words = line.removeprefix("# ").partition(" &")[0].split()
+            words = re.split(" [&|]", line.removeprefix("# "))[0].split()
             if words[0] == "arpguard":
                 build_parser().parse_args(words[1:])
 

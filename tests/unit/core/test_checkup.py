@@ -692,3 +692,80 @@ def test_a_compiler_that_is_missing_is_less_urgent_where_a_guard_is_pinned():
 )
 def test_agent(fields, expected):
     assert grade("agent", picture(**fields)) == expected
+
+
+# ---- the fixes ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_answered_by_proxy_arp_is_mended_by_turning_that_off():
+    route = Route(ip_interface(f"{VIP}/32").network, 3)
+    settings = sysctls(proxy_arp=1, forwarding=1, arp_ignore=1, arp_announce=2)
+    scene = picture(LO, ETH0, ETH1, routes=(route,), sysctls=settings, config=OF_OTHERS)
+    found = said("vip-bound", scene)[0]
+    assert "(proxy_arp)" in found.seen
+    assert found.fix == "turn proxy_arp off"
+    assert found.commands == ("sysctl -w net.ipv4.conf.eth0.proxy_arp=0",)
+    assert grade("proxy-arp", scene) == "bad"
+
+
+def test_proxy_arp_that_takes_no_vip_is_only_told():
+    settings = sysctls(proxy_arp=1, forwarding=1)
+    route = Route(ip_interface(f"{VIP}/32").network, 3)
+    bound, covered = picture(BOUND, ETH0, sysctls=settings), {**guarded(), "config": OF_OTHERS, "routes": (route,)}
+    assert grade("proxy-arp", bound) == "warn"
+    assert grade("proxy-arp", picture(LO, ETH0, ETH1, sysctls=settings, **covered)) == "warn"
+
+
+def test_a_node_that_answers_beside_others_is_silenced_unless_it_is_the_owner():
+    scene = picture(BOUND, ETH0, wire=heard(OTHER))
+    assert said("vip-on-wire", scene)[0].commands == said("vip-bound", scene)[0].commands != ()
+    owner = picture(BOUND, ETH0, wire=heard(OTHER), **guarded(Kind.OWNED))
+    assert said("vip-on-wire", owner)[0].commands == ()
+    observed = picture(BOUND, ETH0, wire=heard(OTHER), **guarded(mode=Mode.OBSERVE))
+    assert said("vip-on-wire", observed)[0].commands != ()
+
+
+def test_ipvs_without_addresses_is_told_before_it_hurts():
+    assert grade("kube-proxy", picture(cluster=cluster(proxy=KubeProxy("ipvs")))) == "warn"
+
+
+@pytest.mark.parametrize("parent_first", [True, False])
+def test_a_macvlan_and_its_parent_are_one_segment(parent_first):
+    macvlan = replace(ETH1, kind="macvlan", parent=2)
+    links = (ETH0, macvlan) if parent_first else (macvlan, ETH0)
+    assert grade("same-segment", picture(LO, *links)) == "ok"
+
+
+def test_two_guarded_links_on_one_segment_answer_for_their_own_addresses_only():
+    entries = {EntryKey(link.ifindex, VIP): VipEntry(Kind.FOREIGN) for link in (ETH0, ETH1)}
+    programs = tuple(
+        Program(link.ifindex, hook, 0, link.ifindex, ours=True, pin_dir="/pins")
+        for link in (ETH0, ETH1)
+        for hook in ("tcx ingress", "tcx egress")
+    )
+    guards = (Guard("/pins", running=True, mode=Mode.ENFORCE, entries=entries),)
+    scene = picture(BOUND, ETH0, ETH1, guards=guards, programs=programs)
+    assert grade("vip-bound", scene) == "ok"
+    assert grade("same-segment", scene) == "warn"
+
+
+@pytest.mark.parametrize("address", ["192.0.2.8/31", "2001:db8::1/64", "192.0.2.8/32"])
+def test_links_without_an_ipv4_subnet_have_no_way_back_to_check(address):
+    way_back = Route(ip_interface("0.0.0.0/0").network, 2)
+    scene = picture(LO, ETH0, on(ETH1, address), routes=(way_back,), sysctls=sysctls(eth1__rp_filter=1))
+    assert grade("rp-filter", scene) == "ok"
+
+
+def test_a_selector_that_names_nothing_is_told_with_its_configuration():
+    found = said("interfaces", picture(config=config("interfaces: [eth9, eth0]"), source="ConfigMap a/b"))[0]
+    assert (found.about, found.fix) == ("eth9", "correct `interfaces:` in ConfigMap a/b")
+    assert found.seen == "there is no such interface; there are: eth0"
+
+
+def test_a_vip_of_another_node_is_of_others_and_one_of_this_node_is_not():
+    text = "vips: [{address: 192.0.2.50, owner: {node: NODE}}, {address: 192.0.2.51, owner: elect}]"
+    scene = picture(config=config(text.replace("NODE", "node-2")))
+    assert scene.is_of_others(VIP)
+    assert scene.is_of_others(ip_address("192.0.2.51"))
+    assert not picture(config=config(text.replace("NODE", "node-1"))).is_of_others(VIP)
+    assert not scene.is_of_others(ip_address("192.0.2.52"))
