@@ -6,6 +6,7 @@
 #   make proto   generate the API's Python code from proto/
 #   make model   check the claim protocol with Spin: every rule kept, and broken in turn
 #   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
+#   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make bench   measure; figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
@@ -21,7 +22,7 @@ APT_LAB := keepalived
 APT_IMAGE := buildah crun debootstrap podman
 APT_DEV := arping clang-format gcc iperf3 iputils-ping libc6-dev ndisc6 openssl spin tcpdump tmux
 
-.PHONY: lab test lint format docs proto model chaos bench lock audit image image-build clean apt-run apt-lab apt-dev apt-image
+.PHONY: lab test lint format docs proto model chaos soak bench lock audit image image-build clean apt-run apt-lab apt-dev apt-image
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
@@ -53,6 +54,10 @@ model: apt-dev .venv/.dev
 CHAOS := 600
 chaos: .venv/.run
 	$(BIN)/arpguard lab --kubernetes --for $(CHAOS) $(if $(SEED),--seed $(SEED))
+
+SOAK := 7200
+soak: apt-dev .venv/.dev
+	$(BIN)/python tests/soak/run.py --for $(SOAK)
 
 bench: apt-dev .venv/.dev
 	$(BIN)/python tests/bench/run.py $(BENCH)

@@ -1,0 +1,91 @@
+"""What an agent uses, sample by sample, and whether it grows: pure, but for `take`.
+
+A slope is the median of the slopes between all pairs of samples (Theil and Sen): one garbage collection, or one busy
+second of this machine, does not bend it.
+"""
+
+import csv
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+
+from arpguard.dataplane import loader
+from arpguard.dataplane.maps import EntryTable
+from arpguard.lab.cluster.topology import KubeAgent
+
+_MOST_POINTS = 300  # of a series, for the slope: pairs grow with the square
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Something that is measured. `tolerance`: how much more of it there may be at the end than at the beginning."""
+
+    unit: str
+    tolerance: float
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "rss_mb": Quantity("MB resident", 3.0),
+    "fds": Quantity("file descriptors", 3.0),
+    "threads": Quantity("threads", 2.0),
+    "entries": Quantity("entries in the map", 1.0),
+    "cpu_percent": Quantity("% of a core", 4.0),
+}
+Sample = dict[str, float]
+
+
+def take(agent: KubeAgent, before: Mapping[str, float] | None, now_s: float) -> Sample:
+    """One sample of a running agent; CPU is of the time since the one before."""
+    pid = agent.pid
+    assert pid is not None, f"the agent of {agent.host.name} has ended: {agent.said()[-500:]}"
+    maps = loader.open_maps(agent.pin_dir)
+    cpu_s = agent.cpu_s()
+    elapsed = now_s - before["time_s"] if before else 0.0
+    return {
+        "time_s": now_s,
+        "rss_mb": agent.rss_kb() / 1024,
+        "fds": len(os.listdir(f"/proc/{pid}/fd")),
+        "threads": len(os.listdir(f"/proc/{pid}/task")),
+        "entries": len(EntryTable(maps["entries"], maps["counters"]).read().entries),
+        "cpu_s": cpu_s,
+        "cpu_percent": 100 * (cpu_s - before["cpu_s"]) / elapsed if before and elapsed else 0.0,
+    }
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """How much a quantity grows in a second; 0 for fewer than two points."""
+    step = max(1, len(points) // _MOST_POINTS)
+    pairs = combinations(points[::step], 2)
+    return median([(later[1] - one[1]) / (later[0] - one[0]) for one, later in pairs if later[0] > one[0]] or [0.0])
+
+
+def growth(samples: Sequence[Sample], name: str) -> float:
+    """How much more there is at the end than at the beginning, by the slope."""
+    if not samples:
+        return 0.0
+    points = [(sample["time_s"], sample[name]) for sample in samples]
+    return slope(points) * (points[-1][0] - points[0][0])
+
+
+def growing(records: Mapping[str, Sequence[Sample]]) -> list[str]:
+    """What grew by more than is tolerated, in words."""
+    found = []
+    for node, samples in records.items():
+        for name, quantity in QUANTITIES.items():
+            more = growth(samples, name)
+            if more > quantity.tolerance:
+                found.append(f"{node}: {more:.1f} {quantity.unit} more at the end ({quantity.tolerance:g} tolerated)")
+    return found
+
+
+def write_csv(path: Path, records: Mapping[str, Iterable[Sample]]) -> None:
+    """All samples, one in a line."""
+    with path.open("w", newline="", encoding="ascii") as file:
+        writer = csv.writer(file)
+        writer.writerow(["node", "time_s", *QUANTITIES])
+        for node, samples in records.items():
+            for sample in samples:
+                writer.writerow([node, *(f"{sample[name]:.2f}" for name in ("time_s", *QUANTITIES))])
