@@ -12,19 +12,25 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from arpguard.addresses import MacAddress
+from arpguard.cli.replayed import Story, _frame_dict, _frame_row
 from arpguard.config import parse_config
 from arpguard.core.replaying import OWN_LINK, PLACEHOLDER_MAC, Scene
 from arpguard.core.respond import Situation, respond_egress, respond_ingress
-from arpguard.dataplane.replay import Replay
+from arpguard.core.sightings import Ledger
+from arpguard.dataplane.replay import Judged, Replay
 from arpguard.verdict import Mode, Reason
 from arpguard.wire.capture import read_capture
 from arpguard.wire.ethernet import VlanTag
+from arpguard.wire.ndp import build_solicitation
 from builders import (
     GUARD,
     NEIGHBOUR_IP,
@@ -41,7 +47,7 @@ from builders import (
     an_arp_request,
     the_answer,
 )
-from captures import SLL, Packet, cooked, interface, packet, pcap, pcapng, section
+from captures import ETHERNET, SLL, SLL2, Packet, cooked, cooked2, interface, packet, pcap, pcapng, section
 from labtools import arpguard, until
 
 pytestmark = pytest.mark.bpf
@@ -58,6 +64,22 @@ SCENE = Scene("me", parse_config(CONFIG), macs={GUARD: "me"}, addresses=(PRIMARY
 VIRTUAL = MacAddress.parse("00:00:5e:00:01:07")
 SENDERS = (TESTER, GUARD, OWNER, THIRD)
 ADDRESSES = (VIP, OTHER_VIP, EXTERNAL, TESTER_IP)
+SIX = ip_address("2001:db8::50")
+MACS = BROADCAST_MAC.octets + TESTER.octets
+ND_HEAD = build_solicitation(TESTER, ip_address("2001:db8::7"), SIX)
+HEADS = (
+    b"",
+    MACS,
+    MACS + b"\x08\x06",
+    MACS + b"\x08\x06\x00\x01\x08\x00\x06\x04\x00\x01",
+    MACS + b"\x81\x00\x00\x00\x08\x06",
+    MACS + b"\x88\xa8" + b"\x00\x00\x81\x00" * 9,
+    *(ND_HEAD[:length] for length in (14, 20, 54, 55, 60, 78)),
+    ND_HEAD[:20] + b"\x00" + ND_HEAD[21:54] + b"\x3a\x00" + bytes(6) + ND_HEAD[54:],
+    cooked(a_packet().build()),
+    cooked2(a_packet().build()),
+    cooked2(ND_HEAD[14:], 0x86DD, kind=2),
+)
 NAMES = ["--node", "me", "--mac", str(GUARD), "--own-address", str(PRIMARY_IP)]
 
 
@@ -122,6 +144,32 @@ def test_decisions_and_fates_are_those_of_the_reference(mode, datapath):
         reasons |= {about.reason for about in found.decisions}
     assert {Reason.ANSWERED, Reason.CONFLICT, Reason.FOREIGN, Reason.OWNER_CLAIM, Reason.EGRESS_REWRITTEN} <= reasons
     assert {Reason.EGRESS_OWNER, Reason.EGRESS_NOT_OWNER, Reason.OTHER_VLAN, Reason.UNWALKABLE} <= reasons
+
+
+@pytest.fixture(scope="module")
+def replay() -> Replay:
+    return Replay(replace(SCENE, owners={SIX: "me"}))
+
+
+@given(st.data())
+def test_any_frame_is_judged_or_passed_over(replay, data):
+    """Whatever stands behind the headers that make a frame worth a look, tags and cooked headers among them."""
+    head = data.draw(st.sampled_from(HEADS))
+    body = data.draw(st.one_of(st.binary(max_size=80), st.builds(bytes, st.integers(0, 3000))))
+    frame, linktype = head + body, data.draw(st.sampled_from([ETHERNET, SLL, SLL2, 105]))
+    shown = [
+        describe_all(found) for found in replay.run(read_capture(io.BytesIO(pcap([frame], linktype=linktype)).read))
+    ]
+
+    assert len(shown) <= 1
+
+
+def describe_all(found: Judged) -> str:
+    """All that is printed of it."""
+    story = Story("capture", SCENE, Ledger([]))
+    return json.dumps(_frame_dict(story, found)) + "".join(
+        str(cell) for about in found.decisions for cell in _frame_row(story, found, about)
+    )
 
 
 # ---- what it prints ----------------------------------------------------------------------------------------------

@@ -27,12 +27,16 @@ class Act(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a frame says: the address it asks for, and the one that it claims for a MAC."""
+    """What a frame says: the address it asks for, and the one that it claims for a MAC.
+
+    `believed`: whether receivers may believe the claim, or have to discard the message (RFC 4861 7.1).
+    """
 
     asked: Address | None
     claimed: Address | None
     act: Act
     mac: MacAddress
+    believed: bool = True
 
 
 def read_message(frame: bytes) -> Message | None:
@@ -59,13 +63,12 @@ def _of_arp(packet: ArpPacket) -> Message:
 
 
 def _of_nd(packet: NdPacket) -> Message:
-    """A message that receivers have to discard claims nothing, but asks: Linux answers some of them."""
-    message = packet.message
+    message, believed = packet.message, packet.flaw is None
     if message.kind is NdType.SOLICITATION:
-        claimed = None if packet.flaw or message.src.is_unspecified else message.src
-        return Message(message.target, claimed, Act.REQUEST, packet.sha)
+        claimed = None if message.src.is_unspecified else message.src
+        return Message(message.target, claimed, Act.REQUEST, packet.sha, believed)
     act = Act.ANSWER if NdFlag.SOLICITED in message.flags else Act.ANNOUNCEMENT
-    return Message(None, None if packet.flaw else message.target, act, packet.sha)
+    return Message(None, message.target, act, packet.sha, believed)
 
 
 @dataclass(slots=True)
@@ -188,7 +191,7 @@ class Ledger:
         """Notes what a frame said; gives the sighting of a VIP, for what the guard makes of it."""
         if message.asked in self.accounts:
             self.accounts[message.asked].requests += 1
-        if message.claimed is None:
+        if message.claimed is None or not message.believed:
             return None
         if message.claimed in self.vips:
             return self.guarded.add(message.claimed, message.mac, message.act, time_ns)

@@ -49,11 +49,11 @@ HOP_LIMIT_AT = 14 + 7
         (build_unsolicited_advertisement(THIRD, SIX), Message(None, SIX, Act.ANNOUNCEMENT, THIRD)),
         (
             patched(build_solicitation(TESTER, ASKER, SIX), HOP_LIMIT_AT, b"\x40"),
-            Message(SIX, None, Act.REQUEST, TESTER),
+            Message(SIX, ASKER, Act.REQUEST, TESTER, believed=False),
         ),
         (
             patched(build_unsolicited_advertisement(THIRD, SIX), HOP_LIMIT_AT, b"\x40"),
-            Message(None, None, Act.ANNOUNCEMENT, THIRD),
+            Message(None, SIX, Act.ANNOUNCEMENT, THIRD, believed=False),
         ),
         (bytes(60), None),
         (b"", None),
@@ -125,6 +125,14 @@ def test_address_that_two_macs_answer_for_is_told_guarded_or_not(address):
 
     assert {found: list(macs) for found, macs in ledger.doubled().items()} == {address: [TESTER, THIRD]}
     assert (ledger.guarded.found == {}) is (address != VIP)
+
+
+def test_claim_that_receivers_discard_is_none():
+    ledger = a_ledger()
+    for mac in (TESTER, THIRD):
+        ledger.note(Message(None, SIX, Act.ANSWER, mac, believed=False), 1)
+
+    assert ledger.others.found == {}
 
 
 def test_requests_are_counted_of_vips():
