@@ -20,7 +20,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.cli.replayed import Story, _frame_dict, _frame_row
 from arpguard.config import parse_config
 from arpguard.core.replaying import OWN_LINK, PLACEHOLDER_MAC, Scene
