@@ -246,6 +246,11 @@ def claimant(claim: pb.Conflict) -> str:
         return word(found, "kind")
 
 
+def _in_short(claim: pb.Conflict) -> str:
+    """The same for a table, which is wide enough without."""
+    return claimant(claim).replace("cluster node without an agent", "node, no agent").replace("cluster node", "node")
+
+
 def _fate(claim: pb.Conflict) -> Styled:
     """What became of a claim, and whose it may be."""
     if claim.dropped:
@@ -309,7 +314,7 @@ def conflict_cells(found: pb.Conflict) -> tuple[object, ...]:
         found.vip,
         found.link,
         bad(found.mac) if is_conflict(found) else careful(found.mac),
-        bad(claimant(found)) if is_split_brain(found) else claimant(found),
+        bad(_in_short(found)) if is_split_brain(found) else _in_short(found),
         age(found.last_time),
         found.count,
         word(found, "reason"),

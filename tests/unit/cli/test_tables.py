@@ -387,3 +387,39 @@ def test_claim_is_told_of_in_words(state, ago):
     assert "  holder   n1, not heard of for a lease" in lines
     assert "  outside  02:00:00:00:00:50 has the address" in lines
     assert any(line.endswith(", 1m ago") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("claimant", "text"),
+    [
+        (pb.Claimant(kind="KIND_OUTSIDE"), "outside"),
+        (pb.Claimant(kind="KIND_CLUSTER_NODE", node="node-2"), "node-2 (node)"),
+        (pb.Claimant(kind="KIND_CLUSTER_NODE_WITHOUT_AGENT", node="node-2"), "node-2 (node, no agent)"),
+        (pb.Claimant(kind="KIND_VRRP_ROUTER", router=51), "VRRP router 51"),
+        (pb.Claimant(kind="KIND_GLBP_ROUTER", router=1023), "GLBP router 1023"),
+        (pb.Claimant(kind=77), "#77"),
+        (None, "-"),
+    ],
+)
+def test_conflict_says_who_it_is_in_words_that_fit(claimant, text, ago):
+    found = pb.Conflict(
+        vip="198.51.100.250",
+        link="eth0",
+        mac="02:00:00:00:00:64",
+        last_time=ago(9),
+        count=1,
+        reason=pb.REASON_CONFLICT,
+        dropped=True,
+        claimant=claimant,
+    )
+    head, line = tables.conflicts(pb.ListConflictsResponse(conflicts=[found])).splitlines()
+
+    assert line[head.index("WHO") : head.index("LAST")].strip() == text
+    assert len(line) <= 100
+
+
+def test_claim_of_a_node_is_a_conflict_whatever_is_known_of_the_owner():
+    claim = pb.Conflict(reason=pb.REASON_UNVERIFIED_CLAIM, claimant=pb.Claimant(kind="KIND_CLUSTER_NODE", node="n2"))
+
+    assert tables.is_conflict(claim)
+    assert not tables.is_conflict(pb.Conflict(reason=pb.REASON_UNVERIFIED_CLAIM, claimant=pb.Claimant(kind=1)))
