@@ -25,8 +25,19 @@ class Recorder:
     def write_entries(self, entries):
         if len(self.entries | entries) > self.room:
             raise MapFullError("no room")
+        self._assert_control_covers(entries)
         self.told += [f"entry {entry.kind.name} {entry.mode.name}" for entry in entries.values()]
         self.entries |= entries
+
+    def _assert_control_covers(self, entries):
+        """Where the kernel was told anything, it looks at what it is given from the first moment on."""
+        if self.value is None:
+            return
+        for key, entry in entries.items():
+            if key.vip.version == 6:
+                assert self.value.strictest6 >= (entry.mode or self.value.mode)
+            else:
+                assert self.value.vips4[0] <= key.vip <= self.value.vips4[1]
 
     def delete(self, keys):
         for key in keys:

@@ -5,6 +5,7 @@ An IP address is `ipaddress.IPv4Address | IPv6Address`; in kernel maps it is 16 
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TypeAlias
@@ -53,6 +54,8 @@ class MacAddress:
 
 
 ZERO_MAC = MacAddress(bytes(6))
+# Who asks without claiming anything, by IP version (RFC 5227 1.1, RFC 4862 5.4.2).
+NOBODY: Mapping[int, Address] = {4: IPv4Address(0), 6: IPv6Address(0)}
 BROADCAST_MAC = MacAddress(b"\xff" * 6)
 
 

@@ -14,7 +14,10 @@ from arpguard.model import Owner, OwnerKind, Vip
 
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
 RUNS, STEPS = int(os.environ.get("ARPGUARD_RUNS", "60")), 40
-ADDRESSES = [ip_address(f"192.0.2.{n}") for n in range(1, 9)] + [ip_address("2001:db8::1"), ip_address("203.0.113.1")]
+INSIDE = [ip_address(f"{network}{n}") for n in range(1, 6) for network in ("192.0.2.", "2001:db8::")]
+ADDRESSES = [*INSIDE, ip_address("203.0.113.1"), ip_address("2001:db8:1::1")]
+NETWORKS = ip_network("192.0.2.0/24"), ip_network("2001:db8::/64")
+POD_NETWORKS = ip_network("192.0.2.4/31"), ip_network("2001:db8::4/127")
 NODES = ["n1", "n2", "n3"]
 
 
@@ -68,24 +71,24 @@ class World:
             self.slices.pop(key, None)
             return
         nodes = tuple(sorted(self.rng.sample(NODES, self.rng.randrange(3))))
-        self.slices[key] = EndpointSlice(*key, f"s{self.rng.randrange(6)}", nodes)
+        self.slices[key] = EndpointSlice(*key, f"s{self.rng.randrange(6)}", nodes, version=self.rng.choice([0, 4, 6]))
 
     def _node(self) -> None:
         name = self.rng.choice(NODES)
         if self.nodes.pop(name, None) is None or self.rng.random() < 0.7:
-            addresses = tuple(self.rng.sample(ADDRESSES[:8], self.rng.randrange(2)))
-            networks = self.rng.choice([(), (ip_network("192.0.2.4/31"),)])
+            addresses = tuple(self.rng.sample(INSIDE, self.rng.randrange(2)))
+            networks = self.rng.choice([(), POD_NETWORKS])
             self.nodes[name] = Node(name, ready=self.rng.random() < 0.5, addresses=addresses, pod_networks=networks)
 
     def _config(self) -> None:
         self.config = AgentConfig(
-            vips=tuple(Vip(each, Owner(OwnerKind.ELECT)) for each in self.rng.sample(ADDRESSES[:8], 2)),
-            ranges=self.rng.choice([(), (ip_network("192.0.2.0/24"),), (ip_network("192.0.2.0/24"),)]),
+            vips=tuple(Vip(each, Owner(OwnerKind.ELECT)) for each in self.rng.sample(INSIDE, 2)),
+            ranges=self.rng.choice([(), NETWORKS[:1], NETWORKS, NETWORKS]),
             services=ServicesConfig(selector=self.rng.choice([(), (("app", "web"),)]), hold=self.rng.random() < 0.2),
         )
 
     def _avoid(self) -> None:
-        one = frozenset(self.rng.sample(ADDRESSES[:8], 1))
+        one = frozenset(self.rng.sample(INSIDE, 1))
         self.avoided = replace(self.avoided, **{self.rng.choice(["gateways", "api_servers", "own"]): one})
 
     def _follow(self) -> None:

@@ -2,9 +2,8 @@
 
 import argparse
 import asyncio
-from ipaddress import IPv4Address, IPv6Address
 
-from arpguard.addresses import Address
+from arpguard.addresses import NOBODY, Address
 from arpguard.cli import exits, render
 from arpguard.cli.arguments import host_address, need_root
 from arpguard.clock import boot_ns
@@ -17,8 +16,6 @@ from arpguard.dataplane.netlink import read_surroundings
 from arpguard.errors import ConfigError, DataPlaneError, Problem
 from arpguard.runtime.leaving import remove_guard
 from arpguard.units import NS_PER_S
-
-_NOBODY: dict[int, Address] = {4: IPv4Address(0), 6: IPv6Address(0)}
 
 
 def run_whohas(options: argparse.Namespace) -> int:
@@ -56,7 +53,7 @@ async def _way_to(address: Address, ifname: str | None) -> tuple[str, Address]:
     if link is None:
         known = ", ".join(link.name for link in surroundings.links if link.ethernet)
         raise DataPlaneError(f"no interface {ifname or f'leads to {address}'}: name one with --interface ({known})")
-    return link.name, primary_address(link, address.version, [address]) or _NOBODY[address.version]
+    return link.name, primary_address(link, address.version, [address]) or NOBODY[address.version]
 
 
 def check_config(options: argparse.Namespace) -> int:

@@ -6,11 +6,10 @@ For IPv4 as RFC 5227 2.1 has it, for IPv6 as duplicate address detection does (R
 import asyncio
 import secrets
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address
 from types import TracebackType
 from typing import Self
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import NOBODY, Address, MacAddress
 from arpguard.core.desired import membership_of
 from arpguard.dataplane.groups import Groups
 from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket, build_question
@@ -24,7 +23,6 @@ INTERVAL_S = 0.06
 LISTEN_S = 0.2
 HEARD_AT_ONCE = 64
 _NONCE_LEN = 6  # RFC 7527 4.1: what fills the option
-_NOBODY: dict[int, Address] = {4: IPv4Address(0), 6: IPv6Address(0)}
 
 
 class Prober:
@@ -46,7 +44,7 @@ class Prober:
         heard = self._waiting.setdefault(key, asyncio.get_running_loop().create_future())
         try:
             ear = self._listening(link, address)
-            question = build_question(ear.mac, _NOBODY[address.version], address, self._nonce)
+            question = build_question(ear.mac, NOBODY[address.version], address, self._nonce)
             for _ in range(PROBES):
                 if not heard.done():
                     ear.send(question)

@@ -6,10 +6,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import NOBODY, MacAddress
 from arpguard.config import AgentConfig, SelectorKind, parse_config, read_config
 from arpguard.core.checkup.picture import Picture, questions
 from arpguard.core.checkup.snapshot import AgentWord, ClusterView, Question, Snapshot, Unread, Wire
@@ -152,8 +151,7 @@ def ask_wire(picture: Picture) -> Wire | Unread:
 
 def _ask_on(link: Link, picture: Picture, asked: Iterable[Question]) -> Mapping[Question, tuple[MacAddress, ...]]:
     wanted = {each.address: each for each in asked}
-    nobody: dict[int, Address] = {4: IPv4Address(0), 6: IPv6Address(0)}
-    askers = {version: primary_address(link, version, picture.vips) or nobody[version] for version in nobody}
+    askers = {version: primary_address(link, version, picture.vips) or NOBODY[version] for version in NOBODY}
     heard: dict[Question, dict[MacAddress, None]] = {question: {} for question in wanted.values()}
     ear = NeighbourSocket(link.name)
     try:

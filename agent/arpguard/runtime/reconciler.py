@@ -185,8 +185,7 @@ class Reconciler:
         gone = [key for key in keys if key in entries and key not in wanted] if scene.asked.complete else []
         if control is None or strictest_mode(control.mode, writes) > control.strictest:
             return False
-        if not writes.keys() <= entries.keys():
-            self._widen_control(writes)
+        self._widen_control(writes)
         self._entries.delete(gone)
         try:
             self._entries.write(writes)

@@ -384,7 +384,7 @@ def test_small_passes_come_to_the_same_as_a_whole_one(seed):
     kernel, fresh_kernel = Recorder(), Recorder()
     kernel.room = fresh_kernel.room = 99
     small, fresh = a_reconciler(kernel), a_reconciler(fresh_kernel)
-    addresses = [VIP + number for number in range(6)]
+    addresses = [first + number for number in range(3) for first in (VIP, VIP6)]
     vips = {addresses[0]: Vip(addresses[0], OWNERS[0])}
     asyncio.run(small.apply(Asked(config, 1, vips), HERE, 0))
     standings = {}
