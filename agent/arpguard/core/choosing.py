@@ -70,18 +70,24 @@ def home_link(vip: Address, links: Sequence[Link], routes: Iterable[Route]) -> L
     The link whose subnet the VIP is in; of several the one that is up, then the one with the best route.
     A VIP in nobody's subnet is at home where the routes lead, else on the first link.
     """
-    if len(links) < 2:
-        return links[0] if links else None
+    if not links:
+        return None
+    ranked = sorted(((_by_subnet(link, vip), link) for link in links), key=lambda item: item[0])
+    best = [link for rank, link in ranked if rank == ranked[0][0]]
+    return best[0] if len(best) < 2 else _first_by_route(vip, best, routes)
+
+
+def _by_subnet(link: Link, vip: Address) -> tuple[bool, bool, int]:
+    """The subnet decides also while a link is down: its routes are gone then, its addresses are not."""
+    prefix = _subnet_prefix(link, vip)
+    return not prefix, bool(prefix) and not link.up, -prefix
+
+
+def _first_by_route(vip: Address, links: Iterable[Link], routes: Iterable[Route]) -> Link:
     best: dict[int, Preference] = {}
     for route in sorted(_leading_to(vip, routes), key=_preference):
         best.setdefault(route.ifindex, _preference(route))
-
-    def rank(link: Link) -> tuple[object, ...]:
-        prefix = _subnet_prefix(link, vip)
-        # The subnet decides also while a link is down: its routes are gone then, its addresses are not.
-        return (not prefix, prefix and not link.up, -prefix, best.get(link.ifindex, _NO_ROUTE), link.ifindex)
-
-    return min(links, key=rank)
+    return min(links, key=lambda link: (best.get(link.ifindex, _NO_ROUTE), link.ifindex))
 
 
 def route_to(address: Address, routes: Iterable[Route]) -> Route | None:

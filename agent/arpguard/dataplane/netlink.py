@@ -1,6 +1,8 @@
 """Links, addresses and routes of this network namespace, by rtnetlink: as they are, and a word when they change."""
 
 import asyncio
+import errno
+import socket
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import closing
@@ -72,17 +74,29 @@ def _is_host(network: Network) -> bool:
 async def watch_changes() -> AsyncIterator[None]:
     """Yields once it listens, and after every change of links, addresses or routes; several may give one.
 
-    Raises DataPlaneError when messages were lost (ENOBUFS) or the socket fails: look, and watch again.
+    Raises DataPlaneError when the socket fails: look, and watch again.
     """
-    loop = asyncio.get_running_loop()
     try:
         with closing(listen(_GROUPS)) as heard:
             yield  # whatever changed before the socket listened
             while True:
-                await loop.sock_recv(heard, _DATAGRAM)
+                await _wait_for_change(heard)
                 yield
     except OSError as error:
-        raise DataPlaneError(f"rtnetlink messages were lost ({error})") from error
+        raise DataPlaneError(f"changes of links and routes cannot be heard of by rtnetlink ({error})") from error
+
+
+async def _wait_for_change(heard: socket.socket) -> None:
+    """What changed is looked up, not read here: so a message that is lost for want of room (ENOBUFS) says enough."""
+    try:
+        await asyncio.get_running_loop().sock_recv(heard, _DATAGRAM)
+        while heard.recv(_DATAGRAM):
+            pass
+    except BlockingIOError:
+        return
+    except OSError as error:
+        if error.errno != errno.ENOBUFS:
+            raise
 
 
 def _address(message: Any) -> InterfaceAddress:

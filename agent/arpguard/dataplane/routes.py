@@ -6,8 +6,9 @@ device and the gateway, or the ids of others.
 
 import socket
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import TypeAlias
 
@@ -31,28 +32,20 @@ _TABLE_LOCAL = 255
 _MAIN = (253, 254)  # `default` and `main`, which the kernel's own rules look in
 _UNICAST = 1
 _NOWHERE = (6, 7, 8)  # blackhole, unreachable, prohibit
-_BITS = {socket.AF_INET: 32, socket.AF_INET6: 128}
+_ANYWHERE: dict[int, Address] = {socket.AF_INET: IPv4Address(0), socket.AF_INET6: IPv6Address(0)}
 _LEADS_NOWHERE: list[Way] = [(0, None)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A route as dumped. `ways` is None where a nexthop object has them."""
-
-    destination: Address
-    length: int
-    metric: int
-    main: bool
-    ways: list[Way] | None
-    object_id: int
+KNOWN = 1 << 17  # messages
 
 
 async def read_routes() -> list[Route]:
     """One for each next hop. OSError when the kernel does not answer, or changes its mind while it does."""
-    bodies = await dump(_GETROUTE, bytes(_RTMSG.size))
-    entries = [entry for body in bodies if (entry := _entry(body)) is not None]
-    objects = await _read_objects() if any(entry.ways is None for entry in entries) else {}
-    return [route for entry in entries for route in _routes(entry, objects)]
+    read = [_routes(bytes(body)) for body in await dump(_GETROUTE, bytes(_RTMSG.size))]
+    objects = await _read_objects() if any(object_id for _, object_id in read) else {}
+    return [
+        route
+        for routes, object_id in read
+        for route in (_resolved(routes, objects.get(object_id, [])) if object_id else routes)
+    ]
 
 
 async def _read_objects() -> dict[int, list[Way]]:
@@ -70,32 +63,38 @@ async def _read_objects() -> dict[int, list[Way]]:
     return found | of_groups
 
 
-def _entry(body: memoryview) -> _Entry | None:
-    """None for what leads to no other host (local, broadcast, multicast), for `throw`, and for what is only cached."""
+@lru_cache(maxsize=KNOWN)
+def _routes(body: bytes) -> tuple[tuple[Route, ...], int]:
+    """The routes in a message; and the id of the nexthop object that has their next hops, 0 if they say it themselves.
+
+    Nothing for what leads to no other host (local, broadcast, multicast), for `throw`, and for what is only cached.
+    Of thousands only a few change: the others are not read again, and the same objects are quickly compared.
+    """
     family, length, _, _, table, _, _, kind, flags = _RTMSG.unpack_from(body)
-    if family not in _BITS or kind not in (_UNICAST, *_NOWHERE) or flags & _CLONED:
-        return None
-    attrs = attributes(body[_RTMSG.size :])
+    if family not in _ANYWHERE or kind not in (_UNICAST, *_NOWHERE) or flags & _CLONED:
+        return (), 0
+    attrs = attributes(memoryview(body)[_RTMSG.size :])
     table = _number(attrs.get(_TABLE)) or table
     if table == _TABLE_LOCAL:
-        return None
-    return _Entry(
-        destination=_address(attrs.get(_DST)) or (IPv4Address(0) if family == socket.AF_INET else IPv6Address(0)),
-        length=length,
-        metric=_number(attrs.get(_PRIORITY)),
-        main=table in _MAIN,
-        ways=_LEADS_NOWHERE if kind in _NOWHERE else _ways(attrs),
-        object_id=_number(attrs.get(_NH_ID)),
-    )
+        return (), 0
+    network = ip_network((_address(attrs.get(_DST)) or _ANYWHERE[family], length))
+    metric, main = _number(attrs.get(_PRIORITY)), table in _MAIN
+    ways = _LEADS_NOWHERE if kind in _NOWHERE else _ways(attrs)
+    routes = tuple(Route(network, ifindex, metric, via, main) for ifindex, via in ways or _LEADS_NOWHERE)
+    return routes, 0 if ways else _number(attrs.get(_NH_ID))
 
 
-def _ways(attrs: Attributes) -> list[Way] | None:
-    """None for a route that names a nexthop object and nothing else."""
+def _resolved(routes: Iterable[Route], ways: Iterable[Way]) -> Iterator[Route]:
+    return (replace(route, ifindex=ifindex, via=via) for route in routes for ifindex, via in ways)
+
+
+def _ways(attrs: Attributes) -> list[Way]:
+    """Nothing for a route that names a nexthop object and no more."""
     if _MULTIPATH in attrs:
         return list(_hops(attrs[_MULTIPATH]))
     if _OIF in attrs or _NH_ID not in attrs:
         return [(_number(attrs.get(_OIF)), _next_hop(attrs))]
-    return None
+    return []
 
 
 def _hops(data: memoryview) -> Iterator[Way]:
@@ -121,9 +120,3 @@ def _address(data: memoryview | None) -> Address | None:
 
 def _number(data: memoryview | None) -> int:
     return 0 if data is None else int(struct.unpack_from("=I", data)[0])
-
-
-def _routes(entry: _Entry, objects: Mapping[int, list[Way]]) -> Iterator[Route]:
-    network = ip_network((entry.destination, entry.length))
-    for ifindex, via in objects.get(entry.object_id, []) if entry.ways is None else entry.ways:
-        yield Route(network, ifindex, entry.metric, via, entry.main)

@@ -52,6 +52,7 @@ log = logging.getLogger(__name__)
 AUDIT_INTERVAL_S = 0.5
 AUDIT_SHARE = 0.05  # of one core, at most: a map of 100,000 entries is read back less often
 SETTLE_S = 0.02  # netlink messages come in flocks
+LOOK_PAUSE = 3  # times as long as a look at links and routes takes: routes by BGP may change all the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Agent:
         self._surroundings = Surroundings()
         self._sourcing = Sourcing()
         self._links_changed = True
+        self._look_s = 0.0
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -208,8 +210,10 @@ class Agent:
         """A pass; one that is not whole does what has changed, where that will do."""
         if self._links_changed:
             self._links_changed = False
+            began_s = time.thread_time()
             try:
                 self._node.surroundings = self._surroundings = await read_surroundings()
+                self._look_s = time.thread_time() - began_s
             except BaseException:
                 self._links_changed = True  # what has changed is still not known
                 raise
@@ -333,6 +337,7 @@ class Agent:
             try:
                 async for _ in watch_changes():
                     self._look_at_links()
+                    await asyncio.sleep(LOOK_PAUSE * self._look_s)
             except DataPlaneError as error:
                 log.warning("%s; looking again", error)
                 self._look_at_links()

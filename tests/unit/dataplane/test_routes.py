@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from arpguard.dataplane.routes import _entry, _routes
+from arpguard.dataplane.routes import _resolved, _routes
 from arpguard.dataplane.rtnetlink import attributes
 from arpguard.model import Route
 
@@ -35,8 +35,8 @@ def hop(ifindex: int, *attributes: tuple[int, object]) -> bytes:
 
 
 def routes(data: bytes, objects: dict | None = None) -> list[Route]:
-    entry = _entry(memoryview(data))
-    return [] if entry is None else list(_routes(entry, objects or {}))
+    found, object_id = _routes(data)
+    return list(_resolved(found, (objects or {}).get(object_id, [])) if object_id else found)
 
 
 def test_route_by_a_next_hop():
