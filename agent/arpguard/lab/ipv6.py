@@ -5,17 +5,14 @@ Linux answers a solicitation only for an address of the very link that it came i
 """
 
 import json
-import select
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from ipaddress import IPv6Address
 
-from arpguard.addresses import ZERO_MAC, MacAddress
-from arpguard.errors import DataPlaneError
 from arpguard.lab.bench import Bench, Step, owned_by, until
+from arpguard.lab.neighbours import States, is_free, mac_of, quicken
 from arpguard.lab.peers.witness import Witness
 from arpguard.lab.topology import NETWORK6, Host
 from arpguard.wire.ndp import solicited_node
@@ -25,10 +22,6 @@ VIP2 = IPv6Address(f"{NETWORK6}::51")
 _PATIENCE_S = 10.0
 _PLACES = ("eth0", "lo", "kube-ipvs0 up")
 _PORT = 9
-# A client's kernel that tells quickly: one probe for an address of its own, and entries that go through all their
-# states in a second. Milliseconds (ip-ntable(8)).
-_PROBING = ("net.ipv6.conf.eth0.accept_dad=1", "net.ipv6.conf.eth0.router_solicitation_delay=0")
-_FAST = ("base_reachable", "200", "delay_probe", "100", "retrans", "200")
 
 
 def run_flux(bench: Bench) -> Iterator[Step]:
@@ -105,24 +98,23 @@ def run_clients(bench: Bench) -> Iterator[Step]:
     """A client's kernel: it wants the VIP for itself, it uses it, and the VIP moves."""
     first, second = bench.nodes[:2]
     client = bench.lab.client
-    client.netns.run("sysctl", "-qw", *_PROBING)
-    client.netns.run("ip", "ntable", "change", "name", "ndisc_cache", "dev", "eth0", *_FAST)
+    quicken(client)
     bench.bind_everywhere("lo", VIP)
-    yield bench.ask("the client takes the VIP for itself, no guard", VIP, [], it_is_free=_is_free(client))
+    yield bench.ask("the client takes the VIP for itself, no guard", VIP, [], it_is_free=is_free(client, VIP))
     agents = bench.guard(owned_by(f"{{node: {first.name}}}", VIP))
-    yield bench.ask("the same, guarded: the VIP is taken", VIP, [first], it_is_taken=not _is_free(client))
+    yield bench.ask("the same, guarded: the VIP is taken", VIP, [first], it_is_taken=not is_free(client, VIP))
     states = _states(client)
     yield bench.judge(
         "used, at rest, used again: it is probed",
         VIP,
         [first],
-        [_entry(client)],
+        [mac] if (mac := mac_of(client, VIP)) else [],
         states=" ".join(states),
         as_expected=states == ["REACHABLE", "STALE", "PROBE", "REACHABLE"],
     )
     for agent in agents.values():
         agent.configure(owned_by(f"{{node: {second.name}}}", VIP))
-    took_s = until(lambda: _entry(client) == second.mac, _PATIENCE_S, "the client's entry moves, and nobody asks")
+    took_s = until(lambda: mac_of(client, VIP) == second.mac, _PATIENCE_S, "the client's entry moves, and nobody asks")
     bench.wait_for_owner(VIP, second)
     yield bench.ask(
         f"of {second.name} now: the client's entry moved",
@@ -132,52 +124,15 @@ def run_clients(bench: Bench) -> Iterator[Step]:
     )
 
 
-def _is_free(host: Host) -> bool:
-    """Whether duplicate address detection lets a host have the VIP (RFC 4862 5.4); then it is taken off again."""
-    host.netns.batch([f"addr add {VIP}/128 dev eth0"])
-    until(lambda: "tentative" not in _address(host) or "dadfailed" in _address(host), _PATIENCE_S, "DAD is over")
-    free = "dadfailed" not in _address(host)
-    host.unbind(VIP, "eth0")
-    return free
-
-
-def _address(host: Host) -> dict[str, object]:
-    """The VIP on a host's link, as ip-address(8) tells it."""
-    rows = json.loads(host.netns.run("ip", "-json", "addr", "show", "dev", "eth0", "to", str(VIP)))
-    return next(entry for row in rows for entry in row.get("addr_info", ()))
-
-
 def _states(host: Host) -> list[str]:
     """The states through which a host's entry for the VIP goes when it is used, rests, and is used again."""
-    words = [*host.netns.prefix(), "ip", "-6", "monitor", "neigh", "dev", "eth0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as monitor:  # noqa: S603
-        try:
-            return [*_until_state(host, monitor, "STALE"), *_until_state(host, monitor, "REACHABLE")]
-        finally:
-            monitor.kill()
-
-
-def _until_state(host: Host, monitor: "subprocess.Popen[str]", last: str) -> list[str]:
-    """Sends a datagram to the VIP, and reads states up to one."""
-    host.netns.call(_send)
-    states: list[str] = []
-    stream = monitor.stdout
-    while stream is not None and (not states or states[-1] != last):
-        line = stream.readline() if select.select([stream], [], [], _PATIENCE_S)[0] else ""
-        if not line:
-            raise DataPlaneError(f"the client's entry for {VIP} did not become {last}, but {states}")
-        words = line.split()
-        if words[0] == str(VIP):
-            states.append(words[-1])
-    return states
+    with States(host, VIP) as states:
+        host.netns.call(_send)
+        first = states.until("STALE")
+        host.netns.call(_send)
+        return [*first, *states.until("REACHABLE")]
 
 
 def _send() -> None:
     with closing(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)) as opened:
         opened.sendto(b".", (str(VIP), _PORT))
-
-
-def _entry(host: Host) -> MacAddress:
-    """The MAC that a host's kernel has for the VIP."""
-    rows = json.loads(host.netns.run("ip", "-6", "-json", "neigh", "show", "to", str(VIP), "dev", "eth0"))
-    return next((MacAddress.parse(row["lladdr"]) for row in rows if "lladdr" in row), ZERO_MAC)
