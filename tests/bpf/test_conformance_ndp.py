@@ -97,7 +97,7 @@ def no_nd_case(frame: bytes, reason: Reason = Reason.NOT_GUARDED) -> Case:
 
 def mended(frame: bytes) -> bytes:
     """The frame with a checksum that is right for what is in it."""
-    body = patched(frame[TYPE:], 2, b"\0\0")
+    body = patched(frame[TYPE:], CHECKSUM - TYPE, b"\0\0")
     right = checksum(IPv6Address(frame[22:38]), IPv6Address(frame[38:54]), body)
     return patched(frame, CHECKSUM, right.to_bytes(2, "big"))
 
@@ -149,7 +149,9 @@ CASES = {
     "N15_payload_longer_than_the_frame": silent_case(with_payload_len(NS, 40), INVALID),
     "N16_option_of_length_0": silent_case(odd_option(0), INVALID),
     "N17_option_past_the_end": silent_case(odd_option(2), INVALID),
-    "N17_half_an_option": silent_case(an_ns()[:-4], INVALID),
+    "N17_option_cut_off": silent_case(NS[:-4], INVALID),
+    "N17_half_an_option": silent_case(mended(with_payload_len(NS + bytes(4), 36)), INVALID),
+    "N17_byte_of_an_option": silent_case(mended(with_payload_len(NS + bytes(1), 33)), INVALID),
     "N18_unknown_option": answer_case(options=(NdOption(253, bytes(14)), slla(TESTER))),
     "N18_nonce_in_no_dad": answer_case(options=(nonce(), slla(TESTER))),
     "N18_two_slla_options": answer_case(options=(slla(TESTER), slla(THIRD))),
