@@ -9,7 +9,7 @@ from arpguard import __version__
 from arpguard.cli import client, exits, render, tables
 from arpguard.cli.client import Target
 from arpguard.cli.exits import AskError
-from arpguard.cli.words import problems, seconds_since, word
+from arpguard.cli.words import problems, seconds_since
 from arpguard.core.checkup.findings import Finding, Grade, worst
 from arpguard.core.checkup.snapshot import AgentWord, Claim, Unread
 from arpguard.core.checkup.table import Result, examine
@@ -68,8 +68,15 @@ def _ask_agent(target: str) -> AgentWord | Unread:
 
 
 def _claim(conflict: pb.Conflict) -> Claim:
-    ago_s = seconds_since(conflict.last_time)
-    return Claim(conflict.vip, conflict.link, conflict.mac, conflict.count, word(conflict, "reason"), ago_s)
+    return Claim(
+        vip=conflict.vip,
+        link=conflict.link,
+        mac=conflict.mac,
+        who=tables.claimant(conflict),
+        count=conflict.count,
+        of_node=tables.is_split_brain(conflict),
+        ago_s=seconds_since(conflict.last_time),
+    )
 
 
 # ---- what is printed ---------------------------------------------------------------------------------------------

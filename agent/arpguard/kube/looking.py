@@ -1,11 +1,12 @@
 """One look at the cluster: Services, Nodes, and how kube-proxy and arpguard are configured. Nothing is followed."""
 
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import TypeVar
 
 import yaml
 
-from arpguard.core.checkup.snapshot import KubeProxy, Unread
+from arpguard.core.checkup.snapshot import Eip, KubeProxy, Unread
 from arpguard.core.cluster import ConfigMap, Node, Service
 from arpguard.kube import projections
 from arpguard.kube.client import Client
@@ -15,6 +16,7 @@ from arpguard.kube.resources import CONFIG_MAPS, NODES, SERVICES, Request, Resou
 
 T = TypeVar("T")
 
+EIPS = Resource("network.kubesphere.io", "v1alpha2", "eips")
 KUBE_PROXY = ("kube-system", "kube-proxy", "config.conf")
 _TIMEOUT_S = 5.0
 
@@ -38,6 +40,27 @@ async def _read_all(client: Client, resource: Resource, project: Callable[[JsonO
             if key is not None and isinstance(item, dict):
                 found[key] = project(item)
     return found
+
+
+async def read_eips(client: Client) -> tuple[Eip, ...] | Unread:
+    """OpenELB's address pools that name their link by an address; none where there is no OpenELB."""
+    try:
+        found = await _read_all(client, EIPS, lambda raw: raw)
+    except NotFoundError:
+        return ()
+    except ClusterError as error:
+        return Unread(str(error))
+    return tuple(eip for (_, name), raw in sorted(found.items()) if (eip := _eip(name, raw)) is not None)
+
+
+def _eip(name: str, raw: JsonObject) -> Eip | None:
+    spec = raw.get("spec")
+    interface = spec.get("interface") if isinstance(spec, dict) else None
+    kind, _, text = interface.partition(":") if isinstance(interface, str) else ("", "", "")
+    try:
+        return Eip(name, ip_address(text.strip())) if kind == "can_reach" else None
+    except ValueError:  # OpenELB refuses it
+        return None
 
 
 async def read_config_map(client: Client, namespace: str, name: str) -> ConfigMap | None:

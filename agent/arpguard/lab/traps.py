@@ -272,6 +272,27 @@ def _ipvs(ward: Ward) -> None:
     ward.serve(settings, objects.daemon_set("kube-system", "kube-proxy"), objects.service(SHOP, "web", [ward.vip]))
 
 
+def _openelb(ward: Ward) -> None:
+    """An address pool that finds its link by an address of its own, which a Service has got meanwhile."""
+    kind = {"kind": "Eip", "plural": "eips", "singular": "eip"}
+    version = {"name": "v1alpha2", "served": True, "storage": True}
+    ward.serve(
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "eips.network.kubesphere.io"},
+            "spec": {"group": "network.kubesphere.io", "scope": "Cluster", "names": kind, "versions": [version]},
+        },
+        {
+            "apiVersion": "network.kubesphere.io/v1alpha2",
+            "kind": "Eip",
+            "metadata": {"name": "pool"},
+            "spec": {"address": f"{ward.vip}-{ward.vip}", "protocol": "layer2", "interface": f"can_reach:{ward.vip}"},
+        },
+    )
+    ward.sh(*_VIP_ON_IPVS)
+
+
 def _restarted_kube_proxy(ward: Ward) -> None:
     """The doctor's commands, and what kube-proxy does when it starts."""
     ward.take_advice(ward.check("kube-proxy"))
@@ -393,6 +414,7 @@ TRAPS = (
         "interfaces: ['can_reach:{vip}']\n",
         "warn",
     ),
+    Trap("can-reach", "an Eip of OpenELB by its own address", _openelb),
     Trap("kube-proxy", "IPVS without strictARP", _ipvs, _restarted_kube_proxy),
     Trap("agent", "configured, not started", _sh(), config=_OF_ANOTHER),
     Trap("one-agent", "a guard left behind in another folder", _second_guard, config=_OF_ANOTHER),

@@ -22,7 +22,7 @@ from arpguard.errors import ConfigError, DataPlaneError, Problem
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import SERVICE_ACCOUNT, find_access
 from arpguard.kube.errors import ClusterError
-from arpguard.kube.looking import read_config_map, read_kube_proxy, read_nodes, read_services
+from arpguard.kube.looking import read_config_map, read_eips, read_kube_proxy, read_nodes, read_services
 from arpguard.model import Link
 from arpguard.runtime.cluster import addresses_of
 from arpguard.wire.arp import ArpOp
@@ -77,6 +77,7 @@ async def _with_cluster(wanted: Wanted, setting: Setting) -> Setting:
             nodes=await read_nodes(client),
             api_servers=addresses_of(access.host),
             kube_proxy=await read_kube_proxy(client),
+            eips=await read_eips(client),
         )
         return replace(setting, cluster=view)
     except ClusterError as error:
@@ -98,7 +99,6 @@ async def _of_configmap(client: Client, name: str, setting: Setting) -> Setting:
 async def look(wanted: Wanted, setting: Setting, agent: AgentWord | Unread) -> Picture:
     """Everything, the wire last. Raises DataPlaneError when not even the links can be read."""
     surroundings = await read_surroundings()
-    addresses = [each.address for each in setting.config.interfaces if each.kind is SelectorKind.CAN_REACH]
     pin_dir = setting.config.bpf.pin_dir
     guards, programs = await read_guards(surroundings.links, pin_dir)
     snapshot = Snapshot(
@@ -109,7 +109,7 @@ async def look(wanted: Wanted, setting: Setting, agent: AgentWord | Unread) -> P
         start=_start(wanted),
         host_scoped=await read_host_scoped(),
         sysctls=read_sysctls(surroundings.links),
-        kernel_routes=await read_kernel_routes([each for each in addresses if each], surroundings),
+        kernel_routes=await read_kernel_routes(_reached(setting), surroundings),
         guards=guards,
         programs=programs,
         machine=read_machine(pin_dir, surroundings.links),
@@ -120,6 +120,13 @@ async def look(wanted: Wanted, setting: Setting, agent: AgentWord | Unread) -> P
     if not wanted.ask:
         return picture
     return Picture(replace(snapshot, wire=ask_wire(picture)))
+
+
+def _reached(setting: Setting) -> set[Address]:
+    """Addresses that a link is chosen by, here or by OpenELB."""
+    named = {each.address for each in setting.config.interfaces if each.kind is SelectorKind.CAN_REACH and each.address}
+    eips = setting.cluster.eips if isinstance(setting.cluster, ClusterView) else ()
+    return named if isinstance(eips, Unread) else named | {eip.address for eip in eips}
 
 
 def _start(wanted: Wanted) -> str:

@@ -1,5 +1,6 @@
 """The doctor's checks on made-up nodes: what tests/netns/test_doctor.py cannot make, and the edges of the rest."""
 
+import re
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 
@@ -14,6 +15,7 @@ from arpguard.core.checkup.snapshot import (
     AgentWord,
     Claim,
     ClusterView,
+    Eip,
     Guard,
     KubeProxy,
     Machine,
@@ -376,6 +378,12 @@ def test_an_external_ip_that_is_somebodys(address, told):
     assert ip_address(address) not in picture(LO, ETH0, routes=(gateway,), cluster=view).vips
 
 
+def test_several_addresses_are_taken_from_the_end():
+    view = cluster(a_service("192.0.2.1", "192.0.2.7", "224.0.0.1", "192.0.2.2"), node1="192.0.2.1", node2="192.0.2.2")
+    commands = [finding.commands[0] for finding in said("vip-refused", picture(cluster=view))]
+    assert [re.findall(r"externalIPs/(\d)", command)[0] for command in commands] == ["3", "2", "0"]
+
+
 def test_a_load_balancers_address_is_not_taken_from_the_service_by_a_command():
     view = cluster(a_service(ingress=("192.0.2.1",)), node1="192.0.2.1")
     assert said("vip-refused", picture(cluster=view))[0].commands == ()
@@ -445,7 +453,13 @@ def test_a_stranger_is_told_from_a_node_by_the_nodes_macs():
     assert grade("vip-on-wire", known) == "ok"
     assert "node2 (02:00:00:00:00:02)" in said("vip-on-wire", known)[0].seen
     assert grade("vip-on-wire", stranger) == "bad"
-    assert "kubectl -n shop patch service db" in said("vip-on-wire", stranger)[0].commands[0]
+    assert said("vip-on-wire", stranger)[0].commands == (
+        "kubectl -n shop annotate --overwrite service db arpguard.io/owner=external",
+    )
+    service = replace(a_service(str(VIP)), annotations=(("arpguard.io/owner", "external"),))
+    annotated = cluster(service, node1="192.0.2.1", node2="192.0.2.2")
+    told = picture(BOUND, ETH0, sysctls=quiet, cluster=annotated, wire=heard(OTHER, node2=MAC))
+    assert grade("vip-on-wire", told) == "ok"
 
 
 def test_an_external_owner_may_answer_and_only_with_its_own_mac():
@@ -459,7 +473,7 @@ def test_an_external_owner_may_answer_and_only_with_its_own_mac():
 def test_a_vrrp_router_is_known_by_its_mac():
     vrrp = MacAddress.parse("00:00:5e:00:01:07")
     found = said("vip-on-wire", picture(config=OF_OTHERS, wire=heard(vrrp)))[0]
-    assert "a VRRP router (00:00:5e:00:01:07)" in found.seen
+    assert "VRRP router 7 (00:00:5e:00:01:07)" in found.seen
 
 
 def test_questions_are_bounded_and_say_what_they_leave_out():
@@ -483,10 +497,17 @@ def test_a_link_that_cannot_be_heard_on_is_unknown():
 
 @pytest.mark.parametrize(("ago_s", "expected"), [(5.0, "bad"), (3600.0, "warn")])
 def test_claims_that_the_agent_heard(ago_s, expected):
-    claim = Claim(str(VIP), "eth0", "00:00:5e:00:01:07", 3, "conflict", ago_s)
+    claim = Claim(str(VIP), "eth0", "00:00:5e:00:01:07", "VRRP router 7", 3, ago_s=ago_s)
     scene = picture(agent=AgentWord("unix:///a", "node-1", claims=(claim,)))
     assert grade("vip-claimed", scene) == expected
-    assert "a VRRP router" in said("vip-claimed", scene)[0].seen
+    assert "(VRRP router 7), 3 times" in said("vip-claimed", scene)[0].seen
+    assert "switch" in said("vip-claimed", scene)[0].fix
+
+
+def test_claims_of_a_node_of_the_cluster_are_told_apart():
+    claim = Claim(str(VIP), "eth0", "02:00:00:00:00:02", "node-2 (cluster node)", of_node=True)
+    found = said("vip-claimed", picture(agent=AgentWord("unix:///a", "node-1", claims=(claim,))))[0]
+    assert "two nodes of this cluster" in found.why
 
 
 # ---- settings on links -------------------------------------------------------------------------------------------
@@ -587,6 +608,33 @@ def test_can_reach(says, links, expected):
     assert grade("can-reach", picture(*links, routes=(route,), config=reach, kernel_routes={VIP: says})) == expected
     if says == "lo":
         assert grade("can-reach", picture(*links, config=reach, kernel_routes={VIP: says})) == "bad"
+
+
+@pytest.mark.parametrize(
+    ("says", "gateway", "expected", "commands"),
+    [
+        ("eth0", True, "ok", ()),
+        (
+            "lo",
+            True,
+            "bad",
+            ("""kubectl patch eip p --type=merge -p '{"spec":{"interface":"can_reach:192.0.2.254"}}'""",),
+        ),
+        ("lo", False, "bad", ()),
+        (Unread("unreachable"), True, "unknown", ()),
+    ],
+)
+def test_can_reach_of_openelb(says, gateway, expected, commands):
+    default = Route(ip_interface("0.0.0.0/0").network, 2, via=ip_address("192.0.2.254"))
+    view = replace(cluster(), eips=(Eip("p", VIP),))
+    scene = picture(BOUND, ETH0, routes=(default,) if gateway else (), cluster=view, kernel_routes={VIP: says})
+    found = said("can-reach", scene)[0]
+    assert (found.grade.value, found.about, found.commands) == (expected, "Eip p", commands)
+
+
+def test_eips_that_cannot_be_read_are_unknown():
+    view = replace(cluster(), eips=Unread("cannot list eips: 403"))
+    assert "403" in said("can-reach", picture(cluster=view))[0].seen
 
 
 def _programs(*rows: tuple[str, int, bool]) -> tuple[Program, ...]:
@@ -721,6 +769,11 @@ def test_a_node_that_answers_beside_others_is_silenced_unless_it_is_the_owner():
     assert said("vip-on-wire", scene)[0].commands == said("vip-bound", scene)[0].commands != ()
     owner = picture(BOUND, ETH0, wire=heard(OTHER), **guarded(Kind.OWNED))
     assert said("vip-on-wire", owner)[0].commands == ()
+    mine = config(f"vips: [{{address: {VIP}, owner: {{node: node-1}}}}]")
+    unguarded = picture(BOUND, ETH0, wire=heard(OTHER), config=mine, source="f")
+    assert said("vip-on-wire", unguarded)[0].commands == ()
+    startable = picture(BOUND, ETH0, wire=heard(OTHER), config=mine, source="f", start="go")
+    assert said("vip-on-wire", startable)[0].commands == ("go",)
     observed = picture(BOUND, ETH0, wire=heard(OTHER), **guarded(mode=Mode.OBSERVE))
     assert said("vip-on-wire", observed)[0].commands != ()
 

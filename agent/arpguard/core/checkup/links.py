@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from arpguard.config import InterfaceSelector, SelectorKind
 from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, unknown
 from arpguard.core.checkup.picture import Picture
-from arpguard.core.checkup.snapshot import Program, Unread
+from arpguard.core.checkup.snapshot import NOT_ASKED, Eip, Program, Unread
 from arpguard.core.choosing import choose_links
 from arpguard.model import Datapath, Link
 
@@ -45,30 +45,52 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
 def can_reach(picture: Picture) -> Iterator[Finding]:
     """Whether the kernel, asked for the way as `ip route get` does, says lo."""
     selectors = [each for each in picture.config.interfaces if each.kind is SelectorKind.CAN_REACH]
-    if not selectors:
-        yield ok("no can_reach in `interfaces:`")
+    eips = picture.cluster.eips if picture.cluster else ()
+    if isinstance(eips, Unread):
+        yield unknown(f"OpenELB's Eips were not read: {eips.why}")
+        eips = ()
+    if not selectors and not eips:
+        yield ok("no can_reach in `interfaces:`, nor in an Eip")
     for selector in selectors:
-        if selector.address is not None:
-            yield _reached(picture, selector)
+        yield _reached_by_guard(picture, selector)
+    for eip in eips:
+        yield _reached_by_openelb(picture, eip)
 
 
-def _reached(picture: Picture, selector: InterfaceSelector) -> Finding:
-    says = picture.snapshot.kernel_routes.get(selector.address) if selector.address else None
-    if says is None or isinstance(says, Unread):
-        why = says.why if says is not None else "it was not asked for"
-        return unknown(f"`ip route get` has no answer: {why}", str(selector))
-    choice = choose_links((selector,), picture.surroundings, ())
-    ours = listed(link.name for link in choice.links)
-    if says != _LO:
+def _reached_by_guard(picture: Picture, selector: InterfaceSelector) -> Finding:
+    address = selector.address
+    says = picture.snapshot.kernel_routes.get(address, NOT_ASKED) if address else NOT_ASKED
+    if isinstance(says, Unread):
+        return unknown(f"`ip route get` has no answer: {says.why}", str(selector))
+    ours = listed(link.name for link in choose_links((selector,), picture.surroundings, ()).links)
+    if says != _LO or address is None:
         return ok(f"{ours or 'no link'}; `ip route get` says {says}", str(selector))
-    bound = picture.bound_on(selector.address) if selector.address else ""
     return Finding(
-        Grade.BAD if not ours else Grade.WARN,
-        f"the kernel says lo, for the address is bound here ({bound}); arpguard takes {ours or 'no link'}",
+        Grade.WARN if ours else Grade.BAD,
+        f"the kernel says lo, for the address is bound here ({picture.bound_on(address)}); "
+        f"arpguard takes {ours or 'no link'}",
         str(selector),
-        "a program that asks the kernel (OpenELB's can_reach) gets lo after its next start, and answers for nothing; "
-        "arpguard leaves the table `local` out",
+        "arpguard leaves the table `local` out; a program that asks the kernel gets lo",
         "name an address that no node and no VIP has, such as the gateway's",
+    )
+
+
+def _reached_by_openelb(picture: Picture, eip: Eip) -> Finding:
+    about = f"Eip {eip.name}"
+    says = picture.snapshot.kernel_routes.get(eip.address, NOT_ASKED)
+    if isinstance(says, Unread):
+        return unknown(f"`ip route get` has no answer for {eip.address}: {says.why}", about)
+    if says != _LO:
+        return ok(f"can_reach:{eip.address}: `ip route get` says {says}", about)
+    gateways = [each for each in picture.avoided.gateways if each.version == eip.address.version]
+    interface = f'{{"spec":{{"interface":"can_reach:{min(gateways)}"}}}}' if gateways else ""
+    return Finding(
+        Grade.BAD,
+        f"can_reach:{eip.address}: the kernel says lo, for the address is bound here ({picture.bound_on(eip.address)})",
+        about,
+        "OpenELB asks the kernel when it starts: it gets lo the next time, and answers for nothing",
+        "name an address that no node and no VIP has, such as the gateway's",
+        (shell("kubectl", "patch", "eip", eip.name, "--type=merge", "-p", interface),) if interface else (),
     )
 
 
@@ -103,14 +125,14 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
 
 
 def _before_ours(here: list[Program]) -> list[Program]:
-    """Others at a hook that run before ours there; XDP runs before tc, and TCX before clsact."""
+    """Others at tc that run before ours there: TCX programs run before clsact filters."""
     found = []
     for direction in ("ingress", "egress"):
-        order = (*(("xdp",) if direction == "ingress" else ()), f"tcx {direction}", f"clsact {direction}")
+        order = (f"tcx {direction}", f"clsact {direction}")
         line = sorted((each for each in here if each.hook in order), key=lambda p: (order.index(p.hook), p.place))
         ours = next((index for index, each in enumerate(line) if each.ours), None)
         if ours is not None:
-            found += [each for each in line[:ours] if each.hook != "xdp"]
+            found += line[:ours]
     return found
 
 

@@ -61,6 +61,14 @@ class KubeProxy:
 
 
 @dataclass(frozen=True, slots=True)
+class Eip:
+    """An address pool of OpenELB whose `interface` is can_reach:ADDRESS."""
+
+    name: str
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """What the API server said."""
 
@@ -68,6 +76,7 @@ class ClusterView:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     api_servers: frozenset[Address] = frozenset()
     kube_proxy: KubeProxy | Unread = NOT_ASKED
+    eips: tuple[Eip, ...] | Unread = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +98,14 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Somebody's claim to a VIP, as the running agent tells; `reason` in lower case."""
+    """A claim to a VIP, as the running agent tells. `who` is in words; `of_node`: of a node of this cluster."""
 
     vip: str
     link: str
     mac: str
-    count: int
-    reason: str
+    who: str
+    count: int = 1
+    of_node: bool = False
     ago_s: float = 0.0
 
 

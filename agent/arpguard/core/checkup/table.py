@@ -69,7 +69,11 @@ CHECKS = (
         "`interfaces:` that name no link, lo, a NOARP device, or a port of a bridge or bond",
         links.interfaces,
     ),
-    Check("can-reach", "can_reach:ADDRESS for which `ip route get` says lo", links.can_reach),
+    Check(
+        "can-reach",
+        "can_reach:ADDRESS, in `interfaces:` or an Eip of OpenELB, for which `ip route get` says lo",
+        links.can_reach,
+    ),
     Check("kube-proxy", "kube-proxy's mode and strictARP", kubernetes.kube_proxy),
     Check("agent", "whether the guard is there, and what its agent says", node.agent),
     Check("one-agent", "two agents, or two guards, on one node", links.one_agent),

@@ -2,17 +2,18 @@
 
 from collections.abc import Iterator
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import Address, MacAddress, vip_refusal
 from arpguard.core.checkup.answering import in_subnet, leaks, places
 from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, summed_up, unknown
 from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture
 from arpguard.core.checkup.snapshot import Question, Unread, Wire
-from arpguard.core.cluster import Service
+from arpguard.core.claimants import virtual_router
+from arpguard.core.cluster import PREFIX, Service
+from arpguard.core.offers import offer_of
 from arpguard.model import Link, OwnerKind
 from arpguard.verdict import Kind
 
 _RECENT_S = 600
-_VRRP = bytes((0x00, 0x00, 0x5E, 0x00, 0x01))  # RFC 5798 7.3, and the router's number
 _KINDS = {
     Kind.OWNED: "this node answers",
     Kind.FOREIGN: "another node or link answers, this one is silent",
@@ -165,8 +166,9 @@ def vip_refused(picture: Picture) -> Iterator[Finding]:
     """VIPs that are addresses of nodes, gateways or the API server: nobody may guard those."""
     bad = False
     for service in picture.cluster.services.values() if picture.cluster else ():
-        for address in dict.fromkeys((*service.external_ips, *service.ingress_ips)):
-            if address in picture.settled:
+        # From the end: taking one away moves those behind it.
+        for address in reversed(dict.fromkeys((*service.external_ips, *service.ingress_ips))):
+            if address in picture.settled or vip_refusal(address) is not None:
                 bad = True
                 yield _refused_of_service(picture, service, address)
     for vip in picture.config.vips:
@@ -208,6 +210,11 @@ def _taking_away(service: Service, address: Address) -> tuple[str, ...]:
     path = f"/spec/externalIPs/{index}"
     patch = f'[{{"op":"test","path":"{path}","value":"{address}"}},{{"op":"remove","path":"{path}"}}]'
     return (shell("kubectl", "-n", service.namespace, "patch", "service", service.name, "--type=json", "-p", patch),)
+
+
+def _as_external(service: Service) -> tuple[str, ...]:
+    words = ("kubectl", "-n", service.namespace, "annotate", "--overwrite", "service", service.name)
+    return (shell(*words, f"{PREFIX}owner=external"),)
 
 
 # ---- the wire ----------------------------------------------------------------------------------------------------
@@ -282,9 +289,9 @@ def _answered(
             f"{seen}, which is no node of this cluster",
             str(vip),
             "a host outside the cluster has the address, and loses it as soon as a node answers for it",
-            "choose an address that nobody has; or say that it is external (`owner: external`, or the annotation "
-            "arpguard.io/owner: external)",
-            _taking_away(service, vip) if service else (),
+            "say that it is external (`owner: external`, or an annotation of the Service): then the guard keeps the "
+            "cluster silent; or take an address that nobody has",
+            _as_external(service) if service else (),
         )
     if not who and picture.bound_on(vip):
         return Finding(
@@ -298,8 +305,9 @@ def _answered(
 
 
 def _to_one(picture: Picture, vip: Address, link: Link, *, here: bool) -> tuple[str, tuple[str, ...]]:
-    cover = picture.cover(vip, link)
-    if here and (cover is None or cover.kind is not Kind.OWNED):
+    cover, known = picture.cover(vip, link), picture.vips.get(vip)
+    is_owner = cover.kind is Kind.OWNED if cover else known is not None and not picture.is_of_others(vip)
+    if here and (not is_owner or (picture.snapshot.start and not picture.guards)):
         return _to_silence(picture, vip, [link])
     return "run the guard on every node that answers, or take the address off the hosts that should not have it", ()
 
@@ -316,13 +324,14 @@ def _owners_mac(picture: Picture, vip: Address, link: Link) -> MacAddress | None
 
 def _is_the_clusters(picture: Picture, vip: Address) -> bool:
     """Whether a node is to answer, and all nodes are known."""
-    known = picture.vips.get(vip)
-    service = _service_of(picture, vip)
     if picture.cluster is None or not picture.cluster.nodes:
         return False
-    if known is not None:
-        return known.owner.kind is not OwnerKind.EXTERNAL
-    return service is not None
+    known, service = picture.vips.get(vip), _service_of(picture, vip)
+    if known is None and service is not None:  # outside of `ranges`: left alone, and yet somebody's
+        offer = offer_of(service, picture.config.services)
+        known = next(iter(offer.vips), None) if offer else None
+        return known is None or known.owner.kind is not OwnerKind.EXTERNAL
+    return known is not None and known.owner.kind is not OwnerKind.EXTERNAL
 
 
 def _service_of(picture: Picture, vip: Address) -> Service | None:
@@ -331,11 +340,18 @@ def _service_of(picture: Picture, vip: Address) -> Service | None:
 
 
 def _who(mac: MacAddress, names: dict[MacAddress, str]) -> str:
-    if mac in names:
-        return f"{names[mac]} ({mac})"
-    if mac.octets.startswith(_VRRP):
-        return f"a VRRP router ({mac})"
-    return str(mac)
+    known = names.get(mac) or virtual_router(mac)
+    return f"{known} ({mac})" if known else str(mac)
+
+
+_OF_A_NODE = (
+    "two nodes of this cluster answer for it: one has no agent, or a program there answers past its guard",
+    "run the guard on that node, and look at the doctor there",
+)
+_OF_OUTSIDE = (
+    "a host outside this cluster, or another cluster on the same segment, takes the VIP for its own",
+    "find the host by its MAC in the switch's table; give one of the two another address",
+)
 
 
 def vip_claimed(picture: Picture) -> Iterator[Finding]:
@@ -345,15 +361,11 @@ def vip_claimed(picture: Picture) -> Iterator[Finding]:
         yield unknown(f"only a running agent hears claims: {agent.why}")
         return
     for claim in agent.claims:
-        mac = claim.mac
-        vrrp = " (a VRRP router)" if mac.startswith("00:00:5e:00:01:") else ""
-        times = f"{claim.count} times, last {claim.ago_s:.0f} s ago"
         yield Finding(
             Grade.BAD if claim.ago_s < _RECENT_S else Grade.WARN,
-            f"claimed on {claim.link} by {mac}{vrrp}, {times} ({claim.reason})",
+            f"claimed on {claim.link} by {claim.mac} ({claim.who}), {claim.count} times, last {claim.ago_s:.0f} s ago",
             claim.vip,
-            "a host outside this cluster, or another cluster on the same segment, takes the VIP for its own",
-            "find the host by its MAC in the switch's table; give one of the two another address",
+            *(_OF_A_NODE if claim.of_node else _OF_OUTSIDE),
         )
     if not agent.claims:
         yield ok("nobody else claims a VIP, as the agent has heard")

@@ -1,0 +1,59 @@
+"""One look at a cluster: what is made of odd objects."""
+
+import asyncio
+from ipaddress import ip_address
+
+import pytest
+
+from arpguard.core.checkup.snapshot import Eip, KubeProxy, Unread
+from arpguard.kube import looking
+from arpguard.kube.errors import Failure, ForbiddenError, NotFoundError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("kind: KubeProxyConfiguration\nmode: ipvs\nipvs: {strictARP: true}", KubeProxy("ipvs", strict_arp=True)),
+        ("kind: KubeProxyConfiguration\nmode: IPVS ", KubeProxy("ipvs")),
+        ("kind: KubeProxyConfiguration\nmode: ipvs\nipvs: {strictARP: 'true'}", KubeProxy("ipvs")),
+        ("kind: KubeProxyConfiguration\nmode: 7\nipvs: []", KubeProxy("")),
+    ],
+)
+def test_kube_proxys_configuration(text, expected):
+    assert looking.parse_kube_proxy(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "7", "[]", "kind: Other", "a: [", "\0", "[" * 3000, "a: &a [*a]"])
+def test_what_is_no_configuration_of_kube_proxy_is_said_to_be_none(text):
+    assert isinstance(looking.parse_kube_proxy(text), Unread)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"interface": "can_reach:192.0.2.9"}, Eip("p", ip_address("192.0.2.9"))),
+        ({"interface": "can_reach: 2001:db8::9"}, Eip("p", ip_address("2001:db8::9"))),
+        ({"interface": "eth0"}, None),
+        ({"interface": "can_reach:nobody"}, None),
+        ({"interface": 7}, None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_eips_of_openelb(spec, expected):
+    assert looking._eip("p", {"spec": spec}) == expected
+
+
+class _Refusing:
+    def __init__(self, error) -> None:
+        self._error = error
+
+    async def call(self, *_):
+        raise self._error
+
+
+def test_where_there_is_no_openelb_there_are_no_eips_and_where_they_are_hidden_they_are_unknown():
+    missing = NotFoundError(Failure("list", "eips", 404, "no"))
+    hidden = ForbiddenError(Failure("list", "eips", 403, "no"))
+    assert asyncio.run(looking.read_eips(_Refusing(missing))) == ()
+    assert isinstance(asyncio.run(looking.read_eips(_Refusing(hidden))), Unread)
