@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from arpguard.addresses import NOBODY, MacAddress
+from arpguard.addresses import NOBODY, Address, MacAddress
 from arpguard.config import AgentConfig, SelectorKind, parse_config, read_config
 from arpguard.core.checkup.picture import Picture, questions
 from arpguard.core.checkup.snapshot import AgentWord, ClusterView, Question, Snapshot, Unread, Wire
