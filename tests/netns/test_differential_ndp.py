@@ -229,4 +229,8 @@ def test_a_node_that_may_not_answer_is_silent(guarded, guard, hook, mutants, ent
 def test_what_is_not_guarded_is_answered_as_ever(free, guarded, guard, hook, mutants):
     guard.set({OTHER: ENTRIES["foreign"]}, a_control6())
     readable = [mutant for mutant in mutants if is_readable(mutant)]
-    assert answered(guarded, readable) == answered(free, readable)
+    differently = {*answered(guarded, readable)} ^ {*answered(free, readable)}
+    # What a kernel knows of a neighbour, and for how long, decides in few cases: so these start anew.
+    for pair in (guarded, free):
+        pair.node.netns.run("ip", "-6", "neigh", "flush", "dev", "eth0")
+    assert answered(guarded, list(differently)) == answered(free, list(differently))
