@@ -12,7 +12,9 @@ from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.claimants import Claimant, ClaimantKind
 from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.dataplane.prober import LISTEN_S
 from arpguard.errors import DataPlaneError
+from arpguard.lab.cluster import objects
 from arpguard.model import Decision, EntryKey
 from arpguard.runtime.conflicts import CHECKS_PER_S, WAITING, Conflicts
 from arpguard.units import NS_PER_MS, NS_PER_S
@@ -285,6 +287,39 @@ async def test_probe_that_finds_a_node_without_an_agent_says_so(cluster, neighbo
             f"{B} is in use by {BARE} (cluster node without an agent), {STRANGER}: "
             "no other node answers for it while it is"
         )
+
+
+@in_loop
+async def test_c16_probe_is_over_before_what_a_dead_node_had_can_be_taken(cluster, segment):
+    """It takes as long as a real one, and begins before the lease ends: so takeover does not wait for it."""
+    revoked_by_then = []
+
+    async with a_side(cluster, OTHER) as survivor:
+
+        async def probe(_self, _link, _address):
+            await asyncio.sleep(LISTEN_S)
+            revoked_by_then.append(survivor.leases.writes["revocation", "applied"])
+
+        async with a_side(cluster, NODE) as dead:
+            await until(lambda: len(dead.kube.state.alive) == len(survivor.kube.state.alive) == 2, 10)
+            cluster.put({**objects.node(OTHER, vip(2)), "spec": {"unschedulable": True}})
+            await until(lambda: A in dead.kernel.owned(), 10)
+            cluster.put(objects.node(OTHER, vip(2)))
+            segment.probe = probe
+        await until(lambda: A in survivor.kernel.owned(), 10)
+
+        assert revoked_by_then == [0]
+        assert survivor.leases.writes["revocation", "applied"] == 1
+
+
+@in_loop
+async def test_hand_over_needs_no_probe(cluster, segment):
+    async with two_nodes(cluster) as (ear, _, name):
+        segment.asked.clear()
+        cluster.put({**objects.node(ear.side.node, vip(1)), "spec": {"unschedulable": True}})
+        await waited(lambda: cluster.holder(A) == name)
+
+        assert A not in segment.asked
 
 
 def test_without_a_cluster_there_are_routers_and_hosts_outside():

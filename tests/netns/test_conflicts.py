@@ -7,20 +7,23 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
 from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.conflicts import GRACE_NS
-from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket
+from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket, build_question
+from arpguard.kube.claims import lease_name
+from arpguard.lab.apiserver import resources
 from arpguard.lab.apiserver.embedded import Embedded, running
+from arpguard.lab.apiserver.faults import Delay
 from arpguard.lab.apiserver.server import Options
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent
 from arpguard.units import NS_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
-from arpguard.wire.ndp import build_solicitation, build_unsolicited_advertisement
+from arpguard.wire.ndp import build_dad_solicitation, build_solicitation, build_unsolicited_advertisement
 from kubehttp import Api
 from labtools import ANSWER_S, Pair, a_pair, address, address6, speak_ipv6, until
 
@@ -35,6 +38,7 @@ VIPS: dict[int, list[Address]] = {
     4: [address(number) for number in range(50, 54)],
     6: [address6(number) for number in range(0x50, 0x54)],
 }
+ASKERS: dict[int, list[Address]] = {4: [address(100), IPv4Address(0)], 6: [address6(100), IPv6Address(0)]}
 PINNED: dict[int, Address] = {4: address(60), 6: address6(0x60)}
 FREE: dict[int, Address] = {4: address(61), 6: address6(0x61)}
 ANNOUNCED = {4: 2, 6: 1}  # frames of one announcement: in ARP both forms
@@ -206,6 +210,71 @@ def test_c10_n22_question_in_the_name_of_a_vip_is_a_conflict_and_not_answered(pa
     assert len(heard) == ANNOUNCED[family], "the defence, and no reply"
     until(lambda: conflicts(pair, agent, vip), ANSWER_S)
     assert conflicts(pair, agent, vip)[0]["mac"] == str(STRANGER)
+
+
+# ---- before a VIP is taken -----------------------------------------------------------------------------------------
+
+
+def probe(vip: Address, mac: MacAddress) -> bytes:
+    """An ARP probe, or the solicitation of duplicate address detection."""
+    if isinstance(vip, IPv6Address):
+        return build_dad_solicitation(mac, vip)
+    return build_frame(ArpPacket(ArpOp.REQUEST, mac, IPv4Address(0), MacAddress(bytes(6)), vip), BROADCAST_MAC, mac)
+
+
+def publish(server: Embedded, name: str, vip: Address) -> None:
+    server.do(lambda it: it.put(objects.service(HOME, name, [vip])))
+
+
+def probed(socket: NeighbourSocket, vip: Address, wait_s: float) -> bool:
+    """Whether the node is heard to probe for a VIP."""
+    deadline = time.monotonic() + wait_s
+    while (heard := socket.hear(max(0.0, deadline - time.monotonic()))) is not None:
+        if heard.packet.is_probe and (heard.packet.tpa, heard.packet.sha) == (vip, M):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("answer", [announcement, probe], ids=["claims it", "probes for it"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_c16_n30_vip_that_somebody_is_heard_to_have_while_it_is_probed_for_is_not_taken(
+    server, agent, socket, api, family, answer
+):
+    """RFC 5227 2.1.1, RFC 4862 5.4.3. It is one that the cluster never had, so nobody has waited for it."""
+    vip = (address if family == 4 else address6)(0xA0 + (answer is probe))
+    publish(server, f"taken-{family}-{answer.__name__}", vip)
+    assert probed(socket, vip, ANSWER_S)
+    socket.send(answer(vip, STRANGER))
+
+    until(lambda: [event for event in api("VIPTakenOutside") if f"{vip} is in use outside" in event["note"]], ANSWER_S)
+    assert f"owned: vip={vip}\n" not in agent.said()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_n29_nothing_is_answered_before_the_claim_is_confirmed(server, agent, socket, family):
+    """The claim is written, and the renewal that confirms it takes its time."""
+    vip = (address if family == 4 else address6)(0xA8)
+    lease = f"{HOME}/{lease_name(vip)}"
+    server.do(lambda it: it.fault("node-1", delay=(Delay(0.7, verb="update", resource="leases"),)))
+    try:
+        publish(server, f"tentative-{family}", vip)
+        until(lambda: server.do(lambda it: lease in written_leases(it)), ANSWER_S, "the claim")
+        asked = [build_question(STRANGER, spa, vip) for spa in ASKERS[family]]
+        for frame in asked:
+            socket.send(frame)
+        heard = defences(socket, vip, 0.2)
+        assert f"owned: vip={vip}\n" not in agent.said(), "the renewal came too soon for this test"
+        assert heard == []
+    finally:
+        server.do(lambda it: it.fault("node-1"))
+    until(lambda: f"owned: vip={vip}\n" in agent.said(), ANSWER_S)
+    for frame in asked:
+        socket.send(frame)
+        assert defences(socket, vip, 0.3), "now it is"
+
+
+def written_leases(it) -> set[str]:
+    return {"/".join(change.key) for change in it.store.table(resources.LEASES).since(1)}
 
 
 # ---- this node's own neighbour table -------------------------------------------------------------------------------
