@@ -238,6 +238,20 @@ def test_an_ipv6_address_is_answered_for_on_its_own_link_only():
     assert grade("vip-bound", picture(lo, eth0)) == "ok"
 
 
+def test_an_ipv6_address_that_was_found_taken_is_not_answered_for():
+    eth0 = on(ETH0, "2001:db8::1/64", f"{VIP6}/128")
+    first, second = eth0.addresses
+    refused = replace(eth0, addresses=(first, replace(second, usable=False)))
+    assert not answering.kernel_answers(VIP6, refused, Surroundings((refused,)), sysctls(), frozenset())
+
+
+def test_a_network_that_is_routed_onto_the_segment_is_asked_for_there():
+    routed = replace(ETH0, on_link=(ip_interface("198.51.100.0/24").network,))
+    lo = on(LO, "198.51.100.9/32")
+    assert grade("vip-bound", picture(lo, routed)) == "bad"
+    assert picture(lo, ETH0).vips == {}
+
+
 @pytest.mark.parametrize(
     ("forwarding", "route_to", "answers"), [(1, 3, True), (0, 3, False), (1, 2, False), (1, 0, False)]
 )

@@ -13,12 +13,12 @@ from arpguard.model import Link, Surroundings
 
 def places(address: Address, surroundings: Surroundings) -> tuple[Link, ...]:
     """The devices that an address is bound on."""
-    return tuple(link for link in surroundings.links if has(link, address))
+    return tuple(link for link in surroundings.links if any(own.address == address for own in link.addresses))
 
 
 def has(link: Link, address: Address) -> bool:
-    """Whether a link has the address itself."""
-    return any(own.address == address for own in link.addresses)
+    """Whether a link has the address itself, and may use it: one that was found taken may not be used."""
+    return any(own.address == address and own.usable for own in link.addresses)
 
 
 def in_subnet(link: Link, address: Address) -> bool:
@@ -27,6 +27,11 @@ def in_subnet(link: Link, address: Address) -> bool:
         own.network.version == address.version and own.network.num_addresses > 1 and address in own.network
         for own in link.addresses
     )
+
+
+def on_segment(link: Link, address: Address) -> bool:
+    """Whether neighbours on the link ask for the address there, and not for a router's."""
+    return in_subnet(link, address) or any(address in net for net in link.on_link if net.num_addresses > 1)
 
 
 def kernel_answers(

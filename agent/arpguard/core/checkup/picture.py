@@ -5,7 +5,7 @@ from functools import cached_property
 
 from arpguard.addresses import Address, vip_refusal
 from arpguard.config import InterfaceSelector, SelectorKind
-from arpguard.core.checkup.answering import has, in_subnet, kernel_answers, places
+from arpguard.core.checkup.answering import has, kernel_answers, on_segment, places
 from arpguard.core.checkup.findings import listed
 from arpguard.core.checkup.snapshot import ClusterView, Guard, Program, Question, Snapshot, Unread
 from arpguard.core.choosing import Choice, choose_links
@@ -92,7 +92,7 @@ class Picture:
             if link.loopback or link.no_arp or (own.network.prefixlen == 32 and own.address.version == 4)
         )
         unique = dict.fromkeys(address for address in found if vip_refusal(address) is None)
-        return tuple(address for address in unique if any(in_subnet(link, address) for link in self.fit))
+        return tuple(address for address in unique if any(on_segment(link, address) for link in self.fit))
 
     @cached_property
     def own(self) -> frozenset[Address]:
@@ -130,12 +130,12 @@ class Picture:
         guarded = {key.ifindex for guard in self.guards for key in guard.entries}
         chosen = {link.ifindex for link in self.choice.links} | guarded
         return tuple(
-            link for link in self.fit if link.ifindex in chosen or any(in_subnet(link, vip) for vip in self.vips)
+            link for link in self.fit if link.ifindex in chosen or any(on_segment(link, vip) for vip in self.vips)
         )
 
     def facing_of(self, vip: Address) -> tuple[Link, ...]:
         """The links where somebody may ask for a VIP: in its subnet, else all that face any."""
-        near = tuple(link for link in self.facing if link.up and in_subnet(link, vip))
+        near = tuple(link for link in self.facing if link.up and on_segment(link, vip))
         return near or tuple(link for link in self.facing if link.up)
 
     # ---- guards ----
@@ -210,6 +210,6 @@ def questions(picture: Picture) -> tuple[tuple[Question, ...], int]:
         for address in wanted
         if address not in picture.own
         for link in picture.facing_of(address)
-        if in_subnet(link, address) or address in picture.vips
+        if on_segment(link, address) or address in picture.vips
     ]
     return tuple(dict.fromkeys(asked)), max(0, len(vips) - MAX_ASKED)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from arpguard.addresses import Address
-from arpguard.core.checkup.answering import in_subnet, places
+from arpguard.core.checkup.answering import in_subnet, on_segment, places
 from arpguard.core.checkup.findings import Finding, Grade, listed, ok, unknown
 from arpguard.core.checkup.picture import Picture
 from arpguard.core.checkup.sysctls import shown
@@ -151,7 +151,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
         vip
         for vip in picture.vips
         for link in open_links
-        if in_subnet(link, vip) and picture.kernel_answers(vip, link) and picture.cover(vip, link) is None
+        if on_segment(link, vip) and picture.kernel_answers(vip, link) and picture.cover(vip, link) is None
     ]
     why = "a request that reaches both is answered twice, with two MACs"
     if bare:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
-from arpguard.core.checkup.answering import in_subnet, leaks, places
+from arpguard.core.checkup.answering import leaks, on_segment, places
 from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, summed_up, unknown
 from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture
 from arpguard.core.checkup.snapshot import Question, Unread, Wire
@@ -138,7 +138,7 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
     if device is None:
         yield ok(f"there is no {KUBE_PROXY_DEVICE}")
         return
-    asked = [own.address for own in device.addresses if any(in_subnet(link, own.address) for link in picture.fit)]
+    asked = [own.address for own in device.addresses if any(on_segment(link, own.address) for link in picture.fit)]
     exposed = {
         address: [
             link
