@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
-from arpguard.core.desired import vips4_of
+from arpguard.core.desired import strictest6_mode, vips4_of
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.maps import ControlValue, EntryTable
@@ -97,7 +97,7 @@ class Plane:
         self._ifindex = ifindex
         self.fill(1, [])
 
-    def fill(self, count: int, special: Sequence[tuple[IPv4Address, VipEntry]]) -> None:
+    def fill(self, count: int, special: Sequence[tuple[Address, VipEntry]]) -> None:
         """Sees to `count` entries: VIP, which this node owns, those in `special`, and others that it does not own."""
         entries = {EntryKey(self._ifindex, VIP): an_entry()}
         entries |= {EntryKey(self._ifindex, vip): entry for vip, entry in special}
@@ -108,6 +108,7 @@ class Plane:
             NodeControl(
                 Mode.ENFORCE,
                 generation=1,
+                strictest6=strictest6_mode(Mode.ENFORCE, entries),
                 epoch=EPOCH,
                 fence_ns=boot_ns() + _HOUR_NS,
                 lease_ns=2 * _HOUR_NS,
@@ -116,9 +117,9 @@ class Plane:
         )
 
 
-def an_entry(kind: Kind = Kind.OWNED, *, hold: bool = False) -> VipEntry:
+def an_entry(kind: Kind = Kind.OWNED, *, hold: bool = False, primary: Address = NODE_IP) -> VipEntry:
     """An entry of the node's link, fenced unless `hold`."""
-    return VipEntry(kind, hold=hold, epoch=EPOCH, link_mac=NODE_MAC, answer_mac=NODE_MAC, primary=NODE_IP)
+    return VipEntry(kind, hold=hold, epoch=EPOCH, link_mac=NODE_MAC, answer_mac=NODE_MAC, primary=primary)
 
 
 @dataclass(frozen=True)

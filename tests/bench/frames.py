@@ -3,7 +3,7 @@
 The syscall itself takes about 16 ms, so wall time would tell nothing. Each round runs every case once, so that a
 change of the machine's speed hits all alike; a case is compared with a bare program of its type in the same round.
 The programs are a build with BENCH: the frame is not reset between repeats, and such a build answers a request with
-as many stores, but writes a request again. That each frame went the way it should is checked by the counters.
+as many stores, but writes a request again. A solicitation is rewritten to the address it has. That each frame went the way it should is checked by the counters.
 """
 
 import struct
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from statistics import median
 
 import rawbpf
@@ -34,6 +34,7 @@ from arpguard.dataplane.maps import read_totals
 from arpguard.dataplane.syscall import Fd
 from arpguard.verdict import Kind, Reason
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, build_request
+from arpguard.wire.ndp import build_advertisement, build_solicitation, build_unsolicited_advertisement
 
 TITLE = "frames: ns for one frame (BPF_PROG_TEST_RUN), and what is left of it above a bare pass program"
 
@@ -42,7 +43,15 @@ MAX_ENTRIES = 1 << 17
 HELD, FOREIGN = IPv4Address("10.20.0.2"), IPv4Address("10.20.0.3")
 # Addresses between the first and the last VIP take a lookup to be told from VIPs; others take none.
 AMONG, CLIENT_AMONG, OUTSIDE = IPv4Address("10.20.0.100"), IPv4Address("10.20.0.101"), IPv4Address("192.0.2.200")
-SPECIAL = ((HELD, an_entry(hold=True)), (FOREIGN, an_entry(Kind.FOREIGN)))
+VIP6, HELD6, FOREIGN6 = (IPv6Address(f"2001:db8:20::{number}") for number in (1, 2, 3))
+OTHER6, CLIENT_IP6, NODE_IP6 = (IPv6Address(f"2001:db8::{number}") for number in ("c8", "2", "1"))
+SPECIAL = (
+    (HELD, an_entry(hold=True)),
+    (FOREIGN, an_entry(Kind.FOREIGN)),
+    (VIP6, an_entry(primary=NODE_IP6)),
+    (HELD6, an_entry(hold=True, primary=NODE_IP6)),
+    (FOREIGN6, an_entry(Kind.FOREIGN, primary=FOREIGN6)),
+)
 INGRESS, EGRESS = ("ingress_tc", "ingress_xdp"), "egress_tc"
 PASS, DROP, ANSWER = "pass", "drop", "answer"
 TC = {PASS: 0xFFFFFFFF, DROP: 2, ANSWER: 7}
@@ -84,12 +93,23 @@ def _ask(vip: IPv4Address, spa: IPv4Address = CLIENT_IP) -> bytes:
     return build_request(CLIENT_MAC, spa, vip)
 
 
+def ipv6_frame(length: int, extension: bytes = b"") -> bytes:
+    """The same over IPv6, perhaps behind an extension header."""
+    header = NODE_MAC.octets + CLIENT_MAC.octets + struct.pack("!H", 0x86DD)
+    fixed = struct.pack("!IHBB", 6 << 28, length - 54, 0 if extension else 6, 64)
+    return (header + fixed + CLIENT_IP6.packed + NODE_IP6.packed + extension).ljust(length, b"\0")
+
+
 def traffic_cases() -> list[Case]:
-    """What is not ARP."""
+    """What is neither ARP nor neighbour discovery."""
+    hop_by_hop = b"\x06\x00\x01\x04\0\0\0\0"
+    frames = [(f"IPv4, {length} bytes", ipv4_frame(length), 5) for length in (60, 1514)]
+    frames += [(f"IPv6, {length} bytes", ipv6_frame(length), 8) for length in (74, 1514)]
+    frames.append(("IPv6 behind hop-by-hop options", ipv6_frame(1514, hop_by_hop), 0))
     return [
-        Case(f"{program}: IPv4, {length} bytes", program, ipv4_frame(length), PASS, None, 5, net=True)
+        Case(f"{program}: {name}", program, frame, PASS, None, limit, net=True)
         for program in (*INGRESS, EGRESS)
-        for length in (60, 1514)
+        for name, frame, limit in frames
     ]
 
 
@@ -113,6 +133,36 @@ def arp_cases() -> list[Case]:
         Case(f"{EGRESS}: suppressed, foreign", EGRESS, _reply(FOREIGN), DROP, Reason.EGRESS_NOT_OWNER),
         Case(f"{EGRESS}: reply by the owner, fenced", EGRESS, _reply(VIP), PASS, Reason.EGRESS_OWNER),
     ]
+
+
+def nd_cases() -> list[Case]:
+    """The same for neighbour discovery, whose addresses take a lookup each as soon as there is an IPv6 VIP."""
+    cases = []
+    for program in INGRESS:
+        claim = build_unsolicited_advertisement(CLIENT_MAC, FOREIGN6)
+        cases += [
+            Case(f"{program}: NS, no VIP", program, _solicit(OTHER6), PASS, Reason.NOT_GUARDED),
+            Case(f"{program}: NS, suppressed, foreign", program, _solicit(FOREIGN6), DROP, Reason.FOREIGN),
+            Case(f"{program}: NS, answered, fenced", program, _solicit(VIP6), ANSWER, Reason.ANSWERED, 250),
+            Case(f"{program}: NS, answered, hold", program, _solicit(HELD6), ANSWER, Reason.ANSWERED, 250),
+            Case(f"{program}: NA, a claim", program, claim, PASS, Reason.UNVERIFIED_CLAIM),
+        ]
+    rewritten = build_solicitation(NODE_MAC, FOREIGN6, OTHER6)
+    return [
+        *cases,
+        Case(f"{EGRESS}: NA, no VIP", EGRESS, _advertise(OTHER6), PASS, Reason.NOT_GUARDED),
+        Case(f"{EGRESS}: NA, suppressed, foreign", EGRESS, _advertise(FOREIGN6), DROP, Reason.EGRESS_NOT_OWNER),
+        Case(f"{EGRESS}: NA by the owner, fenced", EGRESS, _advertise(VIP6), PASS, Reason.EGRESS_OWNER),
+        Case(f"{EGRESS}: NS, rewritten", EGRESS, rewritten, PASS, Reason.EGRESS_REWRITTEN),
+    ]
+
+
+def _solicit(target: IPv6Address) -> bytes:
+    return build_solicitation(CLIENT_MAC, CLIENT_IP6, target)
+
+
+def _advertise(vip: IPv6Address) -> bytes:
+    return build_advertisement(NODE_MAC, vip, CLIENT_IP6, CLIENT_MAC)
 
 
 class Stopwatch:
@@ -187,8 +237,9 @@ def measure(*, quick: bool) -> Section:
         for vips in (1_000, 100_000):
             plane.fill(vips, SPECIAL)
             watch = Stopwatch(plane, repeat)
-            watch.rounds(count, arp_cases())
-            for case in arp_cases():
+            cases = arp_cases() + nd_cases()
+            watch.rounds(count, cases)
+            for case in cases:
                 section.add(_row(watch, case, f" ({vips:,} VIPs)"))
     return section
 
