@@ -59,6 +59,7 @@ static __always_inline int arp_parse(struct facts *f, const __u16 *eth, const __
 	if (f->op != OP_REQUEST && f->op != OP_REPLY)
 		return 0;
 	f->odd = body[0] != HTYPE_ETHER;
+	f->flaw = 0;
 	f->eth_dst = (const struct mac *)eth;
 	f->eth_src = (const struct mac *)(eth + 3);
 	f->sha = (const struct mac *)(body + 4);

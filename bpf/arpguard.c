@@ -11,10 +11,9 @@
 #include <uapi/linux/bpf.h>
 #include <uapi/linux/pkt_cls.h>
 
-#include "arp.h"
-#include "frame.h"
-#include "ndp.h"
 #include "decide.h"
+#include "tc.h"
+#include "xdp.h"
 
 /* At most one event per entry, reason and CPU in a window of 256 jiffies: 1.02 s at HZ=250, 0.26 s at HZ=1000.
  * Jiffies, because no other clock is free to read. */
@@ -40,16 +39,13 @@ __attribute__((section("maps/ringbuf:" MAPS "/events"))) struct events_table_t e
 
 /* What all steps need to know about the frame at hand. */
 struct at {
-	struct facts facts;
-	struct nd_message nd; /* where the facts come from, if it is neighbour discovery */
-	struct place place;
+	struct seen seen;
 	const struct control *control;
 	__u64 now_ns; /* CLOCK_BOOTTIME, or 0 while nobody needed it */
 	__u32 ifindex;
-	__u32 length; /* of the frame */
-	__u32 trace;  /* decisions so far, of a twin */
+	__u32 trace; /* decisions so far, of a twin */
 	__u8 hook;
-	__u8 explain;
+	__u8 explain; /* a twin: counts and reports nothing */
 };
 
 /* A decision in 9 bits; the newest is lowest. */
@@ -82,7 +78,7 @@ static __always_inline struct totals *count_total(__u8 reason, int observed)
 static __always_inline void report(const struct at *at, const struct entry_key *key, const struct entry *e,
 				   struct decision d, struct totals *t)
 {
-	const struct facts *f = &at->facts;
+	const struct facts *f = &at->seen.facts;
 	struct event *ev = events.ringbuf_reserve(sizeof(*ev));
 
 	if (!ev) {
@@ -158,21 +154,21 @@ static __always_inline enum act nothing_guarded(struct at *at, __u8 reason)
 
 static __always_inline struct entry *find_entry(struct at *at, struct entry_key *key)
 {
-	return may_be_vip(&at->facts, at->control, key->addr) ? entries.lookup(key) : 0;
+	return may_be_vip(&at->seen.facts, at->control, key->addr) ? entries.lookup(key) : 0;
 }
 
 /* Reads what only matters once a VIP is concerned. The pointer tells the family: of it the verifier keeps track. */
 static __always_inline void examine(struct at *at)
 {
-	if (at->nd.ip)
-		nd_examine(&at->facts, &at->nd);
+	if (at->seen.nd.ip)
+		nd_examine(&at->seen.facts, &at->seen.nd);
 }
 
 /* Judges an incoming frame; ACT_ANSWER leaves in `mac` what to answer with.
  * The sender is judged before the target: a conflicting packet is never answered (RFC 5227 2.5). */
 static __always_inline enum act judge_ingress(struct at *at, struct mac *mac)
 {
-	struct facts *f = &at->facts;
+	struct facts *f = &at->seen.facts;
 	struct entry *claimed = find_entry(at, &f->spa), *e = 0;
 	enum act act = ACT_NEXT;
 	__u64 concerned;
@@ -209,7 +205,7 @@ static __always_inline enum act judge_ingress(struct at *at, struct mac *mac)
 
 static __always_inline enum act judge_egress(struct at *at, __be32 *primary)
 {
-	struct facts *f = &at->facts;
+	struct facts *f = &at->seen.facts;
 	struct entry *e = find_entry(at, &f->spa);
 	__u8 verdict;
 
@@ -229,7 +225,9 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary)
  * answer it. */
 static __always_inline enum act unreadable(struct at *at, __u8 reason)
 {
-	__u8 strictest = !at->control ? MODE_INHERIT : at->place.ip ? at->control->strictest6 : at->control->strictest;
+	__u8 strictest = !at->control	     ? MODE_INHERIT
+			 : at->seen.place.ip ? at->control->strictest6
+					     : at->control->strictest;
 	int enforced = strictest == MODE_ENFORCE;
 
 	if (reason != REASON_UNWALKABLE)
@@ -250,322 +248,142 @@ static __always_inline __u8 find_control(struct at *at)
 	return at->control && at->control->generation ? REASON_UNSET : REASON_UNCONFIGURED;
 }
 
-/* Fills at->facts from what was found at at->place. */
-static __always_inline __u8 read_facts(struct at *at, void *data, void *end)
-{
-	struct nd_message *nd = &at->nd;
-	void *body = data + (opaque(at->place.body) & MAX_OFFSET);
+/* ---- programs ---------------------------------------------------------------------------------------------- */
 
-	if (data + ETH_HEADER_LEN > end)
-		return REASON_NOT_ARP;
-	at->facts.tags = at->place.tags;
-	at->facts.spa.ifindex = at->facts.tpa.ifindex = at->ifindex;
-	if (!at->place.ip) {
-		if (body + ARP_BODY_LEN > end)
-			return REASON_NOT_ARP;
-		return arp_parse(&at->facts, data, body) ? REASON_UNSET : REASON_NOT_ARP;
-	}
-	nd->ip = data + (opaque(at->place.ip) & MAX_OFFSET);
-	nd->body = body;
-	if ((void *)nd->ip + IPV6_HEADER_LEN > end || body + ND_MESSAGE_LEN > end)
-		return REASON_NOT_ND;
-	nd->end = end;
-	nd->there = at->length - at->place.body;
-	nd->length = at->place.end - at->place.body;
-	nd->extensions = at->place.extensions;
-	nd_parse(&at->facts, nd, data);
-	return REASON_UNSET;
+/* Only once a frame is known to be of concern: ordinary traffic would pay for every store. */
+static __always_inline void begin(struct at *at, const struct place *place, const struct view *view, __u32 ifindex)
+{
+	at->seen.place = *place;
+	at->seen.length = view->length;
+	at->seen.nd.ip = 0;
+	at->now_ns = 0;
+	at->ifindex = ifindex;
+	at->trace = 0;
 }
 
-static __always_inline __u32 untagged_length(const struct at *at)
+/* `reason`: why there is nothing to read, so far. */
+static __always_inline __u8 prepare_tc(struct __sk_buff *skb, struct at *at, __u8 reason)
 {
-	return at->length - at->place.tags * VLAN_TAG_LEN;
-}
-
-/* ---- tc ---------------------------------------------------------------------------------------------------- */
-
-/* Makes what is to be read of the frame directly readable: a driver may leave only the Ethernet header linear. */
-static __always_inline int make_linear(struct __sk_buff *skb, const struct place *p)
-{
-	__u32 want = p->body + (p->ip ? ND_MAX_LEN : ARP_BODY_LEN);
-
-	if (skb->len < want)
-		want = skb->len;
-	if ((void *)(long)skb->data + (opaque(want) & MAX_OFFSET) <= (void *)(long)skb->data_end)
-		return 0;
-	return bpf_skb_pull_data(skb, want);
-}
-
-/* The tag that the kernel or the NIC took out of the frame (skb->vlan_tci). */
-static __always_inline int is_other_vlan(const struct __sk_buff *skb)
-{
-	return skb->vlan_present && skb->vlan_tci & 0x0fff;
-}
-
-static __always_inline __u8 read_tc(struct __sk_buff *skb, struct at *at)
-{
-	struct frame fr = {
-	    .data = (void *)(long)skb->data, .end = (void *)(long)skb->data_end, .skb = skb, .length = skb->len};
-	__u16 *type = fr.data + ETH_HEADER_LEN - 2;
-	__u8 reason;
-
-	if ((void *)(type + 1) > fr.end)
-		return NO_CONCERN;
-	if (*type != ETHERTYPE_ARP && *type != ETHERTYPE_IPV6 && !is_vlan(*type))
-		return NO_CONCERN;
-	reason = locate(&at->place, &fr, *type);
-	if (reason == NO_CONCERN)
-		return reason;
-	at->length = fr.length;
 	if (find_control(at))
 		return REASON_UNCONFIGURED;
 	if (is_other_vlan(skb))
 		return REASON_OTHER_VLAN;
-	if (reason)
-		return reason;
-	if (make_linear(skb, &at->place))
-		return REASON_UNWALKABLE;
-	reason = read_facts(at, (void *)(long)skb->data, (void *)(long)skb->data_end);
-	at->facts.tags += skb->vlan_present ? 1 : 0;
-	return reason;
+	return reason ? reason : read_tc(skb, &at->seen, at->ifindex);
 }
 
-static __always_inline int arp_answer_tc(struct __sk_buff *skb, const struct at *at, const struct mac *mac)
+static __always_inline int ingress_at_tc(struct __sk_buff *skb, struct at *at, __u8 reason)
 {
-	struct arp_asked asked;
-	__u16 reply[ETH_MIN_LEN / 2] = {};
-	__u32 len = untagged_length(at) < ETH_MIN_LEN ? ARP_FRAME_LEN : ETH_MIN_LEN;
-
-	arp_keep(&asked, &at->facts);
-	arp_build_reply((struct arp_frame *)reply, &asked, mac);
-	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
-		return TC_ACT_SHOT;
-	if (skb->len != len && bpf_skb_change_tail(skb, len, 0))
-		return TC_ACT_SHOT;
-	/* Two calls, because the length of a store has to be a constant for older verifiers. */
-	if (len == ETH_MIN_LEN ? bpf_skb_store_bytes(skb, 0, reply, ETH_MIN_LEN, 0)
-			       : bpf_skb_store_bytes(skb, 0, reply, ARP_FRAME_LEN, 0))
-		return TC_ACT_SHOT;
-	return bpf_redirect(at->ifindex, 0);
-}
-
-static __always_inline int nd_answer_tc(struct __sk_buff *skb, const struct at *at, const struct mac *mac)
-{
-	struct nd_answer answer;
-	__u16 *frame = (__u16 *)answer.words + 1;
-
-	nd_build_answer(frame, &at->facts, &at->nd.sha, mac);
-	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
-		return TC_ACT_SHOT;
-	if (skb->len != ND_ANSWER_LEN && bpf_skb_change_tail(skb, ND_ANSWER_LEN, 0))
-		return TC_ACT_SHOT;
-	/* A receiver on this machine verifies the checksum, and must not do so by the sum of the solicitation. */
-	if (bpf_skb_store_bytes(skb, 0, frame, ND_ANSWER_LEN, BPF_F_RECOMPUTE_CSUM))
-		return TC_ACT_SHOT;
-	return bpf_redirect(at->ifindex, 0);
-}
-
-static __always_inline int disarm_tc(struct __sk_buff *skb, struct at *at)
-{
-	struct mac sha = *at->facts.sha;
-	__be16 op = BE16(OP_REPLY);
-
-	if (bpf_skb_store_bytes(skb, at->place.body + 6, &op, sizeof(op), 0) ||
-	    bpf_skb_store_bytes(skb, at->place.body + 18, &sha, sizeof(sha), 0))
-		return TC_ACT_SHOT;
-	return TC_ACT_UNSPEC;
-}
-
-static __always_inline int run_ingress_tc(struct __sk_buff *skb, struct at *at)
-{
-	__u8 reason = read_tc(skb, at);
 	struct mac mac = {};
 	enum act act;
 
-	if (reason == NO_CONCERN)
-		return TC_ACT_UNSPEC;
+	reason = prepare_tc(skb, at, reason);
 	act = reason ? unreadable(at, reason) : judge_ingress(at, &mac);
 	if (act == ACT_DROP)
 		return TC_ACT_SHOT;
 	if (act == ACT_ANSWER)
-		return at->place.ip ? nd_answer_tc(skb, at, &mac) : arp_answer_tc(skb, at, &mac);
-	return act == ACT_DISARM ? disarm_tc(skb, at) : TC_ACT_UNSPEC;
+		return answer_tc(skb, &at->seen, &mac);
+	return act == ACT_DISARM ? disarm_tc(skb, &at->seen) : TC_ACT_UNSPEC;
 }
 
-/* Puts `primary` in the place of the spa. */
-static __always_inline int rewrite_tc(struct __sk_buff *skb, struct at *at, __be32 *primary)
+static __always_inline int egress_at_tc(struct __sk_buff *skb, struct at *at, __u8 reason)
 {
-	__u32 body = at->place.body;
-	__s64 changed;
-
-	if (!at->place.ip)
-		return bpf_skb_store_bytes(skb, body + 14, &primary[3], 4, 0);
-	changed = bpf_csum_diff(at->facts.spa.addr, 16, primary, 16, 0);
-	if (changed < 0 || bpf_l4_csum_replace(skb, body + 2, 0, changed, BPF_F_PSEUDO_HDR))
-		return -1;
-	return bpf_skb_store_bytes(skb, at->place.ip + 8, primary, 16, 0);
-}
-
-static __always_inline int run_egress_tc(struct __sk_buff *skb, struct at *at)
-{
-	__u8 reason = read_tc(skb, at);
-	__be32 primary[4];
+	__be32 primary[4] = {};
 	enum act act;
 
-	if (reason == NO_CONCERN)
-		return TC_ACT_UNSPEC;
+	reason = prepare_tc(skb, at, reason);
 	act = reason ? unreadable(at, reason) : judge_egress(at, primary);
 	if (act == ACT_DROP)
 		return TC_ACT_SHOT;
-	if (act == ACT_REWRITE && rewrite_tc(skb, at, primary))
-		return TC_ACT_SHOT;
-	return TC_ACT_UNSPEC;
+	return act == ACT_REWRITE ? rewrite_tc(skb, &at->seen, primary) : TC_ACT_UNSPEC;
 }
 
-/* ---- XDP --------------------------------------------------------------------------------------------------- */
-
-/* Makes the frame `length` bytes long, and takes its tag away. */
-static __always_inline int resize_xdp(struct xdp_md *ctx, const struct at *at, __u32 length)
+/* Runs at a hook of tc; `explain` makes a twin of the program. A test run is always on the loopback device of its
+ * namespace, unless its context names another one; so twins are told which link is meant by skb->mark. */
+static __always_inline int run_tc(struct __sk_buff *skb, __u8 hook, int explain)
 {
-	int more = length - untagged_length(at);
+	struct view view = view_tc(skb);
+	struct place place = {};
+	struct at at;
+	int code = TC_ACT_UNSPEC;
+	__u8 reason = locate(&place, &view);
 
-	if (at->place.tags && bpf_xdp_adjust_head(ctx, VLAN_TAG_LEN))
-		return -1;
-	return more ? bpf_xdp_adjust_tail(ctx, more) : 0;
-}
-
-static __always_inline int arp_answer_xdp(struct xdp_md *ctx, const struct at *at, const struct mac *mac)
-{
-	struct arp_asked asked;
-	__u32 length = untagged_length(at) < ETH_MIN_LEN ? ARP_FRAME_LEN : ETH_MIN_LEN;
-	__u16 *padding;
-	void *data;
-	int i;
-
-	arp_keep(&asked, &at->facts);
-	if (resize_xdp(ctx, at, length))
-		return XDP_DROP;
-	data = (void *)(long)ctx->data;
-	if (data + ARP_FRAME_LEN > (void *)(long)ctx->data_end)
-		return XDP_DROP;
-	arp_build_reply(data, &asked, mac);
-	if (data + ETH_MIN_LEN <= (void *)(long)ctx->data_end) {
-		padding = data + ARP_FRAME_LEN;
-#pragma unroll
-		for (i = 0; i < (ETH_MIN_LEN - ARP_FRAME_LEN) / 2; i++)
-			padding[i] = 0;
-	}
-	return XDP_TX;
-}
-
-static __always_inline int nd_answer_xdp(struct xdp_md *ctx, const struct at *at, const struct mac *mac)
-{
-	void *data;
-
-	if (resize_xdp(ctx, at, ND_ANSWER_LEN))
-		return XDP_DROP;
-	data = (void *)(long)ctx->data;
-	if (data + ND_ANSWER_LEN > (void *)(long)ctx->data_end)
-		return XDP_DROP;
-	nd_build_answer(data, &at->facts, &at->nd.sha, mac);
-	return XDP_TX;
-}
-
-static __always_inline int disarm_xdp(struct xdp_md *ctx, const struct at *at)
-{
-	__u16 *body = (void *)(long)ctx->data + (opaque(at->place.body) & MAX_OFFSET);
-
-	if ((void *)(body + ARP_BODY_LEN / 2) > (void *)(long)ctx->data_end)
-		return XDP_DROP;
-	body[3] = BE16(OP_REPLY);
-	body[9] = body[4];
-	body[10] = body[5];
-	body[11] = body[6];
-	return XDP_PASS;
-}
-
-static __always_inline __u8 read_xdp(struct xdp_md *ctx, struct at *at)
-{
-	struct frame fr = {.data = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end};
-	__u16 *type = fr.data + ETH_HEADER_LEN - 2;
-	__u8 reason;
-
-	fr.length = fr.end - fr.data;
-
-	if ((void *)(type + 1) > fr.end)
-		return NO_CONCERN;
-	if (*type != ETHERTYPE_ARP && *type != ETHERTYPE_IPV6 && !is_vlan(*type))
-		return NO_CONCERN;
-	reason = locate(&at->place, &fr, *type);
 	if (reason == NO_CONCERN)
-		return reason;
-	at->length = fr.length;
-	if (find_control(at))
-		return REASON_UNCONFIGURED;
-	return reason ? reason : read_facts(at, fr.data, fr.end);
+		return explain ? code & 0xff : code;
+	at.hook = hook;
+	at.explain = explain;
+	begin(&at, &place, &view, explain ? skb->mark : skb->ifindex);
+	code = hook == HOOK_TC_EGRESS ? egress_at_tc(skb, &at, reason) : ingress_at_tc(skb, &at, reason);
+	return explain ? traced(&at, code) : code;
 }
 
-static __always_inline int run_ingress_xdp(struct xdp_md *ctx, struct at *at)
+static __always_inline int ingress_at_xdp(struct xdp_md *ctx, struct at *at, const struct view *view, __u8 reason)
 {
-	__u8 reason = read_xdp(ctx, at);
 	struct mac mac = {};
 	enum act act;
 
-	if (reason == NO_CONCERN)
-		return XDP_PASS;
+	if (find_control(at))
+		reason = REASON_UNCONFIGURED;
+	else if (!reason)
+		reason = read_facts(&at->seen, view->data, view->end, at->ifindex);
 	act = reason ? unreadable(at, reason) : judge_ingress(at, &mac);
 	if (act == ACT_DROP)
 		return XDP_DROP;
 	if (act == ACT_ANSWER)
-		return at->place.ip ? nd_answer_xdp(ctx, at, &mac) : arp_answer_xdp(ctx, at, &mac);
-	return act == ACT_DISARM ? disarm_xdp(ctx, at) : XDP_PASS;
+		return answer_xdp(ctx, &at->seen, &mac);
+	return act == ACT_DISARM ? disarm_xdp(ctx, &at->seen) : XDP_PASS;
 }
 
-/* ---- entry points ------------------------------------------------------------------------------------------- */
+/* XDP test runs cannot name every device in their context, so the twin is told its link by 4 bytes of metadata. */
+static __always_inline __u32 link_in_metadata(const struct xdp_md *ctx)
+{
+	__u32 *ifindex = (void *)(long)ctx->data_meta;
+
+	return (void *)(ifindex + 1) <= (void *)(long)ctx->data ? *ifindex : 0;
+}
+
+static __always_inline int run_xdp(struct xdp_md *ctx, int explain)
+{
+	struct view view = view_xdp(ctx);
+	struct place place = {};
+	struct at at;
+	int code = XDP_PASS;
+	__u8 reason = locate(&place, &view);
+
+	if (reason == NO_CONCERN)
+		return code;
+	at.hook = HOOK_XDP;
+	at.explain = explain;
+	begin(&at, &place, &view, explain ? link_in_metadata(ctx) : ctx->ingress_ifindex);
+	code = ingress_at_xdp(ctx, &at, &view, reason);
+	return explain ? traced(&at, code) : code;
+}
 
 int ingress_tc(struct __sk_buff *skb)
 {
-	struct at at = {.hook = HOOK_TC_INGRESS, .ifindex = skb->ifindex};
-
-	return run_ingress_tc(skb, &at);
+	return run_tc(skb, HOOK_TC_INGRESS, 0);
 }
 
 int egress_tc(struct __sk_buff *skb)
 {
-	struct at at = {.hook = HOOK_TC_EGRESS, .ifindex = skb->ifindex};
-
-	return run_egress_tc(skb, &at);
+	return run_tc(skb, HOOK_TC_EGRESS, 0);
 }
 
 int ingress_xdp(struct xdp_md *ctx)
 {
-	struct at at = {.hook = HOOK_XDP, .ifindex = ctx->ingress_ifindex};
-
-	return run_ingress_xdp(ctx, &at);
+	return run_xdp(ctx, 0);
 }
 
-/* A test run is always on the loopback device of its namespace, unless its context names another one; for XDP it
- * cannot name every device. So the twins are told which link is meant: by skb->mark, or by 4 bytes of metadata. */
 int try_ingress_tc(struct __sk_buff *skb)
 {
-	struct at at = {.hook = HOOK_TC_INGRESS, .ifindex = skb->mark, .explain = 1};
-
-	return traced(&at, run_ingress_tc(skb, &at));
+	return run_tc(skb, HOOK_TC_INGRESS, 1);
 }
 
 int try_egress_tc(struct __sk_buff *skb)
 {
-	struct at at = {.hook = HOOK_TC_EGRESS, .ifindex = skb->mark, .explain = 1};
-
-	return traced(&at, run_egress_tc(skb, &at));
+	return run_tc(skb, HOOK_TC_EGRESS, 1);
 }
 
 int try_ingress_xdp(struct xdp_md *ctx)
 {
-	__u32 *ifindex = (void *)(long)ctx->data_meta;
-	struct at at = {.hook = HOOK_XDP, .explain = 1};
-
-	if ((void *)(ifindex + 1) <= (void *)(long)ctx->data)
-		at.ifindex = *ifindex;
-	return traced(&at, run_ingress_xdp(ctx, &at));
+	return run_xdp(ctx, 1);
 }

@@ -36,6 +36,13 @@
 
 #define V4_MAPPED BE32(0x0000ffff) /* the third word of ::ffff:a.b.c.d (RFC 4291 2.5.5.2) */
 
+/* `x`, of which the compiler knows nothing any more: it would leave out masks that the verifier needs to see. */
+static __always_inline __u64 opaque(__u64 x)
+{
+	asm volatile("" : "+r"(x));
+	return x;
+}
+
 struct mac {
 	__u16 w[3];
 };

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where in a frame the ARP body or the neighbour discovery message is, behind everything that Linux reads through:
- * priority tags (VID 0), however deep they are nested (__netif_receive_skb_core()), and extension headers of IPv6.
+/* From a frame to facts: where the ARP body or the neighbour discovery message is, and what it says.
+ *
+ * Linux reads through priority tags (VID 0), however deep they are nested (__netif_receive_skb_core()), and through
+ * extension headers of IPv6.
  */
 #ifndef ARPGUARD_FRAME_H
 #define ARPGUARD_FRAME_H
 
-#include "facts.h"
+#include "arp.h"
+#include "ndp.h"
 
 #define VLAN_TAG_LEN 4
-#define IPV6_HEADER_LEN 40
 
 #define MAX_TAGS 8
 #define MAX_EXTENSIONS 8
 
 /* Masks that all offsets of these headers fit in: the verifier has to be told how far they can be. */
 #define MAX_TAG_OFFSET (2 * MAX_TAGS * VLAN_TAG_LEN - VLAN_TAG_LEN)
-#define MAX_OFFSET 0x7ffe /* 8 extension headers of 2048 bytes, and what stands before them */
+#define MAX_OFFSET 0x7fff /* 8 extension headers of 2048 bytes, and what stands before them */
 
 /* Next headers (IANA "Assigned Internet Protocol Numbers"). */
 #define NEXT_HOP_BY_HOP 0
 #define NEXT_ROUTING 43
 #define NEXT_FRAGMENT 44
-#define NEXT_ICMPV6 58
 #define NEXT_DESTINATION 60
 
 /* In the second half of a fragment header (RFC 8200 4.5). */
@@ -32,7 +33,7 @@
 #define NO_CONCERN REASON_COUNT
 
 /* The bytes of a frame: directly readable up to `end`, and at tc those behind it through `skb`; 0 at XDP. */
-struct frame {
+struct view {
 	void *data, *end;
 	struct __sk_buff *skb;
 	__u32 length;
@@ -47,27 +48,20 @@ struct place {
 	__u8 extensions; /* headers between that of IPv6 and the message */
 };
 
-/* `x`, of which the compiler knows nothing any more: it would leave out masks that the verifier needs to see. */
-static __always_inline __u64 opaque(__u64 x)
-{
-	asm volatile("" : "+r"(x));
-	return x;
-}
-
 /* The end of a frame is known to who reads it. */
 #define NO_END (~0ull)
 
 /* Four bytes before `end` as they are; negative: they are not there. */
-static __always_inline __s64 frame_word(const struct frame *fr, __u64 offset, __u64 end)
+static __always_inline __s64 word_at(const struct view *v, __u64 offset, __u64 end)
 {
-	__u32 *word = fr->data + offset;
+	__u32 *word = v->data + offset;
 	__u32 copy;
 
 	if (offset + sizeof(copy) > end)
 		return -1;
-	if ((void *)(word + 1) <= fr->end)
+	if ((void *)(word + 1) <= v->end)
 		return *word;
-	if (fr->skb && !bpf_skb_load_bytes(fr->skb, offset, &copy, sizeof(copy)))
+	if (v->skb && !bpf_skb_load_bytes(v->skb, offset, &copy, sizeof(copy)))
 		return copy;
 	return -1;
 }
@@ -84,35 +78,35 @@ static __always_inline int is_extension(__u8 next)
 
 /* Where a packet ends by its second word. If that says 0 before a hop-by-hop header, where the frame does: Linux takes
  * it for a jumbogram (ip6_rcv_core()). */
-static __always_inline __u32 packet_end(const struct place *p, const struct frame *fr, __u32 sizes)
+static __always_inline __u32 packet_end(const struct place *p, const struct view *v, __u32 sizes)
 {
 	__u32 payload = __builtin_bswap16((__u16)sizes);
 
 	if (!payload && (__u8)(sizes >> 16) == NEXT_HOP_BY_HOP)
-		return fr->length;
+		return v->length;
 	return p->ip + IPV6_HEADER_LEN + payload;
 }
 
 /* Finds the solicitation or advertisement in the IPv6 packet at `p->ip`.
  * One that is fragmented cannot be read. Receivers ignore it, unless they are told not to (RFC 6980 5,
  * suppress_frag_ndisc); fragments but the first say nothing. */
-static __always_inline __u8 locate_nd(struct place *p, const struct frame *fr)
+static __always_inline __u8 locate_nd(struct place *p, const struct view *v)
 {
 	__u64 offset = p->ip + IPV6_HEADER_LEN, end = NO_END;
-	__s64 word, sizes = frame_word(fr, p->ip + 4, end);
+	__s64 word, sizes = word_at(v, p->ip + 4, end);
 	__u8 next = (__u8)(sizes >> 16), type;
 	int i;
 
 	if (sizes < 0 || (next != NEXT_ICMPV6 && !is_extension(next)))
 		return NO_CONCERN;
-	word = frame_word(fr, p->ip, end);
+	word = word_at(v, p->ip, end);
 	if (word < 0 || (word & 0xf0) != 0x60)
 		return NO_CONCERN;
-	p->end = packet_end(p, fr, sizes);
+	p->end = packet_end(p, v, sizes);
 	for (i = 0; i < MAX_EXTENSIONS; i++) {
 		if (!is_extension(next))
 			break;
-		word = frame_word(fr, offset, end);
+		word = word_at(v, offset, end);
 		if (word < 0)
 			return end == NO_END ? NO_CONCERN : REASON_UNWALKABLE;
 		offset += 8;
@@ -129,7 +123,7 @@ static __always_inline __u8 locate_nd(struct place *p, const struct frame *fr)
 		return REASON_UNWALKABLE;
 	if (next != NEXT_ICMPV6)
 		return NO_CONCERN;
-	word = frame_word(fr, offset, end);
+	word = word_at(v, offset, end);
 	type = (__u8)word;
 	if (word >= 0 && type != OP_SOLICIT && type != OP_ADVERTISE)
 		return NO_CONCERN;
@@ -142,18 +136,27 @@ static __always_inline __u8 locate_nd(struct place *p, const struct frame *fr)
 	return REASON_UNSET;
 }
 
-/* Fills `p` from a frame whose EtherType is `type`.
- * Returns REASON_UNSET when there is something to judge, else why there is not. */
-static __always_inline __u8 locate(struct place *p, const struct frame *fr, __be16 type)
+/* Whether a frame of this EtherType can be of any concern. */
+static __always_inline int is_read(__be16 ethertype)
 {
+	return ethertype == ETHERTYPE_ARP || ethertype == ETHERTYPE_IPV6 || is_vlan(ethertype);
+}
+
+/* Fills `p`. Returns REASON_UNSET when there is something to judge, else why there is not. */
+static __always_inline __u8 locate(struct place *p, const struct view *v)
+{
+	__be16 *ethertype = v->data + ETH_HEADER_LEN - 2, type;
 	__u64 walked = 0;
 	__s64 word;
 	int i;
 
+	if ((void *)(ethertype + 1) > v->end || !is_read(*ethertype))
+		return NO_CONCERN;
+	type = *ethertype;
 	for (i = 0; i < MAX_TAGS; i++) {
 		if (!is_vlan(type))
 			break;
-		word = frame_word(fr, ETH_HEADER_LEN + walked, NO_END);
+		word = word_at(v, ETH_HEADER_LEN + walked, NO_END);
 		if (word < 0)
 			return REASON_NOT_ARP;
 		if (word & BE16(0x0fff))
@@ -173,7 +176,47 @@ static __always_inline __u8 locate(struct place *p, const struct frame *fr, __be
 	if (type != ETHERTYPE_IPV6)
 		return REASON_NOT_ARP;
 	p->ip = p->body;
-	return locate_nd(p, fr);
+	return locate_nd(p, v);
+}
+
+/* What was read of a frame. */
+struct seen {
+	struct place place;
+	struct facts facts;
+	struct nd_message nd; /* where the facts are from; `ip` is 0 if that is ARP */
+	__u32 length;	      /* of the frame */
+};
+
+/* Fills s->facts from what s->place tells of. */
+static __always_inline __u8 read_facts(struct seen *s, void *data, void *end, __u32 ifindex)
+{
+	void *body = data + (opaque(s->place.body) & MAX_OFFSET);
+	void *ip = data + (opaque(s->place.ip) & MAX_OFFSET);
+
+	if (data + ETH_HEADER_LEN > end)
+		return REASON_NOT_ARP;
+	s->facts.tags = s->place.tags;
+	s->facts.spa.ifindex = s->facts.tpa.ifindex = ifindex;
+	if (!s->place.ip) {
+		if (body + ARP_BODY_LEN > end)
+			return REASON_NOT_ARP;
+		return arp_parse(&s->facts, data, body) ? REASON_UNSET : REASON_NOT_ARP;
+	}
+	if (ip + IPV6_HEADER_LEN > end || body + ND_MESSAGE_LEN > end)
+		return REASON_NOT_ND;
+	s->nd.ip = ip;
+	s->nd.body = body;
+	s->nd.end = end;
+	s->nd.there = s->length - s->place.body;
+	s->nd.length = s->place.end - s->place.body;
+	s->nd.extensions = s->place.extensions;
+	nd_parse(&s->facts, &s->nd, data);
+	return REASON_UNSET;
+}
+
+static __always_inline __u32 untagged_length(const struct seen *s)
+{
+	return s->length - s->place.tags * VLAN_TAG_LEN;
 }
 
 #endif

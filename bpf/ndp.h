@@ -7,7 +7,9 @@
 #define ARPGUARD_NDP_H
 
 #include "facts.h"
-#include "frame.h"
+
+#define IPV6_HEADER_LEN 40
+#define NEXT_ICMPV6 58 /* IANA "Assigned Internet Protocol Numbers" */
 
 #define ND_MESSAGE_LEN 24 /* up to the first option */
 #define ND_MAX_LEN 512	  /* a longer message is not read to its end */
@@ -84,6 +86,8 @@ static __always_inline void nd_parse(struct facts *f, struct nd_message *m, cons
 	f->eth_src = eth + 1;
 	m->sha = *f->eth_src;
 	m->none.w[0] = m->none.w[1] = m->none.w[2] = 0;
+	f->group = m->none;
+	f->odd = f->flaw = 0;
 	f->sha = &m->sha;
 	f->tha = &m->none;
 	addr_copy(f->spa.addr, f->op == OP_SOLICIT ? m->ip + 2 : target);
@@ -179,8 +183,6 @@ static __always_inline void nd_examine(struct facts *f, struct nd_message *m)
 	f->odd = nd_is_odd(f, m, &o);
 	if (is_multicast(dst))
 		mac_of_group(&f->group, dst[3]);
-	else
-		f->group = m->none;
 }
 
 /* The advertisement that answers a solicitation, from `mac` (RFC 4861 7.2.4): to all nodes if :: asked.

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is particular to frames at tc: bytes that are not linear, a tag beside the frame, and how frames are changed.
+ *
+ * No maps. Numbers returned are return codes of programs, or 0 and something else for errors.
+ */
+#ifndef ARPGUARD_TC_H
+#define ARPGUARD_TC_H
+
+#include "frame.h"
+
+/* Makes what is to be read of the frame directly readable: a driver may leave only the Ethernet header linear. */
+static __always_inline int make_linear(struct __sk_buff *skb, const struct place *p)
+{
+	__u32 want = p->body + (p->ip ? ND_MAX_LEN : ARP_BODY_LEN);
+
+	if (skb->len < want)
+		want = skb->len;
+	if ((void *)(long)skb->data + (opaque(want) & MAX_OFFSET) <= (void *)(long)skb->data_end)
+		return 0;
+	return bpf_skb_pull_data(skb, want);
+}
+
+/* The tag that the kernel or the NIC took out of the frame (skb->vlan_tci). */
+static __always_inline int is_other_vlan(const struct __sk_buff *skb)
+{
+	return skb->vlan_present && skb->vlan_tci & 0x0fff;
+}
+
+static __always_inline struct view view_tc(struct __sk_buff *skb)
+{
+	return (struct view){
+	    .data = (void *)(long)skb->data, .end = (void *)(long)skb->data_end, .skb = skb, .length = skb->len};
+}
+
+/* Reads what was found; of bytes that cannot be made linear nobody knows what the kernel would read in them. */
+static __always_inline __u8 read_tc(struct __sk_buff *skb, struct seen *s, __u32 ifindex)
+{
+	__u8 reason;
+
+	if (make_linear(skb, &s->place))
+		return REASON_UNWALKABLE;
+	reason = read_facts(s, (void *)(long)skb->data, (void *)(long)skb->data_end, ifindex);
+	s->facts.tags += skb->vlan_present ? 1 : 0;
+	return reason;
+}
+
+static __always_inline int arp_answer_tc(struct __sk_buff *skb, const struct seen *s, const struct mac *mac)
+{
+	struct arp_asked asked;
+	__u16 reply[ETH_MIN_LEN / 2] = {};
+	__u32 len = untagged_length(s) < ETH_MIN_LEN ? ARP_FRAME_LEN : ETH_MIN_LEN;
+
+	arp_keep(&asked, &s->facts);
+	arp_build_reply((struct arp_frame *)reply, &asked, mac);
+	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+		return TC_ACT_SHOT;
+	if (skb->len != len && bpf_skb_change_tail(skb, len, 0))
+		return TC_ACT_SHOT;
+	/* Two calls, because the length of a store has to be a constant for older verifiers. */
+	if (len == ETH_MIN_LEN ? bpf_skb_store_bytes(skb, 0, reply, ETH_MIN_LEN, 0)
+			       : bpf_skb_store_bytes(skb, 0, reply, ARP_FRAME_LEN, 0))
+		return TC_ACT_SHOT;
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+static __always_inline int nd_answer_tc(struct __sk_buff *skb, const struct seen *s, const struct mac *mac)
+{
+	struct nd_answer answer;
+	__u16 *frame = (__u16 *)answer.words + 1;
+
+	nd_build_answer(frame, &s->facts, &s->nd.sha, mac);
+	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+		return TC_ACT_SHOT;
+	if (skb->len != ND_ANSWER_LEN && bpf_skb_change_tail(skb, ND_ANSWER_LEN, 0))
+		return TC_ACT_SHOT;
+	/* A receiver on this machine verifies the checksum, and must not do so by the sum of the solicitation. */
+	if (bpf_skb_store_bytes(skb, 0, frame, ND_ANSWER_LEN, BPF_F_RECOMPUTE_CSUM))
+		return TC_ACT_SHOT;
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* Turns the question into its answer, from `mac`, and sends it back. */
+static __always_inline int answer_tc(struct __sk_buff *skb, const struct seen *s, const struct mac *mac)
+{
+	return s->nd.ip ? nd_answer_tc(skb, s, mac) : arp_answer_tc(skb, s, mac);
+}
+
+/* Turns the claim into a reply of the same meaning. */
+static __always_inline int disarm_tc(struct __sk_buff *skb, struct seen *s)
+{
+	struct mac sha = *s->facts.sha;
+	__be16 op = BE16(OP_REPLY);
+
+	if (bpf_skb_store_bytes(skb, s->place.body + 6, &op, sizeof(op), 0) ||
+	    bpf_skb_store_bytes(skb, s->place.body + 18, &sha, sizeof(sha), 0))
+		return TC_ACT_SHOT;
+	return TC_ACT_UNSPEC;
+}
+
+/* Puts `primary` in the place of the spa. */
+static __always_inline int rewrite_tc(struct __sk_buff *skb, const struct seen *s, __be32 *primary)
+{
+	__u32 body = s->place.body;
+	__s64 changed;
+
+	if (!s->nd.ip)
+		return bpf_skb_store_bytes(skb, body + 14, &primary[3], 4, 0) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+	changed = bpf_csum_diff((void *)s->facts.spa.addr, 16, primary, 16, 0);
+	if (changed < 0 || bpf_l4_csum_replace(skb, body + 2, 0, changed, BPF_F_PSEUDO_HDR) ||
+	    bpf_skb_store_bytes(skb, s->place.ip + 8, primary, 16, 0))
+		return TC_ACT_SHOT;
+	return TC_ACT_UNSPEC;
+}
+
+#endif
