@@ -17,17 +17,6 @@
 #define PTYPE_IPV4 BE16(0x0800)
 #define HLEN_PLEN BE16(0x0604)
 
-/* What is kept of a request while its frame is being overwritten. */
-struct arp_asked {
-	struct mac eth_dst, sha, tha;
-	__be32 spa, tpa;
-};
-
-/* The first 42 bytes of an untagged frame, as 16-bit words. */
-struct arp_frame {
-	__u16 w[ARP_FRAME_LEN / 2];
-};
-
 static __always_inline __be32 be32_load(const __u16 *w)
 {
 	return (__u32)w[0] | (__u32)w[1] << 16; /* both of BPF's byte orders that bcc builds for are little-endian */
@@ -47,9 +36,9 @@ static __always_inline void map_ipv4(__be32 *to, __be32 addr)
 	to[3] = addr;
 }
 
-/* Reads the ARP body that starts at `body`, of which ARP_BODY_LEN bytes are there.
+/* Reads what it takes to know whether the ARP body at `body` is of any concern; ARP_BODY_LEN bytes of it are there.
  * Returns 0 when it is none that Linux would act on (arp_rcv(), arp_process()). */
-static __always_inline int arp_parse(struct facts *f, const __u16 *eth, const __u16 *body)
+static __always_inline int arp_parse(struct facts *f, const __u16 *body)
 {
 	f->op = __builtin_bswap16(body[3]);
 	if (body[1] != PTYPE_IPV4 || body[2] != HLEN_PLEN)
@@ -58,59 +47,47 @@ static __always_inline int arp_parse(struct facts *f, const __u16 *eth, const __
 		return 0;
 	if (f->op != OP_REQUEST && f->op != OP_REPLY)
 		return 0;
-	f->odd = body[0] != HTYPE_ETHER;
-	f->flaw = 0;
-	f->eth_dst = (const struct mac *)eth;
-	f->eth_src = (const struct mac *)(eth + 3);
-	f->sha = (const struct mac *)(body + 4);
-	map_ipv4(f->spa.addr, be32_load(body + 7));
-	f->tha = (const struct mac *)(body + 9);
-	map_ipv4(f->tpa.addr, be32_load(body + 12));
-	f->group.w[0] = f->group.w[1] = f->group.w[2] = 0xffff; /* broadcast */
+	map_ipv4(f->spa, be32_load(body + 7));
+	map_ipv4(f->tpa, be32_load(body + 12));
 	return 1;
 }
 
-static __always_inline void arp_keep(struct arp_asked *asked, const struct facts *f)
+/* Reads the rest. */
+static __always_inline void arp_examine(struct facts *f, const __u16 *body)
 {
-	asked->eth_dst = *f->eth_dst;
-	asked->sha = *f->sha;
-	asked->tha = *f->tha;
-	asked->spa = f->spa.addr[3];
-	asked->tpa = f->tpa.addr[3];
+	f->sha = mac_load(body + 4);
+	f->tha = mac_load(body + 9);
+	f->group = MAC_BROADCAST;
+	f->odd = body[0] != HTYPE_ETHER;
 }
 
-/* The reply to a request (RFC 826 "Packet Reception"), from `mac`.
+/* The reply to a request (RFC 826 "Packet Reception"), from `mac`: the first ARP_FRAME_LEN bytes of an untagged frame.
  * BENCH builds write the request again with as many stores: BPF_PROG_TEST_RUN does not reset the frame
  * between repeats, and a reply would take another path than the one to be measured. */
-static __always_inline void arp_build_reply(struct arp_frame *r, const struct arp_asked *f, const struct mac *mac)
+static __always_inline void arp_build_reply(__u16 *r, const struct facts *f, __u64 mac)
 {
 #ifdef BENCH
-	const struct mac *eth_dst = &f->eth_dst, *tha = &f->tha;
-	const __be32 spa = f->spa, tpa = f->tpa;
+	const __u64 eth_dst = f->eth_dst, tha = f->tha;
+	const __be32 spa = f->spa[3], tpa = f->tpa[3];
 	const __be16 op = BE16(OP_REQUEST);
 
-	mac = &f->sha;
+	mac = f->sha;
 #else
-	const struct mac *eth_dst = &f->sha, *tha = &f->sha;
-	const __be32 spa = f->tpa, tpa = f->spa;
+	const __u64 eth_dst = f->sha, tha = f->sha;
+	const __be32 spa = f->tpa[3], tpa = f->spa[3];
 	const __be16 op = BE16(OP_REPLY);
 #endif
-	r->w[0] = eth_dst->w[0];
-	r->w[1] = eth_dst->w[1];
-	r->w[2] = eth_dst->w[2];
-	r->w[3] = r->w[11] = mac->w[0];
-	r->w[4] = r->w[12] = mac->w[1];
-	r->w[5] = r->w[13] = mac->w[2];
-	r->w[6] = ETHERTYPE_ARP;
-	r->w[7] = HTYPE_ETHER;
-	r->w[8] = PTYPE_IPV4;
-	r->w[9] = HLEN_PLEN;
-	r->w[10] = op;
-	be32_store(&r->w[14], spa);
-	r->w[16] = tha->w[0];
-	r->w[17] = tha->w[1];
-	r->w[18] = tha->w[2];
-	be32_store(&r->w[19], tpa);
+	mac_store(r, eth_dst);
+	mac_store(r + 3, mac);
+	r[6] = ETHERTYPE_ARP;
+	r[7] = HTYPE_ETHER;
+	r[8] = PTYPE_IPV4;
+	r[9] = HLEN_PLEN;
+	r[10] = op;
+	mac_store(r + 11, mac);
+	be32_store(r + 14, spa);
+	mac_store(r + 16, tha);
+	be32_store(r + 19, tpa);
 }
 
 #endif

@@ -89,12 +89,12 @@ static __always_inline void report(const struct at *at, const struct entry_key *
 	ev->time_ns = at->now_ns ? at->now_ns : bpf_ktime_get_boot_ns();
 	ev->ifindex = key->ifindex;
 	addr_copy(ev->vip, key->addr);
-	addr_copy(ev->spa, f->spa.addr);
-	addr_copy(ev->tpa, f->tpa.addr);
-	*(struct mac *)ev->sha = *f->sha;
-	*(struct mac *)ev->tha = *f->tha;
-	*(struct mac *)ev->eth_src = *f->eth_src;
-	*(struct mac *)ev->eth_dst = *f->eth_dst;
+	addr_copy(ev->spa, f->spa);
+	addr_copy(ev->tpa, f->tpa);
+	mac_store(ev->sha, f->sha);
+	mac_store(ev->tha, f->tha);
+	mac_store(ev->eth_src, f->eth_src);
+	mac_store(ev->eth_dst, f->eth_dst);
 	ev->op = f->op;
 	ev->verdict = d.verdict;
 	ev->reason = d.reason;
@@ -152,39 +152,38 @@ static __always_inline enum act nothing_guarded(struct at *at, __u8 reason)
 	return ACT_NEXT;
 }
 
-static __always_inline struct entry *find_entry(struct at *at, struct entry_key *key)
+/* The entry of an address in the frame; `key` becomes its key. */
+static __always_inline struct entry *find_entry(const struct at *at, struct entry_key *key, const __be32 *addr)
 {
-	return may_be_vip(&at->seen.facts, at->control, key->addr) ? entries.lookup(key) : 0;
-}
-
-/* Reads what only matters once a VIP is concerned. The pointer tells the family: of it the verifier keeps track. */
-static __always_inline void examine(struct at *at)
-{
-	if (at->seen.nd.ip)
-		nd_examine(&at->seen.facts, &at->seen.nd);
+	if (!may_be_vip(&at->seen.facts, at->control, addr))
+		return 0;
+	key->ifindex = at->ifindex;
+	addr_copy(key->addr, addr);
+	return entries.lookup(key);
 }
 
 /* Judges an incoming frame; ACT_ANSWER leaves in `mac` what to answer with.
  * The sender is judged before the target: a conflicting packet is never answered (RFC 5227 2.5). */
-static __always_inline enum act judge_ingress(struct at *at, struct mac *mac)
+static __always_inline enum act judge_ingress(struct at *at, __u64 *mac)
 {
-	struct facts *f = &at->seen.facts;
-	struct entry *claimed = find_entry(at, &f->spa), *e = 0;
+	const struct facts *f = &at->seen.facts;
+	struct entry_key spa_key, tpa_key;
+	struct entry *claimed = find_entry(at, &spa_key, f->spa), *e = 0;
 	enum act act = ACT_NEXT;
 	__u64 concerned;
 	__u8 verdict;
 
 	if (is_question(f))
-		e = find_entry(at, &f->tpa);
+		e = find_entry(at, &tpa_key, f->tpa);
 	concerned = claimed ? 1 : 0;
 	/* Keeps the optimiser from joining the two tests into one OR of pointers, which the verifier refuses. */
 	asm volatile("" : "+r"(concerned));
 	if (!concerned && !e)
 		return nothing_guarded(at, REASON_NOT_GUARDED);
-	examine(at);
+	examine(&at->seen);
 
 	if (claimed) {
-		verdict = conclude(at, &f->spa, claimed, decide_claim(f, claimed));
+		verdict = conclude(at, &spa_key, claimed, decide_claim(f, claimed));
 		if (verdict == VERDICT_CONFLICT || verdict == VERDICT_SUPPRESS)
 			return ACT_DROP;
 		if (mode_of(at, claimed) == MODE_ENFORCE && claim_needs_disarming(f, claimed))
@@ -193,8 +192,8 @@ static __always_inline enum act judge_ingress(struct at *at, struct mac *mac)
 	if (e) {
 		if (needs_clock(e, at->control))
 			at->now_ns = bpf_ktime_get_boot_ns();
-		verdict = conclude(at, &f->tpa, e, decide_request(f, e, at->control, at->now_ns));
-		mac_load(mac, e->answer_mac);
+		verdict = conclude(at, &tpa_key, e, decide_request(f, e, at->control, at->now_ns));
+		*mac = mac_load(e->answer_mac);
 		if (verdict == VERDICT_SUPPRESS)
 			return ACT_DROP;
 		if (verdict == VERDICT_ANSWER)
@@ -205,16 +204,17 @@ static __always_inline enum act judge_ingress(struct at *at, struct mac *mac)
 
 static __always_inline enum act judge_egress(struct at *at, __be32 *primary)
 {
-	struct facts *f = &at->seen.facts;
-	struct entry *e = find_entry(at, &f->spa);
+	const struct facts *f = &at->seen.facts;
+	struct entry_key key;
+	struct entry *e = find_entry(at, &key, f->spa);
 	__u8 verdict;
 
 	if (!e)
 		return nothing_guarded(at, REASON_NOT_GUARDED);
-	examine(at);
+	examine(&at->seen);
 	if (needs_clock(e, at->control))
 		at->now_ns = bpf_ktime_get_boot_ns();
-	verdict = conclude(at, &f->spa, e, decide_egress(f, e, at->control, at->now_ns));
+	verdict = conclude(at, &key, e, decide_egress(f, e, at->control, at->now_ns));
 	addr_copy(primary, e->primary);
 	if (verdict == VERDICT_SUPPRESS)
 		return ACT_DROP;
@@ -225,13 +225,11 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary)
  * answer it. */
 static __always_inline enum act unreadable(struct at *at, __u8 reason)
 {
-	__u8 strictest = !at->control	     ? MODE_INHERIT
-			 : at->seen.place.ip ? at->control->strictest6
-					     : at->control->strictest;
-	int enforced = strictest == MODE_ENFORCE;
+	int enforced;
 
 	if (reason != REASON_UNWALKABLE)
 		return nothing_guarded(at, reason);
+	enforced = (at->seen.place.ip ? at->control->strictest6 : at->control->strictest) == MODE_ENFORCE;
 	if (at->explain)
 		trace(at, VERDICT_SUPPRESS, reason);
 	else
@@ -250,15 +248,19 @@ static __always_inline __u8 find_control(struct at *at)
 
 /* ---- programs ---------------------------------------------------------------------------------------------- */
 
-/* Only once a frame is known to be of concern: ordinary traffic would pay for every store. */
+/* What is known of a frame before it is read. */
 static __always_inline void begin(struct at *at, const struct place *place, const struct view *view, __u32 ifindex)
 {
 	at->seen.place = *place;
 	at->seen.length = view->length;
+	at->seen.arp = 0;
 	at->seen.nd.ip = 0;
 	at->now_ns = 0;
 	at->ifindex = ifindex;
 	at->trace = 0;
+	/* From here on it is in memory, where the verifier forgets what it knows of small numbers: else it would look
+	 * at all that follows once for each combination of them. */
+	asm volatile("" : : "r"(at) : "memory");
 }
 
 /* `reason`: why there is nothing to read, so far. */
@@ -268,12 +270,12 @@ static __always_inline __u8 prepare_tc(struct __sk_buff *skb, struct at *at, __u
 		return REASON_UNCONFIGURED;
 	if (is_other_vlan(skb))
 		return REASON_OTHER_VLAN;
-	return reason ? reason : read_tc(skb, &at->seen, at->ifindex);
+	return reason ? reason : read_tc(skb, &at->seen);
 }
 
 static __always_inline int ingress_at_tc(struct __sk_buff *skb, struct at *at, __u8 reason)
 {
-	struct mac mac = {};
+	__u64 mac = 0;
 	enum act act;
 
 	reason = prepare_tc(skb, at, reason);
@@ -281,7 +283,7 @@ static __always_inline int ingress_at_tc(struct __sk_buff *skb, struct at *at, _
 	if (act == ACT_DROP)
 		return TC_ACT_SHOT;
 	if (act == ACT_ANSWER)
-		return answer_tc(skb, &at->seen, &mac);
+		return answer_tc(skb, &at->seen, mac);
 	return act == ACT_DISARM ? disarm_tc(skb, &at->seen) : TC_ACT_UNSPEC;
 }
 
@@ -298,17 +300,18 @@ static __always_inline int egress_at_tc(struct __sk_buff *skb, struct at *at, __
 }
 
 /* Runs at a hook of tc; `explain` makes a twin of the program. A test run is always on the loopback device of its
- * namespace, unless its context names another one; so twins are told which link is meant by skb->mark. */
+ * namespace, unless its context names another one; so twins are told which link is meant by skb->mark.
+ * Nothing is prepared before a frame is known to be of concern: ordinary traffic would pay for every store. */
 static __always_inline int run_tc(struct __sk_buff *skb, __u8 hook, int explain)
 {
 	struct view view = view_tc(skb);
 	struct place place = {};
 	struct at at;
-	int code = TC_ACT_UNSPEC;
+	int code;
 	__u8 reason = locate(&place, &view);
 
 	if (reason == NO_CONCERN)
-		return explain ? code & 0xff : code;
+		return explain ? TC_ACT_UNSPEC & 0xff : TC_ACT_UNSPEC;
 	at.hook = hook;
 	at.explain = explain;
 	begin(&at, &place, &view, explain ? skb->mark : skb->ifindex);
@@ -318,18 +321,18 @@ static __always_inline int run_tc(struct __sk_buff *skb, __u8 hook, int explain)
 
 static __always_inline int ingress_at_xdp(struct xdp_md *ctx, struct at *at, const struct view *view, __u8 reason)
 {
-	struct mac mac = {};
+	__u64 mac = 0;
 	enum act act;
 
 	if (find_control(at))
 		reason = REASON_UNCONFIGURED;
 	else if (!reason)
-		reason = read_facts(&at->seen, view->data, view->end, at->ifindex);
+		reason = read_facts(&at->seen, view->data, view->end);
 	act = reason ? unreadable(at, reason) : judge_ingress(at, &mac);
 	if (act == ACT_DROP)
 		return XDP_DROP;
 	if (act == ACT_ANSWER)
-		return answer_xdp(ctx, &at->seen, &mac);
+		return answer_xdp(ctx, &at->seen, mac);
 	return act == ACT_DISARM ? disarm_xdp(ctx, &at->seen) : XDP_PASS;
 }
 
@@ -346,11 +349,11 @@ static __always_inline int run_xdp(struct xdp_md *ctx, int explain)
 	struct view view = view_xdp(ctx);
 	struct place place = {};
 	struct at at;
-	int code = XDP_PASS;
+	int code;
 	__u8 reason = locate(&place, &view);
 
 	if (reason == NO_CONCERN)
-		return code;
+		return XDP_PASS;
 	at.hook = HOOK_XDP;
 	at.explain = explain;
 	begin(&at, &place, &view, explain ? link_in_metadata(ctx) : ctx->ingress_ifindex);

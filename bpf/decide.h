@@ -69,22 +69,22 @@ static __always_inline int is_question(const struct facts *f)
 {
 	if (is_nd(f))
 		return f->op == OP_SOLICIT;
-	return f->op == OP_REQUEST && f->tpa.addr[3] != f->spa.addr[3] && !ipv4_is_special(f->tpa.addr[3]);
+	return f->op == OP_REQUEST && f->tpa[3] != f->spa[3] && !ipv4_is_special(f->tpa[3]);
 }
 
 /* Whether there is no host to reply to: a group, or nobody; 0.0.0.0 and :: only probe. */
 static __always_inline int is_bad_sender(const struct facts *f)
 {
-	if (mac_is_group(f->sha) || mac_is_zero(f->sha) || mac_is_group(f->eth_src))
+	if (mac_is_group(f->sha) || !f->sha || mac_is_group(f->eth_src))
 		return 1;
-	return is_nd(f) ? ipv6_is_special(f->spa.addr) : ipv4_is_special(f->spa.addr[3]);
+	return is_nd(f) ? ipv6_is_special(f->spa) : ipv4_is_special(f->spa[3]);
 }
 
 /* A request or probe whose tpa is a VIP. */
 static __always_inline struct decision decide_request(const struct facts *f, const struct entry *e,
 						      const struct control *c, __u64 now_ns)
 {
-	struct mac link, own;
+	__u64 link, own;
 	__u8 refused;
 
 	if (e->kind == KIND_DELEGATED)
@@ -95,26 +95,26 @@ static __always_inline struct decision decide_request(const struct facts *f, con
 	if (refused)
 		return DECIDE(VERDICT_SUPPRESS, refused);
 	/* What is not answered here is dropped all the same: the kernel, too, may carry the VIP, and would answer. */
-	mac_load(&link, e->link_mac);
-	mac_load(&own, e->answer_mac);
-	if (mac_is_zero(&link) || mac_is_zero(&own))
+	link = mac_load(e->link_mac);
+	own = mac_load(e->answer_mac);
+	if (!link || !own)
 		return DECIDE(VERDICT_SUPPRESS, REASON_NO_LINK);
 	if (f->flaw)
 		return DECIDE(VERDICT_SUPPRESS, f->flaw);
-	if (mac_equal(f->sha, &own) || mac_equal(f->sha, &link))
+	if (f->sha == own || f->sha == link)
 		return DECIDE(VERDICT_SUPPRESS, REASON_OWN_ECHO);
 	if (is_bad_sender(f))
 		return DECIDE(VERDICT_SUPPRESS, REASON_BAD_SENDER);
 	/* A frame to one host has no group: `group` is zero then, and no group address. */
 	if (mac_is_group(f->eth_dst)) {
-		if (!mac_equal(f->eth_dst, &f->group))
+		if (f->eth_dst != f->group)
 			return DECIDE(VERDICT_SUPPRESS, REASON_NOT_STRICT);
-	} else if (!mac_equal(f->eth_dst, &own) && !mac_equal(f->eth_dst, &link)) {
+	} else if (f->eth_dst != own && f->eth_dst != link) {
 		return DECIDE(VERDICT_SUPPRESS, REASON_OTHER_HOST);
 	}
 	if (f->odd || f->tags > 1)
 		return DECIDE(VERDICT_SUPPRESS, REASON_NOT_STRICT);
-	if (!mac_equal(f->sha, f->eth_src))
+	if (f->sha != f->eth_src)
 		return DECIDE(VERDICT_ANSWER, REASON_ANSWERED_THIRD_PARTY);
 	return DECIDE(VERDICT_ANSWER, REASON_ANSWERED);
 }
@@ -122,24 +122,21 @@ static __always_inline struct decision decide_request(const struct facts *f, con
 /* Any incoming frame whose spa is a VIP. One that the kernel does not believe is no claim. */
 static __always_inline struct decision decide_claim(const struct facts *f, const struct entry *e)
 {
-	struct mac link, own, owner;
+	__u64 link = mac_load(e->link_mac), own = mac_load(e->answer_mac), owner = mac_load(e->owner_mac);
 
 	if (f->flaw && f->flaw != REASON_NOT_STRICT)
 		return DECIDE(VERDICT_PASS, REASON_ND_INVALID_CLAIM);
-	mac_load(&link, e->link_mac);
-	mac_load(&own, e->answer_mac);
 	/* A hub or an access point may echo this node's own frames: no conflict (RFC 5227 2.1.1), and no news either. */
-	if (!mac_is_zero(f->sha) && (mac_equal(f->sha, &own) || mac_equal(f->sha, &link)))
+	if (f->sha && (f->sha == own || f->sha == link))
 		return e->kind == KIND_DELEGATED ? DECIDE(VERDICT_PASS, REASON_DELEGATED)
 						 : DECIDE(VERDICT_SUPPRESS, REASON_OWN_ECHO);
 	if (e->kind == KIND_DELEGATED)
 		return DECIDE(VERDICT_REPORT, REASON_DELEGATED_CLAIM);
 	if (e->kind == KIND_OWNED)
 		return DECIDE(VERDICT_CONFLICT, REASON_CONFLICT);
-	mac_load(&owner, e->owner_mac);
-	if (!mac_is_zero(&owner))
-		return mac_equal(f->sha, &owner) ? DECIDE(VERDICT_PASS, REASON_OWNER_CLAIM)
-						 : DECIDE(VERDICT_CONFLICT, REASON_CONFLICT);
+	if (owner)
+		return f->sha == owner ? DECIDE(VERDICT_PASS, REASON_OWNER_CLAIM)
+				       : DECIDE(VERDICT_CONFLICT, REASON_CONFLICT);
 	if (e->kind == KIND_UNCLAIMED)
 		return DECIDE(VERDICT_REPORT, REASON_UNCLAIMED_CLAIM);
 	return DECIDE(VERDICT_REPORT, REASON_UNVERIFIED_CLAIM);
@@ -149,7 +146,7 @@ static __always_inline struct decision decide_claim(const struct facts *f, const
  * VIP, which some kernels (accept_local, proxy_arp) would answer: it goes on as the reply of the same meaning. */
 static __always_inline int claim_needs_disarming(const struct facts *f, const struct entry *e)
 {
-	return f->op == OP_REQUEST && f->spa.addr[3] == f->tpa.addr[3] && e->kind != KIND_DELEGATED;
+	return f->op == OP_REQUEST && f->spa[3] == f->tpa[3] && e->kind != KIND_DELEGATED;
 }
 
 /* Whether an outgoing frame only tells whose the spa is. */
@@ -157,22 +154,19 @@ static __always_inline int is_announcement(const struct facts *f)
 {
 	if (is_nd(f))
 		return f->op == OP_ADVERTISE;
-	return f->op == OP_REPLY || f->spa.addr[3] == f->tpa.addr[3];
+	return f->op == OP_REPLY || f->spa[3] == f->tpa[3];
 }
 
 /* Any outgoing frame whose spa is a VIP. */
 static __always_inline struct decision decide_egress(const struct facts *f, const struct entry *e,
 						     const struct control *c, __u64 now_ns)
 {
-	struct mac link;
-
 	if (e->kind == KIND_DELEGATED)
 		return DECIDE(VERDICT_PASS, REASON_EGRESS_DELEGATED);
 	if (e->kind == KIND_OWNED && !refusal(e, c, now_ns))
 		return DECIDE(VERDICT_PASS, REASON_EGRESS_OWNER);
-	mac_load(&link, e->link_mac);
 	/* Only this node's own request may go on in the link's name: a guest's would teach others a wrong MAC for it. */
-	if (is_announcement(f) || !mac_equal(f->sha, &link))
+	if (is_announcement(f) || f->sha != mac_load(e->link_mac))
 		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NOT_OWNER);
 	if (addr_is_zero(e->primary))
 		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NO_SOURCE);

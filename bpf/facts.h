@@ -43,43 +43,40 @@ static __always_inline __u64 opaque(__u64 x)
 	return x;
 }
 
-struct mac {
-	__u16 w[3];
-};
-
-/* The hardware addresses are looked at where they are: most frames are of no concern, and need no copy. */
+/* MAC addresses are values: their bytes as they are in memory, in the lower 48 bits.
+ * What it takes to tell whether a VIP is concerned is read at once, the rest when one is. */
 struct facts {
-	const struct mac *eth_dst, *eth_src, *sha, *tha;
-	struct entry_key spa, tpa; /* on the link that the frame is on */
-	struct mac group;	   /* the group address that a question of this kind is sent to */
+	__be32 spa[4], tpa[4];
+	__u64 eth_dst, eth_src, sha, tha;
+	__u64 group; /* the group address that a question of this kind is sent to; 0: it was sent to one host */
 	__u16 op;
 	__u8 tags; /* VLAN tags with VID 0 read through, in the frame or beside it */
 	__u8 odd;  /* in a form that Linux may read, but nobody has to answer */
 	__u8 flaw; /* why nobody may answer it: see nd_flaw() */
 };
 
-static __always_inline int mac_is_group(const struct mac *m)
+#define MAC_BROADCAST 0xffffffffffffull
+
+/* By words of 16 bits, because that is how Ethernet and ARP are aligned. */
+static __always_inline __u64 mac_load(const void *bytes)
 {
-	return ((const __u8 *)m->w)[0] & 1;
+	const __u16 *w = bytes;
+
+	return *(__u32 *)w | (__u64)w[2] << 32;
 }
 
-static __always_inline int mac_is_zero(const struct mac *m)
+static __always_inline void mac_store(void *bytes, __u64 mac)
 {
-	return !(m->w[0] | m->w[1] | m->w[2]);
+	__u16 *w = bytes;
+
+	w[0] = (__u16)mac;
+	w[1] = (__u16)(mac >> 16);
+	w[2] = (__u16)(mac >> 32);
 }
 
-static __always_inline int mac_equal(const struct mac *a, const struct mac *b)
+static __always_inline int mac_is_group(__u64 mac)
 {
-	return !((a->w[0] ^ b->w[0]) | (a->w[1] ^ b->w[1]) | (a->w[2] ^ b->w[2]));
-}
-
-static __always_inline void mac_load(struct mac *m, const __u8 *bytes)
-{
-	const __u16 *w = (const __u16 *)bytes;
-
-	m->w[0] = w[0];
-	m->w[1] = w[1];
-	m->w[2] = w[2];
+	return mac & 1;
 }
 
 static __always_inline void addr_copy(__be32 *to, const __be32 *from)
@@ -109,12 +106,15 @@ static __always_inline int ipv4_is_special(__be32 addr)
 	return (first & 0xf0) == 0xe0 || first == 127 || addr == 0xffffffff;
 }
 
+static __always_inline int ipv6_is_multicast(const __be32 *a)
+{
+	return (__u8)a[0] == 0xff;
+}
+
 /* The same for IPv6: multicast, ::1, v4-mapped; ip6_rcv_core() drops such senders. */
 static __always_inline int ipv6_is_special(const __be32 *a)
 {
-	if ((__u8)a[0] == 0xff)
-		return 1;
-	return !(a[0] | a[1]) && (a[2] == V4_MAPPED || (!a[2] && a[3] == BE32(1)));
+	return ipv6_is_multicast(a) || (!(a[0] | a[1]) && (a[2] == V4_MAPPED || (!a[2] && a[3] == BE32(1))));
 }
 
 static __always_inline int is_nd(const struct facts *f)

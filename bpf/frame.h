@@ -179,28 +179,31 @@ static __always_inline __u8 locate(struct place *p, const struct view *v)
 	return locate_nd(p, v);
 }
 
-/* What was read of a frame. */
+/* What was read of a frame. Of `arp` and `nd.ip` one is a null pointer, and tells which family it is of: of pointers
+ * the verifier keeps track. */
 struct seen {
 	struct place place;
 	struct facts facts;
-	struct nd_message nd; /* where the facts are from; `ip` is 0 if that is ARP */
-	__u32 length;	      /* of the frame */
+	const __u16 *eth, *arp;
+	struct nd_message nd;
+	__u32 length; /* of the frame */
 };
 
-/* Fills s->facts from what s->place tells of. */
-static __always_inline __u8 read_facts(struct seen *s, void *data, void *end, __u32 ifindex)
+/* Reads what s->place tells of, as far as it takes to know whether it is of any concern. */
+static __always_inline __u8 read_facts(struct seen *s, void *data, void *end)
 {
 	void *body = data + (opaque(s->place.body) & MAX_OFFSET);
 	void *ip = data + (opaque(s->place.ip) & MAX_OFFSET);
 
 	if (data + ETH_HEADER_LEN > end)
 		return REASON_NOT_ARP;
+	s->eth = data;
 	s->facts.tags = s->place.tags;
-	s->facts.spa.ifindex = s->facts.tpa.ifindex = ifindex;
 	if (!s->place.ip) {
 		if (body + ARP_BODY_LEN > end)
 			return REASON_NOT_ARP;
-		return arp_parse(&s->facts, data, body) ? REASON_UNSET : REASON_NOT_ARP;
+		s->arp = body;
+		return arp_parse(&s->facts, body) ? REASON_UNSET : REASON_NOT_ARP;
 	}
 	if (ip + IPV6_HEADER_LEN > end || body + ND_MESSAGE_LEN > end)
 		return REASON_NOT_ND;
@@ -210,8 +213,23 @@ static __always_inline __u8 read_facts(struct seen *s, void *data, void *end, __
 	s->nd.there = s->length - s->place.body;
 	s->nd.length = s->place.end - s->place.body;
 	s->nd.extensions = s->place.extensions;
-	nd_parse(&s->facts, &s->nd, data);
+	nd_parse(&s->facts, &s->nd);
 	return REASON_UNSET;
+}
+
+/* Reads the rest: a VIP is concerned. */
+static __always_inline void examine(struct seen *s)
+{
+	struct facts *f = &s->facts;
+
+	f->eth_dst = mac_load(s->eth);
+	f->eth_src = f->sha = mac_load(s->eth + 3);
+	f->tha = f->group = 0;
+	f->odd = f->flaw = 0;
+	if (s->nd.ip)
+		nd_examine(f, &s->nd);
+	else if (s->arp)
+		arp_examine(f, s->arp);
 }
 
 static __always_inline __u32 untagged_length(const struct seen *s)

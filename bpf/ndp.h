@@ -21,14 +21,14 @@
 #define ND_SOLICITED BE32(0x40000000)
 #define ND_OVERRIDE BE32(0x20000000)
 
-/* A message, where it is: of both pointers as many bytes can be read as their header has, options aside. */
+/* A message, where it is: of the IPv6 header and of the message up to its first option all bytes can be read, of what
+ * follows those up to `end`. */
 struct nd_message {
 	const __be32 *ip, *body;
 	void *end;
 	__s32 there;  /* bytes from `body` to the end of the frame */
 	__s32 length; /* as the headers tell */
 	__u8 extensions;
-	struct mac sha, none;
 };
 
 /* An answer, in front of which are two bytes that are none of it: so the addresses are aligned. */
@@ -57,17 +57,10 @@ static __always_inline __u64 pseudo_sum(const __be32 *src, const __be32 *dst, __
 	return addr_sum(src) + addr_sum(dst) + BE32(length) + BE32(NEXT_ICMPV6);
 }
 
-/* Where the group `group` is sent to (RFC 2464 7). */
-static __always_inline void mac_of_group(struct mac *m, __be32 low)
+/* Where frames to a group go, given its last four bytes (RFC 2464 7). */
+static __always_inline __u64 mac_of_group(__be32 low)
 {
-	m->w[0] = 0x3333;
-	m->w[1] = (__u16)low;
-	m->w[2] = (__u16)(low >> 16);
-}
-
-static __always_inline int is_multicast(const __be32 *a)
-{
-	return (__u8)a[0] == 0xff;
+	return 0x3333 | (__u64)low << 16;
 }
 
 /* ff02::1:ff00:0/104 (RFC 4291 2.7.1) */
@@ -77,24 +70,17 @@ static __always_inline int is_solicited_node(const __be32 *a)
 }
 
 /* Reads what it takes to know whether a message is of any concern. */
-static __always_inline void nd_parse(struct facts *f, struct nd_message *m, const struct mac *eth)
+static __always_inline void nd_parse(struct facts *f, const struct nd_message *m)
 {
 	const __be32 *target = m->body + 2;
 
 	f->op = (__u8)m->body[0];
-	f->eth_dst = eth;
-	f->eth_src = eth + 1;
-	m->sha = *f->eth_src;
-	m->none.w[0] = m->none.w[1] = m->none.w[2] = 0;
-	f->group = m->none;
-	f->odd = f->flaw = 0;
-	f->sha = &m->sha;
-	f->tha = &m->none;
-	addr_copy(f->spa.addr, f->op == OP_SOLICIT ? m->ip + 2 : target);
-	addr_copy(f->tpa.addr, f->op == OP_SOLICIT ? target : m->ip + 6);
+	addr_copy(f->spa, f->op == OP_SOLICIT ? m->ip + 2 : target);
+	addr_copy(f->tpa, f->op == OP_SOLICIT ? target : m->ip + 6);
 }
 
 struct nd_options {
+	__u64 mac;	 /* in the first link-layer address of the kind asked for */
 	__u64 sum;	 /* of their bytes */
 	__u8 link_layer; /* length of the first link-layer address of the kind asked for, in units of 8 bytes */
 	__u8 bad;	 /* one has no length, or is longer than the message */
@@ -102,7 +88,7 @@ struct nd_options {
 
 /* Reads the options, unit by unit: all have a length in units of 8 bytes (RFC 4861 4.6), and of each kind the first
  * one counts (ndisc_parse_options()). */
-static __always_inline void nd_read_options(struct nd_options *o, struct nd_message *m, __u32 length, __u8 wanted)
+static __always_inline void nd_read_options(struct nd_options *o, const struct nd_message *m, __u32 length, __u8 wanted)
 {
 	const __be32 *unit = m->body + ND_MESSAGE_LEN / 4;
 	__u32 units = (length - ND_MESSAGE_LEN) / 8;
@@ -121,9 +107,7 @@ static __always_inline void nd_read_options(struct nd_options *o, struct nd_mess
 				break;
 			if ((__u8)unit[0] == wanted && !o->link_layer) {
 				o->link_layer = left;
-				m->sha.w[0] = (__u16)(unit[0] >> 16);
-				m->sha.w[1] = (__u16)unit[1];
-				m->sha.w[2] = (__u16)(unit[1] >> 16);
+				o->mac = unit[0] >> 16 | (__u64)unit[1] << 16;
 			}
 		}
 		left--;
@@ -136,15 +120,15 @@ static __always_inline void nd_read_options(struct nd_options *o, struct nd_mess
 static __always_inline __u8 nd_flaw(const struct facts *f, const struct nd_message *m, const struct nd_options *o)
 {
 	const __be32 *dst = m->ip + 6, *target = m->body + 2;
-	int dad = f->op == OP_SOLICIT && addr_is_zero(f->spa.addr);
+	int dad = f->op == OP_SOLICIT && addr_is_zero(f->spa);
 
 	if (m->ip[1] >> 24 != ND_HOP_LIMIT || (__u8)(m->body[0] >> 8))
 		return REASON_ND_INVALID;
-	if (m->length < ND_MESSAGE_LEN || m->length > m->there || is_multicast(target))
+	if (m->length < ND_MESSAGE_LEN || m->length > m->there || ipv6_is_multicast(target))
 		return REASON_ND_INVALID;
 	if (dad && !is_solicited_node(dst))
 		return REASON_ND_INVALID;
-	if (f->op == OP_ADVERTISE && is_multicast(dst) && m->body[1] & ND_SOLICITED)
+	if (f->op == OP_ADVERTISE && ipv6_is_multicast(dst) && m->body[1] & ND_SOLICITED)
 		return REASON_ND_INVALID;
 	if (m->length > ND_MAX_LEN)
 		return REASON_NOT_STRICT;
@@ -163,15 +147,15 @@ static __always_inline int nd_is_odd(const struct facts *f, const struct nd_mess
 		return 1;
 	if (addr_equal(dst, target))
 		return 0;
-	if (!o->link_layer && !addr_is_zero(f->spa.addr))
+	if (!o->link_layer && !addr_is_zero(f->spa))
 		return 1;
 	if (is_solicited_node(dst))
 		return ((dst[3] ^ target[3]) & BE32(0x00ffffff)) != 0;
 	return dst[0] != BE32(0xff020000) || dst[1] || dst[2] || dst[3] != BE32(1);
 }
 
-/* Reads the rest, now that the message is known to concern a VIP. */
-static __always_inline void nd_examine(struct facts *f, struct nd_message *m)
+/* Reads the rest. */
+static __always_inline void nd_examine(struct facts *f, const struct nd_message *m)
 {
 	__s32 readable = m->length < m->there ? m->length : m->there;
 	const __be32 *dst = m->ip + 6, *b = m->body;
@@ -179,45 +163,43 @@ static __always_inline void nd_examine(struct facts *f, struct nd_message *m)
 
 	if (readable >= ND_MESSAGE_LEN && readable <= ND_MAX_LEN)
 		nd_read_options(&o, m, readable, f->op == OP_SOLICIT ? ND_SOURCE_LINK_LAYER : ND_TARGET_LINK_LAYER);
-	f->flaw = nd_flaw(f, m, &o);
+	if (o.link_layer)
+		f->sha = o.mac;
+	if (ipv6_is_multicast(dst))
+		f->group = mac_of_group(dst[3]);
 	f->odd = nd_is_odd(f, m, &o);
-	if (is_multicast(dst))
-		mac_of_group(&f->group, dst[3]);
+	f->flaw = nd_flaw(f, m, &o);
 }
 
 /* The advertisement that answers a solicitation, from `mac` (RFC 4861 7.2.4): to all nodes if :: asked.
  * BENCH builds write a solicitation with as many stores, as arp_build_reply() does. */
-static __always_inline void nd_build_answer(__u16 *r, const struct facts *f, const struct mac *sha,
-					    const struct mac *mac)
+static __always_inline void nd_build_answer(__u16 *r, const struct facts *f, __u64 mac)
 {
 #ifdef BENCH
-	const __be32 *src = f->spa.addr;
+	const __be32 *src = f->spa;
 	const __u16 head = OP_SOLICIT, option = BE16(ND_SOURCE_LINK_LAYER << 8 | 1);
-	__be32 dst[4] = {BE32(0xff020000), 0, BE32(1), f->tpa.addr[3] | BE32(0xff000000)}, flags = 0;
-	struct mac eth_dst, asker = *sha;
+	__be32 dst[4] = {BE32(0xff020000), 0, BE32(1), f->tpa[3] | BE32(0xff000000)}, flags = 0;
+	__u64 eth_dst = mac_of_group(dst[3]);
 
-	mac = &asker;
-	mac_of_group(&eth_dst, dst[3]);
+	mac = f->sha;
 #else
-	const __be32 *src = f->tpa.addr;
+	const __be32 *src = f->tpa;
 	const __u16 head = OP_ADVERTISE, option = BE16(ND_TARGET_LINK_LAYER << 8 | 1);
 	__be32 dst[4] = {BE32(0xff020000), 0, 0, BE32(1)}, flags = ND_OVERRIDE;
-	struct mac eth_dst;
+	__u64 eth_dst = mac_of_group(dst[3]);
 
-	if (addr_is_zero(f->spa.addr)) {
-		mac_of_group(&eth_dst, dst[3]);
-	} else {
-		addr_copy(dst, f->spa.addr);
+	if (!addr_is_zero(f->spa)) {
+		addr_copy(dst, f->spa);
 		flags |= ND_SOLICITED;
-		eth_dst = *sha;
+		eth_dst = f->sha;
 	}
 #endif
-	__u64 sum = pseudo_sum(src, dst, ND_MESSAGE_LEN + 8) + head + flags + addr_sum(f->tpa.addr) + option +
-		    mac->w[0] + mac->w[1] + mac->w[2];
+	__u64 sum = pseudo_sum(src, dst, ND_MESSAGE_LEN + 8) + head + flags + addr_sum(f->tpa) + option +
+		    (mac & 0xffffffff) + (mac >> 32);
 	__be32 *ip = (__be32 *)&r[ETH_HEADER_LEN / 2];
 
-	*(struct mac *)&r[0] = eth_dst;
-	*(struct mac *)&r[3] = *mac;
+	mac_store(r, eth_dst);
+	mac_store(r + 3, mac);
 	r[6] = ETHERTYPE_IPV6;
 	ip[0] = BE32(6 << 28);
 	ip[1] = BE32((ND_MESSAGE_LEN + 8) << 16 | NEXT_ICMPV6 << 8 | ND_HOP_LIMIT);
@@ -225,9 +207,9 @@ static __always_inline void nd_build_answer(__u16 *r, const struct facts *f, con
 	addr_copy(ip + 6, dst);
 	ip[10] = head | (__u32)checksum_fold(sum) << 16;
 	ip[11] = flags;
-	addr_copy(ip + 12, f->tpa.addr);
+	addr_copy(ip + 12, f->tpa);
 	r[39] = option;
-	*(struct mac *)&r[40] = *mac;
+	mac_store(r + 40, mac);
 }
 
 #endif

@@ -33,25 +33,23 @@ static __always_inline struct view view_tc(struct __sk_buff *skb)
 }
 
 /* Reads what was found; of bytes that cannot be made linear nobody knows what the kernel would read in them. */
-static __always_inline __u8 read_tc(struct __sk_buff *skb, struct seen *s, __u32 ifindex)
+static __always_inline __u8 read_tc(struct __sk_buff *skb, struct seen *s)
 {
 	__u8 reason;
 
 	if (make_linear(skb, &s->place))
 		return REASON_UNWALKABLE;
-	reason = read_facts(s, (void *)(long)skb->data, (void *)(long)skb->data_end, ifindex);
+	reason = read_facts(s, (void *)(long)skb->data, (void *)(long)skb->data_end);
 	s->facts.tags += skb->vlan_present ? 1 : 0;
 	return reason;
 }
 
-static __always_inline int arp_answer_tc(struct __sk_buff *skb, const struct seen *s, const struct mac *mac)
+static __always_inline int arp_answer_tc(struct __sk_buff *skb, const struct seen *s, __u64 mac)
 {
-	struct arp_asked asked;
 	__u16 reply[ETH_MIN_LEN / 2] = {};
 	__u32 len = untagged_length(s) < ETH_MIN_LEN ? ARP_FRAME_LEN : ETH_MIN_LEN;
 
-	arp_keep(&asked, &s->facts);
-	arp_build_reply((struct arp_frame *)reply, &asked, mac);
+	arp_build_reply(reply, &s->facts, mac);
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
 		return TC_ACT_SHOT;
 	if (skb->len != len && bpf_skb_change_tail(skb, len, 0))
@@ -63,12 +61,12 @@ static __always_inline int arp_answer_tc(struct __sk_buff *skb, const struct see
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-static __always_inline int nd_answer_tc(struct __sk_buff *skb, const struct seen *s, const struct mac *mac)
+static __always_inline int nd_answer_tc(struct __sk_buff *skb, const struct seen *s, __u64 mac)
 {
 	struct nd_answer answer;
 	__u16 *frame = (__u16 *)answer.words + 1;
 
-	nd_build_answer(frame, &s->facts, &s->nd.sha, mac);
+	nd_build_answer(frame, &s->facts, mac);
 	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
 		return TC_ACT_SHOT;
 	if (skb->len != ND_ANSWER_LEN && bpf_skb_change_tail(skb, ND_ANSWER_LEN, 0))
@@ -80,7 +78,7 @@ static __always_inline int nd_answer_tc(struct __sk_buff *skb, const struct seen
 }
 
 /* Turns the question into its answer, from `mac`, and sends it back. */
-static __always_inline int answer_tc(struct __sk_buff *skb, const struct seen *s, const struct mac *mac)
+static __always_inline int answer_tc(struct __sk_buff *skb, const struct seen *s, __u64 mac)
 {
 	return s->nd.ip ? nd_answer_tc(skb, s, mac) : arp_answer_tc(skb, s, mac);
 }
@@ -88,11 +86,11 @@ static __always_inline int answer_tc(struct __sk_buff *skb, const struct seen *s
 /* Turns the claim into a reply of the same meaning. */
 static __always_inline int disarm_tc(struct __sk_buff *skb, struct seen *s)
 {
-	struct mac sha = *s->facts.sha;
+	__u64 sha = s->facts.sha; /* the first 6 of its bytes, on little-endian machines */
 	__be16 op = BE16(OP_REPLY);
 
 	if (bpf_skb_store_bytes(skb, s->place.body + 6, &op, sizeof(op), 0) ||
-	    bpf_skb_store_bytes(skb, s->place.body + 18, &sha, sizeof(sha), 0))
+	    bpf_skb_store_bytes(skb, s->place.body + 18, &sha, 6, 0))
 		return TC_ACT_SHOT;
 	return TC_ACT_UNSPEC;
 }
@@ -101,11 +99,13 @@ static __always_inline int disarm_tc(struct __sk_buff *skb, struct seen *s)
 static __always_inline int rewrite_tc(struct __sk_buff *skb, const struct seen *s, __be32 *primary)
 {
 	__u32 body = s->place.body;
+	__be32 old[4];
 	__s64 changed;
 
 	if (!s->nd.ip)
 		return bpf_skb_store_bytes(skb, body + 14, &primary[3], 4, 0) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
-	changed = bpf_csum_diff((void *)s->facts.spa.addr, 16, primary, 16, 0);
+	addr_copy(old, s->facts.spa);
+	changed = bpf_csum_diff(old, 16, primary, 16, 0);
 	if (changed < 0 || bpf_l4_csum_replace(skb, body + 2, 0, changed, BPF_F_PSEUDO_HDR) ||
 	    bpf_skb_store_bytes(skb, s->place.ip + 8, primary, 16, 0))
 		return TC_ACT_SHOT;

@@ -22,21 +22,19 @@ static __always_inline int resize_xdp(struct xdp_md *ctx, const struct seen *s, 
 	return more ? bpf_xdp_adjust_tail(ctx, more) : 0;
 }
 
-static __always_inline int arp_answer_xdp(struct xdp_md *ctx, const struct seen *s, const struct mac *mac)
+static __always_inline int arp_answer_xdp(struct xdp_md *ctx, const struct seen *s, __u64 mac)
 {
-	struct arp_asked asked;
 	__u32 length = untagged_length(s) < ETH_MIN_LEN ? ARP_FRAME_LEN : ETH_MIN_LEN;
 	__u16 *padding;
 	void *data;
 	int i;
 
-	arp_keep(&asked, &s->facts);
 	if (resize_xdp(ctx, s, length))
 		return XDP_DROP;
 	data = (void *)(long)ctx->data;
 	if (data + ARP_FRAME_LEN > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	arp_build_reply(data, &asked, mac);
+	arp_build_reply(data, &s->facts, mac);
 	if (data + ETH_MIN_LEN <= (void *)(long)ctx->data_end) {
 		padding = data + ARP_FRAME_LEN;
 #pragma unroll
@@ -46,7 +44,7 @@ static __always_inline int arp_answer_xdp(struct xdp_md *ctx, const struct seen 
 	return XDP_TX;
 }
 
-static __always_inline int nd_answer_xdp(struct xdp_md *ctx, const struct seen *s, const struct mac *mac)
+static __always_inline int nd_answer_xdp(struct xdp_md *ctx, const struct seen *s, __u64 mac)
 {
 	void *data;
 
@@ -55,12 +53,12 @@ static __always_inline int nd_answer_xdp(struct xdp_md *ctx, const struct seen *
 	data = (void *)(long)ctx->data;
 	if (data + ND_ANSWER_LEN > (void *)(long)ctx->data_end)
 		return XDP_DROP;
-	nd_build_answer(data, &s->facts, &s->nd.sha, mac);
+	nd_build_answer(data, &s->facts, mac);
 	return XDP_TX;
 }
 
 /* Turns the question into its answer, from `mac`, and sends it back. */
-static __always_inline int answer_xdp(struct xdp_md *ctx, const struct seen *s, const struct mac *mac)
+static __always_inline int answer_xdp(struct xdp_md *ctx, const struct seen *s, __u64 mac)
 {
 	return s->nd.ip ? nd_answer_xdp(ctx, s, mac) : arp_answer_xdp(ctx, s, mac);
 }
