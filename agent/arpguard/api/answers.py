@@ -332,7 +332,7 @@ def _frame_story(
         if (attachment.hook is Hook.TC_EGRESS) is not operation.outgoing:
             continue
         trial = try_frame(node.programs, attachment.hook, link.ifindex, frame)
-        verdict, reason = trial.decisions[-1] if trial.decisions else (Verdict.PASS, Reason.NOT_GUARDED)
+        verdict, reason = trial.decisions[-1]
         yield pb.FrameExplanation(
             operation=OPERATIONS[operation],
             hook=pb.Hook.ValueType(attachment.hook),

@@ -176,12 +176,20 @@ def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene
         steps.append(f"{scene.node} is this node" + (f"; {_home(address, home, scene)}" if home else ""))
     bound = [link.name for link in scene.surroundings.links if any(own.address == address for own in link.addresses)]
     if bound:
-        silent = entry is not None and entry.kind is not Kind.DELEGATED
-        without = "without the guard the kernel would answer for it" if silent else "the kernel answers for it"
-        steps.append(f"{address} is bound on {', '.join(bound)} of this node: {without}")
+        steps.append(
+            f"{address} is bound on {', '.join(bound)} of this node: {_unguarded(address, bound, entry, scene)}"
+        )
     if not scene.link.up:
         steps.append(f"{scene.link.name} is down: no frame comes or goes there now")
     return steps
+
+
+def _unguarded(address: Address, bound: list[str], entry: VipEntry | None, scene: Scene) -> str:
+    """What the kernel does by itself: for an IPv4 address of any link, for an IPv6 one of the same link only."""
+    if address.version == 6 and scene.link.name not in bound:
+        return f"the kernel answers for an IPv6 address on its own link only, and so not on {scene.link.name}"
+    silent = entry is not None and entry.kind is not Kind.DELEGATED
+    return "without the guard the kernel would answer for it" if silent else "the kernel answers for it"
 
 
 def _home(address: Address, home: Link, scene: Scene) -> str:

@@ -37,6 +37,7 @@ def a_link(ifindex: int, name: str, *addresses: str) -> Link:
 
 
 LO = Link(1, "lo", MacAddress(bytes(6)), up=True, loopback=True)
+VIP6 = ip_address("2001:db8::50")
 ETH0, ETH1 = a_link(2, "eth0", "192.0.2.1/24"), a_link(3, "eth1", "198.51.100.1/24")
 DOWN = replace(ETH0, up=False)
 DEFAULT = Route(ip_network("0.0.0.0/0"), 3)
@@ -366,3 +367,25 @@ def test_fence_and_summary_are_what_the_program_would_reckon(entry, control, lef
     assert fence_left_ns(entries, control, NOW_NS) == left
     assert explain_ownership(VIP, SOURCE, None, entry, a_scene(control=control)).fence_left_ns == left
     assert summary(entry, control, NOW_NS) == words
+
+
+@pytest.mark.parametrize(
+    ("where", "owner", "step"),
+    [
+        ("eth0", THERE, "eth0 of this node: without the guard the kernel would answer for it"),
+        ("eth0", None, "eth0 of this node: the kernel answers for it"),
+        (
+            "lo",
+            THERE,
+            "lo of this node: the kernel answers for an IPv6 address on its own link only, and so not on eth0",
+        ),
+    ],
+)
+def test_kernel_answers_for_ipv6_addresses_of_the_same_link_only(where, owner, step):
+    """ndisc_recv_ns() looks for the target on the link that the solicitation came in on; arp_rcv() does not."""
+    eth0, lo = a_link(2, "eth0", "2001:db8::1/64"), a_link(1, "lo")
+    own = InterfaceAddress(VIP6, ip_network(f"{VIP6}/128"))
+    eth0, lo = (replace(link, addresses=(*link.addresses, *[own][: link.name == where])) for link in (eth0, lo))
+    scene = Scene("me", eth0, (eth0,), Surroundings((lo, eth0)), a_control(), NOW_NS)
+
+    assert f"{VIP6} is bound on {step}" in explain(owner, scene, VIP6).steps
