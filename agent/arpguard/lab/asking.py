@@ -8,7 +8,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane.neighboursocket import NeighbourSocket
@@ -19,6 +19,7 @@ from arpguard.wire.ndp import build_solicitation
 
 INTERVAL_S = 0.001
 _FIRST = {4: int(IPv4Address("10.0.0.1")), 6: int(IPv6Address("fd00::1"))}
+_NUMBERS = (IPv4Network("10.0.0.0/7"), IPv6Network("fd00::/15"))
 _SPA = slice(28, 32)
 ALL_ADDRESSES = 1 << 23
 FEW_ADDRESSES = 400  # a kernel that answers keeps a neighbour entry for each, and has room for about 500
@@ -133,6 +134,11 @@ class Stream:
             self._asker.send(frame)
             due_ns = max(due_ns + interval_ns, time.monotonic_ns() - interval_ns)  # what was missed is not made up for
             time.sleep(max(0.0, (due_ns - time.monotonic_ns()) / NS_PER_S))
+
+
+def is_number(address: Address) -> bool:
+    """Whether nobody asks from this address twice: it is one of a stream's, or of the lab's single questions."""
+    return any(address in network for network in _NUMBERS)
 
 
 def _question(mac: MacAddress, vip: Address) -> Callable[[int], bytes]:

@@ -20,6 +20,7 @@ from statistics import median
 from typing import TypeVar
 
 from arpguard.addresses import Address, MacAddress
+from arpguard.lab.asking import is_number
 from arpguard.lab.capture import Said
 from arpguard.units import NS_PER_MS
 
@@ -95,7 +96,7 @@ class Oracle:
     def _hear(self, said: Said) -> None:
         self.answers += 1
         record = self._records.setdefault(said.vip, _Record())
-        if not (said.is_announcement or said.asked_by.is_unspecified):  # all probes have the same sender
+        if not said.is_announcement and is_number(said.asked_by):  # kernels ask from the same address again and again
             self._remember(record, said)
         if record.mac is not None and record.mac != said.mac:
             self._change(record.mac, record.last_ns, said)
@@ -104,7 +105,7 @@ class Oracle:
     def _remember(self, record: _Record, said: Said) -> None:
         other = record.answered.setdefault(said.asked_by, said.mac)
         if other != said.mac:
-            who = f"{self._name(other)} and {self._name(said.mac)} answered one request"
+            who = f"{self._name(other)} and {self._name(said.mac)} answered one request of {said.asked_by}"
             self.findings.append(Finding("doubled", said.time_ns, said.vip, who))
         if len(record.answered) > _REMEMBERED:
             record.answered.popitem(last=False)

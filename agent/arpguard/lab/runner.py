@@ -21,7 +21,7 @@ from arpguard.lab.cluster.scene import a_bench, kubeconfig_given
 from arpguard.lab.cluster.topology import KubeLab
 from arpguard.lab.peers.programs import find
 from arpguard.lab.scenarios import SCENARIOS, Scenario
-from arpguard.lab.topology import Lab
+from arpguard.lab.topology import Ethernet, Lab
 
 ROUNDS = "rounds"
 ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never two answer"
@@ -97,7 +97,10 @@ def run_kubernetes(
         play[ROUNDS] = lambda bench: run_rounds(bench, rounds.extent, rounds.seed, rounds.tell)
     steps: list[Step] = []
     others = [OUTSIDER, SECOND_CLIENT] if rounds else [OUTSIDER]
-    with _folders() as (folder, pin_root), KubeLab(nodes, folder, pin_root, others) as lab:
+    with (
+        _folders() as (folder, pin_root),
+        KubeLab(nodes, folder, pin_root, others, Ethernet(ipv6=rounds is not None)) as lab,
+    ):
         for name, scenario_run in play.items():
             done = _play(lab, name, scenario_run)
             steps += done

@@ -223,6 +223,11 @@ class Lab:
         self._programs: list[HostProcess] = []
 
     @property
+    def has_ipv6(self) -> bool:
+        """Whether the hosts speak IPv6."""
+        return self._ethernet.ipv6
+
+    @property
     def nodes(self) -> list[Host]:
         """The cluster nodes."""
         return list(self.hosts.values())[: self._node_count]

@@ -1,6 +1,6 @@
 """What the lab calls wrong: each kind on its own, and none where all is right."""
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_address
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_one_node_may_answer_as_often_as_it_likes():
 def test_a_request_that_two_answer_is_found_even_if_one_of_them_is_slow():
     oracle = judged(said(0, A, 1), said(50, B, 1))
     assert kinds(oracle) == ["doubled"]
-    assert str(oracle.findings[0]) == "doubled: 198.51.100.50: node-1 and node-2 answered one request"
+    assert str(oracle.findings[0]) == "doubled: 198.51.100.50: node-1 and node-2 answered one request of 10.0.0.1"
 
 
 @pytest.mark.parametrize(("gap_ms", "found"), [(0, ["overlap"]), (9.9, ["overlap"]), (10, []), (2000, [])])
@@ -63,9 +63,10 @@ def test_an_announcement_of_the_old_owner_is_found():
     assert "node-1 announced 5.00 ms after node-2" in str(oracle.findings[0])
 
 
-def test_two_probes_are_not_one_request():
-    nobody = IPv4Address(0)
-    first, second = (Said(at_ms * NS_PER_MS, VIP, mac, "port1", nobody) for at_ms, mac in ((0, A), (50, B)))
+@pytest.mark.parametrize("asker", ["0.0.0.0", "198.51.100.100", "fe80::64"], ids=["probe", "host", "link-local"])
+def test_two_questions_of_one_that_asks_again_are_not_one_request(asker):
+    by = ip_address(asker)
+    first, second = (Said(at_ms * NS_PER_MS, VIP, mac, "port1", by) for at_ms, mac in ((0, A), (50, B)))
     assert kinds(judged(first, second)) == []
 
 

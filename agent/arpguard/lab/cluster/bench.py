@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from types import TracebackType
 from typing import Any, Self
 
 from arpguard.addresses import Address, MacAddress
+from arpguard.dataplane.neighboursocket import build_question
 from arpguard.errors import DataPlaneError
 from arpguard.lab.asking import ALL_ADDRESSES, INTERVAL_S, Stream
 from arpguard.lab.bench import Step, until
@@ -20,9 +21,8 @@ from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.servers import ApiUnderTest
 from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent, KubeLab
 from arpguard.lab.oracle import Finding, Handover, Ledger, Oracle
-from arpguard.lab.topology import NETWORK, Host, first_mac
+from arpguard.lab.topology import NETWORK, NETWORK6, Host, first_mac
 from arpguard.units import NS_PER_MS, NS_PER_S
-from arpguard.wire.arp import ArpOp, build_request
 
 Json = dict[str, Any]
 
@@ -32,13 +32,19 @@ _WAIT_S = 0.06
 _POLL_S = 0.02
 _QUIET_S = 1.5
 _LATE_S = 0.1  # for what was sent last to be answered and recorded
-_ASKERS = int(IPv4Address("11.0.0.1"))  # senders of single questions; streams have 10.0.0.0/8
+# Senders of single questions; streams have 10.0.0.0/8 and fd00::/104.
+_ASKERS = {4: int(IPv4Address("11.0.0.1")), 6: int(IPv6Address("fd01::1"))}
 WIDE_NETWORK = "198.18.0.0/15"
 
 
 def vip(number: int) -> IPv4Address:
     """An address of the nodes' network."""
     return IPv4Address(f"{NETWORK}.{number}")
+
+
+def vip6(number: int) -> IPv6Address:
+    """The same in IPv6."""
+    return IPv6Address(f"{NETWORK6}::{number:x}")
 
 
 def now_ns() -> int:
@@ -176,7 +182,7 @@ class KubeBench:
 
     def config(self, mode: str = "enforce", extra: str = "") -> str:
         """The agents' configuration, the same for all."""
-        lines = [f"mode: {mode}", "interfaces: [eth0]", f"ranges: [{NETWORK}.0/24, {WIDE_NETWORK}]"]
+        lines = [f"mode: {mode}", "interfaces: [eth0]", f"ranges: [{NETWORK}.0/24, {WIDE_NETWORK}, '{NETWORK6}::/64']"]
         lines += [f"services: {{enabled: true, selector: {{{objects.LAB_LABEL}: {self.home}}}, owner: elect}}"]
         return "\n".join([*lines, extra]) + "\n"
 
@@ -294,14 +300,14 @@ class KubeBench:
         asked: dict[Address, Address] = {}
         for address in vips:
             self._questions += 1
-            spa = IPv4Address(_ASKERS + self._questions)
+            spa = type(address)(_ASKERS[address.version] + self._questions)
             asked[spa] = address
-            self._asker.send(build_request(self._asker.mac, spa, IPv4Address(address)))
+            self._asker.send(build_question(self._asker.mac, spa, address))
         found: dict[Address, list[MacAddress]] = {address: [] for address in vips}
         deadline = time.monotonic() + _WAIT_S
         while (heard := self._asker.hear(deadline - time.monotonic())) is not None:
             packet = heard.packet
-            if packet.op is ArpOp.REPLY and asked.get(packet.tpa) == packet.spa:
+            if not packet.is_question and asked.get(packet.tpa) == packet.spa:
                 found[packet.spa].append(first_mac(packet.sha))
         return found
 

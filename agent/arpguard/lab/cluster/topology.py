@@ -20,7 +20,7 @@ from arpguard.clock import boot_ns
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
 from arpguard.lab.netns import Netns, command
-from arpguard.lab.topology import AgentProcess, Host, Lab
+from arpguard.lab.topology import AgentProcess, Ethernet, Host, Lab
 from arpguard.model import NodeControl
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind, Mode, Reason
@@ -123,8 +123,15 @@ class KubeAgent(AgentProcess):
 class KubeLab(Lab):
     """A lab whose nodes reach an API server over a network of its own."""
 
-    def __init__(self, nodes: int, folder: Path, pin_root: Path, others: Sequence[tuple[str, int]] = ()) -> None:
-        super().__init__(nodes, folder, pin_root, others)
+    def __init__(
+        self,
+        nodes: int,
+        folder: Path,
+        pin_root: Path,
+        others: Sequence[tuple[str, int]] = (),
+        ethernet: Ethernet | None = None,
+    ) -> None:
+        super().__init__(nodes, folder, pin_root, others, ethernet or Ethernet())
         self.pin_root = pin_root
         self.api: Netns
         self.guards: dict[str, KubeAgent] = {}
@@ -184,8 +191,9 @@ class KubeLab(Lab):
         host.netns.batch(["link set eth0 down"])
 
     def link_up(self, host: Host) -> None:
-        """The end of `link_down`."""
-        host.netns.batch(["link set eth0 up"])
+        """The end of `link_down`; IPv6 addresses do not outlive that (keep_addr_on_down, ip-sysctl)."""
+        again = [f"addr replace {host.address6}/64 dev eth0"] if self.has_ipv6 else []
+        host.netns.batch(["link set eth0 up", *again])
 
     def set_mac(self, host: Host, mac: MacAddress) -> None:
         """Gives eth0 another MAC address."""
