@@ -35,7 +35,7 @@ _EPILOG = (
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser = argparse.ArgumentParser(
-        prog="arpguard", description="At most one node answers ARP for a virtual IP.", epilog=_EPILOG
+        prog="arpguard", description="At most one node answers for a virtual IP.", epilog=_EPILOG
     )
     parser.add_argument("--version", action="version", version=f"arpguard {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
