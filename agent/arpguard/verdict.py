@@ -63,7 +63,7 @@ class Reason(IntEnum):
     UNWALKABLE = (
         4,
         Verdict.SUPPRESS,
-        "more nested VID-0 tags than are read through; the kernel might answer what is inside",
+        "more nested VID-0 tags or extension headers than are read through, or a fragment; the kernel might answer it",
     )
     UNCONFIGURED = 5, Verdict.PASS, "the agent has not told the kernel anything yet"
     ANSWERED = 6, Verdict.ANSWER, "this node owns the VIP, and its fence lies ahead or is not needed"
@@ -82,7 +82,7 @@ class Reason(IntEnum):
     NOT_STRICT = (
         15,
         Verdict.SUPPRESS,
-        "owned, but the frame is one that RFC 826 asks nobody to answer: htype 6, multicast, nested tags",
+        "owned, but no host has to answer such a frame: htype 6, odd destinations, nested tags, extension headers",
     )
     OTHER_HOST = (
         16,

@@ -1,5 +1,12 @@
 """The reference model on a few frames; tests/bpf compares the rest of it with the programs."""
 
+from dataclasses import replace
+from ipaddress import IPv6Address
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arpguard.addresses import MacAddress
 from arpguard.core.respond import Judgement, Response, Situation, respond_egress, respond_ingress
 from arpguard.model import EntryKey
 from arpguard.verdict import Kind, Mode, Reason, Verdict
@@ -18,6 +25,25 @@ from builders import (
     an_arp_request,
     an_entry,
     the_answer,
+)
+from ndbuilders import (
+    DESTINATION,
+    HOP_BY_HOP,
+    NEIGHBOUR_IP6,
+    PRIMARY_IP6,
+    VIP6,
+    a_control6,
+    a_dad_ns,
+    a_dad_solicitation,
+    a_fragment_header,
+    a_header,
+    a_routing_header,
+    a_solicitation,
+    an_entry6,
+    an_ns,
+    na6,
+    nd_frame,
+    slla,
 )
 
 LINK = 3
@@ -94,3 +120,79 @@ def test_tags_are_read_through_as_deep_as_is_said():
     situation = a_situation(an_entry(Kind.FOREIGN))
     assert reason_of(respond_ingress(an_arp_request(tags=(VlanTag(0),) * 8), situation)) is Reason.FOREIGN
     assert reason_of(respond_ingress(an_arp_request(tags=(VlanTag(0),) * 9), situation)) is Reason.UNWALKABLE
+
+
+# ---- neighbour discovery -----------------------------------------------------------------------------------------
+
+
+def a_situation6(entry, **control) -> Situation:
+    return Situation(a_control6(fence_ns=NOW + 1, lease_ns=LEASE, **control), {EntryKey(LINK, VIP6): entry}, LINK, NOW)
+
+
+def about_vip6(reason) -> tuple[Judgement, ...]:
+    return (Judgement(VIP6, reason.verdict, reason),)
+
+
+def test_owner_answers_a_solicitation():
+    response = respond_ingress(an_ns(), a_situation6(an_entry6()))
+    assert response == Response(True, na6(a_solicitation()), about_vip6(Reason.ANSWERED))
+
+
+def test_owner_answers_everybody_when_nobody_asks():
+    response = respond_ingress(a_dad_ns(), a_situation6(an_entry6()))
+    assert response == Response(True, na6(a_dad_solicitation()), about_vip6(Reason.ANSWERED))
+
+
+def test_solicitation_that_claims_what_it_asks_for_is_judged_as_both():
+    """Unlike an announcement in ARP, it is answered by Linux."""
+    frame = nd_frame(a_solicitation(src=VIP6))
+    response = respond_ingress(frame, a_situation6(an_entry6(Kind.FOREIGN, owner_mac=TESTER)))
+    assert response.frame is None
+    assert [judgement.reason for judgement in response.judgements] == [Reason.OWNER_CLAIM, Reason.FOREIGN]
+
+
+def test_solicitation_with_a_foreign_vip_leaves_with_the_links_address():
+    asked = a_solicitation(src=VIP6, options=(slla(GUARD),), target=NEIGHBOUR_IP6)
+    response = respond_egress(nd_frame(asked, src=GUARD), a_situation6(an_entry6(Kind.FOREIGN)))
+    assert response == Response(
+        False, nd_frame(replace(asked, src=PRIMARY_IP6), src=GUARD), about_vip6(Reason.EGRESS_REWRITTEN)
+    )
+
+
+def test_what_cannot_be_read_is_dropped_where_an_ipv6_entry_enforces():
+    frame = an_ns(headers=[a_header(DESTINATION)] * 9)
+    for strictest6, left in ((Mode.ENFORCE, None), (Mode.OBSERVE, frame), (Mode.INHERIT, frame)):
+        response = respond_ingress(frame, a_situation6(an_entry6(Kind.FOREIGN), strictest6=strictest6))
+        assert response == Response(False, left, (Judgement(None, Verdict.SUPPRESS, Reason.UNWALKABLE),))
+
+
+def test_other_ipv6_is_not_even_looked_at():
+    frame = nd_frame(a_solicitation(), last=17)
+    assert respond_ingress(frame, a_situation6(an_entry6())) == Response(False, frame, ())
+
+
+any_header = st.sampled_from([a_header(HOP_BY_HOP), a_header(DESTINATION), a_routing_header(), a_fragment_header()])
+any_address = st.integers(0, 2**128 - 1).map(IPv6Address)
+any_mac = st.binary(min_size=6, max_size=6).map(MacAddress)
+
+
+@given(
+    src=any_address,
+    dst=any_address,
+    macs=st.tuples(any_mac, any_mac),
+    headers=st.lists(any_header, max_size=8),
+    fields=st.fixed_dictionaries({"hop_limit": st.integers(0, 255), "code": st.integers(0, 255)}),
+    rest=st.binary(max_size=600),
+)
+def test_whatever_asks_for_anothers_vip_is_dropped(src, dst, macs, headers, fields, rest):
+    message = a_solicitation(src=src, dst=dst, **fields)
+    frame = nd_frame(message, *macs, headers=headers, body=message.build()[:24] + rest)
+    response = respond_ingress(frame, a_situation6(an_entry6(Kind.FOREIGN)))
+    assert (response.frame, response.judgements[-1].reason) == (None, Reason.FOREIGN)
+
+
+@given(st.binary(max_size=40), st.binary(max_size=600))
+def test_any_bytes_get_a_response(head, rest):
+    for data in (head + rest, an_ns()[:54] + rest, an_ns(headers=[a_header(DESTINATION)])[: 40 + len(head)] + rest):
+        for respond in (respond_ingress, respond_egress):
+            respond(data, a_situation6(an_entry6()))

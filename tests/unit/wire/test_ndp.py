@@ -316,6 +316,11 @@ def test_without_a_link_layer_address_the_sender_of_the_frame_counts():
     assert (packet.message.link_layer, packet.sha) == (None, TESTER)
 
 
+def test_nonce_is_read():
+    assert parse_nd_frame(a_dad_ns(options=(nonce(b"abcdef"),))).message.nonce == b"abcdef"
+    assert parse_nd_frame(NS).message.nonce == b""
+
+
 def test_options_before_a_broken_one_are_read():
     packet = parse_nd_frame(mended(patched(an_ns(options=(slla(THIRD), nonce())), OPTIONS + 9, b"\0")))
     assert (packet.flaw, packet.sha) == (Flaw.OPTIONS, THIRD)
