@@ -161,6 +161,7 @@ def run_rounds(
             if number % _TELL_EVERY == 0:
                 tell(f"{number} of {extent}, {watch.facts()['overlaps']} overlaps")
         _look_closely(bench, watch, rounds, record)
+        bench.settle(_EVERY, limit_s=_SETTLE_S)
     fresh = _judge(bench, watch, record)
     if fresh:
         yield _found(bench, "at the end", fresh)
