@@ -20,7 +20,8 @@ from arpguard.dataplane import syscall
 from arpguard.errors import DataPlaneError
 from arpguard.lab.cluster import objects
 from arpguard.lab.topology import Lab
-from arpguard.lab.traps import FIRST_WARD, SHOP, TRAPS, Ward, treat
+from arpguard.lab.traps import FIRST_WARD, TRAPS
+from arpguard.lab.ward import SHOP, Ward, treat
 from arpguard.runtime.checkup import Wanted, look, read_setting
 from labtools import (
     TC_OK,
