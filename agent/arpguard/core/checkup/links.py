@@ -14,19 +14,19 @@ _LO = "lo"
 
 def interfaces(picture: Picture) -> Iterator[Finding]:
     """Whether the configuration's selectors name links that can be guarded."""
-    if not picture.snapshot.source and not picture.vips:
-        yield ok("no VIP is known, and no configuration was named")
+    if not picture.snapshot.source:
+        links = listed(link.name for link in picture.facing)
+        yield ok(f"no configuration was named; VIPs may be asked for on {links or 'no link'}")
         return
     if picture.choice.problems:
         for problem in picture.choice.problems:
             selector = problem.removeprefix("interfaces: ").partition(": ")
-            source = picture.snapshot.source or "the configuration"
             yield Finding(
                 Grade.BAD,
                 selector[2] or problem,
                 selector[0],
                 "VIPs are not guarded on a link that is not found",
-                f"correct `interfaces:` in {source}",
+                f"correct `interfaces:` in {picture.snapshot.source}",
             )
         return
     down = [link.name for link in picture.choice.links if not link.up]

@@ -92,7 +92,7 @@ class Picture:
             if link.loopback or link.no_arp or (own.network.prefixlen == 32 and own.address.version == 4)
         )
         unique = dict.fromkeys(address for address in found if vip_refusal(address) is None)
-        return tuple(address for address in unique if any(on_segment(link, address) for link in self.fit))
+        return tuple(address for address in unique if any(on_segment(link, address) for link in self.segments))
 
     @cached_property
     def own(self) -> frozenset[Address]:
@@ -120,6 +120,11 @@ class Picture:
         return choose_links(_EVERY_LINK, self.surroundings, ()).links
 
     @cached_property
+    def segments(self) -> tuple[Link, ...]:
+        """Those of them that have a network: a node has hundreds that have none, one for each Pod."""
+        return tuple(link for link in self.fit if link.addresses or link.on_link)
+
+    @cached_property
     def choice(self) -> Choice:
         """The links that the configuration names here and now."""
         return choose_links(self.config.interfaces, self.surroundings, [*self.collected.vips, *self.stray])
@@ -130,7 +135,9 @@ class Picture:
         guarded = {key.ifindex for guard in self.guards for key in guard.entries}
         chosen = {link.ifindex for link in self.choice.links} | guarded
         return tuple(
-            link for link in self.fit if link.ifindex in chosen or any(on_segment(link, vip) for vip in self.vips)
+            link
+            for link in self.fit
+            if link.ifindex in chosen or (link in self.segments and any(on_segment(link, vip) for vip in self.vips))
         )
 
     def facing_of(self, vip: Address) -> tuple[Link, ...]:

@@ -126,7 +126,7 @@ def _loop(picture: Picture, link: Link, vips: Sequence[Address]) -> Finding:
 def same_segment(picture: Picture) -> Iterator[Finding]:
     """Two links on one segment: Linux answers on either, with either MAC."""
     found = False
-    for first, second in combinations((link for link in picture.fit if link.up), 2):
+    for first, second in combinations((link for link in picture.segments if link.up), 2):
         if second.ifindex == first.parent or first.ifindex == second.parent:
             continue
         shared = [own.network for own in first.addresses if own.address.version == 4 and in_subnet(second, own.address)]
@@ -170,7 +170,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
 def rp_filter(picture: Picture) -> Iterator[Finding]:
     """Strict reverse path filtering where the way back leads by another link: what comes in is dropped."""
     found = False
-    for link in (link for link in picture.fit if link.up):
+    for link in (link for link in picture.segments if link.up):
         if picture.sysctls.effective("ipv4/rp_filter", link.name) != _STRICT:
             continue
         other = _other_way_back(picture, link)

@@ -138,7 +138,8 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
     if device is None:
         yield ok(f"there is no {KUBE_PROXY_DEVICE}")
         return
-    asked = [own.address for own in device.addresses if any(on_segment(link, own.address) for link in picture.fit)]
+    addresses = [own.address for own in device.addresses]
+    asked = [address for address in addresses if any(on_segment(link, address) for link in picture.segments)]
     exposed = {
         address: [
             link
