@@ -24,9 +24,9 @@ from arpguard.lab.topology import NETWORK, Host, Lab
 Json: TypeAlias = dict[str, Any]
 
 VIP_OFFSET = 100  # from the last byte of a ward's address to that of its VIP
-DEADLINE_S = 20.0
+DEADLINE_S = 90.0  # an agent that compiles its programs on a busy machine
 SHOP = "shop"
-_LONG_S = 60.0
+_LONG_S = 90.0
 
 
 class Ward:

@@ -40,9 +40,9 @@ def test_hints_have_no_line_that_others_can_write():
 
 
 def test_page_shows_a_few_findings_of_a_check_and_how_many_more():
-    page = doctoring.page([result(0, *[bad(f"vip-{number}") for number in range(9)]), result(1, ok("fine"))])
+    page = doctoring.page([result(0, *[bad(f"link{number}") for number in range(9)]), result(1, ok("fine"))])
     rows = [line for line in page.splitlines() if line.startswith(CHECKS[0].name + " ")]
-    assert sum("vip-" in row for row in rows) == 2 * doctoring.MOST_SHOWN
+    assert sum("link" in row for row in rows) == 2 * doctoring.MOST_SHOWN
     assert any("4 more" in row for row in rows)
     assert page.splitlines()[-1] == "2 checks: 1 ok, 1 bad; --fix-hints prints the commands"
 
@@ -74,6 +74,4 @@ def test_an_agent_that_is_not_there_is_said_to_be_missing(tmp_path):
     assert doctoring._ask_agent(missing).why == f"no agent listens at {missing}"
     dead = tmp_path / "dead.sock"
     dead.touch()
-    assert (
-        "no agent listens" in doctoring._ask_agent(f"unix://{dead}").why or doctoring._ask_agent(f"unix://{dead}").why
-    )
+    assert str(dead) in doctoring._ask_agent(f"unix://{dead}").why

@@ -78,14 +78,19 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
 
 def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, tuple[str, ...]]:
     """The fix: the guard, if one is configured that would have it, else the kernel's own switch."""
-    snapshot = picture.snapshot
-    if snapshot.start and vip in picture.collected.vips and not picture.guards:
-        return "start the guard", (snapshot.start,)
+    if _starting_helps(picture, [vip]):
+        return "start the guard", (picture.snapshot.start,)
     lines = [line for link in links for line in silencing(picture, link)]
     if not picture.bound_on(vip):
         return "turn proxy_arp off", tuple(lines)
     words = "have it guarded (name it in `vips:`); or, if another host is to answer, have the kernel answer only for "
     return words + "addresses of the link that is asked", tuple(lines)
+
+
+def _starting_helps(picture: Picture, vips: list[Address]) -> bool:
+    """Whether there is a configuration that has the VIPs, and only its agent is missing."""
+    configured = all(vip in picture.collected.vips for vip in vips)
+    return bool(picture.snapshot.start) and configured and not picture.guards
 
 
 def silencing(picture: Picture, link: Link) -> tuple[str, ...]:
@@ -107,6 +112,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
         vips = [vip for vip in picture.vips if _leaks_on(picture, vip, link)]
         if vips:
             found.append(link)
+            starts = _starting_helps(picture, vips)
             value = picture.sysctls.effective("ipv4/arp_announce", link.name)
             yield Finding(
                 Grade.BAD,
@@ -114,7 +120,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
                 link.name,
                 "neighbours then take this node for the owner",
                 "have them guarded, or have the kernel ask in the name of the link's own address",
-                picture.sysctls.set("ipv4/arp_announce", link.name, 2),
+                (picture.snapshot.start,) if starts else picture.sysctls.set("ipv4/arp_announce", link.name, 2),
             )
     if not found:
         values = listed(
