@@ -7,23 +7,40 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
 import labtools
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane import loader, syscall
 from arpguard.dataplane.attach import read_pins
 from arpguard.dataplane.maps import EntryTable, read_totals
+from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.dataplane.syscall import ATTACH_TCX_INGRESS
 from arpguard.lab.netns import command
 from arpguard.lab.topology import NETWORK, AgentProcess
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook, Kind, Mode, Reason
-from labtools import REPAIR_S, Pair, Wire, a_guard, a_netns, a_pair, a_wire, address, arp_of, said, until
+from arpguard.wire.ndp import solicited_node
+from labtools import (
+    REPAIR_S,
+    Pair,
+    Wire,
+    a_guard,
+    a_netns,
+    a_pair,
+    a_wire,
+    address,
+    address6,
+    arp_of,
+    groups_of,
+    said,
+    speak_ipv6,
+    until,
+)
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -39,6 +56,7 @@ vips:
   - {{address: {FOREIGN}, owner: {{node: node-2}}}}
 """
 INTERVAL_S = 0.01
+DAD_S = 0.5  # it takes a second, and begins a little later
 
 
 @pytest.fixture
@@ -58,7 +76,7 @@ def guarded(wire: Wire, mac: MacAddress = M) -> bool:
     return wire.answers(MARK) and [wire.who(vip, MARK) for vip in (OWNED, FOREIGN)] == [[mac], []]
 
 
-def entry(pair: Pair, agent: AgentProcess, vip: IPv4Address = OWNED) -> VipEntry | None:
+def entry(pair: Pair, agent: AgentProcess, vip: Address = OWNED) -> VipEntry | None:
     return table(agent).read().entries.get(EntryKey(pair.ifindex(), vip))
 
 
@@ -321,3 +339,91 @@ def test_a_clsact_filter_that_was_deleted_is_attached_again_by_the_next_look(wor
             assert not wire.answers(OWNED)
             assert guard.attach(Hook.TC_INGRESS, Hook.TC_EGRESS) == ["clsact", "clsact"]
             assert wire.answers(OWNED)
+
+
+# ---- IPv6 --------------------------------------------------------------------------------------------------------
+
+OWNED6, FOREIGN6, NODE6 = address6(0x50), address6(0x51), address6(1)
+CONFIG6 = f"""
+mode: enforce
+interfaces: [eth0]
+vips:
+  - {{address: '{OWNED6}', owner: {{node: node-1}}}}
+  - {{address: '{FOREIGN6}', owner: {{node: node-2}}}}
+"""
+
+
+@pytest.fixture
+def pair6() -> Iterator[Pair]:
+    """The VIPs are on eth0, so that without the guard the kernel would answer for both."""
+    with a_pair("link-life6") as made:
+        speak_ipv6(made.node, made.client)
+        bind6(made)
+        yield made
+
+
+def bind6(pair: Pair) -> None:
+    pair.node.netns.batch([f"addr add {vip}/128 dev eth0 nodad" for vip in (OWNED6, FOREIGN6)])
+
+
+@pytest.fixture
+def agent6(pair6) -> AgentProcess:
+    return pair6.agent(CONFIG6)
+
+
+def answering6(pair: Pair) -> dict[IPv6Address, set[MacAddress]]:
+    """Who answers for each VIP."""
+    client = pair.client
+    with closing(client.netns.call(lambda: NeighbourSocket("eth0"))) as asker:
+        heard = {vip: asker.ask(vip, client.address6, count=1, wait_s=0.1) for vip in (OWNED6, FOREIGN6)}
+    return {vip: {each.packet.sha for each in replies} for vip, replies in heard.items()}
+
+
+def guarded6(pair: Pair, mac: MacAddress = M) -> bool:
+    return answering6(pair) == {OWNED6: {mac}, FOREIGN6: set()}
+
+
+def test_a_new_mac_is_advertised_and_answered_with(pair6, agent6):
+    until(lambda: guarded6(pair6))
+    until(lambda: said(agent6, f"announced: vip={OWNED6}") >= 3, 5, "the announcements of the start are over")
+    pair6.node.netns.batch([f"link set eth0 address {NEW}"])
+    until(lambda: guarded6(pair6, NEW), REPAIR_S, "it is answered with the new MAC")
+    until(lambda: said(agent6, f"announced: vip={OWNED6} .* mac={NEW}") == 3, 5)
+
+
+def test_a_device_that_is_made_anew_listens_to_the_groups_of_its_vips(pair6, agent6):
+    until(lambda: guarded6(pair6))
+    pair6.node.netns.batch(["link del eth0"])
+    labtools.plug(pair6.node, pair6.client)
+    speak_ipv6(pair6.node, pair6.client)
+    until(lambda: solicited_node(OWNED6) in groups_of(pair6.node.netns), REPAIR_S, "the new device listens")
+    bind6(pair6)
+    until(lambda: guarded6(pair6), REPAIR_S)
+
+
+def test_the_primary_address_follows_what_becomes_of_addresses(pair6, agent6):
+    """What the node asks with instead of a VIP: global, no VIP, and preferred."""
+
+    def primary() -> Address | None:
+        found = entry(pair6, agent6, FOREIGN6)
+        return found.primary if found else None
+
+    second = address6(2)
+    until(lambda: primary() == NODE6)
+    pair6.node.netns.batch([f"addr add {second}/64 dev eth0 nodad preferred_lft 0"])
+    pair6.node.netns.batch([f"addr change {NODE6}/64 dev eth0 preferred_lft 0", f"addr change {second}/64 dev eth0"])
+    until(lambda: primary() == second, REPAIR_S, "a deprecated address gives way")
+    pair6.node.netns.batch([f"addr del {second}/64 dev eth0"])
+    until(lambda: primary() == NODE6, REPAIR_S, "a deprecated address is better than none")
+    pair6.node.netns.batch([f"addr del {NODE6}/64 dev eth0"])
+    until(lambda: primary() is None, REPAIR_S, "there is none but fe80::")
+
+
+def test_an_address_is_no_primary_before_duplicate_detection_is_over(pair6, agent6):
+    pair6.node.netns.batch([f"addr del {NODE6}/64 dev eth0"])
+    until(lambda: entry(pair6, agent6, FOREIGN6).primary is None, REPAIR_S)
+    pair6.node.netns.run("sysctl", "-qw", "net.ipv6.conf.eth0.accept_dad=1", "net.ipv6.conf.eth0.dad_transmits=1")
+    began_s = time.monotonic()
+    pair6.node.netns.batch([f"addr add {NODE6}/64 dev eth0"])
+    until(lambda: entry(pair6, agent6, FOREIGN6).primary == NODE6, 5)
+    assert time.monotonic() - began_s > DAD_S
