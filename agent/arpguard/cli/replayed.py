@@ -27,16 +27,16 @@ from arpguard.core.stimulus import describe
 from arpguard.dataplane.explain import Trial
 from arpguard.dataplane.replay import Judged
 from arpguard.model import OwnerKind, Vip
-from arpguard.units import NS_PER_S
+from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Mode, Reason, Verdict
 from arpguard.wire.ethernet import parse_ethernet
 
 _LAST_SECOND = 253402214400  # a day before the year 10000: datetime knows no later one
 _MOST_MACS = 10
-_FRAME_COLUMNS = ("NO", "TIME", "DIR", "FRAME", "VIP", "VERDICT", "REASON")
-_USUAL_FRAME = ("00:00:00.000", "out", "who-has 192.0.2.100 tell 192.0.2.100", "192.0.2.100", "suppress", "")
+_FRAME_COLUMNS = ("NO", "TIME", "FRAME", "VIP", "VERDICT", "REASON")
+_USUAL_FRAME = ("00:00:00.000", "who-has 192.0.2.100 tell 192.0.2.100", "192.0.2.100", "suppress", "")
 _VIP_COLUMNS = ("VIP", "OWNER", "REQUESTS", "ANSWERED BY", "DECISIONS")
-_MAC_COLUMNS = ("  MAC", "WHO", "ANSWERS", "ANNOUNCED", "ASKED", "FIRST", "LAST", "GUARDED")
+_MAC_COLUMNS = ("MAC", "WHO", "ANSWERS", "ANNOUNCED", "ASKED", "FIRST", "LAST", "GUARDED")
 _ALARMING = (Verdict.CONFLICT,)
 
 Macs = Mapping[MacAddress, Sighting]
@@ -113,8 +113,7 @@ def _frame_row(story: Story, found: Judged, about: About) -> tuple[object, ...]:
     return (
         found.captured.number,
         _time_of_day(found.captured.time_ns),
-        "out" if found.seen.outgoing else "in",
-        _in_words(found.seen.frame),
+        ("out: " if found.seen.outgoing else "") + _in_words(found.seen.frame),
         about.vip or NONE,
         bad(text) if about.verdict in _ALARMING else Styled(text),
         about.reason.name.lower(),
@@ -188,10 +187,15 @@ def _local(time_ns: int) -> datetime:
     return datetime.fromtimestamp(min(time_ns // NS_PER_S, _LAST_SECOND), UTC).astimezone()
 
 
+def _clock(time_ns: int | None) -> str:
+    """The time of day in seconds; a capture need not tell it."""
+    return NONE if time_ns is None or time_ns < 0 else f"{_local(time_ns):%H:%M:%S}"
+
+
 def _time_of_day(time_ns: int | None) -> str:
-    if time_ns is None or time_ns < 0:
-        return NONE
-    return f"{_local(time_ns):%H:%M:%S}.{time_ns % NS_PER_S // 1_000_000:03}"
+    """The same in milliseconds."""
+    told = _clock(time_ns)
+    return told if time_ns is None or told == NONE else f"{told}.{time_ns % NS_PER_S // NS_PER_MS:03}"
 
 
 def _rfc3339(time_ns: int | None) -> str:
@@ -223,7 +227,7 @@ def summary(story: Story) -> str:
 def _vip_block(story: Story, vip: Vip) -> str:
     """Who spoke for a VIP, and what the guard leaves of it."""
     title, macs = strong(f"{vip.address}, owner {story.owner(vip)}"), story.ledger.guarded.found[vip.address]
-    told = facts([("with the guard on every node:", with_the_guard(story, vip))], indent="  ")
+    told = facts([("with the guard on every node:", with_the_guard(story, vip))])
     return f"{title}\n{_mac_table(story, vip.address, macs)}\n{told}"
 
 
@@ -276,13 +280,13 @@ def _mac_table(story: Story, address: Address, macs: Macs) -> str:
     columns = _MAC_COLUMNS if vip else _MAC_COLUMNS[:-1]
     rows: list[tuple[object, ...]] = []
     for mac, seen in ordered[:_MOST_MACS]:
-        acts, times = (seen.acts[act] for act in Act), (_time_of_day(seen.first_ns), _time_of_day(seen.last_ns))
+        acts, times = (seen.acts[act] for act in Act), (_clock(seen.first_ns), _clock(seen.last_ns))
         fate = (_fate_of_claims(story, vip, mac, seen),) if vip else ()
-        rows.append((f"  {mac}", story.who(mac) or NONE, *acts, *times, *fate))
+        rows.append((str(mac), story.who(mac) or NONE, *acts, *times, *fate))
     if len(ordered) > _MOST_MACS:
         others = [seen for _, seen in ordered[_MOST_MACS:]]
         acts = (sum(seen.acts[act] for seen in others) for act in Act)
-        rows.append((f"  {counted(len(others), 'more MAC')}", NONE, *acts, *[""] * (len(columns) - 5)))
+        rows.append((counted(len(others), "more MAC"), NONE, *acts, *[""] * (len(columns) - 5)))
     return table(columns, rows, yielding="WHO")
 
 
