@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 VIP = address(50)
 XDP_GENERIC = 2  # XDP_FLAGS_SKB_MODE
 # Checks that no namespace can make bad: tests/unit/core/test_checkup.py has them.
-_OF_THE_MACHINE = {"kernel", "tcx", "capabilities", "clock"}
+_OF_THE_MACHINE = {"kernel", "tcx", "clock"}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_trap_is_found_and_mended_by_what_the_doctor_says(lab, number, trap):
 
 
 def test_every_check_that_namespaces_can_show_has_a_trap():
-    elsewhere = {"bpffs", "compiler", "foreign-programs", "ipv6"}  # below
+    elsewhere = {"bpffs", "capabilities", "compiler", "foreign-programs", "ipv6"}  # below
     assert {check.name for check in CHECKS} - {trap.check for trap in TRAPS} == _OF_THE_MACHINE | elsewhere
 
 
@@ -241,6 +241,17 @@ def test_without_root_what_can_be_read_is_checked_and_the_rest_is_unknown(pair):
     assert checks["vip-bound"]["verdict"] == "bad"
     for name in ("vip-on-wire", "agent", "one-agent", "foreign-programs", "kernel", "tcx", "capabilities"):
         assert checks[name]["verdict"] == "unknown", name
+
+
+def test_a_capability_that_a_container_lacks_is_found_until_it_is_given(pair):
+    words = ("arpguard", "doctor", "-o", "json", "--no-ask", "--address", "unix:///nobody")
+    verdicts = []
+    for limits in (("setpriv", "--bounding-set=-perfmon"), ()):
+        command = [*pair.node.netns.prefix(), *limits, sys.executable, "-m", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        verdicts.append(_checks(done)["capabilities"])
+    assert [found["verdict"] for found in verdicts] == ["bad", "ok"]
+    assert verdicts[0]["findings"][0]["seen"] == "CAP_PERFMON is missing"
 
 
 def test_missing_bpffs_is_found_and_mounted_by_the_command(pair):

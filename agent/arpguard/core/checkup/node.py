@@ -139,9 +139,17 @@ def bpffs(picture: Picture) -> Iterator[Finding]:
 
 def capabilities(picture: Picture) -> Iterator[Finding]:
     """What this process may do, which is what an agent started like it could do."""
-    missing = [name for name in NEEDED if name not in picture.snapshot.machine.capabilities]
-    if missing:
-        yield unknown(f"not checked as the agent: this process lacks {listed(missing)}; run the doctor as root")
+    held = picture.snapshot.machine.capabilities
+    missing = [name for name in NEEDED if name not in held]
+    if not held:
+        yield unknown("this process has none of those that the agent needs: run the doctor as the agent runs, as root")
+    elif missing:
+        yield Finding(
+            Grade.BAD,
+            f"{listed(missing)} is missing",
+            why="an agent that is started like this cannot load, attach or announce",
+            fix="give the container or the service these capabilities",
+        )
     else:
         yield ok(listed(NEEDED))
 

@@ -47,7 +47,8 @@ def _bound(picture: Picture, vip: Address) -> Finding:
         f"{_KINDS[cover.kind]} ({link.name})" for link in picture.facing_of(vip) if (cover := picture.cover(vip, link))
     ]
     if covers:
-        return ok(f"bound on {where or 'nothing'}, guarded: {listed(covers)}", str(vip))
+        without = f"the kernel would answer on {_names(links)}" if links else "the kernel would not answer"
+        return ok(f"bound on {where or 'nothing'}; {listed(covers)}; without the guard {without}", str(vip))
     return ok(f"bound on {where}, and not answered for by the kernel" if where else "not bound here", str(vip))
 
 
@@ -60,14 +61,12 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
     if not where:
         seen = f"routed elsewhere; the kernel answers for it on {_names(links)} (proxy_arp), no guard"
     if on_the_link and not picture.is_of_others(vip):
-        return Finding(
-            Grade.WARN,
-            seen,
-            str(vip),
-            "it answers for as long as the address is there, also when another node has taken over",
-            "have it guarded: name it in `vips:`, with this node as its owner"
-            + ("" if known else " (`delegated: true` where another program moves the address)"),
-        )
+        why = "it answers for as long as the address is there, also when another node has taken over"
+        if _starting_helps(picture, [vip]):
+            return Finding(Grade.WARN, seen, str(vip), why, *_to_silence(picture, vip, links))
+        delegated = "`delegated: true` where another program moves the address"
+        fix = f"have it guarded: an item of `vips:` with this node as its owner ({delegated})"
+        return Finding(Grade.WARN, seen, str(vip), why, fix)
     why = "every node that has it bound answers like this one, and clients reach any of them"
     if known is not None and known.owner.kind is OwnerKind.EXTERNAL:
         why = "a host outside the cluster has it, and clients reach this node instead"
