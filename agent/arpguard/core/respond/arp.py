@@ -15,7 +15,7 @@ _BODY_LEN = 28
 _LIMITED_BROADCAST = IPv4Address("255.255.255.255")
 
 
-class ArpMessage(Message):
+class HeardArp(Message):
     """An ARP packet in its frame."""
 
     believed = True

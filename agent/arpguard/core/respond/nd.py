@@ -24,7 +24,7 @@ _OF_THE_REST = (Flaw.OPTIONS, Flaw.LINK_LAYER, Flaw.DAD_LINK_LAYER, Flaw.CHECKSU
 _SOURCE_AT, _CHECKSUM_AT = 8, 2  # in the IPv6 header, in the message
 
 
-class NdMessage(Message):
+class HeardNd(Message):
     """A neighbour solicitation or advertisement in its frame."""
 
     def __init__(self, frame: EthernetFrame, packet: NdPacket) -> None:

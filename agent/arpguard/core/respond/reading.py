@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from arpguard.core.respond.arp import ArpMessage
+from arpguard.core.respond.arp import HeardArp
 from arpguard.core.respond.message import Message
-from arpguard.core.respond.nd import NdMessage
+from arpguard.core.respond.nd import HeardNd
 from arpguard.model import NodeControl
 from arpguard.verdict import Mode, Reason
 from arpguard.wire.arp import parse_arp
@@ -38,7 +38,7 @@ def read_frame(data: bytes, control: NodeControl) -> Message | Unreadable:
     if frame is None or packet is None:
         looked_at = int.from_bytes(data[12:14], "big") in (ETHERTYPE_ARP, *VLAN_ETHERTYPES)
         return Unreadable(Reason.NOT_ARP if looked_at else None, control.strictest)
-    return ArpMessage(frame, packet)
+    return HeardArp(frame, packet)
 
 
 _UNREAD = {Unread.NO_ND: None, Unread.CUT_OFF: Reason.NOT_ND, Unread.UNWALKABLE: Reason.UNWALKABLE}
@@ -47,7 +47,7 @@ _UNREAD = {Unread.NO_ND: None, Unread.CUT_OFF: Reason.NOT_ND, Unread.UNWALKABLE:
 def _read_nd(frame: EthernetFrame, control: NodeControl) -> Message | Unreadable:
     packet = parse_nd(frame)
     if isinstance(packet, NdPacket):
-        return NdMessage(frame, packet)
+        return HeardNd(frame, packet)
     return Unreadable(_UNREAD[packet], control.strictest6)
 
 
