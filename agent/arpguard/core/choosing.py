@@ -203,7 +203,7 @@ def _automatic(_selector: InterfaceSelector, surroundings: Surroundings, vips: S
     links: list[Link] = []
     for version in sorted({vip.version for vip in vips}):
         own = [vip for vip in vips if vip.version == version]
-        carrying = [link for link in fit if any(_subnet_prefix(link, vip) for vip in own)]
+        carrying = [link for link in fit if any(vip in network for network in link.subnets for vip in own)]
         links += carrying or _by_default_route(version, fit, surroundings)
     if not links:
         links = _by_default_route(4, fit, surroundings) or _by_default_route(6, fit, surroundings)

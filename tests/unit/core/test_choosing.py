@@ -1,5 +1,6 @@
 """Which links are guarded, and where a VIP is at home."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
 
@@ -348,6 +349,16 @@ def test_only_open_selectors_wait_for_links_to_appear(item, waits):
 )
 def test_vip_has_one_home(links, home):
     assert home_link(VIP, links, NODE.routes).name == home
+
+
+def test_routes_are_not_looked_through_where_a_subnet_decides():
+    """There may be thousands of both, VIPs and routes."""
+
+    def none() -> Iterator[Route]:
+        raise AssertionError
+        yield
+
+    assert home_link(VIP, [ETH1, ETH0], none()).name == "eth0"
 
 
 def test_vip_has_no_home_without_links():
