@@ -36,6 +36,7 @@ GIVE_UP_NS = 5 * NS_PER_S
 SHUN_NS = 600 * NS_PER_S
 FOLLOW_AT_ONCE = 50  # VIPs that this node has given up to whom they follow, and nobody has yet
 MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster
+_EMPTY = Pool(())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class _Seat:
 
     `giving_to`: the first choice that this node gives it up to, and until `giving_ns` does not want it itself.
     `party`: the VIPs that are to have one owner with it, the lead first; `follows`: it goes with that, and is another.
+    `leader`: the one of both that `number` is of, by which nodes are preferred. `is_apart`: no node may own it too.
     """
 
     vip: Vip
@@ -67,6 +69,7 @@ class _Seat:
     free_ns: int | None = None
     giving_to: str = ""
     giving_ns: int = 0
+    leader: Address | None = None
     party: tuple[Vip, ...] = ()
     follows: bool = False
     is_apart: bool = False
@@ -168,10 +171,9 @@ class Election:
             seat = self._seats.get(address)
             party = groups.get(address if vip.lead is None else vip.lead, ())
             if seat is None:
-                pool, number = self._pools.of(vip), fingerprint(str(address))
-                seat = self._seats[address] = _Seat(vip, number, pool, pool.first(number), now_ns, party=party)
-                if party:
-                    self._choose(seat, now_ns)
+                number = fingerprint(str(address))
+                seat = self._seats[address] = _Seat(vip, number, _EMPTY, "", now_ns, leader=address, party=party)
+                self._choose(seat, now_ns)
             elif seat.vip is not vip or seat.party != party:
                 seat.vip, seat.party = vip, party
                 self._choose(seat, now_ns)
@@ -179,26 +181,31 @@ class Election:
             self._seats = {address: seat for address, seat in self._seats.items() if _is_elected(vips.get(address))}
 
     def _choose(self, seat: _Seat, now_ns: int) -> None:
-        before, seat.pool = seat.pool, self._pools.of(seat.vip)
+        before, leader = seat.pool, seat.leader
+        seat.pool = self._pools.of(seat.vip)
         if seat.party or seat.follows:
             self._join(seat)
-            first = seat.pool.first(seat.number)
-        else:
+        if seat.follows:
+            return  # its first choice is the holder of another: `_follow`
+        if seat.leader == leader:
             first = seat.pool.first_after(before, seat.first, seat.number)
-        if first != seat.first and not seat.follows:
+        else:
+            first = seat.pool.first(seat.number)
+        if first != seat.first:
             seat.first, seat.since_ns = first, now_ns
 
     def _join(self, seat: _Seat) -> None:
         """Puts a VIP to those that are to have one owner with it, or apart from them."""
-        own, leader = seat.pool, seat.vip
+        own, leader = seat.pool, seat.vip.address
         seat.follows = seat.is_apart = False
         if seat.party:
             pool, joined = self._pools.together(seat.party)
-            is_joined = seat.vip.address in joined
-            seat.pool, leader = (pool, seat.party[0]) if is_joined else (own, seat.vip)
-            seat.follows = is_joined and leader.address != seat.vip.address
-            seat.is_apart = not is_joined and bool(own) and bool(self._pools.of(seat.party[0]))
-        seat.number = fingerprint(str(leader.address))
+            if leader in joined:
+                seat.pool, leader = pool, seat.party[0].address
+            seat.follows = leader != seat.vip.address
+            seat.is_apart = seat.vip.address not in joined and bool(own) and bool(self._pools.of(seat.party[0]))
+        if leader != seat.leader:
+            seat.leader, seat.number = leader, fingerprint(str(leader))
 
     def _give_up(self, look: "_Look") -> frozenset[Address]:
         """A batch of VIPs for those who are their first choice, where all has been quiet for long enough.

@@ -138,7 +138,7 @@ class Pools:
         self._interfaces: dict[str, Prefixes] = {}
         self._links = {link for member in members for link in member.links}
         self._pools: dict[tuple[object, ...], Pool] = {}
-        self._parties: dict[tuple[object, ...], tuple[Pool, frozenset[Address]]] = {}
+        self._parties: dict[tuple[object, ...], tuple[Pool, tuple[bool, ...]]] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pools) and (self._usable, self._links) == (other._usable, other._links)
@@ -147,11 +147,10 @@ class Pools:
 
     def of(self, vip: Vip) -> Pool:
         """Those who may own it."""
-        subnets = self.subnets(vip)
-        key = vip.nodes, vip.interface, subnets
-        pool = self._pools.get(key)
+        terms = self._terms(vip)
+        pool = self._pools.get(terms)
         if pool is None:
-            pool = self._pools[key] = _pool(self._fit(vip))
+            pool = self._pools[terms] = _pool(self._fit(vip))
         return pool
 
     def together(self, party: tuple[Vip, ...]) -> tuple[Pool, frozenset[Address]]:
@@ -159,17 +158,24 @@ class Pools:
 
         One after the other: what nobody could own who may own those before it does not count.
         """
-        key = tuple((vip.address, vip.nodes, vip.interface) for vip in party)
-        found = self._parties.get(key)
+        terms = tuple(map(self._terms, party))
+        found = self._parties.get(terms)
         if found is None:
-            fit, joined = self._fit(party[0]), [party[0].address]
-            for vip in party[1:]:
-                common = [member for member in fit if member in self._fit(vip)]
-                if common:
-                    fit = common
-                    joined.append(vip.address)
-            found = self._parties[key] = _pool(fit), frozenset(joined)
-        return found
+            found = self._parties[terms] = self._joined(party)
+        pool, joined = found
+        return pool, frozenset(vip.address for vip, is_joined in zip(party, joined, strict=True) if is_joined)
+
+    def _joined(self, party: tuple[Vip, ...]) -> tuple[Pool, tuple[bool, ...]]:
+        fit, joined = self._fit(party[0]), [True]
+        for vip in party[1:]:
+            those = set(self._fit(vip))
+            common = [member for member in fit if member in those]
+            joined.append(bool(common))
+            fit = common or fit
+        return _pool(fit), tuple(joined)
+
+    def _terms(self, vip: Vip) -> tuple[object, ...]:
+        return vip.nodes, vip.interface, self.subnets(vip)
 
     def _fit(self, vip: Vip) -> list[Member]:
         subnets = self.subnets(vip)
