@@ -135,9 +135,13 @@ class ConflictLog:
             self._claims.popitem(last=False)
 
     def newest(self, before: int | None = None) -> Iterator[Claim]:
-        """The claims, the latest first; `before`: only those with a smaller number."""
-        return (claim for claim in reversed(self._claims.values()) if before is None or claim.number < before)
+        """The claims, the latest first; `before`: only those with a smaller number.
+
+        One that was held back for a while was heard before some that are listed already.
+        """
+        ordered = sorted(self._claims.values(), key=lambda claim: claim.number, reverse=True)
+        return (claim for claim in ordered if before is None or claim.number < before)
 
     def latest_by_key(self) -> dict[EntryKey, Claim]:
         """The latest claim for each VIP on each link."""
-        return {claim.key: claim for claim in self._claims.values()}
+        return {claim.key: claim for claim in reversed(list(self.newest()))}

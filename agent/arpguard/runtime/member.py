@@ -248,8 +248,10 @@ class Membership:
         return Knowledge(self._published, self._addresses, self._unheard, self.holding, self._recheck)
 
     def _published(self) -> dict[MacAddress, str]:
+        """Of this node all links count, guarded or not."""
         heard = {link.mac: name for name, each in self._heard.items() for link in each.heartbeat.links}
-        return heard | {link.mac: self._me for link in self._kernel.state.links}
+        own = (*self._surroundings.links, *self._kernel.state.links)
+        return heard | {link.mac: self._me for link in own if not link.mac.is_zero}
 
     def _addresses(self) -> dict[Address, str]:
         return {address: name for name, node in self._cluster.nodes.items() for address in node.addresses}

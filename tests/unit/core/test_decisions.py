@@ -260,3 +260,15 @@ def test_reports_that_were_held_back_count_from_the_first():
     conflicts.add(log.add(a_claim(40), "eth0"))
 
     assert [(claim.first_ns, claim.last_ns, claim.count) for claim in conflicts.newest()] == [(10, 40, 4)]
+
+
+def test_claim_that_was_held_back_stands_where_it_was_heard():
+    """Else pages would leave out what was heard since."""
+    conflicts, log = ConflictLog(), DecisionLog(100)
+    held = log.add(a_claim(1, host=1), "eth0")
+    conflicts.add(log.add(a_claim(2, host=2), "eth0"))
+    conflicts.add(held)
+
+    assert [claim.mac for claim in conflicts.newest()] == [a_mac(2), a_mac(1)]
+    assert [claim.mac for claim in conflicts.newest(before=2)] == [a_mac(1)]
+    assert conflicts.latest_by_key()[EntryKey(2, VIP)].mac == a_mac(2)
