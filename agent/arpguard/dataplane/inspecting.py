@@ -89,7 +89,7 @@ def read_machine(pin_dir: Path, links: Iterable[Link]) -> Machine:
         tcx=_has_tcx(),
         headers=_headers(),
         bcc=_bcc(),
-        bpffs=bpffs.is_bpffs(next(path for path in (pin_dir, *pin_dir.parents) if path.exists())),
+        bpffs=bpffs.is_bpffs(next(path for path in (pin_dir, *pin_dir.parents) if os.access(path, os.F_OK))),
         capabilities=_capabilities(),
         clock=_text(_CLOCK),
         strips_tags=frozenset(link.name for link in links if not link.kind and strips_vlan_tags(link.name)),
@@ -118,7 +118,7 @@ def _has_tcx() -> bool | Unread:
 def _headers() -> str | Unread:
     try:
         tree = find_headers()
-    except DataPlaneError as error:
+    except (DataPlaneError, OSError) as error:
         return Unread(str(error))
     return str(tree.kernel_source or "the default place")
 

@@ -793,6 +793,15 @@ def test_a_node_that_answers_beside_others_is_silenced_unless_it_is_the_owner():
     assert said("vip-on-wire", observed)[0].commands != ()
 
 
+def test_an_address_of_another_host_is_taken_off_the_link_and_one_of_nobody_known_is_not():
+    nic = on(ETH0, OWN, f"{VIP}/32")
+    others = said("vip-bound", picture(LO, nic, config=OF_OTHERS))[0]
+    assert others.commands == (f"ip addr del {VIP}/32 dev eth0",)
+    assert said("vip-on-wire", picture(LO, nic, wire=heard(OTHER)))[0].commands == ()
+    start = picture(LO, nic, config=OF_OTHERS, source="f", start="go")
+    assert said("vip-bound", start)[0].commands == ("go",)
+
+
 def test_ipvs_without_addresses_is_told_before_it_hurts():
     assert grade("kube-proxy", picture(cluster=cluster(proxy=KubeProxy("ipvs")))) == "warn"
 

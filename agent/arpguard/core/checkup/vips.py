@@ -79,11 +79,27 @@ def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str,
     """The fix: the guard, if one is configured that would have it, else the kernel's own switch."""
     if _starting_helps(picture, [vip]):
         return "start the guard", (picture.snapshot.start,)
+    if any(picture.is_on(vip, link) for link in links):
+        return _to_unbind(picture, vip, links)
     lines = [line for link in links for line in silencing(picture, link)]
     if not picture.bound_on(vip):
         return "turn proxy_arp off", tuple(lines)
     words = "have it guarded (name it in `vips:`); or, if another host is to answer, have the kernel answer only for "
     return words + "addresses of the link that is asked", tuple(lines)
+
+
+def _to_unbind(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, tuple[str, ...]]:
+    """No setting keeps the kernel from answering for an address of the link that is asked."""
+    if not picture.is_of_others(vip):
+        return "take the address off the hosts that should not have it", ()
+    asked = {link.ifindex for link in links}
+    lines = tuple(
+        shell("ip", "addr", "del", f"{vip}/{own.network.prefixlen}", "dev", place.name)
+        for place in places(vip, picture.surroundings)
+        for own in place.addresses
+        if own.address == vip and place.ifindex in asked
+    )
+    return "it is another host's: take it off the link, or have it guarded", lines
 
 
 def _starting_helps(picture: Picture, vips: list[Address]) -> bool:
