@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -21,12 +21,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arpguard.addresses import BROADCAST_MAC, MacAddress
+from arpguard.cli.main import main
 from arpguard.cli.replayed import Story, _frame_dict, _frame_row
 from arpguard.config import parse_config
 from arpguard.core.replaying import OWN_LINK, PLACEHOLDER_MAC, Scene
 from arpguard.core.respond import Situation, respond_egress, respond_ingress
 from arpguard.core.sightings import Ledger
-from arpguard.dataplane.replay import Judged, Replay
+from arpguard.dataplane.loader import Loaded
+from arpguard.dataplane.maps import EntryTable
+from arpguard.dataplane.replay import Judged, Replay, _load
 from arpguard.verdict import Mode, Reason
 from arpguard.wire.capture import read_capture
 from arpguard.wire.ethernet import VlanTag
@@ -48,7 +51,7 @@ from builders import (
     the_answer,
 )
 from captures import ETHERNET, SLL, SLL2, Packet, cooked, cooked2, interface, packet, pcap, pcapng, section
-from labtools import arpguard, until
+from labtools import until
 
 pytestmark = pytest.mark.bpf
 
@@ -107,10 +110,54 @@ def config(tmp_path) -> Path:
     return path
 
 
-def replayed(config: Path, capture: bytes, *words: str) -> subprocess.CompletedProcess[str]:
-    path = config.with_name("capture")
-    path.write_bytes(capture)
-    return arpguard("replay", str(path), "--config", str(config), *words)
+@dataclass(frozen=True)
+class Done:
+    """What came of a command."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Loaded:
+    """The programs, loaded once: that takes longer than all else that a replay does."""
+    return _load(64)
+
+
+@pytest.fixture
+def arpguard(monkeypatch, loaded, capsys) -> Iterator[Callable[..., Done]]:
+    """Runs the command line in this process, each time over empty maps."""
+
+    def emptied(_max_entries: int) -> Loaded:
+        table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
+        table.delete(table.read().entries)
+        return loaded
+
+    def run(*words: str) -> Done:
+        with pytest.raises(SystemExit) as left:
+            main(list(words))
+        out, err = capsys.readouterr()
+        return Done(int(left.value.code or 0), out, err)
+
+    monkeypatch.setattr("arpguard.dataplane.replay._load", emptied)
+    monkeypatch.setenv("COLUMNS", "100")
+    before = {number: signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGHUP)}
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def replayed(arpguard, config) -> Callable[..., Done]:
+    """Replays a capture with the configuration."""
+
+    def run(capture: bytes, *words: str) -> Done:
+        path = config.with_name("capture")
+        path.write_bytes(capture)
+        return arpguard("replay", str(path), "--config", str(config), *words)
+
+    return run
 
 
 def documents(text: str) -> list[dict]:
@@ -175,8 +222,8 @@ def describe_all(found: Judged) -> str:
 # ---- what it prints ----------------------------------------------------------------------------------------------
 
 
-def test_each_frame_is_a_document_and_the_account_is_the_last(config):
-    done = replayed(config, pcap([an_arp_request(), an_arp_request(tpa=TESTER_IP)]), "-o", "json", *NAMES)
+def test_each_frame_is_a_document_and_the_account_is_the_last(replayed):
+    done = replayed(pcap([an_arp_request(), an_arp_request(tpa=TESTER_IP)]), "-o", "json", *NAMES)
     frame, last = documents(done.stdout)
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -201,11 +248,11 @@ def test_each_frame_is_a_document_and_the_account_is_the_last(config):
     assert last["summary"]["frames"] == {"read": 2, "arp": 2, "ndp": 0, "aboutVips": 1, "leftOut": {}}
 
 
-def test_summary_alone_is_one_document_in_json_and_yaml(config):
+def test_summary_alone_is_one_document_in_json_and_yaml(replayed):
     capture = pcap([an_arp_request()])
-    found = json.loads(replayed(config, capture, "--summary", "-o", "json").stdout)
+    found = json.loads(replayed(capture, "--summary", "-o", "json").stdout)
 
-    assert yaml.safe_load(replayed(config, capture, "--summary", "-o", "yaml").stdout) == found
+    assert yaml.safe_load(replayed(capture, "--summary", "-o", "yaml").stdout) == found
     assert [vip["requests"] for vip in found["summary"]["vips"]] == [1, 0, 0]
 
 
@@ -220,7 +267,7 @@ def test_summary_alone_is_one_document_in_json_and_yaml(config):
     ],
     ids=str,
 )
-def test_frames_that_are_shown(config, words, numbers):
+def test_frames_that_are_shown(replayed, words, numbers):
     frames = [
         an_arp_request(),
         an_arp_request(tpa=OTHER_VIP),
@@ -228,14 +275,14 @@ def test_frames_that_are_shown(config, words, numbers):
         an_arp_request(tpa=TESTER_IP),
         an_arp_request(tags=(VlanTag(0),) * 9),
     ]
-    done = replayed(config, pcap(frames), "-o", "json", *NAMES, *words)
+    done = replayed(pcap(frames), "-o", "json", *NAMES, *words)
 
     assert [found["frame"]["number"] for found in documents(done.stdout)[:-1]] == numbers
 
 
-def test_table_says_who_answered_and_what_the_guard_leaves(config):
+def test_table_says_who_answered_and_what_the_guard_leaves(replayed):
     frames = [an_arp_request(), an_arp_reply(sha=GUARD), an_arp_reply(sha=THIRD), an_arp_reply(sha=VIRTUAL)]
-    done = replayed(config, pcap(frames), "--summary", *NAMES, "--mac", f"other={THIRD}")
+    done = replayed(pcap(frames), "--summary", *NAMES, "--mac", f"other={THIRD}")
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
 
     assert done.returncode == 1
@@ -250,16 +297,16 @@ def test_table_says_who_answered_and_what_the_guard_leaves(config):
     assert max(map(len, done.stdout.splitlines())) <= 100
 
 
-def test_address_that_nobody_guards_is_told_when_two_answer(config):
+def test_address_that_nobody_guards_is_told_when_two_answer(replayed, config):
     frames = [an_arp_reply(sha=mac, spa=TESTER_IP, tpa=VIP) for mac in (THIRD, OWNER)] * 2
-    done = replayed(config, pcap(frames), "--summary")
+    done = replayed(pcap(frames), "--summary")
 
     assert done.returncode == 1
     assert f"{TESTER_IP}, not in the configuration and worth guarding: answered by 2 MACs" in done.stdout
 
 
-def test_what_was_assumed_is_said(config):
-    done = replayed(config, pcap([an_arp_request()]), "--summary", "--owner", f"{VIP}=other")
+def test_what_was_assumed_is_said(replayed):
+    done = replayed(pcap([an_arp_request()]), "--summary", "--owner", f"{VIP}=other")
     told = " ".join(done.stdout.split())
 
     assert done.returncode == 0
@@ -268,7 +315,7 @@ def test_what_was_assumed_is_said(config):
     assert f"this node's MAC is not told (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers" in told
 
 
-def test_direction_and_interface_are_those_of_the_capture(config):
+def test_direction_and_interface_are_those_of_the_capture(replayed):
     """pcapng with two interfaces, one of them cooked; what this node sent was said there."""
     said = a_packet(spa=OTHER_VIP, tpa=TESTER_IP, sha=GUARD).build()
     capture = b"".join(
@@ -280,7 +327,7 @@ def test_direction_and_interface_are_those_of_the_capture(config):
             packet(Packet(cooked(said, kind=4, source=GUARD.octets), 1)),
         )
     )
-    found = documents(replayed(config, capture, "-o", "json", *NAMES).stdout)
+    found = documents(replayed(capture, "-o", "json", *NAMES).stdout)
 
     assert [
         (frame["frame"]["link"], frame["frame"]["direction"], frame["frame"]["decisions"][0]["reason"])
@@ -292,16 +339,16 @@ def test_direction_and_interface_are_those_of_the_capture(config):
 # ---- files -------------------------------------------------------------------------------------------------------
 
 
-def test_gzipped_capture_is_read(config):
-    done = replayed(config, gzip.compress(pcapng([an_arp_request()])), "--summary", "-o", "json")
+def test_gzipped_capture_is_read(replayed):
+    done = replayed(gzip.compress(pcapng([an_arp_request()])), "--summary", "-o", "json")
 
     assert json.loads(done.stdout)["summary"]["frames"]["arp"] == 1
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_capture_that_breaks_off_is_told_up_to_there(config, pack):
+def test_capture_that_breaks_off_is_told_up_to_there(replayed, config, pack):
     whole = pack(pcap([an_arp_request() + os.urandom(20_000) for _ in range(5)]))
-    done = replayed(config, whole[:-1000], "--summary", "-o", "json")
+    done = replayed(whole[:-1000], "--summary", "-o", "json")
     found = json.loads(done.stdout)["summary"]
 
     assert done.returncode == 0
@@ -313,7 +360,7 @@ def test_capture_that_breaks_off_is_told_up_to_there(config, pack):
 
 
 @pytest.mark.parametrize("content", [b"", b"no capture at all", None], ids=["empty", "text", "missing"])
-def test_what_is_no_capture_exits_2_and_says_what_to_name(config, content):
+def test_what_is_no_capture_exits_2_and_says_what_to_name(arpguard, config, content):
     path = config.with_name("capture")
     if content is not None:
         path.write_bytes(content)
@@ -340,8 +387,8 @@ def test_what_is_no_capture_exits_2_and_says_what_to_name(config, content):
     ],
     ids=str,
 )
-def test_wrong_words_exit_2_without_a_traceback(config, words):
-    done = replayed(config, pcap([an_arp_request()]), *words)
+def test_wrong_words_exit_2_without_a_traceback(replayed, words):
+    done = replayed(pcap([an_arp_request()]), *words)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert words[1] in done.stderr
