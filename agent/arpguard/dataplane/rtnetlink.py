@@ -19,6 +19,7 @@ _SOL_NETLINK, _ADD_MEMBERSHIP = 270, 1
 _NO_SUCH_GROUP = errno.EINVAL
 _BUFFER = 1 << 16
 _WATCH_BUFFER = 1 << 20
+TRIES = 5
 
 
 def align(length: int) -> int:
@@ -42,8 +43,17 @@ def attributes(data: memoryview) -> dict[int, memoryview]:
 async def dump(request: int, header: bytes) -> list[memoryview]:
     """The bodies of all messages that the kernel answers a dump with.
 
-    OSError when it refuses; BlockingIOError when what was dumped changed meanwhile.
+    OSError when it refuses; BlockingIOError when what was dumped changed meanwhile, again and again.
     """
+    for _ in range(TRIES):
+        bodies = await _dump(request, header)
+        if bodies is not None:
+            return bodies
+    raise BlockingIOError("they change faster than they can be read")
+
+
+async def _dump(request: int, header: bytes) -> list[memoryview] | None:
+    """None when it was interrupted by a change."""
     loop = asyncio.get_running_loop()
     with closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)) as asked:
         asked.setblocking(False)
@@ -52,7 +62,7 @@ async def dump(request: int, header: bytes) -> list[memoryview]:
         while True:
             for kind, flags, body in _messages(memoryview(await loop.sock_recv(asked, _BUFFER))):
                 if flags & _DUMP_INTERRUPTED:
-                    raise BlockingIOError("it changed while it was read")
+                    return None
                 if kind in (_DONE, _ERROR):
                     code = -struct.unpack_from("=i", body)[0] if len(body) >= 4 else 0
                     if code:
