@@ -39,6 +39,7 @@ from labtools import (
     groups_of,
     said,
     speak_ipv6,
+    stream,
     until,
 )
 
@@ -284,6 +285,19 @@ def test_a_link_without_a_carrier_is_down_and_its_vips_are_announced_when_it_is_
         assert guarded(wire)
 
 
+def test_a_vip_moves_to_another_link_of_its_subnet_when_its_own_is_lost(pair, agent):
+    pair.node.netns.batch([f"link add eth1 type veth peer name eth1 netns {pair.client.netns.name}"])
+    pair.node.netns.batch([f"link set eth1 address {NEW} up", f"addr add {address(2)}/24 dev eth1"])
+    pair.client.netns.batch(["link set eth1 up"])
+    agent.configure(CONFIG.replace("[eth0]", "[eth0, eth1]"))
+    with a_wire(pair.client) as wire, a_wire(pair.client, "eth1") as other:
+        until(lambda: guarded(wire) and not other.answers(OWNED), 3, "it is answered on eth0, and not on eth1")
+        pair.client.netns.batch(["link set eth0 down"])
+        until(lambda: guarded(other, NEW), REPAIR_S, "it is answered on eth1")
+        pair.client.netns.batch(["link set eth0 up"])
+        until(lambda: guarded(wire) and not other.answers(OWNED), 3, "it is answered on eth0 again, and not on eth1")
+
+
 def test_a_link_that_comes_and_goes_floods_nobody_with_announcements(pair, agent):
     until(lambda: said(agent, "announced:") >= 6, 5, "the announcements of the start are over")
     began_s = time.monotonic()
@@ -303,6 +317,23 @@ def test_a_link_that_was_away_for_a_moment_has_its_vips_announced(pair, agent):
     until(lambda: said(agent, "announced:") >= 6, 5, "the announcements of the start are over")
     pair.client.netns.batch(["link set eth0 down", "link set eth0 up"])
     until(lambda: said(agent, f"announced: vip={OWNED}") >= 6, 5, "three further announcements")
+
+
+def test_devices_that_come_and_go_beside_it_cost_no_answer(pair, agent):
+    """As the pods of a busy node do, each with its route."""
+    until(lambda: said(agent, "announced:") >= 6, 5, "the announcements of the start are over")
+
+    def churn() -> None:
+        for turn in range(3):
+            names = [f"pod{turn}-{number}" for number in range(30)]
+            made = [(f"link add {name} type veth peer name {name}p", f"link set {name} up") for name in names]
+            routes = [f"route add 10.{turn}.0.{number}/32 dev {name}" for number, name in enumerate(names)]
+            pair.node.netns.batch([*(line for lines in made for line in lines), *routes])
+            pair.node.netns.batch([f"link del {name}" for name in names])
+
+    seen = stream(pair.client, OWNED, churn)
+    assert (seen.lost, seen.doubled, seen.macs) == (0, 0, {M})
+    assert not said(agent, "Traceback|cannot bring the kernel up to date")
 
 
 # ---- what others do to the guard ---------------------------------------------------------------------------------
