@@ -11,13 +11,15 @@ import yaml
 
 from arpguard.errors import DataPlaneError
 from arpguard.lab.topology import AgentProcess
-from labtools import Pair, a_pair, a_wire, address, arpguard, pid_of, until
+from arpguard.wire.ndp import solicited_node
+from labtools import Pair, a_pair, a_wire, address, address6, arpguard, groups_of, pid_of, speak_ipv6, until
 from manifests import DEPLOY, one
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
-VIP = address(50)
-CONFIG = f"mode: enforce\nmetrics: {{listen: off}}\nvips: [{{address: {VIP}, owner: {{node: node-1}}}}]\n"
+VIP, VIP6 = address(50), address6(0x50)
+ITEMS = ", ".join(f"{{address: '{vip}', owner: {{node: node-1}}}}" for vip in (VIP, VIP6))
+CONFIG = f"mode: enforce\nmetrics: {{listen: off}}\nvips: [{ITEMS}]\n"
 BITS = {"NET_ADMIN": 12, "NET_RAW": 13, "PERFMON": 38, "BPF": 39}  # linux/capability.h
 KEPT = sum(1 << BITS[name] for name in ("BPF", "NET_ADMIN", "NET_RAW"))
 
@@ -50,14 +52,16 @@ def of_all_threads(agent: AgentProcess, *names: str) -> list[int]:
 
 
 def test_agent_does_everything_with_the_capabilities_of_the_manifest():
-    """Compile, load, pin, attach, announce, run programs on test frames, read events; and go on from the pins."""
+    """Compile, load, pin, attach, announce, listen, run programs on test frames, read events; go on from the pins."""
     with a_pair("caps") as pair:
+        speak_ipv6(pair.node)
         for programs in ("compiled", "reopened"):
             agent = start(pair, shipped())
             assert all(each == KEPT for each in of_all_threads(agent, "CapEff", "CapPrm"))
             assert f"programs={programs}" in agent.log.read_text(encoding="utf-8")
             with a_wire(pair.client) as wire:
                 assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac]
+            assert solicited_node(VIP6) in groups_of(pair.node.netns)
             assert arpguard("explain", str(VIP), "--address", agent.api).returncode == 0
             assert arpguard("status", "--address", agent.api).returncode == 0
             assert ("announced" in agent.log.read_text(encoding="utf-8")) == (programs == "compiled")

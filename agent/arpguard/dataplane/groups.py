@@ -55,9 +55,9 @@ class Groups:
 
         It still refuses to join that anew.
         """
-        known = _known() if self._ear_of else set()
-        for membership in [each for each in self._ear_of if each not in known]:
-            self.leave(membership)
+        if self._ear_of:
+            for membership in self.joined - _known():
+                self.leave(membership)
 
     def close(self) -> None:
         """Leaves all."""
@@ -105,6 +105,9 @@ def _mreq(membership: Membership) -> bytes:
 
 
 def _known() -> set[Membership]:
-    """All memberships in this network namespace, whoever's (/proc/net/igmp6: index, name, group...)."""
+    """All memberships in this network namespace, whoever's (/proc/net/igmp6: index, name, group...).
+
+    It is there where there is IPv6, and so wherever anything was joined.
+    """
     rows = (line.split() for line in _MEMBERSHIPS.read_bytes().splitlines())
     return {Membership(int(row[0]), IPv6Address(bytes.fromhex(row[2].decode()))) for row in rows}

@@ -191,6 +191,12 @@ class Agent:
         if await self._listening.follow(self._reconciler.entries, self._reconciler.state.links):
             self._changed.set()
 
+    async def _keep_listening(self) -> None:
+        """Apart from passes, which must not wait: to listen to ten thousand groups takes a second."""
+        while True:
+            await self._listen()
+            await asyncio.sleep(AUDIT_INTERVAL_S)
+
     def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
         """Before anything is compiled: with no link now, and none that may yet appear, there is nothing to do."""
         if self._options.kubernetes is not None:
@@ -279,7 +285,8 @@ class Agent:
         loop.add_reader(events.fileno(), events.consume)
         try:
             async with asyncio.TaskGroup() as tasks:
-                works = [self._keep_right(), self._watch_links(), self._watch_file(), self._announce(announcer)]
+                works = [self._keep_right(), self._keep_listening(), self._watch_links(), self._watch_file()]
+                works.append(self._announce(announcer))
                 if self._kubernetes is not None:
                     works.append(self._kubernetes.run())
                 workers = [tasks.create_task(work) for work in works]
@@ -317,7 +324,6 @@ class Agent:
                     next_pass_s = time.monotonic() + (time.thread_time() - began_s) / AUDIT_SHARE
                 else:
                     await self._reconciler.keep_attached(self._config.datapath, self._surroundings)
-                await self._listen()
                 self._reconciler.log_problems()
                 await self._serve()
                 self._say_when_ready()
