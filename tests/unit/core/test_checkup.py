@@ -315,6 +315,15 @@ def test_a_host_address_on_a_nic_is_a_vip_beside_its_subnet_and_an_address_else(
     assert picture(LO, on(ETH0, f"{VIP}/32")).vips == {}
 
 
+def test_addresses_of_tunnels_and_the_edges_of_a_subnet_are_no_vips():
+    flannel = on(Link(8, "flannel.1", OTHER, up=True, kind="vxlan"), "10.244.0.0/32")
+    bridge = on(Link(9, "cni0", OTHER, up=True, kind="bridge"), "10.244.0.1/24")
+    tunnel = on(Link(10, "tunl0", OTHER, up=True, no_arp=True, ethernet=False), "192.0.2.0/32", "192.0.2.255/32")
+    assert picture(LO, ETH0, flannel, bridge, tunnel).vips == {}
+    assert list(picture(on(LO, "192.0.2.8/32"), on(ETH0, "192.0.2.8/31")).vips) == []
+    assert list(picture(on(LO, "192.0.2.9/32"), on(ETH0, "192.0.2.8/31")).vips) == [ip_address("192.0.2.9")]
+
+
 def test_a_vip_on_the_nic_of_a_node_that_is_not_said_to_have_it():
     nic = on(ETH0, OWN, f"{VIP}/32")
     mine = config(f"vips: [{{address: {VIP}, owner: {{node: node-1}}}}]")
@@ -406,7 +415,7 @@ def test_a_load_balancers_address_is_not_taken_from_the_service_by_a_command():
 def test_a_vip_of_the_configuration_that_is_this_nodes_address():
     own = config("vips: [{address: 192.0.2.1, owner: external}]")
     found = said("vip-refused", picture(config=own, source="config.yaml"))
-    assert found[0].grade is Grade.BAD
+    assert [finding.grade for finding in found] == [Grade.BAD]
     assert "config.yaml" in found[0].fix
 
 
@@ -540,6 +549,14 @@ def test_claims_of_a_node_of_the_cluster_are_told_apart():
 )
 def test_accept_local(links, fields, expected):
     assert grade("lvs-dr-loop", picture(*links, **fields)) == expected
+
+
+def test_arp_ignore_in_vain_is_told_where_it_would_matter():
+    lo = sysctls(lo__arp_ignore=1)
+    assert grade("arp-ignore", picture(BOUND, ETH0, sysctls=lo)) == "warn"
+    assert grade("arp-ignore", picture(BOUND, ETH0, sysctls=lo, **guarded())) == "ok"
+    assert grade("arp-ignore", picture(BOUND, ETH0, sysctls=sysctls(lo__arp_ignore=1, arp_ignore=1))) == "ok"
+    assert grade("arp-ignore", picture(LO, on(ETH0, OWN, f"{VIP}/32"), sysctls=lo)) == "ok"
 
 
 @pytest.mark.parametrize(("forwarding", "words"), [(1, f"{VIP} is not bound here"), (0, "as soon as")])

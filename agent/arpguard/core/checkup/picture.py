@@ -84,15 +84,18 @@ class Picture:
 
     @cached_property
     def stray(self) -> tuple[Address, ...]:
-        """Addresses in a link's subnet that are bound on a device that nobody asks on, or as IPv4 host addresses."""
+        """Addresses in a link's subnet that are bound on a device that nobody asks on, or beside it as host addresses.
+
+        A tunnel's own address (flannel.1) is the first of the Pods' network, which no host has.
+        """
         found = (
             own.address
             for link in self.surroundings.links
             for own in link.addresses
-            if link.loopback or link.no_arp or (own.network.prefixlen == 32 and own.address.version == 4)
+            if link.loopback or link.no_arp or (own.network.prefixlen == 32 and on_segment(link, own.address))
         )
         unique = dict.fromkeys(address for address in found if vip_refusal(address) is None)
-        return tuple(address for address in unique if any(on_segment(link, address) for link in self.segments))
+        return tuple(address for address in unique if any(_is_host_on(link, address) for link in self.segments))
 
     @cached_property
     def own(self) -> frozenset[Address]:
@@ -200,6 +203,13 @@ class Picture:
     def is_on(self, vip: Address, link: Link) -> bool:
         """Whether a link has a VIP itself."""
         return has(link, vip)
+
+
+def _is_host_on(link: Link, address: Address) -> bool:
+    """Whether an address is a host's on the link, and not the first or last of its subnet (RFC 1122 3.2.1.3)."""
+    networks = [own.network for own in link.addresses if own.network.version == 4 and own.network.prefixlen < 31]
+    edges = {edge for network in networks for edge in (network.network_address, network.broadcast_address)}
+    return on_segment(link, address) and address not in edges
 
 
 def questions(picture: Picture) -> tuple[tuple[Question, ...], int]:
