@@ -32,6 +32,7 @@ from ndbuilders import (
     PRIMARY_IP6,
     TESTER_IP6,
     TESTER_LINK_LOCAL,
+    TYPE,
     VIP6,
     an_entry6,
     nd_frame,
@@ -49,6 +50,7 @@ SPECIAL = [IPv6Address(text) for text in ("::", "::1", "ff02::1", "ff02::1:ff00:
 ORDINARY = [TESTER_IP6, TESTER_LINK_LOCAL, NEIGHBOUR_IP6, PRIMARY_IP6]
 MULTICAST_MAC = multicast_mac(solicited_node(VIP6))
 MACS = [GUARD, TESTER, THIRD, OWNER, VIRTUAL_MAC, ZERO_MAC, BROADCAST_MAC, MULTICAST_MAC]
+IPV4 = b"\x08\x00"
 OTHER_TYPES = bytes((128, 129, 133, 134, 137, 143, 0, 255))
 
 
@@ -127,20 +129,29 @@ def a_random_advertisement(rng: random.Random, mac: MacAddress) -> NdMessage:
 
 
 class Stimuli:
-    """Makes frames as they come from, or go out from, a host with such addresses; and counts what is in them."""
+    """Makes frames as they come from, or go out from, a host with such addresses; and counts what is in them.
+
+    Reading takes time: what can only be found by that is counted in one frame of `READ`.
+    """
+
+    READ = 4
 
     def __init__(self, mac: MacAddress, addresses: list[IPv6Address]) -> None:
         self._mac, self._addresses = mac, addresses
+        self._number = 0
         self.oddities: Counter[object] = Counter()
 
     def __call__(self, rng: random.Random) -> bytes:
         mutant = self._mutant(rng)
         frame = rng.choice(mutant.frames)
-        if rng.random() < 0.02:
-            frame = patched(frame, min(54, len(frame) - 1), rng.choice(OTHER_TYPES).to_bytes(1, "big"))
+        if rng.random() < 0.02 and len(frame) > TYPE:
+            frame = patched(frame, TYPE, rng.choice(OTHER_TYPES).to_bytes(1, "big"))
         # BPF_PROG_TEST_RUN takes no less than an Ethernet header, and for IP its header, too.
-        frame = frame.ljust(54 if frame[12:14] in (IPV6, b"\x08\x00") else 14, b"\0")
-        self._count(frame, mutant.oddities)
+        frame = frame.ljust(TYPE if frame[12:14] in (IPV6, IPV4) else 14, b"\0")
+        self.oddities.update({*mutant.oddities})
+        self._number += 1
+        if self._number % self.READ == 0:
+            self._look_into(frame)
         return frame
 
     def _mutant(self, rng: random.Random) -> Mutant:
@@ -153,8 +164,7 @@ class Stimuli:
         message = a_random_solicitation(rng, mac) if kind < 0.75 else a_random_advertisement(rng, mac)
         return a_mutant(rng, message, a_mac_for(rng, message.dst), src)
 
-    def _count(self, frame: bytes, oddities: tuple[str, ...]) -> None:
-        self.oddities.update(set(oddities))
+    def _look_into(self, frame: bytes) -> None:
         parsed = parse_ethernet(frame)
         read = parse_nd(parsed) if parsed is not None and frame[12:14] == IPV6 else None
         if isinstance(read, NdPacket):
@@ -202,7 +212,7 @@ def test_program_does_what_the_model_says(plane, hook):
     rare = {reason.name: tallies.reasons[reason] for reason in (EGRESS_REASONS if outgoing else INGRESS_REASONS)}
     assert min(rare.values()) > number // 5000, rare
     seldom = {oddity: stimuli.oddities[oddity] for oddity in ODDITIES}
-    assert min(seldom.values()) > number // 2000, seldom
+    assert min(seldom.values()) > number // 5000, seldom
 
 
 def test_no_reason_is_left_out():
