@@ -3,11 +3,14 @@
 A node with the VIP on its NIC, or one that answers for it by proxy, and a guarded one like it see the same mutants of
 neighbour solicitations. Whatever the one without a guard answers, the other one does not, and it says nothing at all
 about the VIP; no program at egress helps it. Fragments are put together again: suppress_frag_ndisc is off.
+In the same way, what an unguarded kernel believes about a VIP whose owner is known, a guarded one does not get to see.
 ARPGUARD_SEED and ARPGUARD_TIMES make it other frames, and more.
 """
 
 import os
 import random
+import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +27,7 @@ from arpguard.wire.ethernet import ETHERTYPE_IPV6, parse_ethernet
 from arpguard.wire.ndp import (
     ALL_NODES,
     UNSPECIFIED,
+    NdFlag,
     NdPacket,
     NdType,
     OptionType,
@@ -31,8 +35,8 @@ from arpguard.wire.ndp import (
     parse_nd,
     solicited_node,
 )
-from labtools import Guard, Pair, Wire, a_guard, a_pair, a_wire, address
-from ndbuilders import a_control6, a_solicitation, an_entry6
+from labtools import Guard, Pair, Wire, a_guard, a_pair, a_wire, address, until
+from ndbuilders import a_control6, a_solicitation, an_advertisement, an_entry6
 from ndmutants import Mutant, a_mutant, some_options
 from prog_run import INGRESS, hexdump
 
@@ -99,6 +103,7 @@ ANSWERS = {
     "bound": [f"addr add {VIP}/128 dev eth0 nodad"],
     "by proxy": [f"neigh add proxy {VIP} dev eth0"],
 }
+KNOWS = [f"neigh replace {VIP} lladdr {O} dev eth0 nud reachable"]
 SYSCTLS = {
     "conf/eth0/accept_dad": 0,
     "conf/eth0/router_solicitations": 0,
@@ -112,8 +117,8 @@ SYSCTLS = {
 
 
 @contextmanager
-def a_node(name: str, how: str) -> Iterator[Pair]:
-    """A node that answers for the VIP, and knows where its neighbours are: the answer to each comes at once."""
+def a_node(name: str, lines: list[str]) -> Iterator[Pair]:
+    """A node with an address, that knows where its neighbours are: an answer to each comes at once."""
     with a_pair(name) as made:
         node = made.node.netns
 
@@ -124,7 +129,7 @@ def a_node(name: str, how: str) -> Iterator[Pair]:
         node.call(set_sysctls)
         neighbours = {CLIENT, LINK_LOCAL, *ODD_SENDERS[3:]}
         node.batch(
-            [f"addr add {NODE}/64 dev eth0 nodad", *ANSWERS[how]]
+            [f"addr add {NODE}/64 dev eth0 nodad", *lines]
             + [f"neigh replace {neighbour} lladdr {T} dev eth0 nud permanent" for neighbour in neighbours]
         )
         yield made
@@ -139,13 +144,13 @@ def how(request) -> str:
 @pytest.fixture(scope="module")
 def free(how) -> Iterator[Pair]:
     """The node without a guard."""
-    with a_node("unguarded6", how) as made:
+    with a_node("unguarded6", ANSWERS[how]) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def guarded(how) -> Iterator[Pair]:
-    with a_node("guarded6", how) as made:
+    with a_node("guarded6", ANSWERS[how]) as made:
         made.node.netns.run("ethtool", "-K", "eth0", "rxvlan", "off")  # or XDP would not see the tags
         yield made
 
@@ -234,3 +239,94 @@ def test_what_is_not_guarded_is_answered_as_ever(free, guarded, guard, hook, mut
     for pair in (guarded, free):
         pair.node.netns.run("ip", "-6", "neigh", "flush", "dev", "eth0")
     assert answered(guarded, list(differently)) == answered(free, list(differently))
+
+
+# ---- what is believed --------------------------------------------------------------------------------------------
+
+
+def a_claim(rng: random.Random) -> Mutant:
+    """The VIP is somewhere else: an advertisement, or a solicitation of the node in its name; and mutated."""
+    mac = MacAddress(b"\x02\xcc" + rng.randbytes(4))
+    if rng.random() < 0.7:
+        dst = rng.choice((ALL_NODES, ALL_NODES, NODE, NODE, solicited_node(NODE)))
+        options = some_options(rng, OptionType.TARGET_LINK_LAYER, mac, mac)
+        flags = NdFlag(rng.choice((0x20, 0x20, 0x60, 0)))
+        message = an_advertisement(
+            target=VIP, src=rng.choice((VIP, VIP, CLIENT)), dst=dst, flags=flags, options=options
+        )
+    else:
+        options = some_options(rng, OptionType.SOURCE_LINK_LAYER, mac, mac)
+        dst = rng.choice((solicited_node(NODE), NODE))
+        message = a_solicitation(src=VIP, target=NODE, dst=dst, options=options)
+    return a_mutant(rng, message, multicast_mac(message.dst) if message.dst.is_multicast else M, mac)
+
+
+class NeighbourLog:
+    """What a node's kernel learns of its neighbours (ip-monitor(8))."""
+
+    def __init__(self, pair: Pair, folder: Path) -> None:
+        self._node = pair.node.netns
+        self._path = folder / "neighbours"
+        with self._path.open("wb") as output:
+            words = [*self._node.prefix(), "ip", "-6", "monitor", "neigh"]
+            self._process = subprocess.Popen(words, stdout=output)
+        self.flush()
+
+    def flush(self) -> None:
+        """Waits until what happened up to now is in the log."""
+        seen = self._path.read_text().count(str(OTHER))
+        number = 0
+
+        def is_told() -> bool:
+            nonlocal number
+            number += 1
+            self._node.run(
+                "ip", "neigh", "replace", str(OTHER), "lladdr", f"02:00:00:00:01:{number % 100:02d}", "dev", "eth0"
+            )
+            return self._path.read_text().count(str(OTHER)) > seen
+
+        until(is_told, what="the kernel tells of its neighbours")
+
+    def macs(self) -> set[MacAddress]:
+        """Those that the VIP was believed to have."""
+        lines = self._path.read_text().splitlines()
+        found = (re.search(r"lladdr (\S+)", line) for line in lines if f"{VIP} " in line)
+        return {MacAddress.parse(match[1]) for match in found if match}
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def claims() -> list[Mutant]:
+    rng = random.Random(SEED)
+    return [a_claim(rng) for _ in range(COUNT)]
+
+
+def believed(pair: Pair, mutants: list[Mutant], folder: Path) -> set[MacAddress]:
+    """The MACs that the node's kernel took for the VIP's, besides the one that it knew."""
+    log = NeighbourLog(pair, folder)
+    try:
+        with a_wire(pair.client, also=ETHERTYPE_IPV6) as wire:
+            answers(wire, mutants)
+        log.flush()
+        return log.macs() - {O}
+    finally:
+        log.close()
+
+
+def test_the_unguarded_kernel_believes_many_of_the_claims(claims, tmp_path):
+    with a_node("believes6", KNOWS) as pair:
+        macs = believed(pair, claims, tmp_path)
+    print(f"{len(macs)} of {len(claims)} claims are believed without a guard")
+    assert len(macs) > len(claims) // 5
+
+
+@pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.name)
+def test_no_claim_reaches_the_kernel_behind_a_guard_that_knows_the_owner(claims, tmp_path, hook):
+    with a_node("doubts6", KNOWS) as pair:
+        pair.node.netns.run("ethtool", "-K", "eth0", "rxvlan", "off")
+        guard = a_guard(pair, hook)
+        guard.set({VIP: an_entry6(Kind.FOREIGN, owner_mac=O)}, a_control6())
+        assert believed(pair, claims, tmp_path) == set()
