@@ -263,6 +263,5 @@ def _only_one(
 ) -> Address | None:
     if reason in ABOUT_NO_VIP:
         return None
-    if reason in _ABOUT_TARGET or claimed not in vips:
-        return asked
-    return claimed
+    likely, other = (asked, claimed) if reason in _ABOUT_TARGET else (claimed, asked)
+    return likely if likely in vips else other

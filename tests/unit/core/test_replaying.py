@@ -201,6 +201,7 @@ def test_frame_goes_out_if_the_capture_says_so_or_its_source_is_this_node(record
 # ---- decisions ---------------------------------------------------------------------------------------------------
 
 CONFLICT, ANSWER = (Verdict.CONFLICT, Reason.CONFLICT), (Verdict.ANSWER, Reason.ANSWERED)
+DELEGATED = (Verdict.PASS, Reason.DELEGATED)
 ECHO, NOTHING = (Verdict.SUPPRESS, Reason.OWN_ECHO), (Verdict.PASS, Reason.NOT_GUARDED)
 
 
@@ -212,6 +213,8 @@ ECHO, NOTHING = (Verdict.SUPPRESS, Reason.OWN_ECHO), (Verdict.PASS, Reason.NOT_G
         ([ANSWER], TESTER_IP, VIP, [VIP]),
         ([ANSWER], None, VIP, [VIP]),
         ([CONFLICT, ANSWER], OTHER_VIP, VIP, [OTHER_VIP, VIP]),
+        ([DELEGATED, DELEGATED], OTHER_VIP, VIP, [OTHER_VIP, VIP]),
+        ([DELEGATED], VIP, NEIGHBOUR_IP, [VIP]),
         ([ECHO], TESTER_IP, VIP, [VIP]),
         ([ECHO], VIP, NEIGHBOUR_IP, [VIP]),
         ([(Verdict.PASS, Reason.EGRESS_OWNER)], VIP, None, [VIP]),

@@ -140,9 +140,17 @@ def test_other_blocks_are_passed_over_however_long_they_are():
 
 
 def test_sections_follow_each_other_with_byte_orders_and_interfaces_of_their_own():
-    frames = read(pcapng(FRAMES[:1]) + pcapng(FRAMES[1:], BIG))
+    other = section(BIG) + interface("eth9", SLL, BIG) + packet(Packet(b"other"), BIG)
+    frames = read(pcapng(FRAMES[:1]) + other)
 
-    assert [(captured.number, captured.data) for captured in frames] == list(enumerate(FRAMES, 1))
+    assert [(found.number, found.link, found.linktype, found.data) for found in frames] == [
+        (1, "eth0", ETHERNET, FRAMES[0]),
+        (2, "eth9", SLL, b"other"),
+    ]
+
+
+def test_frame_is_no_shorter_than_what_is_there_of_it():
+    assert [found.length for found in read(section() + interface() + packet(Packet(b"frame", length=2)))] == [5]
 
 
 @pytest.mark.parametrize(
