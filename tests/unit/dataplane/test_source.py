@@ -9,7 +9,7 @@ import pytest
 from arpguard.dataplane import source as source_module
 from arpguard.dataplane.source import Source, find_source
 
-FILES = ["arpguard.c", "arpguard.h", "decide.h", "frame.h", "arp.h"]
+FILES = ["arpguard.c", "arpguard.h", "arp.h", "decide.h", "facts.h", "frame.h", "ndp.h", "tc.h", "xdp.h"]
 
 
 @pytest.fixture
