@@ -1,8 +1,11 @@
 """The traps that the doctor knows: each has a node and a VIP of its own, so that none is in another's way."""
 
+import socket
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from arpguard.dataplane import syscall
 from arpguard.lab.bench import Bench, Step
 from arpguard.lab.cluster import objects
 from arpguard.lab.topology import NETWORK
@@ -50,6 +53,8 @@ _VIP_ON_IPVS = (
 _QUIET_ARP = "sysctl -qw net.ipv4.conf.eth0.arp_ignore=1 net.ipv4.conf.eth0.arp_announce=2"
 _OWNED = "mode: enforce\nvips: [{address: {vip}, owner: {node: {node}}}]\n"
 _OF_ANOTHER = "mode: enforce\nvips: [{address: {vip}, owner: {node: elsewhere}}]\n"
+_IPV6 = "mode: enforce\ninterfaces: [eth0]\nvips: [{address: '2001:db8::50', owner: external}]\n"
+_PASS = struct.pack("=BBhiBBhi", 0xB7, 0, 0, -1, 0x95, 0, 0, 0)  # r0 = TC_ACT_UNSPEC; exit
 _EXTERNAL = "mode: enforce\nvips: [{address: {vip}, owner: external}]\n"
 _DELEGATED = "mode: enforce\nvips: [{address: {vip}, owner: {node: {node}, delegated: true}}]\n"
 
@@ -85,6 +90,29 @@ def _ipvs(ward: Ward) -> None:
     settings = objects.config_map("kube-system", "kube-proxy", "")
     settings["data"] = {"config.conf": _KUBE_PROXY}
     ward.serve(settings, objects.daemon_set("kube-system", "kube-proxy"), objects.service(SHOP, "web", [ward.vip]))
+
+
+def _limited(*words: str) -> Deed:
+    def lay(ward: Ward) -> None:
+        ward.limits = words
+
+    return lay
+
+
+def _overtaken(ward: Ward) -> None:
+    """Somebody's program was attached before the guard's; its link goes with its process, or when it is detached."""
+    ward.start_agent()
+    program = syscall.program_load(syscall.SCHED_CLS, _PASS)
+    ward.foreign = ward.host.netns.call(
+        lambda: syscall.link_create(
+            program, socket.if_nametoindex("eth0"), syscall.ATTACH_TCX_INGRESS, syscall.F_BEFORE
+        )
+    )
+
+
+def _detached(ward: Ward) -> None:
+    if ward.foreign is not None:
+        syscall.link_detach(ward.foreign)
 
 
 def _openelb(ward: Ward) -> None:
@@ -233,6 +261,15 @@ TRAPS = (
     Trap("kube-proxy", "IPVS without strictARP", _ipvs, _restarted_kube_proxy),
     Trap("agent", "configured, not started", _sh(), config=_OF_ANOTHER),
     Trap("one-agent", "a guard left behind in another folder", _second_guard, config=_OF_ANOTHER),
+    Trap("foreign-programs", "a program that runs before the guard", _overtaken, _detached, _OF_ANOTHER),
+    Trap("ipv6", "IPv6 is off where an IPv6 VIP is asked for", _sh(), config=_IPV6),
+    Trap("compiler", "kernel headers that are none", _limited("env", "BCC_KERNEL_SOURCE=/nonexistent"), _limited()),
+    Trap(
+        "capabilities",
+        "a container without CAP_PERFMON",
+        _limited("setpriv", "--bounding-set=-perfmon"),
+        _limited(),
+    ),
     Trap("xdp", "native XDP on a veth", _sh(), _configured("datapath: auto\n"), "datapath: xdp\n", "warn"),
 )
 

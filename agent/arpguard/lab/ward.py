@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
 from arpguard.lab.apiserver.embedded import Embedded, running
 from arpguard.lab.apiserver.server import Options
@@ -30,7 +31,10 @@ _LONG_S = 90.0
 
 
 class Ward:
-    """A fresh node on the lab's switch, a VIP, and what the doctor says there."""
+    """A fresh node on the lab's switch, a VIP, and what the doctor says there.
+
+    `limits` is what the doctor's command line begins with: what it is kept from.
+    """
 
     def __init__(self, lab: Lab, number: int, config: str = "") -> None:
         self.lab = lab
@@ -39,6 +43,8 @@ class Ward:
         self.agent = lab.agent(self.host)
         self.configured = bool(config)
         self.server: Embedded | None = None
+        self.limits: tuple[str, ...] = ()
+        self.foreign: Fd | None = None  # the link of somebody else's program
         self._stack = ExitStack()
         if config:
             self.configure(config)
@@ -73,7 +79,11 @@ class Ward:
         own += ["--kubeconfig", str(self.kubeconfig)] if self.server else []
         asked = [sys.executable, "-m", "arpguard", "doctor", "--node-name", self.host.name, *own, *words]
         done = subprocess.run(  # noqa: S603 - our own program
-            [*self.host.netns.prefix(), *asked], capture_output=True, text=True, timeout=_LONG_S, check=False
+            [*self.host.netns.prefix(), *self.limits, *asked],
+            capture_output=True,
+            text=True,
+            timeout=_LONG_S,
+            check=False,
         )
         if done.returncode not in (0, 1) or done.stderr:
             raise DataPlaneError(f"the doctor failed ({done.returncode}): {done.stderr.strip().splitlines()[-1:]}")
@@ -116,6 +126,8 @@ class Ward:
         for pid in _processes_of(self.agent.config):
             os.kill(pid, signal.SIGTERM)
         wait(lambda: not _processes_of(self.agent.config))
+        if self.foreign is not None:
+            self.foreign.close()
         self._stack.close()
 
 
