@@ -5,6 +5,7 @@ NON: somebody else owns it, or nobody does. UNK: the address is guarded by nobod
 Unless a case says otherwise NON and EXP drop the frame, and UNK passes it unchanged.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
@@ -235,7 +236,7 @@ def assert_treated(plane, hook, frame: bytes, expected: Outcome, *reasons: Reaso
     assert_outcome(outcome, expected, frame)
     beside = (Reason.NOT_GUARDED, Reason.NOT_ND, Reason.OTHER_VLAN, Reason.UNWALKABLE)
     counts = [one_count(reason, vip=None if reason in beside else vip) for reason in reasons]
-    assert_counted(counted, sum(counts[1:], counts[0]) if counts else type(counted)())
+    assert_counted(counted, sum(counts, Counter()))
 
 
 @at_both_hooks

@@ -12,7 +12,7 @@ import random
 import re
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -35,7 +35,7 @@ from arpguard.wire.ndp import (
     parse_nd,
     solicited_node,
 )
-from labtools import Guard, Pair, Wire, a_guard, a_pair, a_wire, address, until
+from labtools import FragmentSender, Guard, Pair, Wire, a_guard, a_pair, a_wire, address, until
 from ndbuilders import a_control6, a_solicitation, an_advertisement, an_entry6
 from ndmutants import Mutant, a_mutant, some_options
 from prog_run import INGRESS, hexdump
@@ -183,12 +183,12 @@ def advertises(frame: bytes) -> bool:
     return packet is not None and packet.message.kind is NdType.ADVERTISEMENT and packet.message.target == VIP
 
 
-def answers(wire: Wire, mutants: list[Mutant]) -> list[bytes]:
+def answers(wire: Wire, mutants: list[Mutant], send: Callable[[bytes], None] | None = None) -> list[bytes]:
     """What a node says about the VIP."""
     heard = []
     for at in range(0, len(mutants), BATCH):
         frames = [frame for mutant in mutants[at : at + BATCH] for frame in mutant.frames]
-        heard += [frame for frame in wire.exchange(frames, MARK) if advertises(frame)]
+        heard += [frame for frame in wire.exchange(frames, MARK, send) if advertises(frame)]
     return heard
 
 
@@ -239,6 +239,20 @@ def test_what_is_not_guarded_is_answered_as_ever(free, guarded, guard, hook, mut
     for pair in (guarded, free):
         pair.node.netns.run("ip", "-6", "neigh", "flush", "dev", "eth0")
     assert answered(guarded, list(differently)) == answered(free, list(differently))
+
+
+def test_frames_of_which_hardly_anything_is_linear_are_treated_alike(mutants):
+    """A driver may leave no more than the Ethernet header where the program can read it at once."""
+    some = mutants[: COUNT // 10]
+    with a_node("pieces6", ANSWERS["bound"]) as pair, a_wire(pair.client, also=ETHERTYPE_IPV6) as wire:
+        guard, sender = a_guard(pair, Hook.TC_INGRESS), FragmentSender(pair.client)
+        guard.set({VIP: an_entry6(hold=True)}, a_control6())
+        said = answers(wire, some)
+        assert len(said) > len(some) // 20
+        assert answers(wire, some, sender.send) == said
+        guard.set({VIP: ENTRIES["foreign"]}, a_control6())
+        assert answers(wire, some, sender.send) == []
+        sender.close()
 
 
 # ---- what is believed --------------------------------------------------------------------------------------------
