@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
 ALL = [name for name, _ in runner.catalogue()]
 SCENARIOS = [name for name in ALL if not SCENARIO_TABLE[name].long]
-PEERS = ["keepalived", "keepalived-vmac", "metallb-like", "kube-vip-like"]
+PEERS = [name for name in SCENARIOS if name.startswith(("keepalived", "metallb-like", "kube-vip-like"))]
 NODES = 2
 
 

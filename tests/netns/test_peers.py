@@ -1,7 +1,8 @@
 """Other announcers, as the lab has them: that they say what the real ones say, and what a guard makes of it."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv6Address
 
 import pytest
 
@@ -9,8 +10,19 @@ from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.lab.peers.programs import Keepalived, KubeVipLike, MetalLbLike, find, holds
 from arpguard.lab.topology import HostProcess
 from arpguard.wire.arp import ArpOp
+from arpguard.wire.ethernet import ETHERTYPE_IPV6
+from arpguard.wire.ndp import (
+    ALL_NODES,
+    NdFlag,
+    NdMessage,
+    NdType,
+    build_dad_solicitation,
+    build_solicitation,
+    parse_nd_frame,
+)
 from builders import a_frame, a_packet
-from labtools import Pair, Wire, a_pair, a_wire, address, said, until
+from labtools import Pair, Wire, a_pair, a_wire, address, address6, said, speak_ipv6, until
+from ndbuilders import tlla
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -111,6 +123,67 @@ def test_keepalived_announces_with_broadcast_tha_and_leaves_the_address_when_it_
     daemon.kill(signal.SIGKILL)
     assert holds(pair.node, VIP)
     assert wire.answers(VIP)
+
+
+# ---- the same in IPv6 ----------------------------------------------------------------------------------------------
+
+VIP6, CLIENT6 = address6(0x50), address6(100)
+LINK_LOCAL6 = IPv6Address("fe80::ff:fe00:1")
+
+
+@pytest.fixture(scope="module")
+def in_ipv6(pair) -> None:
+    """From here on."""
+    speak_ipv6(pair.node, pair.client)
+
+
+@pytest.fixture
+def wire6(pair, in_ipv6) -> Iterator[Wire]:
+    with a_wire(pair.client, also=ETHERTYPE_IPV6) as made:
+        yield made
+
+
+def advertisements(frames: Sequence[bytes]) -> list[NdMessage]:
+    """Valid ones for the VIP; the kernel has put a flow label before them."""
+    read = [packet.message for frame in frames if (packet := parse_nd_frame(frame)) and packet.flaw is None]
+    return [message for message in read if message.target == VIP6]
+
+
+def advertised(dst: IPv6Address, flags: NdFlag) -> NdMessage:
+    return NdMessage(NdType.ADVERTISEMENT, LINK_LOCAL6, dst, VIP6, flags, (tlla(M),))
+
+
+def test_metallb_and_kube_vip_advertise_to_all_nodes_with_override(pair, wire6, begin):
+    for program in (MetalLbLike, KubeVipLike):
+        begin(program(pair.node, pair.folder, VIP6)).wait_for()
+        heard: list[NdMessage] = []
+        until(lambda heard=heard: heard.extend(advertisements(wire6.listen(0.05))) or heard, 5.0)
+        assert heard[0] == advertised(ALL_NODES, NdFlag.OVERRIDE)
+    pair.node.unbind(VIP6, "eth0")
+
+
+@pytest.mark.parametrize(
+    ("frame", "answered"),
+    [
+        pytest.param(build_solicitation(C, CLIENT6, VIP6), True, id="to the group"),
+        pytest.param(build_solicitation(C, CLIENT6, VIP6, dst_mac=M), False, id="unicast, as NUD"),
+        pytest.param(build_dad_solicitation(C, VIP6), False, id="DAD"),
+    ],
+)
+def test_metallb_answers_solicitations_that_the_real_one_answers(pair, wire6, begin, frame, answered):
+    begin(MetalLbLike(pair.node, pair.folder, VIP6)).wait_for()
+    wire6.send(frame)
+    mark = build_solicitation(C, CLIENT6, VIP6)
+    wire6.send(mark)
+    expected = [advertised(CLIENT6, NdFlag.SOLICITED)] * (1 + answered)
+    heard: list[NdMessage] = []
+    until(lambda: heard.extend(advertisements(wire6.listen(0.05))) or len(told(heard)) >= len(expected), 5.0)
+    assert told(heard) == expected
+
+
+def told(heard: list[NdMessage]) -> list[NdMessage]:
+    """Those that were not announced."""
+    return [message for message in heard if not message.dst.is_multicast]
 
 
 # ---- what a guard makes of it ------------------------------------------------------------------------------------

@@ -176,11 +176,11 @@ class Bench:
         """Runs the command line on a host."""
         return host.netns.run(sys.executable, "-m", "arpguard", *words)
 
-    def observed(self, agent: AgentProcess, vip: Address) -> dict[str, int]:
-        """What the counters of a node say it would have done about a VIP."""
+    def decided(self, agent: AgentProcess, vip: Address, how: str) -> dict[str, int]:
+        """What the counters of a node say that it did about a VIP (`enforced`), or would have done (`observed`)."""
         document = json.loads(self.arpguard(agent.host, "vips", str(vip), "-o", "json", "--address", agent.api))
         counts = {
-            count["reason"].removeprefix("REASON_").lower(): int(count["observed"])
+            count["reason"].removeprefix("REASON_").lower(): int(count[how])
             for row in document["vips"]
             for count in row["reasons"]
         }

@@ -51,7 +51,7 @@ def _detected(host: Host, address: IPv6Address) -> bool:
 def _flags(host: Host, address: IPv6Address) -> dict[str, object]:
     """The address on the link, as ip-address(8) tells it: flags that are set are keys."""
     rows = json.loads(host.netns.run("ip", "-json", "addr", "show", "dev", "eth0", "to", str(address)))
-    found: dict[str, object] = next(entry for row in rows for entry in row.get("addr_info", ()))
+    found: dict[str, object] = next(entry for row in rows for entry in row.get("addr_info", ()) if entry)
     return found
 
 

@@ -84,7 +84,7 @@ def _observe(bench: Bench) -> Iterator[Step]:
     bench.bind_everywhere("lo", VIP)
     agents = bench.guard(owned_by(f"{{node: {owner.name}}}", VIP, mode="observe"))
     step = bench.ask("mode observe: nothing is touched", VIP, bench.nodes)
-    counts = {name: bench.observed(agent, VIP) for name, agent in agents.items()}
+    counts = {name: bench.decided(agent, VIP, "observed") for name, agent in agents.items()}
     yield step
     silenced = [host.mac for host in others if counts[host.name].get("foreign")]
     yield bench.judge("the counters say: would be suppressed", VIP, others, silenced, counters=counts)
@@ -211,11 +211,21 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "metallb-like": Scenario(
         "two speakers answer by packet sockets: one is let through",
-        partial(run_split, program=MetalLbLike, stays=False),
+        partial(run_split, program=MetalLbLike, vip=VIP, stays=False),
     ),
     "kube-vip-like": Scenario(
         "two nodes have the address on their links and announce it: one is let through",
-        partial(run_split, program=KubeVipLike, stays=True),
+        partial(run_split, program=KubeVipLike, vip=VIP, stays=True),
+    ),
+    "metallb-like-ipv6": Scenario(
+        "the same in IPv6, by ICMPv6 sockets",
+        partial(run_split, program=MetalLbLike, vip=ipv6.VIP, stays=False),
+        ethernet=Ethernet(ipv6=True),
+    ),
+    "kube-vip-like-ipv6": Scenario(
+        "the same in IPv6",
+        partial(run_split, program=KubeVipLike, vip=ipv6.VIP, stays=True),
+        ethernet=Ethernet(ipv6=True),
     ),
     "doctor": Scenario(
         "every trap that the doctor knows: found, and mended (takes minutes: name it)",

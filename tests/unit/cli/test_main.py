@@ -135,6 +135,8 @@ def test_lab_lists_its_scenarios(run):
         "keepalived-vmac",
         "metallb-like",
         "kube-vip-like",
+        "metallb-like-ipv6",
+        "kube-vip-like-ipv6",
         "doctor",
     ]
 

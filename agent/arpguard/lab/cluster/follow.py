@@ -3,9 +3,9 @@
 import signal
 import time
 from collections.abc import Callable, Iterator
-from ipaddress import IPv4Address
 from pathlib import Path
 
+from arpguard.addresses import Address
 from arpguard.lab.asking import FEW_ADDRESSES, answered_by
 from arpguard.lab.bench import Step
 from arpguard.lab.cluster import objects
@@ -18,7 +18,7 @@ _VIP = vip(50)
 _SERVICE = "web"
 _HOST_NOTE = "kube-vip.io/vipHost"
 _PATIENCE_S = 10.0
-_TALK_S = 2.5
+_TALK_S = 1.5
 _INTERVAL_S = 0.004
 
 
@@ -55,7 +55,7 @@ def run_kube_vip(bench: KubeBench) -> Iterator[Step]:
 
 def _followed(
     bench: KubeBench,
-    program: Callable[[Host, Path, IPv4Address], HostProcess],
+    program: Callable[[Host, Path, Address], HostProcess],
     name: Callable[[Host], None],
     *,
     stays: bool,

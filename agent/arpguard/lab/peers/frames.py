@@ -7,10 +7,13 @@ They differ from what arpguard and the kernel say: see `arpguard.wire.arp.build_
 a neighbour entry at once.
 """
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
+from arpguard.wire.ndp import ALL_NODES, MESSAGE_LEN, NdFlag, NdMessage, NdOption, NdType, OptionType
+
+_UNIT = 8  # bytes in which options are counted
 
 
 def metallb_announcements(mac: MacAddress, vip: IPv4Address) -> list[bytes]:
@@ -36,3 +39,26 @@ def kube_vip_announcements(mac: MacAddress, vip: IPv4Address) -> list[bytes]:
         ArpPacket(ArpOp.REPLY, mac, vip, mac, vip).build(),
         ArpPacket(ArpOp.REQUEST, mac, vip, BROADCAST_MAC, vip).build(),
     ]
+
+
+def advertisement(mac: MacAddress, src: IPv6Address, vip: IPv6Address, asked_by: IPv6Address | None = None) -> bytes:
+    """What both say in IPv6, without an IPv6 header: to all with O=1 and S=0; as an answer S=1, and O=0.
+
+    The kernel answers with O=1 (RFC 4861 7.2.4).
+    """
+    option = NdOption.link_layer(OptionType.TARGET_LINK_LAYER, mac)
+    flags = NdFlag.OVERRIDE if asked_by is None else NdFlag.SOLICITED
+    return NdMessage(NdType.ADVERTISEMENT, src, asked_by or ALL_NODES, vip, flags, (option,)).build()
+
+
+def metallb_asked(message: bytes) -> IPv6Address | None:
+    """The target of a solicitation, an ICMPv6 message; None where MetalLB looks no further: it has no SLLA.
+
+    So it answers neither duplicate address detection nor probes without that option.
+    """
+    options = message[MESSAGE_LEN:]
+    while len(options) >= _UNIT and options[1]:
+        if options[0] == OptionType.SOURCE_LINK_LAYER:
+            return IPv6Address(message[8:MESSAGE_LEN])
+        options = options[options[1] * _UNIT :]
+    return None

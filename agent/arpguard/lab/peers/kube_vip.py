@@ -1,6 +1,6 @@
 """An announcer like kube-vip in ARP mode: the address is put on the link, and the kernel answers for it.
 
-    python -m arpguard.lab.peers.kube_vip eth0 500 198.51.100.50 ...
+    python -m arpguard.lab.peers.kube_vip eth0 500 198.51.100.50
 
 The second word is the time between two announcements in milliseconds; kube-vip's own default is 3000, its least 500.
 The address is looked after with every announcement. SIGTERM takes it off again; SIGKILL leaves it where it is, as
@@ -9,76 +9,59 @@ with kube-vip, and the kernel goes on answering.
 
 import itertools
 import signal
-import socket
 import sys
 import threading
-from collections.abc import Sequence
-from ipaddress import IPv4Address
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from arpguard.addresses import BROADCAST_MAC, MacAddress
+from arpguard.addresses import Address
 from arpguard.errors import DataPlaneError
 from arpguard.lab.netns import command
-from arpguard.lab.peers.frames import kube_vip_announcements
-from arpguard.wire.ethernet import ETHERTYPE_ARP
+from arpguard.lab.peers.frames import advertisement, kube_vip_announcements
+from arpguard.lab.peers.sockets import ArpPort, NdPort, say
 
 
-class Announcer:
-    """Holds some VIPs on one link, in the current network namespace."""
-
-    def __init__(self, ifname: str, every_s: float, vips: Sequence[IPv4Address]) -> None:
-        self._ifname = ifname
-        self._every_s = every_s
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
-        self._socket.bind((ifname, ETHERTYPE_ARP))
-        mac = MacAddress(self._socket.getsockname()[4])
-        self._vips = tuple(vips)
-        self._turns = {vip: itertools.cycle(kube_vip_announcements(mac, vip)) for vip in vips}
-
-    def hold(self) -> None:
-        """Puts the addresses on the link, where they are not there yet."""
-        for vip in self._vips:
-            command("ip", "addr", "replace", f"{vip}/32", "dev", self._ifname)
-
-    def announce(self) -> None:
-        """One announcement for each VIP, in the form whose turn it is."""
-        for turns in self._turns.values():
-            try:
-                self._socket.sendto(next(turns), (self._ifname, ETHERTYPE_ARP, 0, 1, BROADCAST_MAC.octets))
-            except OSError as error:  # what tc egress drops fails with ENOBUFS; kube-vip logs that and goes on
-                _say(f"failed to send: {error}")
-
-    def run(self, stopping: threading.Event) -> None:
-        """Until it is told to stop; then the addresses are gone."""
-        try:
-            while True:
-                self.hold()
-                self.announce()
-                if stopping.wait(self._every_s):
-                    return
-        finally:
-            self._release()
-
-    def _release(self) -> None:
-        for vip in self._vips:
-            try:
-                command("ip", "addr", "del", f"{vip}/32", "dev", self._ifname)
-            except DataPlaneError as error:  # somebody else took it off
-                _say(str(error))
+def by_arp(ifname: str, vip: IPv4Address) -> Callable[[], None]:
+    """Announces in two forms, by turns."""
+    port = ArpPort(ifname, cooked=True)
+    forms = itertools.cycle(kube_vip_announcements(port.mac, vip))
+    return lambda: port.send(next(forms))
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+def by_nd(ifname: str, vip: IPv6Address) -> Callable[[], None]:
+    """Announces by unsolicited advertisements."""
+    port = NdPort(ifname)
+    return lambda: port.send(advertisement(port.mac, port.address, vip))
+
+
+def hold(ifname: str, vip: Address) -> None:
+    """Puts the address on the link, where it is not there yet; IPv6 without duplicate address detection."""
+    words = ["addr", "replace", f"{vip}/{vip.max_prefixlen}", "dev", ifname]
+    command("ip", *words, *(["nodad"] if vip.version == 6 else []))
+
+
+def release(ifname: str, vip: Address) -> None:
+    """Takes it off."""
+    try:
+        command("ip", "addr", "del", f"{vip}/{vip.max_prefixlen}", "dev", ifname)
+    except DataPlaneError as error:  # somebody else did
+        say(str(error))
 
 
 def main(words: Sequence[str]) -> None:
-    """The link, milliseconds, then the VIPs."""
+    """The link, milliseconds, then the VIP."""
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    announcer = Announcer(words[0], int(words[1]) / 1000, [IPv4Address(word) for word in words[2:]])
-    announcer.hold()
-    _say(f"ready: {' '.join(words[2:])} on {words[0]}")
-    announcer.run(stopping)
+    ifname, every_s, vip = words[0], int(words[1]) / 1000, ip_address(words[2])
+    announce = by_arp(ifname, vip) if isinstance(vip, IPv4Address) else by_nd(ifname, vip)
+    hold(ifname, vip)
+    say(f"ready: {vip} on {ifname}")
+    while True:
+        hold(ifname, vip)
+        announce()
+        if stopping.wait(every_s):
+            break
+    release(ifname, vip)
 
 
 if __name__ == "__main__":

@@ -1,82 +1,113 @@
 """An announcer like MetalLB's speaker in layer 2 mode: no address on any link, all is answered by this process.
 
-    python -m arpguard.lab.peers.metallb eth0 198.51.100.50 ...
+    python -m arpguard.lab.peers.metallb eth0 198.51.100.50
 
-Like the speaker it has a packet socket for ARP alone. Such a socket gets frames after tc ingress, so it does not
-even hear what a guard on this node drops; what it sends goes through tc egress.
+Like the speaker it has a packet socket for ARP alone, or a raw ICMPv6 socket. Such sockets get frames after tc
+ingress, so it does not even hear what a guard on this node drops; what it sends goes through tc egress.
 It announces as the speaker does after it took a VIP: at once, then every 1.1 s until 5 s have passed.
 """
 
 import select
-import socket
 import sys
 import time
 from collections.abc import Sequence
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Protocol
 
 from arpguard.addresses import MacAddress
-from arpguard.lab.peers.frames import metallb_announcements, metallb_answer, metallb_hears
+from arpguard.lab.peers.frames import (
+    advertisement,
+    metallb_announcements,
+    metallb_answer,
+    metallb_asked,
+    metallb_hears,
+)
+from arpguard.lab.peers.sockets import ArpPort, NdPort, say
 from arpguard.wire.arp import parse_arp_frame
-from arpguard.wire.ethernet import ETHERTYPE_ARP
 
 EVERY_S = 1.1
 FOR_S = 5.0
 
 
-class Speaker:
-    """Answers for some VIPs on one link, in the current network namespace."""
+class Speaker(Protocol):
+    """Speaks for one VIP on one link."""
 
-    def __init__(self, ifname: str, vips: Sequence[IPv4Address]) -> None:
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE_ARP))
-        self._socket.bind((ifname, ETHERTYPE_ARP))
-        self._mac = MacAddress(self._socket.getsockname()[4])
-        self._vips = tuple(vips)
+    def fileno(self) -> int:
+        """What to wait for."""
 
-    def run(self) -> None:
-        """For ever."""
-        began = due = time.monotonic()
-        while True:
-            now = time.monotonic()
-            if due <= now < began + FOR_S:
-                self._announce()
-                due += EVERY_S
-            wait_s = max(0.0, due - now) if due < began + FOR_S else None
-            if select.select([self._socket], [], [], wait_s)[0]:
-                self._hear(self._socket.recv(2048))
+    def announce(self) -> None:
+        """Tells everybody."""
 
-    def _announce(self) -> None:
-        for vip in self._vips:
-            for frame in metallb_announcements(self._mac, vip):
-                self._send(frame)
+    def hear(self) -> None:
+        """Answers what has come."""
 
-    def _hear(self, frame: bytes) -> None:
+
+class ArpSpeaker:
+    """For an IPv4 VIP."""
+
+    def __init__(self, ifname: str, vip: IPv4Address) -> None:
+        self._port = ArpPort(ifname)
+        self._vip = vip
+
+    def fileno(self) -> int:
+        """What to wait for."""
+        return self._port.socket.fileno()
+
+    def announce(self) -> None:
+        """Tells everybody."""
+        for frame in metallb_announcements(self._port.mac, self._vip):
+            self._port.send(frame)
+
+    def hear(self) -> None:
+        """Answers a request for the VIP."""
+        frame = self._port.hear()
         packet = parse_arp_frame(frame)
-        if (
-            packet is None
-            or packet.tpa not in self._vips
-            or not metallb_hears(self._mac, MacAddress(frame[:6]), packet)
-        ):
-            return
-        self._send(metallb_answer(self._mac, packet))
-
-    def _send(self, frame: bytes) -> None:
-        """What tc egress drops fails with ENOBUFS; the speaker logs that and goes on."""
-        try:
-            self._socket.send(frame)
-        except OSError as error:
-            _say(f"failed to send: {error}")
+        if packet and packet.tpa == self._vip and metallb_hears(self._port.mac, MacAddress(frame[:6]), packet):
+            self._port.send(metallb_answer(self._port.mac, packet))
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+class NdSpeaker:
+    """For an IPv6 VIP."""
+
+    def __init__(self, ifname: str, vip: IPv6Address) -> None:
+        self._port = NdPort(ifname)
+        self._port.join(vip)
+        self._vip = vip
+
+    def fileno(self) -> int:
+        """What to wait for."""
+        return self._port.socket.fileno()
+
+    def announce(self) -> None:
+        """Tells everybody."""
+        self._port.send(advertisement(self._port.mac, self._port.address, self._vip))
+
+    def hear(self) -> None:
+        """Answers a solicitation of the VIP."""
+        message, asker = self._port.hear()
+        if metallb_asked(message) == self._vip:
+            self._port.send(advertisement(self._port.mac, self._port.address, self._vip, asker), asker)
+
+
+def run(speaker: Speaker) -> None:
+    """Speaks for ever."""
+    began = due = time.monotonic()
+    while True:
+        now = time.monotonic()
+        if due <= now < began + FOR_S:
+            speaker.announce()
+            due += EVERY_S
+        wait_s = max(0.0, due - now) if due < began + FOR_S else None
+        if select.select([speaker], [], [], wait_s)[0]:
+            speaker.hear()
 
 
 def main(words: Sequence[str]) -> None:
-    """The link, then the VIPs."""
-    speaker = Speaker(words[0], [IPv4Address(word) for word in words[1:]])
-    _say(f"ready: {' '.join(words[1:])} on {words[0]}")
-    speaker.run()
+    """The link, then the VIP."""
+    ifname, vip = words[0], ip_address(words[1])
+    speaker: Speaker = ArpSpeaker(ifname, vip) if isinstance(vip, IPv4Address) else NdSpeaker(ifname, vip)
+    say(f"ready: {vip} on {ifname}")
+    run(speaker)
 
 
 if __name__ == "__main__":

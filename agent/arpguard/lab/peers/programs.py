@@ -6,6 +6,7 @@ import sys
 from ipaddress import IPv4Address
 from pathlib import Path
 
+from arpguard.addresses import Address
 from arpguard.lab.topology import Host, HostProcess
 
 ROUTER_ID = 51
@@ -81,7 +82,7 @@ class Keepalived(HostProcess):
 class MetalLbLike(HostProcess):
     """See `arpguard.lab.peers.metallb`."""
 
-    def __init__(self, host: Host, folder: Path, vip: IPv4Address) -> None:
+    def __init__(self, host: Host, folder: Path, vip: Address) -> None:
         super().__init__(host, folder, "metallb-like")
         self._vip = vip
 
@@ -93,7 +94,7 @@ class MetalLbLike(HostProcess):
 class KubeVipLike(HostProcess):
     """See `arpguard.lab.peers.kube_vip`."""
 
-    def __init__(self, host: Host, folder: Path, vip: IPv4Address) -> None:
+    def __init__(self, host: Host, folder: Path, vip: Address) -> None:
         super().__init__(host, folder, "kube-vip-like")
         self._vip = vip
 
@@ -107,6 +108,6 @@ def find(program: str) -> str | None:
     return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM)))
 
 
-def holds(host: Host, vip: IPv4Address) -> bool:
+def holds(host: Host, vip: Address) -> bool:
     """Whether a VIP is on any link of a node."""
     return bool(host.netns.run("ip", "-oneline", "addr", "show", "to", f"{vip}"))

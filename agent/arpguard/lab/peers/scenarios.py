@@ -16,8 +16,9 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TypeAlias
 
+from arpguard.addresses import Address
 from arpguard.lab.bench import VIP, Bench, Step, owned_by, until
-from arpguard.lab.peers.programs import ADVERTISEMENT_S, REFUSED, Keepalived, holds
+from arpguard.lab.peers.programs import ADVERTISEMENT_S, Keepalived, holds
 from arpguard.lab.peers.witness import Witness
 from arpguard.lab.topology import AgentProcess, Host, HostProcess
 
@@ -25,9 +26,9 @@ _PATIENCE_S = 10.0
 _VRRP, _VRRP_GROUP = 112, "224.0.0.18"  # RFC 5798 5.1.1.2, 5.1.1.4
 _CLOSED_PORT = 9
 _ADVERTISED_S = 5 * ADVERTISEMENT_S
-_TALK_S = 2.5  # two of kube-vip's forms, two rounds of MetalLB's, keepalived's five announcements and their repetition
+_TALK_S = 1.5  # both forms of kube-vip, two rounds of MetalLB, keepalived's five announcements and their repetition
 
-Program: TypeAlias = Callable[[Host, Path, IPv4Address], HostProcess]
+Program: TypeAlias = Callable[[Host, Path, Address], HostProcess]
 
 
 def run_keepalived(bench: Bench, *, vmac: bool) -> Iterator[Step]:
@@ -117,25 +118,23 @@ def _kernel_speaks(bench: Bench, witness: Witness, daemon: Keepalived, text: str
     )
 
 
-def run_split(bench: Bench, program: Program, *, stays: bool) -> Iterator[Step]:
+def run_split(bench: Bench, program: Program, vip: Address, *, stays: bool) -> Iterator[Step]:
     """Two announcers that both think the VIP is theirs; `stays`: who is killed leaves the address on the link."""
     first, second = bench.nodes[:2]
-    a, b = (bench.lab.program(program(host, bench.lab.folder, VIP)) for host in (first, second))
-    with Witness(bench, VIP) as witness:
+    a, b = (bench.lab.program(program(host, bench.lab.folder, vip)) for host in (first, second))
+    with Witness(bench, vip) as witness:
         since_ns = begin(a, b)
         until(lambda: witness.announcers(since_ns) == [first, second], _PATIENCE_S, "both announce the VIP")
         yield witness.ask("both answer and announce, no guard", [first, second])
-        agents = bench.guard(_delegated(first))
+        agents = bench.guard(_delegated(first, vip))
         yield witness.ask(f"guarded, delegated to {first.name}", [first])
         bench.lab.part([first, second])
-        since_ns = begin(a, b)
-        yield _talk(witness, "parted, both begin again: all they say", a, b, since_ns)
+        yield _talk(bench, witness, "parted, both begin again: all they say", a, agents[second.name], b)
         bench.lab.heal([first, second])
         _delegate(agents, witness, second)
-        since_ns = begin(a, b)
-        yield _talk(witness, f"delegated to {second.name}: all they say", b, a, since_ns)
+        yield _talk(bench, witness, f"delegated to {second.name}: all they say", b, agents[first.name], a)
         a.kill(signal.SIGKILL)
-        left = {"left_on_its_link": holds(first, VIP)} if stays else {}
+        left = {"left_on_its_link": holds(first, vip)} if stays else {}
         yield witness.ask(f"the announcer of {first.name} killed (-9)", [second], **left)
         bench.unguard(agents)
         yield witness.ask("guard removed again", [first, second] if stays else [second])
@@ -151,29 +150,33 @@ def begin(*announcers: HostProcess) -> int:
     return since_ns
 
 
-def _talk(witness: Witness, text: str, heard: HostProcess, silenced: HostProcess, since_ns: int) -> Step:
-    """Everything that is said for a while, answers and announcements. Who is silenced is told by its own socket."""
+def _talk(
+    bench: Bench, witness: Witness, text: str, heard: HostProcess, guard: AgentProcess, silenced: HostProcess
+) -> Step:
+    """Both begin again, so that they announce; everything that is said for a while. `guard` is what silences one."""
+    since_ns = begin(heard, silenced)
     witness.settle([heard.host])
     time.sleep(_TALK_S)
     witness.settle([heard.host])
+    dropped = bench.decided(guard, witness.vip, "enforced").get("egress_not_owner", 0)
     return witness.judge(
         text,
         [heard.host],
         since_ns,
         announces=witness.announcers(since_ns) == [heard.host],
-        refused_to_the_other=silenced.said().count(REFUSED),
-        other_tried=REFUSED in silenced.said(),
+        dropped_of_the_other=dropped,
+        other_tried=dropped > 0,
     )
 
 
-def _delegated(owner: Host) -> str:
-    return owned_by(f"{{node: {owner.name}, delegated: true}}", VIP)
+def _delegated(owner: Host, vip: Address = VIP) -> str:
+    return owned_by(f"{{node: {owner.name}, delegated: true}}", vip)
 
 
 def _delegate(agents: dict[str, AgentProcess], witness: Witness, owner: Host) -> int:
     """Edits every node's configuration; from the time that is returned on nobody but the new owner is heard."""
     for agent in agents.values():
-        agent.configure(_delegated(owner))
+        agent.configure(_delegated(owner, witness.vip))
     witness.settle([owner])
     return time.time_ns()
 
