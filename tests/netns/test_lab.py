@@ -78,7 +78,7 @@ def complete(tmp_path_factory) -> Iterator[tuple[int, list[dict], dict[str, list
     """Exit code, steps and leftovers of a run of all scenarios."""
     run = Run(tmp_path_factory.mktemp("lab"), "--json")
     try:
-        out, err = run.process.communicate(timeout=300)
+        out, err = run.process.communicate(timeout=500)
         assert err == ""
         yield run.process.returncode, json.loads(out), run.leftovers()
     finally:
@@ -151,7 +151,7 @@ def test_a_number_of_nodes_that_makes_no_sense_exits_2(begin, nodes):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number):
     run = begin("--scenario", "flux")
-    until(lambda: len(run.pins()) == 1 and len(list(run.pins()[0].glob("node-*/links/*"))) == 2 * NODES, 20)
+    until(lambda: len(run.pins()) == 1 and len(list(run.pins()[0].glob("node-*/links/*"))) == 2 * NODES, 90)
     assert run.others()
     run.process.send_signal(number)
     run.process.communicate(timeout=20)

@@ -185,7 +185,7 @@ SCENARIOS: dict[str, Scenario] = {
     "observe": Scenario("all answer, the counters tell who would be silenced; then enforce, live", _observe),
     "restart": Scenario("the owner's agent killed under requests: none lost, none doubled", _restart),
     "ipv6": Scenario(
-        "on every node: all answer or nobody does without the guard, exactly the owner with it",
+        "on every node: all or nobody without the guard, exactly the owner with it",
         ipv6.run_flux,
         ethernet=Ethernet(ipv6=True),
     ),
@@ -195,7 +195,7 @@ SCENARIOS: dict[str, Scenario] = {
         ethernet=Ethernet(ipv6=True, snooping=True),
     ),
     "ipv6-clients": Scenario(
-        "a client's kernel is told that the VIP is taken, has its probes answered, and follows a move",
+        "a client's kernel: told that the VIP is taken, answered when it probes, moved",
         ipv6.run_clients,
         ethernet=Ethernet(ipv6=True),
     ),
