@@ -493,6 +493,12 @@ def test_an_external_owner_may_answer_and_only_with_its_own_mac():
     assert grade("vip-on-wire", picture(config=pinned, sysctls=quiet, wire=heard(MAC))) == "ok"
 
 
+def test_another_link_of_this_node_that_answers_too_is_named():
+    found = said("vip-on-wire", picture(BOUND, ETH0, ETH1, wire=heard(ETH1.mac)))[0]
+    assert found.grade is Grade.BAD
+    assert found.seen == "answered on eth0 by this node, this node's eth1 (02:00:00:00:00:02)"
+
+
 def test_a_vrrp_router_is_known_by_its_mac():
     vrrp = MacAddress.parse("00:00:5e:00:01:07")
     found = said("vip-on-wire", picture(config=OF_OTHERS, wire=heard(vrrp)))[0]

@@ -37,7 +37,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
             listed(down),
             "nobody is answered there now",
             "bring it up",
-            tuple(shell("ip", "link", "set", name, "up") for name in down),
+            tuple(shell("ip", "link", "set", "dev", name, "up") for name in down),
         )
     yield ok(f"{listed(picture.config.interfaces)}: {listed(link.name for link in picture.choice.links) or 'no link'}")
 

@@ -266,17 +266,20 @@ def _heard(picture: Picture, wire: Wire) -> Iterator[Finding]:
 
 
 def _names_of(picture: Picture, wire: Wire) -> dict[MacAddress, str]:
-    """The cluster's nodes by the MACs that answer for their addresses."""
+    """This node's links, and the cluster's nodes by the MACs that answer for their addresses."""
     owners = {
         address: name
         for name, node in (picture.cluster.nodes.items() if picture.cluster else ())
         for address in node.addresses
     }
-    return {
+    others = {
         mac: owners[question.address]
         for question, macs in wire.answers.items()
         if question.address in owners
         for mac in macs
+    }
+    return others | {
+        link.mac: f"this node's {link.name}" for link in picture.surroundings.links if not link.mac.is_zero
     }
 
 
