@@ -201,12 +201,18 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "keepalived": Scenario(
         "two masters in a partition, an address left by kill -9: one is let through",
-        partial(run_keepalived, vmac=False),
+        partial(run_keepalived, vip=VIP),
         needs=KEEPALIVED,
     ),
     "keepalived-vmac": Scenario(
         "the same, with the virtual router's MAC on both nodes",
-        partial(run_keepalived, vmac=True),
+        partial(run_keepalived, vip=VIP, vmac=True),
+        needs=KEEPALIVED,
+    ),
+    "keepalived-ipv6": Scenario(
+        "the same in IPv6",
+        partial(run_keepalived, vip=ipv6.VIP),
+        ethernet=Ethernet(ipv6=True),
         needs=KEEPALIVED,
     ),
     "metallb-like": Scenario(

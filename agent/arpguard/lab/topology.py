@@ -66,6 +66,12 @@ class Host:
         gone = f"link del {device}" if device == "kube-ipvs0" else f"addr del {_alone(vip)} dev {device}"
         self.netns.batch([gone])
 
+    @property
+    def link_local(self) -> IPv6Address:
+        """The address that its kernel makes of its MAC (RFC 4291, appendix A)."""
+        head, tail = self.mac.octets[:3], self.mac.octets[3:]
+        return IPv6Address(b"\xfe\x80" + bytes(6) + bytes((head[0] ^ 2,)) + head[1:] + b"\xff\xfe" + tail)
+
     def address_like(self, other: Address) -> Address:
         """Its own address in the family of another one."""
         return self.address if isinstance(other, IPv4Address) else self.address6

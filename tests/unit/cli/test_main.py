@@ -133,6 +133,7 @@ def test_lab_lists_its_scenarios(run):
         "ipv6-clients",
         "keepalived",
         "keepalived-vmac",
+        "keepalived-ipv6",
         "metallb-like",
         "kube-vip-like",
         "metallb-like-ipv6",

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-from ipaddress import IPv4Address
 from pathlib import Path
 
 from arpguard.addresses import Address
@@ -33,7 +32,7 @@ vrrp_instance lab {{
   priority {priority}
   advert_int {interval}
   virtual_ipaddress {{
-    {vip}/32
+    {vip}
   }}
 }}
 """
@@ -44,7 +43,7 @@ class Keepalived(HostProcess):
 
     own_group = True
 
-    def __init__(self, host: Host, folder: Path, vip: IPv4Address, priority: int, *, vmac: bool) -> None:
+    def __init__(self, host: Host, folder: Path, vip: Address, priority: int, *, vmac: bool) -> None:
         """`priority`: the highest is master; `vmac`: the VIP is on a macvlan with the MAC of the virtual router."""
         super().__init__(host, folder, KEEPALIVED)
         self._program = find(KEEPALIVED)
@@ -58,7 +57,7 @@ class Keepalived(HostProcess):
             router_id=ROUTER_ID,
             priority=priority,
             interval=ADVERTISEMENT_S,
-            vip=vip,
+            vip=f"{vip}/{vip.max_prefixlen}",
         )
         self._config.write_text(text, encoding="utf-8")
 

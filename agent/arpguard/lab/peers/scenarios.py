@@ -12,18 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TypeAlias
 
 from arpguard.addresses import Address
-from arpguard.lab.bench import VIP, Bench, Step, owned_by, until
+from arpguard.lab.bench import Bench, Step, owned_by, until
 from arpguard.lab.peers.programs import ADVERTISEMENT_S, Keepalived, holds
 from arpguard.lab.peers.witness import Witness
 from arpguard.lab.topology import AgentProcess, Host, HostProcess
 
 _PATIENCE_S = 10.0
-_VRRP, _VRRP_GROUP = 112, "224.0.0.18"  # RFC 5798 5.1.1.2, 5.1.1.4
+_VRRP = 112
 _CLOSED_PORT = 9
 _ADVERTISED_S = 5 * ADVERTISEMENT_S
 _TALK_S = 1.5  # both forms of kube-vip, two rounds of MetalLB, keepalived's five announcements and their repetition
@@ -31,14 +30,14 @@ _TALK_S = 1.5  # both forms of kube-vip, two rounds of MetalLB, keepalived's fiv
 Program: TypeAlias = Callable[[Host, Path, Address], HostProcess]
 
 
-def run_keepalived(bench: Bench, *, vmac: bool) -> Iterator[Step]:
+def run_keepalived(bench: Bench, vip: Address, *, vmac: bool = False) -> Iterator[Step]:
     """Two nodes with keepalived: parted, healed, the master killed; without the guard, then with it."""
     first, second = bench.nodes[:2]
     a, b = (
-        bench.lab.program(Keepalived(host, bench.lab.folder, VIP, priority, vmac=vmac))
+        bench.lab.program(Keepalived(host, bench.lab.folder, vip, priority, vmac=vmac))
         for host, priority in ((first, 110), (second, 100))
     )
-    with Witness(bench, VIP) as witness:
+    with Witness(bench, vip) as witness:
         for daemon in (a, b):
             daemon.start()
         _wait_for_master(a, b)
@@ -46,19 +45,19 @@ def run_keepalived(bench: Bench, *, vmac: bool) -> Iterator[Step]:
         yield _parted(bench, witness, (a, b), "no guard", [first, second])
         yield _healed(bench, witness, (a, b), "no guard")
         _kill_master(a, b)
-        left = holds(first, VIP)
+        left = holds(first, vip)
         yield witness.ask("master killed (-9), no guard", [first, second], left_on_its_link=left)
         yield _kernel_speaks(bench, witness, a, "no guard", [first])
         a.start()
         _wait_for_master(a, b)
-        agents = bench.guard(_delegated(first))
+        agents = bench.guard(_delegated(first, vip))
         yield witness.ask(f"guarded, delegated to {first.name}", [first])
         yield _parted(bench, witness, (a, b), "guarded", [first])
         yield _healed(bench, witness, (a, b), "guarded")
         _kill_master(a, b)
         since_ns = _delegate(agents, witness, second)
         until(lambda: second in witness.announcers(since_ns), _PATIENCE_S, "the new master announces again")
-        left = holds(first, VIP)
+        left = holds(first, vip)
         yield witness.ask(f"master killed (-9), delegated to {second.name}", [second], left_on_its_link=left)
         yield _kernel_speaks(bench, witness, a, "guarded", [])
         yield witness.judge("all that was said since then", [second], since_ns)
@@ -82,8 +81,8 @@ def _parted(
     bench.lab.part(hosts)
     until(lambda: all(daemon.holds() for daemon in daemons), _PATIENCE_S, "both are master")
     client = bench.lab.client.netns
-    advertising = client.call(lambda: _advertisers(hosts))
-    refused = [host for host in hosts if client.call(partial(_refuses, host.address))]
+    advertising = client.call(lambda: _advertisers(hosts, witness.vip))
+    refused = [host for host in hosts if client.call(partial(_refuses, host.address_like(witness.vip)))]
     time.sleep(_TALK_S)
     witness.settle(expected)
     return witness.judge(
@@ -105,13 +104,13 @@ def _kernel_speaks(bench: Bench, witness: Witness, daemon: Keepalived, text: str
     """Whether a kernel announces the address that was left when its link comes up, and asks in its name."""
     host = daemon.host
     since_ns = time.time_ns()
-    host.netns.run("sysctl", "-qw", f"net/ipv4/conf/{daemon.device}/arp_notify=1")
+    host.netns.run("sysctl", "-qw", *(f"net/{setting}=1" for setting in _telling(witness.vip, daemon.device)))
     host.netns.batch([f"link set {daemon.device} down", f"link set {daemon.device} up"])
-    asked = bench.senders(VIP, [host])
+    asked = bench.senders(witness.vip, [host])
     announced = host in witness.announcers(since_ns)
     return bench.judge(
         f"announces and asks in the name of what was left, {text}",
-        VIP,
+        witness.vip,
         expected,
         asked,
         announcements_as_expected=announced == (host in expected),
@@ -169,7 +168,7 @@ def _talk(
     )
 
 
-def _delegated(owner: Host, vip: Address = VIP) -> str:
+def _delegated(owner: Host, vip: Address) -> str:
     return owned_by(f"{{node: {owner.name}, delegated: true}}", vip)
 
 
@@ -181,22 +180,42 @@ def _delegate(agents: dict[str, AgentProcess], witness: Witness, owner: Host) ->
     return time.time_ns()
 
 
-def _advertisers(hosts: list[Host]) -> list[Host]:
-    """Which of some hosts send VRRP advertisements, as this network namespace hears them."""
+def _telling(vip: Address, device: str) -> list[str]:
+    """Settings with which a kernel announces its addresses when a link comes up, and has not lost them before."""
+    if vip.version == 4:
+        return [f"ipv4/conf/{device}/arp_notify"]
+    return [f"ipv6/conf/{device}/{name}" for name in ("ndisc_notify", "keep_addr_on_down")]
+
+
+def _advertisers(hosts: list[Host], vip: Address) -> list[Host]:
+    """Which of some hosts send VRRP advertisements, in the family of a VIP, as this network namespace hears them."""
+    sender = {str(host.address if vip.version == 4 else host.link_local): host for host in hosts}
     heard: set[str] = set()
     deadline = time.monotonic() + _PATIENCE_S
-    with closing(socket.socket(socket.AF_INET, socket.SOCK_RAW, _VRRP)) as ear:
-        group = struct.pack("=4s4xi", socket.inet_aton(_VRRP_GROUP), socket.if_nametoindex("eth0"))  # ip_mreqn
-        ear.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+    with closing(_vrrp(vip.version)) as ear:
         ear.settimeout(_ADVERTISED_S)
         while len(heard) < len(hosts) and time.monotonic() < deadline:
             with suppress(TimeoutError):
-                heard.add(ear.recvfrom(2048)[1][0])
-    return [host for host in hosts if str(host.address) in heard]
+                heard.add(ear.recvfrom(2048)[1][0].partition("%")[0])
+    return [host for address, host in sender.items() if address in heard]
 
 
-def _refuses(address: IPv4Address) -> bool:
+def _vrrp(version: int) -> socket.socket:
+    """Hears VRRP on eth0 (RFC 5798 5.1)."""
+    index = socket.if_nametoindex("eth0")
+    if version == 4:
+        ear = socket.socket(socket.AF_INET, socket.SOCK_RAW, _VRRP)
+        request = struct.pack("=4s4xi", socket.inet_aton("224.0.0.18"), index)  # ip_mreqn
+        ear.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+        return ear
+    ear = socket.socket(socket.AF_INET6, socket.SOCK_RAW, _VRRP)
+    group = socket.inet_pton(socket.AF_INET6, "ff02::12")
+    ear.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group + struct.pack("=I", index))
+    return ear
+
+
+def _refuses(address: Address) -> bool:
     """Whether a host refuses a connection to a closed port: then frames go to it and come back."""
-    with closing(socket.socket()) as opened:
+    with closing(socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6)) as opened:
         opened.settimeout(_PATIENCE_S)
         return opened.connect_ex((str(address), _CLOSED_PORT)) == errno.ECONNREFUSED
