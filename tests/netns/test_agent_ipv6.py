@@ -22,6 +22,7 @@ from arpguard.dataplane.maps import ControlValue
 from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket
 from arpguard.lab.topology import AgentProcess
 from arpguard.verdict import Mode
+from arpguard.wire.facts import facts_of
 from arpguard.wire.ndp import (
     NdType,
     build_dad_solicitation,
@@ -229,8 +230,10 @@ def listens(pair: Pair, vip: IPv6Address) -> bool:
 
 def test_groups_of_owned_vips_are_listened_to_and_no_others(pair, agent):
     until(lambda: listens(pair, OWNED) and listens(pair, MARK) and not listens(pair, MOVING))
-    follows(agent, a_config({**VIPS, MOVING: "node-1"}), lambda: listens(pair, MOVING))
-    follows(agent, a_config(), lambda: not listens(pair, MOVING))
+    agent.configure(a_config({**VIPS, MOVING: "node-1"}))
+    until(lambda: listens(pair, MOVING))
+    agent.configure(a_config())
+    until(lambda: not listens(pair, MOVING))
     assert listens(pair, OWNED)
 
 
@@ -301,6 +304,20 @@ def test_explanation_shows_frames_of_neighbour_discovery(agent, document, ask):
     page = ask("explain", str(OWNED)).stdout
     assert f"back: {OWNED} is-at {M}" in page
     assert max(map(len, page.splitlines())) <= 100, page
+
+
+@pytest.mark.parametrize("operation", ["request", "probe"])
+@pytest.mark.parametrize("vip", [OWNED, FOREIGN], ids=["owned", "foreign"])
+def test_explained_answer_is_the_one_on_the_wire(agent, asker, document, operation, vip):
+    sender = ("--sender-mac", str(CLIENT_MAC), "--sender-address", str(CLIENT))
+    (link,) = document("explain", str(vip), "--operation", operation, *sender)["links"]
+    (frame,) = link["frames"]
+    expected = [bytes.fromhex(frame["result"]["hex"])] if frame["fate"] == "FATE_ANSWERED" else []
+
+    heard = asker.heard_until_mark([bytes.fromhex(frame["frame"]["hex"])], NODE)
+
+    assert [each.packet for each in heard] == list(map(facts_of, expected))
+    assert frame["fate"] == ("FATE_ANSWERED" if vip == OWNED else "FATE_DROPPED")
 
 
 def test_explanation_takes_a_sender_of_the_same_family(agent, document, ask):

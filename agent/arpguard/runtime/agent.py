@@ -78,6 +78,7 @@ class Agent:
         self._look_s = 0.0
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
+        self._looked = asyncio.Event()
         self._stopping = asyncio.Event()
         self._schedule = AnnouncementSchedule()
         self._listening = Listening()
@@ -192,10 +193,11 @@ class Agent:
             self._changed.set()
 
     async def _keep_listening(self) -> None:
-        """Apart from passes, which must not wait: to listen to ten thousand groups takes a second."""
+        """After every pass, and apart from them, for they must not wait: ten thousand groups take a second."""
         while True:
+            self._looked.clear()
             await self._listen()
-            await asyncio.sleep(AUDIT_INTERVAL_S)
+            await self._looked.wait()
 
     def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
         """Before anything is compiled: with no link now, and none that may yet appear, there is nothing to do."""
@@ -331,6 +333,7 @@ class Agent:
             except (OSError, DataPlaneError) as error:
                 self._log_pass_error(str(error))
             self._due.set()
+            self._looked.set()
 
     def _log_pass_error(self, error: str) -> None:
         """Once, however often a pass fails for the same reason."""
