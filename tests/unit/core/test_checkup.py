@@ -485,6 +485,16 @@ def test_a_stranger_is_told_from_a_node_by_the_nodes_macs():
     assert grade("vip-on-wire", told) == "ok"
 
 
+def test_an_address_that_no_service_has_may_be_a_strangers_and_an_elected_one_not():
+    quiet, view = sysctls(arp_ignore=1), cluster(node1="192.0.2.1")
+    elected = config(f"vips: [{{address: {VIP}, owner: elect}}]")
+    assert grade("vip-on-wire", picture(BOUND, ETH0, sysctls=quiet, cluster=view, wire=heard(OTHER))) == "ok"
+    told = {"cluster": view, "wire": heard(OTHER), "sysctls": quiet}
+    assert grade("vip-on-wire", picture(BOUND, ETH0, config=OF_OTHERS, **told)) == "ok"
+    assert grade("vip-on-wire", picture(BOUND, ETH0, config=elected, **told)) == "bad"
+    assert grade("vip-on-wire", picture(BOUND, ETH0, config=elected, **told | {"cluster": cluster()})) == "ok"
+
+
 def test_an_external_owner_may_answer_and_only_with_its_own_mac():
     quiet, answered = sysctls(arp_ignore=1), heard(OTHER)
     pinned = config(f'vips: [{{address: {VIP}, owner: {{external: "{MAC}"}}}}]')
