@@ -3,7 +3,8 @@
 The syscall itself takes about 16 ms, so wall time would tell nothing. Each round runs every case once, so that a
 change of the machine's speed hits all alike; a case is compared with a bare program of its type in the same round.
 The programs are a build with BENCH: the frame is not reset between repeats, and such a build answers a request with
-as many stores, but writes a request again. A solicitation is rewritten to the address it has. That each frame went the way it should is checked by the counters.
+as many stores, but writes a request again. A solicitation is rewritten to the address it has. That each frame went
+the way it should is checked by the counters.
 """
 
 import struct

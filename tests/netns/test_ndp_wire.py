@@ -18,6 +18,7 @@ from itertools import pairwise
 import pytest
 
 from arpguard.addresses import MacAddress
+from arpguard.dataplane import syscall
 from arpguard.lab.neighbours import States, is_free, mac_of, quicken
 from arpguard.lab.topology import AgentProcess
 from arpguard.wire.ethernet import ETHERTYPE_IPV6
@@ -26,12 +27,28 @@ from arpguard.wire.ndp import (
     NdMessage,
     build_solicitation,
     build_unsolicited_advertisement,
+    checksum,
     parse_nd_frame,
 )
-from labtools import Pair, Wire, a_pair, a_wire, address, address6, said, speak_ipv6, until
+from builders import patched
+from labtools import (
+    FragmentSender,
+    Pair,
+    Wire,
+    a_pair,
+    a_program_that_drops_linear_frames,
+    a_wire,
+    address,
+    address6,
+    attached,
+    said,
+    speak_ipv6,
+    until,
+)
 from ndbuilders import (
     DESTINATION,
     HOP_BY_HOP,
+    TYPE,
     a_dad_solicitation,
     a_header,
     a_routing_header,
@@ -47,6 +64,7 @@ from prog_run import hexdump
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
+ICMPV6_ECHO, ICMPV6_ECHO_REPLY = 128, 129
 MARK = address(1)  # the node's own IPv4 address: its answer comes after all that was caused before
 NODE, CLIENT, LINK_LOCAL = address6(1), address6(100), IPv6Address("fe80::ff:fe00:64")
 M, T, O = (MacAddress.parse(f"02:00:00:00:00:{last}") for last in ("01", "64", "33"))  # noqa: E741 - conformance.md
@@ -404,3 +422,41 @@ def test_node_asks_in_its_own_name_though_it_speaks_from_anothers_vip(pair, agen
         (asked,) = wait_for(wire, neighbour)
         running.kill()
     assert_heard([asked], [build_solicitation(M, NODE, neighbour)], asked)
+
+
+# ---- frames that are not linear ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ring(pair) -> Iterator[FragmentSender]:
+    sender = FragmentSender(pair.client)
+    yield sender
+    sender.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_b11_solicitations_that_are_not_linear_are_judged_like_others(agent, wire, ring, case):
+    expected = [na6(case.build(OWNED), sha=T, mac=M)] if case.owner else []
+    assert_heard(about(wire.exchange([case.frame(OWNED)], MARK, send=ring.send), OWNED), expected, case.frame(OWNED))
+    for vip in NOT_OURS.values():
+        assert_heard(about(wire.exchange([case.frame(vip)], MARK, send=ring.send), vip), [], case.frame(vip))
+
+
+def an_echo(headers: tuple = ()) -> bytes:
+    """A ping of the node, perhaps behind extension headers."""
+    body = bytes((ICMPV6_ECHO, 0, 0, 0, 0, 1, 0, 1)) + bytes(56)
+    body = patched(body, 2, checksum(CLIENT, NODE, body).to_bytes(2, "big"))
+    return nd_frame(ns(NODE, dst=NODE), M, T, headers=headers, body=body)
+
+
+@pytest.mark.parametrize("headers", [(), (a_header(DESTINATION),)], ids=["plain", "behind an extension header"])
+def test_ordinary_frames_are_not_made_linear(pair, agent, wire, ring, headers):
+    """A program behind the guard drops what is linear: solicitations are by then, pings are not."""
+    program = a_program_that_drops_linear_frames(15)
+    echo = an_echo(headers)
+    with attached(pair.node, program, syscall.ATTACH_TCX_INGRESS, 0):
+        ring.send(nd_frame(ns(FREE), src=T))
+        ring.send(echo)
+        heard = wire.hear(2)
+    assert heard is not None, "nothing passes a program that drops linear frames"
+    assert heard[TYPE] == ICMPV6_ECHO_REPLY, hexdump(heard)
