@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -83,6 +84,7 @@ HEADS = (
     cooked2(a_packet().build()),
     cooked2(ND_HEAD[14:], 0x86DD, kind=2),
 )
+A_LINE_S = 60
 NAMES = ["--node", "me", "--mac", str(GUARD), "--own-address", str(PRIMARY_IP)]
 
 
@@ -406,6 +408,7 @@ def a_live_replay(config: Path, *words: str) -> Iterator[subprocess.Popen[bytes]
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        bufsize=0,
     )
     try:
         yield process
@@ -422,6 +425,7 @@ def feed(process: subprocess.Popen[bytes], data: bytes) -> None:
 
 def a_line(process: subprocess.Popen[bytes]) -> str:
     assert process.stdout is not None
+    assert select.select([process.stdout], [], [], A_LINE_S)[0], "nothing is printed"
     return process.stdout.readline().decode()
 
 
