@@ -40,8 +40,12 @@ class Listening:
         elif wanted is self._settled:
             return False
         self._links = links
-        refused = await self._join(wanted - self._groups.joined)
-        await self._leave(self._groups.joined - wanted)
+        missing, gone = (
+            wanted - self._groups.joined,
+            self._groups.joined - wanted,
+        )  # and not what `hear` joins meanwhile
+        refused = await self._join(missing)
+        await self._leave(gone)
         self._settled = None if refused else wanted
         before, self.problems = self.problems, tuple(self._problem(*item) for item in sorted(refused.items()))
         return self.problems != before

@@ -51,7 +51,10 @@ def test_wrong_configuration_exits_2_with_a_line_for_each_problem(words, tmp_pat
     ]
 
 
-@pytest.mark.parametrize("address", ["localhost", "192.0.2", "224.0.0.1", "0.0.0.0", "::1"])
+@pytest.mark.parametrize(
+    "address",
+    ["localhost", "192.0.2", "224.0.0.1", "0.0.0.0", "::1", "fe80::1", "ff02::1", "2001:db8::1%eth0", "2001:db8"],
+)
 def test_whohas_of_no_host_exits_2(address, run):
     code, _, err = run("whohas", address)
 
