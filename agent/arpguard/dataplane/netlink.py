@@ -14,7 +14,7 @@ from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from arpguard.addresses import ZERO_MAC, MacAddress, Network
-from arpguard.dataplane.routes import read_routes
+from arpguard.dataplane.routes import RouteReader
 from arpguard.dataplane.rtnetlink import listen
 from arpguard.errors import DataPlaneError
 from arpguard.model import InterfaceAddress, Link, Route, Surroundings
@@ -29,6 +29,7 @@ _ARPHRD_ETHER = 1
 _SHARING_KINDS = ("macvlan", "ipvlan")
 _IFA_TEMPORARY, _IFA_OPTIMISTIC, _IFA_DADFAILED, _IFA_DEPRECATED, _IFA_TENTATIVE = 0x1, 0x4, 0x8, 0x20, 0x40
 _AF_INET6 = 10
+_routes = RouteReader()
 
 
 async def read_surroundings() -> Surroundings:
@@ -42,7 +43,7 @@ async def read_surroundings() -> Surroundings:
             async for message in await ipr.addr("dump"):
                 addresses[message["index"]].append(_address(message))
             links = [_link(message, _by_age(addresses[message["index"]])) async for message in await ipr.link("dump")]
-        routes = await read_routes()
+        routes = await _routes.read()
     except (NetlinkError, OSError) as error:
         raise DataPlaneError(f"links and routes cannot be read by rtnetlink ({error})") from error
     return _surroundings(links, routes)

@@ -8,7 +8,6 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_network
 from typing import TypeAlias
 
@@ -18,6 +17,7 @@ from arpguard.model import Route
 
 Attributes: TypeAlias = Mapping[int, memoryview]
 Way: TypeAlias = tuple[int, Address | None]  # device, and next hop if there is one
+_Read: TypeAlias = tuple[tuple[Route, ...], int]  # routes, and the id of the object that has their next hops, or 0
 
 # linux/rtnetlink.h, linux/nexthop.h
 _GETROUTE, _GETNEXTHOP = 26, 106
@@ -34,18 +34,28 @@ _UNICAST = 1
 _NOWHERE = (6, 7, 8)  # blackhole, unreachable, prohibit
 _ANYWHERE: dict[int, Address] = {socket.AF_INET: IPv4Address(0), socket.AF_INET6: IPv6Address(0)}
 _LEADS_NOWHERE: list[Way] = [(0, None)]
-KNOWN = 1 << 17  # messages
 
 
-async def read_routes() -> list[Route]:
-    """One for each next hop. OSError when the kernel does not answer, or changes its mind while it does."""
-    read = [_routes(bytes(body)) for body in await dump(_GETROUTE, bytes(_RTMSG.size))]
-    objects = await _read_objects() if any(object_id for _, object_id in read) else {}
-    return [
-        route
-        for routes, object_id in read
-        for route in (_resolved(routes, objects.get(object_id, [])) if object_id else routes)
-    ]
+class RouteReader:
+    """Reads all routes again and again: of thousands only a few have changed, and only those cost much.
+
+    The same objects for what is the same are also quickly compared.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, _Read] = {}
+
+    async def read(self) -> list[Route]:
+        """One for each next hop. OSError when the kernel does not answer, or changes its mind while it does."""
+        before, messages = self._known, map(bytes, await dump(_GETROUTE, bytes(_RTMSG.size)))
+        self._known = {message: before.get(message) or _routes(message) for message in messages}
+        read = self._known.values()
+        objects = await _read_objects() if any(object_id for _, object_id in read) else {}
+        return [
+            route
+            for routes, object_id in read
+            for route in (_resolved(routes, objects.get(object_id, [])) if object_id else routes)
+        ]
 
 
 async def _read_objects() -> dict[int, list[Way]]:
@@ -63,17 +73,12 @@ async def _read_objects() -> dict[int, list[Way]]:
     return found | of_groups
 
 
-@lru_cache(maxsize=KNOWN)
-def _routes(body: bytes) -> tuple[tuple[Route, ...], int]:
-    """The routes in a message; and the id of the nexthop object that has their next hops, 0 if they say it themselves.
-
-    Nothing for what leads to no other host (local, broadcast, multicast), for `throw`, and for what is only cached.
-    Of thousands only a few change: the others are not read again, and the same objects are quickly compared.
-    """
-    family, length, _, _, table, _, _, kind, flags = _RTMSG.unpack_from(body)
+def _routes(message: bytes) -> _Read:
+    """Nothing for what leads to no other host (local, broadcast, multicast), for `throw`, and for what is cached."""
+    family, length, _, _, table, _, _, kind, flags = _RTMSG.unpack_from(message)
     if family not in _ANYWHERE or kind not in (_UNICAST, *_NOWHERE) or flags & _CLONED:
         return (), 0
-    attrs = attributes(memoryview(body)[_RTMSG.size :])
+    attrs = attributes(memoryview(message)[_RTMSG.size :])
     table = _number(attrs.get(_TABLE)) or table
     if table == _TABLE_LOCAL:
         return (), 0
