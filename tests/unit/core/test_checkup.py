@@ -128,6 +128,24 @@ def test_every_bad_or_careful_finding_says_what_to_do():
                     assert finding.fix, finding
 
 
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("vip-leaks", {}),
+        ("arp-ignore", {"sysctls": sysctls(arp_ignore=8)}),
+        ("lvs-dr-loop", {"sysctls": sysctls(accept_local=1)}),
+        ("same-segment", {}),
+        ("rp-filter", {"sysctls": sysctls(rp_filter=1), "routes": (Route(ip_interface("192.0.2.0/24").network, 3),)}),
+        ("takeovers", {"sysctls": sysctls(drop_gratuitous_arp=1)}),
+        ("proxy-arp", {"sysctls": sysctls(proxy_arp=1)}),
+    ],
+)
+def test_a_setting_that_is_not_well_is_not_called_well_as_well(name, fields):
+    grades = {finding.grade for finding in said(name, picture(BOUND, ETH0, ETH1, **fields))}
+    assert len(grades & {Grade.BAD, Grade.WARN}) == 1
+    assert Grade.OK not in grades
+
+
 def test_findings_of_a_check_come_with_the_worst_first():
     scene = picture(
         on(LO, f"{VIP}/32", "192.0.2.51/32"), ETH0, **guarded(),
@@ -757,6 +775,7 @@ def test_native_xdp(link, expected, told):
         ("kernel", Machine(release="odd"), "ok"),
         ("kernel", Machine(release="6.1.0", jited=False), "warn"),
         ("tcx", Machine(tcx=False), "warn"),
+        ("compiler", Machine(), "ok"),
         ("compiler", Machine(headers=Unread("none")), "bad"),
         ("compiler", Machine(bcc=Unread("none")), "bad"),
         ("bpffs", Machine(bpffs=False), "warn"),
