@@ -197,7 +197,7 @@ def test_decisions_and_fates_are_those_of_the_reference(mode, datapath):
 
 @pytest.fixture(scope="module")
 def replay() -> Replay:
-    return Replay(replace(SCENE, owners={SIX: "me"}))
+    return Replay(replace(SCENE, owners={SIX: "me"}, macs={GUARD: "me", TESTER: "other"}))
 
 
 @given(st.data())

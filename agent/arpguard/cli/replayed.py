@@ -407,7 +407,7 @@ def summary_dict(story: Story) -> dict[str, object]:
             "read": ledger.read,
             **{protocol.value.lower(): ledger.judged[protocol] for protocol in Protocol},
             "aboutVips": ledger.about,
-            "leftOut": {why.value: count for why, count in ledger.passed.items()},
+            "leftOut": {why.name: count for why, count in ledger.passed.items()},
         },
         "vips": [_vip_dict(story, vip) for vip in ledger.vips.values()],
         "others": [{"address": str(address), **_macs_dict(story, macs)} for address, macs in others.items()],

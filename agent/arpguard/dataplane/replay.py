@@ -85,7 +85,7 @@ class Replay:
         if not seen.outgoing and ifindex is None:
             return
         found = trial if seen.outgoing or ifindex is None else self._try(seen, ifindex, outgoing=True)
-        speaks = found.decisions[0][0] in _SPEAKING
+        speaks = not found.decisions or found.decisions[0][0] in _SPEAKING
         sighting.kept += speaks
         sighting.silenced += not speaks
 
