@@ -35,6 +35,7 @@ class Ear:
     """What the kernel reports to an agent, and what becomes of it."""
 
     side: Side
+    other: Side
     log: ConflictLog = field(default_factory=ConflictLog)
     decisions: DecisionLog = field(default_factory=lambda: DecisionLog(100))
     defended: list[Decision] = field(default_factory=list)
@@ -102,7 +103,7 @@ async def two_nodes(cluster):
         await until(lambda: len(one.kube.state.alive) == 2 and len(two.kube.state.alive) == 2, 10)
         await until(lambda: A in one.kernel.owned() | two.kernel.owned(), 10)
         mine, theirs = (one, two) if A in one.kernel.owned() else (two, one)
-        yield Ear(mine), mac_of(int(theirs.node[-1])), theirs.node
+        yield Ear(mine, theirs), mac_of(int(theirs.node[-1])), theirs.node
 
 
 async def _a_while(after_ns: int = GRACE_NS) -> None:
@@ -248,7 +249,8 @@ async def test_macs_of_nodes_that_are_made_up_make_few_requests(cluster, neighbo
     cluster.publish("many", [vip(number) for number in range(100, 250)], {"owner": "elect"})
     async with two_nodes(cluster) as (ear, mac, _):
         me = ear.side.node
-        await until(lambda: len(ear.side.kernel.owned()) > 3 * CHECKS_PER_S, 10)
+        await until(lambda: len(ear.side.kernel.owned()) + len(ear.other.kernel.owned()) == 151, 20)
+        assert len(ear.side.kernel.owned()) > 3 * CHECKS_PER_S
         began, reads = boot_ns(), cluster.count(me, "get", "leases")
         for address in ear.side.kernel.owned():
             ear.hear(address, mac)

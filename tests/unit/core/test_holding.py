@@ -136,6 +136,15 @@ def test_candidates_are_told_of_by_preference_and_reason(candidates, steps):
     assert holding_steps(VIP, Holder(), candidates, NOW_NS)[:-1] == steps
 
 
+def test_vip_that_is_apart_from_the_one_it_goes_with_is_about_to_move():
+    leading = Candidate("n1", eligible=True, chosen=False, why="has it all", leads=True)
+    holding = Candidate("n2", eligible=True, chosen=True, why="choice 2")
+
+    steps = holding_steps(VIP, replace(HELD, node="n2"), (leading, holding), NOW_NS)
+
+    assert steps[-1] == "n1 is to have it, and gets it at once"
+
+
 # ---- the whole chain ---------------------------------------------------------------------------------------------
 
 ETH0 = Link(2, "eth0", GUARD, up=True)
