@@ -362,6 +362,9 @@ def test_foreign_claim_is_a_conflict_with_whoever_made_it(api, pair):
     assert list(api.ListConflicts(vip=str(FOREIGN)).conflicts) == []
     assert list(api.ListConflicts(link="eth1").conflicts) == []
     assert list(api.ListConflicts(vip=str(OWNED), link="eth0").conflicts) == [found]
+    assert found.claimant == pb.Claimant(kind=pb.Claimant.KIND_OUTSIDE)
+    assert list(api.ListConflicts(vip=str(OWNED), claimant=pb.Claimant.KIND_OUTSIDE).conflicts) == [found]
+    assert list(api.ListConflicts(vip=str(OWNED), claimant=pb.Claimant.KIND_CLUSTER_NODE).conflicts) == []
 
 
 # ---- reading only ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from api.apitools import (
     served,
 )
 from api.conftest import EXTERNAL, OWNED
+from arpguard.core.claimants import ClaimantKind
 from arpguard.model import EntryKey, VipEntry
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Reason
@@ -98,6 +99,7 @@ REFUSED = {
         *INVALID_LISTS,
         ({"vip": "192.0.2"}, f"vip: 192.0.2: {ADDRESS}"),
         ({"link": "a b"}, f"link: a b: {LINK}"),
+        ({"claimant": 7}, f"claimant: 7: one of {', '.join(kind.name for kind in ClaimantKind)}"),
     ],
 }
 CASES = [
