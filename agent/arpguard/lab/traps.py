@@ -287,6 +287,10 @@ class Diagnosis(Step):
         told = {"scenario": self.scenario, "step": self.step, "vip": self.vip, "before": before, "after": after}
         return told | {"expected": list(self.expected), "ok": self.ok, **self.facts}
 
+    def remark(self) -> str:
+        """What was seen, where it was not what it should be."""
+        return "" if self.ok else Step.remark(self)
+
     def cells(self) -> tuple[str, ...]:
         """The step as a table row under COLUMNS."""
         return self.step, ", then ".join(self.nodes), ", then ".join(self.expected)

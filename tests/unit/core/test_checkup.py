@@ -367,7 +367,7 @@ def test_addresses_of_services_that_nobody_on_the_segment_asks_for_are_left_out_
     assert grade("kube-ipvs", picture(LO, asked, ETH0)) == "ok"
     found = said("kube-ipvs", picture(LO, on(IPVS0, "10.96.0.1/32", f"{VIP}/32"), ETH0))[0]
     assert found.grade is Grade.BAD
-    assert found.seen == f"2 addresses, 1 of them in a link's subnet; guarded by nobody: {VIP}"
+    assert found.seen == f"addresses: 2, 1 of them in a link's subnet; guarded by nobody: {VIP}"
 
 
 @pytest.mark.parametrize(
@@ -557,7 +557,7 @@ def test_claims_that_the_agent_heard(ago_s, expected):
     claim = Claim(str(VIP), "eth0", "00:00:5e:00:01:07", "VRRP router 7", 3, ago_s=ago_s)
     scene = picture(agent=AgentWord("unix:///a", "node-1", claims=(claim,)))
     assert grade("vip-claimed", scene) == expected
-    assert "(VRRP router 7), 3 times" in said("vip-claimed", scene)[0].seen
+    assert "(VRRP router 7), reports: 3" in said("vip-claimed", scene)[0].seen
     assert "switch" in said("vip-claimed", scene)[0].fix
 
 

@@ -170,7 +170,7 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
         for address in asked
     }
     bare = [address for address, links in exposed.items() if links]
-    counts = f"{len(device.addresses)} addresses, {len(asked)} of them in a link's subnet"
+    counts = f"addresses: {len(device.addresses)}, {len(asked)} of them in a link's subnet"
     if not bare:
         yield ok(f"{counts}; the kernel answers for none of these without a guard", device.name)
         return
@@ -388,7 +388,7 @@ def vip_claimed(picture: Picture) -> Iterator[Finding]:
     for claim in agent.claims:
         yield Finding(
             Grade.BAD if claim.ago_s < _RECENT_S else Grade.WARN,
-            f"claimed on {claim.link} by {claim.mac} ({claim.who}), {claim.count} times, last {claim.ago_s:.0f} s ago",
+            f"claimed on {claim.link} by {claim.mac} ({claim.who}), reports: {claim.count}, {claim.ago_s:.0f} s ago",
             claim.vip,
             *(_OF_A_NODE if claim.of_node else _OF_OUTSIDE),
         )
