@@ -421,6 +421,7 @@ def test_node_asks_in_its_own_name_though_it_speaks_from_anothers_vip(pair, agen
     with subprocess.Popen([*pair.node.netns.prefix(), *words], stdout=subprocess.DEVNULL) as running:
         (asked,) = wait_for(wire, neighbour)
         running.kill()
+    pair.node.netns.batch([f"neigh del {neighbour} dev eth0"])  # it is asked for no more
     assert_heard([asked], [build_solicitation(M, NODE, neighbour)], asked)
 
 
@@ -454,6 +455,7 @@ def test_ordinary_frames_are_not_made_linear(pair, agent, wire, ring, headers):
     """A program behind the guard drops what is linear: solicitations are by then, pings are not."""
     program = a_program_that_drops_linear_frames(15)
     echo = an_echo(headers)
+    wire.exchange([], MARK)  # what was heard before is gone
     with attached(pair.node, program, syscall.ATTACH_TCX_INGRESS, 0):
         ring.send(nd_frame(ns(FREE), src=T))
         ring.send(echo)
