@@ -40,7 +40,8 @@ static __always_inline __u8 read_tc(struct __sk_buff *skb, struct seen *s)
 	if (make_linear(skb, &s->place))
 		return REASON_UNWALKABLE;
 	reason = read_facts(s, (void *)(long)skb->data, (void *)(long)skb->data_end);
-	s->facts.tags += skb->vlan_present ? 1 : 0;
+	if (!reason && skb->vlan_present)
+		s->facts.tags++;
 	return reason;
 }
 
@@ -71,8 +72,10 @@ static __always_inline int nd_answer_tc(struct __sk_buff *skb, const struct seen
 		return TC_ACT_SHOT;
 	if (skb->len != ND_ANSWER_LEN && bpf_skb_change_tail(skb, ND_ANSWER_LEN, 0))
 		return TC_ACT_SHOT;
-	/* A receiver on this machine verifies the checksum, and must not do so by the sum of the solicitation. */
-	if (bpf_skb_store_bytes(skb, 0, frame, ND_ANSWER_LEN, BPF_F_RECOMPUTE_CSUM))
+	/* A receiver on this machine may verify the checksum by what the NIC has summed up: all but the MAC header. */
+	if (bpf_skb_store_bytes(skb, 0, frame, ETH_HEADER_LEN, 0) ||
+	    bpf_skb_store_bytes(skb, ETH_HEADER_LEN, frame + ETH_HEADER_LEN / 2, ND_ANSWER_LEN - ETH_HEADER_LEN,
+				BPF_F_RECOMPUTE_CSUM))
 		return TC_ACT_SHOT;
 	return bpf_redirect(skb->ifindex, 0);
 }

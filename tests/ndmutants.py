@@ -108,6 +108,9 @@ def a_mutant(
     elif message.options and rng.random() < 0.05:
         body = mended(patched(body, MESSAGE_LEN + 1, rng.choice(ODD_UNITS)), message.src, message.dst)
         oddities.append("option length")
+    elif rng.random() < 0.05:
+        body = mended(body + rng.randbytes(rng.randrange(1, 8)), message.src, message.dst)
+        oddities.append("no whole units")
     headers = [HEADERS[name](rng) for name in names]
 
     def framed(some: Sequence[Header], part: bytes, last: int = NEXT_HEADER_ICMPV6) -> bytes:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.bpf
 
 ODDITIES: tuple[object, ...] = (
     *("plain", "tag", "fragments", "padding", "cut", "payload length", "flipped"),
-    *("flipped, and mended", "option length"),
+    *("flipped, and mended", "option length", "no whole units"),
     *("hop-by-hop", "router alert", "jumbo", "destination", "unknown option", "routing", "atomic fragment"),
     *("later fragment", "long", "DAD", "two VIPs", "v4-mapped"),
     *((NdType.SOLICITATION, flaw) for flaw in (None, *Flaw) if flaw is not Flaw.SOLICITED_TO_GROUP),
