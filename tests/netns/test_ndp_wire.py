@@ -455,10 +455,10 @@ def test_ordinary_frames_are_not_made_linear(pair, agent, wire, ring, headers):
     """A program behind the guard drops what is linear: solicitations are by then, pings are not."""
     program = a_program_that_drops_linear_frames(15)
     echo = an_echo(headers)
-    wire.exchange([], MARK)  # what was heard before is gone
     with attached(pair.node, program, syscall.ATTACH_TCX_INGRESS, 0):
         ring.send(nd_frame(ns(FREE), src=T))
         ring.send(echo)
-        heard = wire.hear(2)
+        replies = iter(lambda: wire.hear(2), None)  # among what the node says of itself, as defences
+        heard = next((frame for frame in replies if frame[TYPE] == ICMPV6_ECHO_REPLY or about([frame], FREE)), None)
     assert heard is not None, "nothing passes a program that drops linear frames"
     assert heard[TYPE] == ICMPV6_ECHO_REPLY, hexdump(heard)
