@@ -1,5 +1,6 @@
 """The running agent: what it follows live, what it repairs, and what outlives it."""
 
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -221,6 +222,16 @@ def test_a_lost_configuration_changes_nothing_and_is_reported(agent, wire, damag
     solved = said(agent, "solved: configuration")
     agent.configure(a_config())
     until(lambda: said(agent, "solved: configuration") > solved, REPAIR_S)
+
+
+def test_a_configuration_that_is_another_users_is_read_again(agent, wire):
+    """Root may read it at the start, and has to later."""
+    agent.configure(a_config({**VIPS, OTHER: "node-2"}))
+    until(lambda: answers(wire, OTHER) == {OTHER: []}, REPAIR_S)
+    os.chown(agent.config, 1000, 1000)
+    agent.config.chmod(0o600)
+    agent.config.write_text(f"{agent.own_settings}{a_config({**VIPS, OTHER: 'node-1'})}", encoding="utf-8")
+    until(lambda: answers(wire, OTHER) == {OTHER: [M]}, REPAIR_S)
 
 
 def test_a_configmap_mount_is_followed(pair, wire):

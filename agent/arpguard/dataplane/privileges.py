@@ -2,7 +2,8 @@
 
 CAP_PERFMON is for the verifier only, when programs are loaded; all others that root has besides were never needed.
 What is left is for what the agent goes on doing: CAP_BPF for maps and links, CAP_NET_ADMIN to attach to links that
-come, CAP_NET_RAW to announce and to probe.
+come, CAP_NET_RAW to announce and to probe; and where it has it, as root on a node has, CAP_DAC_READ_SEARCH to read the
+configuration, a kubeconfig, keys and tokens again, whoever's files they are. A container needs none of the last.
 """
 
 import ctypes
@@ -24,13 +25,14 @@ _WORDS = 2  # of 32 capabilities each
 class Capability(IntEnum):
     """Those that matter here, with the kernel's numbers (linux/capability.h)."""
 
+    DAC_READ_SEARCH = 2
     NET_ADMIN = 12
     NET_RAW = 13
     PERFMON = 38
     BPF = 39
 
 
-KEPT = (Capability.BPF, Capability.NET_ADMIN, Capability.NET_RAW)
+KEPT = (Capability.BPF, Capability.NET_ADMIN, Capability.NET_RAW, Capability.DAC_READ_SEARCH)
 
 
 def effective() -> int:
