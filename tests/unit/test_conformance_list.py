@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,21 +39,50 @@ IN_README = {
 }
 
 
+PAGE = TESTS.parent / "docs/conformance.md"
+LINE = re.compile(r"^\| ([A-EN]\d+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
+NOT_PROMISED = "[README](../README.md#what-it-does-not-promise)"
+
+
+@cache
+def sources() -> dict[str, str]:
+    """The text of each file of tests, by its path from here on."""
+    paths = sorted({*TESTS.rglob("test_*.py")} - {Path(__file__)})
+    return {str(path.relative_to(TESTS)): path.read_text(encoding="utf-8") for path in paths}
+
+
 def functions() -> Iterator[str]:
     """Names of test functions, without `test_`."""
-    for path in TESTS.rglob("test_*.py"):
-        yield from FUNCTION.findall(path.read_text(encoding="utf-8"))
+    for text in sources().values():
+        yield from FUNCTION.findall(text)
 
 
-def cases_with_a_test() -> set[str]:
-    """Those that a function or a row is named after."""
-    rows = {row for path in TESTS.rglob("test_*.py") for row in ROW.findall(path.read_text(encoding="utf-8"))}
-    parts = (PART.fullmatch(part) for name in functions() for part in name.split("_"))
-    return rows | {part[1].upper() + part[2] for part in parts if part}
+@cache
+def files_by_case() -> dict[str, tuple[str, ...]]:
+    """The files with a function or a row that is named after a case, by case."""
+    found: dict[str, dict[str, None]] = {}
+    for file, text in sources().items():
+        names = FUNCTION.findall(text)
+        parts = (PART.fullmatch(part) for name in names for part in name.split("_"))
+        cases = {*ROW.findall(text), *(part[1].upper() + part[2] for part in parts if part)}
+        cases |= {case for case, name in BY_ANOTHER_NAME.items() if name in names}
+        for case in cases:
+            found.setdefault(case, {})[file] = None
+    return {case: tuple(files) for case, files in found.items()}
+
+
+def proof(case: str) -> str:
+    """The last cell of a case's row in the page."""
+    return ", ".join(f"`{file}`" for file in files_by_case().get(case, ())) or NOT_PROMISED
 
 
 def test_every_case_is_a_named_test_or_answered():
-    assert set(CASES) - cases_with_a_test() == {*BY_ANOTHER_NAME, *IN_README}
+    assert set(CASES) - files_by_case().keys() == {*IN_README}
+
+
+def test_page_tells_of_every_case_where_it_is_tested():
+    rows = dict(LINE.findall(PAGE.read_text(encoding="utf-8")))
+    assert rows == {case: proof(case) for case in CASES}
 
 
 @pytest.mark.parametrize("name", BY_ANOTHER_NAME.values(), ids=BY_ANOTHER_NAME)
