@@ -138,7 +138,7 @@ class Pools:
         self._interfaces: dict[str, Prefixes] = {}
         self._links = {link for member in members for link in member.links}
         self._pools: dict[tuple[object, ...], Pool] = {}
-        self._parties: dict[tuple[object, ...], tuple[Pool, tuple[bool, ...]]] = {}
+        self._parties: dict[Address, tuple[tuple[Vip, ...], Pool, frozenset[Address]]] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pools) and (self._usable, self._links) == (other._usable, other._links)
@@ -158,21 +158,26 @@ class Pools:
 
         One after the other: what nobody could own who may own those before it does not count.
         """
-        terms = tuple(map(self._terms, party))
-        found = self._parties.get(terms)
-        if found is None:
-            found = self._parties[terms] = self._joined(party)
-        pool, joined = found
-        return pool, frozenset(vip.address for vip, is_joined in zip(party, joined, strict=True) if is_joined)
+        lead = party[0].address
+        known = self._parties.get(lead)
+        if known is None or known[0] is not party:  # of many VIPs each one asks, and to compare them all takes long
+            known = self._parties[lead] = party, *self._joined(party)
+        return known[1:]
 
-    def _joined(self, party: tuple[Vip, ...]) -> tuple[Pool, tuple[bool, ...]]:
-        fit, joined = self._fit(party[0]), [True]
+    def _joined(self, party: tuple[Vip, ...]) -> tuple[Pool, frozenset[Address]]:
+        """Those that are alike join alike: who may own them is found out once."""
+        fit = self._fit(party[0])
+        joins = {self._terms(party[0]): bool(fit)}
+        joined = [party[0].address]
         for vip in party[1:]:
-            those = set(self._fit(vip))
-            common = [member for member in fit if member in those]
-            joined.append(bool(common))
-            fit = common or fit
-        return _pool(fit), tuple(joined)
+            terms = self._terms(vip)
+            if terms not in joins:
+                those = set(self._fit(vip))
+                common = [member for member in fit if member in those]
+                joins[terms], fit = bool(common), common or fit
+            if joins[terms]:
+                joined.append(vip.address)
+        return _pool(fit), frozenset(joined)
 
     def _terms(self, vip: Vip) -> tuple[object, ...]:
         return vip.nodes, vip.interface, self.subnets(vip)
@@ -197,17 +202,23 @@ def _pool(fit: list[Member]) -> Pool:
 def parties(vips: Mapping[Address, Vip]) -> dict[Address, tuple[Vip, ...]]:
     """Elected VIPs that are to have one owner, by the address of their lead, which comes first.
 
-    A lead that is not elected, or gone, leads nobody: what would go with it is elected by itself.
+    A lead that is not elected, or gone, leads nobody: what would go with it is elected by itself. Neither does one with
+    other settings: another source has the say about it, whose nodes are not this one's to choose.
     """
     following: dict[Address, list[Vip]] = {}
     for vip in vips.values():
         lead = vips.get(vip.lead) if vip.lead is not None else None
-        if lead is not None and _is_elected(vip) and _is_elected(lead) and lead.lead is None:
+        if lead is not None and lead.lead is None and _is_elected(lead) and _settings(lead) == _settings(vip):
             following.setdefault(lead.address, []).append(vip)
     return {
         address: (vips[address], *sorted(found, key=lambda vip: (vip.address.version, int(vip.address))))
         for address, found in following.items()
     }
+
+
+def _settings(vip: Vip) -> tuple[object, ...]:
+    """What all addresses of a Service have in common."""
+    return vip.owner, vip.mode, vip.interface, vip.hold
 
 
 def party_of(vip: Vip, vips: Mapping[Address, Vip]) -> tuple[Vip, ...]:

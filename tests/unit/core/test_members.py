@@ -6,11 +6,22 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from arpguard.core.cluster import Node
-from arpguard.core.members import CORDONED, EXCLUDE_LABEL, Member, Pools, candidates, members_of, party_of, speaker
+from arpguard.core.members import (
+    CORDONED,
+    EXCLUDE_LABEL,
+    Member,
+    Pools,
+    candidates,
+    members_of,
+    parties,
+    party_of,
+    speaker,
+)
 from arpguard.core.rendezvous import ranked
 from arpguard.core.reporting import Subject
 from arpguard.kube import projections
 from arpguard.model import Owner, OwnerKind, Vip
+from arpguard.verdict import Mode
 
 LAN, FAR = ip_network("198.51.100.0/24"), ip_network("203.0.113.0/24")
 VIP = Vip(ip_address("198.51.100.50"), Owner(OwnerKind.ELECT))
@@ -172,6 +183,36 @@ def test_party_is_the_same_for_the_lead_and_those_that_go_with_it():
 
     assert [party_of(vip, vips) for vip in (VIP, SIX, other)] == [PAIR, PAIR, ()]
     assert party_of(SIX, {SIX.address: SIX}) == ()
+
+
+@pytest.mark.parametrize("other", [{"mode": Mode.ENFORCE}, {"interface": "eth1"}, {"hold": True}])
+def test_what_has_other_settings_than_its_lead_goes_alone(other):
+    """It is of a Service that has no say about the lead, and would leave to it the nodes of its own choice."""
+    strange = replace(SIX, nodes=frozenset({"n1"}), **other)
+
+    assert parties({VIP.address: VIP, SIX.address: strange}) == {}
+
+
+def test_who_may_own_a_party_is_found_out_once(monkeypatch):
+    """A Service may have a thousand addresses, and each of them asks."""
+    followers = [replace(SIX, address=SIX.address + n) for n in range(1000)]
+    (party,) = parties({vip.address: vip for vip in (VIP, *followers)}).values()
+    looked_up = []
+    subnets = Pools.subnets
+    monkeypatch.setattr(Pools, "subnets", lambda pools, vip: looked_up.append(vip) or subnets(pools, vip))
+    pools = Pools([dual("n1"), dual("n2"), a_member("n3")])
+
+    found = [pools.together(party) for _ in party]
+
+    assert {len(joined) for _, joined in found} == {len(party)}
+    assert len(looked_up) < 2 * len(party)
+
+
+def test_party_that_has_changed_is_looked_at_again():
+    pools = Pools([dual("n1"), dual("n2"), a_member("n3")])
+    pinned = (VIP, replace(SIX, nodes=frozenset({"n2"})))
+
+    assert ["n1" in pools.together(party)[0] for party in (PAIR, pinned, PAIR)] == [True, False, True]
 
 
 def test_candidates_of_a_pair_are_those_who_may_own_both():
