@@ -252,6 +252,7 @@ static __always_inline __u8 find_control(struct at *at)
 static __always_inline void begin(struct at *at, const struct place *place, const struct view *view, __u32 ifindex)
 {
 	at->seen.place = *place;
+	at->seen.facts.tags = place->tags;
 	at->seen.length = view->length;
 	at->seen.arp = 0;
 	at->seen.nd.ip = 0;
@@ -268,7 +269,7 @@ static __always_inline __u8 prepare_tc(struct __sk_buff *skb, struct at *at, __u
 {
 	if (find_control(at))
 		return REASON_UNCONFIGURED;
-	if (is_other_vlan(skb))
+	if (read_tag_beside(skb, &at->seen))
 		return REASON_OTHER_VLAN;
 	return reason ? reason : read_tc(skb, &at->seen);
 }

@@ -192,19 +192,18 @@ struct seen {
 /* Reads what s->place tells of, as far as it takes to know whether it is of any concern. */
 static __always_inline __u8 read_facts(struct seen *s, void *data, void *end)
 {
-	void *body = data + (opaque(s->place.body) & MAX_OFFSET);
-	void *ip = data + (opaque(s->place.ip) & MAX_OFFSET);
+	void *body = data + (opaque(s->place.body) & MAX_OFFSET), *ip;
 
 	if (data + ETH_HEADER_LEN > end)
 		return REASON_NOT_ARP;
 	s->eth = data;
-	s->facts.tags = s->place.tags;
 	if (!s->place.ip) {
 		if (body + ARP_BODY_LEN > end)
 			return REASON_NOT_ARP;
 		s->arp = body;
 		return arp_parse(&s->facts, body) ? REASON_UNSET : REASON_NOT_ARP;
 	}
+	ip = data + (opaque(s->place.ip) & MAX_OFFSET);
 	if (ip + IPV6_HEADER_LEN > end || body + ND_MESSAGE_LEN > end)
 		return REASON_NOT_ND;
 	s->nd.ip = ip;

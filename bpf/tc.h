@@ -9,21 +9,24 @@
 #include "frame.h"
 
 /* Makes what is to be read of the frame directly readable: a driver may leave only the Ethernet header linear. */
-static __always_inline int make_linear(struct __sk_buff *skb, const struct place *p)
+static __always_inline int make_linear(struct __sk_buff *skb, const struct seen *s)
 {
-	__u32 want = p->body + (p->ip ? ND_MAX_LEN : ARP_BODY_LEN);
+	__u32 want = s->place.body + (s->place.ip ? ND_MAX_LEN : ARP_BODY_LEN);
 
-	if (skb->len < want)
-		want = skb->len;
+	if (s->length < want)
+		want = s->length;
 	if ((void *)(long)skb->data + (opaque(want) & MAX_OFFSET) <= (void *)(long)skb->data_end)
 		return 0;
 	return bpf_skb_pull_data(skb, want);
 }
 
-/* The tag that the kernel or the NIC took out of the frame (skb->vlan_tci). */
-static __always_inline int is_other_vlan(const struct __sk_buff *skb)
+/* Reads the tag that the kernel or the NIC took out of the frame, if it did; returns whether its VID is not 0. */
+static __always_inline int read_tag_beside(const struct __sk_buff *skb, struct seen *s)
 {
-	return skb->vlan_present && skb->vlan_tci & 0x0fff;
+	if (!skb->vlan_present)
+		return 0;
+	s->facts.tags++;
+	return skb->vlan_tci & 0x0fff;
 }
 
 static __always_inline struct view view_tc(struct __sk_buff *skb)
@@ -35,14 +38,9 @@ static __always_inline struct view view_tc(struct __sk_buff *skb)
 /* Reads what was found; of bytes that cannot be made linear nobody knows what the kernel would read in them. */
 static __always_inline __u8 read_tc(struct __sk_buff *skb, struct seen *s)
 {
-	__u8 reason;
-
-	if (make_linear(skb, &s->place))
+	if (make_linear(skb, s))
 		return REASON_UNWALKABLE;
-	reason = read_facts(s, (void *)(long)skb->data, (void *)(long)skb->data_end);
-	if (!reason && skb->vlan_present)
-		s->facts.tags++;
-	return reason;
+	return read_facts(s, (void *)(long)skb->data, (void *)(long)skb->data_end);
 }
 
 static __always_inline int arp_answer_tc(struct __sk_buff *skb, const struct seen *s, __u64 mac)
