@@ -18,6 +18,7 @@ from arpguard.dataplane.prober import Prober
 from arpguard.errors import DataPlaneError
 from arpguard.model import InterfaceAddress, Link
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, build_request
+from arpguard.wire.ethernet import ETHERTYPE_8021Q
 from arpguard.wire.facts import Facts
 from arpguard.wire.ndp import (
     NdFlag,
@@ -159,6 +160,17 @@ def test_stranger_that_only_announces_while_probed_is_found(pair, vip):
 def test_stranger_that_probes_for_the_same_address_is_found(pair, vip):
     """It is about to claim it (RFC 5227 2.1.1; RFC 4862 5.4.3)."""
     assert during(pair, vip, PROBES[vip]) == STRANGER
+
+
+@pytest.mark.parametrize(("vid", "found"), [(0, STRANGER), (11, None)])
+def test_a_claim_in_another_vlan_is_of_another_address(pair, vip, vid, found):
+    """The socket hears all VLANs of the link, and their tags are beside the frame by then."""
+
+    def tagged(_nonce: bytes) -> bytes:
+        frame = ANNOUNCES[vip](b"")
+        return frame[:12] + ETHERTYPE_8021Q.to_bytes(2, "big") + vid.to_bytes(2, "big") + frame[12:]
+
+    assert during(pair, vip, tagged) == found
 
 
 def test_cluster_node_that_probes_for_the_same_address_is_no_stranger(pair, vip):

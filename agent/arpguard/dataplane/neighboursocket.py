@@ -29,8 +29,12 @@ _SO_ATTACH_FILTER = 26
 _PACKET_OUTGOING = 4
 _RECEIVE_BUFFER = 4 << 20
 _LONGEST = 2048
-# Classic BPF: ARP, and ICMPv6 of the two types that is behind no extension header.
+# Classic BPF: ARP, and ICMPv6 of the two types that is behind no extension header; no other VLAN's. The kernel has
+# taken a tag out of the frame before taps run, and a tap on a link hears what is for the VLAN devices on it, too.
+_VLAN_TAG = 0xFFFFF000 + 44  # SKF_AD_OFF + SKF_AD_VLAN_TAG, linux/filter.h; 0 where there is none
 _NEIGHBOURS = (
+    (0x20, 0, 0, _VLAN_TAG),  # ld vlan_tci
+    (0x45, 9, 0, 0x0FFF),  # jset VID, drop
     (0x28, 0, 0, 12),  # ldh [12]           ethertype
     (0x15, 6, 0, ETHERTYPE_ARP),  # jeq, accept
     (0x15, 0, 6, ETHERTYPE_IPV6),  # jeq, else drop
