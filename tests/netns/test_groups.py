@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -70,6 +71,23 @@ def test_group_is_listened_to_from_joining_to_leaving(pair):
             return during, listened_to(pair)
 
     assert inside(pair, work) == (1, set())
+
+
+def test_nothing_is_left_while_it_cannot_be_read_what_is_forgotten(pair):
+    """As when too many files are open."""
+
+    def work():
+        with some_groups(pair) as (groups, here):
+            groups.join(here)
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+            try:
+                groups.leave_forgotten()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            return groups.joined == {here}
+
+    assert inside(pair, work)
 
 
 def test_closing_leaves_all(pair):

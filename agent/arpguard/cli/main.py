@@ -146,9 +146,9 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "lab",
         help="show the problem and the cure on this machine",
-        description="Builds nodes, a switch and a client in network namespaces, asks with real ARP requests who "
-        "answers for a VIP without and with the guard, and removes everything again. Exit code 0 only if each "
-        "scenario came out as it should. Needs root.",
+        description="Builds nodes, a switch and a client in network namespaces, asks with real ARP requests, or "
+        "neighbour solicitations, who answers for a VIP without and with the guard, and removes everything again. "
+        "Exit code 0 only if each scenario came out as it should. Needs root.",
     )
     parser.add_argument("--nodes", type=int, default=3, metavar="N", help="cluster nodes, 2 to 16 (default: 3)")
     parser.add_argument(
@@ -214,7 +214,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--address", dest="agent", metavar="TARGET", help="the agent on this node (default: grpc.listen's first)"
     )
     parser.add_argument("--pin-dir", type=Path, metavar="DIR", help="in place of the configuration's bpf.pin_dir")
-    parser.add_argument("--no-ask", action="store_true", help="send no ARP requests for VIPs")
+    parser.add_argument("--no-ask", action="store_true", help="do not ask the segment for VIPs")
     parser.add_argument(
         "--fix-hints", action="store_true", help="print the shell commands that mend what is bad, and run none"
     )

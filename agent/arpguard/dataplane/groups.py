@@ -53,9 +53,11 @@ class Groups:
     def leave_forgotten(self) -> None:
         """Leaves what the kernel has forgotten, as it does while a link's MTU is too small for IPv6.
 
-        It still refuses to join that anew.
+        It still refuses to join that anew. While too many files are open nothing can be read, and nothing is left.
         """
-        if self._ear_of:
+        if not self._ear_of:
+            return
+        with suppress(OSError):
             for membership in self.joined - _known():
                 self.leave(membership)
 
