@@ -113,6 +113,12 @@ def test_whatever_could_not_be_looked_at_is_unknown_with_its_reason_and_nothing_
     assert grade("vip-bound", scene) == "bad"  # a sysctl that cannot be read is taken for the kernel's default
 
 
+@pytest.mark.parametrize(("mode", "words"), [(Mode.ENFORCE, "(eth0)"), (Mode.OBSERVE, "(eth0, only observed)")])
+def test_an_owner_that_only_observes_is_not_said_to_answer(mode, words):
+    (finding,) = said("vip-bound", picture(LO, ETH0, **guarded(Kind.OWNED, mode)))
+    assert f"this node answers {words}" in finding.seen
+
+
 def test_every_bad_or_careful_finding_says_what_to_do():
     scenes = [
         picture(BOUND, ETH0),

@@ -44,7 +44,9 @@ def _bound(picture: Picture, vip: Address) -> Finding:
             "set `mode: enforce` when `arpguard vips` shows what you expect",
         )
     covers = [
-        f"{_KINDS[cover.kind]} ({link.name})" for link in picture.facing_of(vip) if (cover := picture.cover(vip, link))
+        f"{_KINDS[cover.kind]} ({link.name}{'' if cover.enforced else ', only observed'})"
+        for link in picture.facing_of(vip)
+        if (cover := picture.cover(vip, link))
     ]
     if covers:
         without = f"the kernel would answer on {_names(links)}" if links else "the kernel would not answer"
