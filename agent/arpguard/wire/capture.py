@@ -16,6 +16,7 @@ from arpguard.units import NS_PER_S
 MAX_FRAME_BYTES = 262_144  # what libpcap and Wireshark take at most
 _MAX_OPTION_BYTES = 65_536
 _MAX_INTERFACES = 65_536
+_MAX_NAME_BYTES = 256  # of an interface; Linux takes 15, Windows has them with a GUID
 _CHUNK = 65_536
 
 _PCAP = {  # magic number as it stands in the file: byte order, nanoseconds in a unit of time
@@ -153,9 +154,10 @@ class _Interface(NamedTuple):
     per_second: int = 1_000_000
     offset_ns: int = 0
 
-    def time_ns(self, stamp: int) -> int:
-        """A time stamp, in nanoseconds since 1970."""
-        return stamp * NS_PER_S // self.per_second + self.offset_ns
+    def time_ns(self, stamp: int) -> int | None:
+        """A time stamp, in nanoseconds since 1970; None for one before that, which tells nothing."""
+        time_ns = stamp * NS_PER_S // self.per_second + self.offset_ns
+        return time_ns if time_ns >= 0 else None
 
 
 class _Block:
@@ -224,7 +226,7 @@ def _body(total: int, around: int) -> int:
 def _interface(block: _Block, order: str) -> _Interface:
     linktype, _, snaplen = struct.unpack(order + "HHI", block.take(8))
     options = _options(block, order)
-    name = options.get(_IF_NAME, b"").split(b"\0")[0].decode(errors="replace")
+    name = options.get(_IF_NAME, b"")[:_MAX_NAME_BYTES].split(b"\0")[0].decode(errors="replace")
     resolution = options.get(_IF_TSRESOL, b"\x06")[:1] or b"\x06"
     power = resolution[0]
     per_second = 1 << (power & 0x7F) if power & 0x80 else 10**power

@@ -277,3 +277,18 @@ def test_frames_are_those_that_wireshark_writes(form, tmp_path):
     ]
     lost_ns = 7 if form == "pcap" else 0  # it has microseconds only
     assert [captured.time_ns for captured in frames] == [START_NS + n * SECOND + 7 - lost_ns for n in range(3)]
+
+
+def test_time_before_1970_is_none():
+    early = interface("lab0", ETHERNET, options=option(IF_TSOFFSET, struct.pack("<q", -(2**60))))
+
+    assert [captured.time_ns for captured in read(section() + early + packet(Packet(FRAMES[0])))] == [None]
+
+
+def test_interface_with_an_endless_name_takes_little_memory():
+    """A capture may name 65,536 of them."""
+    long = interface("x" * 60_000, ETHERNET)
+
+    (captured,) = read(section() + long + packet(Packet(FRAMES[0])))
+
+    assert captured.link == "x" * 256
