@@ -82,12 +82,14 @@ class Segment:
 
     strangers: dict[Address, MacAddress] = {}  # noqa: RUF012 - one segment for all
     asked: list[Address] = []  # noqa: RUF012
+    asked_on: list[str] = []  # noqa: RUF012
 
     def __init__(self, is_ours) -> None:
         self._is_ours = is_ours
 
-    async def probe(self, _link: Link, address: IPv4Address) -> MacAddress | None:
+    async def probe(self, link: Link, address: IPv4Address) -> MacAddress | None:
         self.asked.append(address)
+        self.asked_on.append(link.name)
         return self.strangers.get(address)
 
     def claimed(self, _ifname, _address, _sha) -> None:

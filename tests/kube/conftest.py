@@ -45,6 +45,6 @@ def scene(tmp_path):
 @pytest.fixture
 def segment(monkeypatch):
     """Who is on the segment beside the nodes; there is no real one."""
-    segment = type("OneSegment", (Segment,), {"strangers": {}, "asked": []})
+    segment = type("OneSegment", (Segment,), {"strangers": {}, "asked": [], "asked_on": []})
     monkeypatch.setattr("arpguard.runtime.member.Prober", segment)
     return segment

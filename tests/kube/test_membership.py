@@ -13,9 +13,10 @@ from arpguard.core.ownership.records import epoch_number
 from arpguard.lab.apiserver import resources
 from arpguard.lab.apiserver.faults import Delay
 from arpguard.lab.cluster import objects
+from arpguard.model import EntryKey
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
-from kubeside import CONFIG, CONFIGMAP, HOME, LEASES, Cable, a_side, mac_of, vip, waited
+from kubeside import CONFIG, CONFIGMAP, HOME, LEASES, Cable, a_side, mac_of, number_of, vip, waited
 
 pytestmark = pytest.mark.usefixtures("segment")
 
@@ -357,3 +358,46 @@ async def test_renewal_of_another_node_is_no_news(one):
         assert side.membership._hear("node-2", later) is False
         assert side.membership._hear("node-2", replace(later, links=())) is True
         assert side.membership._hear("node-2", None) is True
+
+
+BOTH = CONFIG.replace("[lab0]", "[lab0, lab1]")
+ON_LAB1 = {"interface": "lab1"}
+
+
+def on_both_links(side):
+    """Has the node be in the VIPs' subnet by two links: lab0, and lab1 with a MAC of its own."""
+    (first,) = side.surroundings.links
+    second = replace(first, ifindex=3, name="lab1", mac=mac_of(100 + number_of(side.node)))
+    side.surroundings = replace(side.surroundings, links=(first, second))
+    side.changed.set()
+
+
+@in_loop
+async def test_a_vip_is_probed_for_on_the_interface_that_it_is_to_be_on(scene, segment):
+    scene.nodes(NODE)
+    async with a_side(scene, config=BOTH) as side:
+        on_both_links(side)
+        await until(lambda: len(side.reconciler.state.links) == 2)
+        scene.publish("web", [A], ON_LAB1)
+        await _owns(side, A)
+
+        assert segment.asked_on == ["lab1"]
+        assert [key.ifindex for key in side.kernel.entries if key.vip == A] == [3]
+
+
+@in_loop
+async def test_the_owners_mac_is_that_of_the_interface_that_the_vip_is_to_be_on(scene):
+    scene.nodes(NODE, "node-2")
+    async with a_side(scene, config=BOTH) as one, a_side(scene, "node-2", config=BOTH) as two:
+        on_both_links(one)
+        on_both_links(two)
+        scene.publish("web", [A])
+        await waited(lambda: scene.holder(A))
+        owner, other = (one, two) if scene.holder(A) == NODE else (two, one)
+        await until(lambda: other.kernel.entry(A) and other.kernel.entry(A).kind is Kind.FOREIGN)
+        scene.publish("web", [A], ON_LAB1)
+
+        def told():
+            return other.kernel.entries.get(EntryKey(3, A))
+
+        await until(lambda: told() is not None and told().owner_mac == mac_of(100 + number_of(owner.node)))

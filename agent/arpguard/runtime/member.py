@@ -218,7 +218,10 @@ class Membership:
 
         Nothing is claimed, and nothing given up, before they are.
         """
-        self._collected, self._surroundings, self._config = collected, surroundings, config
+        before, self._collected = self._collected, collected
+        self._surroundings, self._config = surroundings, config
+        if self._election is not None and before and collected and before.vips is not collected.vips:
+            self._refresh(_on_other_interfaces(before.vips, collected.vips))
 
     def passed(self, *, complete: bool) -> None:
         """A pass of the reconciler is through, over all that there is to know or not."""
@@ -406,14 +409,18 @@ class Membership:
         """The MAC that a node answers for a VIP with; zero where that is not known for sure."""
         heard = self._heard.get(node)
         links = heard.heartbeat.links if heard else ()
-        found = [link.mac for link in links if any(vip in network for network in link.networks)]
+        interface = self._interface(vip)
+        on_it = (link for link in links if interface in ("", link.name))
+        found = [link.mac for link in on_it if any(vip in network for network in link.networks)]
         return found[0] if len(found) == 1 else ZERO_MAC
 
     def _holder(self, vip: Address, now_ns: int) -> Holder:
         return self._ownership.holder(vip, now_ns) if self._ownership else Holder()
 
     async def _probe(self, vip: Address) -> MacAddress | None:
-        home = home_link(vip, self._kernel.state.links, self._surroundings.routes)
+        interface = self._interface(vip)
+        links = [link for link in self._kernel.state.links if interface in ("", link.name)]
+        home = home_link(vip, links, self._surroundings.routes)
         if home is None:
             raise DataPlaneError(f"{vip} cannot be probed for: no link is guarded")
         taken_by = await self._prober.probe(home, vip)
@@ -453,6 +460,11 @@ class Membership:
     def _source(self, vip: Address) -> str:
         found = self._vip(vip)
         return found.source or "configuration" if found else ""
+
+    def _interface(self, address: Address) -> str:
+        """The only interface that a VIP may be on; empty: any."""
+        found = self._vip(address)
+        return found.interface if found else ""
 
     def _vip(self, address: Address) -> Vip | None:
         return self._collected.vips.get(address) if self._collected else None
@@ -507,6 +519,11 @@ class Membership:
     async def part(self, lease_ns: int, limit_s: float) -> bool:
         """Renews for the last time, so that a restart does not interrupt answers; whether that was done."""
         return self._leases is None or not self.takes_part or await self._leases.part(lease_ns, limit_s)
+
+
+def _on_other_interfaces(before: Mapping[Address, Vip], now: Mapping[Address, Vip]) -> list[Address]:
+    """The VIPs whose owner answers with another MAC now."""
+    return [vip for vip in before.keys() & now.keys() if before[vip].interface != now[vip].interface]
 
 
 def _times(config: LeaseConfig) -> Times:
