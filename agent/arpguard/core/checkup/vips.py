@@ -236,11 +236,6 @@ def _taking_away(service: Service, address: Address) -> tuple[str, ...]:
     return (shell("kubectl", "-n", service.namespace, "patch", "service", service.name, "--type=json", "-p", patch),)
 
 
-def _as_external(service: Service) -> tuple[str, ...]:
-    words = ("kubectl", "-n", service.namespace, "annotate", "--overwrite", "service", service.name)
-    return (shell(*words, f"{PREFIX}owner=external"),)
-
-
 # ---- the wire ----------------------------------------------------------------------------------------------------
 
 
@@ -310,15 +305,17 @@ def _answered(
         )
     strangers = [mac for mac in macs if mac not in names]
     if strangers and _is_the_clusters(picture, vip):
+        # For a person to decide: whoever is on the segment can answer, and a command would give the VIP away.
         service = _service_of(picture, vip)
+        where = f"the annotation {PREFIX}owner of {service.namespace}/{service.name}" if service else "in `vips:`"
+        named = f"`owner: external`, {where}"
         return Finding(
             Grade.BAD,
             f"{seen}, which is no node of this cluster",
             str(vip),
             "a host outside the cluster has the address, and loses it as soon as a node answers for it",
-            "say that it is external (`owner: external`, or an annotation of the Service): then the guard keeps the "
-            "cluster silent; or take an address that nobody has",
-            _as_external(service) if service else (),
+            f"say that it is external ({named}): then the guard keeps the cluster silent; or take an address that "
+            "nobody has; or find the host by its MAC, if it is an impostor",
         )
     if not who and picture.bound_on(vip):
         return Finding(
