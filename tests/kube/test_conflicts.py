@@ -11,12 +11,13 @@ from apiscript import in_loop, until
 from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.claimants import Claimant, ClaimantKind
-from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.core.conflicts import Holding
+from arpguard.core.decisions import ConflictLog, DecisionLog, Report
 from arpguard.dataplane.prober import LISTEN_S
 from arpguard.errors import DataPlaneError
 from arpguard.lab.cluster import objects
 from arpguard.model import Decision, EntryKey
-from arpguard.runtime.conflicts import CHECKS_PER_S, WAITING, Conflicts
+from arpguard.runtime.conflicts import CHECKS, WAITING, Conflicts, Judge, Knowledge
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from kubeside import LEASES, LINK, Side, a_side, mac_of, vip, waited
@@ -250,7 +251,7 @@ async def test_macs_of_nodes_that_are_made_up_make_few_requests(cluster, neighbo
     async with two_nodes(cluster) as (ear, mac, _):
         me = ear.side.node
         await until(lambda: len(ear.side.kernel.owned()) + len(ear.other.kernel.owned()) == 151, 20)
-        assert len(ear.side.kernel.owned()) > 3 * CHECKS_PER_S
+        assert len(ear.side.kernel.owned()) > 3 * CHECKS
         began, reads = boot_ns(), cluster.count(me, "get", "leases")
         for address in ear.side.kernel.owned():
             ear.hear(address, mac)
@@ -259,7 +260,7 @@ async def test_macs_of_nodes_that_are_made_up_make_few_requests(cluster, neighbo
         spent = boot_ns() - began
 
         seconds = 2 + spent // NS_PER_S  # that have begun
-        assert cluster.count(me, "get", "leases") - reads <= CHECKS_PER_S * seconds
+        assert cluster.count(me, "get", "leases") - reads <= CHECKS * seconds
 
 
 @in_loop
@@ -352,3 +353,25 @@ def test_without_a_cluster_there_are_routers_and_hosts_outside():
         Claimant(ClaimantKind.OUTSIDE),
     ]
     assert len(defended) == 2
+
+
+def a_claim(number: int, mac: MacAddress) -> Report:
+    names = (Verdict.CONFLICT, Reason.CONFLICT, Hook.TC_INGRESS, Mode.ENFORCE, Kind.OWNED)
+    decision = Decision(1, EntryKey(2, vip(number)), *names, 1, A, A, mac, mac, mac, BROADCAST_MAC)
+    return Report(number, LINK, decision, 1, 1)
+
+
+@pytest.mark.parametrize(("nodes", "window_s"), [(2, 1), (100, 10)])
+@in_loop
+async def test_all_nodes_together_read_no_more_claims_than_they_renew(monkeypatch, nodes, window_s):
+    """A forger of nodes' MACs is heard by each of them."""
+    read: list = []
+    macs = {mac_of(number): f"node-{number}" for number in range(1, nodes + 1)}
+    mine = Holding("me", own_since_ns=0)
+    judge = Judge(Knowledge(lambda: macs, dict, frozenset, lambda _: mine, read.append))
+    for second, expected in ((0, CHECKS), (window_s - 1, CHECKS), (window_s, 2 * CHECKS)):
+        monkeypatch.setattr("arpguard.runtime.conflicts.boot_ns", lambda at=second: (1000 + at) * NS_PER_S)
+        for number in range(3 * CHECKS):
+            judge.heard(a_claim(second * 3 * CHECKS + number, mac_of(1)))
+        await judge._judge()
+        assert len(read) == expected
