@@ -3,11 +3,11 @@
 from dataclasses import replace
 from ipaddress import IPv4Address
 
-from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
+from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, Address, MacAddress
 from arpguard.clock import boot_ns
-from arpguard.model import NodeControl, VipEntry
+from arpguard.model import Decision, EntryKey, NodeControl, VipEntry
 from arpguard.units import NS_PER_S
-from arpguard.verdict import Kind, Mode
+from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from arpguard.wire.arp import ArpOp, ArpPacket
 from arpguard.wire.ethernet import ETHERTYPE_ARP, EthernetFrame, VlanTag
 
@@ -66,6 +66,26 @@ def an_entry(kind=Kind.OWNED, **changes) -> VipEntry:
     """An entry of the current epoch on a link whose MAC and primary address are known."""
     entry = VipEntry(kind, epoch=EPOCH, link_mac=GUARD, answer_mac=GUARD, primary=PRIMARY_IP)
     return replace(entry, **changes)
+
+
+def a_claim(vip: Address, mac: MacAddress, time_ns: int = 0) -> Decision:
+    """An announcement of an owned VIP by another host, which is dropped."""
+    return Decision(
+        time_ns=time_ns,
+        key=EntryKey(2, vip),
+        verdict=Verdict.CONFLICT,
+        reason=Reason.CONFLICT,
+        hook=Hook.TC_INGRESS,
+        mode=Mode.ENFORCE,
+        kind=Kind.OWNED,
+        op=ArpOp.REQUEST,
+        spa=vip,
+        tpa=vip,
+        sha=mac,
+        tha=mac,
+        eth_src=mac,
+        eth_dst=BROADCAST_MAC,
+    )
 
 
 def a_control(mode=Mode.ENFORCE, **changes) -> NodeControl:

@@ -214,6 +214,25 @@ def a_wire(host: Host, device: str = "eth0", also: int = ETHERTYPE_ARP) -> Itera
         wire.close()
 
 
+@contextmanager
+def asking(host: Host, vip: IPv4Address) -> Iterator[None]:
+    """The host asks for the VIP all the time."""
+    done = threading.Event()
+
+    def ask() -> None:
+        with a_wire(host) as wire:
+            while not done.wait(0.02):
+                wire.send(wire.request(vip))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 @dataclass
 class Stream:
     """What came of a stream of requests."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
 import pytest
@@ -20,6 +20,7 @@ from arpguard.model import Decision, EntryKey
 from arpguard.runtime.conflicts import CHECKS, WAITING, Conflicts, Judge, Knowledge
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from builders import a_claim
 from kubeside import LEASES, LINK, Side, a_side, mac_of, vip, waited
 
 pytestmark = pytest.mark.usefixtures("segment")
@@ -46,22 +47,7 @@ class Ear:
         self.side.kube.hear_of(self.conflicts)
 
     def hear(self, address: IPv4Address, mac: MacAddress, verdict=Verdict.CONFLICT, reason=Reason.CONFLICT) -> None:
-        decision = Decision(
-            boot_ns(),
-            EntryKey(2, address),
-            verdict,
-            reason,
-            Hook.TC_INGRESS,
-            Mode.ENFORCE,
-            Kind.OWNED,
-            1,
-            address,
-            address,
-            mac,
-            mac,
-            mac,
-            BROADCAST_MAC,
-        )
+        decision = replace(a_claim(address, mac, boot_ns()), verdict=verdict, reason=reason)
         self.conflicts.claimed(self.decisions.add(decision, LINK))
 
     def told(self) -> list[tuple[IPv4Address, str]]:

@@ -5,17 +5,15 @@ import re
 import shlex
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from api.apitools import needs_grpcurl
-from arpguard.lab.topology import Host, Lab
-from labtools import a_wire, address
+from arpguard.lab.topology import Lab
+from labtools import address, asking
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
@@ -86,25 +84,6 @@ def test_readme_commands_do_what_they_say(tmp_path):
 # ---- pages about the API -----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _asking(host: Host) -> Iterator[None]:
-    """A host that asks for the guarded VIP all the time."""
-    done = threading.Event()
-
-    def ask() -> None:
-        with a_wire(host) as wire:
-            while not done.wait(0.02):
-                wire.send(wire.request(GUARDED))
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
 def _config(page: Path, folder: Path) -> str:
     """The shipped configuration, with the page's `grpc:` if it has one; its files are in the folder."""
     own = re.findall(r"^```yaml\n(grpc:.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -156,7 +135,7 @@ def asked(request, tmp_path_factory) -> tuple[list[Typed], dict[str, tuple[str, 
     commands = [
         typed for typed in _typed(request.param) if request.param == API or typed.command.startswith("grpcurl ")
     ]
-    with Lab(1, folder, folder) as lab, _asking(lab.client):
+    with Lab(1, folder, folder) as lab, asking(lab.client, GUARDED):
         done = _run(lab, _script(commands, config), folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return commands, _outputs(done.stdout)

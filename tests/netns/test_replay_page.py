@@ -2,14 +2,11 @@
 
 import re
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from arpguard.lab.topology import Host, Lab
-from labtools import a_place, a_wire, address
+from arpguard.lab.topology import Lab
+from labtools import a_place, address, asking
 from netns.test_readme import _BEFORE, ROOT, Typed, _typed
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
@@ -17,25 +14,6 @@ pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 PAGE, CONFIG = ROOT / "docs/replay.md", ROOT / "deploy/standalone/config.yaml"
 VIP = address(50)
 DOUBLED, DONE = 1, 0
-
-
-@contextmanager
-def _asking(host: Host) -> Iterator[None]:
-    """A host that asks for the VIP all the time."""
-    done = threading.Event()
-
-    def ask() -> None:
-        with a_wire(host) as wire:
-            while not done.wait(0.05):
-                wire.send(wire.request(VIP))
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def _pattern(line: str) -> str:
@@ -56,7 +34,7 @@ def typed() -> list[tuple[Typed, str, int]]:
         (folder / "config.yaml").write_text(CONFIG.read_text())
         for node in lab.nodes:
             node.bind(VIP, "lo")
-        with _asking(lab.client):
+        with asking(lab.client, VIP):
             done = subprocess.run(
                 [*lab.client.netns.prefix(), "unshare", "--mount", "bash", "-c", _BEFORE + "set +e\n" + questions],
                 cwd=folder,

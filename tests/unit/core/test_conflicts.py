@@ -5,13 +5,12 @@ from ipaddress import ip_address
 
 import pytest
 
-from arpguard.addresses import BROADCAST_MAC, MacAddress
+from arpguard.addresses import MacAddress
 from arpguard.core.claimants import Claimant, ClaimantKind
 from arpguard.core.conflicts import AGAIN_NS, CAPACITY, FORGET_NS, GRACE_NS, Holding, Suspicions
 from arpguard.core.decisions import Report
-from arpguard.model import Decision, EntryKey
 from arpguard.units import NS_PER_MS, NS_PER_S
-from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from builders import a_claim
 
 VIP = ip_address("192.0.2.50")
 START = 1000 * NS_PER_S
@@ -21,23 +20,7 @@ ME, NOBODY, THEIRS = Holding("node-1", own_since_ns=0), Holding(""), Holding("no
 
 def a_report(at_ns: int, vip=VIP, host: int = 2) -> Report:
     mac = MacAddress(bytes((2, 0, 0, 0, 0, host)))
-    decision = Decision(
-        time_ns=at_ns,
-        key=EntryKey(2, vip),
-        verdict=Verdict.CONFLICT,
-        reason=Reason.CONFLICT,
-        hook=Hook.TC_INGRESS,
-        mode=Mode.ENFORCE,
-        kind=Kind.OWNED,
-        op=1,
-        spa=vip,
-        tpa=vip,
-        sha=mac,
-        tha=mac,
-        eth_src=mac,
-        eth_dst=BROADCAST_MAC,
-    )
-    return Report(1, "eth0", decision, 1, at_ns)
+    return Report(1, "eth0", a_claim(vip, mac, at_ns), 1, at_ns)
 
 
 class Table:
