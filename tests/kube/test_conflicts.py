@@ -341,10 +341,8 @@ def test_without_a_cluster_there_are_routers_and_hosts_outside():
     assert len(defended) == 2
 
 
-def a_claim(number: int, mac: MacAddress) -> Report:
-    names = (Verdict.CONFLICT, Reason.CONFLICT, Hook.TC_INGRESS, Mode.ENFORCE, Kind.OWNED)
-    decision = Decision(1, EntryKey(2, vip(number)), *names, 1, A, A, mac, mac, mac, BROADCAST_MAC)
-    return Report(number, LINK, decision, 1, 1)
+def a_report(number: int, mac: MacAddress) -> Report:
+    return Report(number, LINK, a_claim(vip(number), mac, 1), 1, 1)
 
 
 @pytest.mark.parametrize(("nodes", "window_s"), [(2, 1), (100, 10)])
@@ -358,6 +356,6 @@ async def test_all_nodes_together_read_no_more_claims_than_they_renew(monkeypatc
     for second, expected in ((0, CHECKS), (window_s - 1, CHECKS), (window_s, 2 * CHECKS)):
         monkeypatch.setattr("arpguard.runtime.conflicts.boot_ns", lambda at=second: (1000 + at) * NS_PER_S)
         for number in range(3 * CHECKS):
-            judge.heard(a_claim(second * 3 * CHECKS + number, mac_of(1)))
+            judge.heard(a_report(second * 3 * CHECKS + number, mac_of(1)))
         await judge._judge()
         assert len(read) == expected
