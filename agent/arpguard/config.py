@@ -280,16 +280,16 @@ class _Reader:
 
     def _network(self, raw: Raw, path: str) -> Network | None:
         try:
-            return ip_network(raw if isinstance(raw, str) else "")
+            return ip_network(raw if isinstance(raw, str) and "%" not in raw else "")
         except ValueError:
             self._wrong(path, raw, "a network without host bits such as 192.0.2.0/24")
             return None
 
     def _address(self, raw: Raw, path: str) -> Address | None:
         try:
-            return ip_address(raw if isinstance(raw, str) else "")
+            return ip_address(raw if isinstance(raw, str) and "%" not in raw else "")
         except ValueError:
-            self._wrong(path, raw, "an IP address such as 192.0.2.10")
+            self._wrong(path, raw, "an IP address such as 192.0.2.10, without a zone")
             return None
 
     def _mac(self, raw: Raw, path: str) -> MacAddress | None:

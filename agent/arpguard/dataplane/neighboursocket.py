@@ -29,6 +29,7 @@ _SO_ATTACH_FILTER = 26
 _PACKET_OUTGOING = 4
 _RECEIVE_BUFFER = 4 << 20
 _LONGEST = 2048
+_MS_PER_S = 1000
 # Classic BPF: ARP, and ICMPv6 of the two types that is behind no extension header; no other VLAN's. The kernel has
 # taken a tag out of the frame before taps run, and a tap on a link hears what is for the VLAN devices on it, too.
 _VLAN_TAG = 0xFFFFF000 + 44  # SKF_AD_OFF + SKF_AD_VLAN_TAG, linux/filter.h; 0 where there is none
@@ -84,6 +85,8 @@ class NeighbourSocket:
             raise DataPlaneError(
                 f"cannot listen on interface {ifname} ({error.strerror}): name one that is there"
             ) from error
+        self._ready = select.poll()  # select(2) takes no descriptor above 1023
+        self._ready.register(self._socket, select.POLLIN)
         self.mac = MacAddress(self._socket.getsockname()[4])
 
     def fileno(self) -> int:
@@ -99,7 +102,7 @@ class NeighbourSocket:
         deadline = time.monotonic() + wait_s
         while True:
             left = deadline - time.monotonic()
-            if not select.select([self._socket], [], [], max(0.0, left))[0]:
+            if not self._ready.poll(max(0.0, left) * _MS_PER_S):
                 return None
             data, address = self._socket.recvfrom(_LONGEST)
             heard = _read(data) if address[2] != _PACKET_OUTGOING else None

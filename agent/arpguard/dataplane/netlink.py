@@ -28,7 +28,8 @@ _KEPT_WAITING = ("DORMANT", "TESTING")
 _ARPHRD_ETHER = 1
 _SHARING_KINDS = ("macvlan", "ipvlan")
 _IFA_TEMPORARY, _IFA_OPTIMISTIC, _IFA_DADFAILED, _IFA_DEPRECATED, _IFA_TENTATIVE = 0x1, 0x4, 0x8, 0x20, 0x40
-_AF_INET6 = 10
+_AF_INET, _AF_INET6 = 2, 10
+_FAMILIES = (_AF_INET, _AF_INET6)
 _routes = RouteReader()
 
 
@@ -41,7 +42,8 @@ async def read_surroundings() -> Surroundings:
     try:
         async with AsyncIPRoute() as ipr:
             async for message in await ipr.addr("dump"):
-                addresses[message["index"]].append(_address(message))
+                if message["family"] in _FAMILIES:  # other protocols have addresses, too (MCTP, Phonet)
+                    addresses[message["index"]].append(_address(message))
             links = [_link(message, _by_age(addresses[message["index"]])) async for message in await ipr.link("dump")]
         routes = await _routes.read()
     except (NetlinkError, OSError) as error:
