@@ -27,8 +27,10 @@ APT_DEV := arping clang-format gcc iperf3 iputils-ping libc6-dev ndisc6 openssl 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
 
+# Files of tests run side by side, most of them waiting for something; JOBS=0: one after the other, for --pdb and the like.
+JOBS := 3
 test: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS)
 
 lint: apt-dev .venv/.dev
 	$(BIN)/ruff format --check agent tests docs proto deploy/image
