@@ -21,6 +21,10 @@ TIME = "a time from 1970 to 9999"
 END_OF_TIME = 253402300799
 
 
+def in_words(value: object) -> str:
+    return getattr(value, "__name__", str(value))
+
+
 @pytest.mark.parametrize(
     ("read", "text", "value"),
     [
@@ -33,7 +37,7 @@ END_OF_TIME = 253402300799
         (requests.read_link, "br-ünï", "br-ünï"),
         (requests.read_link, "", None),
     ],
-    ids=str,
+    ids=in_words,
 )
 def test_sound_text_is_read(read, text, value):
     assert read("field", text) == value
@@ -65,7 +69,7 @@ def test_sound_text_is_read(read, text, value):
         (requests.read_link, "a/b", f"field: a/b: {LINK}"),
         (requests.read_link, "a\0", f"field: 'a\\x00'...: {LINK}"),
     ],
-    ids=str,
+    ids=in_words,
 )
 def test_wrong_text_is_refused(read, text, message):
     with pytest.raises(RequestError) as caught:
