@@ -15,6 +15,8 @@ from arpguard.dataplane import syscall
 from arpguard.dataplane.headers import find_headers
 from arpguard.errors import ArpguardError
 
+# Tables are as wide as without a terminal; xdist tells its workers of 80 columns.
+os.environ.pop("COLUMNS", None)
 # How long an example takes says something about the machine, not about the code.
 settings.register_profile("arpguard", deadline=None)
 settings.load_profile("arpguard")

@@ -143,7 +143,7 @@ def test_an_interface_that_cannot_be_guarded_ends_the_start_with_one_line(pair, 
 def test_lo_is_refused(agent):
     code, text = ends(agent, a_config("[lo]"))
     assert code == 2
-    assert "interfaces[0]: lo: an interface that ARP is spoken on" in text
+    assert "interfaces[0]: lo: an interface that faces the network" in text
 
 
 # ---- what it needs -----------------------------------------------------------------------------------------------

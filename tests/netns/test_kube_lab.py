@@ -116,8 +116,9 @@ def test_the_load_of_the_api_does_not_grow_with_the_number_of_vips(complete):
         assert step["writes_per_node_and_100_s"] <= 120
 
 
-def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(tmp_path):
-    with a_run(tmp_path, "--scenario", "etp-local") as run:
+def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("end")  # a short name: the path of a Unix socket is at most 107 bytes
+    with a_run(folder, "--scenario", "etp-local") as run:
         until(lambda: len(run.others()) >= 4, 60, "an API server and three agents run")
         run.process.send_signal(signal.SIGTERM)
         run.process.communicate(timeout=60)

@@ -151,6 +151,11 @@ def _claimed(ward: Ward) -> None:
     wait(lambda: bool(ward.check("vip-claimed")["verdict"] == "bad"))
 
 
+def _declared_external(ward: Ward) -> None:
+    """What only a person can decide: the host outside is the one that is to have it."""
+    ward.sh(f"kubectl -n {SHOP} annotate service db {objects.PREFIX}owner=external")
+
+
 def _restarted(ward: Ward) -> None:
     ward.stop_agent()
     ward.start_agent()
@@ -188,6 +193,7 @@ TRAPS = (
         "vip-on-wire",
         "externalIP of a Service is a host's outside the cluster",
         _both(_service("{vip}"), lambda ward: ward.outside("ip addr add {vip}/32 dev eth0")),
+        _declared_external,
     ),
     Trap("vip-refused", "externalIP of a Service is this node's address", _service("{node}")),
     Trap("vip-claimed", "a host outside announces an owned VIP", _claimed, _restarted, _OWNED),

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
-from arpguard.lab.apiserver.embedded import Embedded, running
-from arpguard.lab.apiserver.server import Options
 from arpguard.lab.cluster import objects
 from arpguard.lab.netns import command
 from arpguard.lab.topology import NETWORK, Host, Lab
+
+if TYPE_CHECKING:
+    from arpguard.lab.apiserver.embedded import Embedded
 
 Json: TypeAlias = dict[str, Any]
 
@@ -63,6 +64,9 @@ class Ward:
 
     def serve(self, *documents: Json) -> None:
         """Starts an API server on the node that has these objects."""
+        from arpguard.lab.apiserver.embedded import running  # noqa: PLC0415 - 9 MB, and few traps are about one
+        from arpguard.lab.apiserver.server import Options  # noqa: PLC0415
+
         self.server = self.host.netns.call(lambda: self._stack.enter_context(running(Options(tls=False))))
         self.server.do(lambda it: it.load([objects.namespace(SHOP), objects.namespace("kube-system"), *documents]))
         self.server.do(lambda it: it.write_kubeconfig(self.kubeconfig, "admin"))

@@ -12,19 +12,14 @@ from arpguard.addresses import NOBODY, Address, MacAddress
 from arpguard.config import AgentConfig, SelectorKind, parse_config, read_config
 from arpguard.core.checkup.picture import Picture, questions
 from arpguard.core.checkup.snapshot import AgentWord, ClusterView, Question, Snapshot, Unread, Wire
-from arpguard.core.cluster import CONFIG_KEY
+from arpguard.core.cluster import CONFIG_KEY, ConfigMap
 from arpguard.core.desired import primary_address
 from arpguard.dataplane.guarding import read_guards
 from arpguard.dataplane.inspecting import read_host_scoped, read_kernel_routes, read_machine, read_sysctls
 from arpguard.dataplane.neighboursocket import NeighbourSocket, build_question
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.errors import ConfigError, DataPlaneError, Problem
-from arpguard.kube.client import Client
-from arpguard.kube.connecting import SERVICE_ACCOUNT, find_access
-from arpguard.kube.errors import ClusterError
-from arpguard.kube.looking import read_config_map, read_eips, read_kube_proxy, read_nodes, read_services
 from arpguard.model import Link
-from arpguard.runtime.cluster import addresses_of
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ndp import NdType
 
@@ -57,8 +52,7 @@ async def read_setting(wanted: Wanted) -> Setting:
     """The configuration, of the file, or of the ConfigMap if one is named and read. Raises ConfigError."""
     config = read_config(wanted.config) if wanted.config else AgentConfig()
     setting = Setting(config, str(wanted.config or ""), Unread("no API server is named: give --kubeconfig"))
-    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and SERVICE_ACCOUNT.is_dir()
-    if wanted.kubeconfig or wanted.configmap or in_pod:
+    if wanted.kubeconfig or wanted.configmap or "KUBERNETES_SERVICE_HOST" in os.environ:
         setting = await _with_cluster(wanted, setting)
     if wanted.pin_dir:
         config = replace(setting.config, bpf=replace(setting.config.bpf, pin_dir=wanted.pin_dir))
@@ -67,28 +61,17 @@ async def read_setting(wanted: Wanted) -> Setting:
 
 
 async def _with_cluster(wanted: Wanted, setting: Setting) -> Setting:
-    access = await find_access(wanted.kubeconfig)
-    client = Client(access, wanted.node)
-    try:
-        if wanted.configmap:
-            setting = await _of_configmap(client, wanted.configmap, setting)
-        view = ClusterView(
-            services=await read_services(client),
-            nodes=await read_nodes(client),
-            api_servers=addresses_of(access.host),
-            kube_proxy=await read_kube_proxy(client),
-            eips=await read_eips(client),
-        )
-        return replace(setting, cluster=view)
-    except ClusterError as error:
-        return replace(setting, cluster=Unread(str(error)))
-    finally:
-        await client.close()
+    from arpguard.runtime.clusterview import is_in_pod, read_cluster  # noqa: PLC0415 - 10 MB, not for everybody
+
+    if not (wanted.kubeconfig or wanted.configmap or is_in_pod()):
+        return setting
+    view, found = await read_cluster(wanted.kubeconfig, wanted.node, wanted.configmap)
+    setting = replace(setting, cluster=view)
+    unread = found is None and isinstance(view, Unread)
+    return setting if unread or not wanted.configmap else _of_configmap(found, wanted.configmap, setting)
 
 
-async def _of_configmap(client: Client, name: str, setting: Setting) -> Setting:
-    namespace, _, short = name.partition("/")
-    found = await read_config_map(client, namespace, short)
+def _of_configmap(found: ConfigMap | None, name: str, setting: Setting) -> Setting:
     source = f"ConfigMap {name}"
     if found is None or found.text is None:
         wrong = "is not there" if found is None else f"has no key {CONFIG_KEY}"

@@ -6,13 +6,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from arpguard.errors import ArpguardError
-from arpguard.kube.claims import vip_of
 from arpguard.lab.apiserver.manifests import of_rbac
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.kubeapi import Control, KubeApi, connect_directly
@@ -157,5 +157,5 @@ def lease_write(row: dict[str, Any]) -> LeaseWrite | None:
     if kind == "vip":
         holder = str((body.get("spec") or {}).get("holderIdentity") or "")
         epoch = str(notes.get(f"{objects.PREFIX}holder-epoch", ""))
-        return LeaseWrite(row["time_ns"], vip=vip_of(str(row["name"])), holder=holder, epoch=epoch)
+        return LeaseWrite(row["time_ns"], vip=ip_address(rest.replace("-", ":")), holder=holder, epoch=epoch)
     return None

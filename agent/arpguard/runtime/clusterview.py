@@ -1,0 +1,43 @@
+"""What the API server says to somebody who only looks. Apart, as the Kubernetes client is not for everybody."""
+
+import os
+from pathlib import Path
+
+from arpguard.core.checkup.snapshot import ClusterView, Unread
+from arpguard.core.cluster import ConfigMap
+from arpguard.kube.client import Client
+from arpguard.kube.connecting import SERVICE_ACCOUNT, find_access
+from arpguard.kube.errors import ClusterError
+from arpguard.kube.looking import read_config_map, read_eips, read_kube_proxy, read_nodes, read_services
+from arpguard.runtime.cluster import addresses_of
+
+
+def is_in_pod() -> bool:
+    """Whether a service account says how the API server is reached."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ and SERVICE_ACCOUNT.is_dir()
+
+
+async def read_cluster(
+    kubeconfig: Path | None, node: str, configmap: str
+) -> tuple[ClusterView | Unread, ConfigMap | None]:
+    """The cluster as `node` sees it, and the ConfigMap NAMESPACE/NAME, if one is named and is there."""
+    access = await find_access(kubeconfig)
+    client = Client(access, node)
+    found = None
+    try:
+        if configmap:
+            namespace, _, name = configmap.partition("/")
+            found = await read_config_map(client, namespace, name)
+        view = ClusterView(
+            services=await read_services(client),
+            nodes=await read_nodes(client),
+            api_servers=addresses_of(access.host),
+            kube_proxy=await read_kube_proxy(client),
+            eips=await read_eips(client),
+        )
+    except ClusterError as error:
+        return Unread(str(error)), found
+    else:
+        return view, found
+    finally:
+        await client.close()
