@@ -80,7 +80,7 @@ def _scene(pair: Pair) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def agent(pair, server) -> Iterator[KubeAgent]:
-    """The node's agent, done with announcing what it owns."""
+    """The node's agent, done with announcing what it owns, and for longer than VIPs that move are waited for."""
     agent = KubeAgent(pair.node, pair.folder, pair.pin_root / pair.node.name)
     agent.namespace, agent.pod = HOME, "arpguard-x7"
     server.do(lambda it: it.write_kubeconfig(agent.kubeconfig, "node-1"))
@@ -89,6 +89,8 @@ def agent(pair, server) -> Iterator[KubeAgent]:
     agent.wait_for()
     for vip in (*VIPS[4], *VIPS[6]):
         until(lambda vip=vip: agent.said().count(f"announced: vip={vip} ") == 3, END_S, f"three announcements of {vip}")
+    since = time.monotonic()
+    until(lambda: time.monotonic() - since > GRACE_S, END_S, "the time in which a claim may be of the owner before")
     yield agent
     agent.kill(signal.SIGKILL)
     agent.remove_guard()
