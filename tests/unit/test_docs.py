@@ -58,3 +58,14 @@ def test_every_link_in_the_documentation_leads_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_every_reason_of_an_event_is_documented():
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "agent/arpguard").rglob("*.py")]
+    reasons = {found for text in sources for found in re.findall(r'\b(?:Notice|_Refusal)\([^"]*?"([A-Z]\w+)"', text)}
+    pages = "".join(
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("kubernetes.md", "configuration.md")
+    )
+
+    assert len(reasons) >= 15
+    assert [reason for reason in sorted(reasons) if f"`{reason}`" not in pages] == []
