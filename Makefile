@@ -20,7 +20,7 @@ APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux
 # Debian's keepalived starts nothing, now or at boot, while there is no /etc/keepalived/keepalived.conf.
 APT_LAB := keepalived
 APT_IMAGE := buildah crun debootstrap podman
-APT_DEV := arping clang-format gcc iperf3 iputils-ping libc6-dev ndisc6 openssl spin tcpdump tmux
+APT_DEV := arping clang-format crun gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 openssl spin tcpdump tmux
 
 .PHONY: lab test lint format docs proto model chaos soak bench lock audit image image-build clean apt-run apt-lab apt-dev apt-image
 

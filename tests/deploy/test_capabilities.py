@@ -1,82 +1,149 @@
-"""The container's capabilities are enough for the agent, and none is too many: run with exactly those."""
+"""The container's privileges are enough for the agent, and none is too many: run in a container with exactly those."""
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import yaml
 
-from arpguard.errors import DataPlaneError
+from arpguard.cli import exits
+from arpguard.dataplane.privileges import KEPT, NEEDED, Capability
 from arpguard.lab.topology import AgentProcess
 from arpguard.wire.ndp import solicited_node
+from containers import Container, runtime_default, shipped
 from labtools import Pair, a_pair, a_wire, address, address6, arpguard, groups_of, pid_of, speak_ipv6, until
-from manifests import DEPLOY, one
+from manifests import DEPLOY
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
 VIP, VIP6 = address(50), address6(0x50)
 ITEMS = ", ".join(f"{{address: '{vip}', owner: {{node: node-1}}}}" for vip in (VIP, VIP6))
 CONFIG = f"mode: enforce\nmetrics: {{listen: off}}\nvips: [{ITEMS}]\n"
-BITS = {"NET_ADMIN": 12, "NET_RAW": 13, "PERFMON": 38, "BPF": 39}  # linux/capability.h
-KEPT = sum(1 << BITS[name] for name in ("BPF", "NET_ADMIN", "NET_RAW"))
-KEPT_BY_ROOT = KEPT | 1 << 2  # CAP_DAC_READ_SEARCH: files may be another user's
+KEPT_BY_ROOT = sum(1 << each for each in KEPT)
+KEPT_IN_CONTAINER = KEPT_BY_ROOT & ~(1 << Capability.DAC_READ_SEARCH)
+FILTERED = "2"  # proc(5), Seccomp: by a filter
 
 
-def shipped() -> list[str]:
-    """The capabilities of the DaemonSet."""
-    objects = list(yaml.safe_load_all((DEPLOY / "base/daemonset.yaml").read_text(encoding="utf-8")))
-    (container,) = one(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
-    return container["securityContext"]["capabilities"]["add"]
+def a_container(pair: Pair, **changes) -> Container:
+    container = Container(pair.node, pair.folder, pair.pin_root / pair.node.name, **changes)
+    pair.agents.append(container)
+    container.configure(CONFIG)
+    return container
 
 
-def start(pair: Pair, capabilities: list[str]) -> AgentProcess:
-    """An agent as the container runtime starts it: these capabilities, no way to get more. Waits until it is ready."""
-    agent = pair.agent()
-    agent.configure(CONFIG)
-    only = ",".join(["-all", *(f"+{name.lower()}" for name in capabilities)])
-    words = ["setpriv", "--bounding-set", only, "--inh-caps", only, "--no-new-privs"]
-    words += [sys.executable, "-m", "arpguard", "agent", "--config", str(agent.config), "--node-name", "node-1"]
-    with agent.log.open("wb") as log:
-        agent._process = subprocess.Popen([*pair.node.netns.prefix(), *words], stdout=log, stderr=log)
-    agent.wait_for()
-    return agent
-
-
-def of_all_threads(agent: AgentProcess, *names: str) -> list[int]:
-    """Sets of capabilities of every thread, as bit masks."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid_of(agent)}/task").glob("*/status")]
+def of_all_threads(pid: int, *names: str) -> list[str]:
+    """Rows of /proc/PID/status of every thread."""
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
     assert len(texts) > 1
-    return [int(line.split()[1], 16) for text in texts for line in text.splitlines() if line.startswith(names)]
+    return [line.split()[1] for text in texts for line in text.splitlines() if line.partition(":")[0] in names]
 
 
-def test_agent_does_everything_with_the_capabilities_of_the_manifest():
-    """Compile, load, pin, attach, announce, listen, run programs on test frames, read events; go on from the pins."""
+def sets_of(pid: int, *names: str) -> set[int]:
+    return {int(each, 16) for each in of_all_threads(pid, *names)}
+
+
+def guards(pair: Pair, agent: AgentProcess) -> None:
+    """It answers, listens, runs programs on test frames, reads maps and events."""
+    with a_wire(pair.client) as wire:
+        assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac]
+    assert solicited_node(VIP6) in groups_of(pair.node.netns)
+    for words in (["explain", str(VIP)], ["status"], ["vips"], ["conflicts"]):
+        assert arpguard(*words, "--address", agent.api).returncode == exits.OK
+
+
+def test_agent_does_everything_with_the_privileges_of_the_manifest():
+    """Compile, load, pin, attach, announce, listen; go on from the pins; all behind the runtime's seccomp profile."""
     with a_pair("caps") as pair:
         speak_ipv6(pair.node)
         for programs in ("compiled", "reopened"):
-            agent = start(pair, shipped())
-            assert all(each == KEPT for each in of_all_threads(agent, "CapEff", "CapPrm"))
-            assert f"programs={programs}" in agent.log.read_text(encoding="utf-8")
-            with a_wire(pair.client) as wire:
-                assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac]
-            assert solicited_node(VIP6) in groups_of(pair.node.netns)
-            assert arpguard("explain", str(VIP), "--address", agent.api).returncode == 0
-            assert arpguard("status", "--address", agent.api).returncode == 0
-            assert ("announced" in agent.log.read_text(encoding="utf-8")) == (programs == "compiled")
-            assert "WARNING" not in agent.log.read_text(encoding="utf-8")
+            agent = a_container(pair, seccomp=runtime_default(knows_cap_bpf=True))
+            agent.start()
+            agent.wait_for()
+            assert f"programs={programs}" in agent.said()
+            if programs == "compiled":
+                until(lambda: agent.said().count("announced") == 2, what="announced")  # noqa: B023 - called here
+            assert sets_of(agent.inside, "CapEff", "CapPrm") == {KEPT_IN_CONTAINER}
+            assert set(of_all_threads(agent.inside, "Seccomp")) == {FILTERED}
+            assert set(of_all_threads(agent.inside, "NoNewPrivs")) == {"1"}
+            guards(pair, agent)
+            assert "WARNING" not in agent.said()
             agent.kill(signal.SIGTERM)
+            assert "stopped: the guard stays in place" in agent.said()
 
 
-@pytest.mark.parametrize("missing", sorted(BITS))
-def test_none_of_them_can_be_left_out(missing):
-    with (
-        a_pair(f"no-{missing.replace('_', '').lower()}") as pair,
-        pytest.raises(DataPlaneError, match=r"refused|could not"),
-    ):
-        start(pair, [name for name in shipped() if name != missing])
+def test_profile_that_does_not_know_the_capability_is_named_as_the_cause():
+    """As CRI-O's before 1.31 and containerd's before 1.7."""
+    with a_pair("profile") as pair:
+        agent = a_container(pair, seccomp=runtime_default(knows_cap_bpf=False))
+        agent.start()
+        assert agent._process.wait(60) == exits.UNREACHABLE
+        assert "seccomp" in agent.said()
+        assert "Traceback" not in agent.said()
+
+
+def test_manifest_has_what_the_code_needs_and_no_more():
+    assert sorted(shipped()) == sorted(each.name for each in NEEDED)
+
+
+@pytest.mark.parametrize("missing", sorted(each.name for each in NEEDED))
+def test_agent_names_the_capability_that_is_missing(missing):
+    with a_pair(f"no-{missing.replace('_', '').lower()}") as pair:
+        agent = a_container(pair, capabilities=[name for name in shipped() if name != missing])
+        agent.start()
+        assert agent._process.wait(60) == exits.UNREACHABLE
+        assert re.findall(r"CAP_\w+", agent.said()) == [f"CAP_{missing}"]
+        assert not list(agent.pin_dir.rglob("*")), "nothing was begun"
+
+
+STEPS = """
+import asyncio, sys
+from contextlib import suppress
+from pathlib import Path
+from arpguard.dataplane import bpffs, loader
+from arpguard.dataplane.announcer import Announcer
+from arpguard.dataplane.attach import Attacher
+from arpguard.dataplane.source import find_source
+from arpguard.errors import ArpguardError
+from arpguard.verdict import Hook
+import socket
+done = []
+try:
+    pins = Path(sys.argv[1])
+    bpffs.prepare(pins)
+    with Announcer():
+        done.append("raw socket")
+    loaded = loader.load(pins, find_source())
+    done.append("programs")
+    attacher = Attacher(pins, loaded.programs)
+    asyncio.run(attacher.ensure(socket.if_nametoindex("eth0"), Hook.TC_INGRESS))
+    done.append("attached")
+except (ArpguardError, OSError) as error:
+    print(error, file=sys.stderr)
+print(",".join(done))
+"""
+REACHED = {
+    None: "raw socket,programs,attached",
+    "BPF": "raw socket",
+    "PERFMON": "raw socket",
+    "NET_ADMIN": "raw socket",
+    "NET_RAW": "",
+}
+
+
+@pytest.mark.parametrize("missing", REACHED)
+def test_kernel_refuses_what_each_of_them_is_for(missing):
+    """Whatever the agent says of its capabilities: its parts, without its question."""
+    only = ",".join(["-all", *(f"+{name.lower()}" for name in shipped() if name != missing)])
+    with a_pair("step") as pair:
+        words = ["setpriv", "--bounding-set", only, "--inh-caps", only, sys.executable, "-c", STEPS]
+        words = [*pair.node.netns.prefix(), *words, str(pair.pin_root / "step")]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == REACHED[missing], done.stderr
 
 
 def test_root_gives_up_what_the_agent_does_not_need_and_cannot_get_it_back():
@@ -86,8 +153,14 @@ def test_root_gives_up_what_the_agent_does_not_need_and_cannot_get_it_back():
         agent.configure(CONFIG)
         agent.start()
         agent.wait_for()
-        assert all(each == KEPT_BY_ROOT for each in of_all_threads(agent, "CapEff", "CapPrm", "CapBnd"))
-        assert not any(of_all_threads(agent, "CapInh", "CapAmb"))
+        assert sets_of(pid_of(agent), "CapEff", "CapPrm", "CapBnd") == {KEPT_BY_ROOT}
+        assert sets_of(pid_of(agent), "CapInh", "CapAmb") == {0}
+        assert set(of_all_threads(pid_of(agent), "NoNewPrivs")) == {"1"}
+        assert "programs=compiled" in agent.said()
+        assert not re.search("bcc|LLVM|clang", Path(f"/proc/{pid_of(agent)}/maps").read_text()), "it has compiled"
+        assert not [
+            text for each in Path(f"/proc/{pid_of(agent)}/task").glob("*/children") if (text := each.read_text())
+        ]
         agent.configure(CONFIG.replace("enforce", "observe"))
         until(
             lambda: json.loads(arpguard("status", "-o", "json", "--address", agent.api).stdout)["mode"].endswith(
@@ -96,3 +169,39 @@ def test_root_gives_up_what_the_agent_does_not_need_and_cannot_get_it_back():
         )
         with a_wire(pair.client) as wire:
             assert wire.who(VIP, mark=pair.node.address) == []
+
+
+def compilers(pin_dir: Path) -> list[str]:
+    """Processes that compile for a pin directory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if "arpguard.dataplane.compiler" in words and str(pin_dir) in path.read_text():
+                found.append(path.parent.name)
+    return found
+
+
+def test_compiler_ends_with_the_agent_that_wanted_it():
+    with a_pair("orphan") as pair:
+        agent = pair.agent()
+        agent.configure(CONFIG)
+        agent.start()
+        until(lambda: compilers(agent.pin_dir), 30, "the agent compiles")
+        agent.kill(signal.SIGKILL)
+        until(lambda: not compilers(agent.pin_dir), 30, "the compiler is gone")
+        assert not list(agent.pin_dir.glob("programs-*/*")), "it has pinned nothing"
+
+
+def test_compiler_whose_agent_ended_first_does_nothing():
+    words = [sys.executable, "-m", "arpguard.dataplane.compiler", json.dumps({"parent": os.getpid() + 1})]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "the agent that wanted the programs is gone\n")
+
+
+def test_unit_of_systemd_leaves_what_the_agent_needs():
+    unit = (DEPLOY / "standalone/arpguard.service").read_text(encoding="utf-8")
+    (left,) = re.findall("^CapabilityBoundingSet=(.+)$", unit, re.MULTILINE)
+    mounts, reads = Capability.SYS_ADMIN, Capability.DAC_READ_SEARCH
+    assert left.split() == sorted(f"CAP_{each.name}" for each in (*NEEDED, mounts, reads))
+    assert "NoNewPrivileges=yes" in unit

@@ -3,10 +3,12 @@
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
 
+from containers import runtime_default
 from labtools import a_pair, a_wire, address
 from locks import locked
 from manifests import DEPLOY, one
@@ -38,16 +40,15 @@ def container() -> dict:
     return only
 
 
-def privileges() -> list[str]:
-    """The security contexts of the manifest as podman's flags. Debian 12's seccomp profile knows no CAP_BPF."""
-    assert one(manifest(), "DaemonSet")["spec"]["template"]["spec"]["securityContext"]["seccompProfile"] == {
-        "type": "Unconfined"
-    }
+def privileges(folder: Path) -> list[str]:
+    """The security contexts of the manifest as podman's flags."""
+    profile = folder / "seccomp.json"
+    profile.write_text(json.dumps(runtime_default(knows_cap_bpf=True)), encoding="utf-8")
     context = container()["securityContext"]
     assert context["readOnlyRootFilesystem"]
     assert not context["allowPrivilegeEscalation"]
     added = ",".join(context["capabilities"]["add"])
-    options = ["--security-opt=no-new-privileges", "--security-opt=seccomp=unconfined"]
+    options = ["--security-opt=no-new-privileges", f"--security-opt=seccomp={profile}"]
     return ["--read-only", "--cap-drop=all", f"--cap-add={added}", *options]
 
 
@@ -80,7 +81,13 @@ def test_agent_guards_with_the_privileges_of_the_manifest_and_probes_find_it():
             f"-v={agent.config}:/etc/arpguard/config.yaml:ro",
             f"-v={sockets}:/run/arpguard",
         ]
-        words = [*privileges(), f"--network=ns:{pair.node.netns.path}", *mounts, "--env=NODE_NAME=node-1", IMAGE]
+        words = [
+            *privileges(pair.folder),
+            f"--network=ns:{pair.node.netns.path}",
+            *mounts,
+            "--env=NODE_NAME=node-1",
+            IMAGE,
+        ]
         with agent.log.open("wb") as log:
             agent._process = subprocess.Popen([RUN, *words], stdout=log, stderr=log)
         agent.wait_for("ready:", START_S)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from arpguard.config import parse_config
+from arpguard.dataplane.privileges import NEEDED
 from arpguard.kube.following import SOURCES
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NODES, SERVICES, Resource
 from arpguard.lab.apiserver.embedded import running
@@ -31,7 +32,6 @@ OWN_NAMESPACE = {
     (PODS, None): {"get"},
     (DAEMONSETS, "arpguard"): {"get"},
 }
-CAPABILITIES = {"BPF", "NET_ADMIN", "NET_RAW", "PERFMON"}  # each of them needed: test_capabilities.py
 COMPONENTS = {"metallb": "metallb", "cilium": "cilium", "openelb": "openelb", "kube-vip": "kubeVip"}
 PRESETS = {"base": [], "overlays/ipvs": ["values-ipvs.yaml"], "overlays/lvs-dr": ["values-lvs-dr.yaml"]}
 _SCALARS = {"bool": bool, "bytes": str, "datetime": str, "int": int, "object": object, "str": str}
@@ -125,12 +125,12 @@ def test_components_let_the_agent_follow_every_source_and_no_more(tmp_path):
 
 
 def test_component_for_seccomp_changes_that_only(tmp_path, base):
-    paths = [os.path.relpath(DEPLOY / name, tmp_path) for name in ("base", "components/seccomp-runtime-default")]
+    paths = [os.path.relpath(DEPLOY / name, tmp_path) for name in ("base", "components/seccomp-unconfined")]
     theirs = composed(tmp_path, f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n")
-    assert settled(parsed(charted("--set", "seccompProfile.type=RuntimeDefault"))) == settled(theirs)
+    assert settled(parsed(charted("--set", "seccompProfile.type=Unconfined"))) == settled(theirs)
     context = one(theirs, "DaemonSet")["spec"]["template"]["spec"]["securityContext"]
-    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
-    context["seccompProfile"] = {"type": "Unconfined"}
+    assert context["seccompProfile"] == {"type": "Unconfined"}
+    context["seccompProfile"] = {"type": "RuntimeDefault"}
     assert settled(theirs) == settled(base)
 
 
@@ -148,8 +148,9 @@ def test_container_has_exactly_these_privileges(pod, container):
         "runAsGroup": 0,
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"], "add": sorted(CAPABILITIES)},
+        "capabilities": {"drop": ["ALL"], "add": sorted(each.name for each in NEEDED)},
     }
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert pod["hostNetwork"] is True
     assert not pod.keys() & {"hostPID", "hostIPC", "initContainers"}
 

@@ -35,11 +35,22 @@ def compile_and_pin(task: dict[str, Any]) -> None:
         syscall.obj_pin(syscall.Fd(os.dup(function.fd)), str(Path(task["pins"]) / name))
 
 
+def _end_with(parent: int) -> None:
+    """From now on this process is killed when the agent ends: nobody is left to use what it would pin.
+
+    An agent that ended before leaves another parent behind, and no signal.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        raise SystemExit("the agent that wanted the programs is gone")
+
+
 def main() -> None:
     """Entry point of the child process."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody is left to use what it would pin
+    task = json.loads(sys.argv[1])
+    _end_with(task["parent"])
     try:
-        compile_and_pin(json.loads(sys.argv[1]))
+        compile_and_pin(task)
     except Exception as error:  # noqa: BLE001 - bcc raises bare Exception; the parent reads the text
         sys.stderr.write(f"{error}\n")
         raise SystemExit(1) from None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from arpguard.dataplane import bpffs, layout, syscall
+from arpguard.dataplane import bpffs, layout, privileges, syscall
 from arpguard.dataplane.headers import find_headers
 from arpguard.dataplane.source import MAPS, PROGRAMS, Source
 from arpguard.dataplane.syscall import Fd
@@ -48,6 +48,8 @@ def load(pin_dir: Path, source: Source) -> Loaded:
         return _open(maps_dir, programs_dir, source.digest(), warm=True)
     except FileNotFoundError:
         bpffs.remove(programs_dir)
+    except PermissionError:
+        raise DataPlaneError(_refusal()) from None
     _compile(maps_dir, programs_dir, source)
     return _open(maps_dir, programs_dir, source.digest(), warm=False)
 
@@ -119,6 +121,7 @@ def _compile(maps_dir: Path, programs_dir: Path, source: Source) -> None:
     building.mkdir(mode=0o700)
     maps_dir.mkdir(mode=0o700, exist_ok=True)
     task = {
+        "parent": os.getpid(),
         "source": str(source.folder / "arpguard.c"),
         "cflags": source.defines(maps_dir) + [f"-I{folder}" for folder in headers.include_dirs],
         "kernel_source": str(headers.kernel_source) if headers.kernel_source else "",
@@ -139,11 +142,22 @@ def _compile(maps_dir: Path, programs_dir: Path, source: Source) -> None:
     building.rename(programs_dir)
 
 
+def _refusal() -> str:
+    """Why bpf(2) may be refused, with EPERM in every case."""
+    lacks = privileges.missing(privileges.effective())
+    why = (
+        f"run as root, or with {', '.join(f'CAP_{each.name}' for each in lacks)}"
+        if lacks
+        else "no capability is missing, so it is a seccomp profile, a security module, or the kernel's lockdown"
+    )
+    return f"the kernel refused to load BPF programs (EPERM): {why}"
+
+
 def _compile_failure(text: str) -> str:
     """One line of what the child said: its own sentence, or the compiler's or verifier's last word."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Operation not permitted" in text:
-        return "the kernel refused to load BPF programs (EPERM): run as root, or with CAP_BPF and CAP_NET_ADMIN"
+        return _refusal()
     if "Function not implemented" in text:
         return "this kernel has no BPF (bpf(2): ENOSYS): use one with CONFIG_BPF_SYSCALL"
     telling = [line for line in lines if "error:" in line] or lines[-1:] or ["no reason given"]

@@ -1,4 +1,4 @@
-"""Capabilities of this process (capabilities(7)): given up once they are no longer needed.
+"""Capabilities of this process (capabilities(7)): asked for at the start, and given up once they are no longer needed.
 
 CAP_PERFMON is for the verifier only, when programs are loaded; all others that root has besides were never needed.
 What is left is for what the agent goes on doing: CAP_BPF for maps and links, CAP_NET_ADMIN to attach to links that
@@ -17,6 +17,7 @@ from arpguard.errors import DataPlaneError
 
 _VERSION_3 = 0x20080522  # _LINUX_CAPABILITY_VERSION_3, linux/capability.h
 _PR_CAPBSET_DROP = 24  # linux/prctl.h
+_PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _SETPCAP = 8
 _WORDS = 2  # of 32 capabilities each
@@ -28,10 +29,18 @@ class Capability(IntEnum):
     DAC_READ_SEARCH = 2
     NET_ADMIN = 12
     NET_RAW = 13
+    SYS_ADMIN = 21
     PERFMON = 38
     BPF = 39
 
 
+NEEDED = {
+    Capability.BPF: "to load programs and make maps",
+    Capability.NET_ADMIN: "to attach programs to links",
+    Capability.NET_RAW: "to announce and to probe",
+    Capability.PERFMON: "for the verifier to accept arithmetic on pointers into frames",
+}
+_PARTS_OF_SYS_ADMIN = frozenset({Capability.BPF, Capability.PERFMON})  # the kernel takes the old one for them
 KEPT = (Capability.BPF, Capability.NET_ADMIN, Capability.NET_RAW, Capability.DAC_READ_SEARCH)
 
 
@@ -41,14 +50,34 @@ def effective() -> int:
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("CapEff:")), 16)
 
 
+def missing(has: int) -> list[Capability]:
+    """Those that the agent needs and a set does not have."""
+    is_admin = has >> Capability.SYS_ADMIN & 1
+    return [each for each in NEEDED if not (has >> each & 1 or (is_admin and each in _PARTS_OF_SYS_ADMIN))]
+
+
+def require() -> None:
+    """DataPlaneError that names every capability that the agent needs and this process lacks.
+
+    Asked for before anything is done: without one or the other the kernel refuses much later, for reasons that it
+    does not tell.
+    """
+    lacks = missing(effective())
+    if lacks:
+        named = ", ".join(f"CAP_{each.name} ({NEEDED[each]})" for each in lacks)
+        raise DataPlaneError(f"not permitted without {named}: run as root, or add it to the container's capabilities")
+
+
 def keep_only(kept: tuple[Capability, ...] = KEPT) -> None:
     """Gives up every capability but these, of those that the process has: for itself, its threads to come and children.
 
-    Call it while there is one thread: capabilities belong to threads. DataPlaneError when the kernel says no.
+    No execve(2) brings one back, whatever is executed. Call it while there is one thread: capabilities belong to
+    threads. DataPlaneError when the kernel says no.
     """
     has = effective()
     mask = sum(1 << capability for capability in kept) & has
     libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if has >> _SETPCAP & 1:
         _bound(libc, mask)
     libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)

@@ -105,6 +105,7 @@ class Agent:
         # From the beginning: process 1 of a container does not hear of signals that it has no handler for.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stopping.set)
         pin_dir = self._config.bpf.pin_dir
+        privileges.require()
         self._refuse_if_nothing_to_guard(await read_surroundings())
         bpffs.prepare(pin_dir)
         with bpffs.lock(pin_dir), Announcer() as announcer, self._listening:
