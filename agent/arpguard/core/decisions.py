@@ -107,19 +107,27 @@ class Claim:
 
 
 class ConflictLog:
-    """Who claimed what: the `capacity` hosts and VIPs that were heard last."""
+    """Who claimed what: `capacity` hosts and VIPs, those that were heard last.
+
+    Whoever claims a VIP with ever other MACs pushes out what was heard of that VIP, and not of another.
+    """
 
     def __init__(self, capacity: int = 1024) -> None:
         self._capacity = capacity
-        self._claims: OrderedDict[tuple[EntryKey, MacAddress], Claim] = OrderedDict()
+        self._size = 0
+        # What was heard last is last, in both.
+        self._claims: OrderedDict[EntryKey, OrderedDict[MacAddress, Claim]] = OrderedDict()
 
     def add(self, report: Report, claimant: Claimant = OUTSIDE) -> None:
         """Takes a report, of one claim or several, and who makes it; what is no foreign claim does not matter."""
         decision = report.decision
         if decision.verdict not in (Verdict.CONFLICT, Verdict.REPORT):
             return
-        known = self._claims.pop((decision.key, decision.sha), None)
-        self._claims[decision.key, decision.sha] = Claim(
+        claims = self._claims.setdefault(decision.key, OrderedDict())
+        self._claims.move_to_end(decision.key)
+        known = claims.pop(decision.sha, None)
+        self._size += known is None
+        claims[decision.sha] = Claim(
             number=report.number,
             key=decision.key,
             link=report.link,
@@ -131,15 +139,24 @@ class ConflictLog:
             dropped=decision.verdict is Verdict.CONFLICT and decision.mode is Mode.ENFORCE,
             claimant=claimant,
         )
-        if len(self._claims) > self._capacity:
-            self._claims.popitem(last=False)
+        if self._size > self._capacity:
+            self._forget_one()
+
+    def _forget_one(self) -> None:
+        """The oldest of the VIP that has the most claims."""
+        key, claims = max(self._claims.items(), key=lambda item: len(item[1]))
+        claims.popitem(last=False)
+        self._size -= 1
+        if not claims:
+            del self._claims[key]
 
     def newest(self, before: int | None = None) -> Iterator[Claim]:
         """The claims, the latest first; `before`: only those with a smaller number.
 
         One that was held back for a while was heard before some that are listed already.
         """
-        ordered = sorted(self._claims.values(), key=lambda claim: claim.number, reverse=True)
+        heard = (claim for claims in self._claims.values() for claim in claims.values())
+        ordered = sorted(heard, key=lambda claim: claim.number, reverse=True)
         return (claim for claim in ordered if before is None or claim.number < before)
 
     def latest_by_key(self) -> dict[EntryKey, Claim]:

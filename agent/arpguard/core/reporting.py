@@ -2,7 +2,8 @@
 
 As client-go's recorders do it. What is said again within SERIES_END is a series (tools/events): the second time is
 written at once, later ones are counted and written every REFRESH, and the last count when the series has ended.
-New Events are limited for each object (tools/record, spam filter), and for the node, which may guard many objects.
+New Events are limited for each object (tools/record, spam filter), and for the node, which may guard many objects:
+once for those of which there was nothing lately, and once for the rest, so that no noise hides what is new.
 """
 
 from collections import OrderedDict
@@ -64,9 +65,16 @@ class _Bucket:
         self._burst, self._interval_ns = burst, interval_ns
         self._tokens, self._filled_ns = float(burst), now_ns
 
-    def take(self, now_ns: int) -> bool:
+    def is_full(self, now_ns: int) -> bool:
+        self._fill(now_ns)
+        return self._tokens == self._burst
+
+    def _fill(self, now_ns: int) -> None:
         self._tokens = min(self._burst, self._tokens + (now_ns - self._filled_ns) / self._interval_ns)
         self._filled_ns = now_ns
+
+    def take(self, now_ns: int) -> bool:
+        self._fill(now_ns)
         if self._tokens < 1:
             return False
         self._tokens -= 1
@@ -79,7 +87,7 @@ class EventBook:
     def __init__(self, now_ns: int) -> None:
         self._series: OrderedDict[Notice, _Series] = OrderedDict()
         self._objects: OrderedDict[Subject, _Bucket] = OrderedDict()
-        self._node = _Bucket(NODE_BURST, NODE_INTERVAL_NS, now_ns)
+        self._quiet, self._noisy = (_Bucket(NODE_BURST, NODE_INTERVAL_NS, now_ns) for _ in range(2))
         self.suppressed = 0
 
     def say(self, notice: Notice, now_ns: int, wall_ns: int) -> Posting | None:
@@ -110,7 +118,9 @@ class EventBook:
         self._series.pop(notice, None)
 
     def _begin(self, notice: Notice, now_ns: int, wall_ns: int) -> Posting | None:
-        if not (self._bucket(notice.subject, now_ns).take(now_ns) and self._node.take(now_ns)):
+        own = self._bucket(notice.subject, now_ns)
+        node = self._quiet if own.is_full(now_ns) else self._noisy
+        if not (own.take(now_ns) and node.take(now_ns)):
             self.suppressed += 1
             return None
         name = f"{notice.subject.name[:_LONGEST_PREFIX].rstrip('.-')}.{wall_ns:x}"

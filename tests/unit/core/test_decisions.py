@@ -228,6 +228,17 @@ def test_full_log_forgets_the_host_that_was_not_heard_for_longest():
     assert [claim.mac for claim in log.newest()] == [a_mac(4), a_mac(1), a_mac(3)]
 
 
+def test_storm_about_one_vip_pushes_out_nothing_of_another():
+    elsewhere = EntryKey(2, ip_address("192.0.2.51"))
+    true = replace(a_claim(0, host=200), key=elsewhere)
+    log = a_conflict_log(true, *(a_claim(at, host=at) for at in range(1, 200)), capacity=10)
+
+    found = list(log.newest())
+    assert len(found) == 10
+    assert [claim.key for claim in found].count(elsewhere) == 1
+    assert [claim.last_ns for claim in found if claim.key != elsewhere] == list(range(199, 190, -1))
+
+
 def test_conflicts_are_paged_by_the_number_of_their_report():
     log = a_conflict_log(a_claim(1, 1), a_decision(2), a_claim(3, 2), a_claim(4, 3))
 

@@ -107,6 +107,15 @@ def test_flood_about_many_objects_is_limited():
     assert sum(posting is not None for posting in said) == NODE_BURST
 
 
+def test_flood_about_some_objects_hides_no_news_of_another():
+    book = EventBook(START)
+    noisy = [replace(NODE, name=f"n{number}") for number in range(30)]
+    for number in range(1000):
+        _say(book, replace(NOTICE, subject=noisy[number % len(noisy)], note=str(number)))
+
+    assert _say(book, replace(NOTICE, subject=replace(NODE, name="quiet"))) is not None
+
+
 def test_event_that_was_lost_is_new_the_next_time():
     book = EventBook(START)
     _say(book)
