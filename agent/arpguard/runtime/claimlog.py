@@ -1,4 +1,4 @@
-"""Which claims are worth a line in the log: whoever is on the segment must not be able to fill it, nor to hide in it."""
+"""Which claims are worth a line in the log: whoever is on the segment can neither fill it, nor hide in it."""
 
 from collections import OrderedDict
 from typing import TypeVar
