@@ -232,6 +232,11 @@ def test_objects_without_a_name_have_no_key(raw):
     assert version_of(raw) == ""
 
 
+@pytest.mark.parametrize("metadata", [{"name": "a\x1fb"}, {"name": "a", "namespace": "b\n"}])
+def test_name_that_no_server_accepts_is_no_key(metadata):
+    assert key_of({"metadata": metadata}) is None
+
+
 def test_object_of_the_cluster_has_no_namespace():
     assert key_of({"metadata": {"name": "node-1"}}) == ("", "node-1")
 

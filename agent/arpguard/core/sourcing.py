@@ -194,7 +194,7 @@ class Sourcing:
         followed: Followed = follow_nobody,
     ) -> Collected:
         """The VIPs now. `slices` None: not known yet. `followed` names the node that another announcer has chosen."""
-        changed = self._look_around(config, nodes, avoided)
+        ground, changed = self._look_around(config, nodes, avoided)
         changed |= _changes(self._services, services)
         if self._endpoints.known != (slices is not None):
             changed |= self._outcome.local_only
@@ -203,7 +203,7 @@ class Sourcing:
         changed |= self._moved(followed)
         touched: dict[Address, None] = {}
         for key in sorted(changed):  # the configuration first, in its order: where there is no room for all, it has it
-            touched |= self._replace(key, followed)
+            touched |= self._replace(key, self._part(key, config, ground, followed))
         for address in touched:
             self._outcome.settle(address, self._bids.get(address, {}))
         return self._outcome.collected()
@@ -220,18 +220,20 @@ class Sourcing:
         asking = [service for service in self._services.values() if _has(service, address)]
         if refusal is not None:
             return Origin(refusals=(refusal.why, *(f"{_name(service)} asks for it" for service in asking)))
-        return Origin(refusals=tuple(_why_not(service, address, self._config, ground) for service in asking))
+        return Origin(refusals=tuple(_why_not(service, self._config) for service in asking))
 
-    def _look_around(self, config: AgentConfig, nodes: Mapping[str, Node], avoided: Avoided) -> set[Key]:
-        """All sources, where something has changed that they all depend on."""
+    def _look_around(
+        self, config: AgentConfig, nodes: Mapping[str, Node], avoided: Avoided
+    ) -> tuple[_Ground, set[Key]]:
+        """All sources, where something has changed that they all depend on; and what that is now."""
         before = self._ground
-        is_same = config is self._config and before is not None and before.avoided == avoided
-        if is_same and not _changes(self._nodes, nodes):
-            return set()
+        is_same = config is self._config and not _changes(self._nodes, nodes)
+        if is_same and before is not None and before.avoided == avoided:
+            return before, set()
         self._nodes = dict(nodes)
-        self._ground = _Ground.of(config, nodes, avoided)
-        is_same, self._config = config == self._config and self._ground == before, config
-        return set() if is_same else {_CONFIG, *self._services}
+        ground = self._ground = _Ground.of(config, nodes, avoided)
+        is_same, self._config = config == self._config and ground == before, config
+        return ground, set() if is_same else {_CONFIG, *self._services}
 
     def _moved(self, followed: Followed) -> set[Key]:
         """The Services of which another announcer has chosen another node."""
@@ -243,9 +245,9 @@ class Sourcing:
             if bid.vip.owner.node != (followed(self._services[key], bid.vip.address) or "")
         }
 
-    def _replace(self, key: Key, followed: Followed) -> dict[Address, None]:
+    def _replace(self, key: Key, part: _Part | None) -> dict[Address, None]:
         """Puts a source's part in the place of what it was; the addresses that either is about, in their order."""
-        before, part = self._parts.get(key), self._part(key, followed)
+        before = self._parts.get(key)
         if part == before:
             return {}  # and not twice in memory
         self._parts.pop(key, None)
@@ -264,17 +266,15 @@ class Sourcing:
         self._outcome.hear(key, part)
         return touched
 
-    def _part(self, key: Key, followed: Followed) -> _Part | None:
-        if self._config is None or self._ground is None:
-            return None
+    def _part(self, key: Key, config: AgentConfig, ground: _Ground, followed: Followed) -> _Part | None:
         if key == _CONFIG:
-            return _of_config(self._config, self._ground)
+            return _of_config(config, ground)
         service = self._services.get(key)
-        offer = offer_of(service, self._config.services) if service else None
+        offer = offer_of(service, config.services) if service else None
         if service is None or offer is None:
             return None
         nodes = self._endpoints.nodes(key) if offer.local_only else None
-        return _of_service(offer, self._ground, nodes, lambda address: followed(service, address) or "")
+        return _of_service(offer, ground, nodes, lambda address: followed(service, address) or "")
 
 
 def _of_config(config: AgentConfig, ground: _Ground) -> _Part:
@@ -368,7 +368,7 @@ def _runner_up(bid: _Bid, first: _Bid) -> str:
     return f"{bid.name} asks for it too, with other settings (owner {bid.vip.owner}): {first.name} is {reason}"
 
 
-def _why_not(service: Service, address: Address, config: AgentConfig, ground: _Ground) -> str:
+def _why_not(service: Service, config: AgentConfig) -> str:
     """Why a Service does not make one of its addresses a VIP that could be one."""
     offer = offer_of(service, config.services)
     if offer is None:
@@ -376,10 +376,8 @@ def _why_not(service: Service, address: Address, config: AgentConfig, ground: _G
         return f"{_name(service)} asks for it and is not meant: it has no annotation arpguard.io/owner, and {why}"
     if not offer.vips:
         return f"{_name(service)} asks for it, but its owner cannot be read: {'; '.join(offer.problems)}"
-    if not ground.may_range(address):
-        ranges = ", ".join(map(str, config.ranges)) or "none"
-        return f"{_name(service)} asks for it, but it is in none of the configuration's `ranges` ({ranges})"
-    return f"{_name(service)} asks for it"
+    ranges = ", ".join(map(str, config.ranges)) or "none"
+    return f"{_name(service)} asks for it, but it is in none of the configuration's `ranges` ({ranges})"
 
 
 class _Endpoints:

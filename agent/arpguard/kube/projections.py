@@ -147,8 +147,8 @@ _KINDS: dict[type, str] = {str: "text", int: "whole number", bool: "true or fals
 def key_of(raw: JsonObject) -> tuple[str, str] | None:
     """Namespace (empty for objects of the whole cluster) and name; None when it has no usable name."""
     reading = _Reading(raw)
-    name = reading.text("metadata.name")
-    return (reading.name("metadata.namespace"), name) if name else None
+    namespace, name = reading.name("metadata.namespace"), reading.text("metadata.name")
+    return (namespace, name) if name and (namespace + name).isprintable() else None
 
 
 def version_of(raw: JsonObject) -> str:

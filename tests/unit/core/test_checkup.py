@@ -10,6 +10,7 @@ from arpguard.addresses import MacAddress
 from arpguard.config import parse_config
 from arpguard.core.checkup import answering
 from arpguard.core.checkup.findings import Finding, Grade, listed, shell, summed_up, worst
+from arpguard.core.checkup.node import NEEDED
 from arpguard.core.checkup.picture import MAX_ASKED, Picture, questions
 from arpguard.core.checkup.snapshot import (
     AgentWord,
@@ -354,6 +355,8 @@ def test_a_vip_on_the_nic_of_a_node_that_is_not_said_to_have_it():
     assert grade("vip-bound", picture(LO, nic)) == "warn"
     assert grade("vip-bound", picture(LO, nic, config=mine)) == "warn"
     assert grade("vip-bound", picture(LO, nic, config=OF_OTHERS)) == "bad"
+    startable = picture(LO, nic, config=mine, source="f", start="go")
+    assert said("vip-bound", startable)[0].commands == ("go",)
 
 
 def test_the_agent_is_the_fix_where_its_configuration_has_the_vip():
@@ -599,6 +602,23 @@ def test_arp_ignore_in_vain_is_told_where_it_would_matter():
     assert grade("arp-ignore", picture(LO, on(ETH0, OWN, f"{VIP}/32"), sysctls=lo)) == "ok"
 
 
+@pytest.mark.parametrize(
+    ("links", "ignore", "kind", "expected"),
+    [
+        ((BOUND, ETH0), 0, Kind.DELEGATED, "ok"),
+        ((BOUND, ETH0), 1, Kind.DELEGATED, "bad"),
+        ((BOUND, ETH0), 1, Kind.FOREIGN, "ok"),
+        ((LO, ETH0), 1, Kind.DELEGATED, "ok"),
+        ((LO, on(ETH0, OWN, f"{VIP}/32")), 1, Kind.DELEGATED, "ok"),
+    ],
+    ids=["answered", "not answered", "another's", "not bound", "bound on the link"],
+)
+def test_what_is_left_to_the_kernel_has_to_be_answered_by_it(links, ignore, kind, expected):
+    """A VIP with `delegated: true` that the kernel, with arp_ignore, says nothing about."""
+    scene = picture(*links, sysctls=sysctls(arp_ignore=ignore), **guarded(kind))
+    assert grade("arp-ignore", scene) == expected
+
+
 @pytest.mark.parametrize(("forwarding", "words"), [(1, f"{VIP} is not bound here"), (0, "as soon as")])
 def test_packets_go_round_at_once_where_the_vip_is_not_bound_and_packets_are_forwarded(forwarding, words):
     route = Route(ip_interface("192.0.2.0/24").network, 2)
@@ -787,6 +807,7 @@ def test_native_xdp(link, expected, told):
         ("bpffs", Machine(bpffs=False), "warn"),
         ("capabilities", Machine(), "unknown"),
         ("capabilities", Machine(capabilities=frozenset({"CAP_BPF"})), "bad"),
+        ("capabilities", Machine(capabilities=frozenset(NEEDED)), "ok"),
         ("clock", Machine(clock="hpet"), "warn"),
         ("clock", Machine(clock="arch_sys_counter"), "ok"),
     ],

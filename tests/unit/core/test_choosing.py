@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.config import parse_config
+from arpguard.config import InterfaceSelector, SelectorKind, parse_config
 from arpguard.core.choosing import choose_links, home_link, route_to
 from arpguard.model import InterfaceAddress, Link, Route, Surroundings
 
@@ -389,3 +389,10 @@ def test_longest_prefix_beats_lowest_metric():
     routes = [a_route("192.0.2.0/24", 2, metric=0), a_route("192.0.2.48/28", 3, metric=900)]
 
     assert route_to(VIP, routes).ifindex == 3
+
+
+@pytest.mark.parametrize("kind", [SelectorKind.CIDR, SelectorKind.CAN_REACH])
+def test_selector_that_lacks_what_it_selects_by_names_no_link(kind):
+    choice = choose_links([InterfaceSelector(kind)], NODE, [VIP])
+
+    assert (choice.links, choice.problems) == ((), ())

@@ -117,6 +117,12 @@ def test_full_log_forgets_what_was_not_reported_for_longest():
     assert log.received == 5
 
 
+def test_log_is_as_long_as_it_has_different_decisions_up_to_its_capacity():
+    decisions = [a_decision(at, spa) for at, spa in enumerate((1, 2, 1, 3, 4))]
+
+    assert [len(a_log(*decisions[:count], capacity=3)) for count in range(6)] == [0, 1, 2, 2, 3, 3]
+
+
 def test_forgotten_decision_starts_again_at_one():
     log = a_log(a_decision(1, 1), a_decision(2, 2), a_decision(3, 1), capacity=1)
 

@@ -7,6 +7,7 @@ import pytest
 
 from arpguard.addresses import ZERO_MAC, MacAddress
 from arpguard.core.desired import (
+    memberships_of,
     plan,
     primary_address,
     primary_addresses,
@@ -17,7 +18,7 @@ from arpguard.core.desired import (
     vips4_of,
     wanted_entries,
 )
-from arpguard.model import EntryKey, InterfaceAddress, Link, Owner, OwnerKind, Vip, VipEntry
+from arpguard.model import EntryKey, InterfaceAddress, Link, Membership, Owner, OwnerKind, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
 
 VIP = ip_address("192.0.2.50")
@@ -190,3 +191,25 @@ def test_strictest_mode_of_ipv6_is_that_of_its_entries(node, modes, expected):
     others = {EntryKey(2, VIP): VipEntry(Kind.FOREIGN, Mode.ENFORCE)}
 
     assert strictest6_mode(node, entries | others) is expected
+
+
+def test_node_listens_to_the_groups_of_the_ipv6_addresses_that_it_owns_and_to_each_once():
+    shares_its_group = ip_address("2001:db8:1::50")
+    entries = {
+        EntryKey(2, VIP): VipEntry(Kind.OWNED),
+        EntryKey(2, VIP6): VipEntry(Kind.OWNED, Mode.OBSERVE),
+        EntryKey(2, shares_its_group): VipEntry(Kind.OWNED),
+        EntryKey(3, VIP6): VipEntry(Kind.OWNED),
+        EntryKey(2, VIP6 + 1): VipEntry(Kind.FOREIGN),
+    }
+    group = ip_address("ff02::1:ff00:50")
+
+    assert memberships_of(entries) == {Membership(2, group), Membership(3, group)}
+
+
+def test_address_that_nobody_is_found_to_announce_is_unclaimed():
+    followed = Owner(OwnerKind.FOLLOW)
+
+    assert standing_of(Vip(VIP, followed), "me", {}).kind is Kind.UNCLAIMED
+    assert standing_of(Vip(VIP, replace(followed, node="other")), "me", {}).kind is Kind.FOREIGN
+    assert standing_of(Vip(VIP, replace(followed, node="me")), "me", {}).kind is Kind.DELEGATED

@@ -19,6 +19,12 @@ def test_networks_come_smallest_first():
     ]
 
 
+def test_sets_of_the_same_networks_are_equal_in_whatever_order():
+    assert Prefixes(NETWORKS) == Prefixes(reversed(NETWORKS))
+    assert Prefixes(NETWORKS) != Prefixes(NETWORKS[1:])
+    assert Prefixes([]) != []
+
+
 @given(st.sets(st.sampled_from(NETWORKS)), st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
 def test_agrees_with_looking_at_each(networks, address):
     expected = {each for each in networks if each.version == address.version and address in each}

@@ -227,3 +227,7 @@ def test_decision_is_about_the_sender_or_the_target(decisions, claimed, asked, a
     found = attributed(decisions, claimed, asked, {VIP: None, OTHER_VIP: None})
 
     assert found == tuple(About(vip, *decision) for vip, decision in zip(about, decisions, strict=True))
+
+
+def test_source_of_a_frame_is_who_sent_it_and_not_who_it_speaks_for():
+    assert look_at(captured(an_arp_request(src=THIRD, sha=TESTER)), SCENE).source == THIRD

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from ipaddress import IPv6Address
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from builders import (
     a_control,
     a_packet,
     an_announcement,
+    an_arp_reply,
     an_arp_request,
     an_entry,
     the_answer,
@@ -40,6 +42,7 @@ from ndbuilders import (
     a_routing_header,
     a_solicitation,
     an_entry6,
+    an_na,
     an_ns,
     na6,
     nd_frame,
@@ -122,6 +125,41 @@ def test_tags_are_read_through_as_deep_as_is_said():
     assert reason_of(respond_ingress(an_arp_request(tags=(VlanTag(0),) * 9), situation)) is Reason.UNWALKABLE
 
 
+@pytest.mark.parametrize("claim", [an_announcement(sha=GUARD), an_arp_reply(sha=GUARD)], ids=["announcement", "reply"])
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(Kind.OWNED, Reason.OWN_ECHO), (Kind.FOREIGN, Reason.OWN_ECHO), (Kind.DELEGATED, Reason.DELEGATED)],
+)
+def test_claim_with_this_nodes_mac_is_no_conflict(kind, reason, claim):
+    assert reason_of(respond_ingress(claim, a_situation(an_entry(kind)))) is reason
+
+
+OTHER_TAG = an_arp_request(tags=(VlanTag(0), VlanTag(9)))
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (OTHER_TAG, Reason.OTHER_VLAN),
+        (OTHER_TAG[:22], Reason.OTHER_VLAN),
+        (OTHER_TAG[:21], Reason.NOT_ARP),
+        (an_arp_request()[:41], Reason.NOT_ARP),
+    ],
+    ids=["tag", "only tags", "tag cut off", "packet cut off"],
+)
+@pytest.mark.parametrize("respond", [respond_ingress, respond_egress])
+def test_what_says_nothing_about_a_vip_passes(respond, frame, reason):
+    expected = Response(False, frame, (Judgement(None, Verdict.PASS, reason),))
+
+    assert respond(frame, a_situation(an_entry(Kind.FOREIGN))) == expected
+
+
+def test_primary_address_of_the_other_family_is_a_mistake_of_whoever_made_the_entry():
+    asked = an_arp_request(src=GUARD, sha=GUARD, spa=VIP, tpa=NEIGHBOUR_IP)
+    with pytest.raises(TypeError, match=f"{PRIMARY_IP6} is no IPv4 address"):
+        respond_egress(asked, a_situation(an_entry(Kind.FOREIGN, primary=PRIMARY_IP6)))
+
+
 # ---- neighbour discovery -----------------------------------------------------------------------------------------
 
 
@@ -164,6 +202,29 @@ def test_what_cannot_be_read_is_dropped_where_an_ipv6_entry_enforces():
     for strictest6, left in ((Mode.ENFORCE, None), (Mode.OBSERVE, frame), (Mode.INHERIT, frame)):
         response = respond_ingress(frame, a_situation6(an_entry6(Kind.FOREIGN), strictest6=strictest6))
         assert response == Response(False, left, (Judgement(None, Verdict.SUPPRESS, Reason.UNWALKABLE),))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        an_ns(headers=[a_header(DESTINATION)]),
+        an_ns(tags=(VlanTag(0), VlanTag(0))),
+        an_ns(options=()),
+    ],
+    ids=["extension header", "two tags", "no address to answer to"],
+)
+def test_solicitation_that_no_host_sends_is_not_answered(frame):
+    response = respond_ingress(frame, a_situation6(an_entry6()))
+
+    assert response == Response(False, None, about_vip6(Reason.NOT_STRICT))
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_claim_that_every_receiver_discards_is_no_conflict(kind):
+    frame = an_na(hop_limit=254)
+    response = respond_ingress(frame, a_situation6(an_entry6(kind)))
+
+    assert response == Response(False, frame, about_vip6(Reason.ND_INVALID_CLAIM))
 
 
 def test_other_ipv6_is_not_even_looked_at():

@@ -1,12 +1,15 @@
 """Who spoke for which address."""
 
+from collections import Counter
 from ipaddress import ip_address
 
 import pytest
 
 from arpguard.addresses import MacAddress
+from arpguard.core.replaying import About, Passed, Protocol
 from arpguard.core.sightings import Act, Ledger, Message, Sighting, Sightings, at_once, read_message
 from arpguard.model import Owner, OwnerKind, Vip
+from arpguard.verdict import Reason, Verdict
 from arpguard.wire.ethernet import VlanTag
 from arpguard.wire.ndp import (
     build_advertisement,
@@ -141,3 +144,65 @@ def test_requests_are_counted_of_vips():
         ledger.note(Message(asked, TESTER_IP, Act.REQUEST, TESTER), 1)
 
     assert ledger.accounts[VIP].requests == 2
+
+
+@pytest.mark.parametrize(("kept", "silenced", "unjudged"), [(0, 0, 5), (1, 0, 4), (0, 2, 3), (3, 2, 0)])
+def test_what_the_guard_would_have_kept_or_silenced_is_judged(kept, silenced, unjudged):
+    acts = Counter({Act.ANSWER: 3, Act.REQUEST: 2})
+
+    assert Sighting(1, 1, acts, kept, silenced).unjudged == unjudged
+
+
+def test_frames_are_counted_with_the_span_of_their_times_and_the_links_they_were_on():
+    ledger = a_ledger()
+    for time_ns, link in ((None, "eth0"), (5, "eth1"), (3, "eth0"), (9, "eth0")):
+        ledger.take(time_ns, link)
+    ledger.judge(Protocol.ARP, "eth1")
+    ledger.judge(Protocol.ARP, "eth1")
+
+    assert (ledger.read, ledger.first_ns, ledger.last_ns, ledger.links) == (4, 3, 9, {"eth0", "eth1"})
+    assert (ledger.judged, ledger.judged_links) == ({Protocol.ARP: 2}, {"eth1"})
+
+
+def test_names_of_links_are_of_bounded_number():
+    ledger = a_ledger()
+    for number in range(1234):
+        ledger.take(1, f"eth{number}")
+        ledger.judge(Protocol.ARP, f"eth{number}")
+
+    assert (len(ledger.links), len(ledger.judged_links)) == (1000, 1000)
+    assert (ledger.read, ledger.judged[Protocol.ARP]) == (1234, 1234)
+
+
+def test_link_types_are_told_only_of_what_was_passed_by_for_its_type():
+    ledger = a_ledger()
+    for why in (Passed.OTHER_TYPE, Passed.OTHER_TYPE, Passed.OTHER_VLAN):
+        ledger.passed_by(why, linktype=127)
+
+    assert ledger.passed == {Passed.OTHER_TYPE: 2, Passed.OTHER_VLAN: 1}
+    assert ledger.linktypes == {127: 2}
+
+
+@pytest.mark.parametrize(
+    ("decisions", "concerned", "tagged", "of_the_vip"),
+    [
+        ([], False, 0, {}),
+        ([About(VIP, Verdict.SUPPRESS, Reason.FOREIGN)], True, 0, {(Verdict.SUPPRESS, Reason.FOREIGN): 1}),
+        ([About(None, Verdict.CONFLICT, Reason.CONFLICT)], True, 0, {}),
+        ([About(NEIGHBOUR_IP, Verdict.SUPPRESS, Reason.FOREIGN)], True, 0, {}),
+        ([About(None, Verdict.PASS, Reason.NOT_GUARDED)], False, 0, {}),
+        ([About(None, Verdict.PASS, Reason.OTHER_VLAN)], False, 1, {}),
+        (
+            [About(VIP, Verdict.PASS, Reason.OWNER_CLAIM), About(VIP, Verdict.SUPPRESS, Reason.FOREIGN)],
+            True,
+            0,
+            {(Verdict.PASS, Reason.OWNER_CLAIM): 1, (Verdict.SUPPRESS, Reason.FOREIGN): 1},
+        ),
+    ],
+    ids=["none", "vip", "untold", "other address", "nothing guarded", "tag", "claim and question"],
+)
+def test_decisions_are_counted_of_vips_and_concern_one_or_none(decisions, concerned, tagged, of_the_vip):
+    ledger = a_ledger()
+
+    assert ledger.decide(decisions) is concerned
+    assert (ledger.about, ledger.tagged, ledger.accounts[VIP].decisions) == (concerned, tagged, of_the_vip)

@@ -467,3 +467,26 @@ def test_what_was_given_out_stays_as_it_is_and_what_has_not_changed_is_the_same_
     assert (set(before.vips), set(after.vips)) == ({VIP, OTHER}, {OTHER})
     assert after.vips[OTHER] is before.vips[OTHER]
     assert sourcing.collect(CONFIG, services, {}, NODES).vips is after.vips
+
+
+def test_slice_that_goes_away_takes_its_nodes_with_it():
+    sourcing, services = Sourcing(), by_key(a_service(local_only=True))
+    one, two = a_slice("web", "n1", name="one"), a_slice("web", "n2", name="two")
+
+    found = [
+        sourcing.collect(CONFIG, services, by_key(*slices), NODES).vips[VIP].nodes
+        for slices in ([one, two], [two], [], [one])
+    ]
+
+    assert found == [{"n1", "n2"}, {"n2"}, set(), {"n1"}]
+
+
+def test_another_service_that_shares_an_address_with_the_same_settings_changes_nothing():
+    sourcing, services = Sourcing(), by_key(a_service("a"))
+    before = sourcing.collect(CONFIG, services, {}, NODES)
+    services |= by_key(a_service("b"))
+
+    after = sourcing.collect(CONFIG, services, {}, NODES)
+
+    assert after.vips is before.vips
+    assert reasons(after) == []

@@ -59,6 +59,14 @@ def test_frame_of_neighbour_discovery_of_each_operation(operation, facts, flags,
     assert (packet.message.flags, packet.frame_dst, packet.flaw) == (flags, dst, None)
 
 
+@pytest.mark.parametrize("operation", Operation)
+def test_meaning_of_an_operation_says_which_way_the_frame_goes(operation):
+    way, _, what = operation.meaning.partition(": ")
+
+    assert way == ("out" if operation.outgoing else "in")
+    assert operation.value.removeprefix("out-") in {*what.split(), "announcement"}
+
+
 @pytest.mark.parametrize("vip", [VIP, VIP6])
 @pytest.mark.parametrize("operation", Operation)
 def test_stranger_is_of_the_addresss_own_family(operation, vip):

@@ -41,6 +41,7 @@ def test_request_to_all_is_the_frame_that_it_was(linktype, cook, link):
         (TO_US, REQUEST, OWN),
         (TO_US, REPLY, OWN),
         (TO_ALL, REPLY, BROADCAST_MAC),
+        (TO_GROUP, REQUEST, MacAddress.parse("01:00:5e:00:00:00")),
         (FROM_US, REQUEST, BROADCAST_MAC),
         (FROM_US, a_packet(spa=NOBODY).build(), BROADCAST_MAC),
     ],

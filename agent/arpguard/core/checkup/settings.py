@@ -127,8 +127,6 @@ def same_segment(picture: Picture) -> Iterator[Finding]:
     """Two links on one segment: Linux answers on either, with either MAC."""
     found = False
     for first, second in combinations((link for link in picture.segments if link.up), 2):
-        if second.ifindex == first.parent or first.ifindex == second.parent:
-            continue
         shared = [own.network for own in first.addresses if own.address.version == 4 and in_subnet(second, own.address)]
         if not shared:
             continue

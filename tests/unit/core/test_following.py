@@ -1,0 +1,529 @@
+"""The node that another announcer has chosen is found in the objects that it writes, whatever stands in them."""
+
+import copy
+from ipaddress import ip_address, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arpguard.config import AgentConfig
+from arpguard.core.cluster import MARKS
+from arpguard.core.following import Following, Source, sources_needed
+from arpguard.core.sourcing import Sourcing
+from arpguard.kube.projections import held, key_of, l2_status, service
+from arpguard.model import Owner, OwnerKind
+from recordings import OF, RECORDED, recorded
+
+IP, SECOND_IP, IP6 = (ip_address(text) for text in ("192.0.2.40", "192.0.2.41", "2001:db8::40"))
+WEB = ("shop", "web")
+
+
+def with_class(path: str, name: str | None) -> dict:
+    raw = recorded(path)
+    raw["spec"].pop("loadBalancerClass", None)
+    return {**raw, "spec": {**raw["spec"], **({"loadBalancerClass": name} if name else {})}}
+
+
+def marked(path: str, **annotations: str) -> dict:
+    """A Service with these annotations."""
+    raw = recorded(path)
+    raw["metadata"].setdefault("annotations", {}).update(annotations)
+    return raw
+
+
+class Cluster:
+    """What a reflector of each kind would tell, from recorded objects."""
+
+    def __init__(self, *objects: tuple[Source, str]):
+        self.following = Following()
+        for source, path in objects:
+            self.put(source, recorded(path))
+
+    def put(self, source: Source, raw: dict) -> frozenset:
+        return self.following.put(source, key_of(raw), OF[source].project(raw))
+
+    def delete(self, source: Source, path: str) -> frozenset:
+        return self.following.put(source, key_of(recorded(path)), None)
+
+    def ask(self, raw: dict | str, address=IP):
+        return self.following.node_of(service(recorded(raw) if isinstance(raw, str) else raw), address)
+
+    def node(self, raw: dict | str, address=IP) -> str:
+        return self.ask(raw, address).node
+
+
+def dispute(first: tuple[str, str], other: tuple[str, str]) -> str:
+    """The problem with two objects that name different nodes."""
+    return f"{first[0]} names the node {first[1]}, and {other[0]} names {other[1]}"
+
+
+HOST = "annotation kube-vip.io/vipHost of Service shop/web"
+IPV4 = "annotation purelb.io/announcing-IPv4 of Service shop/web"
+LOCK = "Lease of kube-vip for all Services kube-system/plndr-svcs-lock"
+STATUS = "ServiceL2Status of MetalLB metallb-system/l2-r8jwb"
+NEW_STATUS = "ServiceL2Status of MetalLB metallb-system/l2-cf2xr"
+LEASE = "Lease of Cilium kube-system/cilium-l2announce-shop-web"
+
+
+# Each announcer
+
+
+@pytest.mark.parametrize(
+    ("path", "objects", "node", "why"),
+    [
+        (
+            "metallb/service",
+            [(Source.METALLB, "metallb/status")],
+            "worker-1",
+            STATUS,
+        ),
+        (
+            "cilium/service",
+            [(Source.CILIUM, "cilium/lease")],
+            "worker-1",
+            LEASE,
+        ),
+        (
+            "kube-vip/service",
+            [],
+            "worker-1",
+            HOST,
+        ),
+        (
+            "kube-vip/service-of-its-class",
+            [(Source.KUBE_VIP, "kube-vip/lock")],
+            "worker-2",
+            LOCK,
+        ),
+        (
+            "kube-vip/service",
+            [(Source.KUBE_VIP_SERVICES, "kube-vip/lease-of-the-service"), (Source.KUBE_VIP, "kube-vip/lock")],
+            "worker-1",
+            "Lease of kube-vip for a Service shop/kubevip-web",
+        ),
+        ("purelb/service-0.9", [], "worker-1", IPV4),
+        ("purelb/service-0.17", [], "worker-1", IPV4),
+        (
+            "openelb/service-0.5",
+            [(Source.OPENELB, "openelb/lease")],
+            "worker-1",
+            "Lease of OpenELB openelb-system/openelb-speaker",
+        ),
+    ],
+)
+def test_node_is_found_in_what_the_announcer_writes(path, objects, node, why):
+    found = Cluster(*objects).ask(path)
+
+    assert (found.node, found.why, found.problems) == (node, why, ())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "metallb/service",
+        "cilium/service",
+        "kube-vip/service-of-its-class",
+        "purelb/service-remote",
+        "openelb/service-0.5",
+        "openelb/service-0.6",
+    ],
+)
+def test_nobody_is_followed_who_is_not_named(path):
+    found = Cluster().ask(path)
+
+    assert (found.node, found.problems) == ("", ())
+    assert found.why.startswith("nothing of ")
+
+
+def test_openelb_0_6_names_nobody_even_if_a_lease_of_0_5_was_left():
+    assert Cluster((Source.OPENELB, "openelb/lease")).node("openelb/service-0.6") == ""
+
+
+def test_openelb_answers_where_its_leader_is_and_not_where_the_annotation_says():
+    cluster = Cluster((Source.OPENELB, "openelb/lease"))
+
+    assert cluster.node("openelb/service-0.5") == "worker-1"
+    assert recorded("openelb/service-0.5")["metadata"]["annotations"]["layer2.openelb.kubesphere.io/v1alpha1"] == (
+        "worker-3"
+    )
+
+
+def test_purelb_names_a_node_for_each_address_and_family():
+    cluster = Cluster()
+
+    assert cluster.node("purelb/service-0.17", SECOND_IP) == "worker-2"
+    assert cluster.node("purelb/service-0.17", IP6) == "worker-3"
+    assert cluster.node("purelb/service-0.9", IP6) == "worker-2"
+    assert cluster.node("purelb/service-0.17", ip_address("192.0.2.99")) == ""
+
+
+def test_purelb_that_appends_is_read_from_the_end():
+    found = Cluster().ask("purelb/service-0.16")
+
+    assert found.node == "worker-3"
+    assert found.problems == (dispute((IPV4, "worker-3"), (IPV4, "worker-1")),)
+
+
+@pytest.mark.parametrize("entry", ["worker-1,eth0,1,192.0.2.40", "worker-1,eth0"])
+def test_purelb_interface_may_have_a_comma(entry):
+    assert Cluster().node(marked("purelb/service-0.9", **{"purelb.io/announcing-IPv4": entry})) == "worker-1"
+
+
+def test_kube_vip_lease_has_the_name_that_the_service_asks_for():
+    cluster = Cluster((Source.KUBE_VIP_SERVICES, "kube-vip/lease-of-that-name"))
+    cluster.put(Source.KUBE_VIP_SERVICES, recorded("kube-vip/lease-of-the-service"))
+
+    assert cluster.node("kube-vip/service-with-lease-name") == "worker-3"
+
+
+def test_kube_vip_lease_name_without_a_namespace_is_in_that_of_the_service():
+    lease = recorded("kube-vip/lease-of-that-name")
+    lease["metadata"]["namespace"] = "shop"
+    cluster = Cluster((Source.KUBE_VIP_SERVICES, "kube-vip/lease-of-the-service"))
+    cluster.put(Source.KUBE_VIP_SERVICES, lease)
+
+    assert cluster.node(marked("kube-vip/service", **{"kube-vip.io/leaseName": "shared"})) == "worker-3"
+
+
+def test_kube_vip_lock_is_about_services_that_it_has_only():
+    cluster = Cluster((Source.KUBE_VIP, "kube-vip/lock"))
+
+    assert cluster.node("metallb/service") == ""
+
+
+# Cilium's names
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"), [("shop", "eu-web-tls"), ("shop-eu", "web-tls"), ("shop-eu-web", "tls")]
+)
+def test_cilium_lease_is_of_every_service_whose_names_make_its_name(namespace, name):
+    """In Cilium too: with these names there is one Lease, and its holder announces them all."""
+    raw = recorded("cilium/service")
+    raw["metadata"] |= {"namespace": namespace, "name": name}
+
+    assert Cluster((Source.CILIUM, "cilium/lease-with-dashes")).node(raw) == "worker-2"
+
+
+def test_cilium_lease_is_of_no_service_whose_name_it_begins_or_ends_with():
+    cluster = Cluster((Source.CILIUM, "cilium/lease-with-dashes"))
+    for namespace, name in (("shop", "eu-web"), ("shop", "eu"), ("eu", "web-tls"), ("shop", "eu-web-tls-2")):
+        raw = recorded("cilium/service")
+        raw["metadata"] |= {"namespace": namespace, "name": name}
+
+        assert cluster.node(raw) == "", (namespace, name)
+
+
+def test_services_whose_names_make_one_lease_move_together():
+    cluster = Cluster()
+    keys = {("shop", "eu-web-tls"), ("shop-eu", "web-tls")}
+    for namespace, name in keys:
+        raw = recorded("cilium/service")
+        raw["metadata"] |= {"namespace": namespace, "name": name}
+        cluster.ask(raw)
+
+    assert cluster.put(Source.CILIUM, recorded("cilium/lease-with-dashes")) == keys
+
+
+# Moves
+
+
+def test_metallb_moves_by_deleting_one_status_and_creating_another():
+    cluster = Cluster((Source.METALLB, "metallb/status"))
+    assert cluster.node("metallb/service") == "worker-1"
+
+    cluster.delete(Source.METALLB, "metallb/status")
+    assert cluster.node("metallb/service") == ""
+    cluster.put(Source.METALLB, recorded("metallb/status-of-the-new-node"))
+    assert cluster.node("metallb/service") == "worker-2"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_metallb_statuses_the_newer_one_is_followed_and_that_is_a_problem(order):
+    paths = ["metallb/status", "metallb/status-of-the-new-node"][::order]
+    found = Cluster(*[(Source.METALLB, path) for path in paths]).ask("metallb/service")
+
+    assert found.node == "worker-2"
+    assert found.problems == (dispute((NEW_STATUS, "worker-2"), (STATUS, "worker-1")),)
+
+
+def test_metallb_status_counts_from_its_creation_before_it_is_filled_in():
+    assert Cluster((Source.METALLB, "metallb/status-just-created")).node("metallb/service") == "worker-2"
+
+
+def test_lease_that_moves_is_followed_and_a_renewal_changes_nothing():
+    cluster = Cluster((Source.CILIUM, "cilium/lease"))
+    raw = recorded("cilium/lease")
+    raw["metadata"]["resourceVersion"] = "999999"
+    raw["spec"] |= {"renewTime": "2027-01-01T00:00:00.000000Z"}
+    assert held(raw) == held(recorded("cilium/lease"))
+
+    raw["spec"] |= {"holderIdentity": "worker-3", "leaseTransitions": 2}
+    cluster.put(Source.CILIUM, raw)
+    assert cluster.node("cilium/service") == "worker-3"
+
+
+def test_lease_that_nobody_renews_names_its_holder_still():
+    raw = recorded("cilium/lease")
+    raw["spec"] |= {"renewTime": "2001-01-01T00:00:00.000000Z"}
+    cluster = Cluster()
+    cluster.put(Source.CILIUM, raw)
+
+    assert cluster.node("cilium/service") == "worker-1"
+
+
+def test_released_lease_names_nobody():
+    assert Cluster((Source.CILIUM, "cilium/lease-released")).node("cilium/service") == ""
+
+
+def test_kube_vip_lease_is_ahead_of_the_annotation_and_they_disagree_until_it_is_written():
+    cluster = Cluster((Source.KUBE_VIP, "kube-vip/lock"))
+    found = cluster.ask("kube-vip/service")
+
+    assert found.node == "worker-2"
+    assert found.problems == (dispute((LOCK, "worker-2"), (HOST, "worker-1")),)
+    assert cluster.following.problems == (f"service shop/web: {found.problems[0]}",)
+
+    after = marked("kube-vip/service", **{"kube-vip.io/vipHost": "worker-2"})
+    assert cluster.ask(after).problems == ()
+    assert cluster.following.problems == ()
+
+
+def test_kube_vip_lease_of_the_service_that_was_released_gives_way_to_that_of_all():
+    raw = recorded("kube-vip/lease-of-the-service")
+    raw["spec"].pop("holderIdentity")
+    cluster = Cluster((Source.KUBE_VIP, "kube-vip/lock"))
+    cluster.put(Source.KUBE_VIP_SERVICES, raw)
+
+    assert cluster.node("kube-vip/service") == "worker-2"
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "about"),
+    [
+        (Source.METALLB, "metallb/status", "metallb/service"),
+        (Source.CILIUM, "cilium/lease", "cilium/service"),
+        (Source.KUBE_VIP, "kube-vip/lock", "kube-vip/service-of-its-class"),
+        (Source.KUBE_VIP_SERVICES, "kube-vip/lease-of-the-service", "kube-vip/service-of-its-class"),
+        (Source.OPENELB, "openelb/lease", "openelb/service-0.5"),
+    ],
+)
+def test_change_tells_which_services_it_is_about_and_what_is_gone_is_not_followed(source, path, about):
+    cluster = Cluster()
+    asked = service(recorded(about))
+    assert cluster.following.node_of(asked, IP).node == ""
+
+    assert cluster.put(source, recorded(path)) == {WEB}
+    assert cluster.following.node_of(asked, IP).node != ""
+    assert cluster.delete(source, path) == {WEB}
+    assert cluster.following.node_of(asked, IP).node == ""
+    cluster.put(source, recorded(path))
+    assert cluster.following.forget(source) == {WEB}
+    assert cluster.following.node_of(asked, IP).node == ""
+
+
+def test_change_about_other_services_is_about_none():
+    cluster = Cluster()
+    cluster.ask("cilium/service")
+
+    assert cluster.put(Source.CILIUM, recorded("cilium/lease-with-dashes")) == frozenset()
+    assert cluster.delete(Source.CILIUM, "cilium/lease") == frozenset()
+
+
+def test_status_that_turns_to_another_service_leaves_the_first():
+    cluster = Cluster((Source.METALLB, "metallb/status"))
+    cluster.ask("metallb/service")
+    raw = recorded("metallb/status")
+    raw["status"]["serviceName"] = "other"
+
+    assert cluster.put(Source.METALLB, raw) == {WEB}
+    assert cluster.node("metallb/service") == ""
+
+
+# Who may have a Service, and what is watched for it
+
+
+@pytest.mark.parametrize(
+    ("raw", "sources"),
+    [
+        (recorded("cilium/service"), {Source.CILIUM}),
+        (with_class("cilium/service", None), {Source.CILIUM, Source.METALLB}),
+        (recorded("metallb/service"), {Source.CILIUM, Source.METALLB}),
+        (with_class("metallb/service", "example.com/metallb"), {Source.METALLB}),
+        (recorded("kube-vip/service-of-its-class"), {Source.KUBE_VIP, Source.KUBE_VIP_SERVICES}),
+        (
+            recorded("kube-vip/service"),
+            {Source.KUBE_VIP, Source.KUBE_VIP_SERVICES, Source.METALLB, Source.CILIUM},
+        ),
+        (
+            with_class("kube-vip/service", "example.com/kube-vip"),
+            {Source.KUBE_VIP, Source.KUBE_VIP_SERVICES, Source.METALLB},
+        ),
+        (recorded("purelb/service-0.9"), set()),
+        (recorded("purelb/service-0.17"), set()),
+        (with_class("purelb/service-0.9", "purelb.io/purelb"), set()),
+        (recorded("openelb/service-0.5"), {Source.OPENELB}),
+        (recorded("openelb/service-0.6"), set()),
+    ],
+)
+def test_only_what_may_name_the_node_is_watched(raw, sources):
+    following = Following()
+    following.node_of(service(raw), IP)
+
+    assert following.sources == sources_needed([service(raw)]) == sources
+
+
+def test_nothing_is_watched_for_services_that_follow_no_longer():
+    cluster = Cluster()
+    cluster.ask("cilium/service")
+    cluster.ask("kube-vip/service")
+    assert cluster.following.sources == {Source.CILIUM, Source.KUBE_VIP, Source.KUBE_VIP_SERVICES, Source.METALLB}
+
+    cluster.following.leave({WEB, ("no", "such")})
+    assert cluster.following.sources == frozenset()
+    assert cluster.put(Source.CILIUM, recorded("cilium/lease")) == frozenset()
+    assert sources_needed([]) == frozenset()
+
+
+def test_class_decides_against_what_others_left_on_the_service():
+    raw = with_class("kube-vip/service", "io.cilium/l2-announcer")
+    found = Cluster((Source.CILIUM, "cilium/lease"), (Source.KUBE_VIP, "kube-vip/lock")).ask(raw)
+
+    assert (found.node, found.announcer, found.problems) == ("worker-1", "Cilium", ())
+
+
+def test_two_announcers_of_a_service_are_a_problem_and_one_is_followed():
+    cluster = Cluster((Source.METALLB, "metallb/status-of-the-new-node"), (Source.CILIUM, "cilium/lease"))
+    found = cluster.ask("kube-vip/service")
+
+    assert (found.node, found.announcer) == ("worker-2", "MetalLB")
+    assert found.problems == (
+        dispute((NEW_STATUS, "worker-2"), (LEASE, "worker-1")),
+        dispute((NEW_STATUS, "worker-2"), (HOST, "worker-1")),
+    )
+
+
+def test_announcers_that_agree_are_no_problem():
+    cluster = Cluster((Source.METALLB, "metallb/status"), (Source.CILIUM, "cilium/lease"))
+
+    assert cluster.ask("kube-vip/service").problems == ()
+
+
+def test_vips_follow_from_node_to_node_and_what_follows_no_longer_is_not_watched():
+    following, sourcing = Following(), Sourcing()
+    config = AgentConfig(ranges=(ip_network("192.0.2.0/24"),))
+    raw = marked("cilium/service", **{"arpguard.io/owner": "follow"})
+    services = {WEB: service(raw)}
+
+    def collect():
+        collected = sourcing.collect(
+            config, services, {}, {}, followed=lambda web, address: following.node_of(web, address).node
+        )
+        following.leave({WEB} - collected.follows)
+        return collected.vips[IP].owner
+
+    assert (collect(), following.sources) == (Owner(OwnerKind.FOLLOW), {Source.CILIUM})
+    following.put(Source.CILIUM, ("kube-system", "x"), held(recorded("cilium/lease")))
+    assert collect() == Owner(OwnerKind.FOLLOW, node="worker-1")
+    moved = recorded("cilium/lease")
+    moved["spec"]["holderIdentity"] = "worker-2"
+    following.put(Source.CILIUM, ("kube-system", "x"), held(moved))
+    assert collect() == Owner(OwnerKind.FOLLOW, node="worker-2")
+    services[WEB] = service(recorded("cilium/service"))
+    assert (collect().kind, following.sources) == (OwnerKind.ELECT, frozenset())
+
+
+# What hostile and broken objects say
+
+
+@pytest.mark.parametrize("host", ["Worker 1", "worker-1\n", "-a", "../x", "\x1b[2J", "x" * 4000, "wörker"])
+def test_what_cannot_be_a_node_is_none(host):
+    found = Cluster().ask(marked("kube-vip/service", **{"kube-vip.io/vipHost": host}))
+
+    assert found.node == ""
+    assert len(found.problems) == 1
+    assert found.problems[0].isprintable()
+    assert len(found.problems[0]) < 250
+    assert "cannot be a node's name" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", ",", ",,", ",eth0,192.0.2.40", "worker-1", "worker-1,", "a,b,c,d", "worker-1,eth0,192.0.2.400"]
+)
+def test_purelb_annotation_that_makes_no_sense_names_nobody(text):
+    found = Cluster().node(marked("purelb/service-0.9", **{"purelb.io/announcing-IPv4": text}))
+
+    assert found == ("worker-1" if text == "worker-1," else "")
+
+
+def test_object_that_is_spoilt_is_a_problem_of_the_services_it_is_about():
+    raw = recorded("metallb/status")
+    raw["status"]["node"] = 5
+    cluster = Cluster()
+    cluster.put(Source.METALLB, raw)
+    found = cluster.ask("metallb/service")
+
+    assert found.node == "worker-1"  # its labels say the same
+    assert found.problems == ("ServiceL2Status of MetalLB metallb-system/l2-r8jwb: status.node: is no text (5)",)
+
+
+def test_marks_that_are_no_text_are_left_out():
+    raw = recorded("kube-vip/service")
+    raw["metadata"]["annotations"] |= {"kube-vip.io/vipHost": 7, "kube-vip.io/leaseName": "x" * 5000}
+    found = service(raw)
+
+    assert found.marks == ()
+    assert len(found.problems) == 2
+
+
+def test_of_other_annotations_nothing_is_kept():
+    found = service(recorded("kube-vip/service"))
+
+    assert found.annotations == ()
+    assert found.marks == (("kube-vip.io/vipHost", "worker-1"),)
+
+
+PATHS = sorted(str(path.relative_to(RECORDED).with_suffix("")) for path in RECORDED.rglob("*.json"))
+TEXT = st.text(max_size=6) | st.sampled_from(["worker-1", "worker-1,eth0", "a,b,192.0.2.40", "/", "a/b/c"])
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def _spoil(data, raw):
+    """One value somewhere in an object, replaced by junk."""
+    while isinstance(raw, dict) and raw and data.draw(st.integers(0, 5)):
+        name = data.draw(st.sampled_from(sorted(raw)))
+        if not isinstance(raw[name], dict) or not data.draw(st.integers(0, 3)):
+            raw[name] = data.draw(JUNK)
+            return
+        raw = raw[name]
+
+
+@given(st.data())
+def test_whatever_stands_in_their_objects_an_answer_is_given(data):
+    objects = [copy.deepcopy(recorded(path)) for path in PATHS]
+    for raw in objects:
+        _spoil(data, raw)
+    following = Following()
+    for raw in objects:
+        key = key_of(raw)
+        for source in Source if key else ():
+            following.put(source, key, OF[source].project(raw))
+    marks = {name: data.draw(JUNK) for name in data.draw(st.sets(st.sampled_from(sorted(MARKS))))}
+    for raw in filter(key_of, [*objects, {"metadata": {"name": "x", "namespace": "y", "annotations": marks}}]):
+        asked = service(raw)
+        for address in (IP, IP6):
+            found = following.node_of(asked, address)
+            assert found == following.node_of(service(copy.deepcopy(raw)), address)
+            assert bool(found.node) == bool(found.announcer)
+    assert all(problem.isprintable() for problem in following.problems)
+
+
+def test_both_projections_read_what_is_no_object_of_theirs():
+    for project in (held, l2_status):
+        assert project({}).about == ("", "")
+        assert project({"metadata": {"labels": 3}, "spec": [], "status": "x"}).node == ""

@@ -1,0 +1,44 @@
+"""The reference model says what the verdict table says (tests/verdict_cells.py), cell by cell, in every mode."""
+
+import pytest
+
+from arpguard.clock import boot_ns
+from arpguard.core.respond import Judgement, Response, Situation, respond_egress, respond_ingress
+from arpguard.model import EntryKey
+from arpguard.verdict import Reason
+from prog_run import DROPPED, Outcome, passed, sent_back
+from verdict_cells import EGRESS_CASES, INGRESS_CASES, MODES, enforced_outcome, situation
+
+LINK = 3
+
+
+def outcome_of(response: Response) -> Outcome:
+    if response.frame is None:
+        return DROPPED
+    return sent_back(response.frame) if response.answered else passed(response.frame)
+
+
+def answered(respond, case, mode) -> tuple[Outcome, tuple[Judgement, ...]]:
+    entries, control, _ = situation(case, mode)
+    keyed = {EntryKey(LINK, vip): entry for vip, entry in entries.items()}
+    response = respond(case.form.frame, Situation(control, keyed, LINK, boot_ns()))
+    return outcome_of(response), response.judgements
+
+
+def expected(case, mode) -> tuple[Outcome, tuple[Judgement, ...]]:
+    entries, _, observed = situation(case, mode)
+    reason = Reason[case.cell[1:]]
+    judgement = Judgement(case.form.vip if entries else None, reason.verdict, reason)
+    return passed(case.form.frame) if observed else enforced_outcome(case), (judgement,)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("respond", "cases"),
+    [(respond_ingress, INGRESS_CASES), (respond_egress, EGRESS_CASES)],
+    ids=["incoming", "outgoing"],
+)
+def test_model_says_what_the_table_says(respond, cases, mode):
+    wrong = [name for name, case in cases.items() if answered(respond, case, mode) != expected(case, mode)]
+
+    assert wrong == []
