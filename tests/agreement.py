@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from arpguard.addresses import ZERO_MAC, Address, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.respond import Response, Situation, respond_egress, respond_ingress
-from arpguard.dataplane.explain import Trial, try_frame
+from arpguard.dataplane.explain import Trial
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from builders import EPOCH, GUARD, HOUR_NS, OWNER
@@ -61,11 +61,12 @@ def compare(
     hook: Hook,
     maps: Callable[[random.Random, int], Maps],
     stimulus: Callable[[random.Random], bytes],
+    batches: int = BATCHES,
 ) -> Tallies:
     """Runs frames through the program of a hook, its twin and the model; each batch of them with other maps."""
     rng = random.Random(f"{SEED} {hook.name}")
     tallies = Tallies()
-    for number in range(BATCHES):
+    for number in range(batches):
         try:
             now_ns = boot_ns()
             frames = [stimulus(rng) for _ in range(FRAMES_PER_BATCH)]
@@ -86,7 +87,7 @@ def _run_batch(plane: Plane, hook: Hook, maps: Maps, now_ns: int, frames: Sequen
         response = respond(frame, situation)
         outcome = plane.run(hook, frame)
         _assert_agrees(outcome, _expected_outcome(response), frame, situation)
-        _assert_twin_agrees(try_frame(plane.programs, hook, LO, frame), response, frame)
+        _assert_twin_agrees(plane.trial(hook, frame), response, frame)
         expected.update(_counts_of(response, situation))
         tallies.actions[outcome.action] += 1
         tallies.reasons.update(judgement.reason for judgement in response.judgements)

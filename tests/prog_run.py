@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from pathlib import Path
 
+from arpguard.addresses import Address
 from arpguard.dataplane import bpffs, loader, syscall
+from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
 from arpguard.dataplane.source import Source
 from arpguard.model import EntryKey, NodeControl, Tally, VipEntry
@@ -50,7 +51,7 @@ def sent_back(frame: bytes) -> Outcome:
 class Count:
     """One counter: of a VIP's entry (None: of the node), by reason."""
 
-    vip: IPv4Address | None
+    vip: Address | None
     observed: bool
     reason: Reason
 
@@ -64,9 +65,9 @@ class Plane:
         self.maps = loaded.maps
         self.table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
         self.control = ControlValue(loaded.maps["control"])
-        self._vips: tuple[IPv4Address, ...] = ()
+        self._vips: tuple[Address, ...] = ()
 
-    def set(self, entries: Mapping[IPv4Address, VipEntry], control: NodeControl) -> None:
+    def set(self, entries: Mapping[Address, VipEntry], control: NodeControl) -> None:
         """Makes these the only entries, all of `lo`, and this the control value."""
         wanted = {EntryKey(LO, vip): entry for vip, entry in entries.items()}
         stale = self.table.read().entries.keys() - wanted.keys()
@@ -81,11 +82,15 @@ class Plane:
         action = ACTIONS[hook][done.retval]
         return DROPPED if action == DROP else Outcome(action, done.frame)
 
+    def trial(self, hook: Hook, frame: bytes) -> Trial:
+        """What the program's twin says."""
+        return try_frame(self.programs, hook, LO, frame)
+
     def counts(self) -> Counter[Count]:
         """All counters that are not zero, of the node and of the VIPs that were set last."""
-        found = _counts(None, read_totals(self.maps["totals"])[0])
+        found = counts_of(None, read_totals(self.maps["totals"])[0])
         for vip in self._vips:
-            found |= _counts(vip, self.table.tally(EntryKey(LO, vip)))
+            found |= counts_of(vip, self.table.tally(EntryKey(LO, vip)))
         return found
 
     def counted(self, hook: Hook, frame: bytes) -> tuple[Outcome, Counter[Count]]:
@@ -102,12 +107,12 @@ class Plane:
         return account.sent, account.limited, account.lost
 
 
-def _counts(vip: IPv4Address | None, tally: Tally) -> Counter[Count]:
+def counts_of(vip: Address | None, tally: Tally) -> Counter[Count]:
     rows = ((False, tally.enforced), (True, tally.observed))
     return Counter({Count(vip, observed, reason): n for observed, row in rows for reason, n in row.items()})
 
 
-def one_count(reason: Reason, *, observed: bool = False, vip: IPv4Address | None = None) -> Counter[Count]:
+def one_count(reason: Reason, *, observed: bool = False, vip: Address | None = None) -> Counter[Count]:
     """One decision: counted for the node, and for the VIP if it is about one."""
     return Counter({Count(about, observed, reason): 1 for about in {None, vip}})
 

@@ -50,8 +50,13 @@ def try_frame(programs: dict[str, Fd], hook: Hook, ifindex: int, frame: bytes) -
         sk_buff = struct.pack("=I", ifindex).rjust(_SKB_MARK_AT + 4, b"\0").ljust(_SKB_SIZE, b"\0")
         run = syscall.program_test_run(program, frame, context=sk_buff)
         left = run.frame
-    outcome = (hook, run.retval & 0xFF)
-    return Trial(outcome in _ANSWERED, left if outcome in _ANSWERED | _PASSED else None, _decisions(run.retval >> 8))
+    return _trial(hook, run.retval, left)
+
+
+def _trial(hook: Hook, retval: int, left: bytes) -> Trial:
+    """What a twin returned and left, read."""
+    outcome = (hook, retval & 0xFF)
+    return Trial(outcome in _ANSWERED, left if outcome in _ANSWERED | _PASSED else None, _decisions(retval >> 8))
 
 
 def _decisions(trace: int) -> tuple[tuple[Verdict, Reason], ...]:

@@ -211,18 +211,7 @@ class ControlValue:
         self._write(control)
 
     def _write(self, control: NodeControl) -> None:
-        first, last = control.vips4
-        value = layout.Control(
-            fence_ns=control.fence_ns,
-            epoch=control.epoch,
-            lease_ns=control.lease_ns,
-            mode=control.mode,
-            strictest=control.strictest,
-            strictest6=control.strictest6,
-            generation=control.generation,
-            vips4=int(first) | (int(last) - int(first)) << 32,
-        )
-        syscall.map_update(self._fd, _ZERO_KEY, bytes(value) * self._cpus)
+        syscall.map_update(self._fd, _ZERO_KEY, _raw_control(control) * self._cpus)
 
 
 def read_totals(fd: Fd) -> tuple[Tally, layout.Totals]:
@@ -271,6 +260,22 @@ def _raw_entry(entry: VipEntry, slot: int) -> bytes:
             answer_mac=mac(*entry.answer_mac.octets),
             owner_mac=mac(*entry.owner_mac.octets),
             primary=address(*(to_mapped(entry.primary) if entry.primary else _NO_ADDRESS)),
+        )
+    )
+
+
+def _raw_control(control: NodeControl) -> bytes:
+    first, last = control.vips4
+    return bytes(
+        layout.Control(
+            fence_ns=control.fence_ns,
+            epoch=control.epoch,
+            lease_ns=control.lease_ns,
+            mode=control.mode,
+            strictest=control.strictest,
+            strictest6=control.strictest6,
+            generation=control.generation,
+            vips4=int(first) | (int(last) - int(first)) << 32,
         )
     )
 

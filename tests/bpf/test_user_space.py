@@ -1,0 +1,69 @@
+"""The programs compiled for user space are the ones in the kernel: same frames, same answers, same counts."""
+
+import random
+
+import pytest
+
+import arpstimuli
+import ndstimuli
+from agreement import SEED, compare
+from arpguard.clock import boot_ns
+from arpguard.dataplane.source import find_source
+from arpguard.verdict import Hook
+from builders import VIP, an_arp_request, an_entry
+from edges import COSTS, FENCES, TAGGED, check_cost, check_fence, check_tagged
+from judging import HOOKS, first_wrong_cell
+from ndbuilders import a_control6, an_ns
+from ndstimuli import random_maps, stimuli_for
+from prog_run import DROPPED
+from userspace import UserPlane
+
+
+@pytest.fixture(scope="module")
+def user_plane(tmp_path_factory):
+    return UserPlane(tmp_path_factory.mktemp("user-space"), find_source())
+
+
+def test_every_cell_of_the_table_is_right(user_plane):
+    assert first_wrong_cell(user_plane) is None
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
+def test_random_neighbour_discovery_is_treated_as_the_model_says(user_plane, hook):
+    compare(user_plane, hook, random_maps, stimuli_for(hook), batches=10)
+
+
+@pytest.mark.parametrize(("ahead_ns", "expected"), FENCES.values(), ids=FENCES)
+def test_fence_is_compared_to_the_nanosecond(user_plane, ahead_ns, expected):
+    check_fence(user_plane, ahead_ns, expected)
+
+
+@pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
+def test_frame_costs_no_more_than_it_has_to(user_plane, cost):
+    check_cost(user_plane, cost)
+
+
+@pytest.mark.parametrize("frame", TAGGED.values(), ids=TAGGED)
+def test_frame_with_two_tags_is_not_answered(user_plane, frame):
+    check_tagged(user_plane, frame)
+
+
+@pytest.mark.parametrize("hook", [Hook.TC_INGRESS, Hook.TC_EGRESS], ids=lambda hook: hook.name)
+@pytest.mark.parametrize(("maps", "stimuli"), [(arpstimuli, lambda _: arpstimuli.a_stimulus), (ndstimuli, stimuli_for)])
+def test_frame_may_be_linear_in_part(user_plane, hook, maps, stimuli):
+    """A driver may leave only the Ethernet header directly readable: nothing else comes of the frame."""
+    rng = random.Random(f"{SEED} {hook.name}")
+    stimulus = stimuli(hook)
+    for _ in range(10):
+        user_plane.set(*maps.random_maps(rng, boot_ns()))
+        for frame in (stimulus(rng) for _ in range(100)):
+            linear = rng.randrange(14, len(frame) + 1)
+            whole = user_plane.run(hook, frame)
+            assert user_plane.run(hook, frame, linear=linear, summed=1) == whole, (SEED, linear, frame.hex())
+
+
+@pytest.mark.parametrize("frame", [an_arp_request(), an_ns()], ids=["arp", "nd"])
+def test_frame_that_cannot_be_made_linear_is_dropped(user_plane, frame):
+    """Nobody knows what the kernel would read in it."""
+    user_plane.set({VIP: an_entry()}, a_control6())
+    assert user_plane.run(Hook.TC_INGRESS, frame, linear=14, ungainly=1) == DROPPED

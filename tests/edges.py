@@ -1,0 +1,112 @@
+"""What only programs in user space show: the nanosecond at which a fence passes, and what a frame costs."""
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from arpguard.model import NodeControl, VipEntry
+from arpguard.verdict import Hook, Kind, Mode
+from arpguard.wire.ethernet import VlanTag
+from builders import (
+    EPOCH,
+    HOUR_NS,
+    NEIGHBOUR_IP,
+    TESTER_IP,
+    VIP,
+    a_control,
+    a_packet,
+    an_arp_request,
+    an_entry,
+    the_answer,
+)
+from ndbuilders import NEIGHBOUR_IP6, VIP6, an_entry6, an_ns
+from prog_run import DROPPED, sent_back
+from userspace import UserPlane
+
+NOW_NS = 5 * HOUR_NS
+LEASE_NS = HOUR_NS
+ANSWERED = sent_back(the_answer(a_packet()))
+
+# name -> (how far ahead the fence is, what becomes of a request)
+FENCES = {
+    "passed": (-1, DROPPED),
+    "passes": (0, DROPPED),
+    "is_ahead": (1, ANSWERED),
+    "is_as_far_as_the_lease": (LEASE_NS, ANSWERED),
+    "is_further": (LEASE_NS + 1, DROPPED),
+}
+
+
+def check_fence(plane: UserPlane, ahead_ns: int, expected: object) -> None:
+    plane.set({VIP: an_entry()}, a_control(fence_ns=NOW_NS + ahead_ns, lease_ns=LEASE_NS), NOW_NS)
+    assert plane.run(Hook.TC_INGRESS, an_arp_request()) == expected
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a frame, with these maps: lookups of entries, and readings of the clock."""
+
+    entry: VipEntry
+    frame: bytes
+    lookups: int
+    clock: int
+    control: NodeControl
+    hook: Hook = Hook.TC_INGRESS
+
+
+def _control(first: str, last: str, **changes) -> NodeControl:
+    return a_control(vips4=(IPv4Address(first), IPv4Address(last)), **changes)
+
+
+_ONE = _control(str(VIP), str(VIP))
+_ALL = a_control(strictest6=Mode.ENFORCE)
+_STATIC = an_entry(epoch=0, hold=True)
+_OF_NO_EPOCH = _control(str(VIP), str(VIP), epoch=0)
+COSTS = {
+    "fenced": Cost(an_entry(), an_arp_request(), 1, 1, _ONE),
+    "fenced_outgoing": Cost(an_entry(), an_arp_request(spa=VIP, tpa=NEIGHBOUR_IP), 1, 1, _ONE, Hook.TC_EGRESS),
+    "held": Cost(an_entry(hold=True), an_arp_request(), 1, 0, _ONE),
+    "static": Cost(_STATIC, an_arp_request(), 1, 0, _ONE),
+    "static_and_no_epoch": Cost(_STATIC, an_arp_request(), 1, 0, _OF_NO_EPOCH),
+    "stale": Cost(an_entry(epoch=EPOCH - 1), an_arp_request(), 1, 0, _ONE),
+    "foreign": Cost(an_entry(Kind.FOREIGN), an_arp_request(), 1, 0, _ONE),
+    "all_addresses_are_in_the_range": Cost(an_entry(), an_arp_request(tpa=NEIGHBOUR_IP), 2, 0, a_control()),
+    "first_of_the_range": Cost(an_entry(), an_arp_request(), 1, 1, _control(str(VIP), "192.0.2.200")),
+    "last_of_the_range": Cost(an_entry(), an_arp_request(), 1, 1, _control("192.0.2.90", str(VIP))),
+    "below_the_range": Cost(an_entry(), an_arp_request(), 0, 0, _control("192.0.2.101", "192.0.2.200")),
+    "above_the_range": Cost(an_entry(), an_arp_request(), 0, 0, _control("192.0.2.90", "192.0.2.99")),
+    "probe_claims_nothing": Cost(an_entry(), an_arp_request(spa=IPv4Address(0)), 1, 1, a_control()),
+    "solicitation": Cost(an_entry6(), an_ns(), 2, 1, _ALL),
+    "solicitation_for_another": Cost(an_entry6(), an_ns(target=NEIGHBOUR_IP6), 2, 0, _ALL),
+    "no_entry_of_the_family": Cost(an_entry6(), an_ns(), 0, 0, a_control()),
+}
+
+
+def check_cost(plane: UserPlane, cost: Cost) -> None:
+    vip = VIP6 if cost.entry.primary is not None and cost.entry.primary.version == 6 else VIP
+    plane.set({vip: cost.entry}, cost.control)
+    assert plane.cost(cost.hook, cost.frame) == (cost.lookups, cost.clock)
+
+
+# Only just not strict.
+TAGGED = {
+    "two_tags": an_arp_request(tags=(VlanTag(0), VlanTag(0)), spa=TESTER_IP),
+    "two_tags_of_a_solicitation": an_ns(tags=(VlanTag(0), VlanTag(0))),
+}
+
+
+def check_tagged(plane: UserPlane, frame: bytes) -> None:
+    plane.set({VIP: an_entry(), VIP6: an_entry6()}, _ALL)
+    assert plane.run(Hook.TC_INGRESS, frame) == DROPPED
+
+
+def first_wrong_edge(plane: UserPlane) -> str | None:
+    """The name of what is wrong first."""
+    checks = [(name, check_fence, case) for name, case in FENCES.items()]
+    checks += [(name, check_cost, (cost,)) for name, cost in COSTS.items()]
+    checks += [(name, check_tagged, (frame,)) for name, frame in TAGGED.items()]
+    for name, check, arguments in checks:
+        try:
+            check(plane, *arguments)
+        except AssertionError:
+            return name
+    return None

@@ -1,0 +1,101 @@
+"""Whether programs in user space differ from the verdict table or the model: what a fault in their source must do."""
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import arpstimuli
+import ndstimuli
+from agreement import compare
+from arpguard.dataplane.source import Source, find_source
+from arpguard.verdict import Hook
+from edges import first_wrong_edge
+from prog_run import INGRESS, Plane
+from userspace import UserPlane
+from verdict_cells import EGRESS_CASES, INGRESS_CASES, MODES, check_case
+
+LONGEST_S = 60  # a fault may make a loop endless
+HOOKS = (*INGRESS, Hook.TC_EGRESS)
+
+
+def first_wrong_cell(plane: Plane | UserPlane, hooks: Sequence[Hook] = HOOKS) -> str | None:
+    """The cell of the verdict table that is wrong first."""
+    for mode in MODES:
+        for hook in hooks:
+            for name, case in (EGRESS_CASES if hook is Hook.TC_EGRESS else INGRESS_CASES).items():
+                try:
+                    check_case(plane, hook, case, mode)
+                except AssertionError:
+                    return f"{name}-{mode}-{hook.name}"
+    return None
+
+
+def first_wrong_batch(plane: Plane | UserPlane, batches: int, hooks: Sequence[Hook] = HOOKS) -> str | None:
+    """How the first random frame is treated that is not treated as the model says."""
+    for hook in hooks:
+        for maps, stimulus in (
+            (arpstimuli.random_maps, arpstimuli.a_stimulus),
+            (ndstimuli.random_maps, ndstimuli.stimuli_for(hook)),
+        ):
+            try:
+                compare(plane, hook, maps, stimulus, batches)
+            except AssertionError as error:
+                return f"{hook.name}: {error}"
+    return None
+
+
+AT_TC = (Hook.TC_INGRESS, Hook.TC_EGRESS)
+
+
+def first_difference(plane: UserPlane) -> str | None:
+    """What is wrong first, the quickest checks before the others; None: nothing."""
+    return (
+        first_wrong_batch(plane, 1, AT_TC)
+        or first_wrong_edge(plane)
+        or first_wrong_cell(plane, AT_TC)
+        or first_wrong_batch(plane, 20)
+    )
+
+
+def judged(plane: UserPlane, judge: Callable[[UserPlane], str | None] = first_difference) -> str | None:
+    """The same in a process of its own, since a fault may also end it, or never end: then these are the difference."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(LONGEST_S)
+        try:
+            said = judge(plane) or ""
+        except Exception as error:  # noqa: BLE001 - whatever a fault leads to
+            said = repr(error)
+        os.write(write, said.encode()[:4096])
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read().decode(errors="replace")
+    _, status = os.waitpid(pid, 0)
+    return f"ended by signal {status}" if status else said or None
+
+
+class Bench:
+    """A copy of the source in which one file at a time is another one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._copy = folder, folder / "bpf"
+        shutil.copytree(find_source().folder, self._copy)
+        self._number = 0
+
+    @contextmanager
+    def plane(self, name: str, text: str) -> Iterator[UserPlane]:
+        """The programs with another text in the place of a file; RuntimeError where that does not compile."""
+        path = self._copy / name
+        before = path.read_text()
+        path.write_text(text)
+        self._number += 1  # a library of the same name would not be loaded again
+        try:
+            yield UserPlane(self._folder, Source(self._copy), f"faulty-{self._number}")
+        finally:
+            path.write_text(before)
+            (self._folder / f"faulty-{self._number}.so").unlink(missing_ok=True)

@@ -1,0 +1,154 @@
+"""bpf/arpguard.c compiled for user space (tests/fuzz/frames), as a plane like that of prog_run.py.
+
+The clock is what a test says it is, frames may be linear in part only, and there is no verifier: so what the programs
+would read and do can be seen where BPF_PROG_TEST_RUN shows nothing, and in a fraction of the time.
+"""
+
+import ctypes
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from arpguard.addresses import Address
+from arpguard.clock import boot_ns
+from arpguard.dataplane import layout
+from arpguard.dataplane.explain import Trial, _trial
+from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, _tally
+from arpguard.dataplane.source import Source, find_source
+from arpguard.model import EntryKey, NodeControl, VipEntry
+from arpguard.verdict import Hook
+from prog_run import ACTIONS, DROP, DROPPED, LO, Count, Outcome, counts_of
+
+FOLDER = Path(__file__).with_name("fuzz") / "frames"
+MAX_ENTRIES = 64
+MAX_FRAME = 9216
+WHOLE = MAX_FRAME  # every byte of a frame is linear
+
+
+class World(ctypes.Structure):
+    """struct world of programs.h."""
+
+    _fields_ = (
+        ("control", layout.Control),
+        ("entries", ctypes.c_uint32),
+        ("keys", layout.EntryKey * MAX_ENTRIES),
+        ("values", layout.Entry * MAX_ENTRIES),
+        ("counters", layout.Counters * MAX_ENTRIES),
+        ("totals", layout.Totals),
+        ("events", ctypes.c_uint64),
+        ("lookups", ctypes.c_uint64),
+    )
+
+
+class Arrival(ctypes.Structure):
+    """struct arrival."""
+
+    _fields_ = (
+        ("hook", ctypes.c_uint32),
+        ("length", ctypes.c_uint32),
+        ("linear", ctypes.c_uint32),
+        ("tag", ctypes.c_uint16),
+        ("tagged", ctypes.c_uint8),
+        ("summed", ctypes.c_uint8),
+        ("ungainly", ctypes.c_uint8),
+        ("twin", ctypes.c_uint8),
+    )
+
+
+class Departure(ctypes.Structure):
+    """struct departure."""
+
+    _fields_ = (
+        ("code", ctypes.c_uint32),
+        ("length", ctypes.c_uint32),
+        ("redirected", ctypes.c_uint32),
+        ("tagged", ctypes.c_uint32),
+        ("frame", ctypes.c_uint8 * MAX_FRAME),
+    )
+
+
+def flags(source: Source) -> list[str]:
+    """What every build in user space needs."""
+    folders = (FOLDER, FOLDER / "kernel", source.folder)
+    sizes = (f"-DMAX_ENTRIES={MAX_ENTRIES}", "-DRING_BYTES=4096", '-DMAPS=""')
+    return ["-w", *sizes, *(f"-I{folder}" for folder in folders)]
+
+
+def compiler() -> str:
+    """Either will do; clang takes half the time."""
+    return shutil.which("clang") or "gcc"
+
+
+def build(out: Path, sources: list[Path], options: list[str]) -> Path:
+    """Compiles and links; RuntimeError with the compiler's words."""
+    command = [compiler(), *options, "-o", str(out), *map(str, sources)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}\n{done.stderr}")
+    return out
+
+
+@cache
+def _kernel_object(folder: Path) -> Path:
+    return build(folder / "kernel.o", [FOLDER / "kernel.c"], ["-O2", "-fPIC", "-c", *flags(find_source())])
+
+
+class UserPlane:
+    """The programs of a source, in this process. `folder`: for what is built, one for many planes."""
+
+    def __init__(self, folder: Path, source: Source, name: str = "programs") -> None:
+        objects = [FOLDER / "programs.c", _kernel_object(folder)]
+        library = ctypes.CDLL(str(build(folder / f"{name}.so", objects, ["-O0", "-shared", "-fPIC", *flags(source)])))
+        self._run_program = library.run_program
+        self._world = World.in_dll(library, "world")
+        self._now_ns = ctypes.c_uint64.in_dll(library, "clock_ns")
+        self._clock_reads = ctypes.c_uint32.in_dll(library, "clock_reads")
+        self._left = Departure()
+        self._vips: tuple[Address, ...] = ()
+
+    def set(self, entries: Mapping[Address, VipEntry], control: NodeControl, now_ns: int | None = None) -> None:
+        """Makes these the only entries, this the control value, and all counters 0."""
+        world = World(control=layout.Control.from_buffer_copy(_raw_control(control)), entries=len(entries))
+        for slot, (vip, entry) in enumerate(entries.items()):
+            world.keys[slot] = layout.EntryKey.from_buffer_copy(_raw_key(EntryKey(LO, vip)))
+            world.values[slot] = layout.Entry.from_buffer_copy(_raw_entry(entry, slot))
+        ctypes.pointer(self._world)[0] = world
+        self._now_ns.value = boot_ns() if now_ns is None else now_ns
+        self._vips = tuple(entries)
+
+    def run(self, hook: Hook, frame: bytes, *, linear: int = WHOLE, **how: int) -> Outcome:
+        """`linear`: so many bytes can be read directly at tc; `how`: further fields of Arrival."""
+        code, left = self._run(Arrival(hook=hook, length=len(frame), linear=linear, **how), frame)
+        action = ACTIONS[hook][code]
+        return DROPPED if action == DROP else Outcome(action, left)
+
+    def trial(self, hook: Hook, frame: bytes) -> Trial:
+        """What the program's twin says."""
+        code, left = self._run(Arrival(hook=hook, length=len(frame), linear=WHOLE, twin=1), frame)
+        return _trial(hook, code, left)
+
+    def cost(self, hook: Hook, frame: bytes) -> tuple[int, int]:
+        """How often a frame makes the program look an entry up, and read the clock. Reports are left out."""
+        lookups, reads = self._world.lookups, self._clock_reads.value
+        self.trial(hook, frame)
+        return self._world.lookups - lookups, self._clock_reads.value - reads
+
+    def counts(self) -> Counter[Count]:
+        """All counters that are not zero."""
+        found = counts_of(None, _tally(bytes(self._world.totals), layout.Totals))
+        for slot, vip in enumerate(self._vips):
+            found |= counts_of(vip, _tally(bytes(self._world.counters[slot]), layout.Counters))
+        return found
+
+    def counted(self, hook: Hook, frame: bytes) -> tuple[Outcome, Counter[Count]]:
+        """The outcome, and by how much each counter went up."""
+        before = self.counts()
+        outcome = self.run(hook, frame)
+        return outcome, self.counts() - before
+
+    def _run(self, arrival: Arrival, frame: bytes) -> tuple[int, bytes]:
+        self._run_program(ctypes.byref(arrival), frame, ctypes.byref(self._left))
+        return self._left.code, bytes(memoryview(self._left.frame)[: self._left.length])
