@@ -31,7 +31,7 @@ MARKS = frozenset(
 class Service:
     """A Service. `annotations` are those under arpguard.io/, `marks` those of other announcers (`MARKS`).
 
-    `local_only` is externalTrafficPolicy Local.
+    `local_only` is externalTrafficPolicy Local; `made` is when, as the API server writes it (RFC 3339, seconds, UTC).
     """
 
     namespace: str
@@ -47,6 +47,7 @@ class Service:
     local_only: bool = False
     health_check_port: int = 0
     deleting: bool = False
+    made: str = ""
     problems: tuple[str, ...] = ()
 
 

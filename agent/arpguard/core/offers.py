@@ -23,12 +23,13 @@ _MAX_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a Service brings. `order`: precedence, namespace, name; `local_only` as in `Service`."""
+    """What a Service brings. `order`: precedence, namespace, name; `local_only` and `made` as in `Service`."""
 
     order: tuple[int, str, str]
     subject: Subject
     vips: tuple[Vip, ...] = ()
     local_only: bool = False
+    made: str = ""
     problems: tuple[str, ...] = ()
     notices: tuple[Notice, ...] = ()
 
@@ -52,6 +53,7 @@ def offer_of(service: Service, config: ServicesConfig) -> Offer | None:
         subject=subject,
         vips=tuple(Vip(each, owner, mode, name, interface, hold=hold) for each in addresses) if owner else (),
         local_only=service.local_only and owner is not None and owner.kind is OwnerKind.ELECT,
+        made=service.made,
         problems=tuple(f"{name}: {problem}" for problem in (*service.problems, *read.problems)),
         notices=tuple(Notice(subject, "BadAnnotation", ACTION, problem) for problem in read.problems),
     )

@@ -6,7 +6,8 @@
 | 1     | a Service with the annotation arpguard.io/owner                    |
 | 2     | a Service that has the labels of `services.selector`, if `enabled` |
 
-The first by order, namespace and name decides. `Sourcing` remembers, to be quick; what it says depends on nothing
+The configuration goes before all Services. Of those the namespace decides that has the oldest one, and in it the first
+by order and name. `Sourcing` remembers, to be quick; what it says depends on nothing
 but its arguments.
 """
 
@@ -142,6 +143,11 @@ class _Bid:
     name: str
     subject: Subject | None = None
     undecided: bool = False
+    made: str = ""
+
+    @property
+    def namespace(self) -> str:
+        return self.order[1]
 
     @property
     def terms(self) -> tuple[object, ...]:
@@ -210,7 +216,7 @@ class Sourcing:
 
     def origin(self, address: Address) -> Origin:
         """Where an address comes from, as of the last `collect`."""
-        bids = sorted(self._bids.get(address, {}).values(), key=lambda bid: bid.order)
+        bids = _ranked(self._bids.get(address, {}).values())
         if bids:
             return Origin(_WHY[bids[0].order[0]], others=tuple(_runner_up(bid, bids[0]) for bid in bids[1:]))
         ground = self._ground
@@ -325,7 +331,8 @@ def _bid(
         vip = replace(vip, owner=Owner(OwnerKind.FOLLOW, node=followed(vip.address)))
     elif nodes is not None:
         vip = replace(vip, nodes=nodes[vip.address.version])
-    return _Bid(offer.order, vip, vip.source, offer.subject, undecided=offer.local_only and nodes is None)
+    undecided = offer.local_only and nodes is None
+    return _Bid(offer.order, vip, vip.source, offer.subject, undecided=undecided, made=offer.made)
 
 
 def _leave_alone(part: _Part, offer: Offer, vip: Vip, *, has_ranges: bool) -> None:
@@ -362,9 +369,12 @@ def _name(service: Service) -> str:
 def _runner_up(bid: _Bid, first: _Bid) -> str:
     if bid.terms == first.terms:
         return f"{bid.name} shares it, with the same settings"
-    reason = (
-        "the first in the order of namespace and name" if bid.order[0] == first.order[0] else "of higher precedence"
-    )
+    if first.namespace and bid.namespace != first.namespace:
+        reason = "of the namespace that has had it for longer"
+    elif bid.order[0] == first.order[0]:
+        reason = "the first in the order of names"
+    else:
+        reason = "of higher precedence"
     return f"{bid.name} asks for it too, with other settings (owner {bid.vip.owner}): {first.name} is {reason}"
 
 
@@ -378,6 +388,18 @@ def _why_not(service: Service, config: AgentConfig) -> str:
         return f"{_name(service)} asks for it, but its owner cannot be read: {'; '.join(offer.problems)}"
     ranges = ", ".join(map(str, config.ranges)) or "none"
     return f"{_name(service)} asks for it, but it is in none of the configuration's `ranges` ({ranges})"
+
+
+def _ranked(bids: Iterable[_Bid]) -> list[_Bid]:
+    """Who has the say about an address first: the configuration, then the namespace with the oldest Service.
+
+    Whoever may make Services in another namespace takes nothing away by them, whatever their names and annotations.
+    """
+    bids = list(bids)
+    since: dict[str, str] = {}
+    for bid in bids:
+        since[bid.namespace] = min(bid.made, since.get(bid.namespace, bid.made))
+    return sorted(bids, key=lambda bid: (bool(bid.order[0]), since[bid.namespace], bid.namespace, bid.order))
 
 
 class _Endpoints:
@@ -439,7 +461,7 @@ class _Outcome:
 
     def settle(self, address: Address, bids: Mapping[Key, _Bid]) -> None:
         """Whose an address is."""
-        ranked = sorted(bids.values(), key=lambda bid: bid.order)
+        ranked = _ranked(bids.values())
         sharing = [bid for bid in ranked if bid.terms == ranked[0].terms]
         self._undecided.discard(address)
         vip = ranked[0].vip if ranked else None

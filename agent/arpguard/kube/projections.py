@@ -173,6 +173,7 @@ def service(raw: JsonObject) -> Service:
         local_only=read.text("spec.externalTrafficPolicy") == "Local",
         health_check_port=_number(read, "spec.healthCheckNodePort", 65535),
         deleting=_is_deleting(read),
+        made=read.name("metadata.creationTimestamp"),
         problems=read.problems,
     )
 

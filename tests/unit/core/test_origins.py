@@ -11,7 +11,7 @@ from arpguard.core.sourcing import Avoided, Sourcing
 from arpguard.model import Owner, OwnerKind, Vip
 
 VIP, FAR, NODE = ip_address("192.0.2.50"), ip_address("203.0.113.50"), ip_address("192.0.2.1")
-IN_ORDER = "the first in the order of namespace and name"
+IN_ORDER = "the first in the order of names"
 NOT_MEANT = "service shop/a asks for it and is not meant: it has no annotation arpguard.io/owner"
 ITEM = Vip(VIP, Owner(OwnerKind.EXTERNAL))
 

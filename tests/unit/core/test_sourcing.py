@@ -291,6 +291,18 @@ def test_first_source_by_precedence_then_name_has_the_say_and_the_others_hear_of
     assert len(configured.notices) == 3
 
 
+@pytest.mark.parametrize("owner", ["node/n2", "external", "elect", "follow"])
+def test_namespace_that_had_the_address_first_keeps_it_whatever_others_annotate(owner):
+    victim = replace(a_service("web"), made="2026-01-01T00:00:00Z")
+    younger = replace(a_service("aaa", owner="node/n1"), made="2026-03-01T00:00:00Z")
+    thief = replace(a_service("aaa", owner=owner, mode="observe"), namespace="a-thief", made="2026-02-01T00:00:00Z")
+
+    assert collect(victim, thief).vips == collect(victim).vips
+    assert reasons(collect(victim, thief)) == [("aaa", "VIPConflictingSources")]
+    assert collect(victim, thief, younger).vips[VIP].source == "service shop/aaa", "its own Services may have the say"
+    assert collect(thief).vips[VIP].source == "service a-thief/aaa"
+
+
 def test_services_that_share_an_address_and_agree_are_no_problem():
     collected = collect(a_service("a"), a_service("b"), a_service("c", owner="elect"))
 
