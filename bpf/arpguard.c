@@ -19,6 +19,10 @@
  * Jiffies, because no other clock is free to read. */
 #define EVENT_WINDOW_SHIFT 8
 
+/* And so many per reason and CPU: with thousands of VIPs a flood would drown the agent in events, and those of other
+ * reasons among them. */
+#define EVENTS_IN_WINDOW 512
+
 BPF_TABLE_PINNED("hash", struct entry_key, struct entry, entries, MAX_ENTRIES, MAPS "/entries", BPF_F_NO_PREALLOC);
 BPF_TABLE_PINNED("percpu_array", __u32, struct counters, counters, MAX_ENTRIES, MAPS "/counters", 0);
 BPF_TABLE_PINNED("percpu_array", __u32, struct totals, totals, 1, MAPS "/totals", 0);
@@ -105,6 +109,19 @@ static __always_inline void report(const struct at *at, const struct entry_key *
 	events.ringbuf_submit(ev, 0);
 }
 
+/* Whether there may be one more event for a reason in this window. */
+static __always_inline int has_room(struct totals *t, __u64 reason, __u64 window)
+{
+	__u64 *reported = &t->reported[reason];
+
+	if (*reported >> 16 != window)
+		*reported = window << 16;
+	if ((*reported & 0xffff) >= EVENTS_IN_WINDOW)
+		return 0;
+	++*reported;
+	return 1;
+}
+
 /* Counts a decision about an entry, reports it unless the rate limit says no,
  * and returns the verdict that is to be carried out: in observe mode everything passes. */
 static __always_inline __u8 conclude(struct at *at, const struct entry_key *key, const struct entry *e,
@@ -130,7 +147,7 @@ static __always_inline __u8 conclude(struct at *at, const struct entry_key *key,
 			c->window = window;
 			c->reported = 0;
 		}
-		if (c->reported & bit) {
+		if (c->reported & bit || !has_room(t, reason, window)) {
 			t->limited++;
 		} else {
 			c->reported |= bit;

@@ -137,6 +137,8 @@ struct totals {
 	__u64 sent;    /* events in the ring buffer */
 	__u64 limited; /* kept back by the rate limit */
 	__u64 lost;    /* the ring buffer was full */
+	/* Events for each reason in a stretch of time: its number << 16 | how many. */
+	__u64 reported[REASON_COUNT];
 };
 
 struct event {

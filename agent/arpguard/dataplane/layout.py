@@ -65,6 +65,7 @@ class Totals(Structure):
         ("sent", c_uint64),
         ("limited", c_uint64),
         ("lost", c_uint64),
+        ("reported", c_uint64 * REASON_COUNT),
     )
 
 
