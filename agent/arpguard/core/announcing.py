@@ -5,6 +5,9 @@ second change is ignored. RFC 5227 2.4 (c): a defence is sent at most once in DE
 RFC 4861 7.2.6 allows as much for IPv6: three unsolicited advertisements (MAX_NEIGHBOR_ADVERTISEMENT), a second apart.
 """
 
+import heapq
+from itertools import count
+
 from arpguard.model import EntryKey
 from arpguard.units import NS_PER_MS
 
@@ -13,6 +16,7 @@ ANNOUNCE_INTERVAL_NS = 1_100 * NS_PER_MS
 DEFEND_INTERVAL_NS = 10_000 * NS_PER_MS
 BURST = 50
 RATE_INTERVAL_NS = 10 * NS_PER_MS
+_FEW = 64
 
 
 class AnnouncementSchedule:
@@ -23,7 +27,9 @@ class AnnouncementSchedule:
     """
 
     def __init__(self) -> None:
-        self._due: dict[EntryKey, tuple[int, int]] = {}
+        self._due: dict[EntryKey, tuple[int, int]] = {}  # when, and how many are left
+        self._queue: list[tuple[int, int, int, EntryKey]] = []  # a heap of these, and of what is due no more
+        self._numbers = count()
         self._defended: dict[EntryKey, int] = {}
         self._sent: dict[EntryKey, int] = {}
         self._tokens = float(BURST)
@@ -31,7 +37,7 @@ class AnnouncementSchedule:
 
     def take_over(self, key: EntryKey, now_ns: int) -> None:
         """This node has just become the owner."""
-        self._due[key] = (now_ns, ANNOUNCE_COUNT)
+        self._set_due(key, now_ns, ANNOUNCE_COUNT)
 
     def sent(self, key: EntryKey, now_ns: int) -> None:
         """An announcement went out: what was due while the link was down did not."""
@@ -43,7 +49,7 @@ class AnnouncementSchedule:
         A link that comes and goes is no reason to announce more often than after a takeover.
         """
         again_ns = self._sent.get(key, now_ns - ANNOUNCE_INTERVAL_NS) + ANNOUNCE_INTERVAL_NS
-        self._due[key] = (max(now_ns, again_ns), ANNOUNCE_COUNT)
+        self._set_due(key, max(now_ns, again_ns), ANNOUNCE_COUNT)
 
     def give_up(self, key: EntryKey) -> None:
         """This node no longer is the owner."""
@@ -56,30 +62,46 @@ class AnnouncementSchedule:
         if last is not None and now_ns - last < DEFEND_INTERVAL_NS:
             return False
         self._defended[key] = now_ns
-        self._due.setdefault(key, (now_ns, 1))
+        if key not in self._due:
+            self._set_due(key, now_ns, 1)
         return True
 
     def take_due(self, now_ns: int) -> list[EntryKey]:
         """The VIPs to announce now; the rest of a burst comes later."""
         self._fill(now_ns)
         taken = []
-        for key, (at_ns, left) in sorted(self._due.items(), key=lambda item: item[1]):
-            if at_ns > now_ns or self._tokens < 1:
-                break
+        while self._tokens >= 1 and (first_ns := self._first_ns()) is not None and first_ns <= now_ns:
+            _, left, _, key = heapq.heappop(self._queue)
             self._tokens -= 1
             taken.append(key)
             if left > 1:
-                self._due[key] = (now_ns + ANNOUNCE_INTERVAL_NS, left - 1)
+                self._set_due(key, now_ns + ANNOUNCE_INTERVAL_NS, left - 1)
             else:
                 del self._due[key]
         return taken
 
     def next_ns(self, now_ns: int) -> int | None:
         """When to ask again; None when nothing is waiting."""
-        if not self._due:
-            return None
-        first = min(at_ns for at_ns, _ in self._due.values())
-        return max(first, now_ns + RATE_INTERVAL_NS) if self._tokens < 1 else first
+        first_ns = self._first_ns()
+        if first_ns is None or self._tokens >= 1:
+            return first_ns
+        return max(first_ns, now_ns + RATE_INTERVAL_NS)
+
+    def _set_due(self, key: EntryKey, at_ns: int, left: int) -> None:
+        self._due[key] = at_ns, left
+        heapq.heappush(self._queue, (at_ns, left, next(self._numbers), key))
+        if len(self._queue) > 2 * len(self._due) + _FEW:
+            self._queue = [(*due, next(self._numbers), key) for key, due in self._due.items()]
+            heapq.heapify(self._queue)
+
+    def _first_ns(self) -> int | None:
+        """When the first is due; what is due no more, or at another time, leaves the queue here."""
+        while self._queue:
+            at_ns, left, _, key = self._queue[0]
+            if self._due.get(key) == (at_ns, left):
+                return at_ns
+            heapq.heappop(self._queue)
+        return None
 
     def _fill(self, now_ns: int) -> None:
         self._tokens = min(BURST, self._tokens + (now_ns - self._filled_ns) / RATE_INTERVAL_NS)

@@ -110,3 +110,13 @@ def test_what_was_due_while_the_link_was_down_is_made_up_for_when_it_is_up():
     schedule.link_up(KEY, START + 1)
 
     assert schedule.take_due(START + 1) == [KEY]
+
+
+def test_link_that_flaps_for_long_leaves_nothing_behind():
+    """What is due at another time is forgotten, though nobody asks for it meanwhile."""
+    schedule = AnnouncementSchedule()
+    for number in range(10_000):
+        schedule.link_up(KEY, START + number)
+    assert len(schedule._queue) < 200
+
+    assert schedule.take_due(START + ANNOUNCE_INTERVAL_NS) == [KEY]
