@@ -11,11 +11,12 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arpguard.addresses import MacAddress
 from arpguard.api.server import ApiServer
 from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig
@@ -31,14 +32,16 @@ from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import Source, find_source
 from arpguard.errors import DataPlaneError, ListenError
-from arpguard.model import Decision, OwnerKind, Surroundings
+from arpguard.model import Decision, EntryKey, Link, OwnerKind, Surroundings
 from arpguard.node import Node
 from arpguard.observe.exporter import Exporter
 from arpguard.observe.metrics import ApiMetrics, node_registry
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.filewatch import FileWatch
+from arpguard.runtime.hearing import Hearing
 from arpguard.runtime.leaving import End, KubernetesOptions, remove_guard
 from arpguard.runtime.listening import Listening
+from arpguard.runtime.loglimit import LogLimit
 from arpguard.runtime.reconciler import Asked, Reconciler, some
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_MS, NS_PER_S
@@ -82,6 +85,7 @@ class Agent:
         self._stopping = asyncio.Event()
         self._schedule = AnnouncementSchedule()
         self._listening = Listening()
+        self._announced = LogLimit()
         self._in_the_way: tuple[str, ...] = ()
         self._kubernetes: Kubernetes | None = None
         self._found_guard = False
@@ -285,8 +289,7 @@ class Agent:
     async def _run_until_stopped(self, events: EventReader, announcer: Announcer) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._stopping.set)
-        loop.add_reader(events.fileno(), events.consume)
-        try:
+        with closing(events), Hearing(events):
             async with asyncio.TaskGroup() as tasks:
                 works = [self._keep_right(), self._keep_listening(), self._watch_links(), self._watch_file()]
                 works.append(self._announce(announcer))
@@ -298,9 +301,6 @@ class Agent:
                     self._end = await self._kubernetes.leave()
                 for worker in workers:
                     worker.cancel()
-        finally:
-            loop.remove_reader(events.fileno())
-            events.close()
         if self._end is not End.REMOVED:
             log.info("stopped: the guard stays in place; `arpguard cleanup` removes it")
 
@@ -394,7 +394,7 @@ class Agent:
                 self._listening.hear(key)  # before: whoever hears it may ask at once
                 if announcer.announce(key, *speaker):
                     self._schedule.sent(key, boot_ns())
-                    log.info("announced: vip=%s interface=%s mac=%s", key.vip, speaker[0].name, speaker[1])
+                    self._log_announced(key, *speaker)
             next_ns = self._schedule.next_ns(boot_ns())
             delay = None if next_ns is None else max(0.0, (next_ns - boot_ns()) / NS_PER_S)
             try:
@@ -402,6 +402,14 @@ class Agent:
                     await self._due.wait()
             except TimeoutError:
                 pass
+
+    def _log_announced(self, key: EntryKey, link: Link, mac: MacAddress) -> None:
+        """Not each one: there may be a hundred in a second, as long as somebody forges claims."""
+        if not self._announced.admits(boot_ns()):
+            return
+        left_out = self._announced.take_left_out()
+        more = f" ({left_out} more since the last line)" if left_out else ""
+        log.info("announced: vip=%s interface=%s mac=%s%s", key.vip, link.name, mac, more)
 
 
 async def _load(pin_dir: Path, source: Source) -> loader.Loaded:

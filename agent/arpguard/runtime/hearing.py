@@ -1,0 +1,53 @@
+"""Takes in what the kernel reports, at the cost of a share of a core at most: whoever floods the link makes reports."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+SHARE = 0.03  # of one core
+
+
+class Source(Protocol):
+    """What there is to take in, some at a time."""
+
+    def fileno(self) -> int:
+        """Readable while there is more."""
+
+    def consume(self) -> int:
+        """Takes some in."""
+
+
+class Hearing:
+    """Reads a source on the running loop, from entry to exit, and pauses after each round as long as that cost.
+
+    What comes meanwhile waits in the ring buffer; what finds no room there is counted by the kernel.
+    """
+
+    def __init__(self, source: Source, cpu_s: Callable[[], float] = time.thread_time) -> None:
+        self._source = source
+        self._cpu_s = cpu_s
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        self._listen()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.remove_reader(self._source.fileno())
+        if self._pause is not None:
+            self._pause.cancel()
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._source.fileno(), self._take)
+
+    def _take(self) -> None:
+        began_s = self._cpu_s()
+        self._source.consume()
+        spent_s = self._cpu_s() - began_s
+        self._loop.remove_reader(self._source.fileno())
+        self._pause = self._loop.call_later(spent_s / SHARE - spent_s, self._listen)
