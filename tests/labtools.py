@@ -326,6 +326,17 @@ class FragmentSender:
         self._socket.close()
 
 
+class RoomyAgent(AgentProcess):
+    """An agent; `room` is its map's, for the next start. None: as many entries as by default."""
+
+    room: int | None = None
+
+    @property
+    def own_settings(self) -> str:
+        settings = super().own_settings
+        return settings if self.room is None else settings.replace("bpf: {", f"bpf: {{max_entries: {self.room}, ")
+
+
 # ---- one cable ---------------------------------------------------------------------------------------------------
 
 
@@ -339,9 +350,11 @@ class Pair:
         self.pin_root = pin_root
         self.agents: list[AgentProcess] = []
 
-    def agent(self, config: str | None = None) -> AgentProcess:
-        """A new agent for the node; with a configuration it is started, and ready."""
-        agent = AgentProcess(self.node, self.folder, self.pin_root / self.node.name)
+    def agent(self, config: str | None = None, room: int | None = None) -> AgentProcess:
+        """A new agent for the node, whose map has room for so many entries; with a configuration it is started, and
+        ready."""
+        agent = RoomyAgent(self.node, self.folder, self.pin_root / self.node.name)
+        agent.room = room
         self.agents.append(agent)
         if config is not None:
             agent.configure(config)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from statistics import median
 
-import rawbpf
 from bed import (
     CLIENT_IP,
     CLIENT_MAC,
@@ -30,6 +29,7 @@ from bed import (
 )
 from report import Row, Section
 
+import rawbpf
 from arpguard.dataplane import syscall
 from arpguard.dataplane.maps import read_totals
 from arpguard.dataplane.syscall import Fd

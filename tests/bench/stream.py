@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import rawbpf
 from bed import REQUEST, VIP, Hosts, pinned_to_a_cpu
 
+import rawbpf
 from arpguard.dataplane import syscall
 
 _SETTLE_S = 2.0
