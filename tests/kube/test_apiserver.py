@@ -3,12 +3,18 @@
 The same tests run against a real cluster when ARPGUARD_TEST_KUBECONFIG names its kubeconfig.
 """
 
+import gc
+import itertools
 import os
-from contextlib import contextmanager
+import socket
+import threading
+from contextlib import ExitStack, contextmanager, suppress
+from urllib.parse import urlsplit
 
 import pytest
 
 from arpguard.lab.apiserver.embedded import running
+from arpguard.lab.apiserver.server import Options
 from kubehttp import JSON_PATCH, MERGE, STRATEGIC, Api, real_kubeconfig
 
 REAL = os.environ.get("ARPGUARD_TEST_KUBECONFIG")
@@ -505,3 +511,26 @@ def test_a_namespace_takes_no_more_once_it_is_deleted(api, leases, namespace):
     refused = api.ask("POST", leases, a_lease("b"))
     assert (refused.code, refused.body["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
     api.ask("PATCH", f"{leases}/a", {"metadata": {"finalizers": None}}, MERGE)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_server_that_stops_while_clients_connect_leaves_no_connection_open(number):
+    many, ended = threading.Event(), threading.Event()
+
+    def connect(url: str) -> None:
+        address = urlsplit(url)
+        with ExitStack() as connections, suppress(OSError):
+            for count in itertools.count():
+                connections.enter_context(socket.create_connection((address.hostname, address.port), 1))
+                if count == 20 + number:
+                    many.set()
+                if ended.is_set():
+                    return
+
+    with running(Options(tls=False)) as server:
+        caller = threading.Thread(target=connect, args=(server.url,))
+        caller.start()
+        assert many.wait(20)
+    ended.set()
+    caller.join()
+    gc.collect()  # pytest fails the test for what was not closed

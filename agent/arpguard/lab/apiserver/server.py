@@ -1,6 +1,7 @@
 """The server in an event loop: `async with ApiServer() as server`. A test or a lab changes what it does as it runs."""
 
 import asyncio
+import socket
 import ssl
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -27,6 +28,7 @@ Json: TypeAlias = dict[str, Any]
 
 _BACKLOG = 1024
 _PRIVATE = 0o600
+_TURNS = 5  # asyncio needs three for a connection: the socket, the transport, the protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class ApiServer:
         self._port = self._options.port
         self._state = State(self._options.bookmark_interval_s)
         self._runner: web.ServerRunner | None = None
-        self._site: web.TCPSite | None = None
+        self._socket: socket.socket | None = None
+        self._site: web.SockSite | None = None
         self._context: ssl.SSLContext | None = None
         self._authority: bytes | None = None
         for resource in self._options.resources:
@@ -82,8 +85,10 @@ class ApiServer:
         for timer in self._state.zombies:
             timer.cancel()
         self._state.connections.reset(None)
+        await self._stop_listening()
         if self._runner is not None:
             await self._runner.cleanup()
+            await _pass_turns()
 
     @property
     def url(self) -> str:
@@ -178,9 +183,7 @@ class ApiServer:
 
     async def go_down(self) -> None:
         """Drops all connections and refuses new ones."""
-        if self._site is not None:
-            await self._site.stop()
-            self._site = None
+        await self._stop_listening()
         self._state.connections.reset(None)
 
     async def come_up(self) -> None:
@@ -201,18 +204,26 @@ class ApiServer:
     async def _listen(self) -> None:
         if self._runner is None:
             raise RuntimeError("not started")
-        site = web.TCPSite(
-            self._runner,
-            self._options.host,
-            self._port,
-            ssl_context=self._context,
-            backlog=_BACKLOG,
-            reuse_address=True,
-        )
+        host = self._options.host
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            await site.start()
+            self._socket = socket.create_server((host, self._port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            address = f"{self._options.host}:{self._port}"
-            raise ListenError(address, error.strerror or str(error), "--listen") from error
-        self._site = site
-        self._port = self._runner.addresses[0][1]
+            raise ListenError(f"{host}:{self._port}", error.strerror or str(error), "--listen") from error
+        self._site = web.SockSite(self._runner, self._socket, ssl_context=self._context, backlog=_BACKLOG)
+        await self._site.start()
+        self._port = self._socket.getsockname()[1]
+
+    async def _stop_listening(self) -> None:
+        """Accepts no more, and only then closes: asyncio forgets to close what it accepted just before that."""
+        if self._site is not None and self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            await _pass_turns()
+            await self._site.stop()
+            self._site = None
+
+
+async def _pass_turns() -> None:
+    """As many turns of the event loop as it needs to make or to end a connection that it has accepted or closed."""
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
