@@ -30,7 +30,7 @@ lab: apt-lab .venv/.run
 # Files of tests run side by side, most of them waiting for something; JOBS=0: one after the other, for --pdb and the like.
 JOBS := 3
 test: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 lint: apt-dev .venv/.dev
 	$(BIN)/ruff format --check agent tests docs proto deploy/image
