@@ -145,6 +145,39 @@ def test_folder_that_cannot_be_made_is_a_problem(agent, tmp_path):
     guards_without(agent, url, "File exists")
 
 
+@pytest.mark.parametrize("where", ["to another socket", "to nothing"])
+def test_link_of_that_name_is_left_alone(agent, where, tmp_path):
+    path = path_of(agent)
+    with socket.socket(socket.AF_UNIX) as listener:
+        if where == "to another socket":
+            listener.bind(str(tmp_path / "theirs"))
+        path.symlink_to(tmp_path / "theirs")
+        configure(agent, agent.api)
+
+        guards_without(agent, agent.api, "a symbolic link of that name is there")
+        assert path.is_symlink()
+
+
+def test_socket_is_made_in_no_folder_of_another_user(agent):
+    folder = path_of(agent).parent / "theirs"
+    folder.mkdir()
+    os.chown(folder, 1234, -1)
+    url = f"unix://{folder}/api.sock"
+    configure(agent, url)
+
+    guards_without(agent, url, f"others could replace it: {folder} belongs to another user (1234)")
+
+
+def test_folder_that_everybody_may_write_to_is_closed_to_them(agent):
+    """As the kubelet makes an emptyDir."""
+    folder = path_of(agent).parent / "wide"
+    folder.mkdir()
+    folder.chmod(0o777)
+    started(agent, f"unix://{folder}/api.sock")
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o775
+
+
 def test_no_address_at_all_is_nowhere(agent):
     started(agent)
 

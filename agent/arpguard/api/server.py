@@ -23,6 +23,7 @@ from arpguard.config import GrpcConfig, TlsConfig, is_local
 from arpguard.core.decisions import Report
 from arpguard.errors import ConfigError, ListenError, Problem
 from arpguard.node import Node
+from arpguard.paths import close_to_others, exposed
 from arpguard.v1 import agent_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -153,8 +154,14 @@ def _refusal(path: Path) -> str:
     """Why a socket cannot be made; its folder is made. gRPC would take over a living one without a question."""
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        close_to_others(path.parent)
+        why = exposed(path)
     except OSError as error:
         return error.strerror or str(error)
+    if why:
+        return f"others could replace it: {why}"
+    if path.is_symlink():
+        return "a symbolic link of that name is there"
     if path.exists() and not path.is_socket():
         return "a file of that name is there, and no socket"
     return "another process listens there" if _is_answered(path) else ""

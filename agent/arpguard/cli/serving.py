@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import os
 import resource
 import sys
 
@@ -20,6 +21,7 @@ def run_agent(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=_LOG_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
     agent = Agent(AgentOptions(options.config, options.node_name, _kubernetes(options)))
     need_root()
+    os.umask(os.umask(0o077) | 0o022)  # whatever it makes, nobody else may write to
     # Connections of callers must not take the descriptors that the guard needs; systemd's soft limit is 1024.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
+from arpguard.paths import exposed
 
 _BPF_FS_MAGIC = 0xCAFE4A11  # linux/magic.h
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -29,7 +30,8 @@ def is_bpffs(path: Path) -> bool:
 def prepare(pin_dir: Path) -> None:
     """Makes `pin_dir` a folder of mode 0700 in a bpffs; mounts one at /sys/fs/bpf, or there, if need be.
 
-    Raises DataPlaneError when that is not possible.
+    Raises DataPlaneError when that is not possible, and for a folder that is not this user's alone: the kernel lets
+    everybody make folders in a bpffs that was mounted without a mode.
     """
     try:
         if not is_bpffs(_existing(pin_dir)):
@@ -37,11 +39,23 @@ def prepare(pin_dir: Path) -> None:
             mount_point.mkdir(parents=True, exist_ok=True)
             _mount_bpffs(mount_point)
         pin_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        pin_dir.chmod(0o700)
+        _make_private(pin_dir)
     except OSError as error:
         raise DataPlaneError(
             f"cannot use {pin_dir} for BPF pins ({error.strerror}): run as root, and mount -t bpf bpf /sys/fs/bpf"
         ) from error
+
+
+def _make_private(pin_dir: Path) -> None:
+    fd = Fd(os.open(pin_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
+    try:
+        owner = os.fstat(fd.number).st_uid
+        why = f"it belongs to another user ({owner})" if owner != os.geteuid() else exposed(pin_dir)
+        if why:
+            raise DataPlaneError(f"cannot use {pin_dir} for BPF pins: {why}; remove it, or choose another bpf.pin_dir")
+        os.fchmod(fd.number, 0o700)
+    finally:
+        fd.close()
 
 
 def _existing(path: Path) -> Path:
