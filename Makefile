@@ -7,6 +7,8 @@
 #   make model   check the claim protocol with Spin: every rule kept, and broken in turn
 #   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
+#   make coverage       run all tests with branch coverage, agents and commands that they start included
+#   make coverage-core  the same of the decisions and codecs alone, by their unit tests: no branch may be left out
 #   make bench   measure; figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
@@ -22,7 +24,7 @@ APT_LAB := keepalived
 APT_IMAGE := buildah crun debootstrap podman
 APT_DEV := arping clang-format crun gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 openssl spin tcpdump tmux
 
-.PHONY: lab test lint format docs proto model chaos soak bench lock audit image image-build clean apt-run apt-lab apt-dev apt-image
+.PHONY: lab test coverage coverage-core lint format docs proto model chaos soak bench lock audit image image-build clean apt-run apt-lab apt-dev apt-image
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
@@ -31,6 +33,23 @@ lab: apt-lab .venv/.run
 JOBS := 3
 test: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
+
+# Quick, and exact: pure functions, and tests without chance.
+coverage-core: .venv/.dev
+	@rm -rf .cache/coverage-core
+	$(BIN)/coverage run --data-file=.cache/coverage-core/data --source=arpguard.core,arpguard.wire -m pytest -q tests/unit/core tests/unit/wire
+	$(BIN)/coverage combine --quiet --data-file=.cache/coverage-core/data
+	$(BIN)/coverage report --data-file=.cache/coverage-core/data --skip-covered --show-missing --fail-under=100
+
+# What fails only because it is measured (it takes longer, needs more memory, or may not write its data) is left to
+# `make test`.
+coverage: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
+	@rm -rf .cache/coverage
+	-$(BIN)/coverage run -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --show-missing --skip-empty > .cache/coverage/missing.txt
+	$(BIN)/coverage json --quiet -o .cache/coverage/coverage.json
+	$(BIN)/python tests/coverage_table.py .cache/coverage/coverage.json
 
 lint: apt-dev .venv/.dev
 	$(BIN)/ruff format --check agent tests docs proto deploy/image

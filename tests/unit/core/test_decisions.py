@@ -289,3 +289,11 @@ def test_claim_that_was_held_back_stands_where_it_was_heard():
     assert [claim.mac for claim in conflicts.newest()] == [a_mac(2), a_mac(1)]
     assert [claim.mac for claim in conflicts.newest(before=2)] == [a_mac(1)]
     assert conflicts.latest_by_key()[EntryKey(2, VIP)].mac == a_mac(2)
+
+
+def test_vip_whose_only_claim_made_room_is_forgotten():
+    claims = [a_claim(number, vip=VIP + number) for number in (1, 2, 3)]
+    conflicts = a_conflict_log(*claims, capacity=2)
+
+    assert [claim.last_ns for claim in conflicts.newest()] == [3, 2]
+    assert list(conflicts._claims) == [claim.key for claim in claims[1:]]

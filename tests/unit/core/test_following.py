@@ -374,6 +374,28 @@ def test_only_what_may_name_the_node_is_watched(raw, sources):
     assert following.sources == sources_needed([service(raw)]) == sources
 
 
+def test_object_is_followed_while_one_service_is_left_that_it_is_about():
+    following = Following()
+    lock = recorded("kube-vip/lock")
+    first, second = recorded("kube-vip/service-of-its-class"), recorded("kube-vip/service-of-its-class")
+    second["metadata"]["name"] = "second"
+    for raw in (first, second):
+        following.node_of(service(raw), IP)
+
+    following.leave([key_of(first)])
+
+    assert following.put(Source.KUBE_VIP, key_of(lock), held(lock)) == {key_of(second)}
+    assert following.sources == {Source.KUBE_VIP, Source.KUBE_VIP_SERVICES}
+
+
+def test_of_two_statuses_the_one_that_is_left_is_followed():
+    cluster = Cluster((Source.METALLB, "metallb/status"), (Source.METALLB, "metallb/status-of-the-new-node"))
+    cluster.delete(Source.METALLB, "metallb/status-of-the-new-node")
+    found = cluster.ask("metallb/service")
+
+    assert (found.node, found.why, found.problems) == ("worker-1", STATUS, ())
+
+
 def test_nothing_is_watched_for_services_that_follow_no_longer():
     cluster = Cluster()
     cluster.ask("cilium/service")

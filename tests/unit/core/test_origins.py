@@ -1,5 +1,6 @@
 """Where an address comes from, and why it is guarded nowhere."""
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -27,7 +28,7 @@ def origin(address, *services: Service, vips=(), **services_config) -> Origin:
     )
     sourcing = Sourcing()
     nodes = {"n1": Node("n1", addresses=(NODE,))}
-    sourcing.collect(config, {("shop", found.name): found for found in services}, None, nodes, Avoided())
+    sourcing.collect(config, {(found.namespace, found.name): found for found in services}, None, nodes, Avoided())
     return sourcing.origin(address)
 
 
@@ -54,6 +55,16 @@ def test_those_that_do_not_have_the_say_are_named_with_the_reason():
     assert origin(VIP, *services[:2]).others == ("service shop/b shares it, with the same settings",)
     assert origin(VIP, a_service("a", owner="elect"), a_service("b", owner="external")).others == (
         f"service shop/b asks for it too, with other settings (owner external): service shop/a is {IN_ORDER}",
+    )
+
+
+def test_namespace_that_had_the_address_first_is_the_reason_before_annotations():
+    first = a_service("z", made="2026-01-01T00:00:00Z")
+    later = replace(a_service("a", owner="external", made="2026-02-01T00:00:00Z"), namespace="other")
+
+    assert origin(VIP, later, first).others == (
+        "service other/a asks for it too, with other settings (owner external): service shop/z is of the namespace "
+        "that has had it for longer",
     )
 
 

@@ -12,6 +12,7 @@ from arpguard.core.ownership import claims
 from arpguard.core.ownership.claims import Stage
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
+from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import (
     Claim,
     ClearEntry,
@@ -31,6 +32,7 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
     epoch_number,
 )
+from arpguard.core.ownership.waiting import Waiting
 from arpguard.units import NS_PER_S
 
 S = NS_PER_S
@@ -853,6 +855,292 @@ def test_a_thousand_vips_are_taken_over_without_looking_at_all_of_them_each_time
     assert bench.core.held() == set(vips)
     assert bench.core.stage(vips[0]) is Stage.OWNED
     assert max(looked.values()) < 15
+
+
+# ---- what comes late, twice, or not at all ----
+
+
+def questions(bench):
+    """What is asked and not answered, with what was held back."""
+    return [effect for effect, _ in bench.waiting]
+
+
+def test_a_renewal_that_is_wanted_at_once_is_sent_at_once():
+    bench = an_owner()
+    bench.pass_time(0.3)
+
+    bench.serve(bench.core.hurry(bench.now))
+
+    assert len(bench.renewals()) == 1
+    assert bench.core.next_ns(bench.now) == bench.now + S
+
+
+def test_parting_twice_is_parting_once():
+    bench = an_owner()
+    bench.held = (WriteHeartbeat,)
+    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.part(60 * S, bench.now))
+
+    bench.let()
+
+    assert bench.core.parted
+    assert [renewal.duration_ns for renewal in bench.renewals()] == [30 * S]
+
+
+def test_a_read_of_the_own_heartbeat_that_failed_is_sent_again_when_a_renewal_would_be_due():
+    bench = Bench()
+    bench.held = (ReadHeartbeat,)
+    bench.pass_time(0)
+    bench.waiting.clear()
+
+    bench.serve(bench.core.heartbeat_read_failed("a", bench.now))
+
+    bench.pass_time(0.9)
+    assert questions(bench) == []
+    bench.pass_time(0.1)
+    assert questions(bench) == [ReadHeartbeat("a")]
+    assert not bench.core.parted
+
+
+def test_who_parts_does_not_read_again():
+    bench = Bench()
+    bench.held = (ReadHeartbeat,)
+    bench.pass_time(0)
+    bench.serve(bench.core.part(30 * S, bench.now))
+    assert not bench.core.parted
+
+    bench.serve(bench.core.heartbeat_read_failed("a", bench.now))
+
+    assert bench.core.parted
+    bench.let()
+    assert bench.did == []
+
+
+def test_a_list_that_failed_is_asked_for_again_when_a_renewal_would_be_due():
+    bench = Bench()
+    bench.held = (ListOwnClaims,)
+    bench.pass_time(0)
+    bench.waiting.clear()
+
+    bench.serve(bench.core.own_claims_list_failed(bench.now))
+
+    bench.pass_time(0.9)
+    assert questions(bench) == []
+    bench.pass_time(0.1)
+    assert questions(bench) == [ListOwnClaims()]
+
+
+def test_what_a_watch_shows_of_the_own_heartbeat_is_no_reason_to_read_it_when_this_node_wrote_it():
+    bench = an_owner()
+    bench.held = (ReadHeartbeat,)
+    own = bench.store["a"]
+    before = Version(own.version.uid, "0")
+
+    for shown in (own, replace(own, epoch="epoch-0", version=before), replace(own, version=before)):
+        bench.serve(bench.core.heartbeat_seen("a", shown, bench.now))
+
+    bench.pass_time(0)
+    assert questions(bench) == []
+    bench.serve(bench.core.heartbeat_seen("a", replace(own, epoch="epoch-0", version=bench.version()), bench.now))
+    bench.pass_time(0)
+    assert questions(bench) == [ReadHeartbeat("a")]
+
+
+def test_a_watch_does_not_hasten_a_read_that_failed():
+    bench = an_owner()
+    bench.held = (ReadHeartbeat,)
+    bench.serve(bench.core.heartbeat_seen("a", None, bench.now))
+    bench.pass_time(0)
+    bench.waiting.clear()
+    bench.serve(bench.core.heartbeat_read_failed("a", bench.now))
+
+    bench.serve(bench.core.heartbeat_seen("a", None, bench.now))
+
+    bench.pass_time(0.9)
+    assert questions(bench) == []
+    bench.pass_time(0.1)
+    assert questions(bench) == [ReadHeartbeat("a")]
+
+
+def test_a_renewal_under_way_says_more_of_the_own_heartbeat_than_a_watch():
+    bench = an_owner()
+    bench.held = (WriteHeartbeat, ReadHeartbeat)
+    bench.pass_time(1)
+
+    bench.serve(bench.core.heartbeat_seen("a", None, bench.now))
+    bench.let()
+    bench.pass_time(0)
+
+    assert questions(bench) == []
+    assert bench.core.next_ns(bench.now) == bench.now + S
+
+
+def another_agent(bench):
+    """Another agent renews in this node's name."""
+    bench.store["a"] = replace(bench.store["a"], epoch="c-1", instance="a/2", version=bench.version())
+    bench.serve(bench.core.heartbeat_seen("a", bench.store["a"], bench.now))
+    bench.pass_time(0)
+
+
+def test_who_finds_another_agent_in_its_name_is_silent_until_that_one_has_been_for_a_lease():
+    bench = an_owner()
+
+    another_agent(bench)
+    assert bench.core.yielding
+    assert (bench.kernel.fence_ns, bench.core.held(), bench.renewals()) == (0, frozenset(), [])
+    bench.pass_time(2)
+    another_agent(bench)
+    bench.pass_time(2.9)
+    assert (bench.core.yielding, bench.renewals()) == (True, [])
+    assert len([effect for effect in bench.did if isinstance(effect, SetFence)]) == 1
+
+    bench.pass_time(0.2 + TIMES.renew_ns / S)
+    assert not bench.core.yielding
+    assert bench.store["a"].instance == "a/1"
+    assert bench.kernel.epoch == bench.store["a"].epoch != "epoch-1"
+
+
+def test_who_yields_parts_at_once_and_hears_no_answer_any_more():
+    bench = an_owner()
+    another_agent(bench)
+    bench.held = (ReadHeartbeat,)
+    bench.pass_time(1)
+    bench.did.clear()
+
+    bench.serve(bench.core.part(30 * S, bench.now))
+    assert bench.core.parted
+    bench.let()
+    bench.pass_time(100)
+
+    assert bench.did == []
+
+
+def test_one_read_of_a_heartbeat_at_a_time_and_after_one_that_failed_none_for_a_while():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (ReadHeartbeat,)
+    bench.claim()
+    bench.want(VIP)
+    bench.claim()
+    assert questions(bench) == [ReadHeartbeat("b")]
+
+    bench.waiting.clear()
+    bench.serve(bench.core.heartbeat_read_failed("b", bench.now))
+    bench.claim()
+    bench.pass_time(0.9)
+    assert questions(bench) == []
+    bench.pass_time(0.2)
+    assert questions(bench) == [ReadHeartbeat("b")]
+
+
+def test_a_watch_that_is_behind_takes_no_epoch_back():
+    bench = Bench()
+    bench.heartbeat(epoch="b-1")
+    old = bench.store["b"]
+    bench.heartbeat(epoch="b-2")
+    bench.claim(epoch="b-2")
+
+    bench.serve(bench.core.heartbeat_seen("b", old, bench.now))
+
+    assert bench.core.holder(VIP, bench.now).void is False
+
+
+def test_after_an_outage_of_this_node_the_others_have_a_whole_lease_to_be_heard():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim()
+    bench.want(VIP)
+    bench.refused = (WriteHeartbeat,)
+    bench.pass_time(10)
+    bench.refused = ()
+    bench.did.clear()
+
+    bench.pass_time(1.9)
+    assert {effect.node for effect in bench.did if isinstance(effect, WriteHeartbeat)} == {"a"}
+    bench.pass_time(3)
+    assert bench.core.held() == {VIP}
+
+
+def test_answers_that_nobody_waits_for_change_nothing():
+    bench = an_owner()
+
+    assert bench.core.claim_read(VIP, bench.store[VIP], bench.now) == []
+    assert bench.core.drained(VIP, bench.now) == []
+    assert bench.core.probed(OTHER, STRANGER, bench.now) == []
+
+    assert bench.core.held() == {VIP}
+    assert bench.core.holder(OTHER, bench.now) == Holder()
+
+
+def test_a_claim_that_is_not_on_the_list_is_not_held_any_more_and_read():
+    bench = an_owner()
+    del bench.store[VIP]  # and no watch has shown it
+    bench.held = (ReadClaim,)
+
+    bench.pass_time(30)
+
+    assert bench.core.held() == frozenset()
+    assert ClearEntry(VIP) in bench.did
+    assert questions(bench) == [ReadClaim(VIP)]
+    bench.let()
+    bench.pass_time(2)
+    assert bench.core.held() == {VIP}
+
+
+def test_a_list_that_was_asked_for_before_the_claim_says_nothing_of_it():
+    bench = an_owner()
+
+    assert bench.core.own_claims_listed([], bench.now - 1, bench.now) == []
+    assert bench.core.held() == {VIP}
+
+
+def test_a_claim_that_is_not_wanted_any_more_before_it_is_confirmed_is_released():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (WriteHeartbeat,)
+    bench.want(VIP)
+    assert bench.core.stage(VIP) is Stage.CONFIRMING
+
+    bench.want()
+    bench.let()
+
+    assert bench.store[VIP].holder == ""
+    assert SetEntry(VIP, "epoch-1") not in bench.did
+
+
+def test_where_there_is_no_claim_there_is_nothing_to_release():
+    """White box: what is being confirmed has a claim, or it is lost."""
+    machines = claims.Claims("a", Peers(TIMES, str), [])
+    machines._vips[VIP] = claims._Vip(known=True, stage=Stage.CONFIRMING)
+    moment = claims.Moment(wanted=(), epoch="epoch-1", renewal=1, asked=1, parting=False, now_ns=0)
+
+    assert machines.advance([VIP], moment) == []
+    assert machines.stage(VIP) is Stage.IDLE
+
+
+def test_a_claim_that_cannot_be_deleted_is_read_and_deleted_later():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.claim(holder="", epoch="")
+    bench.refused = (DeleteClaim,)
+
+    bench.serve(bench.core.forget(VIP, bench.now))
+    bench.pass_time(60)
+    refused = [effect for effect in bench.did if isinstance(effect, DeleteClaim)]
+    assert 1 < len(refused) < 10
+    bench.refused = ()
+    bench.pass_time(30)
+
+    assert VIP not in bench.store
+
+
+def test_who_waits_until_later_is_not_due_when_it_was_to_be_before():
+    waiting = Waiting(Peers(TIMES, str))
+    waiting.until(VIP, 5)
+    waiting.until(VIP, 9)
+
+    assert (waiting.due(5), waiting.next_ns(), waiting.due(9)) == ([], 9, [VIP])
 
 
 def test_the_kernel_knows_an_epoch_by_a_number_that_is_not_0():
