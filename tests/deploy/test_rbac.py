@@ -1,0 +1,162 @@
+"""The rights that the manifests give are those that agents use: from the first start to the removal, on the lab's API
+server with these roles in force. Nothing is refused, and nothing is granted that nobody asked for.
+"""
+
+import pytest
+import yaml
+
+from apiscript import in_loop, until
+from arpguard.core.cluster import OPENELB_BRAND, OPENELB_NEXT_HOP
+from arpguard.lab.apiserver.embedded import running
+from arpguard.lab.apiserver.server import Options
+from arpguard.lab.cluster import objects
+from arpguard.runtime.leaving import End
+from kubehttp import MERGE
+from kubeside import HOME, Scene, Segment, a_side, vip, waited
+from manifests import DEPLOY, built, composed, one, parsed
+
+ACCOUNT = f"{HOME}/arpguard"
+CONFIG = "{mode: enforce, interfaces: [lab0], ranges: [192.0.2.0/24], lease: {duration: 3s, renew: 500ms, margin: 1s}}"
+WEB, LOCAL, FOLLOWED, OUTSIDE = vip(50), vip(51), vip(52), vip(0) + 65536
+NODES = ("node-1", "node-2")
+POD, DAEMONSET = "arpguard-x7", "arpguard"
+L2_STATUSES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "servicel2statuses.metallb.io"},
+    "spec": {
+        "group": "metallb.io",
+        "scope": "Namespaced",
+        "names": {"plural": "servicel2statuses", "kind": "ServiceL2Status"},
+        "versions": [{"name": "v1beta1", "served": True, "storage": True, "subresources": {"status": {}}}],
+    },
+}
+NAMESPACES = ("kube-system", "metallb-system", "openelb-system")
+
+
+def with_components(folder) -> list[dict]:
+    """The base with every component that lets agents follow somebody."""
+    names = sorted(path.parent.name for path in DEPLOY.glob("components/follow-*/kustomization.yaml"))
+    for name in ("base", *(f"components/{name}" for name in names)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(DEPLOY / name)
+    listed = ", ".join(f"components/{name}" for name in names)
+    return composed(folder, f"resources: [base]\ncomponents: [{listed}]\n")
+
+
+@pytest.fixture(params=["base", "components"])
+def scene(request, tmp_path, monkeypatch):
+    """The shipped objects, and their roles in force; agents that know their Pod and its DaemonSet."""
+    monkeypatch.setattr("arpguard.runtime.member.Prober", Segment)
+    for name, text in (("POD_NAME", POD), ("POD_NAMESPACE", HOME), ("DAEMONSET_NAME", DAEMONSET)):
+        monkeypatch.setenv(name, text)
+    shipped = parsed(built("base")) if request.param == "base" else with_components(tmp_path)
+    one(shipped, "ConfigMap")["data"]["config.yaml"] = CONFIG
+    roles = [each for each in shipped if each["apiVersion"].startswith("rbac.")]
+    spaces = [objects.namespace(name) for name in NAMESPACES]
+    rest = [L2_STATUSES, *(each for each in shipped if each not in roles)]
+    with running(Options(tls=False, rbac=[*spaces, *roles], objects=rest)) as server:
+        scene = Scene(server, tmp_path)
+        scene.follows = request.param != "base"
+        yield scene
+
+
+def slice_of(service: str, node: str) -> dict:
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"namespace": "shop", "name": f"{service}-1", "labels": {"kubernetes.io/service-name": service}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.0.0.9"], "nodeName": node, "conditions": {"ready": True}}],
+        "ports": [],
+    }
+
+
+def asked(scene) -> set[tuple[str, str, str]]:
+    """What agents have asked for: verb, group and resource."""
+    uses = scene.server.do(lambda it: [use for node in NODES for use in it.counters.uses.get(node, ())])
+    return {(use.verb, use.group, use.resource) for use in uses}
+
+
+def places(scene) -> set[str]:
+    """The namespaces in which agents watch something."""
+    uses = scene.server.do(lambda it: [use for node in NODES for use in it.counters.uses.get(node, ())])
+    return {use.namespace for use in uses if use.verb == "watch"}
+
+
+def refused(scene) -> list[object]:
+    return [
+        request
+        for request in scene.server.do(lambda it: list(it.counters.requests))
+        if request.client in NODES and request.code == 403
+    ]
+
+
+def unused(scene) -> list[object]:
+    """Grants that no agent has used."""
+    grants = [set(scene.server.do(lambda it, node=node: it.unused_grants(node))) for node in NODES]
+    return sorted(set.intersection(*grants), key=str)
+
+
+def move(scene, name: str, address) -> None:
+    path = f"/api/v1/namespaces/shop/services/{name}"
+    assert scene.api.ask("PATCH", path, {"spec": {"externalIPs": [str(address)]}}, MERGE).code == 200
+
+
+async def _live(scene) -> None:
+    """What happens in a cluster's life, with two agents."""
+    scene.nodes(*NODES)
+    scene.put(slice_of("local", "node-2"))
+    scene.publish("web", [WEB])
+    scene.publish("local", [LOCAL], local=True)
+    if scene.follows:
+        scene.publish("followed", [FOLLOWED], {"owner": "follow"})
+        of_openelb = objects.service("shop", "of-openelb", [vip(53)], {"owner": "follow"})
+        of_openelb["metadata"]["annotations"] |= {OPENELB_BRAND: "openelb", OPENELB_NEXT_HOP: "node-1"}
+        scene.put(of_openelb)
+    async with a_side(scene, NODES[0], configmap="arpguard", service_account=ACCOUNT) as first:
+        await waited(lambda: scene.holder(WEB) == NODES[0], "node-1 takes it")
+        async with a_side(scene, NODES[1], configmap="arpguard", service_account=ACCOUNT) as second:
+            await waited(lambda: scene.holder(LOCAL) == NODES[1], "its endpoints are on node-2")
+            scene.publish("greedy", [OUTSIDE])
+            await waited(lambda: scene.events("VIPOutsideRanges"), "an Event")
+            move(scene, "greedy", vip(60))
+            await waited(lambda: scene.holder(vip(60)), "a VIP more")
+            move(scene, "greedy", OUTSIDE)
+            await waited(lambda: ("patch", "events.k8s.io", "events") in asked(scene), "the Event is a series")
+            await waited(lambda: not scene.follows or set(NAMESPACES) <= places(scene), "all announcers are looked for")
+            cordon = {"spec": {"unschedulable": True}}
+            assert scene.api.ask("PATCH", f"/api/v1/nodes/{NODES[0]}", cordon, MERGE).code == 200
+            await waited(lambda: scene.holder(WEB) == NODES[1], "handed over")
+            assert await first.kube.leave() is End.STOPPED
+            scene.delete(f"/apis/apps/v1/namespaces/{HOME}/daemonsets/{DAEMONSET}")
+            assert await second.kube.leave() is End.REMOVED
+            await until(lambda: not scene.claim(WEB))
+
+
+@in_loop
+async def test_agents_use_what_they_are_granted_and_ask_for_nothing_else(scene):
+    pod = {"metadata": {"name": POD, "namespace": HOME}, "spec": {"containers": [{"name": "agent", "image": "x"}]}}
+    scene.put({"apiVersion": "v1", "kind": "Pod", **pod})
+    await _live(scene)
+
+    assert refused(scene) == []
+    assert unused(scene) == []
+
+
+def test_grant_that_nobody_uses_is_found(tmp_path):
+    """The check above would tell."""
+    roles = [each for each in parsed(built("base")) if each["apiVersion"].startswith("rbac.")]
+    one(roles, "Role")["rules"].append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})
+    with running(Options(tls=False, rbac=roles)) as server:
+        for node in NODES:
+            server.do(lambda it, node=node: it.write_kubeconfig(tmp_path / node, node, ACCOUNT))
+        found = [grant for grant in server.do(lambda it: it.unused_grants(NODES[0])) if grant.resource == "secrets"]
+    assert [(grant.verb, grant.namespace) for grant in found] == [("get", HOME)]
+
+
+def test_no_rule_has_a_wildcard():
+    texts = [path.read_text(encoding="utf-8") for path in DEPLOY.rglob("rbac.yaml") if "helm" not in path.parts]
+    rules = [rule for text in texts for each in yaml.safe_load_all(text) for rule in each.get("rules", ())]
+    assert len(rules) > 5
+    assert not [rule for rule in rules if "*" in str(rule)]
