@@ -62,10 +62,9 @@ def test_namespace_that_had_the_address_first_is_the_reason_before_annotations()
     first = a_service("z", made="2026-01-01T00:00:00Z")
     later = replace(a_service("a", owner="external", made="2026-02-01T00:00:00Z"), namespace="other")
 
-    assert origin(VIP, later, first).others == (
-        "service other/a asks for it too, with other settings (owner external): service shop/z is of the namespace "
-        "that has had it for longer",
-    )
+    (other,) = origin(VIP, later, first).others
+    assert other.startswith("service other/a asks for it too, with other settings (owner external)")
+    assert other.endswith("service shop/z is of the namespace that has had it for longer")
 
 
 @pytest.mark.parametrize(
