@@ -7,15 +7,15 @@ answers while the fence lies ahead, no further than a lease, and a little after 
 
 Besides that never two answer, some rules are checked where they apply: an entry needs an own CAS and a renewal that
 was sent after it; nothing is released that the kernel answers for; no own heartbeat is stored while the kernel has a
-longer fence than it allows.
+longer fence than it allows. All of this is checked in every step, whoever drives the simulation: chance
+(`cluster_walks`), Hypothesis (`cluster_machine`), or a story (`cluster_scenarios`).
 """
 
-import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
-from typing import Any, TypeAlias
+from typing import Any
 
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.heartbeat import Times
@@ -43,7 +43,6 @@ TIMES = Times(D * MS, R * MS, M * MS, S * MS)
 OTHER_TIMES = [TIMES, Times(2 * D * MS, 2 * R * MS, 2 * M * MS, S * MS), Times(4 * D * MS, R * MS, 4 * M * MS, S * MS)]
 PARTING = 10 * D * MS
 OUTSIDE = [MacAddress.parse("02:00:00:00:00:0a"), MacAddress.parse("02:00:00:00:00:0b"), None]
-Choice: TypeAlias = tuple[float, str, Callable[[], None]]
 VIPS = [IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")]
 
 
@@ -144,6 +143,11 @@ class Request:
     answered: bool = False
     result: Any = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the API server has no part in it."""
+        return isinstance(self.effect, ClearEntry | Probe)
+
 
 class Node:
     def __init__(self, sim: "Simulation", name: str, rate: float) -> None:
@@ -152,9 +156,10 @@ class Node:
         self.rate = rate
         self.kernel = Kernel()
         self.incarnation = 0
-        self.alive = False
-        self.paused = False
-        self.cut_off = False  # from the API server
+        self.paused = False  # the agent; what it has sent is on its way
+        self.stalled = False  # what it asks the API server waits there
+        self.deaf = False  # what the API server answers does not come back yet
+        self.cut_off = False  # from the API server: what it asks is lost
         self.blind = False  # its watch shows nothing
         self.times = TIMES
         self.wanted: frozenset[IPv4Address] = frozenset()
@@ -170,7 +175,7 @@ class Node:
     def boot(self) -> None:
         """A new incarnation of the agent; the kernel keeps what it has."""
         self.incarnation += 1
-        self.alive, self.paused = True, False
+        self.paused = False
         self.kernel.on_wire.clear()
         self.claimed: dict[tuple[IPv4Address, str], int] = {}  # the step in which the success of a CAS was heard of
         self.renewed: dict[str, int] = {}  # the step in which the last renewal that succeeded was sent
@@ -188,23 +193,63 @@ class Node:
         self.watch.clear()
         for name, value in self.sim.api.objects.items():
             self.watch.append((name, value))
-        self.take(self.core.want(self.wanted, self.now()))
+        self.wish(self.wanted)
 
     def take(self, effects: list[Any]) -> None:
         self.todo.extend(effects)
 
+    # ---- what happens to it ----
+
+    def reboot(self) -> None:
+        self.kernel = Kernel()
+        self.boot()
+
+    def recover(self) -> None:
+        for trouble in TROUBLES:
+            setattr(self, trouble, False)
+
+    def tick(self) -> None:
+        self.take(self.core.tick(self.now()))
+
+    def wish(self, vips: Iterable[IPv4Address]) -> None:
+        self.wanted = frozenset(vips)
+        self.take(self.core.want(self.wanted, self.now()))
+
+    def forget(self, vip: IPv4Address) -> None:
+        self.wanted -= {vip}
+        self.take(self.core.forget(vip, self.now()))
+
+    def retime(self, times: Times) -> None:
+        self.times = times
+        self.take(self.core.set_times(times, self.now()))
+
+    def take_part(self, yes: bool) -> None:
+        self.take(self.core.take_part(yes, self.now()))
+
+    def part(self) -> None:
+        self.take(self.core.part(PARTING, self.now()))
+
+    # ---- what it does ----
+
     def do_next(self) -> None:
         effect = self.todo.popleft()
+        self.note_step("does", effect)
         if isinstance(effect, SetFence):
             self.kernel.epoch, self.kernel.fence, self.kernel.lease = effect.epoch, effect.fence_ns, effect.lease_ns
+            self.sim.check()
         elif isinstance(effect, SetEntry):
             self.check_entry(effect)
             self.kernel.entries[effect.vip] = effect.epoch
+            self.sim.check()
         else:
             if isinstance(effect, ClearEntry):
                 self.clear(effect)
             if not isinstance(effect, ClearEntry) or effect.drain:
                 self.requests.append(Request(effect, self.now(), self.incarnation, self.sim.steps))
+
+    def note_step(self, verb: str, what: object) -> None:
+        self.sim.steps += 1
+        self.sim.trace.append((self.sim.time, self.name, verb, what))
 
     def clear(self, effect: ClearEntry) -> None:
         epoch = self.kernel.entries.pop(effect.vip, None)
@@ -216,22 +261,27 @@ class Node:
         if claimed is None or self.renewed.get(effect.epoch, -1) < claimed:
             raise BrokenRuleError(f"{self.name}: {effect} without an own CAS, or a renewal after it")
 
-    def perform(self, effect: Any) -> Any:
+    def perform(self, request: Request) -> None:
+        """The server does what was asked for; of what is asked of this node's kernel or segment, they do."""
+        self.note_step("performed", request.effect)
+        request.performed = True
+        request.result = self._result(request.effect)
+
+    def _result(self, effect: Any) -> Any:
         if isinstance(effect, ClearEntry):
             self.kernel.on_wire.pop(effect.vip, None)
             return None
         result = self.sim.api.perform(effect)
-        if not isinstance(effect, WriteHeartbeat | WriteClaim) or result[0] is not Outcome.APPLIED:
-            return result
-        if isinstance(effect, WriteHeartbeat) and effect.node == self.name:
-            self.check_fence(effect)
-        if (
-            isinstance(effect, WriteClaim)
-            and effect.holder != self.name
-            and self.kernel.answers(effect.vip, self.now())
-        ):
-            raise BrokenRuleError(f"{self.name}: {effect} while it answers")
+        if isinstance(effect, WriteHeartbeat | WriteClaim) and result[0] is Outcome.APPLIED:
+            self.check_write(effect)
         return result
+
+    def check_write(self, effect: WriteHeartbeat | WriteClaim) -> None:
+        if isinstance(effect, WriteHeartbeat):
+            if effect.node == self.name:
+                self.check_fence(effect)
+        elif effect.holder != self.name and self.kernel.answers(effect.vip, self.now()):
+            raise BrokenRuleError(f"{self.name}: {effect} while it answers")
 
     def check_fence(self, effect: WriteHeartbeat) -> None:
         """Others count the lease from now on, so the kernel must not count from later."""
@@ -241,6 +291,7 @@ class Node:
 
     def answer(self, request: Request, *, lost: bool) -> None:
         """Hands the core what came of a request."""
+        self.note_step("lost" if lost else "answered", request.effect)
         request.answered = True
         if request.sender == self.incarnation:
             if not lost:
@@ -282,20 +333,18 @@ class Node:
         }[type(sent)]()
 
     def sees(self) -> bool:
-        return bool(self.watch) and not (self.cut_off or self.blind)
+        return bool(self.watch) and not (self.todo or self.paused or self.cut_off or self.blind)
 
     def see(self) -> None:
         name, value = self.watch.popleft()
+        self.note_step("sees", value or f"no {name}")
         if isinstance(name, str):
             self.take(self.core.heartbeat_seen(name, value, self.now()))
         else:
             self.take(self.core.claim_seen(name, value, self.now()))
 
 
-# What a node does not do while it is in a certain trouble.
-NOT_HEARD = ("answered", "lost")
-FROZEN = (*NOT_HEARD, "ticks", "sees", "does", "wants")
-TROUBLES = [FROZEN, FROZEN, NOT_HEARD, ("performed",), ("performed", "lost"), ("sees",), ("does", *NOT_HEARD)]
+TROUBLES = ("paused", "stalled", "deaf", "cut_off", "blind")  # of a node
 
 
 class BrokenRuleError(AssertionError):
@@ -309,220 +358,113 @@ class DoubleAnswerError(BrokenRuleError):
 class Simulation:
     """`rates`: how fast each node's clock runs."""
 
-    def __init__(self, seed: int, rates: tuple[float, ...] = (1.0, 1.0, 1.0), vips: int = 2) -> None:
-        self.random = random.Random(seed)
+    def __init__(self, rates: tuple[float, ...] = (1.0, 1.0, 1.0), vips: int = 2) -> None:
         self.time = 10_000.0
         self.steps = 0
         self.api = Api()
         self.vips = VIPS[:vips]
+        self.trace: deque[tuple[float, str, str, object]] = deque(maxlen=400)
         self._epochs = 0
-        self.owners: dict[IPv4Address, set[str]] = {vip: set() for vip in self.vips}
-        self.nodes = [Node(self, f"n{number}", rate) for number, rate in enumerate(rates)]
-        self.trace: deque[str] = deque(maxlen=400)
-        self._likes: dict[str, float] = {}
+        self.nodes: list[Node] = []
+        for number, rate in enumerate(rates):
+            self.nodes.append(Node(self, f"n{number}", rate))
 
     def new_epoch(self) -> str:
         self._epochs += 1
         return f"epoch-{self._epochs}"
 
-    # ---- steps ----
+    def answering(self, vip: IPv4Address) -> list[str]:
+        return [node.name for node in self.nodes if node.kernel.answers(vip, node.now())]
 
-    def choices(self) -> list[Choice]:
-        found: list[Choice] = [
-            (6, "time", lambda: self.pass_time(self.random.choice([10, 100, 300, 600]))),
-            (0.15, "long time", lambda: self.pass_time(self.random.choice([1500, 3500]))),
-        ]
-        for node in self.nodes:
-            found += self.choices_of(node)
-        return found
-
-    def choices_of(self, node: Node) -> list[Choice]:
-        running = node.alive and not node.paused
-        found = [
-            (0.06, f"{node.name} pauses or goes on", lambda: self.pause(node)),
-            (0.03, f"{node.name} restarts", node.boot),
-            (0.01, f"{node.name} reboots", lambda: self.reboot(node)),
-            (0.01, "claim deleted", lambda: self.api.delete_claim(self.random.choice(self.vips))),
-            (0.005, f"{node.name}'s heartbeat deleted", lambda: self.api.delete_heartbeat(node.name)),
-            (0.02, "host outside moves", self.move_outside),
-        ]
-        for request in node.requests:
-            found += self.choices_about(node, request, heard=running and not node.todo)
-        if running and node.todo:
-            found.append((8, f"{node.name} does {node.todo[0]}", node.do_next))
-        elif running:
-            found.append((3, f"{node.name} ticks", lambda: node.take(node.core.tick(node.now()))))
-            found.append((0.05, f"{node.name} wants", lambda: self.rewish(node)))
-            found += self.changes_of(node)
-            if node.watch:
-                found.append((3, f"{node.name} sees {node.watch[0]}", node.see))
-        return found
-
-    def changes_of(self, node: Node) -> list[Choice]:
-        return [
-            (0.03, f"{node.name} parts", lambda: node.take(node.core.part(PARTING, node.now()))),
-            (0.3 if node.core.parted else 0, f"{node.name} ends", node.boot),
-            (0.05, f"{node.name} retimes", lambda: self.retime(node)),
-            (0.03, f"{node.name} joins or leaves", lambda: self.take_part(node)),
-            (0.02, f"{node.name} forgets", lambda: self.forget(node)),
-        ]
-
-    def choices_about(self, node: Node, request: Request, *, heard: bool) -> list[Choice]:
-        """A request may be performed at any time, also long after its sender has given it up."""
-        what = f"{request.effect}"
-        found: list[Choice] = []
-        if not request.performed:
-            found.append((3, f"{node.name} performed {what}", lambda: self.perform(node, request)))
-        if heard and not request.answered and request.performed:
-            found.append((4, f"{node.name} answered {what}", lambda: node.answer(request, lost=False)))
-        if heard and not request.answered and not isinstance(request.effect, ClearEntry):
-            found.append((0.3, f"{node.name} lost {what}", lambda: node.answer(request, lost=True)))
-        return found
-
-    def step(self) -> None:
-        choices = self.choices()
-        weights = [weight * self._like(what) for weight, what, _ in choices]
-        _, what, act = self.random.choices(choices, weights)[0]
-        self.trace.append(f"{self.time:.0f} {what}")
-        self.steps += 1
-        act()
-        for node in self.nodes:
-            done = [request for request in node.requests if request.performed and request.answered]
-            for request in done:
-                node.requests.remove(request)
-        self.check()
-
-    def _like(self, what: str) -> float:
-        """Every run prefers some kinds of steps, for some nodes, over others: rare orders become common in a few."""
-        kind = " ".join(what.split("(", maxsplit=1)[0].split()[:3])
-        if kind not in self._likes:
-            self._likes[kind] = self.random.choice([0.1, 0.3, 1, 1, 1, 3, 10])
-        return self._likes[kind]
-
-    def pass_time(self, amount: int) -> None:
-        self.time += amount
-
-    def perform(self, node: Node, request: Request) -> None:
-        request.performed = True
-        request.result = node.perform(request.effect)
-
-    def pause(self, node: Node) -> None:
-        node.paused = not node.paused
-
-    def reboot(self, node: Node) -> None:
-        node.kernel = Kernel()
-        node.boot()
-
-    def rewish(self, node: Node) -> None:
-        node.wanted = frozenset(vip for vip in self.vips if self.random.random() < 0.7)
-        node.take(node.core.want(node.wanted, node.now()))
-
-    def retime(self, node: Node) -> None:
-        node.times = self.random.choice(OTHER_TIMES)
-        node.take(node.core.set_times(node.times, node.now()))
-
-    def take_part(self, node: Node) -> None:
-        node.take(node.core.take_part(self.random.random() < 0.5, node.now()))
-
-    def forget(self, node: Node) -> None:
-        vip = self.random.choice(self.vips)
-        node.wanted -= {vip}
-        node.take(node.core.forget(vip, node.now()))
-
-    def move_outside(self) -> None:
-        self.api.outside[self.random.choice(self.vips)] = self.random.choice(OUTSIDE)
+    def story(self) -> str:
+        """The last steps, for people."""
+        return "\n".join(f"{time:.1f} {node} {verb} {what}" for time, node, verb, what in self.trace)
 
     def check(self) -> None:
         for vip in self.vips:
-            who = [node.name for node in self.nodes if node.kernel.answers(vip, node.now())]
-            self.owners[vip].update(who)
+            who = self.answering(vip)
             if len(who) > 1:
-                raise DoubleAnswerError(f"{vip}: {who}\n" + "\n".join(self.trace))
+                raise DoubleAnswerError(f"{vip}: {who}\n{self.story()}")
+
+    def pass_time(self, milliseconds: float) -> None:
+        self.time += milliseconds
+        self.check()
+
+    # ---- quick runs ----
+
+    def run_quickly(self, duration: float, without: tuple[Node, ...] = (), longest: float = 200) -> None:
+        """Everything that nodes ask for is done at once, but for what their troubles do not allow.
+
+        They are woken when they asked for it, no earlier. It is looked at least every `longest` milliseconds who
+        answers, and whenever a kernel is told something. `without`: of these nodes nothing is done, nor for them.
+        """
+        until = self.time + duration
+        nodes = [node for node in self.nodes if node not in without]
+        while self.time < until:
+            self.work_off(nodes)
+            self.pass_time(min([until - self.time, *(self._sleep_of(node, longest) for node in nodes)]))
+
+    def work_off(self, nodes: list[Node]) -> None:
+        """Everything that can be done at this moment."""
+        for _ in range(100):
+            before = self.steps
+            for node in nodes:
+                self._work_off(node)
+            if self.steps == before:
+                return
+        raise BrokenRuleError(f"no end of it:\n{self.story()}")
+
+    def _sleep_of(self, node: Node, longest: float) -> float:
+        due = None if node.paused else node.core.next_ns(node.now())
+        return longest if due is None else min(longest, max(0.1, (due - node.now()) / MS / node.rate))
+
+    def _work_off(self, node: Node) -> None:
+        """A tick if it is due, what there is to do, the answers (of the API first), and one look at the watch."""
+        if not node.paused:
+            due = node.core.next_ns(node.now())
+            if due is not None and due <= node.now():
+                self.steps += 1
+                node.tick()
+            while node.todo:
+                node.do_next()
+        for request in sorted(node.requests, key=lambda request: isinstance(request.effect, ClearEntry)):
+            self._serve(node, request)
+        if node.sees():
+            node.see()
+
+    def _serve(self, node: Node, request: Request) -> None:
+        lost = node.cut_off and not request.is_local
+        stalled = node.stalled and not request.is_local
+        deaf = node.paused or (node.deaf and not request.is_local)
+        if not (request.performed or lost or stalled):
+            node.perform(request)
+        if (request.performed or lost) and not (request.answered or deaf):
+            node.answer(request, lost=lost)
+        if request.answered and (request.performed or lost):
+            node.requests.remove(request)
 
     # ---- progress ----
 
     def settle(self, leases: int = 16) -> None:
-        """Everybody is well, nothing is lost, and nobody outside has a VIP: for so many leases."""
+        """All troubles end, everybody wants everything, and nobody outside has a VIP: for so many leases.
+
+        Agents go on with what they know; only those that have parted are started again.
+        """
         self.api.outside.clear()
         for node in self.nodes:
-            node.times = TIMES
-            node.boot()
-            node.wanted = frozenset(self.vips)
-            node.take(node.core.want(node.wanted, node.now()))
-        self.run_quickly(leases * D, longest=200)
+            node.recover()
+            node.retime(TIMES)
+            node.take_part(True)
+            node.wish(self.vips)
+        self.run_quickly(D)
+        for node in self.nodes:
+            if node.core.parted:
+                node.boot()
+        self.run_quickly(leases * D)
         before = self.api.writes
-        self.run_quickly(3 * D, longest=200)
+        self.run_quickly(3 * D)
         if self.api.writes - before > len(self.nodes) * (3 * D // R + 1):
-            raise BrokenRuleError(f"{self.api.writes - before} writes at rest:\n" + "\n".join(self.trace))
-
-    def run_quickly(self, duration: float, without: tuple[Node, ...] = (), longest: float = 20) -> None:
-        """Everything that nodes ask for is done at once, and they are woken when they asked for it, no earlier.
-
-        It is looked at least every `longest` milliseconds who answers.
-        """
-        until = self.time + duration
-        while self.time < until:
-            nodes = [node for node in self.nodes if node not in without]
-            for _ in range(100):
-                if not sum(self.work_off(node) for node in nodes):
-                    break
-            else:
-                raise BrokenRuleError("no end of it:\n" + "\n".join(self.trace))
-            self.check()
-            self.pass_time(min([until - self.time, *(self.sleep_of(node, longest) for node in nodes)]))
-
-    def sleep_of(self, node: Node, longest: float) -> float:
-        due = node.core.next_ns(node.now())
-        return longest if due is None else min(longest, max(0.1, (due - node.now()) / MS / node.rate))
-
-    def work_off(self, node: Node) -> bool:
-        """Everything that waits, the API first, and a tick if it is due. False: there was nothing."""
-        due = node.core.next_ns(node.now())
-        if due is not None and due <= node.now():
-            node.take(node.core.tick(node.now()))
-        elif not (node.todo or node.requests or node.sees()):
-            return False
-        while node.todo:
-            self.steps += 1
-            node.do_next()
-        for request in sorted(node.requests, key=lambda request: isinstance(request.effect, ClearEntry)):
-            self.steps += 1
-            node.requests.remove(request)
-            self.trace.append(f"{self.time:.1f} {node.name} {request.effect}")
-            lost = node.cut_off and not isinstance(request.effect, ClearEntry | Probe)
-            if not (request.performed or lost):
-                self.perform(node, request)
-            if not request.answered:
-                node.answer(request, lost=lost)
-        if node.sees() and not node.todo:
-            node.see()
-        return True
-
-    def answering(self, vip: IPv4Address) -> list[str]:
-        return [node.name for node in self.nodes if node.kernel.answers(vip, node.now())]
-
-
-class TroubledSimulation(Simulation):
-    """All is quick and well, but for one node, for about a lease: then for another one, or in another way."""
-
-    def __init__(self, seed: int, rates: tuple[float, ...] = (1.0, 1.0, 1.0), vips: int = 2) -> None:
-        super().__init__(seed, rates, vips)
-        self._until = 0.0
-        self._troubled = ""
-        self._trouble: tuple[str, ...] = ()
-
-    def step(self) -> None:
-        if self.time >= self._until:
-            self._until = self.time + self.random.uniform(D / 6, 2 * D)
-            self._troubled = self.random.choice(self.nodes).name
-            self._trouble = self.random.choice(TROUBLES)
-        super().step()
-
-    def _like(self, what: str) -> float:
-        who, does = what.split(maxsplit=2)[:2] if " " in what else (what, "")
-        if who == "long":
-            return 0.02
-        return 0.0 if who == self._troubled and does in self._trouble else 1.0
-
-    def pass_time(self, amount: int) -> None:
-        super().pass_time(amount if amount <= 10 else amount // 2)
+            raise BrokenRuleError(f"{self.api.writes - before} writes at rest:\n{self.story()}")
+        for vip in self.vips:
+            if len(self.answering(vip)) != 1:
+                raise BrokenRuleError(f"{vip}: nobody answers:\n{self.story()}")

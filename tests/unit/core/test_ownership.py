@@ -319,6 +319,35 @@ def test_a_vip_that_a_host_outside_has_is_left_to_it_until_that_is_silent():
     assert bench.store[VIP].external == ""
 
 
+def test_a_host_outside_is_named_once_although_another_node_names_another():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.outside[VIP] = STRANGER
+    bench.want(VIP)
+    bench.took()
+
+    for _ in range(3):
+        bench.claim(holder="", epoch="", external=str(SECOND_STRANGER))
+    assert bench.took() == []
+
+    bench.pass_time(30)
+    assert [getattr(effect, "external", None) for effect in bench.took()] == [None, str(STRANGER)]
+
+
+def test_a_host_outside_is_named_although_another_was_named_meanwhile():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.outside[VIP] = STRANGER
+    bench.held = (WriteClaim,)
+    bench.want(VIP)
+    bench.claim(holder="", epoch="", external=str(SECOND_STRANGER))
+    bench.held = ()
+
+    bench.let()
+
+    assert bench.store[VIP].external == str(STRANGER)
+
+
 def test_a_probe_that_is_not_reported_on_is_sent_again():
     bench = Bench()
     bench.pass_time(0)

@@ -13,7 +13,8 @@
 
 A claim is free when it is missing, released, void, or this node's own. Before a claim that was not released by its
 holder is taken, the segment is asked whether a host outside has the VIP (`probing`); if so the claim says it, and
-nobody takes it before it is silent.
+nobody takes it before it is silent. Each node says once what it was answered: two that hear of two hosts would correct
+each other without end.
 
 Nothing is answered on the strength of a read: a claim that says "this node, this epoch" is written once more before
 the kernel hears of it, for a release that this node sent earlier may still be on its way.
@@ -190,6 +191,7 @@ class Claims:
         )
         self._applied(state, None if sent.let_go else written, moment.now_ns)
         state.since_ns, state.renewal = moment.now_ns, moment.asked
+        state.probing.said = sent.external != ""
         taken = sent.holder == self._node and self._is_mine(state.claim, moment.epoch)
         state.stage = Stage.CONFIRMING if taken else Stage.IDLE
         return []
@@ -336,7 +338,8 @@ class Claims:
         if probing.taken_by is None:
             return self._write(vip, state, self._node, moment.epoch)
         external = str(probing.taken_by)
-        if self._peers.has(probing.taken_by) or (claim is not None and claim.external == external):
+        said = probing.said or (claim is not None and claim.external == external)
+        if said or self._peers.has(probing.taken_by):
             return []
         return self._write(vip, state, "", "", external)
 

@@ -13,12 +13,16 @@ LEAD_NS = 2 * NS_PER_S  # at most so long before its result can be needed a prob
 
 @dataclass(slots=True)
 class Probing:
-    """The probing of one VIP. `counts_ns`: how long the answer counts; `taken_by` None: nobody has the VIP."""
+    """The probing of one VIP. `counts_ns`: how long the answer counts; `taken_by` None: nobody has the VIP.
+
+    `said`: the claim has been made to say it.
+    """
 
     taken_by: MacAddress | None = None
     told_ns: int | None = None
     counts_ns: int = 0
     asked_ns: int | None = None
+    said: bool = False
 
     def known(self, now_ns: int) -> bool:
         """Whether there is an answer that counts."""
@@ -33,7 +37,7 @@ class Probing:
 
     def told(self, taken_by: MacAddress | None, counts_ns: int, now_ns: int) -> None:
         """The answer."""
-        self.asked_ns = None
+        self.asked_ns, self.said = None, False
         self.taken_by, self.counts_ns, self.told_ns = taken_by, counts_ns, now_ns
 
     @property

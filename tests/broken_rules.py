@@ -1,0 +1,179 @@
+"""Rules of the claim protocol, broken: by a scenario, by chance, or by Hypothesis, each has to be told."""
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from arpguard.core.ownership import claims
+from arpguard.core.ownership.claims import Claims
+from arpguard.core.ownership.heartbeat import OwnHeartbeat, Times
+from arpguard.core.ownership.machine import Ownership
+from arpguard.core.ownership.peers import Peers
+from cluster_scenarios import (
+    frozen_watch,
+    hand_over,
+    no_heartbeat,
+    no_heartbeat_of_a_long_lease,
+    outage,
+    parting,
+    partition,
+    release_on_its_way,
+    renewal_under_way,
+    revoked,
+    shrinking,
+    slow_answers,
+    stale_watch,
+    stuck_create,
+)
+
+
+@dataclass(frozen=True)
+class BrokenRule:
+    """A rule of the protocol, broken: `old` in the source of `method` is `new`. `scenario` tells."""
+
+    name: str
+    method: tuple[type, str]
+    old: str
+    new: str
+    scenario: Callable[[], None]
+
+    def apply(self, monkeypatch) -> None:
+        owner, name = self.method
+        found = inspect.getattr_static(owner, name)
+        function = found.fget if isinstance(found, property) else found
+        source = textwrap.dedent(inspect.getsource(function))
+        assert source.count(self.old) == 1, f"{self.name}: the source has changed"
+        made: dict[str, object] = {}
+        exec(source.replace(self.old, self.new), dict(vars(inspect.getmodule(owner))), made)
+        monkeypatch.setattr(owner, name, made[name])
+        for stage, step in claims._STEPS.items():
+            if step is found:
+                monkeypatch.setitem(claims._STEPS, stage, made[name])
+
+
+RULES = [
+    BrokenRule(
+        "fence counted from the response",
+        (Ownership, "heartbeat_written"),
+        "version, sent_ns, now_ns), now",
+        "version, now_ns, now_ns), now",
+        slow_answers,
+    ),
+    BrokenRule("no margin", (Times, "answers_ns"), " - self.margin_ns", "", partition),
+    BrokenRule("half the margin", (Times, "answers_ns"), " - self.margin_ns", " - self.margin_ns // 2", partition),
+    BrokenRule("revoked too early", (Peers, "_late_ns"), "+ max(", "+ 0.5 * max(", partition),
+    BrokenRule("revoked a little too early", (Peers, "_late_ns"), "+ max(", "+ 0.95 * max(", partition),
+    BrokenRule(
+        "published lease ignored",
+        (Peers, "_late_ns"),
+        "peer.lease_ns",
+        "0",
+        parting,
+    ),
+    BrokenRule(
+        "unknown renewal counted",
+        (OwnHeartbeat, "written"),
+        "if outcome is not Outcome.APPLIED:",
+        "if outcome not in (Outcome.APPLIED, Outcome.UNKNOWN):",
+        partition,
+    ),
+    BrokenRule(
+        "late taken for void without a revocation",
+        (Claims, "_wait_for_holder"),
+        "if void:",
+        "if void or not self._peers.alive(claim.holder, moment.now_ns):",
+        frozen_watch,
+    ),
+    BrokenRule(
+        "silence in an outage held against others",
+        (Ownership, "_was_cut_off"),
+        "renewed_ns is not None and",
+        "False and",
+        outage,
+    ),
+    BrokenRule(
+        "lease of a deleted heartbeat forgotten",
+        (Peers, "_late_ns"),
+        "peer.lease_ns",
+        "(peer.lease_ns if peer.known else 0)",
+        no_heartbeat_of_a_long_lease,
+    ),
+    BrokenRule(
+        "void concluded from a stale heartbeat",
+        (Peers, "is_void"),
+        "True if settled and _was_read_since(peer, seen_ns) else None",
+        "True if settled else None",
+        stale_watch,
+    ),
+    BrokenRule(
+        "void by an object that was made just now",
+        (Peers, "is_void"),
+        "settled = epoch in peer.epochs or now_ns >= self._settled_ns(peer)",
+        "settled = True",
+        stuck_create,
+    ),
+    BrokenRule(
+        "missing heartbeat taken for void",
+        (Peers, "is_void"),
+        "        return None\n",
+        "        return True\n",
+        no_heartbeat,
+    ),
+    BrokenRule(
+        "same epoch kept after a revocation",
+        (OwnHeartbeat, "_begin_anew"),
+        "self.epoch = self._new_epoch()",
+        "self.epoch = self.epoch or self._new_epoch()",
+        revoked,
+    ),
+    BrokenRule(
+        "answered before a renewal confirms",
+        (Claims, "_confirming"),
+        "moment.renewal is None or moment.renewal <= state.renewal",
+        "False",
+        renewal_under_way,
+    ),
+    BrokenRule(
+        "answered after a renewal that was sent before",
+        (Claims, "_confirming"),
+        "moment.renewal <= state.renewal",
+        "moment.renewal < state.renewal",
+        renewal_under_way,
+    ),
+    BrokenRule(
+        "answered on the strength of a read",
+        (Claims, "_take"),
+        "        return self._write(vip, state, self._node, moment.epoch)\n    effects",
+        "        state.stage = Stage.OWNED\n        return [SetEntry(vip, moment.epoch)]\n    effects",
+        release_on_its_way,
+    ),
+    BrokenRule(
+        "released before it is cleared",
+        (Claims, "_owned"),
+        "state.stage = Stage.DRAINING\n    return [",
+        "return [*self._release(vip, state), ",
+        hand_over,
+    ),
+    BrokenRule(
+        "released before it is drained",
+        (Claims, "_owned"),
+        "state.stage = Stage.DRAINING\n    return [ClearEntry(vip, drain=True)]",
+        "return [ClearEntry(vip, drain=True), *self._release(vip, state)]",
+        hand_over,
+    ),
+    BrokenRule(
+        "a shorter lease published under a longer fence",
+        (OwnHeartbeat, "_write"),
+        "if self._fence_ns > ",
+        "if 0 > ",
+        parting,
+    ),
+    BrokenRule(
+        "a cut fence extended again",
+        (OwnHeartbeat, "_write"),
+        "self._reach_ns = min(self._reach_ns, now_ns + lease.answers_ns)",
+        "pass",
+        shrinking,
+    ),
+]

@@ -1,0 +1,13 @@
+"""Every rule of the claim protocol is needed: broken, it is told."""
+
+import pytest
+
+from broken_rules import RULES
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_broken_rule_is_told(rule, monkeypatch):
+    rule.apply(monkeypatch)
+
+    with pytest.raises(AssertionError):
+        rule.scenario()
