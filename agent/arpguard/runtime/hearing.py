@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 SHARE = 0.03  # of one core
+BURST_S = 0.1  # of CPU, thousands of reports: as much as is saved up while there is little to hear
 
 
 class Source(Protocol):
@@ -20,7 +21,7 @@ class Source(Protocol):
 
 
 class Hearing:
-    """Reads a source on the running loop, from entry to exit, and pauses after each round as long as that cost.
+    """Reads a source on the running loop, from entry to exit, and pauses when that has cost more than its share.
 
     What comes meanwhile waits in the ring buffer; what finds no room there is counted by the kernel.
     """
@@ -29,6 +30,7 @@ class Hearing:
         self._source = source
         self._cpu_s = cpu_s
         self._loop = asyncio.get_running_loop()
+        self._credit_s, self._counted_s = BURST_S, self._loop.time()
         self._pause: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
@@ -48,6 +50,9 @@ class Hearing:
     def _take(self) -> None:
         began_s = self._cpu_s()
         self._source.consume()
-        spent_s = self._cpu_s() - began_s
-        self._loop.remove_reader(self._source.fileno())
-        self._pause = self._loop.call_later(spent_s / SHARE - spent_s, self._listen)
+        now_s, spent_s = self._loop.time(), self._cpu_s() - began_s
+        self._credit_s = min(BURST_S, self._credit_s + SHARE * (now_s - self._counted_s)) - spent_s
+        self._counted_s = now_s
+        if self._credit_s < 0:
+            self._loop.remove_reader(self._source.fileno())
+            self._pause = self._loop.call_later(-self._credit_s / SHARE, self._listen)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from arpguard.runtime.hearing import SHARE, Hearing
+from arpguard.runtime.hearing import BURST_S, SHARE, Hearing
 
 
 class Flooded:
@@ -16,7 +16,7 @@ class Flooded:
         self.cpu_s = 0.0
         self.rounds = 0
         self.enough = asyncio.Event()
-        self._costs_s = costs_s
+        self.costs_s = costs_s
         self._ends = os.pipe()
         os.write(self._ends[1], b"x")
 
@@ -24,9 +24,9 @@ class Flooded:
         return self._ends[0]
 
     def consume(self) -> int:
-        self.cpu_s += self._costs_s[min(self.rounds, len(self._costs_s) - 1)]
+        self.cpu_s += self.costs_s[min(self.rounds, len(self.costs_s) - 1)]
         self.rounds += 1
-        if self.rounds == len(self._costs_s):
+        if self.rounds == len(self.costs_s):
             self.enough.set()
         return 256
 
@@ -37,7 +37,7 @@ class Flooded:
 
 @pytest.fixture
 def pauses(monkeypatch) -> list[float]:
-    """What the loop is asked to wait, and does not."""
+    """What the loop is asked to wait; its clock goes on by that much, and by nothing else."""
     asked: list[float] = []
     later = asyncio.BaseEventLoop.call_later
 
@@ -46,29 +46,40 @@ def pauses(monkeypatch) -> list[float]:
         return later(loop, 0, callback, *args, **words)
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "call_later", soon)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "time", lambda _: 1000 + sum(asked))
     return asked
 
 
 @pytest.fixture
 def flooded() -> Iterator[Flooded]:
-    source = Flooded([0.004, 0.001, 0.0])
+    source = Flooded([BURST_S, 0.004, 0.001, 0.0, 0.0])
     yield source
     source.close()
 
 
-def test_each_round_is_followed_by_a_pause_as_long_as_it_cost(flooded, pauses):
-    async def hear() -> None:
+def hear(flooded: Flooded) -> None:
+    async def until_enough() -> None:
         with Hearing(flooded, lambda: flooded.cpu_s):
             await flooded.enough.wait()
 
-    asyncio.run(hear())
-    spent = [0.004, 0.001, 0.0]
-    assert pauses[:3] == pytest.approx([cost / SHARE - cost for cost in spent])
-    assert [cost / (cost + pause) for cost, pause in zip(spent[:2], pauses, strict=False)] == pytest.approx([SHARE] * 2)
+    asyncio.run(until_enough())
+
+
+def test_a_burst_is_heard_at_once_and_what_costs_more_after_a_pause(flooded, pauses):
+    hear(flooded)
+    assert [round(pause, 6) for pause in pauses if pause > 1e-9] == [round(cost / SHARE, 6) for cost in (0.004, 0.001)]
+
+
+def test_what_was_paid_for_in_time_counts_no_more(flooded, pauses):
+    """After a pause the account is even; nothing is saved up by it."""
+    flooded.costs_s = [BURST_S, BURST_S, BURST_S, BURST_S]
+    hear(flooded)
+    assert pauses == pytest.approx([BURST_S / SHARE] * 3)
+    assert flooded.cpu_s / (sum(pauses) + BURST_S / SHARE) == pytest.approx(SHARE)
 
 
 def test_nothing_is_heard_after_the_end(flooded, pauses):
-    async def hear() -> int:
+    async def go_on() -> int:
         with Hearing(flooded, lambda: flooded.cpu_s):
             await flooded.enough.wait()
         heard = flooded.rounds
@@ -76,4 +87,4 @@ def test_nothing_is_heard_after_the_end(flooded, pauses):
             await asyncio.sleep(0)
         return heard
 
-    assert asyncio.run(hear()) == flooded.rounds
+    assert asyncio.run(go_on()) == flooded.rounds
