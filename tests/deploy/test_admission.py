@@ -1,0 +1,195 @@
+"""What the ValidatingAdmissionPolicy lets an agent write. Its rules are CEL, which an API server has to evaluate: those
+tests run against the cluster of ARPGUARD_TEST_KUBECONFIG, as an administrator who speaks for agents of two nodes.
+"""
+
+import json
+import os
+import ssl
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+
+from arpguard.core.ownership.records import WriteClaim, WriteHeartbeat
+from arpguard.kube.claims import claim_content, heartbeat_content, lease_name
+from arpguard.kube.writer import LeaseContent
+from arpguard.units import NS_PER_S
+from kubehttp import Api
+from manifests import DEPLOY, charted, one, parsed
+
+POLICY = "arpguard-node-identity"
+KUBECONFIG = os.environ.get("ARPGUARD_TEST_KUBECONFIG", "")
+KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+PATHS = {
+    kind: f"/apis/admissionregistration.k8s.io/v1/{plural}"
+    for kind, plural in zip(KINDS, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True)
+}
+EPOCHS = [str(uuid.UUID(int=number)) for number in (1, 2)]
+VIP = ip_address("192.0.2.50")
+OK, FORBIDDEN = (200, 201), (422, 403)
+on_a_cluster = pytest.mark.skipif(not KUBECONFIG, reason="ARPGUARD_TEST_KUBECONFIG names no cluster to evaluate CEL")
+
+
+def shipped() -> list[dict]:
+    return parsed((DEPLOY / "components/node-identity/policy.yaml").read_text(encoding="utf-8"))
+
+
+def test_chart_has_the_policy_of_the_component():
+    theirs = [each for each in parsed(charted("--set", "nodeIdentity=true")) if each["kind"] in KINDS]
+    assert theirs == shipped()
+    assert not [each for each in parsed(charted()) if each["kind"] in KINDS]
+
+
+def test_policy_is_for_the_agents_of_the_charts_namespace():
+    theirs = charted("--set", "nodeIdentity=true", namespace="elsewhere")
+    assert "system:serviceaccount:elsewhere:arpguard" in theirs
+    assert "metadata.name: elsewhere" in theirs
+
+
+def test_policy_denies_and_does_not_fail_open():
+    policy, binding = (one(shipped(), kind, POLICY) for kind in KINDS)
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    assert policy["spec"]["matchConstraints"]["resourceRules"][0]["operations"] == ["CREATE", "UPDATE", "DELETE"]
+    assert (binding["spec"]["policyName"], binding["spec"]["validationActions"]) == (POLICY, ["Deny"])
+
+
+@dataclass
+class Cluster:
+    """A namespace with the policy, in a real cluster."""
+
+    namespace: str
+    server: str
+    token: str
+    admin: Api
+
+    @property
+    def leases(self) -> str:
+        return f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+
+    def as_agent(self, node: str, method: str, name: str, body: dict | None = None) -> int:
+        """The code of a request of the agent of a node; "": of one whose token names none."""
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Content-Type": "application/json",
+            "Impersonate-User": f"system:serviceaccount:{self.namespace}:arpguard",
+            "Impersonate-Group": "system:masters",  # what RBAC says is not the question
+        }
+        if node:
+            headers["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = node
+        path = self.leases if method == "POST" else f"{self.leases}/{name}"
+        data = json.dumps(body).encode() if body is not None else None
+        request = Request(f"{self.server}{path}", data, headers, method=method)
+        try:
+            with urlopen(request, context=ssl._create_unverified_context()) as reply:
+                return reply.status
+        except HTTPError as error:
+            return error.code
+
+    def body(self, name: str, content: LeaseContent, **metadata: str) -> dict:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": name,
+                "annotations": dict(content.annotations),
+                "labels": dict(content.labels),
+                **metadata,
+            },
+            "spec": {"holderIdentity": content.holder, "leaseDurationSeconds": content.duration_s},
+        }
+
+    def put(self, node: str, name: str, content: LeaseContent) -> int:
+        """Creates or replaces a Lease, as an agent does."""
+        found = self.admin.ask("GET", f"{self.leases}/{name}")
+        if found.code == 404:
+            return self.as_agent(node, "POST", name, self.body(name, content))
+        metadata = {"uid": found.body["metadata"]["uid"], "resourceVersion": found.version}
+        return self.as_agent(node, "PUT", name, self.body(name, content, **metadata))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    config = yaml.safe_load(Path(KUBECONFIG).read_text(encoding="utf-8"))
+    admin = Api(config)
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    made = Cluster(name, config["clusters"][0]["cluster"]["server"], config["users"][0]["user"]["token"], admin)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    assert admin.ask("POST", "/api/v1/namespaces", namespace).code == 201
+    for each in shipped():
+        text = json.dumps(each).replace("serviceaccount:arpguard:", f"serviceaccount:{name}:").replace(POLICY, name)
+        body = json.loads(
+            text.replace('"kubernetes.io/metadata.name": "arpguard"', f'"kubernetes.io/metadata.name": "{name}"')
+        )
+        reply = admin.ask("POST", PATHS[each["kind"]], body)
+        assert reply.code == 201, reply.body
+    try:
+        deadline = time.monotonic() + 30
+        while made.as_agent("node-9", "POST", "x", made.body("other", heartbeat("node-9"))) in OK:  # not in force yet
+            admin.ask("DELETE", f"{made.leases}/other")
+            assert time.monotonic() < deadline
+        checked = admin.ask("GET", f"{PATHS[KINDS[0]]}/{name}").body["status"]
+        assert "expressionWarnings" not in checked.get("typeChecking", {}), checked
+        yield made
+    finally:
+        for path in PATHS.values():
+            admin.ask("DELETE", f"{path}/{name}")
+        admin.ask("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def heartbeat(node: str, instance: str = "i", epoch: int = 0) -> LeaseContent:
+    """A renewal; without an instance a revocation."""
+    return heartbeat_content(WriteHeartbeat(node, EPOCHS[epoch], instance, None, 3 * NS_PER_S))
+
+
+def claim(holder: str) -> LeaseContent:
+    return claim_content(WriteClaim(VIP, holder, EPOCHS[0] if holder else "", None))
+
+
+def clear(cluster: Cluster) -> None:
+    for name in ("node.node-1", "node.node-2", lease_name(VIP)):
+        cluster.admin.ask("DELETE", f"{cluster.leases}/{name}")
+
+
+Act = Callable[[Cluster], int]
+CASES: dict[str, tuple[Act, tuple[int, ...]]] = {
+    "own heartbeat": (lambda it: it.put("node-1", "node.node-1", heartbeat("node-1")), OK),
+    "another's heartbeat": (lambda it: it.put("node-2", "node.node-1", heartbeat("node-1")), FORBIDDEN),
+    "revocation": (lambda it: it.put("node-2", "node.node-1", heartbeat("node-1", "", 1)), OK),
+    "own heartbeat in another's name": (lambda it: it.put("node-2", "node.node-2", heartbeat("node-1")), FORBIDDEN),
+    "heartbeat without a node's token": (lambda it: it.put("", "node.node-1", heartbeat("node-1")), FORBIDDEN),
+    "own claim": (lambda it: it.put("node-1", lease_name(VIP), claim("node-1")), OK),
+    "claim for another": (lambda it: it.put("node-2", lease_name(VIP), claim("node-1")), FORBIDDEN),
+    "claim that is released": (lambda it: it.put("node-1", lease_name(VIP), claim("")), OK),
+    "another Lease": (lambda it: it.put("node-1", "leader", claim("node-1")), FORBIDDEN),
+    "another's heartbeat deleted": (lambda it: it.as_agent("node-2", "DELETE", "node.node-1"), FORBIDDEN),
+    "own heartbeat deleted": (lambda it: it.as_agent("node-1", "DELETE", "node.node-1"), OK),
+    "another's claim deleted": (lambda it: it.as_agent("node-2", "DELETE", lease_name(VIP)), FORBIDDEN),
+    "own claim deleted": (lambda it: it.as_agent("node-1", "DELETE", lease_name(VIP)), OK),
+}
+
+
+@on_a_cluster
+@pytest.mark.parametrize("held", [False, True], ids=["new", "there"])
+@pytest.mark.parametrize("name", CASES)
+def test_agent_may_write_for_its_own_node_only(cluster, name, held):
+    """`there`: the heartbeat and the claim of node-1 exist."""
+    act, expected = CASES[name]
+    clear(cluster)
+    if held or "deleted" in name:
+        assert cluster.put("node-1", "node.node-1", heartbeat("node-1")) in OK
+        assert cluster.put("node-1", lease_name(VIP), claim("node-1")) in OK
+    assert act(cluster) in expected
+
+
+@on_a_cluster
+def test_people_are_not_kept_from_anything(cluster):
+    clear(cluster)
+    assert cluster.put("node-1", lease_name(VIP), claim("node-1")) in OK
+    assert cluster.admin.ask("DELETE", f"{cluster.leases}/{lease_name(VIP)}").code == 200
