@@ -9,16 +9,16 @@ from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network, is_everyw
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class EntryKey:
-    """A VIP on a link; entries, counters and decisions are all about one."""
+    """A VIP on a link; entries, counters and decisions are all about one. Families do not compare: see `order`."""
 
     ifindex: int
     vip: Address
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """What to sort by where there are thousands, of both families: link, family, address."""
+        """What to sort by: link, family, address."""
         return self.ifindex, self.vip.version, int(self.vip)
 
 

@@ -358,7 +358,7 @@ class Reconciler:
             return True
         delta = plan(self._programmed, actual.entries)
         keys = {*delta.writes, *delta.deletes, *actual.strangers}
-        changed = [f"{key.vip} on interface {key.ifindex}" for key in sorted(keys)]
+        changed = [f"{key.vip} on interface {key.ifindex}" for key in sorted(keys, key=lambda key: key.order)]
         self.state.drift.entries += len(changed)
         log.warning(
             "drift: %d entries were changed behind the agent and are restored: %s",

@@ -69,6 +69,18 @@ def a_config(mode: str, override: str = "", owner: str = "{node: other}") -> str
     return f"{{mode: {mode}, interfaces: [eth0], vips: [{{address: {VIP}, owner: {owner}{more}}}]}}"
 
 
+def test_entries_of_both_families_may_be_missing_at_once(kernel, reconciler, apply):
+    vips = ", ".join(f"{{address: '{vip}', owner: external}}" for vip in (VIP, VIP6))
+    both = f"{{mode: enforce, interfaces: [eth0], vips: [{vips}]}}"
+    apply(both)
+    kernel.entries.clear()
+
+    apply(both)
+
+    assert reconciler.state.drift.entries == 2
+    assert {key.vip for key in kernel.entries} == {VIP, VIP6}
+
+
 def test_entries_come_before_the_first_control_value(apply):
     """Until then the programs decide nothing."""
     assert apply(a_config("enforce")) == ["entry FOREIGN INHERIT", "control ENFORCE"]
