@@ -134,6 +134,18 @@ def test_leftovers_of_an_interrupted_build_do_not_matter(pin_dir):
     assert not (pin_dir / f"programs-{SMALL.digest()}-building").exists()
 
 
+def test_what_somebody_unpinned_is_pinned_again(monkeypatch):
+    with a_pin_dir("loader-unpinned") as pin_dir:
+        loaded = loader.load(pin_dir, SMALL)
+        assert loader.keep_pinned(pin_dir, SMALL, loaded) == 0
+        for folder in list(pin_dir.iterdir()):
+            bpffs.remove(folder)
+        assert loader.keep_pinned(pin_dir, SMALL, loaded) == len(MAPS) + len(PROGRAMS)
+        monkeypatch.setattr(loader, "_compile", None)
+        again = loader.load(pin_dir, SMALL)
+    assert (program_ids(again), map_ids(again)) == (program_ids(loaded), map_ids(loaded))
+
+
 def test_source_that_does_not_compile_is_one_line_of_error(pin_dir, tmp_path):
     broken = a_source(tmp_path / "bpf", "#error this is wrong\n")
     with pytest.raises(DataPlaneError, match=r"could not be loaded: .*this is wrong") as raised:

@@ -54,6 +54,18 @@ def load(pin_dir: Path, source: Source) -> Loaded:
     return _open(maps_dir, programs_dir, source.digest(), warm=False)
 
 
+def keep_pinned(pin_dir: Path, source: Source, loaded: Loaded) -> int:
+    """Pins again what somebody has unpinned, and says how much that was: by its pins the next agent finds it."""
+    maps_dir, programs_dir = _folders(pin_dir, source)
+    pins = {maps_dir / name: fd for name, fd in loaded.maps.items()}
+    pins |= {programs_dir / name: fd for name, fd in loaded.programs.items()}
+    missing = [path for path in pins if not path.exists()]
+    for path in missing:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        syscall.obj_pin(pins[path], str(path))
+    return len(missing)
+
+
 def open_maps(pin_dir: Path) -> dict[str, Fd]:
     """The maps that an agent on `pin_dir` has pinned, for reading; DataPlaneError when there are none.
 

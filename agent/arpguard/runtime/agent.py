@@ -116,6 +116,7 @@ class Agent:
             source = self._source = find_source(self._config.bpf.max_entries)
             loaded = await _load(pin_dir, source)
             privileges.keep_only()
+            self._loaded = loaded
             self._warm = loaded.warm
             self._assemble(loaded)
             await self._listen()
@@ -327,6 +328,7 @@ class Agent:
                     next_pass_s = time.monotonic() + (time.thread_time() - began_s) / AUDIT_SHARE
                 else:
                     await self._reconciler.keep_attached(self._config.datapath, self._surroundings)
+                self._keep_pinned()
                 self._reconciler.log_problems()
                 await self._serve()
                 self._say_when_ready()
@@ -335,6 +337,11 @@ class Agent:
                 self._log_pass_error(str(error))
             self._due.set()
             self._looked.set()
+
+    def _keep_pinned(self) -> None:
+        repinned = loader.keep_pinned(self._settings.started_with.bpf.pin_dir, self._source, self._loaded)
+        if repinned:
+            log.warning("drift: %d pins were removed; pinned again", repinned)
 
     def _log_pass_error(self, error: str) -> None:
         """Once, however often a pass fails for the same reason."""
