@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import re
 import signal
 import socket
 import tempfile
@@ -23,6 +25,7 @@ from arpguard.lab.topology import Host
 from arpguard.wire.arp import build_announcements, build_request
 from labrun import LabRun
 from labtools import arpguard, until
+from schedules import digest
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -31,8 +34,9 @@ LONG = ("load", "partition", "taken-outside")  # a minute and more, or much like
 LEFT_OUT = runner.left_out(kubernetes=True)
 HERE = [name for name in ALL if name not in LEFT_OUT]
 SCENARIOS = HERE if os.environ.get("ARPGUARD_LAB") == "all" else [name for name in HERE if name not in LONG]
-ROUNDS = 8
-LIMIT_S = 600
+CHAOS_S = 120
+SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))
+LIMIT_S = 900
 # Bars that only hold on a machine with nothing else to do: here, a figure may be so much, in milliseconds.
 LENIENT_MS = {
     "gap_in_bounds": ("gap_ms", 400),
@@ -71,9 +75,9 @@ def a_run(folder: Path, *words: str) -> Iterator[Run]:
 
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory) -> tuple[int, list[dict], list[object]]:
-    """Exit code, steps and leftovers of a run of all scenarios and of some random rounds."""
+    """Exit code, steps and leftovers of a run of all scenarios."""
     words = [word for name in SCENARIOS for word in ("--scenario", name)]
-    with a_run(tmp_path_factory.mktemp("lab"), *words, "--rounds", str(ROUNDS), "--seed", "4") as run:
+    with a_run(tmp_path_factory.mktemp("lab"), *words) as run:
         out, err = run.process.communicate(timeout=LIMIT_S)
         assert err == ""
         return run.process.returncode, json.loads(out), run.leftovers()
@@ -86,7 +90,7 @@ def as_expected(step: dict) -> bool:
     return step["ok"] or (bool(missed) and lenient and step["nodes"] == step["expected"])
 
 
-@pytest.mark.parametrize("scenario", [*SCENARIOS, "rounds"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_scenario_comes_out_as_expected(complete, scenario):
     steps = [step for step in complete[1] if step["scenario"] == scenario]
     assert steps
@@ -103,7 +107,7 @@ def test_nothing_is_left_behind(complete):
 
 def test_every_record_was_complete_and_named_its_figures(complete):
     judged = [step for step in complete[1] if "overlaps" in step]
-    assert {step["scenario"] for step in judged} >= {"elect", "kill", "hang", "drain", "rounds"}
+    assert {step["scenario"] for step in judged} >= {"elect", "kill", "hang", "drain"}
     assert all(step["answers"] > 100 and step["nothing_missed"] for step in judged)
 
 
@@ -124,6 +128,52 @@ def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(tmp_path_fact
         run.process.communicate(timeout=60)
         assert run.process.returncode == 128 + signal.SIGTERM
         until(lambda: run.leftovers() == [], 10, "a compiler that ran ends by itself")
+
+
+# ---- random faults ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chaos(tmp_path_factory) -> dict:
+    """The last step of random rounds, which is about all of them. Of times nothing is asked: others use the machine."""
+    print(f"ARPGUARD_SEED={SEED} repeats the faults")
+    with a_run(tmp_path_factory.mktemp("chaos"), "--for", str(CHAOS_S), "--seed", str(SEED)) as run:
+        out, err = run.process.communicate(timeout=LIMIT_S)
+    assert err == ""
+    step = json.loads(out)[-1]
+    print(json.dumps(step, indent=1))
+    assert step["played_to_the_end"], step
+    assert step["nothing_missed"]
+    assert not run.leftovers()
+    return step
+
+
+@pytest.mark.parametrize("promise", ["p1", "p2", "p3", "p4", "p5"])
+def test_random_faults_break_no_promise(chaos, promise):
+    assert chaos[f"{promise}_violations"] == 0
+
+
+def test_random_faults_kill_no_agent(chaos):
+    assert chaos["agents_died"] == 0, chaos["deaths"]
+
+
+def test_random_faults_are_those_of_the_seed(chaos):
+    assert chaos["rounds"] > 0
+    assert f"(schedule {digest(SEED, chaos['rounds'])})" in chaos["step"]
+
+
+def test_rounds_that_are_broken_off_say_what_was_found_until_then(tmp_path_factory):
+    run = LabRun(tmp_path_factory.mktemp("end"), "--kubernetes", "--rounds", "1000", "--seed", "4")
+    told = iter(run.process.stderr.readline, "")
+    assert any(line.startswith("1 of 1000 rounds") for line in told), "it ended before the first round did"
+    run.process.send_signal(signal.SIGINT)
+    out, err = run.process.communicate(timeout=120)
+    assert run.process.returncode == 1
+    assert re.search("broken off in round [12]: by a signal", err)
+    assert re.search(r"[12] rounds, seed 4 \(schedule ", out)
+    assert "NOT played_to_the_end" in out
+    assert "p1_violations=0 p2_violations=0" in " ".join(out.split())
+    until(lambda: not (run.namespaces() or run.folders() or run.others()), 10, "a compiler that ran ends by itself")
 
 
 def test_list_names_every_scenario():

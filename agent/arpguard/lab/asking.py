@@ -18,6 +18,7 @@ from arpguard.wire.arp import build_request
 from arpguard.wire.ndp import build_solicitation
 
 INTERVAL_S = 0.001
+_CATCH_UP_NS = 20 * NS_PER_MS  # what was missed for longer is not made up for
 _FIRST = {4: int(IPv4Address("10.0.0.1")), 6: int(IPv6Address("fd00::1"))}
 _NUMBERS = (IPv4Network("10.0.0.0/7"), IPv6Network("fd00::/15"))
 _SPA = slice(28, 32)
@@ -59,8 +60,10 @@ class Stream:
         self._questions = [_question(asker.mac, vip) for vip in vips]
         self._interval_s = interval_s
         self._addresses = addresses
+        self._count = 0
         self._sent_ns = array("q")
         self._answered = bytearray()
+        self._forgotten = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lab-stream", daemon=True)
 
@@ -77,7 +80,14 @@ class Stream:
     @property
     def sent(self) -> int:
         """How many requests so far."""
-        return len(self._sent_ns)
+        return self._forgotten + len(self._sent_ns)
+
+    def forget(self, keep: int) -> None:
+        """Forgets requests but for the last few; `lost` and its like are of those then."""
+        many = (len(self._answered) - keep) // len(self._vips) * len(self._vips)
+        if many > 0:
+            del self._sent_ns[:many], self._answered[:many]
+            self._forgotten += many
 
     def hear(self, said: Iterable[Said]) -> None:
         """Takes replies in."""
@@ -91,10 +101,10 @@ class Stream:
         """Of the requests with this address, the last one before the reply."""
         if not 0 <= offset < self._addresses:
             return
-        rounds = (len(self._sent_ns) - 1 - offset) // self._addresses
-        for index in range(offset + rounds * self._addresses, -1, -self._addresses):
-            if self._sent_ns[index] <= time_ns:
-                self._answered[index] = 1
+        rounds = (self.sent - 1 - offset) // self._addresses
+        for number in range(offset + rounds * self._addresses, self._forgotten - 1, -self._addresses):
+            if self._sent_ns[number - self._forgotten] <= time_ns:
+                self._answered[number - self._forgotten] = 1
                 return
 
     def lost(self, vip: Address, since_ns: int = 0, until_ns: int = 1 << 62) -> int:
@@ -128,11 +138,12 @@ class Stream:
         count, interval_ns = len(self._questions), round(self._interval_s * NS_PER_S)
         due_ns = time.monotonic_ns()
         while not self._stopping.is_set():
-            number = len(self._sent_ns)
+            number = self._count
             frame = self._questions[number % count](self._first + number % self._addresses)
             self._sent_ns.append(time.time_ns())
             self._asker.send(frame)
-            due_ns = max(due_ns + interval_ns, time.monotonic_ns() - interval_ns)  # what was missed is not made up for
+            self._count += 1
+            due_ns = max(due_ns + interval_ns, time.monotonic_ns() - _CATCH_UP_NS)
             time.sleep(max(0.0, (due_ns - time.monotonic_ns()) / NS_PER_S))
 
 

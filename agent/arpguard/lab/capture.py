@@ -9,6 +9,7 @@ import ctypes
 import socket
 import struct
 import threading
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -74,7 +75,7 @@ class Capture:
         """`ports`: how the names of the switch's ports start that are listened at."""
         self._prefix = ports
         self._socket = switch.call(_open)
-        self._said: list[Said] = []
+        self._said: deque[Said] = deque()
         self._drops = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lab-capture", daemon=True)
@@ -92,8 +93,7 @@ class Capture:
 
     def take(self) -> list[Said]:
         """What was recorded since the last time, in the order in which it entered the switch."""
-        taken, self._said = self._said, []
-        return taken
+        return [self._said.popleft() for _ in range(len(self._said))]
 
     @property
     def drops(self) -> int:

@@ -154,13 +154,9 @@ class Ledger:
         for each in writes:
             self._latest_ns = max(self._latest_ns, each.time_ns)
             if each.vip is not None:
-                times, holders = self._claims.setdefault(each.vip, ([], []))
-                times.append(each.time_ns)
-                holders.append((each.holder, each.epoch))
+                _note(self._claims.setdefault(each.vip, ([], [])), each.time_ns, (each.holder, each.epoch))
             else:
-                beats, epochs = self._epochs.setdefault(each.node, ([], []))
-                beats.append(each.time_ns)
-                epochs.append(each.epoch)
+                _note(self._epochs.setdefault(each.node, ([], [])), each.time_ns, each.epoch)
 
     def judge(self, said: Sequence[Said], skip: frozenset[Address] = frozenset()) -> list[Finding]:
         """The answers that no valid claim stands behind. VIPs in `skip` have none, or are held without one."""
@@ -175,6 +171,14 @@ class Ledger:
         speaker = next((name for name, mac in self._macs.items() if mac == said.mac), str(said.mac))
         state = f"the claim names {holder or 'nobody'}" + ("" if epoch == current or not holder else ", and is void")
         return Finding("unbacked", said.time_ns, said.vip, f"{speaker} answered while {state}")
+
+
+def _note(history: tuple[list[int], list[V]], time_ns: int, value: V) -> None:
+    """Most writes are renewals, which change nothing."""
+    times, values = history
+    if not values or values[-1] != value:
+        times.append(time_ns)
+        values.append(value)
 
 
 def _at(history: tuple[list[int], list[V]] | None, time_ns: int, default: V) -> V:

@@ -55,7 +55,7 @@ class Host:
     def bind(self, vip: Address, where: str) -> None:
         """Puts a VIP on `lo`, on `eth0`, or on a NOARP device like kube-proxy's (`kube-ipvs0`), up or down."""
         device, _, state = where.partition(" ")
-        lines = [f"addr add {_alone(vip)} dev {device}"]
+        lines = [f"addr replace {_alone(vip)} dev {device}"]
         if device == "kube-ipvs0":
             lines = [f"link add {device} type bridge", f"link set {device} arp off {state}", *lines]
         self.netns.batch(lines)
@@ -132,6 +132,11 @@ class HostProcess(ABC):
     def pid(self) -> int | None:
         """Its process, while that runs."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it was started, and ended by itself."""
+        return self._process is not None and self._process.poll() is not None
 
     def said(self) -> str:
         """Its log since it was started."""

@@ -55,6 +55,18 @@ def test_a_silence_lasts_from_answer_to_answer(missing, length_ms):
     assert stream.silence(VIPS[0]).length_ms == length_ms
 
 
+def test_old_requests_are_forgotten_and_the_numbers_go_on():
+    stream = a_stream(1001)
+    stream.hear(reply(number) for number in range(1001) if number not in (4, 996))
+    stream.forget(10)
+    assert stream.sent == 1001
+    assert len(stream._sent_ns) < 13
+    assert [stream.lost(vip) for vip in VIPS] == [1, 0]
+    stream._sent_ns.append(1001 * NS_PER_MS)
+    stream.hear([reply(1001), reply(3)])
+    assert (stream.sent, stream.lost(VIPS[1], since_ns=1001 * NS_PER_MS)) == (1002, 0)
+
+
 def test_who_answered_in_a_span_of_time():
     heard = [reply(0), reply(2, mac=B), reply(4), reply(1, mac=B)]
     assert answered_by(heard, VIPS[0]) == {A, B}

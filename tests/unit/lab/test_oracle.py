@@ -121,6 +121,13 @@ def test_an_answer_needs_a_valid_claim_at_its_time(at_ms, mac, text):
     assert [finding.text for finding in found] == ([text] if text else [])
 
 
+def test_renewals_take_no_room():
+    ledger = Ledger(MACS)
+    ledger.write([*HISTORY, *(beat(300 + number, "node-2", "e2") for number in range(1000))])
+    assert [len(times) for times, _ in ledger._epochs.values()] == [2, 1]
+    assert len(ledger.judge([said(1200, B, 1)])) == 1
+
+
 def test_a_vip_without_a_claim_may_be_skipped():
     assert Ledger(MACS).judge([said(0, A, 1)], frozenset({VIP})) == []
     assert len(Ledger(MACS).judge([said(0, A, 1)])) == 1

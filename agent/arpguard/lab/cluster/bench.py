@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
@@ -27,7 +28,7 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 Json = dict[str, Any]
 
 SETTLE_S = 20.0
-READY_S = 40.0  # three agents compile at once, on few cores
+READY_S = 120.0  # three agents compile at once, on few cores
 _WAIT_S = 0.06
 _POLL_S = 0.02
 _QUIET_S = 1.5
@@ -65,9 +66,11 @@ class Watch:
         self.said: list[Said] = []
         self.drops = 0
         self.unbacked: list[Finding] = []
+        self._began_s = self._ended_s = 0.0
 
     def __enter__(self) -> Self:
         self._capture.start()
+        self._began_s = time.monotonic()
         for stream in self._streams:
             stream.start()
         return self
@@ -77,6 +80,7 @@ class Watch:
     ) -> None:
         for stream in self._streams:
             stream.stop()
+        self._ended_s = time.monotonic()
         time.sleep(_LATE_S)
         self._capture.stop()
         self.poll()
@@ -127,11 +131,31 @@ class Watch:
         """Every change of the answering node."""
         return self.oracle.handovers
 
+    def forget(self, keep: int) -> None:
+        """Forgets the requests of each client but for the last few."""
+        for stream in self._streams:
+            stream.forget(keep)
+
+    @property
+    def sent(self) -> int:
+        """How many requests so far, of all clients."""
+        return sum(stream.sent for stream in self._streams)
+
+    @property
+    def lasted_s(self) -> float:
+        """How long requests were sent, in seconds, once it is over."""
+        return self._ended_s - self._began_s
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All that must not be, those of the journal last."""
+        return [*self.oracle.findings, *self.unbacked]
+
     def facts(self) -> dict[str, object]:
         """Whether at most one answered at any moment, and what that is known from."""
-        findings = [*self.oracle.findings, *self.unbacked]
+        findings = self.findings
         facts: dict[str, object] = {
-            "requests": sum(stream.sent for stream in self._streams),
+            "requests": self.sent,
             "answers": self.oracle.answers,
             "overlaps": len(findings),
             "never_two_at_once": not findings,
@@ -153,6 +177,7 @@ class KubeBench:
         self._questions = 0
         self.ledger = Ledger({server.node_name(host): host.mac for host in lab.nodes})
         self._bound: set[Address] = set()
+        self._loose: Counter[str] = Counter()
 
     # ---- who there is ----
 
@@ -180,9 +205,13 @@ class KubeBench:
 
     # ---- setting the scene ----
 
-    def config(self, mode: str = "enforce", extra: str = "") -> str:
+    def config(self, mode: str = "enforce", extra: str = "", interfaces: str = "[eth0]") -> str:
         """The agents' configuration, the same for all."""
-        lines = [f"mode: {mode}", "interfaces: [eth0]", f"ranges: [{NETWORK}.0/24, {WIDE_NETWORK}, '{NETWORK6}::/64']"]
+        lines = [
+            f"mode: {mode}",
+            f"interfaces: {interfaces}",
+            f"ranges: [{NETWORK}.0/24, {WIDE_NETWORK}, '{NETWORK6}::/64']",
+        ]
         lines += [f"services: {{enabled: true, selector: {{{objects.LAB_LABEL}: {self.home}}}, owner: elect}}"]
         return "\n".join([*lines, extra]) + "\n"
 
@@ -214,6 +243,9 @@ class KubeBench:
             agent.send(signal.SIGCONT)
             agent.kill(signal.SIGKILL)
             agent.pod = ""
+            agent.follows = True
+            while self._loose[host.name]:
+                self.tighten(host)
         self.unbind_everywhere(*self._bound)
         self._asker.close()
 
@@ -230,6 +262,20 @@ class KubeBench:
             for address in vips:
                 host.unbind(address, "lo")
         self._bound -= set(vips)
+
+    def loosen(self, host: Host) -> None:
+        """Takes what `bind_everywhere` bound off one node; as often as `tighten` is to be called."""
+        self._loose[host.name] += 1
+        if self._loose[host.name] == 1:
+            for address in self._bound:
+                host.unbind(address, "lo")
+
+    def tighten(self, host: Host) -> None:
+        """The end of `loosen`."""
+        self._loose[host.name] -= 1
+        if self._loose[host.name] == 0:
+            for address in self._bound:
+                host.bind(address, "lo")
 
     def publish(
         self,

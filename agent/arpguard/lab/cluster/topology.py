@@ -11,19 +11,18 @@ So a node can be cut off from the API server while its VIPs are still asked for 
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
 from arpguard.addresses import MacAddress
-from arpguard.clock import boot_ns
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
+from arpguard.dataplane.syscall import Fd
+from arpguard.lab.cluster.loss import lose
 from arpguard.lab.netns import Netns, command
 from arpguard.lab.topology import AgentProcess, Ethernet, Host, Lab
 from arpguard.model import NodeControl
-from arpguard.units import NS_PER_S
-from arpguard.verdict import Kind, Mode, Reason
+from arpguard.verdict import Mode, Reason
 
 MANAGEMENT = "203.0.113"
 API_NUMBER = 254
@@ -31,12 +30,14 @@ API_ADDRESS = f"{MANAGEMENT}.{API_NUMBER}"
 API_PORT = 6443
 CONFIGMAP = "arpguard"
 DAEMONSET = "arpguard"
-_FAR_NS = 3600 * NS_PER_S
 _POD_NAMES = ("NODE_NAME", "POD_NAME", "POD_NAMESPACE", "DAEMONSET_NAME", "KUBECONFIG")
 
 
 class KubeAgent(AgentProcess):
-    """An agent that follows an API server; `pod` names the Pod that it is told to be, if any."""
+    """An agent that follows an API server; `pod` names the Pod that it is told to be, if any.
+
+    With `follows` False it takes its configuration from its own file, and not from the ConfigMap.
+    """
 
     def __init__(self, host: Host, folder: Path, pin_dir: Path) -> None:
         super().__init__(host, folder, pin_dir)
@@ -44,18 +45,21 @@ class KubeAgent(AgentProcess):
         self.namespace = ""
         self.kubeconfig = folder / f"{host.name}.kubeconfig"
         self.pod = ""
+        self.follows = True
 
     def words(self) -> list[str]:
         """Its command line."""
         words = [sys.executable, "-m", "arpguard", "agent", "--config", str(self.config), "--node-name", self.node]
-        return [*words, "--configmap", f"{self.namespace}/{CONFIGMAP}", "--kubeconfig", str(self.kubeconfig)]
+        source = ["--configmap", f"{self.namespace}/{CONFIGMAP}"] if self.follows else []
+        return [*words, *source, "--kubeconfig", str(self.kubeconfig)]
 
     def environment(self) -> dict[str, str]:
         """Its environment: as in the DaemonSet's Pods, if it is to be one."""
         own = {name: text for name, text in os.environ.items() if name not in _POD_NAMES}
-        own |= {"NODE_NAME": self.node, "TMPDIR": str(self.config.parent)}  # who is killed leaves its files there
+        own |= {"NODE_NAME": self.node, "POD_NAMESPACE": self.namespace}
+        own |= {"TMPDIR": str(self.config.parent)}  # who is killed leaves its files there
         if self.pod:
-            own |= {"POD_NAME": self.pod, "POD_NAMESPACE": self.namespace, "DAEMONSET_NAME": DAEMONSET}
+            own |= {"POD_NAME": self.pod, "DAEMONSET_NAME": DAEMONSET}
         return own
 
     def cpu_s(self) -> float:
@@ -88,32 +92,13 @@ class KubeAgent(AgentProcess):
 
     def fence_ns(self) -> int:
         """Until when the kernel answers (boot clock); 0 where it was told of no lease."""
-        control = self._control().read()
+        control = ControlValue(loader.open_maps(self.pin_dir)["control"]).read()
         return control.fence_ns if control else 0
 
-    def put_fence_far_ahead(self) -> None:
-        """Tampers: a fence that no renewal can have set."""
-        self._tamper(lambda control: replace(control, fence_ns=boot_ns() + _FAR_NS))
-
-    def change_epoch(self) -> None:
-        """Tampers: the node is of an epoch that no entry is of."""
-        self._tamper(lambda control: replace(control, epoch=control.epoch ^ 1))
-
-    def close_entries(self) -> None:
-        """Tampers: what this node owned is nobody's."""
-        maps = loader.open_maps(self.pin_dir)
-        table = EntryTable(maps["entries"], maps["counters"])
-        owned = {key: entry for key, entry in table.read().entries.items() if entry.kind is Kind.OWNED}
-        table.write({key: replace(entry, kind=Kind.UNCLAIMED) for key, entry in owned.items()})
-
-    def _tamper(self, change: Callable[[NodeControl], NodeControl]) -> None:
-        value = self._control()
-        control = value.read()
-        if control is not None:
-            value.write(change(control))
-
-    def _control(self) -> ControlValue:
-        return ControlValue(loader.open_maps(self.pin_dir)["control"])
+    def mode(self) -> Mode | None:
+        """What its kernel was told to do; None where it was told nothing that can be read."""
+        control = ControlValue(loader.open_maps(self.pin_dir)["control"]).read()
+        return control.mode if control else None
 
     def remove_guard(self) -> None:
         """Detaches and unpins it, as `arpguard cleanup` does."""
@@ -135,6 +120,7 @@ class KubeLab(Lab):
         self.pin_root = pin_root
         self.api: Netns
         self.guards: dict[str, KubeAgent] = {}
+        self._losses: dict[str, list[Fd]] = {}
 
     def number(self, host: Host) -> int:
         """The last byte of a host's addresses."""
@@ -178,6 +164,33 @@ class KubeLab(Lab):
         """The end of `split_off`."""
         self.switch.batch([f"link set port{self.number(host)} master br0"])
 
+    def mute(self, port: str) -> None:
+        """From now on the switch drops all that comes in at a port, and still sends to it (bridge(8), `locked`)."""
+        self.switch.batch([f"link set {port} type bridge_slave learning off locked on fdb_flush"])
+
+    def deafen(self, port: str) -> None:
+        """From now on the switch sends nothing to a port, and still takes what comes in."""
+        floods = "flood off mcast_flood off bcast_flood off"
+        self.switch.batch([f"link set {port} type bridge_slave learning off {floods} fdb_flush"])
+
+    def restore(self, port: str) -> None:
+        """The end of `mute` and of `deafen`."""
+        floods = "flood on mcast_flood on bcast_flood on"
+        self.switch.batch([f"link set {port} type bridge_slave learning on locked off {floods}"])
+
+    def lose(self, port: str, percent: int) -> None:
+        """From now on so many frames of a hundred are lost at a port of the switch, each way."""
+        self._losses[port] = self.switch.call(lambda: lose(port, percent))
+
+    def lose_nothing(self, port: str) -> None:
+        """The end of `lose`."""
+        for link in self._losses.pop(port, []):
+            link.close()
+
+    def management_port(self, host: Host) -> str:
+        """Where the switch has the node's way to the API server."""
+        return f"mgmt{self.number(host)}"
+
     def unplug(self, host: Host) -> None:
         """Takes the carrier from eth0."""
         self.switch.batch([f"link set port{self.number(host)} down"])
@@ -204,6 +217,10 @@ class KubeLab(Lab):
         self.plug_in(host)
         self.reconnect(host)
         self.rejoin(host)
+        self.heal([host])
+        for port in (host.port, self.management_port(host)):
+            self.restore(port)
+            self.lose_nothing(port)
         self.set_mac(host, host.mac)
         self.link_up(host)
 

@@ -1,0 +1,23 @@
+"""The faults of random rounds without a lab: who is there are names, and nothing is done."""
+
+from unittest.mock import MagicMock
+
+from arpguard.lab.cluster.double import Double
+from arpguard.lab.cluster.rounds import Schedule
+from arpguard.lab.topology import Host
+
+
+def a_schedule(seed: int) -> Schedule:
+    """Of a cluster of which nothing is there but names: nothing is done."""
+    bench = MagicMock()
+    bench.nodes = [Host(f"node-{number}", MagicMock(), number) for number in (1, 2, 3)]
+    bench.server.faults = Double.faults
+    bench.server.node_name = lambda host: host.name
+    return Schedule(bench, seed, MagicMock())
+
+
+def digest(seed: int, rounds: int) -> str:
+    schedule = a_schedule(seed)
+    for _ in range(rounds):
+        schedule.draw()
+    return schedule.digest
