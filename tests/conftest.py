@@ -52,14 +52,23 @@ def _lacking_bpf() -> str | None:
 _LACKING = {"bpf": _lacking_bpf, "netns": _lacking_netns}
 
 
-# Clusters of agents, whose leases run out on a machine that is too busy: one file at a time, while the rest, side by
-# side, gives way to it.
-_AT_WORK = ("tests/netns/", "tests/kube/", "tests/soak/", "tests/bench/")
+# Clusters of agents, whose leases run out on a machine that is too busy: one file at a time, before all others. What
+# has no namespaces gives way to what has.
+_CLUSTERS = (
+    "tests/kube/",
+    "tests/netns/test_kube",
+    "tests/netns/test_link_cluster",
+    "tests/netns/test_flood",
+    "tests/netns/test_scale",
+    "tests/soak/",
+    "tests/bench/",
+)
+_FIRST = (*_CLUSTERS, "tests/netns/")
 
 
 class _Scheduling(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        return "at work" if nodeid.startswith(_AT_WORK) else super()._split_scope(nodeid)
+        return "clusters" if nodeid.startswith(_CLUSTERS) else super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
@@ -67,12 +76,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith(_AT_WORK):
-        os.setpriority(os.PRIO_PROCESS, 0, 10)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.setpriority(os.PRIO_PROCESS, 0, 0 if item.nodeid.startswith(_FIRST) else 10)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(_AT_WORK))
+    items.sort(key=lambda item: (not item.nodeid.startswith(_CLUSTERS), not item.nodeid.startswith(_FIRST)))
     required = os.environ.get("ARPGUARD_REQUIRE", "").split(",")
     for item in items:
         for name, lacking in _LACKING.items():
