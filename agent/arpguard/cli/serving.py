@@ -16,9 +16,24 @@ from arpguard.runtime.leaving import KubernetesOptions
 _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
 
 
+class OneLine(logging.Formatter):
+    """Whoever chose the name of a link, or a text in a Service, makes no lines of the log, and steers no terminal."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The line, without characters that cannot be printed."""
+        if not record.message.isprintable():
+            record.message = "".join(map(_printable, record.message))
+        return super().formatMessage(record)
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
 def run_agent(options: argparse.Namespace) -> int:
     """`arpguard agent`."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=_LOG_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    logging.getLogger().handlers[0].setFormatter(OneLine(_LOG_FORMAT, "%Y-%m-%dT%H:%M:%S"))
     agent = Agent(AgentOptions(options.config, options.node_name, _kubernetes(options)))
     need_root()
     os.umask(os.umask(0o077) | 0o022)  # whatever it makes, nobody else may write to
