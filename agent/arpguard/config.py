@@ -6,11 +6,12 @@ which YAML 1.1 takes for a number in base 60, and a node called "no" are what th
 
 import fnmatch
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address, ip_network
 from pathlib import Path
+from reprlib import Repr
 from typing import Any, TypeAlias, TypeVar
 
 import yaml
@@ -24,15 +25,23 @@ from arpguard.verdict import Mode
 T = TypeVar("T")
 Raw: TypeAlias = Any  # what YAML gives: str, list or dict, nested
 
+# What anybody may put into a file is bounded: bytes, values (a VIP is about seven), and what is said of it all.
 MAX_FILE_BYTES = 32 << 20
+MAX_VALUES = 1 << 21
+MAX_PROBLEMS = 100
+MAX_INTERFACES = 256
+MAX_LISTEN = 16
+MAX_LABELS = 64
 _MAX_DEPTH = 16
-IFNAME = re.compile(r"[^\s/:]{1,15}")
-ANY_IFNAME = re.compile(r"[^\s/:]{1,127}")  # altnames are longer (linux/if.h: ALTIFNAMSIZ)
+_IFNAME = re.compile(r"[^\s/:]{1,15}")
+_ANY_IFNAME = re.compile(r"[^\s/:]{1,127}")  # altnames are longer (linux/if.h: ALTIFNAMSIZ)
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)(ms|s|m)")
+# In ASCII: Python takes the digits of all scripts for digits.
+_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,9})?)(ms|s|m)")
 _DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
-_HOST_PORT = re.compile(r"(?:\[(?P<host6>[0-9a-fA-F:.]+)\]|(?P<host>[0-9.]+)):(?P<port>\d{1,5})")
+_HOST_PORT = re.compile(r"(?:\[(?P<host6>[0-9a-fA-F:.]+)\]|(?P<host>[0-9.]+)):(?P<port>[0-9]{1,5})")
 _MAX_UNIX_URL = len("unix://") + 107  # unix(7): sun_path
+_MAX_PIN_DIR = 1024  # bytes, a quarter of PATH_MAX: there are folders and files below it
 NOT_A_PIN_DIR = (Path("/"), Path("/sys/fs/bpf"))
 _TRUTH = {"true": True, "false": False}
 
@@ -157,48 +166,83 @@ def read_config(path: Path) -> AgentConfig:
 
 
 def parse_config(text: str, source: str = "configuration") -> AgentConfig:
-    """The configuration in YAML text; ConfigError with every problem in it. `source` is named in the error."""
-    problems: list[Problem] = []
+    """The configuration in YAML text; ConfigError with its problems, all or MAX_PROBLEMS. `source` is named in it."""
+    problems = _Problems()
     try:
-        _refuse_traps(text)
-        raw = yaml.load(text, Loader=_TextLoader)  # noqa: S506 - builds str, list and dict only
+        raw = _Composer(text).document()
     except yaml.YAMLError as error:
         raise ConfigError(source, [_yaml_problem(error)]) from error
     config = _Reader(problems).config(raw)
     if problems:
-        raise ConfigError(source, problems)
+        raise ConfigError(source, problems.told)
     return config
 
 
-class _TextLoader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]
-    """YAML whose scalars stay text; two equal keys in a mapping are an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Raw]:  # noqa: FBT001, FBT002
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem="a key has to be text", problem_mark=key.start_mark)
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands here twice", problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
+def is_ifname(text: str) -> bool:
+    """Whether a network interface may be called so. The kernel allows control characters; nobody can read those."""
+    return text.isprintable() and _IFNAME.fullmatch(text) is not None
 
 
-def _refuse_traps(text: str) -> None:
-    """Aliases to aliases stand for billions of items, and deep nesting overflows the stack of whoever reads it."""
-    depth = 0
-    for event in yaml.parse(text, Loader=_TextLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+class _Composer:
+    """Makes str, list and dict of YAML's events: tags do nothing, scalars stay text, and no key is there twice.
+
+    Aliases to aliases stand for billions of items, and deep nesting overflows the stack of whoever reads it. PyYAML's
+    own composer makes a node for each value first, which takes ten times as long and as much memory.
+    """
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_FILE_BYTES:
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_FILE_BYTES >> 20} MiB")
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:  # JSON can write half a character
+            raise yaml.MarkedYAMLError(problem="not Unicode text") from error
+        self._events = yaml.parse(data, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        self._values = 0
+
+    def document(self) -> Raw:
+        """What the only document says; None where there is none."""
+        document = None
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                document = self._value(next(self._events), 0)
+                break
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                raise _trouble("a second document begins here", event)
+        return document
+
+    def _value(self, event: yaml.Event, depth: int) -> Raw:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise _trouble(f"more than {MAX_VALUES} values", event)
+        if isinstance(event, yaml.ScalarEvent):
+            return event.value
         if isinstance(event, yaml.AliasEvent):
-            problem = "aliases are not supported"
-        elif depth > _MAX_DEPTH:
-            problem = "nested too deep"
-        else:
-            continue
-        raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
+            raise _trouble("aliases are not supported", event)
+        if depth == _MAX_DEPTH:
+            raise _trouble("nested too deep", event)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return [self._value(item, depth + 1) for item in self._until(yaml.SequenceEndEvent)]
+        return self._mapping(depth + 1)
+
+    def _mapping(self, depth: int) -> dict[str, Raw]:
+        found: dict[str, Raw] = {}
+        for event in self._until(yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                raise _trouble("a key has to be text", event)
+            if event.value in found:
+                raise _trouble(f"{_short(event.value)!r} stands here twice", event)
+            found[event.value] = self._value(next(self._events), depth)
+        return found
+
+    def _until(self, end: type[yaml.Event]) -> Iterator[yaml.Event]:
+        while not isinstance(event := next(self._events), end):
+            yield event
+
+
+def _trouble(problem: str, event: yaml.Event) -> yaml.YAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
 
 
 def _yaml_problem(error: yaml.YAMLError) -> Problem:
@@ -207,10 +251,32 @@ def _yaml_problem(error: yaml.YAMLError) -> Problem:
     return Problem(where, str(getattr(error, "problem", None) or "not YAML"), "correct the YAML there")
 
 
+class _Problems:
+    """What is wrong. Nobody reads a hundred thousand problems, so the first are told, and the rest counted."""
+
+    def __init__(self) -> None:
+        self._first: list[Problem] = []
+        self._more = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._first)
+
+    def add(self, path: str, value: Raw, allowed: str) -> None:
+        if len(self._first) < MAX_PROBLEMS:
+            self._first.append(Problem(path or "(file)", _shown(value), allowed))
+        else:
+            self._more += 1
+
+    @property
+    def told(self) -> list[Problem]:
+        rest = Problem("(file)", f"{self._more} more problems", "correct the first ones, and look again")
+        return [*self._first, rest] if self._more else self._first
+
+
 class _Reader:
     """Turns raw YAML into values; what is wrong is noted with its path, and the default stands in."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: _Problems) -> None:
         self._problems = problems
 
     def config(self, raw: Raw) -> AgentConfig:
@@ -236,7 +302,7 @@ class _Reader:
     # ---- shapes ----
 
     def _wrong(self, path: str, value: Raw, allowed: str) -> None:
-        self._problems.append(Problem(path or "(file)", _shown(value), allowed))
+        self._problems.add(path, value, allowed)
 
     def _mapping(self, raw: Raw, path: str, fields: dict[str, Callable[[Raw, str], Any]]) -> dict[str, Any]:
         if not isinstance(raw, dict):
@@ -244,16 +310,19 @@ class _Reader:
             return {}
         values = {}
         for key, value in raw.items():
-            inner = f"{path}.{key}" if path else str(key)
+            inner = f"{path}.{key}" if path else key
             if key in fields:
-                values[str(key)] = fields[key](value, inner)
+                values[key] = fields[key](value, inner)
             else:
-                self._wrong(inner, "unknown key", f"one of {', '.join(fields)}")
+                self._wrong(f"{path}.{_shown(key)}".lstrip("."), "unknown key", f"one of {', '.join(fields)}")
         return values
 
-    def _items(self, raw: Raw, path: str, parse: Callable[[Raw, str], T | None]) -> Iterator[T]:
+    def _items(self, raw: Raw, path: str, parse: Callable[[Raw, str], T | None], most: int = MAX_VALUES) -> Iterator[T]:
         if not isinstance(raw, list):
             self._wrong(path, raw, "a list")
+            return
+        if len(raw) > most:
+            self._wrong(path, f"{len(raw)} items", f"a list of at most {most}")
             return
         for index, item in enumerate(raw):
             value = parse(item, f"{path}[{index}]")
@@ -308,7 +377,7 @@ class _Reader:
         return self._choice({"observe": Mode.OBSERVE, "enforce": Mode.ENFORCE}, Mode.OBSERVE)(raw, path)
 
     def _interfaces(self, raw: Raw, path: str) -> tuple[InterfaceSelector, ...]:
-        selectors = tuple(self._items(raw, path, self._selector))
+        selectors = tuple(self._items(raw, path, self._selector, MAX_INTERFACES))
         if raw == []:
             self._wrong(path, raw, "at least one item; leave the key out for auto")
         return selectors
@@ -323,7 +392,7 @@ class _Reader:
         if kind == "can_reach":
             address = self._address(argument, path)
             return InterfaceSelector(SelectorKind.CAN_REACH, address=address) if address else None
-        if not isinstance(raw, str) or not ANY_IFNAME.fullmatch(raw):
+        if not isinstance(raw, str) or not raw.isprintable() or not _ANY_IFNAME.fullmatch(raw):
             self._wrong(path, raw, "auto, an interface name or glob (eth0, eth*), can_reach:ADDRESS or cidr:NETWORK")
             return None
         if raw == "lo":
@@ -400,9 +469,9 @@ class _Reader:
         return ServicesConfig(**values)
 
     def _labels(self, raw: Raw, path: str) -> tuple[tuple[str, str], ...]:
-        if isinstance(raw, dict) and all(isinstance(value, str) for value in raw.values()):
-            return tuple(sorted((str(key), value) for key, value in raw.items()))
-        self._wrong(path, raw, "a mapping of labels to values")
+        if isinstance(raw, dict) and len(raw) <= MAX_LABELS and all(isinstance(value, str) for value in raw.values()):
+            return tuple(sorted(raw.items()))
+        self._wrong(path, raw, f"a mapping of labels to values, at most {MAX_LABELS}")
         return ()
 
     def _lease(self, raw: Raw, path: str) -> LeaseConfig:
@@ -424,8 +493,9 @@ class _Reader:
 
     def _pin_dir(self, raw: Raw, path: str) -> Path | None:
         folder = Path(raw if isinstance(raw, str) else "")
-        plain = ".." not in folder.parts and not set(str(folder)) & set('"\\\n')  # it becomes a string in C
-        if folder.is_absolute() and folder not in NOT_A_PIN_DIR and plain:
+        text = str(folder)
+        plain = text.isprintable() and not set(text) & set('"\\') and ".." not in folder.parts  # it is a string in C
+        if folder.is_absolute() and folder not in NOT_A_PIN_DIR and plain and len(text.encode()) <= _MAX_PIN_DIR:
             return folder
         self._wrong(path, raw, "an absolute folder below a BPF file system such as /sys/fs/bpf/arpguard")
         return None
@@ -444,7 +514,7 @@ class _Reader:
         return DecisionsConfig(**self._given(raw, path, {"capacity": capacity}))
 
     def _grpc(self, raw: Raw, path: str) -> GrpcConfig:
-        listen = lambda value, inner: tuple(self._items(value, inner, self._listen))  # noqa: E731
+        listen = lambda value, inner: tuple(self._items(value, inner, self._listen, MAX_LISTEN))  # noqa: E731
         grpc = GrpcConfig(**self._given(raw, path, {"listen": listen, "tls": self._tls}))
         for index, address in enumerate(grpc.listen):
             if grpc.tls is None and not is_local(address):
@@ -505,6 +575,17 @@ def _ip(text: str) -> Address | None:
         return None
 
 
-def _shown(value: Raw, limit: int = 60) -> str:
-    text = value if isinstance(value, str) and value.isprintable() and value else repr(value)
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+_MAX_SHOWN = 60
+_SHORT = Repr()  # of what is large only the beginning is looked at
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring = 3, 4, 4, _MAX_SHOWN
+
+
+def _shown(value: Raw) -> str:
+    """The beginning of a value, in a line that is safe to print."""
+    if isinstance(value, str) and value and value[:_MAX_SHOWN].isprintable():
+        return _short(value)
+    return _short(_SHORT.repr(value))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."

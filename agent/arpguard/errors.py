@@ -26,11 +26,15 @@ class Problem:
         return f"{self.path}: {self.value}: {self.allowed}"
 
 
+MAX_IN_LINE = 10
+
+
 class ConfigError(ArpguardError):
-    """A configuration with problems; all of them, not just the first."""
+    """A configuration with problems; all of them, not just the first. Its text, one line, has the first ten."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
-        super().__init__(f"{source}: " + "; ".join(map(str, problems)))
+        more = ["and more problems"] if len(problems) > MAX_IN_LINE else []
+        super().__init__(f"{source}: " + "; ".join([*map(str, problems[:MAX_IN_LINE]), *more]))
         self.source = source
         self.problems = tuple(problems)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from arpguard.addresses import MacAddress
 from arpguard.config import (
+    MAX_PROBLEMS,
     AgentConfig,
     GrpcConfig,
     InterfaceSelector,
@@ -267,3 +268,51 @@ def test_local_addresses_are_known(listen, local):
 
 def test_metrics_can_be_off():
     assert parse_config("metrics: {listen: off}").metrics.listen == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mode: '\ud800'", "(file): not Unicode text"),
+        ('bpf: {pin_dir: "/sys/fs/bpf/\\0x"}', "bpf.pin_dir: '/sys/fs/bpf/\\x00x': an absolute folder"),
+        ('bpf: {pin_dir: "/sys/fs/bpf/\\e[2J"}', "bpf.pin_dir: '/sys/fs/bpf/\\x1b[2J': an absolute folder"),
+        (f"bpf: {{pin_dir: /sys/fs/bpf/{'x' * 1024}}}", "an absolute folder"),
+        ('interfaces: ["\\e[2J"]', "interfaces[0]: '\\x1b[2J': auto, an interface name"),
+        ("lease: {duration: \u0663s}", "a duration such as 3s or 500ms"),
+        ("metrics: {listen: '127.0.0.1:\u0663'}", "HOST:PORT such as 0.0.0.0:9469"),
+        ('"\\e[2J\\n": 1', "'\\x1b[2J\\n': unknown key"),
+        ('grpc: {"\\e[2J": 1}', "grpc.'\\x1b[2J': unknown key"),
+        (f'? "{"k" * 5000}"\n: 1', f"{'k' * 57}...: unknown key"),
+        (2 * f'? "{"k" * 5000}"\n: 1\n', f"'{'k' * 57}...' stands here twice"),
+        ("{}\n---\nmode: enforce", "line 2, column 1: a second document begins here"),
+        (f"interfaces: [{'eth0,' * 257}]", "interfaces: 257 items: a list of at most 256"),
+        (f"grpc: {{listen: [{'a,' * 17}]}}", "grpc.listen: 17 items: a list of at most 16"),
+        (f"services: {{selector: {{{','.join(f'a{n}: b' for n in range(65))}}}}}", "to values, at most 64"),
+        ("mode: [[[[[[enforce]]]]]]", "mode: [[[[...]]]]: one of observe, enforce"),
+    ],
+    ids=range(16),
+)
+def test_hostile_text_is_refused_and_shown_harmlessly(text, expected):
+    problems = _problems(text)
+
+    assert any(expected in problem for problem in problems), problems
+    assert all(problem.isprintable() and len(problem) < 300 for problem in problems)
+
+
+def test_of_many_problems_the_first_are_told():
+    problems = _problems("vips: [" + "a," * 5000 + "]")
+
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[-1] == "(file): 4900 more problems: correct the first ones, and look again"
+
+
+def test_line_of_many_problems_is_short():
+    with pytest.raises(ConfigError) as caught:
+        parse_config("vips: [" + "a," * 50 + "]")
+
+    assert str(caught.value).count("vips[") == 10
+    assert str(caught.value).endswith("; and more problems")
+
+
+def test_byte_order_mark_and_end_of_document_are_fine():
+    assert parse_config("\ufeff---\nmode: enforce\n...\n").mode is Mode.ENFORCE
