@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arpguard.core.cluster import ConfigMap, EndpointSlice, Lease, Node, Service
+from arpguard.kube.errors import message_of
 from arpguard.kube.projections import (
     MAX_ITEMS,
     MAX_PROBLEMS,
     config_map,
     endpoint_slice,
+    is_deleting,
     key_of,
     lease,
     node,
@@ -175,7 +177,7 @@ SPOILT = {
     "externalIP that is a network": ({"spec": {"externalIPs": ["192.0.2.0/24", "192.0.2.1"]}}, "is no IP"),
     "externalIP of 100 kB": ({"spec": {"externalIPs": ["1" * 100_000, "192.0.2.1"]}}, "is no IP"),
     "externalIP with control characters": ({"spec": {"externalIPs": ["\x1b[2J\n", "192.0.2.1"]}}, "is no IP"),
-    "externalIP with half a character": ({"spec": {"externalIPs": ["\ud800", "192.0.2.1"]}}, "is no IP"),
+    "externalIP with half a character": ({"spec": {"externalIPs": ["\ud800", "192.0.2.1"]}}, "is no text"),
     "labels that are a list": (
         {"metadata": {"name": "web", "labels": []}, "spec": {"externalIPs": ["192.0.2.1"]}},
         "metadata.labels: is no object",
@@ -303,3 +305,41 @@ def test_whatever_stands_in_an_object_it_is_read(raw):
 @pytest.mark.parametrize(("kind", "version"), [("IPv4", 4), ("IPv6", 6), ("FQDN", 0), (None, 0), (7, 0)])
 def test_endpoint_slice_has_the_family_of_its_endpoints(kind, version):
     assert endpoint_slice({"metadata": {"namespace": "s", "name": "n"}, "addressType": kind}).version == version
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\u202ea", "\ufeff", "a/b", "a%2fb", "\ud800"])
+@pytest.mark.parametrize("place", ["name", "namespace"])
+def test_names_that_no_server_gives_are_none(place, name):
+    """They would stand in the log, in Events, and on terminals."""
+    key = key_of({"metadata": {"name": "web", "namespace": "shop", place: name}})
+
+    assert key in ((None, ("", "web")) if place == "namespace" and name == "\ud800" else (None,))
+
+
+def test_half_a_character_is_no_text():
+    """No UTF-8 has it, so neither have messages nor Leases."""
+    raw = {"metadata": {"name": "web", "uid": "\ud800", "labels": {"a": "\udfff", "b\ud800": "x", "c": "y"}}}
+
+    found = service(raw)
+
+    assert (found.uid, found.labels) == ("", (("c", "y"),))
+    assert found.problems == ("metadata.uid: is no text ('\\ud800')", "metadata.labels['a']: is no text ('\\udfff')")
+
+
+@pytest.mark.parametrize("message", [{"a": 1}, ["x"], 5, None, ""])
+def test_status_whose_message_is_no_text_has_none(message):
+    assert message_of({"message": message, "reason": {"deep": [[]]}}) == "no message"
+    assert message_of({"message": message, "reason": "Forbidden"}) == "Forbidden"
+
+
+@pytest.mark.parametrize(
+    ("raw", "deleting"),
+    [
+        ({}, False),
+        ({"metadata": []}, False),
+        ({"metadata": {"deletionTimestamp": None}}, False),
+        ({"metadata": {"deletionTimestamp": 5}}, True),
+    ],
+)
+def test_what_may_be_going_is_going(raw, deleting):
+    assert is_deleting(raw) is deleting

@@ -18,6 +18,7 @@ from yarl import URL
 from arpguard import __version__
 from arpguard.clock import boot_ns
 from arpguard.kube.connecting import Access
+from arpguard.kube.decoding import decode
 from arpguard.kube.errors import (
     MAX_RETRY_AFTER_S,
     ClusterError,
@@ -173,8 +174,8 @@ class Client:
 def _parse(body: bytes, request: Request) -> JsonObject:
     """A 2xx whose body makes no sense is none: a write may be done, or a proxy has answered in the server's place."""
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
+        value = decode(body)
+    except ValueError:
         value = None
     if not isinstance(value, dict):
         raise UnavailableError(Failure(request.verb, request.what, 0, f"{len(body)} bytes that are no JSON object"))

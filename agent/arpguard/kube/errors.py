@@ -5,12 +5,12 @@ server only where it answered with a Status, cut to a line: any other body may b
 No request is ever repeated by the client; whoever repeats one decides so by the class that it got.
 """
 
-import json
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
 from arpguard.errors import ArpguardError
+from arpguard.kube.decoding import decode
 
 JsonObject: TypeAlias = dict[str, Any]  # what json.loads gives for "{...}"
 
@@ -113,7 +113,8 @@ def describe(status: int, body: bytes) -> str:
 
 def message_of(status: JsonObject) -> str:
     """The message of a Status object, as one line that is not long (apimachinery, meta/v1 Status)."""
-    return cut(str(status.get("message") or status.get("reason") or "no message"))
+    texts = (status.get(field) for field in ("message", "reason"))
+    return cut(next((text for text in texts if isinstance(text, str) and text), "no message"))
 
 
 def cut(text: str) -> str:
@@ -124,8 +125,8 @@ def cut(text: str) -> str:
 
 def _quote(body: bytes) -> str:
     try:
-        status = json.loads(body)
-    except (ValueError, RecursionError):
+        status = decode(body)
+    except ValueError:
         status = None
     if isinstance(status, dict) and status.get("kind") == "Status":
         return message_of(status)

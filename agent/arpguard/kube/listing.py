@@ -55,7 +55,9 @@ async def read_pages(
         request = Request("list", resource, scope.namespace, query=query)
         answer = await client.call(request, timeout_s)
         yield _page(request, answer.body, answer.sent_ns)
-        token = answer.body["metadata"].get("continue") or ""
+        before, token = token, answer.body["metadata"].get("continue") or ""
+        if not isinstance(token, str) or token == before != "":
+            raise UnavailableError(Failure("list", request.what, 0, "the answer has no page after it"))
         if not token:
             return
 

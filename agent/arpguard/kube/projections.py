@@ -72,8 +72,8 @@ class _Reading:
         return self.expect(path, found, kind)
 
     def expect(self, path: str, found: object, kind: type[T]) -> T | None:
-        """The value if it is of that type. JSON's true is no number, though Python's is."""
-        if isinstance(found, kind) and not (kind is int and isinstance(found, bool)):
+        """The value if it is of that type. JSON's true is no number, though Python's is; a broken text is no text."""
+        if isinstance(found, kind) and not (kind is int and isinstance(found, bool)) and not _is_broken(found):
             return found
         if found is not None:
             self.problem(path, f"is no {_KINDS[kind]}", found)
@@ -136,24 +136,43 @@ class _Reading:
     def _pair(self, path: str, key: str, item: object, limit: int) -> tuple[str, str] | None:
         place = f"{path}[{_show(key)}]"
         text = self.expect(place, item, str)
-        if text is None or len(key) > 2 * MAX_NAME:
+        if text is None or len(key) > 2 * MAX_NAME or _is_broken(key):
             return None
         return (sys.intern(key), sys.intern(text)) if self.short(place, text, limit) == text else None
+
+
+def _is_broken(found: object) -> bool:
+    """Whether a text has half a character (RFC 8259, 8.2), which JSON can write and nothing else can."""
+    if isinstance(found, str) and not found.isascii():
+        try:
+            found.encode()
+        except UnicodeEncodeError:
+            return True
+    return False
 
 
 _KINDS: dict[type, str] = {str: "text", int: "whole number", bool: "true or false", list: "list", dict: "object"}
 
 
 def key_of(raw: JsonObject) -> tuple[str, str] | None:
-    """Namespace (empty for objects of the whole cluster) and name; None when it has no usable name."""
+    """Namespace (empty for objects of the whole cluster) and name; None when these are none that a server gives.
+
+    They stand in problems, logs and paths (apimachinery, ValidatePathSegmentName).
+    """
     reading = _Reading(raw)
-    namespace, name = reading.name("metadata.namespace"), reading.text("metadata.name")
-    return (namespace, name) if name and (namespace + name).isprintable() else None
+    key = reading.name("metadata.namespace"), reading.text("metadata.name")
+    return key if key[1] and all(text.isprintable() and not set(text) & set("/%") for text in key) else None
 
 
 def version_of(raw: JsonObject) -> str:
     """The resourceVersion, which only the server understands; empty when there is none."""
     return _Reading(raw).text("metadata.resourceVersion")
+
+
+def is_deleting(raw: JsonObject) -> bool:
+    """Whatever stands there: an object that may be going is going."""
+    metadata = raw.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
 
 
 def service(raw: JsonObject) -> Service:
@@ -172,7 +191,7 @@ def service(raw: JsonObject) -> Service:
         load_balancer_class=read.name("spec.loadBalancerClass") or None,
         local_only=read.text("spec.externalTrafficPolicy") == "Local",
         health_check_port=_number(read, "spec.healthCheckNodePort", 65535),
-        deleting=_is_deleting(read),
+        deleting=is_deleting(raw),
         made=read.name("metadata.creationTimestamp"),
         problems=read.problems,
     )
@@ -220,7 +239,7 @@ def node(raw: JsonObject) -> Node:
         unschedulable=read.value("spec.unschedulable", bool) or False,
         addresses=_addresses(read, iter(addresses)),
         pod_networks=tuple(network for network in networks if network is not None),
-        deleting=_is_deleting(read),
+        deleting=is_deleting(raw),
         problems=read.problems,
     )
 
@@ -239,7 +258,7 @@ def lease(raw: JsonObject) -> Lease:
         labels=read.pairs("metadata.labels"),
         annotations=read.pairs("metadata.annotations", PREFIX, MAX_ANNOTATION),
         finalizers=read.names("metadata.finalizers"),
-        deleting=_is_deleting(read),
+        deleting=is_deleting(raw),
         problems=read.problems,
     )
 
@@ -318,12 +337,6 @@ def _number(read: _Reading, path: str, most: int) -> int:
         return found
     read.problem(path, f"is not in 0..{most}")
     return 0
-
-
-def _is_deleting(read: _Reading) -> bool:
-    """Whatever stands there: an object that may be going is going."""
-    metadata: dict[str, object] = read.value("metadata", dict) or {}
-    return metadata.get("deletionTimestamp") is not None
 
 
 def _show(value: object) -> str:

@@ -13,7 +13,6 @@ Sources: Kubernetes API Concepts, "Efficient detection of changes"; client-go to
 """
 
 import asyncio
-import json
 import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, KeysView, Mapping
@@ -25,6 +24,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar
 from arpguard.core.backoff import Backoff
 from arpguard.core.cluster import SourceState
 from arpguard.kube.client import Client, gather_lines
+from arpguard.kube.decoding import decode
 from arpguard.kube.errors import (
     ClusterError,
     Failure,
@@ -202,11 +202,11 @@ class Reflector(Generic[T]):
     async def _events(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[JsonObject, None]:
         try:
             async for line in gather_lines(pieces):
-                event = json.loads(line)
+                event = decode(line)
                 if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
                     raise self._nonsense("a line of the stream is no event")
                 yield event
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise self._nonsense("a line of the stream is no JSON") from error
 
     def _take(self, event: JsonObject) -> None:

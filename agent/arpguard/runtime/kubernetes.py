@@ -20,6 +20,7 @@ from arpguard.kube.client import Client
 from arpguard.kube.connecting import find_access
 from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
 from arpguard.kube.events import EventWriter
+from arpguard.kube.projections import is_deleting
 from arpguard.kube.reflector import Change
 from arpguard.kube.resources import DAEMON_SETS, PODS, Request
 from arpguard.model import OwnerKind, Surroundings, Vip
@@ -330,4 +331,4 @@ def _awaits_announcer(vip: Vip) -> bool:
 
 
 def _is_going(found: JsonObject | None) -> bool:
-    return found is None or bool((found.get("metadata") or {}).get("deletionTimestamp"))
+    return found is None or is_deleting(found)
