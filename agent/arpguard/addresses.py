@@ -76,6 +76,17 @@ def is_everywhere(network: Network) -> bool:
     return network.version == 6 and network.is_link_local
 
 
+def reserved_address(network: Network) -> Address | None:
+    """The address of a subnet that no host has: IPv4's broadcast address, IPv6's subnet-router anycast address.
+
+    RFC 1122 3.2.1.3, RFC 4291 2.6.1; none where there are but two addresses (RFC 3021, RFC 6164) or one. The first one
+    of IPv4 may be a host's: Linux has it so from 5.14 on.
+    """
+    if network.num_addresses <= 2:
+        return None
+    return network.broadcast_address if network.version == 4 else network.network_address
+
+
 def vip_refusal(address: Address) -> str | None:
     """Why no host can be asked to own this address, or None.
 

@@ -13,10 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
+from heapq import nlargest
 from ipaddress import ip_address
 from typing import TypeAlias
 
 from arpguard.addresses import Address
+from arpguard.core.bounding import bounded
 from arpguard.core.cluster import (
     KUBE_VIP_HOST,
     KUBE_VIP_LEASE,
@@ -34,6 +37,8 @@ Key: TypeAlias = tuple[str, str]  # namespace, name
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # RFC 1123, as apimachinery has it
 MAX_SHOWN = 80
+MAX_PROBLEMS = 20
+MAX_HEARD = 32  # objects, entries and problems for an address; where two nodes are named there is a fault already
 
 
 class Source(Enum):
@@ -121,14 +126,14 @@ class Following:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the answers that were given and still hold, each once, by Service."""
+        """What is wrong with the answers that were given and still hold, each once, by Service; the first of it."""
         found = {
             f"service {namespace}/{name}: {problem}": None
             for (namespace, name), asked in self._asked.items()
             for answer in asked.answers.values()
             for problem in answer.problems
         }
-        return tuple(found)
+        return tuple(bounded(tuple(found), MAX_PROBLEMS))
 
     def put(self, source: Source, key: Key, said: Announcement | None) -> frozenset[Key]:
         """An object is there, or is another; None: it is gone. Returns the Services of which something may differ."""
@@ -200,19 +205,19 @@ class Following:
             )
         ]
         if not statements:
-            return Followed(why=_nobody(service), problems=tuple(problems))
+            return Followed(why=_nobody(service), problems=tuple(bounded(problems, MAX_HEARD)))
         first, *rest = statements
         problems += [
             f"{first.where} names the node {first.node}, and {other.where} names {other.node}"
             for other in rest
             if other.node != first.node
         ]
-        return Followed(first.node, first.announcer, first.where, tuple(problems))
+        return Followed(first.node, first.announcer, first.where, tuple(bounded(problems, MAX_HEARD)))
 
     def _heard(self, announcer: _Announcer, service: Service, problems: list[str]) -> Iterator[_Statement]:
-        """What objects say; of MetalLB's two, while it moves, the newer one first."""
+        """What objects say; of MetalLB's two, while it moves, the newer one first. Of more, a few."""
         for ref in announcer.refs(service):
-            found = sorted(self._said.get(ref, {}).items(), key=lambda item: (item[1].made, item[0]), reverse=True)
+            found = nlargest(MAX_HEARD, self._said.get(ref, {}).items(), key=lambda item: (item[1].made, item[0]))
             named = False
             for key, said in found:
                 where = f"{ref[0].value} {'/'.join(key)}"
@@ -314,18 +319,24 @@ def _purelb_marks(service: Service, address: Address) -> Iterator[tuple[str, str
     An interface may have commas in its name. An entry without any names an interface that every node has.
     """
     name = PURELB_IPV4 if address.version == 4 else PURELB_IPV6
-    for entry in reversed(_mark(service, name).split()):
-        node, comma, rest = entry.partition(",")
-        _, more, last = rest.rpartition(",")
-        if comma and (not more or _is_address(last, address)):
+    for node, announced in _purelb_entries(_mark(service, name)):
+        if announced in ("", str(address)):
             yield node, _annotation(service, name)
 
 
-def _is_address(text: str, address: Address) -> bool:
+@lru_cache(maxsize=64)  # it is asked for each of a Service's addresses, which may be a thousand
+def _purelb_entries(text: str) -> tuple[tuple[str, str], ...]:
+    """Nodes, and what each announces: an address, or all (""). The newest first, and of many the newest."""
+    return tuple(filter(None, map(_purelb_entry, reversed(text.rsplit(maxsplit=MAX_HEARD)[-MAX_HEARD:]))))
+
+
+def _purelb_entry(entry: str) -> tuple[str, str] | None:
+    node, comma, rest = entry.partition(",")
+    _, more, last = rest.rpartition(",")
     try:
-        return ip_address(text) == address
+        return (node, str(ip_address(last)) if more else "") if comma else None
     except ValueError:
-        return False
+        return None
 
 
 def _openelb_refs(service: Service) -> tuple[Ref, ...]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from arpguard.addresses import MacAddress
-from arpguard.config import IFNAME, NODE_NAME, ServicesConfig
+from arpguard.config import NODE_NAME, ServicesConfig, is_ifname
+from arpguard.core.bounding import bounded
 from arpguard.core.cluster import PREFIX, Service
 from arpguard.core.reporting import Notice, Subject
 from arpguard.model import SERVICE_SOURCE, Owner, OwnerKind, Vip
@@ -19,6 +20,7 @@ T = TypeVar("T")
 ACTION = "Guard"
 ANNOTATED, SELECTED = 1, 2
 _MAX_SHOWN = 60
+_MAX_UNKNOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,11 @@ class _Annotations:
 
     def __post_init__(self) -> None:
         known = ("owner", "mode", "interface", "hold")
-        self.problems += [
+        unknown = [
             f"there is no annotation {PREFIX}{_shown(name)}: take it away, or use one of {', '.join(known)}"
             for name in sorted(self.texts.keys() - set(known))
         ]
+        self.problems += bounded(unknown, _MAX_UNKNOWN, "such annotations")
 
     def owner(self, default: str) -> Owner | None:
         """None when it cannot be read: then nobody knows whose the addresses are, and they are left alone."""
@@ -95,7 +98,7 @@ class _Annotations:
 
     def interface(self) -> str:
         text = self.texts.get("interface", "")
-        if not text or IFNAME.fullmatch(text):
+        if not text or is_ifname(text):
             return text
         self._wrong("interface", text, "the name of an interface such as eth0")
         return ""

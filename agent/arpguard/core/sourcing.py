@@ -11,18 +11,20 @@ by order and name. `Sourcing` remembers, to be quick; what it says depends on no
 but its arguments.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
-from arpguard.addresses import Address, vip_refusal
+from arpguard.addresses import Address, reserved_address, vip_refusal
 from arpguard.config import AgentConfig
+from arpguard.core.bounding import bounded
 from arpguard.core.cluster import EndpointSlice, Node, Service
 from arpguard.core.offers import ACTION, ANNOTATED, SELECTED, Offer, offer_of
 from arpguard.core.origins import Origin
 from arpguard.core.prefixes import Prefixes
 from arpguard.core.reporting import Notice, Subject
-from arpguard.model import SERVICE_SOURCE, Link, Owner, OwnerKind, Surroundings, Vip
+from arpguard.model import SERVICE_SOURCE, InterfaceAddress, Link, Owner, OwnerKind, Surroundings, Vip
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,16 +32,24 @@ Key: TypeAlias = tuple[str, str]  # namespace and name
 Followed: TypeAlias = Callable[[Service, Address], str | None]
 
 MAX_PROBLEMS = 20
+MAX_ALIKE = 4  # of what is wrong with addresses of a Service in the same way
+MAX_NOTICES = 4096
+MAX_ASKING = 20  # sources of an address that are named
+MAX_SHOWN = 5  # ranges
 _CONFIG: Key = ("", "")  # no Service is called so
 
 
 @dataclass(frozen=True, slots=True)
 class Avoided:
-    """Addresses that this node knows to be no VIPs. `own`: the first of each of its links, whatever the Nodes say."""
+    """Addresses that this node knows to be no VIPs. `own`: the first of each of its links, whatever the Nodes say.
+
+    `reserved`: those of these links' subnets that no host has.
+    """
 
     gateways: frozenset[Address] = frozenset()
     api_servers: frozenset[Address] = frozenset()
     own: frozenset[Address] = frozenset()
+    reserved: frozenset[Address] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +78,19 @@ def avoided(surroundings: Surroundings, servers: frozenset[Address] = frozenset(
     """
     gateways = frozenset(route.via for route in surroundings.routes if route.via is not None)
     links = (link for link in surroundings.links if not (link.loopback or link.no_arp))
-    first = (_first_own(link, version) for link in links for version in (4, 6))
-    return Avoided(gateways, servers, frozenset(address for address in first if address is not None))
+    first = [own for link in links for version in (4, 6) for own in _first_own(link, version)]
+    reserved = (reserved_address(own.network) for own in first)
+    return Avoided(
+        gateways,
+        servers,
+        own=frozenset(own.address for own in first),
+        reserved=frozenset(address for address in reserved if address is not None),
+    )
 
 
-def _first_own(link: Link, version: int) -> Address | None:
-    own = (own for own in link.addresses if own.address.version == version and own.network in link.subnets)
-    return next((own.address for own in own), None)
+def _first_own(link: Link, version: int) -> list[InterfaceAddress]:
+    """The first address of a link in a family that has a subnet; none, or one."""
+    return [own for own in link.addresses if own.address.version == version and own.network in link.subnets][:1]
 
 
 def follow_nobody(_service: Service, _address: Address) -> str | None:
@@ -122,6 +138,14 @@ class _Ground:
             return _Refusal("VIPIsAPIServer", f"{address} is the API server's: choose an address that no host has")
         if self.pods.containing(address):
             return _Refusal("VIPInPodNetwork", f"{address} is in a Pod network: choose one of the nodes' network")
+        return self._own_refusal(address)
+
+    def _own_refusal(self, address: Address) -> _Refusal | None:
+        """The same, as far as this node alone knows."""
+        if address in self.avoided.reserved:
+            what = "broadcast" if address.version == 4 else "subnet-router anycast"
+            why = f"{address} is the {what} address of this node's subnet: choose one that a host can own"
+            return _Refusal("VIPUnfit", why, own=True)
         return _node_address(address, "this node", own=True) if address in self.avoided.own else None
 
     def may_range(self, address: Address) -> bool:
@@ -154,6 +178,15 @@ class _Bid:
         return self.vip.owner, self.vip.mode, self.vip.interface, self.vip.hold
 
 
+@dataclass(frozen=True, slots=True)
+class _Complaint:
+    """Why one address of a source is no VIP, or not as it asks for. `subject` None: the configuration."""
+
+    subject: Subject | None
+    name: str
+    refusal: _Refusal
+
+
 @dataclass(slots=True)
 class _Part:
     """What one source comes to. `unranged`: addresses left alone as `ranges` is empty."""
@@ -161,20 +194,56 @@ class _Part:
     bids: list[_Bid] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
-    own_notices: list[Notice] = field(default_factory=list)
+    complaints: list[_Complaint] = field(default_factory=list)
     unranged: int = 0
     local_only: bool = False
     follows: bool = False
 
     @property
     def has_news(self) -> bool:
-        return bool(self.problems or self.notices or self.own_notices or self.unranged)
+        return bool(self.problems or self.notices or self.complaints or self.unranged)
 
     def complain(self, subject: Subject | None, name: str, refusal: _Refusal) -> None:
-        self.problems.append(f"{name}: {refusal.why}")
-        if subject is not None:
-            notices = self.own_notices if refusal.own else self.notices
-            notices.append(Notice(subject, refusal.reason, ACTION, refusal.why))
+        self.complaints.append(_Complaint(subject, name, refusal))
+
+
+class _Told:
+    """What there is to say of parts, in their order. Of what is alike in a Service's addresses some stand for all."""
+
+    def __init__(self, parts: Iterable[_Part]) -> None:
+        self._problems: list[str] = []
+        self._notices: dict[bool, list[Notice]] = {False: [], True: []}  # own ones: True
+        alike: Counter[tuple[Subject, str, bool]] = Counter()
+        unranged = 0
+        for part in parts:
+            unranged += part.unranged
+            self._problems += part.problems
+            self._notices[False] += part.notices
+            for each in part.complaints:
+                if each.subject is None:
+                    self._problems.append(f"{each.name}: {each.refusal.why}")
+                    continue
+                kind = each.subject, each.refusal.reason, each.refusal.own
+                alike[kind] += 1
+                if alike[kind] <= MAX_ALIKE:
+                    self._tell(each.name, each.refusal.why, *kind)
+        for kind, count in alike.items():
+            if count > MAX_ALIKE:
+                self._tell_of_rest(count - MAX_ALIKE, *kind)
+        first = f"addresses of Services ({unranged}) are left alone: `ranges` is empty, so none may be guarded"
+        self.problems = tuple(bounded([first, *self._problems] if unranged else self._problems, MAX_PROBLEMS))
+        self.notices, self.own_notices = (tuple(self._notices[own][:MAX_NOTICES]) for own in (False, True))
+
+    def _tell(self, name: str, why: str, subject: Subject, reason: str, own: bool) -> None:  # noqa: FBT001
+        self._problems.append(f"{name}: {why}")
+        self._notices[own].append(Notice(subject, reason, ACTION, why))
+
+    def _tell_of_rest(self, count: int, subject: Subject, reason: str, own: bool) -> None:  # noqa: FBT001
+        """An Event has no count in it: with each that came or went it would be another."""
+        name = f"{SERVICE_SOURCE}{subject.namespace}/{subject.name}"
+        self._problems.append(f"{name}: {count} more of its addresses: {reason}")
+        note = "more of its addresses: `arpguard explain ADDRESS` says why for each"
+        self._notices[own].append(Notice(subject, reason, ACTION, note))
 
 
 class Sourcing:
@@ -218,15 +287,16 @@ class Sourcing:
         """Where an address comes from, as of the last `collect`."""
         bids = _ranked(self._bids.get(address, {}).values())
         if bids:
-            return Origin(_WHY[bids[0].order[0]], others=tuple(_runner_up(bid, bids[0]) for bid in bids[1:]))
+            others = [_runner_up(bid, bids[0]) for bid in bids[1:]]
+            return Origin(_WHY[bids[0].order[0]], others=_few(others))
         ground = self._ground
         if ground is None or self._config is None:
             return Origin()
         refusal = ground.refusal(address)
         asking = [service for service in self._services.values() if _has(service, address)]
         if refusal is not None:
-            return Origin(refusals=(refusal.why, *(f"{_name(service)} asks for it" for service in asking)))
-        return Origin(refusals=tuple(_why_not(service, self._config) for service in asking))
+            return Origin(refusals=(refusal.why, *_few([f"{_name(service)} asks for it" for service in asking])))
+        return Origin(refusals=_few([_why_not(service, self._config) for service in asking]))
 
     def _look_around(
         self, config: AgentConfig, nodes: Mapping[str, Node], avoided: Avoided
@@ -358,6 +428,10 @@ _WHY = {
 }
 
 
+def _few(lines: list[str]) -> tuple[str, ...]:
+    return tuple(bounded(lines, MAX_ASKING, "of them"))
+
+
 def _has(service: Service, address: Address) -> bool:
     return address in service.external_ips or address in service.ingress_ips
 
@@ -386,7 +460,7 @@ def _why_not(service: Service, config: AgentConfig) -> str:
         return f"{_name(service)} asks for it and is not meant: it has no annotation arpguard.io/owner, and {why}"
     if not offer.vips:
         return f"{_name(service)} asks for it, but its owner cannot be read: {'; '.join(offer.problems)}"
-    ranges = ", ".join(map(str, config.ranges)) or "none"
+    ranges = ", ".join(bounded([str(each) for each in config.ranges], MAX_SHOWN, "")) or "none"
     return f"{_name(service)} asks for it, but it is in none of the configuration's `ranges` ({ranges})"
 
 
@@ -449,9 +523,11 @@ class _Outcome:
         self.local_only: set[Key] = set()
         self._parts: dict[Key, _Part] = {}
         self._disputes: dict[Address, _Part] = {}
+        self._told: _Told | None = None
 
     def hear(self, key: Key, part: _Part | None) -> None:
         """What a source has to say; None: it is gone."""
+        self._told = None
         _put(self._parts, key, part if part and part.has_news else None)
         for keys, belongs in ((self.local_only, part and part.local_only), (self.following, part and part.follows)):
             if belongs:
@@ -470,6 +546,7 @@ class _Outcome:
         elif vip is not None and len(sharing) > 1:
             lead = next((bid.vip.lead for bid in sharing if bid.vip.lead is not None), None)
             vip = replace(vip, nodes=_common_nodes(sharing), lead=lead)
+        self._told = None
         _put(self._disputes, address, _dispute(ranked, vip) if vip else None)
         if vip != self._vips.get(address):
             _put(self._vips, address, vip)
@@ -477,16 +554,18 @@ class _Outcome:
 
     def collected(self) -> Collected:
         """All of it."""
-        parts = [self._parts[key] for key in sorted(self._parts)]
-        parts += [self._disputes[address] for address in sorted(self._disputes, key=str)]
+        if self._told is None:
+            parts = [self._parts[key] for key in sorted(self._parts)]
+            parts += [self._disputes[address] for address in sorted(self._disputes, key=str)]
+            self._told = _Told(parts)
         if self._given_out is None:
             self._given_out = self._vips.copy()
         return Collected(
             vips=self._given_out,
             undecided=frozenset(self._undecided),
-            problems=tuple(_bounded([*_summaries(parts), *(line for part in parts for line in part.problems)])),
-            notices=tuple(notice for part in parts for notice in part.notices),
-            own_notices=tuple(notice for part in parts for notice in part.own_notices),
+            problems=self._told.problems,
+            notices=self._told.notices,
+            own_notices=self._told.own_notices,
             needs_slices=bool(self.local_only),
             follows=frozenset(self.following),
         )
@@ -508,7 +587,7 @@ def _dispute(ranked: list[_Bid], vip: Vip) -> _Part | None:
                 "owner: let both have the same first IPv4 address, or IPv6 addresses of their own"
             )
             part.complain(bid.subject, bid.name, _Refusal("VIPPairDivided", why))
-    return part if part.problems else None
+    return part if part.complaints else None
 
 
 def _common_nodes(sharing: Iterable[_Bid]) -> frozenset[str] | None:
@@ -522,17 +601,6 @@ def _common_nodes(sharing: Iterable[_Bid]) -> frozenset[str] | None:
     for nodes in filter(None, restricting):
         common = nodes if common is None else (common & nodes or common)
     return frozenset() if common is None and all(nodes is not None for nodes in restricting) else common
-
-
-def _summaries(parts: Iterable[_Part]) -> list[str]:
-    unranged = sum(part.unranged for part in parts)
-    text = f"addresses of Services ({unranged}) are left alone: `ranges` is empty, so none may be guarded"
-    return [text] if unranged else []
-
-
-def _bounded(lines: list[str]) -> list[str]:
-    more = len(lines) - MAX_PROBLEMS
-    return [*lines[:MAX_PROBLEMS], f"and {more} more problems"] if more > 0 else lines
 
 
 def _changes(before: Mapping[K, V], now: Mapping[K, V]) -> set[K]:

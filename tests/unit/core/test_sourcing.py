@@ -8,7 +8,7 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.config import AgentConfig, ServicesConfig
 from arpguard.core.cluster import EndpointSlice, Node, Service
-from arpguard.core.sourcing import MAX_PROBLEMS, Avoided, Sourcing, avoided, follow_nobody
+from arpguard.core.sourcing import MAX_ALIKE, MAX_PROBLEMS, Avoided, Sourcing, avoided, follow_nobody
 from arpguard.model import InterfaceAddress, Link, Owner, OwnerKind, Surroundings, Vip
 from arpguard.verdict import Mode
 
@@ -502,3 +502,90 @@ def test_another_service_that_shares_an_address_with_the_same_settings_changes_n
 
     assert after.vips is before.vips
     assert reasons(after) == []
+
+
+MANY = tuple(ip_address("198.51.0.0") + number for number in range(1023))
+
+
+def quarrelling(count):
+    """Services that want the same thousand addresses, each with another mode or owner."""
+    owners = ("elect", "external", "node/n1", "node/n2")
+    return [a_service(f"s{number:02}", *MANY, owner=owners[number % 4]) for number in range(count)]
+
+
+def test_of_a_thousand_addresses_alike_some_are_told():
+    """20 Services with 1,023 addresses each were 14,322 notices in each pass."""
+    config = AgentConfig(ranges=(ip_network("198.51.0.0/16"),))
+    collected = collect(*quarrelling(20), config=config)
+
+    assert len(collected.vips) == len(MANY)
+    assert len(collected.notices) == 15 * (MAX_ALIKE + 1)  # the five others have the settings of the first
+    assert "1019 more of its addresses: VIPConflictingSources" in "".join(
+        collect(*quarrelling(2), config=config).problems
+    )
+    notes = {notice.note for notice in collected.notices if notice.subject.name == "s01"}
+    assert "more of its addresses: `arpguard explain ADDRESS` says why for each" in notes
+
+
+def test_what_is_told_is_made_once():
+    """Not in each pass."""
+    sourcing, services = Sourcing(), by_key(*quarrelling(2))
+    config = AgentConfig(ranges=(ip_network("198.51.0.0/16"),))
+    first, second = (sourcing.collect(config, services, {}, NODES, NOTHING) for _ in range(2))
+
+    assert second.notices is first.notices
+    assert second.problems is first.problems
+    alone = sourcing.collect(config, dict([next(iter(services.items()))]), {}, NODES, NOTHING)
+    assert (alone.problems, alone.notices) == ((), ())
+
+
+def test_unknown_annotations_of_a_service_are_told_of_in_a_few_words():
+    annotations = {f"a{number}": "x" for number in range(1000)}
+
+    collected = collect(a_service("web", owner="elect", **annotations))
+
+    assert len(collected.notices) == 5
+    assert collected.problems[-1] == "service shop/web: and 996 more such annotations"
+
+
+def test_those_who_ask_for_an_address_are_named_up_to_a_number():
+    sourcing = Sourcing()
+    services = by_key(*(a_service(f"s{number}", owner="elect") for number in range(100)))
+    sourcing.collect(CONFIG, services, {}, NODES, NOTHING)
+
+    others = sourcing.origin(VIP).others
+    assert (len(others), others[-1]) == (21, "and 79 more of them")
+
+
+@pytest.mark.parametrize(
+    ("own", "address", "what"),
+    [
+        ("198.51.100.1/24", "198.51.100.255", "broadcast"),
+        ("198.51.100.1/25", "198.51.100.127", "broadcast"),
+        ("2001:db8::1/64", "2001:db8::", "subnet-router anycast"),
+    ],
+)
+def test_address_that_no_host_of_the_subnet_has_is_refused(own, address, what):
+    here = ip_interface(own)
+    link = Link(2, "eth0", MacAddress(bytes((2, 0, 0, 0, 0, 1))), up=True, addresses=(_own(here),))
+    ranges = (ip_network("198.51.100.0/24"), ip_network("2001:db8::/64"))
+    web = a_service("web", ip_address(address), VIP, owner="elect")
+    collected = collect(web, config=AgentConfig(ranges=ranges), nodes={}, avoided=avoided(Surroundings(links=(link,))))
+
+    assert set(collected.vips) == {VIP}
+    (notice,) = collected.own_notices
+    assert notice.note == f"{address} is the {what} address of this node's subnet: choose one that a host can own"
+
+
+@pytest.mark.parametrize(
+    ("own", "address"), [("198.51.100.50/31", "198.51.100.51"), ("2001:db8::51/127", "2001:db8::50")]
+)
+def test_subnet_of_two_addresses_reserves_none(own, address):
+    here = ip_interface(own)
+    link = Link(2, "eth0", MacAddress(bytes((2, 0, 0, 0, 0, 1))), up=True, addresses=(_own(here),))
+
+    assert ip_address(address) not in avoided(Surroundings(links=(link,))).reserved
+
+
+def _own(interface):
+    return InterfaceAddress(interface.ip, interface.network)
