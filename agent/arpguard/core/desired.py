@@ -14,7 +14,7 @@ from arpguard.wire.ndp import solicited_node
 Primaries: TypeAlias = Mapping[tuple[int, int], Address | None]  # by index of the link, and IP version
 
 NO_VIP = IPv4Address("255.255.255.255")
-_NOBODY = Standing(Kind.UNCLAIMED)
+NOBODY = Standing(Kind.UNCLAIMED)
 _ON_ONE_LINK = (Kind.OWNED, Kind.DELEGATED)
 
 
@@ -147,11 +147,11 @@ def standing_of(vip: Vip, node: str, standings: Mapping[Address, Standing]) -> S
     """Who has a VIP: the source says so, or, for an elected one, `standings`."""
     owner = vip.owner
     if owner.kind is OwnerKind.ELECT:
-        return standings.get(vip.address, _NOBODY)
+        return standings.get(vip.address, NOBODY)
     if owner.kind is OwnerKind.EXTERNAL:
         return Standing(Kind.EXTERNAL, mac=owner.mac or ZERO_MAC)
     if not owner.node:
-        return _NOBODY
+        return NOBODY
     if owner.node != node:
         return Standing(Kind.FOREIGN)
     return Standing(Kind.DELEGATED if owner.delegated or owner.kind is OwnerKind.FOLLOW else Kind.OWNED)

@@ -14,6 +14,7 @@ from arpguard.units import NS_PER_S
 FIRST_WAIT_NS = NS_PER_S
 LONGEST_WAIT_NS = 32 * NS_PER_S
 CALM_NS = 60 * NS_PER_S
+MOST = 1024  # links that are remembered: where each container brings one, their names are many
 
 
 @dataclass(slots=True)
@@ -53,7 +54,15 @@ class Steadiness:
                 record.found(now_ns)
         for name in up.keys() - self._records.keys():
             self._records[name] = _Record(up=True, since_ns=now_ns)
+        self._forget(len(self._records) - max(MOST, len(up)))
         return tuple(link for name, link in up.items() if self._records[name].believed_ns <= now_ns)
+
+    def _forget(self, too_many: int) -> None:
+        """Those that have been down for longest."""
+        if too_many > 0:
+            down = [name for name, record in self._records.items() if not record.up]
+            for name in sorted(down, key=lambda name: self._records[name].since_ns)[:too_many]:
+                del self._records[name]
 
     def next_ns(self, now_ns: int) -> int | None:
         """When the next link will be believed, if it stays up; None when there is nothing to wait for."""

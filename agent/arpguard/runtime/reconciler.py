@@ -15,6 +15,7 @@ from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.desired import (
     NO_VIP,
+    NOBODY,
     Primaries,
     plan,
     primary_addresses,
@@ -266,7 +267,8 @@ class Reconciler:
 
         False when that takes a pass; what this node has no more is given up at once all the same.
         """
-        self._standings = {**self._standings, **standings}
+        known = {**self._standings, **standings}
+        self._standings = {vip: standing for vip, standing in known.items() if standing != NOBODY}
         scene = self._scene
         if scene is None:
             self._withdraw(self._entries.read().entries, standings)
@@ -499,11 +501,12 @@ class Reconciler:
 
     def log_problems(self) -> None:
         """Says once what is not as it was asked for, and once when it is again."""
+        before, now = set(self._logged), set(self.state.problems)
         for problem in self.state.problems:
-            if problem not in self._logged:
+            if problem not in before:
                 log.warning("problem: %s", problem)
         for problem in self._logged:
-            if problem not in self.state.problems:
+            if problem not in now:
                 log.info("solved: %s", problem)
         self._logged = self.state.problems
 

@@ -3,7 +3,7 @@
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.core.steadiness import CALM_NS, FIRST_WAIT_NS, LONGEST_WAIT_NS, Steadiness
+from arpguard.core.steadiness import CALM_NS, FIRST_WAIT_NS, LONGEST_WAIT_NS, MOST, Steadiness
 from arpguard.model import Link
 from arpguard.units import NS_PER_MS, NS_PER_S
 
@@ -111,3 +111,24 @@ def test_there_is_nothing_to_wait_for_while_it_is_down_or_believed():
     scene.at(1, DOWN)
 
     assert scene.steadiness.next_ns(START_NS + 1) is None
+
+
+def test_links_that_never_come_back_are_forgotten():
+    """Where each container brings a link of its own name; what flaps is remembered longer."""
+    scene = Scene()
+    for number in range(3 * MOST):
+        scene.at(2 * number * NS_PER_MS, a_link(f"veth{number}"))
+        scene.at((2 * number + 1) * NS_PER_MS, a_link(f"veth{number}", up=False))
+
+    assert len(scene.steadiness._records) <= MOST + 1
+    last = 6 * MOST * NS_PER_MS
+    assert scene.at(last, a_link(f"veth{3 * MOST - 1}"), a_link("veth0")) == ["veth0"]
+
+
+def test_links_that_are_up_are_all_remembered():
+    scene = Scene()
+    links = [a_link(f"eth{number}") for number in range(MOST + 100)]
+    scene.at(0, *links)
+    scene.at(NS_PER_S, *links)
+
+    assert len(scene.steadiness._records) == MOST + 100

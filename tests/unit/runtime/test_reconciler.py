@@ -451,3 +451,24 @@ def test_small_pass_that_needs_more_room_than_there_is_is_a_whole_one(apply, ker
     kernel.room = 0
 
     assert not reconciler.update(Asked(config, 1, {VIP: Vip(VIP, OWNERS[0])}), HERE, 0)
+
+
+def test_vips_that_nobody_has_are_not_remembered(apply, reconciler):
+    """Each that ever was would be for good."""
+    apply(ELECTED)
+    for number in range(100):
+        other = ip_address("203.0.113.0") + number
+        reconciler.elect({other: Standing(Kind.FOREIGN)}, 0)
+        reconciler.elect({other: Standing(Kind.UNCLAIMED)}, 0)
+
+    assert reconciler._standings == {}
+
+
+def test_many_problems_are_logged_once_each(apply, reconciler, caplog):
+    caplog.set_level("INFO")
+    for problems in (["a", "b"], ["a", "b"], ["b", "c"], []):
+        reconciler.wait(problems)
+        reconciler.log_problems()
+
+    told = [record.getMessage() for record in caplog.records if record.getMessage()[-1] in "abc"]
+    assert told == ["problem: a", "problem: b", "problem: c", "solved: a", "solved: b", "solved: c"]
