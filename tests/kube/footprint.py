@@ -41,7 +41,8 @@ async def _follow(kubeconfig: Path) -> dict[str, int]:
         slices = Reflector(client, ENDPOINT_SLICES, endpoint_slice, lambda _: None)
         sources.start(services)
         sources.start(slices)
-        await sources.all_synced()
+        while not (services.synced and slices.synced):  # noqa: ASYNC110 - nothing else needs to be told
+            await asyncio.sleep(0.01)
         counts = {"services": len(services.objects), "slices": len(slices.objects)}
         peak = _kb("status", "VmHWM")
         found = {**counts, "objects_kb": _resident_kb() - before, "total_kb": _resident_kb(), "peak_kb": peak}

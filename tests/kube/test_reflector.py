@@ -66,7 +66,7 @@ async def following(folder, *steps, then=silence, pace=FAST, scope=None, wait=Tr
         reflector = Reflector(client, SERVICES, service, changes.append, pace=pace, **more)
         sources.start(reflector)
         if wait:
-            await asyncio.wait_for(sources.all_synced(), 5)
+            await until(lambda: reflector.synced)
         yield Followed(api, reflector, changes)
 
 
@@ -174,7 +174,7 @@ async def test_list_that_is_too_large_is_asked_for_in_smaller_pages(tmp_path, mo
     monkeypatch.setattr(client_module, "MAX_BODY_BYTES", 2000)
     many = [a_service(f"s{number}") for number in range(30)]
     async with following(tmp_path, listing(*many), listing(*many[:3], token="t"), listing(*many[3:6])) as it:
-        assert [int(seen.query["limit"]) for seen in it.api.seen][:3] == [PAGE, PAGE // 8, PAGE // 8]
+        assert [int(seen.query["limit"]) for seen in it.api.seen[:3]] == [PAGE, PAGE // 8, PAGE // 8]
         assert len(it.names) == 6
 
 
@@ -393,11 +393,10 @@ async def test_server_that_is_not_there_is_waited_for(tmp_path, caplog):
         reflector = Reflector(client, SERVICES, service, lambda _: None, pace=FAST)
         sources.start(reflector)
         await until(lambda: reflector.state.failures > 3)
-        assert not sources.synced
+        assert not reflector.synced
         api.script(listing(a_service()))
         async with api.serving(port=port):
-            await sources.all_synced()
-            await until(lambda: not reflector.state.lost)
+            await until(lambda: reflector.synced and not reflector.state.lost)
     assert len(caplog.messages) == 2
 
 
@@ -426,34 +425,30 @@ async def test_nothing_is_in_sync_before_the_first_list_of_each(tmp_path):
         api.script(listing(), stream())
         first, second = (Reflector(client, SERVICES, service, lambda _: None, pace=DEFAULT_PACE) for _ in range(2))
         sources.start(first)
-        await sources.all_synced()
+        await until(lambda: first.synced)
         api.script(late)
         sources.start(second)
-        waiting = asyncio.create_task(sources.all_synced())
         await until(lambda: len(api.seen) == 3)
-        assert (waiting.done(), sources.synced) == (False, False)
+        assert (first.synced, second.synced) == (True, False)
         go.set()
-        await waiting
-        assert sources.synced
+        await until(lambda: second.synced)
 
 
 @in_loop
-async def test_reflector_that_is_stopped_forgets_and_keeps_nobody_waiting(tmp_path):
+async def test_reflector_that_is_stopped_forgets_and_begins_anew(tmp_path):
     async with an_api(tmp_path, listing(a_service()), then=silence) as (api, client), Reflectors() as sources:
         changes = []
         reflector = Reflector(client, SERVICES, service, changes.append, pace=FAST)
         sources.start(reflector)
         sources.start(reflector)
-        await sources.all_synced()
+        await until(lambda: reflector.synced)
         await sources.stop(reflector)
-        assert (dict(reflector.objects), reflector.synced, sources.synced) == ({}, False, True)
+        assert (dict(reflector.objects), reflector.synced, list(sources.running)) == ({}, False, [])
         requests = len(api.seen)
 
         sources.start(reflector)
-        waiting = asyncio.create_task(sources.all_synced())
         await until(lambda: len(api.seen) > requests)
         await sources.stop(reflector)
-        await asyncio.wait_for(waiting, 1)
         await sources.stop(reflector)
         assert api.seen[-1].query == {"limit": str(PAGE)}  # it had begun anew
 

@@ -230,11 +230,6 @@ class Following:
                 return
 
 
-def sources_needed(services: Iterable[Service]) -> frozenset[Source]:
-    """Whose objects have to be watched for these Services, which follow."""
-    return frozenset(source for service in services for source, _, _ in _refs_of(service))
-
-
 def _announcers_of(service: Service) -> tuple[_Announcer, ...]:
     """Who may announce it: by its class, which every announcer keeps to; by its brand; else by its annotations."""
     if service.load_balancer_class in _BY_CLASS:

@@ -1,7 +1,7 @@
 """The objects of other announcers that name a node: where they are, which of them to watch, and whether they can be.
 
 One row for each `Source`. The namespaces are those that the announcers are usually in; `within` is for others.
-Nothing here is watched unless a Service follows an announcer that it belongs to (`core.following.sources_needed`).
+Nothing here is watched unless a Service follows an announcer that it belongs to (`core.following.Following.sources`).
 """
 
 from collections.abc import Callable

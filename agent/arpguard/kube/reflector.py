@@ -102,7 +102,7 @@ class Reflector(Generic[T]):
         self._objects: dict[Key, T] = {}
         self._version = ""
         self._page = PAGE
-        self._synced = asyncio.Event()
+        self._synced = False
         self.state = SourceState()
 
     @property
@@ -113,11 +113,7 @@ class Reflector(Generic[T]):
     @property
     def synced(self) -> bool:
         """Whether a complete list has been read since it was started."""
-        return self._synced.is_set()
-
-    async def wait_synced(self) -> None:
-        """Returns after the first complete list, or when the reflector is stopped."""
-        await self._synced.wait()
+        return self._synced
 
     async def run(self) -> None:
         """Lists and watches until it is cancelled."""
@@ -131,8 +127,7 @@ class Reflector(Generic[T]):
         """Back to the beginning, when it was stopped: what is not followed is not known. Nobody is called."""
         self._objects.clear()
         self._version = ""
-        self._synced.set()  # whoever waits looks again
-        self._synced = asyncio.Event()
+        self._synced = False
 
     async def _list_then_watch(self) -> None:
         if not self._version:
@@ -152,7 +147,7 @@ class Reflector(Generic[T]):
         self._replace(found)
         self._version = version
         self.state.lists += 1
-        self._synced.set()
+        self._synced = True
 
     def _keep(self, found: dict[Key, T], raw: object) -> None:
         key = key_of(raw) if isinstance(raw, dict) else None
@@ -306,13 +301,3 @@ class Reflectors:
     def running(self) -> KeysView[Reflector[Any]]:
         """Those that run."""
         return self._running.keys()
-
-    @property
-    def synced(self) -> bool:
-        """Whether each that runs has read a complete list: before that, what is missing may be there."""
-        return all(reflector.synced for reflector in self._running)
-
-    async def all_synced(self) -> None:
-        """Returns when each that runs, also of those started meanwhile, has read a complete list."""
-        while waiting := [reflector for reflector in self._running if not reflector.synced]:
-            await waiting[0].wait_synced()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from arpguard.config import AgentConfig
 from arpguard.core.cluster import MARKS
-from arpguard.core.following import MAX_HEARD, MAX_PROBLEMS, Following, Source, sources_needed
+from arpguard.core.following import MAX_HEARD, MAX_PROBLEMS, Following, Source
 from arpguard.core.sourcing import Sourcing
 from arpguard.kube.projections import held, key_of, l2_status, service
 from arpguard.model import Owner, OwnerKind
@@ -371,7 +371,7 @@ def test_only_what_may_name_the_node_is_watched(raw, sources):
     following = Following()
     following.node_of(service(raw), IP)
 
-    assert following.sources == sources_needed([service(raw)]) == sources
+    assert following.sources == sources
 
 
 def test_object_is_followed_while_one_service_is_left_that_it_is_about():
@@ -405,7 +405,6 @@ def test_nothing_is_watched_for_services_that_follow_no_longer():
     cluster.following.leave({WEB, ("no", "such")})
     assert cluster.following.sources == frozenset()
     assert cluster.put(Source.CILIUM, recorded("cilium/lease")) == frozenset()
-    assert sources_needed([]) == frozenset()
 
 
 def test_class_decides_against_what_others_left_on_the_service():
