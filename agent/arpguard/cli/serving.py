@@ -16,11 +16,16 @@ from arpguard.runtime.leaving import KubernetesOptions
 _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
 
 
+_MAX_MESSAGE = 4000
+
+
 class OneLine(logging.Formatter):
     """Whoever chose the name of a link, or a text in a Service, makes no lines of the log, and steers no terminal."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The line, without characters that cannot be printed."""
+        """The line, without characters that cannot be printed, and with an end."""
+        if len(record.message) > _MAX_MESSAGE:
+            record.message = record.message[:_MAX_MESSAGE] + "..."
         if not record.message.isprintable():
             record.message = "".join(map(_printable, record.message))
         return super().formatMessage(record)

@@ -35,3 +35,7 @@ def test_traceback_keeps_its_lines():
     except ValueError as error:
         shown = line_of("eth0", exc_info=(ValueError, error, error.__traceback__))
     assert len(shown.splitlines()) > 2
+
+
+def test_line_has_an_end():
+    assert line_of("x" * 1_000_000) == "INFO claim: interface=" + "x" * 3983 + "..."
