@@ -84,13 +84,13 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         return answers.get_vip(self._node, request)
 
     async def ExplainVip(self, request: pb.ExplainVipRequest, _context: object) -> pb.ExplainVipResponse:  # noqa: D102, N802
-        return answers.explain_vip(self._node, request)
+        return await self._kept.answer(answers.explain_vip, self._node, request)
 
     async def ListDecisions(self, request: pb.ListDecisionsRequest, _context: object) -> pb.ListDecisionsResponse:  # noqa: D102, N802
-        return answers.list_decisions(self._node, request)
+        return await self._kept.answer(answers.list_decisions, self._node, request)
 
     async def ListConflicts(self, request: pb.ListConflictsRequest, _context: object) -> pb.ListConflictsResponse:  # noqa: D102, N802
-        return answers.list_conflicts(self._node, request)
+        return await self._kept.answer(answers.list_conflicts, self._node, request)
 
     async def WatchDecisions(  # noqa: N802
         self, request: pb.WatchDecisionsRequest, _context: object
