@@ -5,7 +5,6 @@ import random
 
 import pytest
 
-from cluster_scenarios import SCENARIOS
 from cluster_sim import BrokenRuleError
 from cluster_walks import RandomWalk, TroubledWalk
 
@@ -24,8 +23,3 @@ def test_never_two_answer_and_one_does_in_the_end(run, walk):
         walk.sim.settle()
     except BrokenRuleError as error:
         pytest.fail(f"ARPGUARD_SEED={SEED + run}: {error}")
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_goes_well(scenario):
-    scenario()
