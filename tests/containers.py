@@ -8,6 +8,8 @@ import os
 import platform
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,18 +93,27 @@ class Container(AgentProcess):
         self._capabilities: list[str] = changes.get("capabilities", shipped())
         self._seccomp: dict[str, Any] | None = changes.get("seccomp")
         self._bundle = folder / "bundle"
-        for name in ("bundle/root", "etc", "run"):
+        for name in ("etc", "run"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self.config = folder / "etc/config.yaml"
         self.api = f"unix://{folder / 'run/agent.sock'}"
 
     def words(self) -> list[str]:
-        (self._bundle / "config.json").write_text(json.dumps(self._specification(super().words())), encoding="utf-8")
-        name = f"{self._bundle.parent.name}-{os.getpid()}"
-        crun = ["crun", "--cgroup-manager=disabled", f"--root={self._bundle / 'state'}", "run"]
-        crun += [f"--bundle={self._bundle}", f"--pid-file={self._bundle / 'pid'}", name]
-        root = str(self._bundle / "root")
-        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", _PREPARE, "sh", root, *crun]
+        return self._run(self._bundle, super().words())
+
+    def execute(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Runs a command of the command line in a container like it, as `kubectl exec` does."""
+        prefix = self.host.netns.prefix()
+        words = self._run(self._bundle.with_name("bundle-2"), [sys.executable, "-m", "arpguard", *words])
+        return subprocess.run([*prefix, *words], capture_output=True, text=True, check=False, env=self.environment())
+
+    def _run(self, bundle: Path, args: list[str]) -> list[str]:
+        root = bundle / "root"
+        root.mkdir(parents=True, exist_ok=True)
+        (bundle / "config.json").write_text(json.dumps(self._specification(args)), encoding="utf-8")
+        crun = ["crun", "--cgroup-manager=disabled", f"--root={bundle / 'state'}", "run", f"--bundle={bundle}"]
+        crun += [f"--pid-file={bundle / 'pid'}", f"{bundle.parent.name}-{bundle.name}-{os.getpid()}"]
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", _PREPARE, "sh", str(root), *crun]
 
     @property
     def inside(self) -> int:

@@ -1,5 +1,5 @@
-"""What the ValidatingAdmissionPolicy lets an agent write. Its rules are CEL, which an API server has to evaluate: those
-tests run against the cluster of ARPGUARD_TEST_KUBECONFIG, as an administrator who speaks for agents of two nodes.
+"""What the ValidatingAdmissionPolicy lets an agent write, and how the FlowSchema has it served. Both are for an API
+server to evaluate: those tests run against the cluster of ARPGUARD_TEST_KUBECONFIG, as an administrator who speaks for agents.
 """
 
 import json
@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from email.message import Message
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.error import HTTPError
@@ -31,6 +32,7 @@ PATHS = {
     kind: f"/apis/admissionregistration.k8s.io/v1/{plural}"
     for kind, plural in zip(KINDS, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True)
 }
+FLOW_SCHEMAS = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
 EPOCHS = [str(uuid.UUID(int=number)) for number in (1, 2)]
 VIP = ip_address("192.0.2.50")
 OK, FORBIDDEN = (200, 201), (422, 403)
@@ -86,11 +88,16 @@ class Cluster:
         path = self.leases if method == "POST" else f"{self.leases}/{name}"
         data = json.dumps(body).encode() if body is not None else None
         request = Request(f"{self.server}{path}", data, headers, method=method)
-        try:
-            with urlopen(request, context=ssl._create_unverified_context()) as reply:
-                return reply.status
-        except HTTPError as error:
-            return error.code
+        return _sent(request)[0]
+
+    def flow_schema_of_a_read(self) -> str:
+        """The uid of that by which a read of a Lease is served; whether it is allowed does not matter."""
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Impersonate-User": f"system:serviceaccount:{self.namespace}:arpguard",
+        }
+        request = Request(f"{self.server}{self.leases}/x", headers=headers)
+        return _sent(request)[1]["X-Kubernetes-PF-FlowSchema-UID"]
 
     def body(self, name: str, content: LeaseContent, **metadata: str) -> dict:
         return {
@@ -112,6 +119,16 @@ class Cluster:
             return self.as_agent(node, "POST", name, self.body(name, content))
         metadata = {"uid": found.body["metadata"]["uid"], "resourceVersion": found.version}
         return self.as_agent(node, "PUT", name, self.body(name, content, **metadata))
+
+
+def _sent(request: Request) -> tuple[int, Message]:
+    """The code and the headers of the answer."""
+    try:
+        with urlopen(request, context=ssl._create_unverified_context()) as reply:
+            return reply.status, reply.headers
+    except HTTPError as error:
+        with error:
+            return error.code, error.headers
 
 
 @pytest.fixture(scope="module")
@@ -192,3 +209,32 @@ def test_people_are_not_kept_from_anything(cluster):
     clear(cluster)
     assert cluster.put("node-1", lease_name(VIP), claim("node-1")) in OK
     assert cluster.admin.ask("DELETE", f"{cluster.leases}/{lease_name(VIP)}").code == 200
+
+
+# ---- how agents are served -------------------------------------------------------------------------------------------
+
+
+def flow_schema() -> dict:
+    (only,) = parsed((DEPLOY / "components/flow-schema/flowschema.yaml").read_text(encoding="utf-8"))
+    return only
+
+
+def test_chart_has_the_flow_schema_of_the_component():
+    assert one(parsed(charted("--set", "flowSchema=true")), "FlowSchema") == flow_schema()
+    assert "namespaces: [elsewhere]" in charted("--set", "flowSchema=true", namespace="elsewhere")
+
+
+@on_a_cluster
+def test_renewals_are_served_at_the_level_of_leader_elections(cluster):
+    """The server says in its answers by which FlowSchema a request was served."""
+    text = json.dumps(flow_schema()).replace('"namespace": "arpguard"', f'"namespace": "{cluster.namespace}"')
+    body = json.loads(text.replace('["arpguard"]', f'["{cluster.namespace}"]'))
+    body["metadata"]["name"] = cluster.namespace
+    made = cluster.admin.ask("POST", FLOW_SCHEMAS, body)
+    assert made.code == 201, made.body
+    try:
+        deadline = time.monotonic() + 30
+        while cluster.flow_schema_of_a_read() != made.body["metadata"]["uid"]:
+            assert time.monotonic() < deadline, "it is not used"
+    finally:
+        cluster.admin.ask("DELETE", f"{FLOW_SCHEMAS}/{cluster.namespace}")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from arpguard.cli import exits
+from arpguard.core.checkup import node as checkup
 from arpguard.dataplane.privileges import KEPT, NEEDED, Capability
 from arpguard.lab.topology import AgentProcess
 from arpguard.wire.ndp import solicited_node
@@ -74,6 +75,15 @@ def test_agent_does_everything_with_the_privileges_of_the_manifest():
             assert "WARNING" not in agent.said()
             agent.kill(signal.SIGTERM)
             assert "stopped: the guard stays in place" in agent.said()
+        doctor = agent.execute("doctor", "--config", str(agent.config), "-o", "json")
+        verdicts = {each["check"]: each["verdict"] for each in json.loads(doctor.stdout)["checks"]}
+        unread = [each["findings"] for each in json.loads(doctor.stdout)["checks"] if each["verdict"] == "unknown"]
+        assert "permitted" not in json.dumps(unread)
+        assert "root" not in json.dumps(unread)
+        assert verdicts["capabilities"] == "ok"
+        cleanup = agent.execute("cleanup", "--config", str(agent.config))
+        assert cleanup.returncode == exits.OK, cleanup.stderr
+        assert not agent.pin_dir.exists() or not list(agent.pin_dir.iterdir())
 
 
 def test_profile_that_does_not_know_the_capability_is_named_as_the_cause():
@@ -88,6 +98,7 @@ def test_profile_that_does_not_know_the_capability_is_named_as_the_cause():
 
 def test_manifest_has_what_the_code_needs_and_no_more():
     assert sorted(shipped()) == sorted(each.name for each in NEEDED)
+    assert tuple(sorted(f"CAP_{each.name}" for each in NEEDED)) == checkup.NEEDED, "the doctor's list"
 
 
 @pytest.mark.parametrize("missing", sorted(each.name for each in NEEDED))
