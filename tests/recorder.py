@@ -65,8 +65,13 @@ class Recorder:
 
 class Entries:
     def __init__(self, kernel: Recorder) -> None:
+        self._kernel = kernel
         self.read = lambda: TableContent(dict(kernel.entries), [])
         self.write, self.delete = kernel.write_entries, kernel.delete
+
+    @property
+    def capacity(self) -> int:
+        return self._kernel.room
 
 
 class Control:

@@ -297,6 +297,7 @@ class NodeState:
     """What the last pass of the reconciler found and did. `entries` is replaced, and never changed in place.
 
     `ownership_changes` counts VIPs that this node began or ceased to speak for, since the agent started.
+    `left_out` are the entries that found no room in the kernel's map.
     """
 
     links: tuple[Link, ...] = ()
@@ -306,6 +307,7 @@ class NodeState:
     problems: tuple[str, ...] = ()
     drift: Drift = field(default_factory=Drift)
     ownership_changes: int = 0
+    left_out: tuple[EntryKey, ...] = ()
     _ordered: tuple[dict[EntryKey, VipEntry], list[EntryKey]] | None = None
 
     @property

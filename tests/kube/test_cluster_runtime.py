@@ -211,6 +211,23 @@ async def test_vip_is_given_up_when_its_last_endpoint_leaves(one):
 
 
 @in_loop
+async def test_map_that_is_full_is_told_of_once_and_guards_what_fits(one):
+    kernel = Cable()
+    kernel.room = 1
+    one.publish("web", [vip(51), vip(50)])
+    async with a_side(one, NODE, kernel) as side:
+        await until(lambda: side.kernel.owned() == {vip(50)}, 10)
+        await waited(lambda: one.events("MapFull"))
+        (event,) = one.events("MapFull")
+        assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Node", NODE)
+        assert "bpf.max_entries" in event["note"]
+        assert side.says(f"not guarded: {vip(51)}")
+        one.delete("/api/v1/namespaces/shop/services/web")
+        one.publish("other", [vip(51)])
+        await until(lambda: side.kernel.owned() == {vip(51)} and not side.says("the entries map is full"), 10)
+
+
+@in_loop
 async def test_service_with_a_nodes_address_is_told_of_by_one_node(one):
     one.nodes("worker-2")
     one.publish("good", [A])

@@ -143,6 +143,19 @@ def plan(wanted: Mapping[EntryKey, VipEntry], programmed: Mapping[EntryKey, VipE
     )
 
 
+def fitting(
+    wanted: Mapping[EntryKey, VipEntry], programmed: Container[EntryKey], room: int
+) -> Mapping[EntryKey, VipEntry]:
+    """The wanted entries that a map with room for so many takes: first those that it has, then by address.
+
+    What is guarded stays so, whoever adds VIPs; and nodes that start with the same VIPs guard the same ones.
+    """
+    if len(wanted) <= room:
+        return wanted
+    first = sorted(wanted, key=lambda key: (key not in programmed, key.vip.version, int(key.vip), key.ifindex))[:room]
+    return {key: wanted[key] for key in first}
+
+
 def standing_of(vip: Vip, node: str, standings: Mapping[Address, Standing]) -> Standing:
     """Who has a VIP: the source says so, or, for an elected one, `standings`."""
     owner = vip.owner

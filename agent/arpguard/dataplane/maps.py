@@ -104,8 +104,8 @@ class EntryTable:
                 refused += len(some)
         if refused:
             raise MapFullError(
-                f"the entries map is full: {refused} of {len(entries)} VIP entries do not fit into {self._capacity}; "
-                "raise bpf.max_entries, or guard fewer VIPs or links"
+                f"the kernel took {len(entries) - refused} of {len(entries)} VIP entries, into a map with room for "
+                f"{self._capacity}: it is full, or the node is short of memory"
             )
 
     def delete(self, keys: Iterable[EntryKey]) -> None:

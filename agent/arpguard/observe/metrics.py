@@ -175,6 +175,10 @@ def _map_capacity(look: Look) -> Iterator[Row]:
     yield (), look.node.table.capacity
 
 
+def _map_left_out(look: Look) -> Iterator[Row]:
+    yield (), len(look.node.state.left_out)
+
+
 def _started(look: Look) -> Iterator[Row]:
     if look.node.started_ns is not None:
         yield (), look.timestamp(look.node.started_ns)
@@ -371,6 +375,16 @@ _NODE: tuple[tuple[Spec, Callable[[Look], Iterable[Row]]], ...] = (
             "when arpguard_map_entries comes near it: what does not fit is not guarded",
         ),
         _map_capacity,
+    ),
+    (
+        Spec(
+            "gauge",
+            "arpguard_map_left_out",
+            (),
+            "VIPs x links that found no room in the kernel's table",
+            "when it is above 0: these are not guarded; raise bpf.max_entries",
+        ),
+        _map_left_out,
     ),
     (
         Spec(

@@ -85,6 +85,8 @@ class Kubernetes:
         self._passed = False
         self._configmap_seen: object = self
         self._posted: frozenset[Notice] = frozenset()
+        self._kernel = kernel
+        self._is_full = False
         self._nobody: frozenset[Address] = frozenset()
         self._apart: frozenset[Address] = frozenset()
         self.state = ClusterState(
@@ -161,6 +163,7 @@ class Kubernetes:
             self._callbacks.look()
         self._passed = True
         self._membership.passed(complete=self._complete)
+        self._post_if_full()
         self._refresh_state()
         wishes = self._membership.wishes
         if (wishes.nobody, wishes.apart) != (self._nobody, self._apart):
@@ -219,6 +222,15 @@ class Kubernetes:
             if notice in collected.own_notices or self._speaks_for(notice.subject):
                 self._events.post(notice)
         self._posted = now
+
+    def _post_if_full(self) -> None:
+        """Each node for itself: their maps are their own."""
+        is_full = bool(self._kernel.state.left_out)
+        if is_full and not self._is_full:
+            node = self._place.node
+            note = f"the map of {node} is full: VIPs that its log names are not guarded there; raise bpf.max_entries"
+            self._events.post(Notice(self._node_subject(), "MapFull", "Guard", note))
+        self._is_full = is_full
 
     def _speaks_for(self, subject: Subject) -> bool:
         """Where no VIP is elected nobody's heartbeat is heard: there a node that is ready counts as alive."""
@@ -286,6 +298,9 @@ class Kubernetes:
             namespace, name = vip.service
             service = self._cluster.services.get(vip.service)
             return Subject("v1", "Service", namespace, name, service.uid if service else "")
+        return self._node_subject()
+
+    def _node_subject(self) -> Subject:
         node = self._cluster.nodes.get(self._place.node)
         return Subject("v1", "Node", "", self._place.node, node.uid if node else "")
 

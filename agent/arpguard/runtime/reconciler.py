@@ -6,7 +6,7 @@ judged by half a configuration.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address, MacAddress
@@ -17,6 +17,7 @@ from arpguard.core.desired import (
     NO_VIP,
     NOBODY,
     Primaries,
+    fitting,
     plan,
     primary_addresses,
     spoken_for,
@@ -173,7 +174,7 @@ class Reconciler:
             return False
         if not self._change(scene, changed, now_ns):
             return False
-        self._publish(self.state.links, [*asked.problems, *last.choice.problems])
+        self._publish(self.state.links, [*asked.problems, *last.choice.problems, *self._too_many()])
         return True
 
     def _change(self, scene: _Scene, changed: Mapping[Address, Vip | None], now_ns: int) -> bool:
@@ -186,6 +187,8 @@ class Reconciler:
         gone = [key for key in keys if key in entries and key not in wanted] if scene.asked.complete else []
         if control is None or strictest_mode(control.mode, writes) > control.strictest:
             return False
+        if not self._has_room(len(writes.keys() - entries.keys()), len(gone)):
+            return False
         self._widen_control(writes)
         self._entries.delete(gone)
         try:
@@ -196,6 +199,12 @@ class Reconciler:
         self._note_change(writes, gone)
         self._speak_of(writes, gone, control.mode, now_ns)
         return True
+
+    def _has_room(self, added: int, gone: int) -> bool:
+        """Whether entries come and go without a choice of those that fit."""
+        if self.state.left_out:
+            return not added and not gone
+        return len(self.state.entries) + added - gone <= self._entries.capacity
 
     def _note_change(self, writes: Mapping[EntryKey, VipEntry], gone: Iterable[EntryKey]) -> None:
         entries = {**self.state.entries, **writes}
@@ -226,7 +235,7 @@ class Reconciler:
 
     def wait(self, problems: Sequence[str]) -> None:
         """A pass that changes nothing, for what is to be done is not known yet."""
-        self._publish(self.state.links, list(problems))
+        self._publish(self.state.links, [*problems, *self._too_many()])
 
     def _to_keep(self, asked: Asked) -> list[int]:
         """Links, by index, that stay guarded whatever else is chosen."""
@@ -334,10 +343,14 @@ class Reconciler:
         if not drifted and self._settled is not None and last is not None:
             same_vips = last.asked.vips is scene.asked.vips or not last.changes(scene)
             if same_vips and last.differs_in_vips_only(scene):
+                problems.extend(self._too_many())
                 return
-        wanted = self._entries_in(scene, scene.asked.vips.values())
+        asked = self._entries_in(scene, scene.asked.vips.values())
         if not scene.asked.complete:
-            wanted = {**actual.entries, **wanted}
+            asked = {**actual.entries, **asked}
+        wanted = fitting(asked, actual.entries, self._entries.capacity)
+        self.state.left_out = tuple(key for key in asked if key not in wanted) if wanted is not asked else ()
+        problems.extend(self._too_many())
         delta = plan(wanted, actual.entries)
         self._widen_control({**actual.entries, **wanted})
         self._entries.delete([*delta.deletes, *(key for key in actual.strangers if key not in wanted)])
@@ -350,7 +363,19 @@ class Reconciler:
         if self._programmed is None or found != self._programmed:
             self.state.entries = found
         self._programmed = self.state.entries
-        self._settled = wanted if found == wanted else None
+        self._settled = found if found == wanted else None
+
+    def _too_many(self) -> Iterator[str]:
+        """What is to be said while there are entries that do not fit."""
+        left_out = self.state.left_out
+        if left_out:
+            room, needed = self._entries.capacity, self._entries.capacity + len(left_out)
+            vips = sorted({key.vip for key in left_out}, key=lambda vip: (vip.version, int(vip)))
+            yield (
+                f"the entries map is full: {len(left_out)} of {needed} VIP entries do not fit into {room}; "
+                f"not guarded: {some(vips)}; raise bpf.max_entries to {needed} or more and restart the agent, "
+                "or guard fewer VIPs or links"
+            )
 
     def _note_drift(self, actual: TableContent) -> bool:
         """Whether the kernel has something else than it was left with; that is counted, unless nothing was left yet."""

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from ipaddress import IPv4Address, ip_address, ip_interface
+from itertools import permutations
 
 import pytest
 
 from arpguard.addresses import ZERO_MAC, MacAddress
 from arpguard.core.desired import (
+    fitting,
     memberships_of,
     plan,
     primary_address,
@@ -213,3 +215,31 @@ def test_address_that_nobody_is_found_to_announce_is_unclaimed():
     assert standing_of(Vip(VIP, followed), "me", {}).kind is Kind.UNCLAIMED
     assert standing_of(Vip(VIP, replace(followed, node="other")), "me", {}).kind is Kind.FOREIGN
     assert standing_of(Vip(VIP, replace(followed, node="me")), "me", {}).kind is Kind.DELEGATED
+
+
+# ---- more than fit ---------------------------------------------------------------------------------------------------
+
+
+def _entries_on(ifindex: int, *addresses: str) -> dict[EntryKey, str]:
+    return {EntryKey(ifindex, ip_address(address)): f"{address} on {ifindex}" for address in addresses}
+
+
+def test_all_that_fit_are_taken_as_they_are():
+    wanted = _entries_on(2, "10.0.0.9", "10.0.0.1")
+    assert fitting(wanted, {}, 2) is wanted
+
+
+def test_first_addresses_fit_in_whatever_order_they_are_asked_for():
+    wanted = _entries_on(2, "2001:db8::1", "10.0.0.10", "10.0.0.9", "10.0.0.200")
+    for order in permutations(wanted.items()):
+        assert fitting(dict(order), {}, 2) == _entries_on(2, "10.0.0.9", "10.0.0.10")
+
+
+def test_a_vip_fits_on_all_links_before_the_next_one_does():
+    wanted = _entries_on(2, "10.0.0.1", "10.0.0.2") | _entries_on(3, "10.0.0.1", "10.0.0.2")
+    assert fitting(wanted, {}, 2) == _entries_on(2, "10.0.0.1") | _entries_on(3, "10.0.0.1")
+
+
+def test_what_the_map_has_is_not_thrown_out_by_what_comes_later():
+    wanted = _entries_on(2, "10.0.0.1", "10.0.0.2", "10.0.0.9")
+    assert fitting(wanted, _entries_on(2, "10.0.0.9", "10.0.0.5"), 2) == _entries_on(2, "10.0.0.1", "10.0.0.9")

@@ -281,7 +281,7 @@ def test_vip_is_given_up_at_once_also_where_other_entries_do_not_fit(apply, kern
 
     is_done = reconciler.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
-    assert (is_done, kernel.entries[KEY].kind) == (False, Kind.UNCLAIMED)
+    assert (is_done, kernel.entries[KEY].kind) == (True, Kind.UNCLAIMED)
     assert reconciler.state.entries == kernel.entries
 
 
@@ -472,3 +472,76 @@ def test_many_problems_are_logged_once_each(apply, reconciler, caplog):
 
     told = [record.getMessage() for record in caplog.records if record.getMessage()[-1] in "abc"]
     assert told == ["problem: a", "problem: b", "problem: c", "solved: a", "solved: b", "solved: c"]
+
+
+# ---- more VIPs than the map takes ----
+
+
+def many(*numbers: int) -> str:
+    vips = ", ".join(f"{{address: {VIP + number}, owner: {{node: me}}}}" for number in numbers)
+    return f"{{mode: enforce, interfaces: [eth0], vips: [{vips}]}}"
+
+
+def fitted(kernel: Recorder) -> list[int]:
+    return sorted(int(key.vip) - int(VIP) for key in kernel.entries)
+
+
+def test_vips_that_fit_are_guarded_and_the_others_are_named(apply, kernel, reconciler):
+    kernel.room = 2
+    apply(many(7, 3, 5))
+
+    assert fitted(kernel) == [3, 5]
+    (problem,) = reconciler.state.problems
+    assert "1 of 3 VIP entries do not fit into 2" in problem
+    assert f"not guarded: {VIP + 7};" in problem
+    assert "raise bpf.max_entries to 3" in problem
+    assert reconciler.state.left_out == (EntryKey(2, VIP + 7),)
+
+
+def test_problem_stays_as_it_is_while_nothing_changes(apply, kernel, reconciler):
+    kernel.room = 2
+    apply(many(7, 3, 5))
+    told = reconciler.state.problems
+    scene = reconciler._scene.asked
+
+    for _ in range(2):
+        asyncio.run(reconciler.apply(scene, HERE, 0))
+        assert reconciler.state.problems == told
+    assert reconciler.state.drift.entries == 0
+
+
+def test_later_vips_do_not_throw_out_what_is_guarded(apply, kernel):
+    kernel.room = 2
+    apply(many(5, 7))
+    apply(many(1, 5, 7, 9))
+
+    assert fitted(kernel) == [5, 7]
+
+
+def test_room_is_given_to_who_waits_for_it_and_then_all_is_well(apply, kernel, reconciler):
+    kernel.room = 2
+    apply(many(3, 5, 7))
+    apply(many(5, 7))
+
+    assert fitted(kernel) == [5, 7]
+    assert (reconciler.state.problems, reconciler.state.left_out) == ((), ())
+
+
+def test_small_pass_that_makes_room_is_a_whole_one(apply, kernel, reconciler):
+    kernel.room = 2
+    apply(many(3, 5, 7))
+    asked = reconciler._scene.asked
+    fewer = {address: vip for address, vip in asked.vips.items() if address != VIP + 3}
+
+    assert not reconciler.update(replace(asked, vips=fewer), HERE, 0)
+
+
+def test_small_pass_changes_what_is_guarded_also_while_others_find_no_room(apply, kernel, reconciler):
+    kernel.room = 2
+    apply(many(3, 5, 7))
+    asked = reconciler._scene.asked
+    moved = {**asked.vips, VIP + 3: Vip(VIP + 3, Owner(OwnerKind.NODE, node="other"))}
+
+    assert reconciler.update(replace(asked, vips=moved), HERE, 0)
+    assert kernel.entries[EntryKey(2, VIP + 3)].kind is Kind.FOREIGN
+    assert len(reconciler.state.problems) == 1
