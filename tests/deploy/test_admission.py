@@ -1,5 +1,5 @@
 """What the ValidatingAdmissionPolicy lets an agent write, and how the FlowSchema has it served. Both are for an API
-server to evaluate: those tests run against the cluster of ARPGUARD_TEST_KUBECONFIG, as an administrator who speaks for agents.
+server to evaluate: such tests run against the cluster of ARPGUARD_TEST_KUBECONFIG, by somebody who acts as agents.
 """
 
 import json
