@@ -339,6 +339,20 @@ def test_missing_capability_exits_3_with_one_line(pair, tmp_path, capabilities, 
     assert remedy in said_in_one_line(done.stderr)
 
 
+@pytest.mark.skipif(not Path("/proc/self/ns/time").exists(), reason="no time namespaces (CONFIG_TIME_NS)")
+@pytest.mark.parametrize("offset_s", [-3600, -1, 1, 3600])
+def test_f23_agent_whose_boot_clock_is_not_the_kernels_is_refused(pair, tmp_path, offset_s):
+    """Fences are compared by the kernel, with its own clock."""
+    config = tmp_path / "config.yaml"
+    with a_place("clock") as (_, pins):
+        config.write_text(a_config(more=f"bpf: {{pin_dir: {pins}}}\n"))
+        prefix = [*pair.node.netns.prefix(), "unshare", "--time", f"--boottime={offset_s}"]
+        done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=END_S)
+        assert not list(pins.iterdir())
+    assert done.returncode == 3
+    assert f"is {offset_s}.00 s ahead of the kernel's" in said_in_one_line(done.stderr)
+
+
 def test_agent_that_is_told_to_end_while_it_compiles_ends_in_good_order(pair, tmp_path):
     """As process 1 of a container, too, which hears of no signal that it has no handler for."""
     agent = AgentProcess(pair.node, tmp_path, tmp_path / "pins")

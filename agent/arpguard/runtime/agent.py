@@ -28,6 +28,7 @@ from arpguard.dataplane import bpffs, loader, privileges
 from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.events import EventReader
+from arpguard.dataplane.kernelclock import require_the_kernels_clock
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import Source, find_source
@@ -110,6 +111,7 @@ class Agent:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stopping.set)
         pin_dir = self._config.bpf.pin_dir
         privileges.require()
+        require_the_kernels_clock()
         self._refuse_if_nothing_to_guard(await read_surroundings())
         bpffs.prepare(pin_dir)
         with bpffs.lock(pin_dir), Announcer() as announcer, self._listening:
