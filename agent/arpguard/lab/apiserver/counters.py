@@ -31,6 +31,9 @@ class Counters:
         self.received: Counter[str] = Counter()  # bytes of bodies, by client
         self.sent: Counter[str] = Counter()
         self.watches: Counter[str] = Counter()  # open now, by client
+        self.past: Counter[str] = (
+            Counter()
+        )  # reads with resourceVersion=0, which may be answered from the past, by client
         self.uses: dict[str, set[Use]] = {}  # by client: what RBAC had to allow
 
     @contextmanager

@@ -36,6 +36,7 @@ class Faults:
     cut: bool = False  # connections are reset, and new ones with their first request
     freeze: bool = False  # watches stand still: no events, no bookmarks, no end
     delay: tuple[Delay, ...] = ()
+    hold: str = ""  # writes of objects whose names begin so wait until this is over
     swallow: int = 0  # the next so many writes are done, and the connection is closed instead of an answer
     zombie: float | None = None  # writes are not answered, and done so many seconds after the client gave up
     fail: int = 0  # the next so many requests are answered by `code`; -1: all

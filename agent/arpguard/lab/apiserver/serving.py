@@ -83,6 +83,9 @@ class Handler:
         await faults.wait_while(name, lambda now: now.stall)
         if reviews.use_of(request.method, request.path) is None:
             exchange.target = paths.parse(self._state.catalogue, request.method, request.path, request.query)
+        target = exchange.target
+        if target is not None and target.verb in paths.WRITES:
+            await faults.wait_while(name, lambda now: bool(now.hold) and target.name.startswith(now.hold))
         await asyncio.sleep(faults.of(name).delay_of(exchange.verb, exchange.resource))
         if (code := faults.take_failure(name)) is not None:
             raise statuses.failure(code)
@@ -120,6 +123,7 @@ class Handler:
         store, query = self._state.store, exchange.request.query
         view = views.choose(target.resource, exchange.accept)
         stale = self._faults(exchange).stale
+        self._state.counters.past[exchange.client.name] += query.get("resourceVersion") == "0"
         if target.verb == "get":
             stored = listing.read_one(store, target, query.get("resourceVersion", ""), stale)
             return Answer(200, view.one(stored) + b"\n")

@@ -112,6 +112,15 @@ class Double(ApiUnderTest):
         """Listens again; the watch cache is empty."""
         self._control.ask("POST", "up")
 
+    def snapshot(self) -> int:
+        """A backup of all there is; its number."""
+        return int(self._control.ask("POST", "snapshots")["snapshot"])
+
+    def restore(self, snapshot: int) -> None:
+        """Puts a backup in place of all there is, as of an etcd: revisions go back too, and nobody is told."""
+        self._control.ask("POST", f"restore/{snapshot}")
+        self._revision = 1
+
     def trouble(self, host: Host, fault: Fault | None) -> None:
         """Sets the faults of one client."""
         self._control.ask("PUT", f"faults/{host.name}", {fault.name: fault.value} if fault else {})
