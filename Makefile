@@ -5,6 +5,8 @@
 #   make docs    write the generated pages
 #   make proto   generate the API's Python code from proto/
 #   make model   check the claim protocol with Spin: every rule kept, and broken in turn
+#   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
+#                (FRAMES=n) through those in the kernel; the model has to agree
 #   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
@@ -22,16 +24,18 @@ APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux
 # Debian's keepalived starts nothing, now or at boot, while there is no /etc/keepalived/keepalived.conf.
 APT_LAB := keepalived
 APT_IMAGE := buildah crun debootstrap podman
-APT_DEV := arping clang-format crun gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 openssl spin tcpdump tmux
+APT_DEV := arping clang clang-format crun gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 openssl spin tcpdump tmux
+# libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
+APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test coverage coverage-core lint format docs proto model chaos soak bench lock audit image image-build clean apt-run apt-lab apt-dev apt-image
+.PHONY: lab test coverage coverage-core lint format docs proto model fuzz chaos soak bench lock audit image image-build clean apt-run apt-lab apt-dev apt-fuzz apt-image
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
 
 # Files of tests run side by side, most of them waiting for something; JOBS=0: one after the other, for --pdb and the like.
 JOBS := 3
-test: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
+test: apt-fuzz .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Quick, and the same each time: pure functions, and tests without chance.
@@ -72,6 +76,11 @@ proto: .venv/.dev
 
 model: apt-dev .venv/.dev
 	$(BIN)/python tests/model/run.py $(MODEL)
+
+FUZZ := 600
+FRAMES := 10000000
+fuzz: apt-fuzz .venv/.dev
+	$(BIN)/python tests/fuzz/frames/run.py --for $(FUZZ) --frames $(FRAMES)
 
 CHAOS := 600
 chaos: .venv/.run
@@ -115,6 +124,10 @@ apt-lab: apt-run
 
 apt-dev: apt-lab
 	$(call install,$(APT_DEV))
+
+# After the others, so that the package lists are there.
+apt-fuzz: apt-dev
+	$(call install,$(APT_FUZZ))
 
 apt-image:
 	$(call install,$(APT_IMAGE))

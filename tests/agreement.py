@@ -86,7 +86,7 @@ def _run_batch(plane: Plane, hook: Hook, maps: Maps, now_ns: int, frames: Sequen
     for frame in frames:
         response = respond(frame, situation)
         outcome = plane.run(hook, frame)
-        _assert_agrees(outcome, _expected_outcome(response), frame, situation)
+        assert_agrees(outcome, expected_outcome(response), frame, situation)
         _assert_twin_agrees(plane.trial(hook, frame), response, frame)
         expected.update(_counts_of(response, situation))
         tallies.actions[outcome.action] += 1
@@ -94,7 +94,7 @@ def _run_batch(plane: Plane, hook: Hook, maps: Maps, now_ns: int, frames: Sequen
     assert_counted(plane.counts() - before, expected)
 
 
-def _expected_outcome(response: Response) -> Outcome:
+def expected_outcome(response: Response) -> Outcome:
     if response.frame is None:
         return DROPPED
     return Outcome(SEND_BACK if response.answered else PASS, response.frame)
@@ -123,7 +123,7 @@ def _assert_twin_agrees(trial: Trial, response: Response, frame: bytes) -> None:
     assert all(verdict is reason.verdict for verdict, reason in trial.decisions), trial
 
 
-def _assert_agrees(outcome: Outcome, expected: Outcome, frame: bytes, situation: Situation) -> None:
+def assert_agrees(outcome: Outcome, expected: Outcome, frame: bytes, situation: Situation) -> None:
     try:
         assert_outcome(outcome, expected, frame)
     except AssertionError as error:

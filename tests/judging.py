@@ -79,6 +79,20 @@ def judged(plane: UserPlane, judge: Callable[[UserPlane], str | None] = first_di
     return f"ended by signal {status}" if status else said or None
 
 
+def changed_text(name: str, old: str, new: str) -> str:
+    """The text of a file of the programs with a fault put in."""
+    text = (find_source().folder / name).read_text()
+    assert text.count(old) == 1, f"{name} no longer has {old!r}: change the mutant with it"
+    return text.replace(old, new)
+
+
+def faulty_source(folder: Path, name: str, old: str, new: str) -> Source:
+    """A copy of the source, in a new folder `bpf`, with a fault put in."""
+    shutil.copytree(find_source().folder, folder / "bpf")
+    (folder / "bpf" / name).write_text(changed_text(name, old, new))
+    return Source(folder / "bpf")
+
+
 class Bench:
     """A copy of the source in which one file at a time is another one."""
 

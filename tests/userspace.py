@@ -70,10 +70,10 @@ class Departure(ctypes.Structure):
     )
 
 
-def flags(source: Source) -> list[str]:
+def flags(source: Source, max_entries: int = MAX_ENTRIES) -> list[str]:
     """What every build in user space needs."""
     folders = (FOLDER, FOLDER / "kernel", source.folder)
-    sizes = (f"-DMAX_ENTRIES={MAX_ENTRIES}", "-DRING_BYTES=4096", '-DMAPS=""')
+    sizes = (f"-DMAX_ENTRIES={max_entries}", "-DRING_BYTES=4096", '-DMAPS=""')
     return ["-w", *sizes, *(f"-I{folder}" for folder in folders)]
 
 
@@ -92,22 +92,33 @@ def build(out: Path, sources: list[Path], options: list[str]) -> Path:
 
 
 @cache
-def _kernel_object(folder: Path) -> Path:
-    return build(folder / "kernel.o", [FOLDER / "kernel.c"], ["-O2", "-fPIC", "-c", *flags(find_source())])
+def _objects(folder: Path) -> list[Path]:
+    """What is the same whatever the programs are."""
+    options = ["-O2", "-fPIC", "-c", *flags(find_source())]
+    return [build(folder / f"{name}.o", [FOLDER / f"{name}.c"], options) for name in ("kernel", "input")]
 
 
 class UserPlane:
     """The programs of a source, in this process. `folder`: for what is built, one for many planes."""
 
     def __init__(self, folder: Path, source: Source, name: str = "programs") -> None:
-        objects = [FOLDER / "programs.c", _kernel_object(folder)]
-        library = ctypes.CDLL(str(build(folder / f"{name}.so", objects, ["-O0", "-shared", "-fPIC", *flags(source)])))
-        self._run_program = library.run_program
-        self._world = World.in_dll(library, "world")
-        self._now_ns = ctypes.c_uint64.in_dll(library, "clock_ns")
-        self._clock_reads = ctypes.c_uint32.in_dll(library, "clock_reads")
+        objects = [FOLDER / "programs.c", *_objects(folder)]
+        built = build(folder / f"{name}.so", objects, ["-O0", "-shared", "-fPIC", *flags(source)])
+        self.library = ctypes.CDLL(str(built))
+        self.world = World.in_dll(self.library, "world")
+        self._clock_ns = ctypes.c_uint64.in_dll(self.library, "clock_ns")
+        self._clock_reads = ctypes.c_uint32.in_dll(self.library, "clock_reads")
         self._left = Departure()
         self._vips: tuple[Address, ...] = ()
+
+    @property
+    def now_ns(self) -> int:
+        """What the clock says."""
+        return self._clock_ns.value
+
+    @now_ns.setter
+    def now_ns(self, now_ns: int) -> None:
+        self._clock_ns.value = now_ns
 
     def set(self, entries: Mapping[Address, VipEntry], control: NodeControl, now_ns: int | None = None) -> None:
         """Makes these the only entries, this the control value, and all counters 0."""
@@ -115,8 +126,8 @@ class UserPlane:
         for slot, (vip, entry) in enumerate(entries.items()):
             world.keys[slot] = layout.EntryKey.from_buffer_copy(_raw_key(EntryKey(LO, vip)))
             world.values[slot] = layout.Entry.from_buffer_copy(_raw_entry(entry, slot))
-        ctypes.pointer(self._world)[0] = world
-        self._now_ns.value = boot_ns() if now_ns is None else now_ns
+        ctypes.pointer(self.world)[0] = world
+        self.now_ns = boot_ns() if now_ns is None else now_ns
         self._vips = tuple(entries)
 
     def run(self, hook: Hook, frame: bytes, *, linear: int = WHOLE, **how: int) -> Outcome:
@@ -132,15 +143,15 @@ class UserPlane:
 
     def cost(self, hook: Hook, frame: bytes) -> tuple[int, int]:
         """How often a frame makes the program look an entry up, and read the clock. Reports are left out."""
-        lookups, reads = self._world.lookups, self._clock_reads.value
+        lookups, reads = self.world.lookups, self._clock_reads.value
         self.trial(hook, frame)
-        return self._world.lookups - lookups, self._clock_reads.value - reads
+        return self.world.lookups - lookups, self._clock_reads.value - reads
 
     def counts(self) -> Counter[Count]:
         """All counters that are not zero."""
-        found = counts_of(None, _tally(bytes(self._world.totals), layout.Totals))
+        found = counts_of(None, _tally(bytes(self.world.totals), layout.Totals))
         for slot, vip in enumerate(self._vips):
-            found |= counts_of(vip, _tally(bytes(self._world.counters[slot]), layout.Counters))
+            found |= counts_of(vip, _tally(bytes(self.world.counters[slot]), layout.Counters))
         return found
 
     def counted(self, hook: Hook, frame: bytes) -> tuple[Outcome, Counter[Count]]:
@@ -150,5 +161,5 @@ class UserPlane:
         return outcome, self.counts() - before
 
     def _run(self, arrival: Arrival, frame: bytes) -> tuple[int, bytes]:
-        self._run_program(ctypes.byref(arrival), frame, ctypes.byref(self._left))
+        self.library.run_program(ctypes.byref(arrival), frame, ctypes.byref(self._left))
         return self._left.code, bytes(memoryview(self._left.frame)[: self._left.length])

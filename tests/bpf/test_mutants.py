@@ -4,12 +4,10 @@ They are judged in user space, and two of them in the kernel, too, where a build
 `make mutate` puts in many more, and not by hand.
 """
 
-import shutil
-
 import pytest
 
-from arpguard.dataplane.source import Source, find_source
-from judging import AT_TC, Bench, first_wrong_batch, first_wrong_cell, judged
+from arpguard.dataplane.source import find_source
+from judging import AT_TC, Bench, changed_text, faulty_source, first_wrong_batch, first_wrong_cell, judged
 from prog_run import a_plane
 
 # name -> (file, old text, new text)
@@ -88,12 +86,6 @@ ALL = {**MUTANTS, **ND_MUTANTS}
 IN_THE_KERNEL = ("fence_is_not_compared", "checksum_is_not_updated")
 
 
-def mutated(name: str, old: str, new: str) -> str:
-    text = (find_source().folder / name).read_text()
-    assert text.count(old) == 1, f"{name} no longer has {old!r}: change the mutant with it"
-    return text.replace(old, new)
-
-
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
     return Bench(tmp_path_factory.mktemp("mutants"))
@@ -101,7 +93,7 @@ def bench(tmp_path_factory):
 
 @pytest.mark.parametrize(("file", "old", "new"), ALL.values(), ids=ALL)
 def test_mutant_is_noticed(bench, file, old, new):
-    with bench.plane(file, mutated(file, old, new)) as faulty:
+    with bench.plane(file, changed_text(file, old, new)) as faulty:
         assert judged(faulty) is not None
 
 
@@ -114,8 +106,5 @@ def test_program_without_a_fault_is_not_noticed(bench):
 @pytest.mark.bpf
 @pytest.mark.parametrize(("file", "old", "new"), [ALL[name] for name in IN_THE_KERNEL], ids=IN_THE_KERNEL)
 def test_mutant_is_noticed_in_the_kernel(tmp_path, file, old, new):
-    folder = tmp_path / "bpf"
-    shutil.copytree(find_source().folder, folder)
-    (folder / file).write_text(mutated(file, old, new))
-    with a_plane("mutant", Source(folder)) as plane:
+    with a_plane("mutant", faulty_source(tmp_path, file, old, new)) as plane:
         assert (first_wrong_cell(plane, AT_TC) or first_wrong_batch(plane, 20, AT_TC)) is not None

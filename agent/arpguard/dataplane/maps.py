@@ -182,20 +182,7 @@ class ControlValue:
         raw = syscall.map_lookup(self._fd, _ZERO_KEY, self._size * self._cpus) or bytes(self._size * self._cpus)
         if raw != raw[: self._size] * self._cpus:
             return None
-        value = layout.Control.from_buffer_copy(raw)
-        if not value.generation or not {value.mode, value.strictest} <= _NODE_MODES or value.strictest6 not in _MODES:
-            return None
-        first = IPv4Address(value.vips4 & 0xFFFFFFFF)
-        return NodeControl(
-            mode=Mode(value.mode),
-            strictest=Mode(value.strictest),
-            strictest6=Mode(value.strictest6),
-            generation=value.generation,
-            epoch=value.epoch,
-            fence_ns=value.fence_ns,
-            lease_ns=value.lease_ns,
-            vips4=(first, IPv4Address(int(first) + (value.vips4 >> 32) & 0xFFFFFFFF)),
-        )
+        return _control_from(raw[: self._size])
 
     def write(self, control: NodeControl) -> None:
         """Replaces the value.
@@ -277,6 +264,24 @@ def _raw_control(control: NodeControl) -> bytes:
             generation=control.generation,
             vips4=int(first) | (int(last) - int(first)) << 32,
         )
+    )
+
+
+def _control_from(raw: bytes) -> NodeControl | None:
+    """The control value in bytes; None for what was never written, or not by this module."""
+    value = layout.Control.from_buffer_copy(raw)
+    if not value.generation or not {value.mode, value.strictest} <= _NODE_MODES or value.strictest6 not in _MODES:
+        return None
+    first = IPv4Address(value.vips4 & 0xFFFFFFFF)
+    return NodeControl(
+        mode=Mode(value.mode),
+        strictest=Mode(value.strictest),
+        strictest6=Mode(value.strictest6),
+        generation=value.generation,
+        epoch=value.epoch,
+        fence_ns=value.fence_ns,
+        lease_ns=value.lease_ns,
+        vips4=(first, IPv4Address(int(first) + (value.vips4 >> 32) & 0xFFFFFFFF)),
     )
 
 

@@ -1,0 +1,137 @@
+"""Mutated frames through the loaded programs, in numbers: flood.c, its files, and the comparison with the model."""
+
+import ctypes
+import random
+import struct
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import arpstimuli
+import ndstimuli
+from agreement import assert_agrees, expected_outcome
+from arpguard.clock import boot_ns
+from arpguard.core.respond import Situation, respond_egress, respond_ingress
+from arpguard.dataplane import layout, syscall
+from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key
+from arpguard.dataplane.source import Source, find_source
+from arpguard.model import EntryKey
+from arpguard.verdict import Hook
+from prog_run import ACTIONS, DROP, DROPPED, LO, PROGRAM, Outcome, Plane
+from userspace import FOLDER, MAX_ENTRIES, build, flags
+
+SOURCES = [FOLDER / name for name in ("flood.c", "mutate.c", "answers.c", "programs.c", "kernel.c")]
+SCENES, SEEDS = 100, 1600
+# As much as a test run takes in one piece: a page without what the kernel needs of it.
+ROOM_TC, ROOM_XDP = 3500, 3500
+_SAMPLE = struct.Struct("=5I")
+
+
+class FloodError(AssertionError):
+    """The programs did something else in the kernel than in user space, or broke a rule."""
+
+
+class SceneValue(ctypes.Structure):
+    """struct scene of flood.c."""
+
+    _fields_ = (
+        ("control", layout.Control),
+        ("entries", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+        ("keys", layout.EntryKey * MAX_ENTRIES),
+        ("values", layout.Entry * MAX_ENTRIES),
+    )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the kernel did with a frame."""
+
+    scene: int
+    hook: Hook
+    frame: bytes
+    outcome: Outcome
+
+
+def a_scene(rng: random.Random, now_ns: int) -> Situation:
+    """Entries of both families; fences lie hours ahead, or have passed."""
+    entries6, control = ndstimuli.random_maps(rng, now_ns)
+    entries4, _ = arpstimuli.random_maps(rng, now_ns)
+    entries = {**entries6, **entries4}
+    ipv4 = [vip for vip in entries if vip.version == 4]
+    control = replace(control, vips4=(min(ipv4), max(ipv4)))
+    return Situation(control, {EntryKey(LO, vip): entry for vip, entry in entries.items()}, LO, now_ns)
+
+
+def scene_bytes(scene: Situation) -> bytes:
+    value = SceneValue(layout.Control.from_buffer_copy(_raw_control(scene.control)), len(scene.entries))
+    for slot, (key, entry) in enumerate(scene.entries.items()):
+        value.keys[slot] = layout.EntryKey.from_buffer_copy(_raw_key(key))
+        value.values[slot] = layout.Entry.from_buffer_copy(_raw_entry(entry, slot))
+    return bytes(value)
+
+
+def some_seeds(rng: random.Random, number: int) -> Iterator[tuple[int, bytes]]:
+    """(whether it goes out, frame), both families in turn."""
+    sources = [(0, arpstimuli.a_stimulus), (1, arpstimuli.a_stimulus)]
+    sources += [(int(hook is Hook.TC_EGRESS), ndstimuli.stimuli_for(hook)) for hook in (Hook.XDP, Hook.TC_EGRESS)]
+    for at in range(number):
+        outgoing, stimulus = sources[at % len(sources)]
+        yield outgoing, stimulus(rng)
+
+
+class Flood:
+    """The driver, built into `folder`, with maps and frames made of `seed`; in user space it has `source`."""
+
+    def __init__(self, folder: Path, plane: Plane, seed: int, source: Source | None = None) -> None:
+        self._folder, self._plane, self._seed = folder, plane, seed
+        self._driver = build(folder / "flood", SOURCES, ["-O1", *flags(source or find_source())])
+        rng, now_ns = random.Random(seed), boot_ns()
+        self._scenes = [a_scene(rng, now_ns) for _ in range(SCENES)]
+        (folder / "scenes").write_bytes(b"".join(map(scene_bytes, self._scenes)))
+        seeds = (struct.pack("=II", outgoing, len(frame)) + frame for outgoing, frame in some_seeds(rng, SEEDS))
+        (folder / "seeds").write_bytes(b"".join(seeds))
+
+    def run(self, frames: int, samples: int) -> str:
+        """Sends so many frames, and compares about so many of them with the model; returns what the driver tells.
+
+        Raises FloodError or AssertionError with the first frame of which not all say the same.
+        """
+        plane = self._plane
+        left = plane.table.read()
+        plane.table.delete([*left.entries, *left.strangers])
+        programs = [plane.programs[PROGRAM[hook]].number for hook in sorted(PROGRAM)]
+        maps = [plane.maps[name].number for name in ("entries", "control", "counters", "totals")]
+        every = max(1, frames // samples) | 1  # odd: not always the same hook
+        numbers = [*programs, *maps, syscall.possible_cpus(), frames, self._seed, ROOM_TC, ROOM_XDP, every]
+        files = [str(self._folder / name) for name in ("scenes", "seeds", "samples")]
+        done = subprocess.run(
+            [str(self._driver), *files, *map(str, numbers)],
+            pass_fds=programs + maps,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise FloodError(f"ARPGUARD_SEED={self._seed}\n{done.stderr}")
+        compared = sum(self._compare(sample) for sample in self._samples())
+        return f"{done.stdout}{compared} compared with the model\n"
+
+    def _samples(self) -> Iterator[Sample]:
+        data = (self._folder / "samples").read_bytes()
+        at = 0
+        while at < len(data):
+            scene, hook, code, length, left = _SAMPLE.unpack_from(data, at)
+            start = at + _SAMPLE.size
+            frame, gone_on = data[start : start + length], data[start + length : start + length + left]
+            at = start + length + left
+            action = ACTIONS[Hook(hook)][code]
+            yield Sample(scene, Hook(hook), frame, DROPPED if action == DROP else Outcome(action, gone_on))
+
+    def _compare(self, sample: Sample) -> int:
+        situation = self._scenes[sample.scene]
+        respond = respond_egress if sample.hook is Hook.TC_EGRESS else respond_ingress
+        expected = expected_outcome(respond(sample.frame, situation))
+        assert_agrees(sample.outcome, expected, sample.frame, situation)
+        return 1

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "input.h"
+
+#define EPOCH 7
+#define HOUR_NS (3600 * 1000000000ull)
+#define LEN(array) (sizeof(array) / sizeof(*(array)))
+
+/* Those of tests/builders.py and tests/ndbuilders.py, which the seeds are made with. */
+static const __u8 vips[INPUT_VIPS][16] = {
+    {[10] = 0xff, 0xff, 192, 0, 2, 100},
+    {[10] = 0xff, 0xff, 192, 0, 2, 101},
+    {0x20, 0x01, 0x0d, 0xb8, [14] = 1, 0},
+    {0x20, 0x01, 0x0d, 0xb8, [14] = 1, 1},
+};
+static const __u8 primaries[2][16] = {
+    {[10] = 0xff, 0xff, 192, 0, 2, 1},
+    {0x20, 0x01, 0x0d, 0xb8, [15] = 1},
+};
+static const __u8 macs[][6] = {
+    {2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 1}, {0, 0, 0x5e, 0, 1, 7}, {0}, {2, 0, 0, 0, 0, 0xaa},
+};
+
+static const __u8 *a_mac(__u8 choice)
+{
+	return macs[choice % LEN(macs)];
+}
+
+static void read_control(__u8 choice, struct control *c)
+{
+	const __u64 fences[] = {clock_ns + HOUR_NS,
+				clock_ns + HOUR_NS,
+				clock_ns + 1,
+				clock_ns,
+				clock_ns + 2 * HOUR_NS,
+				clock_ns + 2 * HOUR_NS + 1,
+				0,
+				~0ull};
+
+	c->generation = 1;
+	c->epoch = EPOCH;
+	c->lease_ns = 2 * HOUR_NS;
+	c->mode = choice & 1 ? MODE_OBSERVE : MODE_ENFORCE;
+	c->strictest = choice & 2 ? c->mode : MODE_ENFORCE;
+	c->strictest6 = (choice >> 2 & 3) % 3 ? MODE_ENFORCE : choice >> 2 & 1 ? MODE_OBSERVE : MODE_INHERIT;
+	c->fence_ns = fences[choice >> 4 & 7];
+	c->vips4 = 0xffffffffull << 32;
+}
+
+static void read_entry(const __u8 *choice, __u32 vip)
+{
+	const __u64 epochs[] = {EPOCH, EPOCH, EPOCH - 1, 0};
+	struct entry *e = &world.values[world.entries];
+
+	if (!(choice[0] % 8) || (vip >= 2 && !world.control.strictest6)) /* 0 tells that there is none of IPv6 */
+		return;
+	e->slot = world.entries;
+	e->kind = choice[0] % 8 < 4 ? KIND_OWNED : choice[0] % 8 - 2;
+	e->mode = choice[1] % 3;
+	e->flags = choice[2] & 4 ? ENTRY_HOLD : 0;
+	e->epoch = epochs[choice[2] & 3];
+	memcpy(e->link_mac, a_mac(choice[3]), 6);
+	memcpy(e->answer_mac, a_mac(choice[4]), 6);
+	if (choice[5] & 2)
+		memcpy(e->owner_mac, macs[4], 6);
+	if (choice[5] & 1)
+		memcpy(e->primary, primaries[vip / 2], 16);
+	world.keys[world.entries].ifindex = LINK;
+	memcpy(world.keys[world.entries].addr, vips[vip], 16);
+	world.entries++;
+}
+
+int read_input(const __u8 *data, size_t size, struct arrival *a)
+{
+	__u32 vip;
+
+	if (size < INPUT_HEAD + 14 || size > INPUT_HEAD + MAX_FRAME - 128)
+		return 0;
+	memset(&world, 0, sizeof(world));
+	read_control(data[0], &world.control);
+	for (vip = 0; vip < INPUT_VIPS; vip++)
+		read_entry(data + 4 + 6 * vip, vip);
+	*a = (struct arrival){.length = size - INPUT_HEAD,
+			      .linear = 14 + (data[2] | data[3] << 8) % (size - INPUT_HEAD - 13),
+			      .tagged = data[1] & 1,
+			      .tag = data[1] & 2 ? 11 : 0xe000,
+			      .summed = data[1] >> 2 & 1,
+			      .ungainly = (data[1] & 0x38) == 0x38};
+	return 1;
+}

@@ -1,0 +1,39 @@
+"""libFuzzer on the programs in user space: a short run, and faults that it has to find."""
+
+import os
+
+import pytest
+from guided import Guided, GuidedError, Reader, lacking, replay
+
+from agreement import SEED
+from arpguard.dataplane.source import find_source
+from judging import faulty_source
+from userspace import UserPlane
+
+RUNS = 40_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    found = tmp_path_factory.mktemp("guided")
+    reason = lacking(found)
+    if reason is not None and "libfuzzer" in os.environ.get("ARPGUARD_REQUIRE", "").split(","):
+        pytest.fail(f"ARPGUARD_REQUIRE=libfuzzer, but {reason}")
+    if reason is not None:
+        pytest.skip(f"libfuzzer: {reason}")
+    return found
+
+
+def test_no_input_breaks_a_rule_and_the_model_agrees_on_those_that_were_kept(folder):
+    guided = Guided(folder, SEED)
+    guided.run(f"-runs={RUNS}")
+    user_plane = UserPlane(folder, find_source())
+    reader = Reader(user_plane)
+    found = guided.found()
+    assert sum(replay(data, reader, user_plane, None) for data in found) > len(found) // 2
+
+
+def test_byte_too_far_is_found(folder, tmp_path):
+    source = faulty_source(tmp_path, "frame.h", "if (body + ARP_BODY_LEN > end)", "if (body + 4 > end)")
+    with pytest.raises(GuidedError, match="heap-buffer-overflow"):
+        Guided(tmp_path, SEED, source).run(f"-runs={RUNS}")
