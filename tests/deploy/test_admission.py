@@ -18,12 +18,17 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
+import kubeside
+from apiscript import in_loop
 from arpguard.core.ownership.records import WriteClaim, WriteHeartbeat
 from arpguard.kube.claims import claim_content, heartbeat_content, lease_name
 from arpguard.kube.writer import LeaseContent
+from arpguard.lab.cluster import objects
+from arpguard.runtime.leaving import End
 from arpguard.units import NS_PER_S
-from kubehttp import Api
-from manifests import DEPLOY, charted, one, parsed
+from kubehttp import MERGE, Api
+from kubeside import Segment, a_side, waited
+from manifests import DEPLOY, built, charted, one, parsed
 
 POLICY = "arpguard-node-identity"
 KUBECONFIG = os.environ.get("ARPGUARD_TEST_KUBECONFIG", "")
@@ -34,6 +39,7 @@ PATHS = {
 }
 FLOW_SCHEMAS = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
 EPOCHS = [str(uuid.UUID(int=number)) for number in (1, 2)]
+NODES = ("node-1", "node-2")
 VIP = ip_address("192.0.2.50")
 OK, FORBIDDEN = (200, 201), (422, 403)
 on_a_cluster = pytest.mark.skipif(not KUBECONFIG, reason="ARPGUARD_TEST_KUBECONFIG names no cluster to evaluate CEL")
@@ -238,3 +244,100 @@ def test_renewals_are_served_at_the_level_of_leader_elections(cluster):
             assert time.monotonic() < deadline, "it is not used"
     finally:
         cluster.admin.ask("DELETE", f"{FLOW_SCHEMAS}/{cluster.namespace}")
+
+
+# ---- agents under the policy -----------------------------------------------------------------------------------------
+
+
+class RealScene:
+    """Stands for `kubeside.Scene`: kubeconfigs with tokens that are bound to Pods on nodes, as the kubelet asks for."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.folder = folder
+        self._cluster = cluster
+        self._home = f"/api/v1/namespaces/{cluster.namespace}"
+
+    def put(self, path: str, body: dict) -> dict:
+        reply = self._cluster.admin.ask("POST", path, body)
+        assert reply.code in (201, 409), reply.body
+        return reply.body
+
+    def kubeconfig(self, node: str, _service_account: str) -> Path:
+        spec = {"nodeName": node, "serviceAccountName": "arpguard", "containers": [{"name": "agent", "image": "x"}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "agent-"}, "spec": spec}
+        made = self.put(f"{self._home}/pods", pod)["metadata"]
+        bound = {"kind": "Pod", "apiVersion": "v1", "name": made["name"], "uid": made["uid"]}
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
+        token = self.put(f"{self._home}/serviceaccounts/arpguard/token", asked)["status"]["token"]
+        config = yaml.safe_load(Path(KUBECONFIG).read_text(encoding="utf-8"))
+        config["users"][0]["user"] = {"token": token}
+        path = self.folder / f"{node}.kubeconfig"
+        path.write_text(yaml.safe_dump(config), encoding="utf-8")
+        return path
+
+    def lease(self, name: str) -> dict:
+        reply = self._cluster.admin.ask("GET", f"{self._cluster.leases}/{name}")
+        return reply.body if reply.code == 200 else {"metadata": {}, "spec": {}}
+
+    def holder(self) -> str:
+        return self.lease(lease_name(VIP))["spec"].get("holderIdentity", "")
+
+    def cordon(self, node: str, *, on: bool) -> None:
+        path = f"/api/v1/nodes/{node}"
+        assert self._cluster.admin.ask("PATCH", path, {"spec": {"unschedulable": on}}, MERGE).code == 200
+
+
+@pytest.fixture
+def real(cluster, tmp_path, monkeypatch) -> Iterator[RealScene]:
+    """The base's objects in the namespace of the test, two Nodes, and a Service."""
+    monkeypatch.setattr("arpguard.runtime.member.Prober", Segment)
+    monkeypatch.setattr(kubeside, "HOME", cluster.namespace)
+    for name, text in (("POD_NAMESPACE", cluster.namespace), ("DAEMONSET_NAME", "arpguard"), ("POD_NAME", "x")):
+        monkeypatch.setenv(name, text)
+    scene = RealScene(cluster, tmp_path)
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    inside = f"namespaces/{cluster.namespace}"
+    paths = {
+        "ServiceAccount": f"/api/v1/{inside}/serviceaccounts",
+        "ConfigMap": f"/api/v1/{inside}/configmaps",
+        "Role": f"{rbac}/{inside}/roles",
+        "RoleBinding": f"{rbac}/{inside}/rolebindings",
+        "ClusterRole": f"{rbac}/clusterroles",
+        "ClusterRoleBinding": f"{rbac}/clusterrolebindings",
+    }
+    for each in parsed(built("base")):
+        if each["kind"] in paths:
+            text = json.dumps(each).replace('"namespace": "arpguard"', f'"namespace": "{cluster.namespace}"')
+            body = json.loads(text)
+            if each["kind"].startswith("Cluster"):
+                body["metadata"]["name"] = cluster.namespace
+                body.get("roleRef", {})["name"] = cluster.namespace
+            if each["kind"] == "ConfigMap":
+                body["data"]["config.yaml"] = kubeside.CONFIG
+            scene.put(paths[each["kind"]], body)
+    for number, node in enumerate(NODES, 1):
+        scene.put("/api/v1/nodes", objects.node(node, ip_address(f"192.0.2.{number}")))
+    scene.put(f"/api/v1/{inside}/services", objects.service(cluster.namespace, "web", [VIP]))
+    yield scene
+    for path in (*(f"/api/v1/nodes/{node}" for node in NODES), f"{paths['ClusterRole']}/{cluster.namespace}"):
+        cluster.admin.ask("DELETE", path)
+    cluster.admin.ask("DELETE", f"{paths['ClusterRoleBinding']}/{cluster.namespace}")
+
+
+@on_a_cluster
+@in_loop
+async def test_agents_live_under_the_policy(cluster, real):
+    """They claim, hand over, revoke who is gone, take over, and remove what is theirs."""
+    clear(cluster)
+    async with a_side(real, NODES[0], configmap="arpguard") as first:
+        await waited(lambda: real.holder() == NODES[0], "the first claim")
+        async with a_side(real, NODES[1], configmap="arpguard"):
+            await waited(lambda: "spec" in real.lease("node.node-2"), "its heartbeat")
+            real.cordon(NODES[0], on=True)
+            await waited(lambda: real.holder() == NODES[1], "the hand-over")
+        real.cordon(NODES[0], on=False)
+        await waited(lambda: real.holder() == NODES[0], "the takeover", 30)
+        assert "arpguard.io/instance" not in real.lease("node.node-2")["metadata"]["annotations"], "it is revoked"
+        assert await first.kube.leave() is End.REMOVED
+        assert real.lease("node.node-1") == {"metadata": {}, "spec": {}}
+        assert real.holder() == ""
