@@ -160,7 +160,11 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="other scenarios: agents that follow an API server (one of the lab's own, or $ARPGUARD_TEST_KUBECONFIG's)",
     )
     parser.add_argument(
-        "--rounds", type=positive(int), metavar="N", help="with --kubernetes: N rounds of random faults, all judged"
+        "--rounds",
+        type=positive(int),
+        metavar="N",
+        help="with --kubernetes: N rounds of random faults, about 4 s each, all judged; "
+        "ended early, it says what it found",
     )
     parser.add_argument(
         "--for",
@@ -169,7 +173,12 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="SECONDS",
         help="the same, for so long, and not for a number of rounds",
     )
-    parser.add_argument("--seed", type=int, metavar="S", help="which random faults (default: others each time)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="S",
+        help="which random faults; the report names it, and the same again repeats them (default: others each time)",
+    )
     parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
     parser.set_defaults(run=later("showing", "run_lab"))
