@@ -19,8 +19,7 @@ import yaml
 from arpguard.lab.topology import AgentProcess, Host
 from manifests import DEPLOY, one
 
-_PROFILE = Path("/usr/share/containers/seccomp.json")  # what Debian's podman goes by: containers-common 0.50, of 2022
-_BPF_BY_CAP_BPF = {"names": ["bpf"], "action": "SCMP_ACT_ALLOW", "includes": {"caps": ["CAP_BPF"]}}
+_PROFILE = Path("/usr/share/containers/seccomp.json")  # the default of podman and CRI-O, of containers-common
 # The runtime specification's, as containerd and CRI-O set them.
 _MASKED = ["/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list", "/proc/scsi", "/sys/firmware"]
 _READ_ONLY = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
@@ -46,23 +45,27 @@ def shipped() -> list[str]:
 
 @functools.cache
 def runtime_default(*, knows_cap_bpf: bool) -> dict[str, Any]:
-    """A container runtime's default profile; `knows_cap_bpf`: as they are since 2022 (containerd) or 2024 (CRI-O)."""
+    """A container runtime's default profile, and who may call bpf(2) by it.
+
+    Whoever has CAP_BPF since 2022 (containerd) or 2024 (CRI-O); before, and with Debian 12's, CAP_SYS_ADMIN.
+    """
     if not _PROFILE.exists():
         pytest.skip(f"{_PROFILE} is missing: apt-get install golang-github-containers-common")
     profile = json.loads(_PROFILE.read_text(encoding="utf-8"))
-    assert "CAP_BPF" not in json.dumps(profile), "Debian's profile knows it now: take it as it is"
-    if knows_cap_bpf:
-        refused = [rule for rule in profile["syscalls"] if "bpf" in rule["names"] and "ERRNO" in rule["action"]]
-        for rule in refused:
-            rule["names"].remove("bpf")
-        profile["syscalls"].append(_BPF_BY_CAP_BPF)
+    for rule in profile["syscalls"]:
+        rule["names"] = [name for name in rule["names"] if name != "bpf"]
+    who = {"caps": ["CAP_BPF" if knows_cap_bpf else "CAP_SYS_ADMIN"]}
+    profile["syscalls"] = [rule for rule in profile["syscalls"] if rule["names"]]
+    profile["syscalls"].append({"names": ["bpf"], "action": "SCMP_ACT_ALLOW", "includes": who})
+    profile["syscalls"].append({"names": ["bpf"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, "excludes": who})
     return profile
 
 
 def _filter_of(profile: dict[str, Any], capabilities: list[str]) -> dict[str, Any]:
     """`linux.seccomp` of the runtime specification: those rules of a profile that are for a container like this."""
     rules = [rule for rule in profile["syscalls"] if _is_for(rule, set(capabilities))]
-    (own,) = [each for each in profile["archMap"] if each["architecture"] == f"SCMP_ARCH_{platform.machine().upper()}"]
+    machine = f"SCMP_ARCH_{platform.machine().upper()}"
+    (own,) = [each for each in profile["archMap"] if each["architecture"] == machine]
     keep = ("names", "action", "args", "errnoRet")
     return {
         "defaultAction": profile["defaultAction"],

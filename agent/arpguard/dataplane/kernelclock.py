@@ -7,7 +7,7 @@ CLOCK_BOOTTIME has an offset that bpf_ktime_get_boot_ns() does not have; so it h
 import struct
 
 from arpguard.clock import boot_ns
-from arpguard.dataplane import syscall
+from arpguard.dataplane import privileges, syscall
 from arpguard.errors import DataPlaneError
 from arpguard.units import NS_PER_S
 
@@ -29,8 +29,10 @@ def require_the_kernels_clock() -> None:
     try:
         with syscall.program_load(syscall.SCHED_CLS, _PROGRAM) as program:
             offset = min((_offset(program) for _ in range(_ATTEMPTS)), key=abs)
+    except PermissionError:
+        raise DataPlaneError(privileges.refusal()) from None
     except OSError as error:
-        raise DataPlaneError(f"the kernel's clock cannot be read ({error.strerror}): run as root") from error
+        raise DataPlaneError(f"the kernel's clock cannot be read ({error.strerror})") from error
     if abs(offset) > _TOLERANCE:
         ahead_s = (offset << _SHIFT) / NS_PER_S
         raise DataPlaneError(

@@ -49,7 +49,7 @@ def load(pin_dir: Path, source: Source) -> Loaded:
     except FileNotFoundError:
         bpffs.remove(programs_dir)
     except PermissionError:
-        raise DataPlaneError(_refusal()) from None
+        raise DataPlaneError(privileges.refusal()) from None
     _compile(maps_dir, programs_dir, source)
     return _open(maps_dir, programs_dir, source.digest(), warm=False)
 
@@ -154,22 +154,11 @@ def _compile(maps_dir: Path, programs_dir: Path, source: Source) -> None:
     building.rename(programs_dir)
 
 
-def _refusal() -> str:
-    """Why bpf(2) may be refused, with EPERM in every case."""
-    lacks = privileges.missing(privileges.effective())
-    why = (
-        f"run as root, or with {', '.join(f'CAP_{each.name}' for each in lacks)}"
-        if lacks
-        else "no capability is missing, so it is a seccomp profile, a security module, or the kernel's lockdown"
-    )
-    return f"the kernel refused to load BPF programs (EPERM): {why}"
-
-
 def _compile_failure(text: str) -> str:
     """One line of what the child said: its own sentence, or the compiler's or verifier's last word."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if "Operation not permitted" in text:
-        return _refusal()
+        return privileges.refusal()
     if "Function not implemented" in text:
         return "this kernel has no BPF (bpf(2): ENOSYS): use one with CONFIG_BPF_SYSCALL"
     telling = [line for line in lines if "error:" in line] or lines[-1:] or ["no reason given"]

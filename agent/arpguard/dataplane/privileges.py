@@ -68,6 +68,17 @@ def require() -> None:
         raise DataPlaneError(f"not permitted without {named}: run as root, or add it to the container's capabilities")
 
 
+def refusal() -> str:
+    """Why the kernel may refuse bpf(2), which it does with EPERM in every case."""
+    lacks = missing(effective())
+    why = (
+        f"run as root, or with {', '.join(f'CAP_{each.name}' for each in lacks)}"
+        if lacks
+        else "no capability is missing, so it is a seccomp profile, a security module, or the kernel's lockdown"
+    )
+    return f"the kernel refused to load BPF programs (EPERM): {why}"
+
+
 def keep_only(kept: tuple[Capability, ...] = KEPT) -> None:
     """Gives up every capability but these, of those that the process has: for itself, its threads to come and children.
 
