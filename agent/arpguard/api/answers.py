@@ -5,7 +5,7 @@ Each raises RequestError with the status code that the proto file documents.
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
@@ -50,7 +50,7 @@ def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusRespons
     """GetStatus."""
     control, clock = node.read_control(), WallClock.now()
     tally, events = node.read_totals()
-    entries, drift = node.state.entries, node.state.drift
+    drift, variety = node.state.drift, node.state.variety
     response = pb.GetStatusResponse(
         node=node.name,
         version=__version__,
@@ -64,11 +64,11 @@ def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusRespons
             delivered=events.delivered, limited=events.limited, lost=events.lost, received=node.decisions.received
         ),
         reasons=messages.reason_counts(tally),
-        entries=len(entries),
+        entries=len(node.state.entries),
         entries_capacity=node.table.capacity,
-        kinds=_kinds(entries),
+        kinds=_kinds(variety),
     )
-    fence = fence_left_ns(entries.values(), control, boot_ns())
+    fence = fence_left_ns((entry for entry, _ in variety), control, boot_ns())
     if fence is not None:
         response.fence_left.CopyFrom(messages.duration(fence))
     if node.started_ns is not None:
@@ -82,12 +82,12 @@ def list_vips(node: Node, request: pb.ListVipsRequest) -> pb.ListVipsResponse:
     page = read_page(request, 3)
     link = read_link("link", request.link)
     kind = read_choice("kind", request.kind, Kind)
-    links = {known.ifindex for known in node.state.links if known.name == link}
-    keys = [
-        key
-        for key in node.state.keys
-        if kind in (None, node.state.entries[key].kind) and (link is None or key.ifindex in links)
-    ]
+    keys = node.state.keys
+    if link is not None:
+        links = {known.ifindex for known in node.state.links if known.name == link}
+        keys = [key for key in keys if key.ifindex in links]
+    if kind is not None:
+        keys = [key for key in keys if node.state.entries[key].kind is kind]
     start = bisect_right(keys, page.after, key=lambda key: key.order) if page.after else 0
     wanted = keys[start : start + page.size]
     more = start + page.size < len(keys)
@@ -214,8 +214,10 @@ def _attachment(attachment: Attachment) -> pb.Attachment:
     return pb.Attachment(hook=hook, how=attachment.how, program_id=attachment.program_id)
 
 
-def _kinds(entries: dict[EntryKey, VipEntry]) -> list[pb.KindCount]:
-    counts = Counter(entry.kind for entry in entries.values())
+def _kinds(variety: Iterable[tuple[VipEntry, int]]) -> list[pb.KindCount]:
+    counts: Counter[Kind] = Counter()
+    for entry, count in variety:
+        counts[entry.kind] += count
     return [pb.KindCount(kind=pb.Kind.ValueType(kind), count=counts[kind]) for kind in sorted(counts)]
 
 

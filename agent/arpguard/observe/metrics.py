@@ -53,8 +53,9 @@ def look_at(node: Node) -> Look:
     """Reads what the metrics are made of."""
     control = node.read_control()
     tally, events = node.read_totals()
-    entries = node.state.entries.values()
-    vips: Count[tuple[Kind, Mode]] = Count((entry.kind, entry.mode or control.mode) for entry in entries)
+    vips: Count[tuple[Kind, Mode]] = Count()
+    for entry, count in node.state.variety:
+        vips[entry.kind, entry.mode or control.mode] += count
     return Look(
         node=node,
         clock=WallClock.now(),
@@ -62,7 +63,7 @@ def look_at(node: Node) -> Look:
         tally=tally,
         events=events,
         vips=vips,
-        fence_left_ns=fence_left_ns(entries, control, boot_ns()),
+        fence_left_ns=fence_left_ns((entry for entry, _ in node.state.variety), control, boot_ns()),
         claims=_claims(node),
     )
 
