@@ -19,6 +19,7 @@ ACCOUNT = f"{HOME}/arpguard"
 CONFIG = "{mode: enforce, interfaces: [lab0], ranges: [192.0.2.0/24], lease: {duration: 3s, renew: 500ms, margin: 1s}}"
 WEB, LOCAL, FOLLOWED, OUTSIDE = vip(50), vip(51), vip(52), vip(0) + 65536
 NODES = ("node-1", "node-2")
+PATIENCE_S = 30.0
 POD, DAEMONSET = "arpguard-x7", "arpguard"
 L2_STATUSES = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -115,19 +116,25 @@ async def _live(scene) -> None:
         of_openelb["metadata"]["annotations"] |= {OPENELB_BRAND: "openelb", OPENELB_NEXT_HOP: "node-1"}
         scene.put(of_openelb)
     async with a_side(scene, NODES[0], configmap="arpguard", service_account=ACCOUNT) as first:
-        await waited(lambda: scene.holder(WEB) == NODES[0], "node-1 takes it")
+        await waited(lambda: scene.holder(WEB) == NODES[0], "node-1 takes it", PATIENCE_S)
         async with a_side(scene, NODES[1], configmap="arpguard", service_account=ACCOUNT) as second:
-            await waited(lambda: scene.holder(LOCAL) == NODES[1], "its endpoints are on node-2")
+            await waited(lambda: scene.holder(LOCAL) == NODES[1], "its endpoints are on node-2", PATIENCE_S)
             scene.publish("greedy", [OUTSIDE])
-            await waited(lambda: scene.events("VIPOutsideRanges"), "an Event")
+            await waited(lambda: scene.events("VIPOutsideRanges"), "an Event", PATIENCE_S)
             move(scene, "greedy", vip(60))
-            await waited(lambda: scene.holder(vip(60)), "a VIP more")
+            await waited(lambda: scene.holder(vip(60)), "a VIP more", PATIENCE_S)
             move(scene, "greedy", OUTSIDE)
-            await waited(lambda: ("patch", "events.k8s.io", "events") in asked(scene), "the Event is a series")
-            await waited(lambda: not scene.follows or set(NAMESPACES) <= places(scene), "all announcers are looked for")
+            await waited(
+                lambda: ("patch", "events.k8s.io", "events") in asked(scene), "the Event is a series", PATIENCE_S
+            )
+            await waited(
+                lambda: not scene.follows or set(NAMESPACES) <= places(scene),
+                "all announcers are looked for",
+                PATIENCE_S,
+            )
             cordon = {"spec": {"unschedulable": True}}
             assert scene.api.ask("PATCH", f"/api/v1/nodes/{NODES[0]}", cordon, MERGE).code == 200
-            await waited(lambda: scene.holder(WEB) == NODES[1], "handed over")
+            await waited(lambda: scene.holder(WEB) == NODES[1], "handed over", PATIENCE_S)
             assert await first.kube.leave() is End.STOPPED
             scene.delete(f"/apis/apps/v1/namespaces/{HOME}/daemonsets/{DAEMONSET}")
             assert await second.kube.leave() is End.REMOVED

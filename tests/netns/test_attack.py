@@ -18,6 +18,7 @@ import pytest
 from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.reporting import OBJECT_BURST
 from arpguard.dataplane.neighboursocket import NeighbourSocket
+from arpguard.lab.apiserver import resources
 from arpguard.lab.apiserver.embedded import Embedded, running
 from arpguard.lab.apiserver.server import Options
 from arpguard.lab.cluster import objects
@@ -162,8 +163,10 @@ def assert_answered(wire: Wire, pair: Pair) -> None:
 def count_defences(hearer: NeighbourSocket, defences: dict[Address, int]) -> bool:
     """Announcements of this node; True once there is nothing more to hear."""
     while (heard := hearer.hear(0.2)) is not None:
-        if heard.packet.spa in defences and heard.packet.sha == OWN and heard.packet.spa == heard.packet.tpa:
-            defences[heard.packet.spa] += 1
+        packet = heard.packet
+        unasked = packet.spa.version == 6 or packet.spa == packet.tpa  # only IPv4 addresses are asked for here
+        if packet.spa in defences and packet.sha == OWN and unasked:
+            defences[packet.spa] += 1
     return True
 
 
@@ -172,8 +175,6 @@ def logged(agent: KubeAgent) -> list[str]:
 
 
 def holders(server: Embedded) -> set[str]:
-    from arpguard.lab.apiserver import resources  # noqa: PLC0415 - for this function
-
     leases = server.do(lambda it: [each.body for each in it.store.table(resources.LEASES).live.values()])
     return {lease["spec"]["holderIdentity"] for lease in leases if lease["metadata"]["name"].startswith("vip.")}
 
@@ -196,7 +197,7 @@ def test_storm_of_claims_takes_no_vip_and_makes_little_noise(pair, agent, server
     assert len(events("VIPConflict")) <= OBJECT_BURST * 4
     times = found.seconds // DEFEND_S + 1
     assert all(count <= ANNOUNCED * times for count in found.defences.values()), found.defences
-    assert max(found.defences.values()) >= 1
+    assert min(found.defences.values()) >= 1
 
 
 def test_storm_teaches_the_node_no_neighbour(pair, agent):
