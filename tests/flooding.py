@@ -4,8 +4,13 @@ A test run of a BPF program sends its frames (BPF_F_TEST_XDP_LIVE_FRAMES, Linux 
 other addresses of its sender. What it is about is one of `2**bits` addresses from `first` on, in turn by chance.
 """
 
+import ctypes
 import os
+import select
+import socket
+import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +20,13 @@ from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane import syscall
 from arpguard.dataplane.syscall import Fd
 from arpguard.lab.netns import Netns
-from arpguard.wire.arp import build_announcements, build_request
+from arpguard.wire.arp import ArpOp, build_announcements, build_request, parse_arp_frame
+from arpguard.wire.ethernet import ETHERTYPE_ARP
 from arpguard.wire.ndp import build_solicitation
 from rawbpf import Patch, Word, random_generator
 
 BATCH = 20_000
+_SO_ATTACH_FILTER = 26
 _SENDER = MacAddress(bytes((2, 0, 0, 0, 0, 0)))
 _SENDER6 = MacAddress(bytes((2, 0, 0, 0, 0xFF, 0xFF)))
 _SENDER_IP = IPv4Address("10.99.0.0")
@@ -112,3 +119,37 @@ class Flood:
         finally:
             done.set()
             thread.join()
+
+
+class Asker:
+    """Asks who has an address, and hears what is said to this host and nobody else."""
+
+    def __init__(self, netns: Netns, mac: MacAddress, address: IPv4Address, wait_s: float) -> None:
+        self._mac, self._address, self._wait_s = mac, address, wait_s
+        self._ear = netns.call(self._open)
+
+    def _open(self) -> socket.socket:
+        ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        high, low = struct.unpack("!IH", self._mac.octets)
+        load_word, load_half, equal, give = 0x20, 0x28, 0x15, 0x06  # linux/filter.h
+        steps = [(load_word, 0, 0, 0), (equal, 0, 5, high), (load_half, 0, 0, 4), (equal, 0, 3, low)]
+        steps += [(load_half, 0, 0, 12), (equal, 0, 1, ETHERTYPE_ARP), (give, 0, 0, 0xFFFF), (give, 0, 0, 0)]
+        code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+        ear.setsockopt(
+            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code))
+        )
+        ear.bind(("eth0", ETHERTYPE_ARP))
+        return ear
+
+    def is_answered(self, vip: IPv4Address) -> bool:
+        """Asks once, and waits for the answer."""
+        self._ear.send(build_request(self._mac, self._address, vip))
+        deadline_s = time.monotonic() + self._wait_s
+        while select.select([self._ear], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
+            packet = parse_arp_frame(self._ear.recv(2048))
+            if packet is not None and packet.op is ArpOp.REPLY and packet.spa == vip:
+                return True
+        return False
+
+    def close(self) -> None:
+        self._ear.close()

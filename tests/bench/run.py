@@ -7,13 +7,18 @@ missed is said, and is no failure: on a busy machine it means little. Exit code 
 import argparse
 import signal
 import sys
+from pathlib import Path
 from types import ModuleType
+
+sys.path.append(str(Path(__file__).parents[1]))
 
 import answers
 import cluster
+import flood
 import footprint
 import frames
 import replace
+import scale
 import serving
 import throughput
 from report import Section, to_json
@@ -28,6 +33,8 @@ SECTIONS: dict[str, ModuleType] = {
     "api": serving,
     "cluster": cluster,
     "replace": replace,
+    "flood": flood,
+    "scale": scale,
 }
 
 

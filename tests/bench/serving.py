@@ -61,8 +61,8 @@ class Figures:
         self.samples[name].append(value)
         self.kinds[name] = unit, under, note
 
-    def section(self) -> Section:
-        section = Section(TITLE)
+    def section(self, title: str) -> Section:
+        section = Section(title)
         for name, samples in self.samples.items():
             unit, under, note = self.kinds[name]
             met = None if under is None else median(samples) < under
@@ -137,7 +137,7 @@ def measure(*, quick: bool) -> Section:
         for _ in range(rounds):
             _few(where, figures)
             _many(where, figures, stream, seconds, count)
-    return figures.section()
+    return figures.section(TITLE)
 
 
 def _config(where: Where, vips: int, *, serving: bool) -> Path:
@@ -185,7 +185,7 @@ def _few(where: Where, figures: Figures) -> None:
     with _compared(where, FEW, figures) as api:
         for case in api.cases():
             api.ask(case, 0.5, Figures())
-        _scrape(where, Figures())
+        scrape(where, Figures())
 
 
 def _many(where: Where, figures: Figures, stream: Stream, seconds: float, count: int) -> None:
@@ -193,14 +193,14 @@ def _many(where: Where, figures: Figures, stream: Stream, seconds: float, count:
         cases = api.cases()
         for case in cases:
             api.ask(case, seconds, figures)
-        _scrape(where, figures)
+        scrape(where, figures)
         _flood(api, cases[2], figures, stream, count)
 
 
-def _scrape(where: Where, figures: Figures) -> None:
+def scrape(where: Where, figures: Figures, name: str = "") -> None:
     """By one scraper, which opens a connection for each scrape."""
 
-    def scrape() -> tuple[float, int]:
+    def once() -> tuple[float, int]:
         began = time.perf_counter()
         connection = http.client.HTTPConnection(*_METRICS)
         connection.request("GET", "/metrics")
@@ -208,11 +208,11 @@ def _scrape(where: Where, figures: Figures) -> None:
         connection.close()
         return 1000 * (time.perf_counter() - began), length
 
-    scrapes = where.netns.call(lambda: [scrape() for _ in range(_SCRAPES)])
+    scrapes = where.netns.call(lambda: [once() for _ in range(_SCRAPES)])
     times = [took for took, _ in scrapes]
     note = f"{scrapes[0][1]:,} bytes"
-    figures.add("GET /metrics: 1 at once, median", median(times), "ms", note=note)
-    figures.add("GET /metrics: 1 at once, 99th percentile", quantiles(times, n=100)[-1], "ms")
+    figures.add(f"{name}GET /metrics: 1 at once, median", median(times), "ms", note=note)
+    figures.add(f"{name}GET /metrics: 1 at once, 99th percentile", quantiles(times, n=100)[-1], "ms")
 
 
 def _flood(api: Api, case: Case, figures: Figures, stream: Stream, count: int) -> None:

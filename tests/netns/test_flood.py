@@ -5,13 +5,11 @@ nobody guards. First it is alone on the cable, and everything is counted; then a
 sends other traffic.
 """
 
-import ctypes
 import json
 import os
 import select
 import signal
 import socket
-import struct
 import threading
 import time
 from collections import Counter
@@ -32,9 +30,7 @@ from arpguard.lab.topology import AgentProcess, Host
 from arpguard.model import EntryKey
 from arpguard.node import Node
 from arpguard.verdict import Hook, Reason
-from arpguard.wire.arp import ArpOp, build_request
-from arpguard.wire.ethernet import ETHERTYPE_ARP
-from labtools import Pair, a_pair, an_xdp_program, arp_of, attached, pid_of, speak_ipv6, until
+from labtools import Pair, a_pair, an_xdp_program, attached, pid_of, speak_ipv6, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -46,7 +42,6 @@ LINES, LINES_PER_S = 220, 25  # in the log: a burst of announcements; then ten i
 BITS = 13
 OWNED, FOREIGN, FOREIGN6 = range(16), range(16, 6_000), range(16, 32)  # of 2**BITS; nobody guards the rest
 FIRST, FIRST6 = IPv4Address("10.20.0.0"), IPv6Address("fd00:20::")
-_SO_ATTACH_FILTER = 26
 WAIT_S = 2.0  # for an answer: as long as a host that repeats a request waits, and more
 
 
@@ -227,13 +222,15 @@ def good_company(pair: Pair) -> Iterator[Callable[[], Client]]:
         sink, _ = listener.accept()
         stack.enter_context(sink)
         caller.connect(echo.getsockname())
-        asker = stack.enter_context(closing(Asker(pair)))
+        asker = stack.enter_context(
+            closing(flooding.Asker(pair.client.netns, pair.client.mac, pair.client.address, WAIT_S))
+        )
         assert is_echoed(caller, echo, 0), "an echo, before the flood"
         yield lambda: keep_company(asker, caller, echo, sender, sink)
 
 
 def keep_company(
-    asker: "Asker", caller: socket.socket, echo: socket.socket, sender: socket.socket, sink: socket.socket
+    asker: flooding.Asker, caller: socket.socket, echo: socket.socket, sender: socket.socket, sink: socket.socket
 ) -> Client:
     client, stream = Client(), TcpStream(sender, sink)
     with stream:
@@ -291,39 +288,6 @@ class TcpStream(threading.Thread):
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self.join()
-
-
-class Asker:
-    """Asks who has an address, and hears what is said to this host and nobody else."""
-
-    def __init__(self, pair: Pair) -> None:
-        self._host = pair.client
-        self._ear = pair.client.netns.call(self._open)
-
-    def _open(self) -> socket.socket:
-        ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        high, low = struct.unpack("!IH", self._host.mac.octets)
-        load_word, load_half, equal, give = 0x20, 0x28, 0x15, 0x06  # linux/filter.h
-        steps = [(load_word, 0, 0, 0), (equal, 0, 5, high), (load_half, 0, 0, 4), (equal, 0, 3, low)]
-        steps += [(load_half, 0, 0, 12), (equal, 0, 1, ETHERTYPE_ARP), (give, 0, 0, 0xFFFF), (give, 0, 0, 0)]
-        code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-        ear.setsockopt(
-            socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code))
-        )
-        ear.bind(("eth0", ETHERTYPE_ARP))
-        return ear
-
-    def is_answered(self, vip: IPv4Address) -> bool:
-        self._ear.send(build_request(self._host.mac, self._host.address, vip))
-        deadline_s = time.monotonic() + WAIT_S
-        while select.select([self._ear], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
-            packet = arp_of(self._ear.recv(2048))
-            if packet is not None and packet.op is ArpOp.REPLY and packet.spa == vip:
-                return True
-        return False
-
-    def close(self) -> None:
-        self._ear.close()
 
 
 # ---- what is to be said of it ------------------------------------------------------------------------------------
