@@ -7,6 +7,7 @@
 #   make model   check the claim protocol with Spin: every rule kept, and broken in turn
 #   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
 #                (FRAMES=n) through those in the kernel; the model has to agree
+#   make mutate  break core/ownership in small ways, and count what its tests notice: a quarter of an hour
 #   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
@@ -81,6 +82,9 @@ FUZZ := 600
 FRAMES := 10000000
 fuzz: apt-fuzz .venv/.dev
 	$(BIN)/python tests/fuzz/frames/run.py --for $(FUZZ) --frames $(FRAMES)
+
+mutate: apt-dev .venv/.dev
+	$(BIN)/python tests/mutation/ownership.py $(MUTATE)
 
 CHAOS := 600
 chaos: .venv/.run

@@ -1,0 +1,14 @@
+"""The part of `make mutate` that takes seconds."""
+
+from mutation.ownership import LEAST, prepare, run, show
+
+SOME = "*mutmut_12"  # one of every function that has so many
+
+
+def test_nearly_all_of_some_mutants_are_noticed(tmp_path):
+    prepare(tmp_path)
+
+    found = run(tmp_path, [SOME])
+
+    assert found.percent >= LEAST, "\n".join(show(tmp_path, name) for name in found.survived)
+    assert found.mutants > 30

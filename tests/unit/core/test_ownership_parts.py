@@ -1,0 +1,444 @@
+"""The parts of the claim protocol, each by itself, where the whole does not show every detail."""
+
+from dataclasses import replace
+from ipaddress import IPv6Address
+from itertools import count
+
+import pytest
+
+from arpguard.core.ownership.claims import Stage
+from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.machine import Kept, Ownership
+from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.records import (
+    Claim,
+    ClearEntry,
+    DeleteClaim,
+    Heartbeat,
+    ListOwnClaims,
+    Outcome,
+    Probe,
+    ReadClaim,
+    ReadHeartbeat,
+    Version,
+    WriteClaim,
+    WriteHeartbeat,
+)
+from arpguard.core.ownership.waiting import Waiting
+from ownership_bench import OTHER, STRANGER, TIMES, VIP, Bench, S, an_owner
+
+NOW = 100 * S
+FIRST, SECOND, THIRD = (Version("uid-b", number) for number in "123")
+BEAT = Heartbeat("b", "b-1", "b/1", 3 * S, FIRST)
+CLAIM = Claim(VIP, "b", "b-1", Version("uid-vip", "5"))
+
+
+def some_peers():
+    numbers = count(1)
+    return Peers(TIMES, lambda: f"new-{next(numbers)}")
+
+
+# ---- peers ----
+
+
+def test_a_heartbeat_is_another_when_its_epoch_is():
+    peers = some_peers()
+    unreadable = replace(BEAT, epoch="")
+
+    assert not peers.seen("c", None, NOW)
+    assert not peers.seen("d", unreadable, NOW)
+    assert peers.seen("b", BEAT, NOW)
+    assert not peers.seen("b", replace(BEAT, version=SECOND), NOW)
+    assert not peers.seen("b", replace(BEAT, epoch="b-0"), NOW)  # it is older
+    assert peers.seen("b", replace(BEAT, epoch="b-2", version=THIRD), NOW)
+    assert peers.seen("b", None, NOW)
+
+
+@pytest.mark.parametrize("node", ["never heard of", "missing"])
+def test_nothing_is_known_to_be_late_that_was_never_seen(node):
+    peers = some_peers()
+    peers.seen("missing", None, NOW)
+
+    assert peers.revoke(node, NOW) == []
+    assert not peers.is_fading(node, NOW)
+    assert peers.next_ns(node, NOW + 100 * S) is None
+    assert peers.revoke(node, NOW + 30 * S) == [WriteHeartbeat(node, "new-1", "", None, 3 * S)]
+
+
+def test_who_was_never_asked_about_is_not_waited_for():
+    assert some_peers().next_ns("b", NOW) is None
+
+
+def test_a_heartbeat_that_was_read_is_not_revoked_by_asking_about_it():
+    peers = some_peers()
+    peers.seen("b", BEAT, NOW, as_of_ns=NOW)
+
+    assert peers.resolve("b", NOW, NOW + 100 * S) == []
+
+
+def a_revocation(peers):
+    peers.seen("b", BEAT, NOW)
+    (sent,) = peers.revoke("b", NOW + 3 * S)
+    return sent
+
+
+def test_the_silent_are_revoked_once_by_the_version_that_was_seen():
+    peers = some_peers()
+
+    assert a_revocation(peers) == WriteHeartbeat("b", "new-1", "", FIRST, 3 * S)
+    assert peers.revoke("b", NOW + 4 * S) == []
+    assert peers.next_ns("b", NOW) is None
+
+
+def test_who_was_revoked_is_dead_and_its_claims_are_void():
+    peers = some_peers()
+    sent = a_revocation(peers)
+
+    assert peers.written(sent, Outcome.APPLIED, SECOND, NOW + 3 * S, NOW + 4 * S) == []
+
+    assert not peers.alive("b", NOW + 4 * S)
+    assert peers.is_void("b", "b-1", NOW + 3 * S, NOW + 4 * S) is True
+    assert peers.is_void("b", "new-1", NOW + 3 * S, NOW + 4 * S) is False
+    assert peers.revoke("b", NOW + 6 * S) == []
+    assert peers.revoke("b", NOW + 7 * S) == [WriteHeartbeat("b", "new-2", "", SECOND, 3 * S)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "version"),
+    [(Outcome.CONFLICT, None), (Outcome.UNKNOWN, SECOND), (Outcome.APPLIED, None)],
+    ids=["conflict", "unknown", "no version"],
+)
+def test_after_a_revocation_that_failed_the_heartbeat_is_read_and_left_alone_for_a_while(outcome, version):
+    peers = some_peers()
+    sent = a_revocation(peers)
+
+    assert peers.written(sent, outcome, version, NOW + 3 * S, NOW + 3 * S) == [ReadHeartbeat("b")]
+    peers.read("b", BEAT, NOW + 3 * S, NOW + 3 * S)
+
+    assert peers.revoke("b", NOW + 4 * S - 1) == []
+    assert peers.revoke("b", NOW + 4 * S) == [WriteHeartbeat("b", "new-2", "", FIRST, 3 * S)]
+
+
+# ---- waiting ----
+
+
+def test_who_left_waits_for_nothing():
+    waiting = Waiting(some_peers())
+    waiting.for_node(VIP, "b", NOW)
+    waiting.until(VIP, NOW)
+
+    waiting.leave(VIP)
+
+    assert waiting.on("b") == []
+    assert (waiting.due(NOW), waiting.next_ns()) == ([], None)
+
+
+def test_what_is_kept_of_moments_that_changed_is_bounded():
+    """White box: twice as many as wait, and 64."""
+    waiting = Waiting(some_peers())
+    lengths = []
+    for moment in range(1000):
+        waiting.until(OTHER if moment % 2 else VIP, moment)
+        lengths.append(len(waiting._heap))
+
+    assert max(lengths) == 2 * 2 + 64 + 1
+    assert set(waiting.due(1000)) == {VIP, OTHER}
+
+
+# ---- lengths of time ----
+
+
+def test_the_margin_is_the_same_part_of_another_lease_rounded_up():
+    assert Times(3, 1, 1, 30).lasting(10) == Times(10, 1, 4, 30)
+
+
+# ---- what is known of claims ----
+
+
+def test_a_holder_is_told_in_full():
+    core = Ownership("a", "a/1", TIMES, lambda: "a-1")
+    core.heartbeat_seen("b", BEAT, NOW)
+    core.claim_seen(VIP, replace(CLAIM, deleting=True, transitions=3), NOW + 1)
+
+    found = core.holder(VIP, NOW + 1)
+    assert (found.deleting, found.transitions, found.seen_ns) == (True, 3, NOW + 1)
+    assert (found.alive, found.void) == (True, False)
+
+
+def test_a_claim_of_an_epoch_that_was_is_void_when_the_heartbeat_was_read_since():
+    core = Ownership("a", "a/1", TIMES, lambda: "a-1")
+    core.claim_seen(VIP, CLAIM, NOW)
+    core.heartbeat_seen("b", replace(BEAT, epoch="b-2"), NOW)
+    assert core.holder(VIP, NOW).void is None
+
+    core.heartbeat_read("b", replace(BEAT, epoch="b-2"), NOW, NOW)
+
+    assert core.holder(VIP, NOW + 3 * S - 1).void is None  # the object may be one that somebody made just now
+    assert core.holder(VIP, NOW + 3 * S).void is True
+
+
+def test_nothing_is_known_of_a_vip_that_was_never_seen():
+    bench = Bench()
+
+    assert bench.core._claims.claim(VIP) == (False, None, 0)
+
+
+def test_the_own_claim_is_known_from_the_answer():
+    bench = an_owner()
+    bench.pass_time(0.5)
+    bench.want()
+    bench.want(VIP)
+
+    assert bench.core._claims.claim(VIP) == (True, bench.store[VIP], bench.now)
+    assert bench.store[VIP].transitions == 1
+
+
+def test_an_older_version_that_comes_late_is_no_news():
+    bench = Bench()
+    bench.claim(transitions=1)
+    old = bench.store[VIP]
+    bench.claim(transitions=2)
+
+    bench.serve(bench.core.claim_seen(VIP, old, bench.now))
+
+    assert bench.core.holder(VIP, bench.now).transitions == 2
+
+
+def test_a_claim_of_which_nothing_was_known_is_known_when_it_was_read():
+    bench = Bench()
+
+    bench.serve(bench.core.claim_read(VIP, CLAIM, bench.now))
+
+    assert bench.core.holder(VIP, bench.now).node == "b"
+
+
+def test_an_own_claim_counts_as_something_held_although_it_is_not_wanted():
+    core = Ownership("a", "a/1", TIMES, lambda: "a-2", Kept("a-1", (), 0))
+    core.take_part(False, NOW)
+    assert not core.active
+
+    core.claim_seen(VIP, replace(CLAIM, holder="a", epoch="a-1"), NOW)
+
+    assert core.active
+
+
+# ---- what an owner is told ----
+
+
+@pytest.mark.parametrize("told", ["claim_seen", "claim_read"])
+def test_an_own_claim_that_somebody_edited_is_still_held(told):
+    bench = an_owner()
+    edited = replace(bench.store[VIP], transitions=9, version=bench.version(bench.store[VIP].version))
+
+    assert getattr(bench.core, told)(VIP, edited, bench.now) == []
+
+    assert bench.core.held() == {VIP}
+    assert bench.core.holder(VIP, bench.now).transitions == 9
+
+
+def test_a_claim_that_is_another_nodes_is_lost():
+    bench = an_owner()
+
+    bench.claim("b", "b-1")
+
+    assert bench.took() == [ClearEntry(VIP)]
+
+
+def test_what_was_not_answered_for_yet_is_lost_without_a_word_to_the_kernel():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (WriteHeartbeat,)
+    bench.want(VIP)
+    bench.took()
+
+    bench.claim("b", "b-1")
+
+    assert bench.took() == []
+    assert bench.core.stage(VIP) is Stage.IDLE
+
+
+def test_what_is_confirmed_is_confirmed_whatever_else_is_told():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (WriteHeartbeat,)
+    bench.want(VIP)
+
+    bench.serve(bench.core.take_part(False, bench.now))
+    bench.serve(bench.core.set_times(TIMES, bench.now))
+    bench.let()
+
+    assert bench.core.held() == {VIP}
+
+
+# ---- what is asked for ----
+
+
+def test_vips_of_both_families_are_wanted_and_not_in_one_order():
+    both = (IPv6Address("2001:db8::1"), VIP)
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (ReadClaim,)
+
+    bench.want(*both)
+    assert [effect for effect, _ in bench.waiting] == [ReadClaim(VIP), ReadClaim(both[0])]
+    bench.let()
+    assert bench.core.held() == set(both)
+    bench.want()
+    assert [effect.vip for effect in bench.took() if isinstance(effect, ClearEntry)] == [VIP, both[0]]
+
+
+def test_nothing_is_claimed_while_a_probe_is_under_way():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (Probe,)
+    bench.want(VIP)
+
+    for _ in range(3):
+        bench.serve(bench.core.claim_seen(VIP, None, bench.now))
+
+    assert bench.took() == [Probe(VIP)]
+
+
+def test_a_write_that_is_under_way_is_a_stage():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (WriteClaim, DeleteClaim)
+    bench.want(VIP)
+    assert bench.core.stage(VIP) is Stage.CLAIMING
+    bench.let()
+
+    bench.want()
+    assert bench.core.stage(VIP) is Stage.RELEASING
+    bench.let()
+
+    bench.serve(bench.core.forget(VIP, bench.now))
+    assert bench.core.stage(VIP) is Stage.DELETING
+
+
+def test_a_release_says_nothing_but_how_often_the_holder_changed():
+    bench = an_owner()
+    bench.store[VIP] = replace(bench.store[VIP], transitions=4, version=bench.version(bench.store[VIP].version))
+    bench.serve(bench.core.claim_seen(VIP, bench.store[VIP], bench.now))
+    version = bench.store[VIP].version
+
+    bench.want()
+
+    assert bench.took()[1] == WriteClaim(VIP, "", "", version, transitions=4)
+
+
+def test_a_claim_that_is_being_deleted_is_let_go_as_it_is():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.want(VIP)
+    bench.want()
+    bench.claim("", "", external=str(STRANGER), deleting=True, transitions=4)
+    version = bench.store[VIP].version
+    bench.took()
+
+    bench.held = (WriteClaim,)
+    bench.want(VIP)
+
+    assert bench.took() == [WriteClaim(VIP, "", "", version, let_go=True, external=str(STRANGER), transitions=4)]
+
+
+def test_to_name_a_host_outside_is_no_change_of_the_holder():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat(epoch="b-0")
+    bench.heartbeat()
+    bench.claim(epoch="b-0", transitions=7)
+    bench.outside[VIP] = STRANGER
+
+    bench.want(VIP)
+
+    assert (bench.store[VIP].external, bench.store[VIP].transitions) == (str(STRANGER), 7)
+
+
+def test_a_claim_that_its_delete_removed_at_once_is_gone():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.claim("", "")
+    bench.held = (DeleteClaim,)
+    bench.serve(bench.core.forget(VIP, bench.now))
+    ((sent, _),) = bench.waiting
+
+    bench.serve(bench.core.claim_deleted(sent, Outcome.APPLIED, None, bench.now))
+
+    assert not bench.core.holder(VIP, bench.now).exists
+    assert bench.core.stage(VIP) is Stage.IDLE
+
+
+@pytest.mark.parametrize(("outcome", "version"), [(Outcome.UNKNOWN, THIRD), (Outcome.APPLIED, None)])
+def test_a_claim_without_a_clear_yes_is_read(outcome, version):
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (WriteClaim, ReadClaim)
+    bench.want(VIP)
+    bench.let()
+    ((sent, _),) = bench.waiting
+
+    assert bench.core.claim_written(sent, outcome, version, bench.now) == [ReadClaim(VIP)]
+
+
+def test_a_claim_that_is_refused_is_tried_again_at_once_and_then_ever_later():
+    bench = Bench()
+    bench.pass_time(0)
+    begun = bench.now
+    bench.refused = (WriteClaim,)
+    moments = []
+
+    bench.want(VIP)
+    for _ in range(1000):
+        moments += [(bench.now - begun) // S] * sum(isinstance(effect, WriteClaim) for effect in bench.took())
+        bench.pass_time(0.1)
+
+    assert moments == [0, 0, 1, 3, 7, 15, 31, 61, 91]
+
+
+def test_what_went_well_counts_as_no_failure():
+    bench = an_owner()
+    bench.refused = (WriteClaim,)
+
+    bench.want()
+
+    assert sum(isinstance(effect, WriteClaim) for effect in bench.took()) == 2
+
+
+# ---- the own heartbeat ----
+
+
+def test_to_hurry_does_not_hasten_a_read_that_failed():
+    bench = an_owner()
+    bench.held = (ReadHeartbeat,)
+    bench.serve(bench.core.heartbeat_seen("a", None, bench.now))
+    bench.pass_time(0)
+    bench.waiting.clear()
+    bench.serve(bench.core.heartbeat_read_failed("a", bench.now))
+
+    assert bench.core.hurry(bench.now) == []
+    assert bench.core.next_ns(bench.now) == bench.now + S
+    assert bench.core.hurry(bench.now + S) == []
+
+
+def test_who_finds_another_agent_in_its_name_while_it_parts_has_parted():
+    bench = an_owner()
+    bench.held = (ReadHeartbeat,)
+    bench.serve(bench.core.heartbeat_seen("a", None, bench.now))
+    bench.pass_time(0)
+    bench.serve(bench.core.part(30 * S, bench.now))
+    assert not bench.core.parted
+    bench.store["a"] = replace(bench.store["a"], epoch="c-1", instance="a/2", version=bench.version())
+
+    bench.let()
+
+    assert bench.core.parted is True
+    assert bench.kernel.fence_ns == 0
+
+
+def test_one_list_at_a_time():
+    bench = Bench()
+    bench.held = (ListOwnClaims,)
+
+    bench.pass_time(100)
+
+    assert [effect for effect, _ in bench.waiting] == [ListOwnClaims()]
