@@ -7,7 +7,7 @@
 #   make model   check the claim protocol with Spin: every rule kept, and broken in turn
 #   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
 #                (FRAMES=n) through those in the kernel; the model has to agree
-#   make mutate  break core/ownership in small ways, and count what its tests notice: a quarter of an hour
+#   make mutate  break core/ownership and bpf/decide.h in small ways, and count what their tests notice: half an hour
 #   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
@@ -29,7 +29,7 @@ APT_DEV := arping clang clang-format crun gcc golang-github-containers-common ip
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test coverage coverage-core lint format docs proto model fuzz chaos soak bench lock audit image image-build clean apt-run apt-lab apt-dev apt-fuzz apt-image
+.PHONY: lab test coverage coverage-core lint format docs proto model fuzz mutate chaos soak bench lock audit image image-build clean apt-run apt-lab apt-dev apt-fuzz apt-image
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
@@ -85,6 +85,7 @@ fuzz: apt-fuzz .venv/.dev
 
 mutate: apt-dev .venv/.dev
 	$(BIN)/python tests/mutation/ownership.py $(MUTATE)
+	$(BIN)/python tests/mutation/decide.py
 
 CHAOS := 600
 chaos: .venv/.run

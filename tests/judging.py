@@ -101,6 +101,11 @@ class Bench:
         shutil.copytree(find_source().folder, self._copy)
         self._number = 0
 
+    @property
+    def source(self) -> Source:
+        """The copy, with the file that `plane` has put into it."""
+        return Source(self._copy)
+
     @contextmanager
     def plane(self, name: str, text: str) -> Iterator[UserPlane]:
         """The programs with another text in the place of a file; RuntimeError where that does not compile."""
@@ -109,7 +114,7 @@ class Bench:
         path.write_text(text)
         self._number += 1  # a library of the same name would not be loaded again
         try:
-            yield UserPlane(self._folder, Source(self._copy), f"faulty-{self._number}")
+            yield UserPlane(self._folder, self.source, f"faulty-{self._number}")
         finally:
             path.write_text(before)
             (self._folder / f"faulty-{self._number}.so").unlink(missing_ok=True)
