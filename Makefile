@@ -12,7 +12,7 @@
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
 #   make coverage-core  the same of the decisions and codecs alone, by their unit tests: no branch may be left out
-#   make bench   measure; figures are ratios against a baseline in the same run
+#   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
 #   make image   build the container image, and run the lab and an agent in it

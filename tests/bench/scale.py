@@ -24,7 +24,7 @@ _METRICS = "127.0.0.1:9469"
 
 def measure(*, quick: bool) -> Section:
     """The section."""
-    rounds, seconds = (1, 2.0) if quick else (3, 20.0)
+    rounds, seconds = (1, 12.0) if quick else (3, 30.0)  # a pass over all entries comes every 10 s
     figures = Figures()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="arpguard-bench-")))
