@@ -52,7 +52,7 @@ class Outcome:
 
 
 def remember_little(bench: KubeBench) -> None:
-    """Starts the agents again, with less room for decisions: 10,000 fill up in a quarter of an hour, and hide a leak."""
+    """Starts the agents again, with less room for decisions: 10,000 take a quarter of an hour, and hide a leak."""
     for host in bench.nodes:
         agent = bench.agent(host)
         agent.kill(signal.SIGTERM)
