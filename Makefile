@@ -76,7 +76,7 @@ proto: .venv/.dev
 	$(BIN)/python proto/generate.py agent
 
 model: apt-dev .venv/.dev
-	$(BIN)/python tests/model/run.py $(MODEL)
+	$(BIN)/python tests/model/run.py --jobs 2 $(MODEL)
 
 FUZZ := 600
 FRAMES := 10000000

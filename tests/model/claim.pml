@@ -1,5 +1,6 @@
 /*
- * The claim protocol (docs/protocol.md): do two nodes ever answer for one VIP at the same time?
+ * The claim protocol (docs/protocol.md): do two nodes ever answer for one VIP at the same time? And with CALM: does the
+ * node that is to have a VIP answer for it in the end?
  *
  * What is in it
  *   - A linearizable store: one heartbeat for each node, one claim for each VIP. Every write is a compare-and-swap on
@@ -14,17 +15,24 @@
  *   - Versions and epochs are no numbers. Who holds one has a flag "it is the store's", and a write to the object takes
  *     the flag away. What can only be refused from then on is forgotten at once: its sender learns of it at any time.
  *   - A read and the write that follows it are one step: a write in between would have the second one refused.
+ *   - What others know of a heartbeat is kept once, not for each of them: who saw a version first may do all that another
+ *     may, and what comes of a revocation does not depend on who sent it.
+ *   - A fence is forgotten where there is no entry, for every entry comes with a new one.
  *
  * N nodes, V VIPs, D lease, M margin, P and PM the same for a parting lease (0: nobody parts). SKIP: how many ticks a
  * clock may stand still while a lease runs, for each lease length begun (a hypervisor's pause, or a slow clock).
- * Faults, each a mask of nodes (1 the first, 2 the second, 3 both): RESTART, STRAY (heartbeat writes), STRAY_CLAIM,
+ * Faults, each a mask of nodes (1 the first, 2 the second, 4 the third, 3 or 7 all): RESTART, STRAY (heartbeat writes), STRAY_CLAIM,
  * HANDOVER, PARTS, ANEW (a new epoch without need), LOSE (people delete its heartbeat; for one VIP). DELETE: people
  * delete claims; UNINSTALL: and take those away, finalizer or not, of which no node has anything.
  * Broken rules: NO_EPOCH, NO_CONFIRM, NO_CAS, NO_CLAMP, FLAT_MARGIN, LATE_FENCE, BAD_RELEASE, BAD_LETGO, KEEP_OLD,
  * KEEP_REVOKED, ASK_EARLY, EARLY, TAKE_MISSING, CREATE_SOON and CREATE_AT_ONCE (a missing heartbeat, after D and 0),
  * NO_SETTLE (one that was made anew makes claims void at once), FORCED (UNINSTALL of what a node has).
+ * NO_REVOCATION, and with CALM: NEVER_REVOKED, KEEPS_IDLE, NEVER_LET_GO, NEVER_RESTS.
+ * CALM: so many ticks after all is calm every VIP has to be answered for. ENDLESS: with labels for `pan -l`.
  * A rule that arpguard does not have: SETTLE_LONGEST, what NO_SETTLE breaks waits for the longest lease and not for D.
  * SEEK_*: asserts that something is out of reach which has to be in reach, lest the proof be about nothing.
+ *
+ * symmetry.c goes by the declarations here: of each node [N], of each VIP [V], of both [N * V], and a NODE is a number.
  */
 #ifndef N
 #define N 2
@@ -62,7 +70,7 @@
 #define HANDOVER 0
 #endif
 #ifndef PARTS
-#define PARTS 3
+#define PARTS EVERY
 #endif
 #ifndef ANEW
 #define ANEW 0
@@ -72,10 +80,12 @@
 #else
 #define LONGEST D
 #endif
+#define EVERY ((1 << N) - 1)
 #define MAY(fault, n) ((fault >> n) & 1)
-#define PAIR(n, x) ((n) * N + (x))
+#define MAY_ANOTHER(fault, n) ((fault & ~(1 << n)) != 0)
 #define AT(n, v) ((n) * V + (v))
 
+#define NODE byte       /* the number of one */
 #define RELEASED N      /* a claim's holder: nobody */
 #define MISSING (N + 1) /* there is no claim */
 
@@ -83,7 +93,7 @@
 bool tomb[N];     /* the heartbeat is a revoker's */
 bool parted[N];   /* it publishes the parting lease */
 bool gone[N];     /* it is missing */
-byte holder[V];   /* of the claim */
+NODE holder[V];   /* of the claim */
 bool valid[V];    /* its epoch is its holder's */
 bool deleting[V]; /* it was deleted, and the finalizer holds it */
 
@@ -95,7 +105,7 @@ bool deleting[V]; /* it was deleted, and the finalizer holds it */
 #define DELETED 1 /* with the heartbeat, and there is none yet that says so */
 #define REMADE 2  /* with the heartbeat, and there is another one */
 byte ended[V];
-byte waited[N * V]; /* ticks since it was remade */
+byte waited[V]; /* ticks since it was remade, on the clocks of others than the holder */
 
 /* ---- an agent and its own heartbeat ---- */
 bool current[N]; /* the epoch of the agent, which is its kernel's, is the store's */
@@ -116,11 +126,11 @@ bool strayNew[N];  /* it carries an epoch that the store never had */
 bool strayMine[N]; /* and that is the agent's */
 bool strayCreates[N];
 
-/* ---- what a node knows of another's heartbeat ---- */
-bool seen[N * N];      /* the version that it saw is the store's */
-byte quiet[N * N];     /* ticks since then */
-bool right[N * N];     /* NO_EPOCH: it has revoked that node */
-bool strayTomb[N * N]; /* LOSE: a tombstone that it sent to where none was */
+/* ---- what others know of a node's heartbeat ---- */
+bool seen[N];      /* the version that somebody saw is the store's */
+byte quiet[N];     /* ticks since the first one did */
+bool right[N];     /* NO_EPOCH: it was revoked */
+bool strayTomb[N]; /* LOSE: a tombstone that was sent to where none was */
 
 /* ---- a node and a claim ---- */
 #define IDLE 0
@@ -143,6 +153,50 @@ bool strayCurrent[N * V];
 byte entry[N * V];
 byte fence[N];                /* ticks until it */
 byte stood[N], stoodSince[N]; /* ticks that the clock stood still in this lease; since the renewal was sent */
+
+/*
+ * ---- CALM: from some tick on nothing goes wrong any more ----
+ *
+ * Some nodes work, the others do nothing, for ever. What is late by then never comes. Whatever a working node has to do
+ * it does within the tick; it renews once in each, and once more for what it won. Each VIP is wanted by one working node.
+ */
+#ifdef CALM
+#define FREELY (!calm)
+#define WORKS(n) (!calm || works[n])
+#define RENEWS(n) (!calm || (works[n] && due[n] && !WINS(n)))
+#define BEGINS_ANEW(n) (!calm || (works[n] && (due[n] || WINS(n))))
+#define WATCHED(x) (!calm || ANOTHER_WORKS(x))
+#define ANOTHER_WORKS(x) ((x != 0 && works[0]) || (x != 1 && works[1]) || (x != N - 1 && works[N - 1]))
+#define IS_IN_THE_WAY(x) (!calm || BLOCKS(x, 0) || BLOCKS(x, V - 1))
+#define BLOCKS(x, v) (holder[v] == x && wantedBy[v] != x && (valid[v] || gone[x]))
+#define WANTS(n, v) (!calm || wantedBy[v] == n)
+#define GIVES(n, v) (calm -> works[n] && wantedBy[v] != n : MAY(HANDOVER, n))
+#define GIVES_BACK(n, v) (calm -> works[n] && wantedBy[v] != n && holder[v] == n && valid[v] : MAY(HANDOVER, n))
+#define LETS_GO(n, v) (!calm || (works[n] && (wantedBy[v] == n || (holder[v] == n && valid[v]))))
+#define DROPS(n, v) (calm -> works[n] && op[AT(n, v)] >= WON && (holder[v] != n || wantedBy[v] != n) : true)
+#ifdef NEVER_RESTS
+#define IS_SENT(n)
+#else
+#define IS_SENT(n) due[n] = false;
+#endif
+#else
+#define FREELY true
+#define WORKS(n) true
+#define RENEWS(n) true
+#define BEGINS_ANEW(n) true
+#define WATCHED(x) true
+#define IS_IN_THE_WAY(x) true
+#define WANTS(n, v) true
+#define GIVES(n, v) MAY(HANDOVER, n)
+#define GIVES_BACK(n, v) MAY(HANDOVER, n)
+#define LETS_GO(n, v) true
+#define DROPS(n, v) true
+#define IS_SENT(n)
+#endif
+byte calm;
+bool works[N], due[N];
+NODE wantedBy[V] = N;
+byte calmFor; /* ticks, CALM at most */
 
 /* ---- for SEEK only ---- */
 #if defined(SEEK_MOVE) || defined(SEEK_RETURN) || defined(SEEK_KEPT) || defined(SEEK_CREATED)
@@ -178,11 +232,11 @@ inline check()
 	skip
 }
 
-/* A fence is not looked at where there is no entry, and every entry comes with a new one. */
-#if defined(NO_CONFIRM) || defined(NO_CAS) || defined(NO_EPOCH) || defined(KEEP_OLD) || defined(KEEP_REVOKED) || V > 1
+#if defined(NO_CONFIRM) || defined(NO_CAS) || defined(NO_EPOCH) || defined(KEEP_OLD) || defined(KEEP_REVOKED)
 #define FORGET_FENCE(n)
 #else
-#define FORGET_FENCE(n) fence[n] = (entry[n] == OWNED -> fence[n] : 0); stood[n] = (fence[n] > 0 -> stood[n] : 0);
+#define HAS_ENTRY(n) (entry[AT(n, 0)] == OWNED || entry[AT(n, V - 1)] == OWNED)
+#define FORGET_FENCE(n) fence[n] = (HAS_ENTRY(n) -> fence[n] : 0); stood[n] = (fence[n] > 0 -> stood[n] : 0);
 #endif
 
 inline clearEntry(n, v)
@@ -232,10 +286,8 @@ inline noStrayOp(n, v)
 /* A heartbeat has another version: what was seen is old, and what would write over it is refused. */
 inline heartbeatChanged(x)
 {
-	for (i : 0 .. N - 1) {
-		seen[PAIR(i, x)] = false;
-		quiet[PAIR(i, x)] = 0
-	}
+	seen[x] = false;
+	quiet[x] = 0;
 	fresh[x] = false;
 	if
 	:: renewal[x] == SENT && !creates[x] -> noRenewal(x)
@@ -271,8 +323,8 @@ inline remade(x)
 inline claimChanged(v)
 {
 	ended[v] = IN_PLACE;
+	waited[v] = 0;
 	for (i : 0 .. N - 1) {
-		waited[AT(i, v)] = 0;
 		if
 		:: UNDER_WAY(op[AT(i, v)]) && op[AT(i, v)] != CREATE -> noOp(i, v)
 		:: else
@@ -303,6 +355,7 @@ inline claimChanged(v)
 
 inline send(n)
 {
+	IS_SENT(n)
 	renewal[n] = SENT;
 	creates[n] = gone[n];
 	skip
@@ -457,43 +510,42 @@ inline restart(n)
 #define ROOM(n) (!MAY(STRAY, n) || renewal[n] != SENT || !stray[n])
 #define ROOM_FOR_OP(n, v) (!MAY(STRAY_CLAIM, n) || !UNDER_WAY(op[AT(n, v)]) || strayOp[AT(n, v)] == IDLE)
 
-#if V > 1
-#define WINS(n) (op[AT(n, 0)] == WON || op[AT(n, 1)] == WON)
-#else
-#define WINS(n) (op[n] == WON)
-#endif
+#define WINS(n) (op[AT(n, 0)] == WON || op[AT(n, V - 1)] == WON)
+
+#define IS_READY(n) (renewal[n] == NONE && fresh[n])
+#define HAS_TO_READ(n) (renewal[n] == NONE && !fresh[n])
 
 proctype Heartbeat(byte n)
 {
 	do
-	:: d_step { renewal[n] == NONE && fresh[n] -> CLAMP(n) send(n) }
-	:: d_step { renewal[n] == NONE && fresh[n] && WINS(n) -> CLAMP(n) confirm(n); send(n) }
+	:: d_step { IS_READY(n) && RENEWS(n) -> CLAMP(n) send(n) }
+	:: d_step { IS_READY(n) && WINS(n) -> CLAMP(n) confirm(n); send(n) }
 #if P > 0
-	:: d_step { MAY(PARTS, n) && renewal[n] == NONE && fresh[n] -> parting[n] = true; send(n) }
-	:: d_step { MAY(PARTS, n) && renewal[n] == NONE && fresh[n] && WINS(n) -> parting[n] = true; confirm(n); send(n) }
+	:: d_step { FREELY && MAY(PARTS, n) && IS_READY(n) -> parting[n] = true; send(n) }
+	:: d_step { FREELY && MAY(PARTS, n) && IS_READY(n) && WINS(n) -> parting[n] = true; confirm(n); send(n) }
 #endif
 	/* Read; begin anew if it has another epoch; write. */
-	:: d_step { renewal[n] == NONE && !fresh[n] && current[n] -> CLAMP(n) fresh[n] = true; send(n) }
-	:: d_step { renewal[n] == NONE && !fresh[n] && current[n] && WINS(n) -> CLAMP(n) fresh[n] = true; confirm(n); send(n) }
-	:: d_step { renewal[n] == NONE && !fresh[n] && (!current[n] || MAY(ANEW, n)) ->
-		beginAnew(n); fresh[n] = true; send(n) }
+	:: d_step { HAS_TO_READ(n) && current[n] && RENEWS(n) -> CLAMP(n) fresh[n] = true; send(n) }
+	:: d_step { HAS_TO_READ(n) && current[n] && WINS(n) -> CLAMP(n) fresh[n] = true; confirm(n); send(n) }
+	:: d_step { HAS_TO_READ(n) && !current[n] && BEGINS_ANEW(n) -> beginAnew(n); fresh[n] = true; send(n) }
+	:: d_step { FREELY && MAY(ANEW, n) && HAS_TO_READ(n) && current[n] -> beginAnew(n); fresh[n] = true; send(n) }
 	:: d_step { renewal[n] == SENT && (!creates[n] || gone[n]) -> renewalApplied(n) }
 #ifdef LOSE
 	:: d_step { renewal[n] == SENT && creates[n] && !gone[n] -> noRenewal(n); fresh[n] = false }
 #endif
 	:: d_step { renewal[n] == APPLIED -> renewed(n) }
-	:: d_step { renewal[n] != NONE && ROOM(n) -> giveUp(n) }
+	:: d_step { FREELY && renewal[n] != NONE && ROOM(n) -> giveUp(n) }
 	:: d_step { stray[n] && (!strayCreates[n] || gone[n]) -> strayApplied(n) }
-	:: d_step { MAY(RESTART, n) && ROOM(n) && ROOM_FOR_OP(n, 0) && ROOM_FOR_OP(n, V - 1) -> restart(n) }
+	:: d_step { FREELY && MAY(RESTART, n) && ROOM(n) && ROOM_FOR_OP(n, 0) && ROOM_FOR_OP(n, V - 1) -> restart(n) }
 	od
 }
 
 /* ---- what a node does about another's heartbeat ---- */
 
 #ifdef EARLY
-#define SILENT(n, x) (quiet[PAIR(n, x)] >= LENGTH(x) - 1)
+#define SILENT(x) (quiet[x] >= LENGTH(x) - 1)
 #else
-#define SILENT(n, x) (quiet[PAIR(n, x)] >= LENGTH(x))
+#define SILENT(x) (quiet[x] >= LENGTH(x))
 #endif
 #if defined(CREATE_AT_ONCE)
 #define ABSENT 0
@@ -502,9 +554,9 @@ proctype Heartbeat(byte n)
 #else
 #define ABSENT LONGEST
 #endif
-#define LOST(n, x) (quiet[PAIR(n, x)] >= ABSENT)
+#define LOST(x) (quiet[x] >= ABSENT)
 
-inline revoke(n, x)
+inline revoke(x)
 {
 	heartbeatChanged(x);
 	epochChanged(x);
@@ -517,7 +569,7 @@ inline revoke(n, x)
 	parted[x] = false;
 	current[x] = false;
 #ifdef NO_EPOCH
-	right[PAIR(n, x)] = true;
+	right[x] = true;
 #endif
 #ifdef SEEK_RETURN
 	revoked[x] = true;
@@ -526,18 +578,20 @@ inline revoke(n, x)
 }
 
 /* What a node saw, and for how long, outlives its restart: so a revocation may be a stray one, too. */
-proctype Watching(byte n; byte x)
+proctype Watching(byte x)
 {
 	do
-	:: d_step { !seen[PAIR(n, x)] -> seen[PAIR(n, x)] = true }
-	:: d_step { seen[PAIR(n, x)] && !gone[x] && !tomb[x] && SILENT(n, x) -> revoke(n, x) }
+	:: d_step { !seen[x] && !tomb[x] && WATCHED(x) -> seen[x] = true }
+#if !defined(NO_REVOCATION) && !defined(NEVER_REVOKED)
+	:: d_step { seen[x] && !gone[x] && !tomb[x] && SILENT(x) && IS_IN_THE_WAY(x) -> revoke(x) }
+#endif
 #ifdef LOSE
-	:: d_step { seen[PAIR(n, x)] && gone[x] && LOST(n, x) -> revoke(n, x) }
-	:: d_step { seen[PAIR(n, x)] && gone[x] && LOST(n, x) && MAY(STRAY, n) -> strayTomb[PAIR(n, x)] = true }
-	:: d_step { strayTomb[PAIR(n, x)] && gone[x] -> strayTomb[PAIR(n, x)] = false; revoke(n, x) }
+	:: d_step { seen[x] && gone[x] && LOST(x) && IS_IN_THE_WAY(x) -> revoke(x) }
+	:: d_step { FREELY && seen[x] && gone[x] && LOST(x) && MAY_ANOTHER(STRAY, x) -> strayTomb[x] = true }
+	:: d_step { strayTomb[x] && gone[x] -> strayTomb[x] = false; revoke(x) }
 #endif
 #ifdef NO_EPOCH
-	:: d_step { right[PAIR(n, x)] -> right[PAIR(n, x)] = false }
+	:: d_step { right[x] -> right[x] = false }
 #endif
 	od
 }
@@ -554,10 +608,13 @@ proctype Watching(byte n; byte x)
 #if !defined(LOSE) || defined(TAKE_MISSING)
 #define VOID(n, v) (holder[v] < N && !valid[v])
 #else
-#define VOID(n, v) (holder[v] < N && !valid[v] && (ended[v] == IN_PLACE || waited[AT(n, v)] >= SETTLED))
+#define VOID(n, v) (holder[v] < N && !valid[v] && (ended[v] == IN_PLACE || waited[v] >= SETTLED))
 #endif
-#ifdef NO_EPOCH
-#define FREE(n, v) (holder[v] == RELEASED || (holder[v] < N && holder[v] != n && right[PAIR(n, holder[v])]))
+#if defined(NO_REVOCATION)
+#define FREE(n, v) (holder[v] == RELEASED || holder[v] == n || VOID(n, v) || SEEMS_DEAD(holder[v]))
+#define SEEMS_DEAD(x) (x < N && seen[x] && SILENT(x))
+#elif defined(NO_EPOCH)
+#define FREE(n, v) (holder[v] == RELEASED || (holder[v] < N && holder[v] != n && right[holder[v]]))
 #else
 #define FREE(n, v) (holder[v] == RELEASED || holder[v] == n || VOID(n, v))
 #endif
@@ -626,13 +683,13 @@ inline freed(v, to)
 proctype Claiming(byte n; byte v)
 {
 	do
-	:: d_step { IDLES(n, v) && FREE(n, v) && !deleting[v] -> sendOp(n, v, TAKE) }
+	:: d_step { IDLES(n, v) && FREE(n, v) && !deleting[v] && WANTS(n, v) -> sendOp(n, v, TAKE) }
 	:: d_step { op[AT(n, v)] == TAKE -> taken(n, v) }
 	:: d_step { strayOp[AT(n, v)] == TAKE -> takenByStray(n, v) }
 	/* No answer, or something that a watch showed, or the VIP is no longer wanted. */
-	:: d_step { op[AT(n, v)] != IDLE && ROOM_FOR_OP(n, v) -> giveUpOp(n, v) }
-	:: d_step { entry[AT(n, v)] == STALE -> entry[AT(n, v)] = NONE }
-	:: d_step { entry[AT(n, v)] == OWNED && holder[v] != n -> clearEntry(n, v) }
+	:: d_step { op[AT(n, v)] != IDLE && DROPS(n, v) && ROOM_FOR_OP(n, v) -> giveUpOp(n, v) }
+	:: d_step { entry[AT(n, v)] == STALE && WORKS(n) -> entry[AT(n, v)] = NONE }
+	:: d_step { entry[AT(n, v)] == OWNED && holder[v] != n && WORKS(n) -> clearEntry(n, v) }
 #ifdef NO_CONFIRM
 	:: d_step { op[AT(n, v)] == WON -> setEntry(n, v); check() }
 #endif
@@ -645,9 +702,13 @@ proctype Claiming(byte n; byte v)
 
 	/* Hand-over: the kernel first. */
 #ifdef BAD_RELEASE
-	:: d_step { MAY(HANDOVER, n) && OWNS(n, v) -> sendOp(n, v, RELEASE) }
+	:: d_step { GIVES(n, v) && OWNS(n, v) -> sendOp(n, v, RELEASE) }
 #else
-	:: d_step { MAY(HANDOVER, n) && OWNS(n, v) -> clearEntry(n, v); sendOp(n, v, RELEASE) }
+	:: d_step { GIVES(n, v) && OWNS(n, v) -> clearEntry(n, v); sendOp(n, v, RELEASE) }
+#endif
+#ifndef KEEPS_IDLE
+	/* What its kernel never had, or a host outside has: that may be a void claim of another node. */
+	:: d_step { IDLES(n, v) && FREE(n, v) && holder[v] < N && !deleting[v] && GIVES_BACK(n, v) -> sendOp(n, v, RELEASE) }
 #endif
 	:: d_step { ARRIVES(n, v, RELEASE) -> freed(v, RELEASED) }
 
@@ -655,11 +716,13 @@ proctype Claiming(byte n; byte v)
 #ifdef BAD_LETGO
 	:: d_step { OWNS(n, v) && deleting[v] -> sendOp(n, v, LETGO) }
 #else
-	:: d_step { OWNS(n, v) && deleting[v] -> clearEntry(n, v); sendOp(n, v, LETGO) }
+	:: d_step { OWNS(n, v) && deleting[v] && WORKS(n) -> clearEntry(n, v); sendOp(n, v, LETGO) }
 #endif
-	:: d_step { IDLES(n, v) && deleting[v] && FREE(n, v) -> sendOp(n, v, LETGO) }
+#ifndef NEVER_LET_GO
+	:: d_step { IDLES(n, v) && deleting[v] && FREE(n, v) && LETS_GO(n, v) -> sendOp(n, v, LETGO) }
+#endif
 	:: d_step { ARRIVES(n, v, LETGO) -> deleting[v] = false; freed(v, MISSING); LET_GO(v) }
-	:: d_step { IDLES(n, v) && holder[v] == MISSING -> sendOp(n, v, CREATE) }
+	:: d_step { IDLES(n, v) && holder[v] == MISSING && WANTS(n, v) -> sendOp(n, v, CREATE) }
 	:: d_step { op[AT(n, v)] == CREATE && holder[v] == MISSING -> taken(n, v) }
 	:: d_step { op[AT(n, v)] == CREATE && holder[v] != MISSING -> noOp(n, v) }
 	:: d_step { strayOp[AT(n, v)] == CREATE && holder[v] == MISSING -> takenByStray(n, v) }
@@ -677,26 +740,26 @@ inline tick(n)
 	fence[n] = (fence[n] > 0 -> fence[n] - 1 : 0);
 	stood[n] = (fence[n] > 0 -> stood[n] : 0);
 	age[n] = (PENDING(n) && age[n] < (parting[n] -> P - PM : D - M) -> age[n] + 1 : age[n]);
-	for (i : 0 .. N - 1) {
-		if
-		:: i != n && seen[PAIR(n, i)] && !tomb[i] && quiet[PAIR(n, i)] < LIMIT(i) ->
-			quiet[PAIR(n, i)] = quiet[PAIR(n, i)] + 1
-		:: else
-		fi;
-	}
+	skip
+}
+
+/* What the others count of a node, and of what became of its claims. */
+inline othersTick(x)
+{
+	quiet[x] = quiet[x] + (seen[x] && quiet[x] < LIMIT(x) -> 1 : 0);
 #if defined(LOSE) && !defined(NO_SETTLE)
 	for (j : 0 .. V - 1) {
-		waited[AT(n, j)] = waited[AT(n, j)] + (ended[j] == REMADE && holder[j] != n && waited[AT(n, j)] < SETTLED -> 1 : 0)
+		waited[j] = waited[j] + (ended[j] == REMADE && holder[j] == x && waited[j] < SETTLED -> 1 : 0)
 	}
 #endif
 	skip
 }
 
 #define ALLOWED(length) (SKIP * (length) / D)
-#define MAY_STAND(n) ((fence[n] > 0 || PENDING(n)) && \
+#define MAY_STAND(n) (FREELY && (fence[n] > 0 || PENDING(n)) && \
 	stood[n] < ALLOWED(LENGTH(n)) && stoodSince[n] < (parting[n] -> ALLOWED(P) : SKIP))
 
-/* One clock stands still while the others go on. */
+/* One clock stands still while the others go on; a third node then counts for both. */
 inline stand(n)
 {
 	stood[n] = (fence[n] > 0 -> stood[n] + 1 : 0);
@@ -705,18 +768,137 @@ inline stand(n)
 		if
 		:: h != n -> tick(h)
 		:: else
+		fi;
+		if
+		:: h == n || N > 2 -> othersTick(h)
+		:: else
 		fi
 	}
 	skip
 }
 
+inline allTick()
+{
+	for (h : 0 .. N - 1) {
+		tick(h);
+		othersTick(h)
+	}
+	skip
+}
+
+#ifdef CALM
+/* Where a third node may have been the one that saw it first, all begin to count again. */
+inline becomesCalm(working, first, last)
+{
+	wantedBy[V - 1] = last;
+	wantedBy[0] = first;
+	for (h : 0 .. N - 1) {
+		works[h] = (working >> h) & 1;
+		due[h] = works[h];
+		strayTomb[h] = false;
+		noStray(h);
+		if
+		:: !works[h] ->
+			noRenewal(h);
+			fresh[h] = false;
+			current[h] = false;
+			held[h] = false
+		:: else
+		fi;
+		for (i : 0 .. V - 1) {
+			noStrayOp(h, i);
+			if
+			:: !works[h] -> noOp(h, i)
+			:: else
+			fi
+		}
+		i = N;
+		if
+		:: N > 2 || !ANOTHER_WORKS(h) ->
+			seen[h] = false;
+			quiet[h] = 0
+		:: else
+		fi
+	}
+	h = N;
+	allTick();
+	calm = true
+}
+
+inline allIsWell()
+{
+	for (j : 0 .. V - 1) {
+		assert(calmFor < CALM || ANSWERS(wantedBy[j], j))
+	}
+	skip
+}
+
+inline calmTick()
+{
+	allIsWell();
+	allTick();
+	for (h : 0 .. N - 1) {
+		due[h] = works[h]
+	}
+	calmFor = (calmFor < CALM -> calmFor + 1 : CALM);
+	allIsWell()
+}
+
+#define CALMS(working, first, last) :: d_step { !calm -> becomesCalm(working, first, last) } goto calmed
+#endif
+
+/* ENDLESS: whatever goes on for ever goes through a label that begins with "progress". */
 proctype Clock()
 {
+progressWild:
 	do
-	:: d_step { for (h : 0 .. N - 1) { tick(h) }; skip }
+	:: d_step { FREELY -> allTick() }
 #if SKIP > 0
 	:: d_step { MAY_STAND(0) -> stand(0) }
 	:: d_step { MAY_STAND(1) -> stand(1) }
+#if N > 2
+	:: d_step { MAY_STAND(2) -> stand(2) }
+#endif
+#endif
+#ifdef CALM
+	CALMS(1, 0, 0)
+	CALMS(2, 1, 1)
+	CALMS(3, 0, 0)
+	CALMS(3, 1, 1)
+#if V > 1
+	CALMS(3, 0, 1)
+	CALMS(3, 1, 0)
+#endif
+#if N > 2
+	CALMS(4, 2, 2)
+	CALMS(5, 0, 0)
+	CALMS(5, 2, 2)
+	CALMS(6, 1, 1)
+	CALMS(6, 2, 2)
+	CALMS(7, 0, 0)
+	CALMS(7, 1, 1)
+	CALMS(7, 2, 2)
+#endif
+#if N > 2 && V > 1
+	CALMS(5, 0, 2)
+	CALMS(5, 2, 0)
+	CALMS(6, 1, 2)
+	CALMS(6, 2, 1)
+	CALMS(7, 0, 1)
+	CALMS(7, 0, 2)
+	CALMS(7, 1, 0)
+	CALMS(7, 1, 2)
+	CALMS(7, 2, 0)
+	CALMS(7, 2, 1)
+#endif
+	od;
+calmed:
+	do
+	:: d_step { timeout -> calmTick() }
+#ifdef ENDLESS
+progressTick:
+		skip
+#endif
 #endif
 	od
 }
@@ -726,21 +908,21 @@ proctype Clock()
 proctype DeletesClaim(byte v)
 {
 	do
-	:: d_step { holder[v] != MISSING && !deleting[v] -> claimChanged(v); deleting[v] = true }
+	:: d_step { FREELY && holder[v] != MISSING && !deleting[v] -> claimChanged(v); deleting[v] = true }
 	od
 }
 
 #ifdef FORCED
 #define NOBODY_HAS(v) true
 #else
-#define NOBODY_HAS(v) (HAS_NOTHING(0, v) && HAS_NOTHING(1, v))
+#define NOBODY_HAS(v) (HAS_NOTHING(0, v) && HAS_NOTHING(1, v) && HAS_NOTHING(N - 1, v))
 #endif
 #define HAS_NOTHING(n, v) (op[AT(n, v)] == IDLE && entry[AT(n, v)] == NONE)
 
 proctype Uninstalls(byte v)
 {
 	do
-	:: d_step { holder[v] != MISSING && NOBODY_HAS(v) -> deleting[v] = false; freed(v, MISSING) }
+	:: d_step { FREELY && holder[v] != MISSING && NOBODY_HAS(v) -> deleting[v] = false; freed(v, MISSING) }
 	od
 }
 
@@ -755,7 +937,7 @@ inline lose(n)
 proctype DeletesHeartbeat(byte n)
 {
 	do
-	:: d_step { !gone[n] ->
+	:: d_step { FREELY && !gone[n] ->
 		lose(n); heartbeatChanged(n); epochChanged(n);
 		gone[n] = true; tomb[n] = false; parted[n] = false; current[n] = false }
 	od
@@ -784,12 +966,7 @@ init
 		run Clock();
 		for (a : 0 .. N - 1) {
 			run Heartbeat(a);
-			for (b : 0 .. N - 1) {
-				if
-				:: a != b -> run Watching(a, b)
-				:: else
-				fi
-			}
+			run Watching(a);
 			for (b : 0 .. V - 1) {
 				run Claiming(a, b)
 			}
@@ -811,4 +988,7 @@ init
 		a = 0;
 		b = 0
 	}
+#ifdef SEEK_START
+	assert(false)
+#endif
 }

@@ -1,8 +1,16 @@
 """Checks the claim protocol with Spin: every rule kept, and every rule broken in turn.
 
 `make model` runs all; `run.py NAME ...` some; `run.py --quick` those that the tests run; `run.py --trace NAME` prints
-how two come to answer (processes 2 to 4 are the first node). Every search is exhaustive and breadth first: a trace is
-a shortest one, and "safe" means that there is no trace at all, within the bounds that the flags say.
+how two come to answer (the processes of the first node come first). What each search covers is said with each:
+
+- all states: breadth first and to the end. A trace is a shortest one, and none means that there is none at all, within
+  the bounds that the flags say.
+- all states, endless: depth first and to the end, for something that goes on for ever while no time passes.
+- all of N steps: every run of at most so many steps.
+- a sample: depth first for some minutes, in an order by chance, in a hash table of bits; states may be taken for
+  others, and most of them are not reached. No trace means that none was found.
+
+States that differ by the numbers of nodes and VIPs alone are searched once (symmetry.c), if the nodes may do the same.
 """
 
 import argparse
@@ -12,24 +20,24 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 MODEL = Path(__file__).with_name("claim.pml")
-MEMORY_MB = 5500
-COMPILE = (
-    "gcc",
-    "-w",
-    "-O1",
-    "-DSAFETY",
-    "-DBFS",
-    "-DNOREDUCE",
-    "-DCOLLAPSE",
-    "-DVECTORSZ=2048",
-    f"-DMEMLIM={MEMORY_MB}",
-)
+SYMMETRY = Path(__file__).with_name("symmetry.c")
+MEMORY_MB = 6000
+COMPILE = ("gcc", "-w", "-O2", "-DNOREDUCE", "-DVECTORSZ=1024", f"-DMEMLIM={MEMORY_MB}")
+EXHAUSTIVE = ("-DSAFETY", "-DBFS", "-DCOLLAPSE")
+ENDLESS = ("-DNP", "-DCOLLAPSE")
+SAMPLE = ("-DSAFETY", "-DBITSTATE", "-DP_RAND", "-DT_RAND")
+SAMPLE_BITS = 33  # 1 GB
+SAMPLE_DEPTH = 150  # steps of Spin
 UNFINISHED = ("Search not completed", "max search depth too small")
+MASKS = {"RESTART", "STRAY", "STRAY_CLAIM", "HANDOVER", "PARTS", "ANEW", "LOSE"}
 ALL_FAULTS = ("RESTART=3", "STRAY=3", "STRAY_CLAIM=3", "HANDOVER=3")
+CALM = ("RESTART=3", "CALM=3")
+THREE_TWO_CALM = ("N=3", "V=2", "RESTART=7", "HANDOVER=7", "CALM=3")
 
 
 class ModelError(Exception):
@@ -38,20 +46,60 @@ class ModelError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """`steps`: of the shortest trace that breaks the assertion; None: there is none."""
+    """`steps`: of the shortest trace that breaks an assertion; None: there is none.
+
+    `depth`: of the runs that are searched, in steps, 0 for all. `minutes`: of a search that is a sample.
+    `flags` with ENDLESS search for what goes on for ever while no time passes. Of these two `steps` only say whether
+    there is a trace.
+    """
 
     name: str
     what: str
     flags: tuple[str, ...]
     steps: int | None
     quick: bool = False
+    depth: int = 0
+    minutes: int = 0
+
+    @property
+    def value(self) -> dict[str, str]:
+        """What is given as NAME=VALUE."""
+        return dict(flag.split("=") for flag in self.flags if "=" in flag)
+
+    @property
+    def nodes(self) -> int:
+        return int(self.value.get("N", "2"))
+
+    @property
+    def vips(self) -> int:
+        return int(self.value.get("V", "1"))
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether all nodes may do the same, and nothing remembers one by its number."""
+        masks = {value for name, value in self.value.items() if name in MASKS}
+        alike = masks <= {"0", str((1 << self.nodes) - 1)}
+        return alike and "ENDLESS" not in self.flags and not any(flag.startswith("SEEK_") for flag in self.flags)
+
+    @property
+    def expected(self) -> str:
+        return self.told(self.steps)
+
+    def told(self, steps: int | None) -> str:
+        """What came of it, in a word or two."""
+        if steps is not None:
+            return "a loop" if "ENDLESS" in self.flags else "found" if self.minutes else f"{steps} steps"
+        return "none found" if self.minutes else f"none in {self.depth} steps" if self.depth else "none"
 
 
 @dataclass(frozen=True)
 class Result:
+    """`covers`: what was searched."""
+
     steps: int | None
     states: int
     seconds: float
+    covers: str
     trace: tuple[str, ...] = ()
 
 
@@ -92,9 +140,9 @@ SAFE = [
     Case("no-confirm", "an entry without a renewal after the claim: what CONFIRM is not for", ("NO_CONFIRM",), None),
 ]
 BROKEN = [
+    Case("no-revocation", "a claim is taken because its holder is silent", ("NO_REVOCATION",), 13, quick=True),
     Case("no-epoch", "a claim is taken because its holder was revoked", ("NO_EPOCH",), 15, quick=True),
     Case("late-fence", "the fence counts from the answer", ("LATE_FENCE",), 14, quick=True),
-    Case("early", "revocation one tick early", ("EARLY",), 13, quick=True),
     Case(
         "bad-release",
         "the claim is released first, then the kernel cleared",
@@ -102,8 +150,10 @@ BROKEN = [
         12,
         quick=True,
     ),
+    Case("no-cas", "answers because a read names it", ("NO_CAS", "HANDOVER=1", "STRAY_CLAIM=1"), 14, quick=True),
+    Case("thin-margin", "a clock stands still for longer than the margin", ("D=3", "M=1", "SKIP=2"), 15, quick=True),
+    Case("early", "revocation one tick early", ("EARLY",), 13),
     Case("bad-letgo", "the finalizer is taken off first, then the kernel cleared", ("BAD_LETGO", "DELETE"), 13),
-    Case("no-cas", "answers because a read names it", ("NO_CAS", "HANDOVER=1", "STRAY_CLAIM=1"), 14),
     Case("ask-early", "claims with an epoch that no renewal has confirmed", ("ASK_EARLY",), 17),
     Case("keep-old", "a restart keeps entries of an old epoch", ("KEEP_OLD", "RESTART=1", "STRAY=1"), 18),
     Case("keep-revoked", "entries are kept though the renewal came too late", ("KEEP_REVOKED",), 17),
@@ -111,7 +161,6 @@ BROKEN = [
     Case(
         "flat-margin", "a parting lease with the margin of an ordinary one", ("FLAT_MARGIN", "P=4", "M=1", "SKIP=1"), 16
     ),
-    Case("thin-margin", "a clock stands still for longer than the margin", ("D=3", "M=1", "SKIP=2"), 15),
     Case("take-missing", "claims are void when the heartbeat is missing", ("TAKE_MISSING", "LOSE=1"), 11),
     Case(
         "create-soon",
@@ -147,27 +196,132 @@ REACHED = [
     Case("parts", "a parting lease lasts longer", ("SEEK_PARTED", "P=4"), 5),
     Case("creates", "a claim that was let go is created again", ("SEEK_CREATED", "DELETE"), 11),
 ]
-CASES = SAFE + BROKEN + HOLES + CURES + REACHED
+MORE = [
+    Case("two-vips", "two VIPs: slow and lost answers, late watches, pauses, restarts", ("V=2", "RESTART=3"), None),
+    Case("three-nodes", "three nodes: the same", ("N=3", "RESTART=7"), None),
+    Case("three-two", "three nodes and two VIPs: the same", ("N=3", "V=2", "RESTART=7"), None, depth=16),
+    Case(
+        "three-two-stray",
+        "three nodes and two VIPs: stray writes of all nodes, and hand-over, besides",
+        ("N=3", "V=2", "RESTART=7", "STRAY=7", "STRAY_CLAIM=7", "HANDOVER=7"),
+        None,
+        depth=12,
+    ),
+    Case("three-nodes-short", "the first steps of `three-nodes`", ("N=3", "RESTART=7"), None, quick=True, depth=13),
+    Case("two-vips-short", "the first steps of `two-vips`", ("V=2", "RESTART=3"), None, quick=True, depth=14),
+    Case(
+        "three-two-no-revocation",
+        "three nodes and two VIPs: `no-revocation`",
+        ("N=3", "V=2", "NO_REVOCATION"),
+        13,
+    ),
+]
+PROGRESS = [
+    Case("calm", "slow and lost answers, late watches, pauses, restarts", CALM, None, quick=True),
+    Case("calm-endless", "as `calm`: no end of steps within one tick", (*CALM, "ENDLESS"), None),
+    Case("calm-deleted", "deleted claims, and hand-over, besides", (*CALM, "HANDOVER=3", "DELETE"), None),
+    Case("calm-parted", "parting leases of one and a half lengths, besides", ("RESTART=3", "P=3", "CALM=4"), None),
+    Case(
+        "calm-clock",
+        "clocks stand still for as long as the margin, besides",
+        ("RESTART=3", "D=3", "M=1", "SKIP=1", "CALM=4"),
+        None,
+    ),
+    Case("calm-lost", "heartbeats are deleted, besides", ("RESTART=3", "LOSE=3", "CALM=5"), None),
+    Case("calm-three-two", "three nodes and two VIPs: as `calm`, and hand-over", THREE_TWO_CALM, None, minutes=3),
+]
+STUCK = [
+    Case("too-soon", "nothing: they have a tick less", ("RESTART=3", "CALM=2"), 12),
+    Case("never-revoked", "nobody revokes a node that is silent", (*CALM, "NEVER_REVOKED"), 16, quick=True),
+    Case("keeps-idle", "a node keeps claims of which its kernel has nothing", (*CALM, "KEEPS_IDLE"), 31),
+    Case("never-let-go", "only its holder takes the finalizer off", (*CALM, "DELETE", "NEVER_LET_GO"), 18),
+    Case("never-rests", "a node renews again as soon as it has renewed", (*CALM, "ENDLESS", "NEVER_RESTS"), 1),
+    Case(
+        "three-two-never-revoked",
+        "three nodes and two VIPs: `never-revoked`",
+        (*THREE_TWO_CALM, "NEVER_REVOKED"),
+        1,
+        minutes=3,
+    ),
+]
+CASES = SAFE + BROKEN + HOLES + CURES + MORE + PROGRESS + STUCK + REACHED
 
 
-def search(case: Case, *, depth: int = 0) -> Result:
-    """`depth`: how far to search, 0 to the end. Raises ModelError when that was not reached."""
+def search(case: Case, *, depth: int = 0, symmetry: bool = True) -> Result:
+    """`depth`: how far to search, in steps of Spin from before the start. Raises ModelError when there is more."""
     with tempfile.TemporaryDirectory(prefix="arpguard-model-") as folder:
-        flags = [f"-D{flag}" for flag in case.flags]
-        _call(["spin", "-a", *flags, str(MODEL)], folder)
-        _call([*COMPILE, "-o", "pan", "pan.c"], folder)
+        build, limits = _method(case, depth, folder)
+        _build(case, case.flags, build, folder, symmetry=symmetry and case.symmetric)
         began = time.monotonic()
-        out = _call(["./pan", "-n", *([f"-m{depth}"] if depth else [])], folder)
+        out = _call(["./pan", "-n", *limits], folder)
         seconds = time.monotonic() - began
-        states = re.search(r"(\d+) states, stored", out)
         trail = Path(folder, "claim.pml.trail")
-        if states is None or (not trail.exists() and any(sign in out for sign in UNFINISHED)):
+        states = re.search(r"(\d+) states, stored", out)
+        may_end = bool(case.depth or case.minutes)
+        if states is None or (not trail.exists() and not may_end and any(sign in out for sign in UNFINISHED)):
             raise ModelError(f"{case.name}: the search was not finished\n{out}")
+        covers = _covers(case, out)
         if not trail.exists():
-            return Result(None, int(states[1]), seconds)
-        lines = _call(["spin", "-k", str(trail), "-t", "-p", *flags, str(MODEL)], folder)
+            return Result(None, int(states[1]), seconds, covers)
+        lines = _call(["spin", "-k", str(trail), "-t", "-p", *_defines(case.flags), str(MODEL)], folder)
         trace = tuple(_steps(lines))
-        return Result(len(trace), int(states[1]), seconds, trace)
+        return Result(len(trace), int(states[1]), seconds, covers, trace)
+
+
+def _method(case: Case, depth: int, folder: str) -> tuple[Sequence[str], list[str]]:
+    """How to compile the search, and with which limits to run it."""
+    if "ENDLESS" in case.flags:
+        return ENDLESS, ["-l", "-m10000000"]
+    if case.minutes:
+        return SAMPLE, [f"-w{SAMPLE_BITS}", f"-m{SAMPLE_DEPTH}", f"-Q{case.minutes}", "-RS1"]
+    deepest = depth or (case.depth and _start(case, folder) + case.depth)
+    return EXHAUSTIVE, [f"-m{deepest}"] if deepest else []
+
+
+def _start(case: Case, folder: str) -> int:
+    """How many steps of Spin there are before the first one of a node."""
+    _build(case, (*case.flags, "SEEK_START"), EXHAUSTIVE, folder, symmetry=False)
+    out = _call(["./pan", "-n"], folder)
+    Path(folder, "claim.pml.trail").unlink()
+    return int(re.search(r"depth reached (\d+), errors: 1", out)[1])
+
+
+def _covers(case: Case, out: str) -> str:
+    if case.depth:
+        return f"all of {case.depth} steps"
+    if not case.minutes:
+        return "all states"
+    factor = re.search(r"hash factor: ([\d.e+]+)", out)
+    return f"a sample, {case.minutes} min, 2^{SAMPLE_BITS} bits, hash factor {factor[1] if factor else 'unknown'}"
+
+
+def _build(case: Case, flags: Sequence[str], build: Sequence[str], folder: str, *, symmetry: bool) -> None:
+    _call(["spin", "-a", *_defines(flags), str(MODEL)], folder)
+    if symmetry:
+        _look_up_alike(case, Path(folder))
+    _call([*COMPILE, *build, "-o", "pan", "pan.c"], folder)
+
+
+def _defines(flags: Sequence[str]) -> list[str]:
+    return [f"-D{flag}" for flag in flags]
+
+
+def _look_up_alike(case: Case, folder: Path) -> None:
+    """Has pan.c look states up by symmetry.c."""
+    pan = folder / "pan.c"
+    text, found = re.subn(r"\b([bh]_store)\(\(char \*\)&now, vsize\)", r"as_first(\1)", pan.read_text())
+    if not found:
+        raise ModelError("this version of Spin stores states in another way than symmetry.c knows")
+    lists = {"N": "OF_NODE", "N * V": "OF_BOTH", "V": "OF_VIP"}
+    names: dict[str, list[str]] = {name: [] for name in (*lists.values(), "NAMES")}
+    kept = re.search(r"typedef struct State \{(.*?)\} State;", (folder / "pan.h").read_text(), re.DOTALL)[1]
+    for kind, declared in re.findall(r"^(bool|byte|NODE) ([^;]*\]).*;", MODEL.read_text(), re.MULTILINE):
+        for name, size in re.findall(r"(\w+)\[([^]]+)\]", declared):
+            if re.search(rf"\b{name}\[", kept):
+                names["NAMES" if kind == "NODE" else lists[size]].append(f"IS({name})")
+    defined = {**{name: " ".join(uses) for name, uses in names.items()}, "N": case.nodes, "V": case.vips}
+    head = "".join(f"#undef {name}\n#define {name} {value}\n" for name, value in defined.items())
+    pan.write_text(f"int as_first(int (*)(char *, int));\n{text}\n{head}{SYMMETRY.read_text()}")
 
 
 def _call(command: Sequence[str], folder: str) -> str:
@@ -191,32 +345,29 @@ def _steps(lines: str) -> Iterator[str]:
 
 def wrong(case: Case, result: Result) -> str:
     """What is not as expected; empty if all is."""
-    if result.steps == case.steps:
-        return ""
-    return f"{case.name}: {_told(result.steps)}, expected {_told(case.steps)}"
-
-
-def _told(steps: int | None) -> str:
-    return "safe" if steps is None else f"{steps} steps"
+    found = case.told(result.steps)
+    return "" if found == case.expected else f"{case.name}: {found}, expected {case.expected}"
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--trace", action="store_true", help="print the steps")
+    parser.add_argument("--jobs", type=int, default=1, help=f"searches at a time, of {MEMORY_MB} MB at most each")
     parser.add_argument("names", nargs="*")
     given = parser.parse_args(arguments)
     chosen = [case for case in CASES if case.name in given.names] if given.names else CASES
     if given.quick:
         chosen = [case for case in chosen if case.quick]
     failures = []
-    for case in chosen:
-        result = search(case)
-        figures = f"{result.states:>10,} states {result.seconds:7.1f} s"
-        print(f"{case.name:17} {_told(result.steps):9} {figures}  {' '.join(case.flags)}", flush=True)
-        if given.trace:
-            print("\n".join(result.trace))
-        failures += [wrong(case, result)] if wrong(case, result) else []
+    with ThreadPoolExecutor(given.jobs) as pool:
+        for case, result in zip(chosen, pool.map(search, chosen), strict=True):
+            figures = f"{result.states:>11,} states {result.seconds:7.1f} s"
+            told = f"{case.name:17} {case.told(result.steps):16} {figures}  {result.covers}: {' '.join(case.flags)}"
+            print(told, flush=True)
+            if given.trace:
+                print("\n".join(result.trace))
+            failures += [wrong(case, result)] if wrong(case, result) else []
     print("\n".join(failures) or "all as expected")
     return 1 if failures or not chosen else 0
 
