@@ -6,7 +6,8 @@
 #   make proto   generate the API's Python code from proto/
 #   make model   check the claim protocol with Spin: every rule kept, and broken in turn
 #   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
-#                (FRAMES=n) through those in the kernel; the model has to agree
+#                (FRAMES=n) through those in the kernel; the model has to agree. Then 100,000 (CASES=n) configurations
+#                and as many objects of Kubernetes, read in a process whose memory is limited
 #   make mutate  break core/ownership and bpf/decide.h in small ways, and count what their tests notice: half an hour
 #   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
@@ -80,8 +81,10 @@ model: apt-dev .venv/.dev
 
 FUZZ := 600
 FRAMES := 10000000
+CASES := 100000
 fuzz: apt-fuzz .venv/.dev
 	$(BIN)/python tests/fuzz/frames/run.py --for $(FUZZ) --frames $(FRAMES)
+	$(BIN)/python tests/fuzz/untrusted.py --configs $(CASES) --objects $(CASES)
 
 mutate: apt-dev .venv/.dev
 	$(BIN)/python tests/mutation/ownership.py $(MUTATE)
