@@ -27,6 +27,7 @@ ITEMS = ", ".join(f"{{address: '{vip}', owner: {{node: node-1}}}}" for vip in (V
 CONFIG = f"mode: enforce\nmetrics: {{listen: off}}\nvips: [{ITEMS}]\n"
 KEPT_BY_ROOT = sum(1 << each for each in KEPT)
 KEPT_IN_CONTAINER = KEPT_BY_ROOT & ~(1 << Capability.DAC_READ_SEARCH)
+START_S = 30.0
 FILTERED = "2"  # proc(5), Seccomp: by a filter
 
 
@@ -67,7 +68,7 @@ def test_agent_does_everything_with_the_privileges_of_the_manifest():
             agent.wait_for()
             assert f"programs={programs}" in agent.said()
             if programs == "compiled":
-                until(lambda: agent.said().count("announced") == 2, what="announced")  # noqa: B023 - called here
+                until(lambda: agent.said().count("announced") == 2, START_S, "announced")  # noqa: B023 - called here
             assert sets_of(agent.inside, "CapEff", "CapPrm") == {KEPT_IN_CONTAINER}
             assert set(of_all_threads(agent.inside, "Seccomp")) == {FILTERED}
             assert set(of_all_threads(agent.inside, "NoNewPrivs")) == {"1"}
@@ -176,7 +177,9 @@ def test_root_gives_up_what_the_agent_does_not_need_and_cannot_get_it_back():
         until(
             lambda: json.loads(arpguard("status", "-o", "json", "--address", agent.api).stdout)["mode"].endswith(
                 "OBSERVE"
-            )
+            ),
+            START_S,
+            "the new mode",
         )
         with a_wire(pair.client) as wire:
             assert wire.who(VIP, mark=pair.node.address) == []
@@ -198,9 +201,9 @@ def test_compiler_ends_with_the_agent_that_wanted_it():
         agent = pair.agent()
         agent.configure(CONFIG)
         agent.start()
-        until(lambda: compilers(agent.pin_dir), 30, "the agent compiles")
+        until(lambda: compilers(agent.pin_dir), START_S, "the agent compiles")
         agent.kill(signal.SIGKILL)
-        until(lambda: not compilers(agent.pin_dir), 30, "the compiler is gone")
+        until(lambda: not compilers(agent.pin_dir), START_S, "the compiler is gone")
         assert not list(agent.pin_dir.glob("programs-*/*")), "it has pinned nothing"
 
 
