@@ -442,3 +442,74 @@ def test_one_list_at_a_time():
     bench.pass_time(100)
 
     assert [effect for effect, _ in bench.waiting] == [ListOwnClaims()]
+
+
+def test_a_list_is_due_in_time_however_rare_renewals_are():
+    bench = an_owner()
+    bench.serve(bench.core.set_times(Times(30 * S, 10 * S, 10 * S, 5 * S), bench.now))
+
+    bench.pass_time(1)
+
+    assert bench.core.next_ns(bench.now) == bench.now + 4 * S
+
+
+def test_entries_of_no_epoch_are_not_kept():
+    core = Ownership("a", "a/1", TIMES, lambda: "a-1", Kept("", (VIP,), 0))
+
+    assert core.held() == frozenset()
+
+
+def test_all_that_is_not_on_the_list_is_cleared_and_read():
+    bench = an_owner()
+    bench.want(VIP, OTHER)
+    bench.took()
+    bench.held = (ReadClaim,)
+
+    bench.serve(bench.core.own_claims_listed([], bench.now + 1, bench.now + 1))
+
+    assert bench.took() == [ClearEntry(VIP), ClearEntry(OTHER)]
+    assert [effect for effect, _ in bench.waiting] == [ReadClaim(VIP), ReadClaim(OTHER)]
+
+
+def test_all_that_the_list_has_in_an_epoch_before_is_cleared():
+    bench = an_owner()
+    bench.want(VIP, OTHER)
+    bench.took()
+    bench.held = (WriteClaim,)
+    old = [
+        replace(bench.store[vip], epoch="a-0", version=bench.version(bench.store[vip].version)) for vip in (VIP, OTHER)
+    ]
+
+    bench.serve(bench.core.own_claims_listed(old, bench.now, bench.now))
+
+    assert [effect for effect in bench.took() if isinstance(effect, ClearEntry)] == [ClearEntry(VIP), ClearEntry(OTHER)]
+    assert bench.core.holder(VIP, bench.now).seen_ns == bench.now
+
+
+def test_a_revocation_that_was_applied_is_acted_on_without_a_read():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim()
+    bench.want(VIP)
+    bench.held = (ReadHeartbeat,)
+
+    bench.pass_time(3)
+
+    assert bench.core.held() == {VIP}
+    assert bench.waiting == []
+
+
+def test_a_renewal_that_failed_once_puts_off_no_revocation():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat()
+    bench.claim()
+    bench.want(VIP)
+    bench.refused_names = ("a",)
+    bench.pass_time(1)
+    bench.refused_names = ()
+
+    bench.pass_time(2.1)
+
+    assert bench.core.held() == {VIP}
