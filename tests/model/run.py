@@ -27,7 +27,7 @@ from pathlib import Path
 MODEL = Path(__file__).with_name("claim.pml")
 SYMMETRY = Path(__file__).with_name("symmetry.c")
 MEMORY_MB = 6000
-COMPILE = ("gcc", "-w", "-O2", "-DNOREDUCE", "-DVECTORSZ=1024", f"-DMEMLIM={MEMORY_MB}")
+COMPILE = ("gcc", "-w", "-O1", "-DNOREDUCE", "-DVECTORSZ=1024", f"-DMEMLIM={MEMORY_MB}")
 EXHAUSTIVE = ("-DSAFETY", "-DBFS", "-DCOLLAPSE")
 ENDLESS = ("-DNP", "-DCOLLAPSE")
 SAMPLE = ("-DSAFETY", "-DBITSTATE", "-DP_RAND", "-DT_RAND")
