@@ -34,6 +34,7 @@ at_both_hooks = pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.n
 
 WINDOW_NS = 256_000_000  # 256 jiffies on the fastest of clocks, HZ=1000
 RING_BYTES = 4096
+EVENTS_IN_WINDOW = 512  # bpf/arpguard.c
 MANY_VIPS = [IPv4Address("198.51.100.0") + number for number in range(1, 101)]
 
 
@@ -279,3 +280,22 @@ def test_a_round_of_reading_is_bounded_and_loses_nothing(one_cpu):
 
         assert rounds == [BATCH, 1, 44, 0]
         assert [decision.key.vip for decision in received.decisions] == vips
+
+
+@at_both_hooks
+def test_flood_over_many_vips_is_reported_in_part_and_hides_no_other_reason(one_cpu, hook):
+    """So many in a window, for each reason on a CPU."""
+    vips = [IPv4Address("10.20.0.0") + number for number in range(12 * EVENTS_IN_WINDOW)]
+    with a_plane("budget", find_source(max_entries=1 << 13)) as plane:
+        plane.set({vip: an_entry(Kind.FOREIGN) for vip in vips} | {VIP: an_entry()}, a_control())
+        received, before, start = Received(plane), plane.event_account(), boot_ns()
+        flood = [event for vip in vips for event in (plane.run(hook, an_arp_request(tpa=vip)), *received.take())[1:]]
+        windows = windows_since(start)
+        plane.run(hook, an_arp_request())
+        (other,) = received.take()
+        sent, limited, lost = (now - then for now, then in zip(plane.event_account(), before, strict=True))
+        received.reader.close()
+
+    assert min(len(vips), EVENTS_IN_WINDOW) <= len(flood) <= windows * EVENTS_IN_WINDOW
+    assert other.reason is Reason.ANSWERED
+    assert (sent, limited, lost) == (len(flood) + 1, len(vips) - len(flood), 0)
