@@ -1,6 +1,6 @@
 """Capabilities: a test that needs what this machine lacks is skipped, and says why.
 
-ARPGUARD_REQUIRE=bpf,netns (as in CI) turns such skips into failures.
+ARPGUARD_REQUIRE=bpf,netns (as in CI) turns such skips into failures (required.py).
 """
 
 import functools
@@ -16,6 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 from arpguard.dataplane import syscall
 from arpguard.dataplane.headers import find_headers
 from arpguard.errors import ArpguardError
+from required import REQUIRED
 
 # Tables are as wide as without a terminal; xdist tells its workers of 80 columns.
 os.environ.pop("COLUMNS", None)
@@ -82,13 +83,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (not item.nodeid.startswith(_CLUSTERS), not item.nodeid.startswith(_FIRST)))
-    required = os.environ.get("ARPGUARD_REQUIRE", "").split(",")
     for item in items:
         for name, lacking in _LACKING.items():
             if item.get_closest_marker(name) is None:
                 continue
             reason = lacking()
-            if reason is not None and name in required:
+            if reason is not None and name in REQUIRED:
                 raise pytest.UsageError(f"ARPGUARD_REQUIRE={name}, but {reason}")
             if reason is not None:
                 item.add_marker(pytest.mark.skip(reason=f"{name}: {reason}"))

@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from arpguard.lab.topology import AgentProcess, Host
 from manifests import DEPLOY, one
+from required import do_without
 
 _PROFILE = Path("/usr/share/containers/seccomp.json")  # the default of podman and CRI-O, of containers-common
 # The runtime specification's, as containerd and CRI-O set them.
@@ -50,7 +50,7 @@ def runtime_default(*, knows_cap_bpf: bool) -> dict[str, Any]:
     Whoever has CAP_BPF since 2022 (containerd) or 2024 (CRI-O); before, and with Debian 12's, CAP_SYS_ADMIN.
     """
     if not _PROFILE.exists():
-        pytest.skip(f"{_PROFILE} is missing: apt-get install golang-github-containers-common")
+        do_without("crun", f"{_PROFILE} is missing: apt-get install golang-github-containers-common")
     profile = json.loads(_PROFILE.read_text(encoding="utf-8"))
     for rule in profile["syscalls"]:
         rule["names"] = [name for name in rule["names"] if name != "bpf"]
@@ -92,7 +92,7 @@ class Container(AgentProcess):
         """`changes`: `capabilities` instead of the manifest's, `seccomp` (a profile) instead of none."""
         super().__init__(host, folder, pin_dir)
         if shutil.which("crun") is None:
-            pytest.skip("crun is not installed")
+            do_without("crun", "it is not installed")
         self._capabilities: list[str] = changes.get("capabilities", shipped())
         self._seccomp: dict[str, Any] | None = changes.get("seccomp")
         self._bundle = folder / "bundle"
