@@ -226,7 +226,7 @@ def pages(api, method: str, **fields) -> list[list]:
 def expected(crowd, method: str) -> list:
     """What is to be listed, in order."""
     if method == "ListVips":
-        return [(key.ifindex, str(key.vip)) for key in sorted(crowd.node.state.entries)]
+        return [(key.ifindex, str(key.vip)) for key in sorted(crowd.node.state.entries, key=lambda key: key.order)]
     return [str(a_decision(number).sha) for number in range(TOTAL, 0, -1)]
 
 
