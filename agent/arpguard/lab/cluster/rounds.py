@@ -319,10 +319,13 @@ def _stop_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> 
 
 
 def _kill_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> None:
-    """What an agent owned when it was killed is answered for until the fence in its kernel."""
+    """What an agent owned when it was killed is answered for until the fence in its kernel.
+
+    By its kernel's map: what it was just handing over is not its any more.
+    """
     agent = bench.agent(victim)
-    owned = bench.owned(EVERY, victim)
     agent.kill(signal.SIGKILL)
+    owned = [address for address in agent.owned() if address in EVERY]
     killed_ns, left_ns = now_ns(), agent.fence_ns() - boot_ns()
     agent.start()
     until_ns = killed_ns + max(0, left_ns) - _AT_THE_FENCE_NS

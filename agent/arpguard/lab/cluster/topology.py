@@ -14,7 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
+from arpguard.clock import boot_ns
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
 from arpguard.dataplane.syscall import Fd
@@ -22,7 +23,7 @@ from arpguard.lab.cluster.loss import lose
 from arpguard.lab.netns import Netns, command
 from arpguard.lab.topology import AgentProcess, Ethernet, Host, Lab
 from arpguard.model import NodeControl
-from arpguard.verdict import Mode, Reason
+from arpguard.verdict import Kind, Mode, Reason
 
 MANAGEMENT = "203.0.113"
 API_NUMBER = 254
@@ -94,6 +95,14 @@ class KubeAgent(AgentProcess):
         """Until when the kernel answers (boot clock); 0 where it was told of no lease."""
         control = ControlValue(loader.open_maps(self.pin_dir)["control"]).read()
         return control.fence_ns if control else 0
+
+    def owned(self) -> list[Address]:
+        """What its kernel answers for until the fence."""
+        maps = loader.open_maps(self.pin_dir)
+        control = ControlValue(maps["control"]).read()
+        entries = EntryTable(maps["entries"], maps["counters"]).read().entries
+        ours = [key.vip for key, entry in entries.items() if entry.kind is Kind.OWNED]
+        return ours if control and control.fence_ns > boot_ns() else []
 
     def mode(self) -> Mode | None:
         """What its kernel was told to do; None where it was told nothing that can be read."""
