@@ -308,7 +308,7 @@ class NodeState:
     problems: tuple[str, ...] = ()
     drift: Drift = field(default_factory=Drift)
     ownership_changes: int = 0
-    left_out: tuple[EntryKey, ...] = ()
+    left_out: frozenset[EntryKey] = frozenset()
     _ordered: tuple[dict[EntryKey, VipEntry], list[EntryKey]] | None = None
     _counted: tuple[dict[EntryKey, VipEntry], list[tuple[VipEntry, int]]] | None = None
 

@@ -181,10 +181,11 @@ class Reconciler:
         """Writes the entries of a few VIPs; False when that is not all there is to do."""
         entries, control = self.state.entries, self.state.control
         wanted = self._entries_in(scene, (vip for vip in changed.values() if vip is not None))
-        writes = {key: entry for key, entry in wanted.items() if entries.get(key) != entry}
+        left_out = self.state.left_out
+        writes = {key: entry for key, entry in wanted.items() if entries.get(key) != entry and key not in left_out}
         links = [link.ifindex for link in scene.choice.links]
-        keys = (EntryKey(ifindex, address) for address in changed for ifindex in links)
-        gone = [key for key in keys if key in entries and key not in wanted] if scene.asked.complete else []
+        keys = (EntryKey(ifindex, address) for address in changed for ifindex in links if scene.asked.complete)
+        gone = [key for key in keys if key not in wanted and (key in entries or key in left_out)]
         if control is None or strictest_mode(control.mode, writes) > control.strictest:
             return False
         if not self._has_room(len(writes.keys() - entries.keys()), len(gone)):
@@ -285,6 +286,8 @@ class Reconciler:
         vips = {address: scene.asked.vips.get(address) for address in standings}
         elected = {address: vip for address, vip in vips.items() if vip is not None and _is_elected(vip)}
         is_done = not elected or (self._settled is not None and self._change(scene, elected, now_ns))
+        if not is_done:
+            self._settled = None  # or a pass that finds the same VIPs in the same surroundings does nothing
         if not (is_done and scene.asked.complete):
             given_up = self._withdraw(self.state.entries, standings)
             if given_up:
@@ -349,7 +352,7 @@ class Reconciler:
         if not scene.asked.complete:
             asked = {**actual.entries, **asked}
         wanted = fitting(asked, actual.entries, self._entries.capacity)
-        self.state.left_out = tuple(key for key in asked if key not in wanted) if wanted is not asked else ()
+        self.state.left_out = frozenset(asked.keys() - wanted.keys()) if wanted is not asked else frozenset()
         problems.extend(self._too_many())
         delta = plan(wanted, actual.entries)
         self._widen_control({**actual.entries, **wanted})

@@ -495,7 +495,7 @@ def test_vips_that_fit_are_guarded_and_the_others_are_named(apply, kernel, recon
     assert "1 of 3 VIP entries do not fit into 2" in problem
     assert f"not guarded: {VIP + 7};" in problem
     assert "raise bpf.max_entries to 3" in problem
-    assert reconciler.state.left_out == (EntryKey(2, VIP + 7),)
+    assert reconciler.state.left_out == {EntryKey(2, VIP + 7)}
 
 
 def test_problem_stays_as_it_is_while_nothing_changes(apply, kernel, reconciler):
@@ -524,7 +524,7 @@ def test_room_is_given_to_who_waits_for_it_and_then_all_is_well(apply, kernel, r
     apply(many(5, 7))
 
     assert fitted(kernel) == [5, 7]
-    assert (reconciler.state.problems, reconciler.state.left_out) == ((), ())
+    assert (reconciler.state.problems, reconciler.state.left_out) == ((), frozenset())
 
 
 def test_small_pass_that_makes_room_is_a_whole_one(apply, kernel, reconciler):
@@ -545,3 +545,33 @@ def test_small_pass_changes_what_is_guarded_also_while_others_find_no_room(apply
     assert reconciler.update(replace(asked, vips=moved), HERE, 0)
     assert kernel.entries[EntryKey(2, VIP + 3)].kind is Kind.FOREIGN
     assert len(reconciler.state.problems) == 1
+
+
+def test_vip_that_waits_for_room_and_is_asked_for_no_more_is_not_told_of(apply, kernel, reconciler):
+    kernel.room = 2
+    apply(many(3, 5, 7))
+    asked = reconciler._scene.asked
+    fewer = replace(asked, vips={address: vip for address, vip in asked.vips.items() if address != VIP + 7})
+
+    assert not reconciler.update(fewer, HERE, 0)
+    asyncio.run(reconciler.apply(fewer, HERE, 0))
+    assert (reconciler.state.problems, reconciler.state.left_out) == ((), frozenset())
+
+
+def test_elections_come_to_the_kernel_also_while_others_find_no_room(apply, kernel, reconciler):
+    kernel.room = 1
+    apply(many(3, 5).replace("{node: me}", "elect"))
+
+    assert reconciler.elect({VIP + 3: MINE, VIP + 5: MINE}, 0)
+    assert {key.vip: entry.kind for key, entry in kernel.entries.items()} == {VIP + 3: Kind.OWNED}
+
+
+def test_election_that_the_kernel_had_no_memory_for_is_told_in_the_next_pass(apply, kernel, reconciler):
+    apply(ELECTED)
+    asked, room = reconciler._scene.asked, kernel.room
+    kernel.room = 0
+
+    assert not reconciler.elect({VIP: Standing(Kind.FOREIGN, mac=PEER)}, 0)
+    kernel.room = room
+    asyncio.run(reconciler.apply(asked, HERE, 0))
+    assert kernel.entries[KEY].kind is Kind.FOREIGN
