@@ -444,7 +444,7 @@ def _runner_up(bid: _Bid, first: _Bid) -> str:
     if bid.terms == first.terms:
         return f"{bid.name} shares it, with the same settings"
     if first.namespace and bid.namespace != first.namespace:
-        reason = "of the namespace that has had it for longer"
+        reason = "of the namespace with the oldest Service that asks for it"
     elif bid.order[0] == first.order[0]:
         reason = "the first in the order of names"
     else:
@@ -467,13 +467,23 @@ def _why_not(service: Service, config: AgentConfig) -> str:
 def _ranked(bids: Iterable[_Bid]) -> list[_Bid]:
     """Who has the say about an address first: the configuration, then the namespace with the oldest Service.
 
-    Whoever may make Services in another namespace takes nothing away by them, whatever their names and annotations.
+    Whoever makes a Service takes nothing away from another namespace by it, whatever its name and annotations. Whoever
+    edits one that is older does: no object tells since when a Service has had an address.
     """
     bids = list(bids)
     since: dict[str, str] = {}
     for bid in bids:
         since[bid.namespace] = min(bid.made, since.get(bid.namespace, bid.made))
     return sorted(bids, key=lambda bid: (bool(bid.order[0]), since[bid.namespace], bid.namespace, bid.order))
+
+
+def _sharing(ranked: list[_Bid]) -> list[_Bid]:
+    """Those that shape together what the first asks for: with the same settings, Services of one namespace only.
+
+    Else a tenant would choose where another's VIP is, by a Service with endpoints there.
+    """
+    namespace = next((bid.namespace for bid in ranked if bid.namespace), "")
+    return [bid for bid in ranked if bid.terms == ranked[0].terms and bid.namespace in ("", namespace)]
 
 
 class _Endpoints:
@@ -538,7 +548,7 @@ class _Outcome:
     def settle(self, address: Address, bids: Mapping[Key, _Bid]) -> None:
         """Whose an address is."""
         ranked = _ranked(bids.values())
-        sharing = [bid for bid in ranked if bid.terms == ranked[0].terms]
+        sharing = _sharing(ranked)
         self._undecided.discard(address)
         vip = ranked[0].vip if ranked else None
         if any(bid.undecided for bid in sharing):

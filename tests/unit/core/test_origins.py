@@ -64,7 +64,7 @@ def test_namespace_that_had_the_address_first_is_the_reason_before_annotations()
 
     (other,) = origin(VIP, later, first).others
     assert other.startswith("service other/a asks for it too, with other settings (owner external)")
-    assert other.endswith("service shop/z is of the namespace that has had it for longer")
+    assert other.endswith("service shop/z is of the namespace with the oldest Service that asks for it")
 
 
 @pytest.mark.parametrize(

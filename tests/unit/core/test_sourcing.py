@@ -404,6 +404,26 @@ def test_lead_is_for_elections_only(owner):
     assert leads(collect(a_service("web", VIP, VIP6, owner=owner), config=DUAL))[VIP6] is None
 
 
+@pytest.mark.parametrize("vips", [(), (Vip(VIP, ELECT),)], ids=["service", "item"])
+@pytest.mark.parametrize("slices", [None, (replace(a_slice("b", "n2"), namespace="other"),)], ids=["unknown", "known"])
+def test_service_of_another_namespace_does_not_choose_where_a_shared_address_is(vips, slices):
+    first = replace(a_service("a"), made="2026-01-01T00:00:00Z")
+    later = replace(a_service("b", VIP, local_only=True), namespace="other", made="2026-02-01T00:00:00Z")
+
+    collected = collect(first, later, slices=slices, config=replace(CONFIG, vips=vips))
+
+    assert collected.vips[VIP].nodes is None
+    assert collected.undecided == frozenset()
+
+
+def test_service_of_another_namespace_leads_no_ipv6_address():
+    config = replace(CONFIG, ranges=(*CONFIG.ranges, ip_network("2001:db8::/64")))
+    first = replace(a_service("a", VIP6), made="2026-01-01T00:00:00Z")
+    later = replace(a_service("b", OTHER, VIP6), namespace="other", made="2026-02-01T00:00:00Z")
+
+    assert collect(first, later, config=config).vips[VIP6].lead is None
+
+
 def test_services_that_share_the_ipv4_address_all_go_with_it():
     services = [a_service("one", VIP, VIP6), a_service("two", VIP, OTHER6)]
 
