@@ -141,6 +141,9 @@ def test_what_somebody_unpinned_is_pinned_again(monkeypatch):
         for folder in list(pin_dir.iterdir()):
             bpffs.remove(folder)
         assert loader.keep_pinned(pin_dir, SMALL, loaded) == len(MAPS) + len(PROGRAMS)
+        bpffs.remove(pin_dir)
+        assert loader.keep_pinned(pin_dir, SMALL, loaded) == len(MAPS) + len(PROGRAMS)
+        assert pin_dir.stat().st_mode & 0o777 == 0o700
         monkeypatch.setattr(loader, "_compile", None)
         again = loader.load(pin_dir, SMALL)
     assert (program_ids(again), map_ids(again)) == (program_ids(loaded), map_ids(loaded))

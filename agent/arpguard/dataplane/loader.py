@@ -60,6 +60,8 @@ def keep_pinned(pin_dir: Path, source: Source, loaded: Loaded) -> int:
     pins = {maps_dir / name: fd for name, fd in loaded.maps.items()}
     pins |= {programs_dir / name: fd for name, fd in loaded.programs.items()}
     missing = [path for path in pins if not path.exists()]
+    if missing:
+        bpffs.prepare(pin_dir)  # it may be gone itself, or made anew for a link's pin, with the mode of any folder
     for path in missing:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         syscall.obj_pin(pins[path], str(path))
