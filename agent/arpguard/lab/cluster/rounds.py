@@ -166,6 +166,7 @@ class _Record:
     after_the_fence: int = 0
     kills: int = 0
     lost_before_fence: int = 0
+    lost: list[str] = field(default_factory=list)
     strange: list[str] = field(default_factory=list)
     apart: int = 0
     uncounted: int = 0
@@ -200,7 +201,11 @@ class _Record:
             "answers_uncounted": self.uncounted,
             "every_answer_counted": not self.uncounted,
         }
-        said = {"strange": "; ".join(self.strange[:3]), "broken_off": self.broken_off}
+        said = {
+            "strange": "; ".join(self.strange[:3]),
+            "lost": "; ".join(self.lost[:3]),
+            "broken_off": self.broken_off,
+        }
         return facts | {name: text for name, text in said.items() if text}
 
 
@@ -273,7 +278,7 @@ def _look_closely(bench: KubeBench, watch: Watch, record: _Record, dice: Random)
     record.apart += not _is_together(bench)
     _ask_own_addresses(bench, record)
     _stop_one(bench, watch, record, dice.choice(bench.nodes))
-    bench.settle(EVERY, limit_s=_SETTLE_S)
+    bench.settle_evenly(EVERY, _SETTLE_S)  # whoever comes back is handed VIPs, and what is handed over may be lost
     _kill_one(bench, watch, record, dice.choice(bench.nodes))
     for host in bench.nodes:
         counted = bench.agent(host).answers_counted() - record.counted_before[host.name]
@@ -331,7 +336,13 @@ def _kill_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> 
     until_ns = killed_ns + max(0, left_ns) - _AT_THE_FENCE_NS
     watch.wait(lambda: now_ns() > until_ns + _AT_THE_FENCE_NS * 10, _SETTLE_S, "the fence to pass")
     record.kills += bool(owned)
-    record.lost_before_fence += sum(watch.stream.lost(address, killed_ns, until_ns) for address in owned)
+    lost = {address: watch.stream.lost(address, killed_ns, until_ns) for address in owned}
+    record.lost += [
+        f"{count} for {address} of {victim.name}, killed {ms(until_ns - killed_ns)} ms before its fence"
+        for address, count in lost.items()
+        if count
+    ]
+    record.lost_before_fence += sum(lost.values())
 
 
 def _found(bench: KubeBench, text: str, findings: list[Finding]) -> Step:
