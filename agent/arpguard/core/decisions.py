@@ -115,8 +115,9 @@ class ConflictLog:
     def __init__(self, capacity: int = 1024) -> None:
         self._capacity = capacity
         self._size = 0
-        # What was heard last is last, in both.
-        self._claims: OrderedDict[EntryKey, OrderedDict[MacAddress, Claim]] = OrderedDict()
+        # What was heard last is last. VIPs by how many claims there are of each: a flood must not search through all.
+        self._claims: dict[EntryKey, OrderedDict[MacAddress, Claim]] = {}
+        self._by_count: dict[int, OrderedDict[EntryKey, None]] = {}
 
     def add(self, report: Report, claimant: Claimant = OUTSIDE) -> None:
         """Takes a report, of one claim or several, and who makes it; what is no foreign claim does not matter."""
@@ -124,9 +125,8 @@ class ConflictLog:
         if decision.verdict not in (Verdict.CONFLICT, Verdict.REPORT):
             return
         claims = self._claims.setdefault(decision.key, OrderedDict())
-        self._claims.move_to_end(decision.key)
+        before = len(claims)
         known = claims.pop(decision.sha, None)
-        self._size += known is None
         claims[decision.sha] = Claim(
             number=report.number,
             key=decision.key,
@@ -139,16 +139,29 @@ class ConflictLog:
             dropped=decision.verdict is Verdict.CONFLICT and decision.mode is Mode.ENFORCE,
             claimant=claimant,
         )
+        self._recount(decision.key, before)
         if self._size > self._capacity:
             self._forget_one()
 
+    def _recount(self, key: EntryKey, before: int) -> None:
+        """There are more claims of a VIP than before, or fewer, or another one was heard last."""
+        now = len(self._claims[key])
+        self._size += now - before
+        if before:
+            del self._by_count[before][key]
+            if not self._by_count[before]:
+                del self._by_count[before]
+        if now:
+            self._by_count.setdefault(now, OrderedDict())[key] = None
+        else:
+            del self._claims[key]
+
     def _forget_one(self) -> None:
         """The oldest of the VIP that has the most claims."""
-        key, claims = max(self._claims.items(), key=lambda item: len(item[1]))
-        claims.popitem(last=False)
-        self._size -= 1
-        if not claims:
-            del self._claims[key]
+        most = max(self._by_count)
+        key = next(iter(self._by_count[most]))
+        self._claims[key].popitem(last=False)
+        self._recount(key, most)
 
     def newest(self, before: int | None = None) -> Iterator[Claim]:
         """The claims, the latest first; `before`: only those with a smaller number.

@@ -1,5 +1,6 @@
 """What this node remembers of what it decided and heard."""
 
+import random
 from dataclasses import replace
 from ipaddress import ip_address
 
@@ -297,3 +298,23 @@ def test_vip_whose_only_claim_made_room_is_forgotten():
 
     assert [claim.last_ns for claim in conflicts.newest()] == [3, 2]
     assert list(conflicts._claims) == [claim.key for claim in claims[1:]]
+
+
+def test_room_is_made_by_a_vip_with_the_most_claims_whatever_came_before():
+    rng, conflicts, log = random.Random(1), ConflictLog(20), DecisionLog(2000)
+
+    def known() -> dict[tuple[EntryKey, MacAddress], int]:
+        return {(claim.key, claim.mac): claim.last_ns for claim in conflicts.newest()}
+
+    for number in range(2000):
+        claim = a_claim(number, host=rng.randrange(12), vip=VIP + min(rng.randrange(8), rng.randrange(8)))
+        before = known()
+        conflicts.add(log.add(claim, "eth0"))
+        heard = before | {(claim.key, claim.sha): number}
+        gone = heard.keys() - known().keys()
+        claims = {key: [each for each in heard if each[0] == key] for key, _ in heard}
+        assert len(gone) == max(0, len(heard) - 20)
+        for each in gone:
+            of_vip = claims[each[0]]
+            assert len(of_vip) == max(map(len, claims.values()))
+            assert heard[each] == min(heard[other] for other in of_vip)
