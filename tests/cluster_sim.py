@@ -405,8 +405,8 @@ class Simulation:
             self.pass_time(min([until - self.time, *(self._sleep_of(node, longest) for node in nodes)]))
 
     def work_off(self, nodes: list[Node]) -> None:
-        """Everything that can be done at this moment."""
-        for _ in range(100):
+        """Everything that can be done at this moment; what a watch has to catch up with may be hundreds of events."""
+        for _ in range(1000):
             before = self.steps
             for node in nodes:
                 self._work_off(node)

@@ -29,7 +29,7 @@ from enum import Enum
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.core.ownership.peers import Peers
-from arpguard.core.ownership.probing import SILENT_NS, TAKEN_NS, Probing
+from arpguard.core.ownership.probing import TAKEN_NS, Probing
 from arpguard.core.ownership.records import (
     Claim,
     ClearEntry,
@@ -215,8 +215,9 @@ class Claims:
     def probed(self, vip: Address, taken_by: MacAddress | None, now_ns: int) -> None:
         """Who has a VIP on the segment, if anybody has."""
         if vip in self._vips:
-            again_ns = self._peers.times.renew_ns if taken_by and self._peers.has(taken_by) else TAKEN_NS
-            self._vips[vip].probing.told(taken_by, again_ns if taken_by else SILENT_NS, now_ns)
+            first_ns = self._peers.times.renew_ns
+            longest_ns = first_ns if taken_by and self._peers.has(taken_by) else TAKEN_NS
+            self._vips[vip].probing.told(taken_by, first_ns, longest_ns, now_ns)
 
     def cut_down(self, listed: Mapping[Address, Claim], epoch: str, sent_ns: int, now_ns: int) -> list[Effect]:
         """A consistent list of the own claims: what is not on it is not this node's."""

@@ -7,7 +7,7 @@ from arpguard.units import NS_PER_S
 
 UNANSWERED_NS = 5 * NS_PER_S  # a probe that was not reported on for as long is sent again
 SILENT_NS = 5 * NS_PER_S  # how long it counts that nobody has a VIP
-TAKEN_NS = 30 * NS_PER_S  # how long it counts that a host outside has it
+TAKEN_NS = 30 * NS_PER_S  # how long it counts at most that a host outside has it
 LEAD_NS = 2 * NS_PER_S  # at most so long before its result can be needed a probe begins
 
 
@@ -35,10 +35,15 @@ class Probing:
         self.asked_ns = now_ns
         return True
 
-    def told(self, taken_by: MacAddress | None, counts_ns: int, now_ns: int) -> None:
-        """The answer."""
+    def told(self, taken_by: MacAddress | None, first_ns: int, longest_ns: int, now_ns: int) -> None:
+        """The answer. That somebody has it counts for `first_ns`, and for twice as long each time he is heard again.
+
+        Who was heard once may be a node whose MAC is not known here yet, and which probes for the VIP itself.
+        """
+        again_ns = min(2 * self.counts_ns, longest_ns) if taken_by == self.taken_by else first_ns
         self.asked_ns, self.said = None, False
-        self.taken_by, self.counts_ns, self.told_ns = taken_by, counts_ns, now_ns
+        self.taken_by, self.told_ns = taken_by, now_ns
+        self.counts_ns = again_ns if taken_by else SILENT_NS
 
     @property
     def next_ns(self) -> int:
