@@ -25,6 +25,9 @@ NEW = MacAddress.parse("02:00:00:00:00:b7")
 SILENCE_MS = 1000
 FLAPPING_S = 10.0
 SETTLED_S = 4.0
+PATIENCE_S = 60.0
+LOSSES = 3
+IN_NEED = "was lost again and again, and is used"
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +127,24 @@ def test_the_only_link_of_a_vip_is_used_again_a_second_after_it_is_back(bench):
     assert 0.9 < took_s < 5
     for host in bench.nodes[1:]:
         set_up(bench, host)
+
+
+def test_a_switch_that_takes_all_links_away_several_times_keeps_nobody_waiting(bench):
+    """By its losses each link would have to be up for 4 s in the end, for as long as VIPs would have no owner."""
+    for _ in range(LOSSES):
+        for host in bench.nodes:
+            pull(bench, host)
+        until(lambda: all(links_told(bench, host) == "none" for host in bench.nodes), PATIENCE_S)
+        for host in bench.nodes:
+            plug_in(bench, host)
+        until(lambda: any(links_told(bench, host) != "none" for host in bench.nodes), PATIENCE_S)
+    bench.settle(VIPS, limit_s=PATIENCE_S)
+    assert any(f"link eth0 {IN_NEED}" in bench.agent(host).said() for host in bench.nodes)
+
+
+def links_told(bench: KubeBench, host: Host) -> str:
+    """Which links a node last told the others of, by its log."""
+    return bench.agent(host).said().rpartition("links that VIPs may be owned on: ")[2].partition("\n")[0]
 
 
 def owner_mac(bench: KubeBench, host: Host) -> MacAddress | None:

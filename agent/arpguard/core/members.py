@@ -5,7 +5,7 @@ Every other reason is a hard one: such a node's answers would lead nowhere.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from arpguard.addresses import Address, Network
@@ -107,6 +107,10 @@ class Pool:
     def __bool__(self) -> bool:
         return bool(self._fingerprints)
 
+    def is_only(self, name: str) -> bool:
+        """Whether one of them is all of them."""
+        return self._fingerprints.keys() == {name}
+
     def first(self, number: int) -> str:
         """Who is preferred for a VIP with this fingerprint; empty when there is nobody."""
         return self._first_of(self._fingerprints, number)
@@ -193,6 +197,12 @@ class Pools:
             prefixes = Prefixes(network for name, network in self._links if vip.interface in ("", name))
             self._interfaces[vip.interface] = prefixes
         return prefixes.containing(vip.address)
+
+
+def is_alone(name: str, members: Iterable[Member], vips: Iterable[Vip]) -> bool:
+    """Whether there is an elected VIP that one of the members may own, and no other, not even a cordoned one."""
+    pools = Pools(replace(member, cordoned=False) for member in members)
+    return any(_is_elected(vip) and pools.of(vip).is_only(name) for vip in vips)
 
 
 def _pool(fit: list[Member]) -> Pool:

@@ -2,7 +2,8 @@
 
 A link that is lost is believed again only after it has been up for a while, which doubles with every loss and is
 forgotten after a minute without one. So a loose contact moves its VIPs away once; whatever it does then costs neither
-the API server nor the other nodes anything.
+the API server nor the other nodes anything. Where there is no other node to move to, the first wait is enough: a switch
+that starts anew takes the links of all nodes away, several times, and all would wait for nobody.
 """
 
 from collections.abc import Iterable
@@ -28,6 +29,10 @@ class _Record:
     @property
     def believed_ns(self) -> int:
         return self.since_ns + self.wait_ns
+
+    def is_held_back(self, now_ns: int) -> bool:
+        """Whether it has been up for the first wait, and is not believed yet."""
+        return self.up and self.since_ns + FIRST_WAIT_NS <= now_ns < self.believed_ns
 
     def lost(self, now_ns: int) -> None:
         calm = now_ns - self.believed_ns >= CALM_NS or not self.wait_ns
@@ -57,6 +62,16 @@ class Steadiness:
         self._forget(len(self._records) - max(MOST, len(up)))
         return tuple(link for name, link in up.items() if self._records[name].believed_ns <= now_ns)
 
+    def held_back(self, links: Iterable[Link], now_ns: int) -> tuple[Link, ...]:
+        """Those of the links that have been up for the first wait, and are not believed yet."""
+        records = ((link, self._records.get(link.name)) for link in links if link.up)
+        return tuple(link for link, record in records if record is not None and record.is_held_back(now_ns))
+
+    def believe(self, name: str, now_ns: int) -> None:
+        """A link is believed from now on, until it is lost again; then it waits for no less."""
+        record = self._records[name]
+        record.since_ns = now_ns - record.wait_ns
+
     def _forget(self, too_many: int) -> None:
         """Those that have been down for longest."""
         if too_many > 0:
@@ -65,6 +80,7 @@ class Steadiness:
                 del self._records[name]
 
     def next_ns(self, now_ns: int) -> int | None:
-        """When the next link will be believed, if it stays up; None when there is nothing to wait for."""
-        waiting = (record.believed_ns for record in self._records.values() if record.up)
-        return min((at_ns for at_ns in waiting if at_ns > now_ns), default=None)
+        """When the next link will be believed, or may be, if it stays up; None when there is nothing to wait for."""
+        waiting = [record for record in self._records.values() if record.up and record.believed_ns > now_ns]
+        times = (at_ns for each in waiting for at_ns in (each.since_ns + FIRST_WAIT_NS, each.believed_ns))
+        return min((at_ns for at_ns in times if at_ns > now_ns), default=None)

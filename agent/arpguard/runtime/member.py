@@ -18,7 +18,7 @@ from arpguard.core.cluster import Lease
 from arpguard.core.conflicts import Holding
 from arpguard.core.electing import Election, Wishes, lease_times
 from arpguard.core.holding import Candidate
-from arpguard.core.members import candidates, members_of, party_of
+from arpguard.core.members import candidates, is_alone, members_of, party_of
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder, PublishedLink, epoch_number
@@ -31,7 +31,7 @@ from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.reflector import Change
 from arpguard.kube.writer import LeaseWriter
-from arpguard.model import NodeControl, OwnerKind, Standing, Surroundings, Vip
+from arpguard.model import Link, NodeControl, OwnerKind, Standing, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
 from arpguard.runtime.conflicts import Knowledge
 from arpguard.runtime.leases import DRAIN_S, Leases, Surface
@@ -109,6 +109,7 @@ class Membership:
         self._links_told: tuple[PublishedLink, ...] = ()
         self._links_told_ns = 0
         self._steadiness = Steadiness()
+        self._spared: dict[str, tuple[tuple[members.Member, ...], Mapping[Address, Vip]]] = {}
         self.wishes = Wishes()
         self.takes_part = True
 
@@ -296,6 +297,7 @@ class Membership:
             self._election = Election(self._me, now_ns)
             self._refresh({*self._claims, *collected.vips})
         self._note_alive(now_ns)
+        self._believe_in_need(collected.vips, now_ns)
         self._members = members_of(self._cluster.nodes, self._all_links(), self._alive)
         elected = any(vip.owner.kind is OwnerKind.ELECT for vip in collected.vips.values())
         self.takes_part = elected and bool(self._links_now())
@@ -436,8 +438,29 @@ class Membership:
         links = self._kernel.state.links
         if self._collected is None and not links:
             return self._links_left
-        steady = self._steadiness.steady(links, boot_ns())
-        return tuple(PublishedLink(link.name, link.mac, link.subnets) for link in steady)
+        return _as_told(self._steadiness.steady(links, boot_ns()))
+
+    def _believe_in_need(self, vips: Mapping[Address, Vip], now_ns: int) -> None:
+        """A link that was lost again and again is believed earlier where without it nobody could own some VIP.
+
+        `_spared`: of which of them that is not so, as long as members and VIPs are the same.
+        """
+        steady = self._links_now()
+        held_back = self._steadiness.held_back(self._kernel.state.links, now_ns)
+        spared, self._spared = self._spared, {}
+        for link in held_back:
+            links = self._all_links() | {self._me: (*steady, *_as_told([link]))}
+            asked = members_of(self._cluster.nodes, links, self._alive), vips
+            known = spared.get(link.name)
+            if known is not None and known[0] == asked[0] and known[1] is vips:
+                self._spared[link.name] = known
+            elif is_alone(self._me, asked[0], vips.values()):
+                log.info(
+                    "link %s was lost again and again, and is used: VIPs would have no owner without it", link.name
+                )
+                self._steadiness.believe(link.name, now_ns)
+            else:
+                self._spared[link.name] = asked
 
     def _links_to_publish(self) -> tuple[PublishedLink, ...]:
         """What a renewal tells the others."""
@@ -519,6 +542,11 @@ class Membership:
     async def part(self, lease_ns: int, limit_s: float) -> bool:
         """Renews for the last time, so that a restart does not interrupt answers; whether that was done."""
         return self._leases is None or not self.takes_part or await self._leases.part(lease_ns, limit_s)
+
+
+def _as_told(links: Iterable[Link]) -> tuple[PublishedLink, ...]:
+    """Links as a heartbeat tells of them."""
+    return tuple(PublishedLink(link.name, link.mac, link.subnets) for link in links)
 
 
 def _on_other_interfaces(before: Mapping[Address, Vip], now: Mapping[Address, Vip]) -> list[Address]:

@@ -12,6 +12,7 @@ from arpguard.core.members import (
     Member,
     Pools,
     candidates,
+    is_alone,
     members_of,
     parties,
     party_of,
@@ -253,3 +254,41 @@ def test_candidates_are_each_familys_own_where_nobody_may_own_both():
 
     assert [each.node for each in candidates(SIX, members, party=PAIR) if each.eligible] == ["n2"]
     assert [each.node for each in candidates(VIP, members, party=PAIR) if each.eligible] == ["n1"]
+
+
+SECOND = replace(VIP, address=ip_address("198.51.100.51"))
+
+
+@pytest.mark.parametrize(
+    ("others", "vips", "alone"),
+    [
+        ([], [VIP], True),
+        ([a_member("n2")], [VIP], False),
+        ([a_member("n2", cordoned=True)], [VIP], False),
+        ([a_member("n2", ready=False), a_member("n3", alive=False)], [VIP], True),
+        ([a_member("n2", links=())], [VIP], True),
+        ([a_member("n2", links=(("eth1", FAR),))], [VIP], True),
+        ([a_member("n2")], [SECOND, replace(VIP, nodes=frozenset({"n1"}))], True),
+        ([a_member("n2")], [replace(VIP, nodes=frozenset({"n2"}))], False),
+        ([], [replace(VIP, owner=Owner(OwnerKind.EXTERNAL))], False),
+        ([], [], False),
+    ],
+    ids=[
+        "no other",
+        "another",
+        "cordoned",
+        "may not",
+        "no link",
+        "other subnet",
+        "own endpoint",
+        "not",
+        "not elected",
+        "no VIP",
+    ],
+)
+def test_node_is_alone_with_what_no_other_may_own(others, vips, alone):
+    assert is_alone("n1", [a_member(), *others], vips) is alone
+
+
+def test_node_that_may_not_own_is_not_alone():
+    assert not is_alone("n1", [a_member(excluded=True)], [VIP])

@@ -26,6 +26,12 @@ class Scene:
     def at(self, when_ns: int, *links: Link) -> list[str]:
         return [link.name for link in self.steadiness.steady(links, START_NS + when_ns)]
 
+    def believed_ns(self, when_ns: int) -> int:
+        """When the link is believed by itself; that it may be earlier is told before."""
+        while (later_ns := self.steadiness.next_ns(START_NS + when_ns)) is not None:
+            when_ns = later_ns - START_NS
+        return when_ns
+
     def bounce(self, when_ns: int) -> None:
         assert self.at(when_ns, DOWN) == []
         self.at(when_ns, UP)
@@ -76,7 +82,7 @@ def test_wait_doubles_with_every_loss_and_has_an_end():
     now_ns, waits = 0, []
     for _ in range(9):
         scene.bounce(now_ns)
-        believed_ns = scene.steadiness.next_ns(START_NS + now_ns) - START_NS
+        believed_ns = scene.believed_ns(now_ns)
         waits.append((believed_ns - now_ns) // NS_PER_S)
         now_ns = believed_ns
         assert scene.at(now_ns, UP) == ["eth0"]
@@ -132,3 +138,33 @@ def test_links_that_are_up_are_all_remembered():
     scene.at(NS_PER_S, *links)
 
     assert len(scene.steadiness._records) == MOST + 100
+
+
+def test_link_that_is_held_back_may_be_believed_after_the_first_wait_and_until_it_is_lost():
+    scene = Scene()
+    scene.at(0, UP)
+    for number in range(3):
+        scene.bounce(number)
+    steadiness, back_ns = scene.steadiness, START_NS + 2
+    assert steadiness.held_back([UP], back_ns + FIRST_WAIT_NS - 1) == ()
+    assert steadiness.next_ns(back_ns) == back_ns + FIRST_WAIT_NS
+    assert steadiness.held_back([UP], back_ns + FIRST_WAIT_NS) == (UP,)
+    assert steadiness.next_ns(back_ns + FIRST_WAIT_NS) == back_ns + 4 * FIRST_WAIT_NS
+    assert steadiness.held_back([UP], back_ns + 4 * FIRST_WAIT_NS) == ()
+
+    steadiness.believe("eth0", back_ns + FIRST_WAIT_NS)
+
+    assert steadiness.held_back([UP], back_ns + FIRST_WAIT_NS) == ()
+    assert steadiness.steady([UP], back_ns + FIRST_WAIT_NS) == (UP,)
+    assert steadiness.next_ns(back_ns + FIRST_WAIT_NS) is None
+    scene.bounce(10 * NS_PER_S)
+    assert scene.at(10 * NS_PER_S + 8 * FIRST_WAIT_NS - 1, UP) == []
+    assert scene.at(10 * NS_PER_S + 8 * FIRST_WAIT_NS, UP) == ["eth0"]
+
+
+def test_only_links_that_are_up_are_held_back():
+    scene = Scene()
+    scene.at(0, UP)
+    scene.at(1, DOWN)
+
+    assert scene.steadiness.held_back([DOWN, a_link("eth1", ifindex=3)], START_NS + 2 * FIRST_WAIT_NS) == ()
