@@ -326,7 +326,7 @@ def test_whohas_exits_0_only_if_exactly_one_host_answers():
 
 @pytest.mark.parametrize(
     ("capabilities", "remedy"),
-    [("-bpf,-sys_admin", "with CAP_BPF and CAP_NET_ADMIN"), ("-net_raw", "with CAP_NET_RAW")],
+    [("-bpf,-sys_admin", "without CAP_BPF (to load"), ("-net_raw", "without CAP_NET_RAW (to announce")],
     ids=["no BPF", "no raw sockets"],
 )
 def test_missing_capability_exits_3_with_one_line(pair, tmp_path, capabilities, remedy):

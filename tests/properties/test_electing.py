@@ -227,12 +227,13 @@ def dual(name, **changes):
 
 
 def may_own(cluster, vip):
-    """By itself, and cordoned or not."""
+    """By itself, and cordoned or not. What is in nobody's subnet may be anybody's who has a link."""
+    in_a_subnet = any(member.reaches(vip.address, "") for member in cluster.members)
     return {
         member.name
         for member in cluster.members
         if member.refusal is None
-        and member.reaches(vip.address, "")
+        and (member.reaches(vip.address, "") if in_a_subnet else member.links)
         and (vip.nodes is None or member.name in vip.nodes)
     }
 
