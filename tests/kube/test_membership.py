@@ -109,6 +109,25 @@ async def test_restart_within_the_lease_keeps_what_it_has(one):
 
 
 @in_loop
+async def test_restart_keeps_what_it_has_though_claims_are_heard_of_before_the_own_heartbeat(one):
+    kernel = Cable()
+    async with a_side(one, kernel=kernel) as side:
+        await _owns(side, A)
+    claimed = one.claim(A)["resourceVersion"]
+    kernel.told.clear()
+    one.fault(NODE, delay=(Delay(0.7, verb="get", resource="leases"),))
+
+    async with a_side(one, kernel=kernel) as side:
+        await until(lambda: side.kube._cluster.leases)
+        assert side.leases is None
+        await until(lambda: side.leases is not None and side.leases.renewed_ns is not None)
+        await until(lambda: side.kube.state.complete)
+
+        assert not [told for told in kernel.told if told.startswith(("entry", "delete"))]
+        assert one.claim(A)["resourceVersion"] == claimed
+
+
+@in_loop
 async def test_restart_under_an_epoch_of_others_clears_first(one):
     """Somebody has revoked this node meanwhile: its heartbeat has another epoch."""
     kernel = Cable()

@@ -144,6 +144,7 @@ class Membership:
         leases = self._leases = Leases(self._me, ownership, hearts, others, surface)
         for node, heard in self._heard.items():
             leases.heartbeat_seen(node, heard.heartbeat)
+        leases.do(ownership.want(self._owned, boot_ns()))  # or its claims, if they are known, would be released
         for claim in filter(None, map(claims.claim_of, self._cluster.leases)):
             leases.claim_seen(claim.vip, claim)
         with self._prober:
