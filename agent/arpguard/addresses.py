@@ -76,6 +76,11 @@ def is_everywhere(network: Network) -> bool:
     return network.version == 6 and network.is_link_local
 
 
+def address_order(address: Address) -> tuple[int, int]:
+    """What to sort addresses of both families by, which Python does not compare: IPv4 first."""
+    return address.version, int(address)
+
+
 def reserved_address(network: Network) -> Address | None:
     """The address of a subnet that no host has: IPv4's broadcast address, IPv6's subnet-router anycast address.
 

@@ -6,7 +6,7 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
-from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network, is_everywhere
+from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network, address_order, is_everywhere
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 
 
@@ -20,7 +20,7 @@ class EntryKey:
     @property
     def order(self) -> tuple[int, int, int]:
         """What to sort by: link, family, address."""
-        return self.ifindex, self.vip.version, int(self.vip)
+        return self.ifindex, *address_order(self.vip)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import TypeAlias
 
-from arpguard.addresses import ZERO_MAC, Address, MacAddress, is_everywhere
+from arpguard.addresses import ZERO_MAC, Address, MacAddress, address_order, is_everywhere
 from arpguard.core.choosing import home_link
 from arpguard.model import EntryKey, Link, Membership, OwnerKind, Route, Standing, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
@@ -152,7 +152,7 @@ def fitting(
     """
     if len(wanted) <= room:
         return wanted
-    first = sorted(wanted, key=lambda key: (key not in programmed, key.vip.version, int(key.vip), key.ifindex))[:room]
+    first = sorted(wanted, key=lambda key: (key not in programmed, address_order(key.vip), key.ifindex))[:room]
     return {key: wanted[key] for key in first}
 
 

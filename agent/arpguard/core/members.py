@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from arpguard.addresses import Address, Network
+from arpguard.addresses import Address, Network, address_order
 from arpguard.core.cluster import Node
 from arpguard.core.holding import Candidate
 from arpguard.core.prefixes import Prefixes
@@ -221,7 +221,7 @@ def parties(vips: Mapping[Address, Vip]) -> dict[Address, tuple[Vip, ...]]:
         if lead is not None and lead.lead is None and _is_elected(lead) and _settings(lead) == _settings(vip):
             following.setdefault(lead.address, []).append(vip)
     return {
-        address: (vips[address], *sorted(found, key=lambda vip: (vip.address.version, int(vip.address))))
+        address: (vips[address], *sorted(found, key=lambda vip: address_order(vip.address)))
         for address, found in following.items()
     }
 

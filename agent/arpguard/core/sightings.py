@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import Address, MacAddress, address_order
 from arpguard.core.replaying import ABOUT_NO_VIP, About, Passed, Protocol
 from arpguard.model import Vip
 from arpguard.verdict import Reason, Verdict
@@ -223,6 +223,6 @@ def _add(links: set[str], link: str) -> None:
 
 
 def _doubled(sightings: Sightings) -> Mapping[Address, dict[MacAddress, Sighting]]:
-    addresses = sorted(sightings.found, key=lambda address: (address.version, int(address)))
+    addresses = sorted(sightings.found, key=address_order)
     answering = ((address, sightings.answering(address)) for address in addresses)
     return {address: macs for address, macs in answering if len(macs) > 1}

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import Address, MacAddress, address_order
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
@@ -373,7 +373,7 @@ class Reconciler:
         left_out = self.state.left_out
         if left_out:
             room, needed = self._entries.capacity, self._entries.capacity + len(left_out)
-            vips = sorted({key.vip for key in left_out}, key=lambda vip: (vip.version, int(vip)))
+            vips = sorted({key.vip for key in left_out}, key=address_order)
             yield (
                 f"the entries map is full: {len(left_out)} of {needed} VIP entries do not fit into {room}; "
                 f"not guarded: {some(vips)}; raise bpf.max_entries to {needed} or more and restart the agent, "

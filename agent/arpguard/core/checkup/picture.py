@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from arpguard.addresses import Address, vip_refusal
+from arpguard.addresses import Address, address_order, vip_refusal
 from arpguard.config import InterfaceSelector, SelectorKind
 from arpguard.core.checkup.answering import has, kernel_answers, on_segment, places
 from arpguard.core.checkup.findings import listed
@@ -217,7 +217,7 @@ def questions(picture: Picture) -> tuple[tuple[Question, ...], int]:
 
     Nodes are asked for to tell their MACs from strangers'.
     """
-    vips = sorted(picture.vips, key=lambda address: (address.version, int(address)))
+    vips = sorted(picture.vips, key=address_order)
     nodes = [
         address for node in (picture.cluster.nodes.values() if picture.cluster else ()) for address in node.addresses
     ]
