@@ -150,16 +150,21 @@ def no_heartbeat_of_a_long_lease() -> None:
         assert sim.answering(sim.vips[0]) == ["n1"]
 
 
+def look_and_ask(node: Node) -> None:
+    """A moment passes, and a node sees and does all that it can; what it asks of the server waits."""
+    node.sim.pass_time(20)
+    node.tick()
+    while node.watch:
+        node.see()
+    while node.todo:
+        node.do_next()
+
+
 def revoked() -> None:
     """The owner is away for long, and back before its claim is taken."""
     sim, owner, other = a_pair()
     while not any(isinstance(request.effect, WriteClaim) for request in other.requests):
-        sim.pass_time(20)
-        other.tick()
-        while other.watch:
-            other.see()
-        while other.todo:
-            other.do_next()
+        look_and_ask(other)
         for request in [request for request in other.requests if not isinstance(request.effect, WriteClaim)]:
             other.requests.remove(request)
             other.perform(request)
@@ -200,12 +205,7 @@ def stuck_create() -> None:
     sim.api.delete_heartbeat("n0")
     create = None
     while create is None:
-        sim.pass_time(20)
-        other.tick()
-        while other.watch:
-            other.see()
-        while other.todo:
-            other.do_next()
+        look_and_ask(other)
         for request in list(other.requests):
             other.requests.remove(request)
             if isinstance(request.effect, WriteHeartbeat) and request.effect.node == "n0":
