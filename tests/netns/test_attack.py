@@ -11,22 +11,22 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
+import nodeapi
 from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.reporting import OBJECT_BURST
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.lab.apiserver import resources
-from arpguard.lab.apiserver.embedded import Embedded, running
-from arpguard.lab.apiserver.server import Options
+from arpguard.lab.apiserver.embedded import Embedded
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent
 from arpguard.runtime.claimlog import FIRST_PER_S, LINES_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard.wire.ndp import build_solicitation, build_unsolicited_advertisement
-from kubehttp import Api
 from labtools import Pair, Wire, a_netns, a_pair, a_wire, address, address6, arp_of, arpguard, speak_ipv6, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
@@ -68,14 +68,11 @@ def pod(pair) -> Iterator[NeighbourSocket]:
 
 @pytest.fixture(scope="module")
 def server(pair) -> Iterator[Embedded]:
-    embedded = running(Options(tls=False))
-    server = pair.node.netns.call(embedded.__enter__)
     services = (objects.service(HOME, f"web-{n}", vips) for n, vips in enumerate(zip(VIPS, VIPS6, strict=True)))
     nodes = objects.node("node-1", pair.node.address), objects.node("node-2", address(2))
     scene = [objects.namespace(HOME), objects.config_map(HOME, CONFIGMAP, CONFIG), *nodes, *services]
-    server.do(lambda it: it.load(scene))
-    yield server
-    embedded.__exit__(None, None, None)
+    with nodeapi.a_server(pair.node.netns, scene) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +95,7 @@ def agent(pair, pod, server) -> Iterator[KubeAgent]:
 @pytest.fixture(scope="module")
 def events(pair, server) -> Callable[[str], list[dict]]:
     """Events by reason."""
-    server.do(lambda it: it.add_client("admin"))
-    admin = Api(server.do(lambda it: it.kubeconfig("admin")))
-
-    def of(reason: str) -> list[dict]:
-        found = pair.node.netns.call(lambda: admin.ask("GET", "/apis/events.k8s.io/v1/events")).body["items"]
-        return [event for event in found if event["reason"] == reason]
-
-    return of
+    return partial(nodeapi.events, pair.node.netns, server)
 
 
 def claims_of(vip: Address, mac: MacAddress) -> Sequence[bytes]:

@@ -7,6 +7,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
@@ -16,16 +17,15 @@ from arpguard.core.conflicts import GRACE_NS
 from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket, build_question
 from arpguard.kube.claims import lease_name
 from arpguard.lab.apiserver import resources
-from arpguard.lab.apiserver.embedded import Embedded, running
+from arpguard.lab.apiserver.embedded import Embedded
 from arpguard.lab.apiserver.faults import Delay
-from arpguard.lab.apiserver.server import Options
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent
 from arpguard.units import NS_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard.wire.ndp import build_dad_solicitation, build_solicitation, build_unsolicited_advertisement
-from kubehttp import Api
 from labtools import ANSWER_S, Pair, a_pair, address, address6, speak_ipv6, until
+from nodeapi import a_server, events
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -60,11 +60,8 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def server(pair) -> Iterator[Embedded]:
-    embedded = running(Options(tls=False))
-    server = pair.node.netns.call(embedded.__enter__)
-    server.do(lambda it: it.load(_scene(pair)))
-    yield server
-    embedded.__exit__(None, None, None)
+    with a_server(pair.node.netns, _scene(pair)) as server:
+        yield server
 
 
 def _scene(pair: Pair) -> list[dict]:
@@ -106,14 +103,7 @@ def socket(pair) -> Iterator[NeighbourSocket]:
 @pytest.fixture(scope="module")
 def api(pair, server) -> Callable[[str], list[dict]]:
     """Events by reason."""
-    server.do(lambda it: it.add_client("admin"))
-    admin = Api(server.do(lambda it: it.kubeconfig("admin")))
-
-    def events(reason: str) -> list[dict]:
-        found = pair.node.netns.call(lambda: admin.ask("GET", "/apis/events.k8s.io/v1/events")).body["items"]
-        return [event for event in found if event["reason"] == reason]
-
-    return events
+    return partial(events, pair.node.netns, server)
 
 
 def announcement(vip: Address, mac: MacAddress) -> bytes:

@@ -9,13 +9,12 @@ import pytest
 
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.maps import ControlValue
-from arpguard.lab.apiserver.embedded import Embedded, running
-from arpguard.lab.apiserver.server import Options
+from arpguard.lab.apiserver.embedded import Embedded
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.topology import CONFIGMAP, DAEMONSET, KubeAgent
 from arpguard.verdict import Mode
-from kubehttp import Api
 from labtools import Pair, a_pair, address, tcx_programs, until
+from nodeapi import a_server, ask
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -37,12 +36,8 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture
 def server(pair) -> Iterator[Embedded]:
-    """In the node's namespace: threads are where those were that started them."""
-    embedded = running(Options(tls=False))
-    server = pair.node.netns.call(embedded.__enter__)
-    server.do(lambda it: it.load(_scene(pair)))
-    yield server
-    embedded.__exit__(None, None, None)
+    with a_server(pair.node.netns, _scene(pair)) as server:
+        yield server
 
 
 def _scene(pair: Pair) -> list[dict]:
@@ -108,10 +103,8 @@ def test_configmap_switches_the_kernel_within_a_second_and_a_wrong_one_shows_in_
 
 def test_agent_whose_daemonset_is_gone_removes_the_guard(pair, server, agent):
     assert _programs(pair)
-    server.do(lambda it: it.add_client("admin"))
-    admin = Api(server.do(lambda it: it.kubeconfig("admin")))
     path = f"/apis/apps/v1/namespaces/{HOME}/daemonsets/{DAEMONSET}"
-    assert pair.node.netns.call(lambda: admin.ask("DELETE", path)).code == 200
+    assert ask(pair.node.netns, server, "DELETE", path).code == 200
 
     agent.kill(signal.SIGTERM)
 

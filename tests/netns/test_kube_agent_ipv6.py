@@ -11,14 +11,13 @@ from arpguard.addresses import Address, MacAddress
 from arpguard.core.ownership.records import Claim
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.kube import claims, projections
-from arpguard.lab.apiserver.embedded import Embedded, running
-from arpguard.lab.apiserver.server import Options
+from arpguard.lab.apiserver.embedded import Embedded
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent
 from arpguard.wire.facts import Facts
 from arpguard.wire.ndp import NdType, solicited_node
-from kubehttp import Api
 from labtools import Pair, a_pair, address, address6, groups_of, speak_ipv6, until
+from nodeapi import a_server, ask
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -38,18 +37,14 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture
 def server(pair) -> Iterator[Embedded]:
-    """In the node's namespace: threads are where those were that started them."""
-    embedded = running(Options(tls=False))
-    server = pair.node.netns.call(embedded.__enter__)
     made = [
         objects.namespace(HOME),
         objects.config_map(HOME, CONFIGMAP, CONFIG),
         objects.node(NODE, pair.node.address),
         objects.service(HOME, "web", [VIP, VIP6]),
     ]
-    server.do(lambda it: it.load(made))
-    yield server
-    embedded.__exit__(None, None, None)
+    with a_server(pair.node.netns, made) as server:
+        yield server
 
 
 @pytest.fixture
@@ -83,9 +78,7 @@ def owners(ear: NeighbourSocket) -> dict[Address, set[MacAddress]]:
 
 
 def get(pair: Pair, server: Embedded, path: str) -> dict:
-    server.do(lambda it: it.add_client("admin"))
-    api = Api(server.do(lambda it: it.kubeconfig("admin")))
-    return pair.node.netns.call(lambda: api.ask("GET", path)).body
+    return ask(pair.node.netns, server, "GET", path).body
 
 
 def claim(pair: Pair, server: Embedded, vip: Address) -> Claim:
