@@ -350,7 +350,8 @@ def test_f23_agent_whose_boot_clock_is_not_the_kernels_is_refused(pair, tmp_path
         done = arpguard("agent", "--config", str(config), prefix=prefix, timeout=END_S)
         assert not list(pins.iterdir())
     assert done.returncode == 3
-    assert f"is {offset_s}.00 s ahead of the kernel's" in said_in_one_line(done.stderr)
+    differs = f"{abs(offset_s)}.00 s {'ahead of' if offset_s > 0 else 'behind'}"
+    assert f"is {differs} the kernel's" in said_in_one_line(done.stderr)
 
 
 def test_agent_that_is_told_to_end_while_it_compiles_ends_in_good_order(pair, tmp_path):

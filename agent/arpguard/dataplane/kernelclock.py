@@ -34,9 +34,9 @@ def require_the_kernels_clock() -> None:
     except OSError as error:
         raise DataPlaneError(f"the kernel's clock cannot be read ({error.strerror})") from error
     if abs(offset) > _TOLERANCE:
-        ahead_s = (offset << _SHIFT) / NS_PER_S
+        differs = f"{(abs(offset) << _SHIFT) / NS_PER_S:.2f} s {'ahead of' if offset > 0 else 'behind'}"
         raise DataPlaneError(
-            f"CLOCK_BOOTTIME of this process is {ahead_s:.2f} s ahead of the kernel's, with which fences are compared: "
+            f"CLOCK_BOOTTIME of this process is {differs} the kernel's, with which fences are compared: "
             "run the agent in the time namespace of the machine, and without libfaketime"
         )
 
