@@ -23,7 +23,8 @@ class Source(Protocol):
 class Hearing:
     """Reads a source on the running loop, from entry to exit, and pauses when that has cost more than its share.
 
-    What comes meanwhile waits in the ring buffer; what finds no room there is counted by the kernel.
+    What comes meanwhile waits in the ring buffer; what finds no room there is counted by the kernel. However much one
+    round has cost, as on a machine that is starved, no pause is longer than BURST_S / SHARE: a few seconds.
     """
 
     def __init__(self, source: Source, cpu_s: Callable[[], float] = time.thread_time) -> None:
@@ -51,7 +52,8 @@ class Hearing:
         began_s = self._cpu_s()
         self._source.consume()
         now_s, spent_s = self._loop.time(), self._cpu_s() - began_s
-        self._credit_s = min(BURST_S, self._credit_s + SHARE * (now_s - self._counted_s)) - spent_s
+        saved_s = min(BURST_S, self._credit_s + SHARE * (now_s - self._counted_s))
+        self._credit_s = max(-BURST_S, saved_s - spent_s)
         self._counted_s = now_s
         if self._credit_s < 0:
             self._loop.remove_reader(self._source.fileno())

@@ -78,6 +78,12 @@ def test_what_was_paid_for_in_time_counts_no_more(flooded, pauses):
     assert flooded.cpu_s / (sum(pauses) + BURST_S / SHARE) == pytest.approx(SHARE)
 
 
+def test_one_round_that_cost_a_lot_is_not_paid_for_with_a_long_silence(flooded, pauses):
+    flooded.costs_s = [60.0, 0.004, 0.0]
+    hear(flooded)
+    assert [pause for pause in pauses if pause > 1e-9] == pytest.approx([BURST_S / SHARE, 0.004 / SHARE])
+
+
 def test_nothing_is_heard_after_the_end(flooded, pauses):
     async def go_on() -> int:
         with Hearing(flooded, lambda: flooded.cpu_s):
