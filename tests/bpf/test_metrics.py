@@ -85,7 +85,8 @@ class Guarded:
             self.node.conflicts.add(self.node.decisions.add(decision, self.node.link_name(decision.key.ifindex)))
 
         reader = EventReader(self.plane.maps["events"], lambda _: None)
-        reader.consume()
+        while reader.consume():
+            pass  # what other tests have left
         reader.close()
         reader = EventReader(self.plane.maps["events"], receive)
         try:
