@@ -52,7 +52,7 @@ coverage-core: .venv/.dev
 # `make test`.
 coverage: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
 	@rm -rf .cache/coverage
-	-$(BIN)/coverage run -m pytest --numprocesses $(JOBS) --dist loadfile $(TESTS)
+	-$(BIN)/coverage run -m pytest --timeout 3600 --numprocesses $(JOBS) --dist loadfile $(TESTS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --show-missing --skip-empty > .cache/coverage/missing.txt
 	$(BIN)/coverage json --quiet -o .cache/coverage/coverage.json
