@@ -902,6 +902,30 @@ def test_who_finds_another_agent_in_its_name_is_silent_until_that_one_has_been_f
     assert bench.kernel.epoch == bench.store["a"].epoch != "epoch-1"
 
 
+def test_who_finds_another_agent_in_its_name_is_silent_for_as_long_as_that_one_renews():
+    bench = an_owner()
+
+    for _ in range(12):
+        another_agent(bench)
+        bench.pass_time(1)
+
+    assert (bench.core.yielding, bench.core.held(), bench.renewals()) == (True, frozenset(), [])
+    assert bench.kernel.fence_ns == 0
+
+
+def test_own_heartbeat_that_names_no_agent_any_more_ends_the_epoch():
+    """Nobody writes that; whoever edited it may have meant to revoke."""
+    bench = an_owner()
+    bench.store["a"] = replace(bench.store["a"], instance="", version=bench.version(bench.store["a"].version))
+
+    bench.serve(bench.core.heartbeat_seen("a", bench.store["a"], bench.now))
+    bench.pass_time(0)
+
+    fences = [effect for effect in bench.did if isinstance(effect, SetFence)]
+    assert fences[0] == SetFence("epoch-2", 0, fences[0].lease_ns)
+    assert (bench.store["a"].epoch, bench.store["a"].instance) == ("epoch-2", "a/1")
+
+
 def test_who_yields_parts_at_once_and_hears_no_answer_any_more():
     bench = an_owner()
     another_agent(bench)
