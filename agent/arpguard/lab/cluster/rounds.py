@@ -38,7 +38,7 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 
 SECOND_CLIENT = ("client-2", 101)
 _VIPS = [vip(50 + number) for number in range(4)]
-_LOCAL = vip(60)
+_LOCAL = vip(60)  # its Pods may be on one node only: while that one is away, nobody is to answer
 _PAIR: tuple[Address, Address] = vip(61), vip6(0x61)
 EVERY: list[Address] = [*_VIPS, _LOCAL, *_PAIR]
 _INTERVAL_S = 0.002  # of each client: every VIP is asked about more often than a hand-over may last
@@ -136,8 +136,11 @@ class Rounds:
 
 
 @dataclass(slots=True)
-class _Silence:
-    """The longest time from one answer for a VIP to the next, by whomever, and what was done at its end."""
+class Silence:
+    """The longest time from one answer for a VIP to the next, by whomever, and what was done at its end.
+
+    Of VIPs that every node may answer for.
+    """
 
     length_ns: int = 0
     text: str = "none"
@@ -146,6 +149,8 @@ class _Silence:
     def hear(self, said: Sequence[Said], doing: str) -> None:
         """Takes answers in, in their order."""
         for each in said:
+            if each.vip == _LOCAL:
+                continue
             length_ns = each.time_ns - self._last_ns.get(each.vip, each.time_ns)
             if length_ns > self.length_ns:
                 self.length_ns, self.text = length_ns, f"{each.vip}, {doing}"
@@ -161,7 +166,7 @@ class _Record:
     settled_ns: list[int] = field(default_factory=list)
     heard: Counter[str] = field(default_factory=Counter)
     counted_before: dict[str, int] = field(default_factory=dict)
-    silence: _Silence = field(default_factory=_Silence)
+    silence: Silence = field(default_factory=Silence)
     stops: int = 0
     after_the_fence: int = 0
     kills: int = 0
