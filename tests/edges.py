@@ -19,7 +19,7 @@ from builders import (
     the_answer,
 )
 from ndbuilders import NEIGHBOUR_IP6, VIP6, an_entry6, an_ns
-from prog_run import DROPPED, sent_back
+from prog_run import DROPPED, passed, sent_back
 from userspace import UserPlane
 
 NOW_NS = 5 * HOUR_NS
@@ -87,23 +87,31 @@ def check_cost(plane: UserPlane, cost: Cost) -> None:
     assert plane.cost(cost.hook, cost.frame) == (cost.lookups, cost.clock)
 
 
-# Only just not strict.
-TAGGED = {
-    "two_tags": an_arp_request(tags=(VlanTag(0), VlanTag(0)), spa=TESTER_IP),
-    "two_tags_of_a_solicitation": an_ns(tags=(VlanTag(0), VlanTag(0))),
+def _of_version(version: int) -> bytes:
+    frame = bytearray(an_ns())
+    frame[14] = version << 4
+    return bytes(frame)
+
+
+# What becomes of frames that are only just not strict, or no IPv6.
+SHAPES = {
+    "two_tags": (an_arp_request(tags=(VlanTag(0), VlanTag(0)), spa=TESTER_IP), DROPPED),
+    "two_tags_of_a_solicitation": (an_ns(tags=(VlanTag(0), VlanTag(0))), DROPPED),
+    "fifth_version": (_of_version(5), passed(_of_version(5))),
+    "seventh_version": (_of_version(7), passed(_of_version(7))),
 }
 
 
-def check_tagged(plane: UserPlane, frame: bytes) -> None:
+def check_shape(plane: UserPlane, frame: bytes, expected: object) -> None:
     plane.set({VIP: an_entry(), VIP6: an_entry6()}, _ALL)
-    assert plane.run(Hook.TC_INGRESS, frame) == DROPPED
+    assert plane.run(Hook.TC_INGRESS, frame) == expected
 
 
 def first_wrong_edge(plane: UserPlane) -> str | None:
     """The name of what is wrong first."""
     checks = [(name, check_fence, case) for name, case in FENCES.items()]
     checks += [(name, check_cost, (cost,)) for name, cost in COSTS.items()]
-    checks += [(name, check_tagged, (frame,)) for name, frame in TAGGED.items()]
+    checks += [(name, check_shape, case) for name, case in SHAPES.items()]
     for name, check, arguments in checks:
         try:
             check(plane, *arguments)
