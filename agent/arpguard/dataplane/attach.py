@@ -10,6 +10,7 @@ TCX links go to the head of the list, so that another program's TC_ACT_OK does n
 """
 
 import errno
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,14 +99,14 @@ class Attacher:
 
 
 def read_pins(pin_dir: Path) -> list[Pin]:
-    """The links pinned under `pin_dir`, with what the kernel says of each."""
+    """The links pinned under `pin_dir`, with what the kernel says of each. One that goes meanwhile may be left out."""
     hooks = {name: hook for hook, name in _PIN.items()}
     found = []
     for path in sorted((pin_dir / "links").glob("*-*")):
         number, _, name = path.name.partition("-")
         if not number.isdecimal() or name not in hooks or not path.is_file():
             continue  # somebody else's
-        with syscall.obj_get(str(path)) as link:
+        with suppress(FileNotFoundError), syscall.obj_get(str(path)) as link:
             found.append(Pin(path, int(number), hooks[name], syscall.link_info(link)))
     return found
 
