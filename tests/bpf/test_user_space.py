@@ -11,7 +11,7 @@ from arpguard.clock import boot_ns
 from arpguard.dataplane.source import find_source
 from arpguard.verdict import Hook
 from builders import VIP, an_arp_request, an_entry
-from edges import COSTS, FENCES, SHAPES, check_cost, check_fence, check_shape
+from edges import COSTS, FENCES, SHAPES, check_cost, check_fence
 from judging import HOOKS, first_wrong_cell
 from ndbuilders import a_control6, an_ns
 from ndstimuli import random_maps, stimuli_for
@@ -43,9 +43,9 @@ def test_frame_costs_no_more_than_it_has_to(user_plane, cost):
     check_cost(user_plane, cost)
 
 
-@pytest.mark.parametrize(("frame", "expected"), SHAPES.values(), ids=SHAPES)
-def test_frame_of_another_shape_is_not_answered(user_plane, frame, expected):
-    check_shape(user_plane, frame, expected)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_frame_of_another_shape_is_not_answered(user_plane, shape):
+    shape.check(user_plane)
 
 
 @pytest.mark.parametrize("hook", [Hook.TC_INGRESS, Hook.TC_EGRESS], ids=lambda hook: hook.name)
