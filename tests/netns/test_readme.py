@@ -66,12 +66,16 @@ def test_readme_shows_the_two_commands():
 
 
 def test_readme_commands_do_what_they_say(tmp_path):
+    """The lab may also exit with 1: some of its bars are times, which a busy machine misses (test_kube_lab.py)."""
     commands = [typed.command for typed in _typed(README) if not typed.command.startswith("grpcurl ")]
+    commands = [f"{command} || [ $? = 1 ]" if "arpguard lab" in command else command for command in commands]
     with Lab(1, tmp_path, tmp_path) as lab:
         done = _run(lab, "\n".join(commands), ROOT)
 
     assert done.returncode == 0, done.stdout + done.stderr
     for expected in (
+        "hand_overs=3",
+        "overlaps=0",
         "config.yaml: ok",
         "mode observe, 2 of 1024 entries",
         "198.51.100.51",
