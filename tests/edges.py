@@ -17,9 +17,10 @@ from builders import (
     a_packet,
     an_arp_request,
     an_entry,
+    patched,
     the_answer,
 )
-from ndbuilders import HOP_BY_HOP, NEIGHBOUR_IP6, VIP6, a_header, an_entry6, an_ns
+from ndbuilders import HOP_BY_HOP, NEIGHBOUR_IP6, PAYLOAD_LEN, VIP6, a_header, an_entry6, an_ns
 from prog_run import DROPPED, one_count, passed, sent_back
 from userspace import UserPlane
 
@@ -88,17 +89,8 @@ def check_cost(plane: UserPlane, cost: Cost) -> None:
     assert plane.cost(cost.hook, cost.frame) == (cost.lookups, cost.clock)
 
 
-def _of_version(version: int) -> bytes:
-    frame = bytearray(an_ns())
-    frame[14] = version << 4
-    return bytes(frame)
-
-
-def _without_payload_len() -> bytes:
-    """What Linux takes for a jumbogram."""
-    frame = bytearray(an_ns(headers=[a_header(HOP_BY_HOP)]))
-    frame[18:20] = bytes(2)
-    return bytes(frame)
+_FIFTH_VERSION, _SEVENTH_VERSION = (patched(an_ns(), 14, octet) for octet in (b"\x50", b"\x70"))
+_JUMBOGRAM = patched(an_ns(headers=[a_header(HOP_BY_HOP)]), PAYLOAD_LEN, bytes(2))  # Linux takes it for one
 
 
 @dataclass(frozen=True)
@@ -117,9 +109,9 @@ class Shape:
 SHAPES = {
     "two_tags": Shape(an_arp_request(tags=(VlanTag(0), VlanTag(0)), spa=TESTER_IP), VIP),
     "two_tags_of_a_solicitation": Shape(an_ns(tags=(VlanTag(0), VlanTag(0))), VIP6),
-    "hop_by_hop_and_no_payload_length": Shape(_without_payload_len(), VIP6),
-    "fifth_version": Shape(_of_version(5)),
-    "seventh_version": Shape(_of_version(7)),
+    "hop_by_hop_and_no_payload_length": Shape(_JUMBOGRAM, VIP6),
+    "fifth_version": Shape(_FIFTH_VERSION),
+    "seventh_version": Shape(_SEVENTH_VERSION),
 }
 
 
