@@ -165,7 +165,8 @@ def test_claim_of_what_is_perhaps_the_claimers_is_shown_and_exits_0(pair, ask):
 def test_decisions_are_those_that_were_asked_for(pair, document):
     with a_wire(pair.client) as wire:
         wire.exchange([wire.request(FOREIGN), wire.request(OBSERVED)], OWNED)
-    until(lambda: document("decisions", "--vip", str(OBSERVED))["decisions"], END_S)
+    for vip in (OBSERVED, OWNED):
+        until(lambda vip=vip: document("decisions", "--vip", str(vip))["decisions"], END_S)
     observed = document("decisions", "--vip", str(OBSERVED), "--since", "1m", "--verdict", "suppress")["decisions"]
 
     assert {(found["mode"], found["reason"]) for found in observed} == {("MODE_OBSERVE", "REASON_FOREIGN")}
