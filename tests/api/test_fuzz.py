@@ -30,6 +30,7 @@ from labtools import pid_of, until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 
+SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))
 CALLS = 3000
 MOST_KIB = 8192
 STREAM_S = 0.02  # a stream that is not refused goes on
@@ -153,9 +154,8 @@ def descriptors(pid: int) -> int:
 
 @pytest.fixture
 def fuzzer() -> Fuzzer:
-    seed = int(os.environ.get("ARPGUARD_SEED") or time.time_ns() % 10**9)
-    print(f"ARPGUARD_SEED={seed}")
-    return Fuzzer(seed)
+    print(f"ARPGUARD_SEED={SEED}")
+    return Fuzzer(SEED)
 
 
 def test_random_requests_end_with_a_documented_code_and_leave_no_trace(agent, fuzzer):
