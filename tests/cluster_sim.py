@@ -170,7 +170,8 @@ class Node:
         self.boot()
 
     def now(self) -> int:
-        return int(self.sim.time * self.rate * MS) + 1
+        """No two steps are at the same moment, though many may be at the same millisecond."""
+        return int(self.sim.time * self.rate * MS) + self.sim.steps + 1
 
     def boot(self) -> None:
         """A new incarnation of the agent; the kernel keeps what it has."""

@@ -177,7 +177,8 @@ class Peers:
 
 
 def _was_read_since(peer: _Peer, seen_ns: int) -> bool:
-    return peer.as_of_ns is not None and peer.as_of_ns >= seen_ns
+    """Sent at the same moment is not after: what was seen may be newer, where the clock is coarse."""
+    return peer.as_of_ns is not None and peer.as_of_ns > seen_ns
 
 
 def _version(heartbeat: Heartbeat | None) -> Version | None:
