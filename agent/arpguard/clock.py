@@ -21,10 +21,14 @@ class WallClock:
 
     @classmethod
     def now(cls) -> Self:
-        """As it was last, unless the clocks have moved: two cannot be read at once, and equal times stay equal."""
-        read_ns, latest_ns = time.time_ns() - boot_ns(), WallClock._latest_ns
-        if latest_ns is None or abs(read_ns - latest_ns) >= NS_PER_MS:
-            WallClock._latest_ns = latest_ns = read_ns
+        """As it was last, unless the clocks have moved: two cannot be read at once, and equal times stay equal.
+
+        What passed between the readings may be due to whoever had the CPU, and says nothing of the clocks.
+        """
+        before_ns, real_ns, latest_ns = boot_ns(), time.time_ns(), WallClock._latest_ns
+        took_ns = boot_ns() - before_ns
+        if latest_ns is None or abs(real_ns - before_ns - latest_ns) >= NS_PER_MS + took_ns:
+            WallClock._latest_ns = latest_ns = real_ns - before_ns
         return cls(latest_ns)
 
     def real_ns(self, at_ns: int) -> int:

@@ -48,6 +48,17 @@ def test_equal_times_stay_equal_until_the_clock_is_set(skew, moved_ns, followed)
     assert clock.WallClock.now().ahead_ns == WallClock.now().ahead_ns  # one for all who tell times
 
 
+def test_reader_that_is_interrupted_between_the_clocks_sets_none(skew, monkeypatch):
+    ahead, moved = skew
+    assert WallClock.now().ahead_ns == ahead
+    moved[0] = 5 * NS_PER_MS
+    readings = iter([0, 6 * NS_PER_MS])
+    monkeypatch.setattr(clock, "boot_ns", lambda: next(readings, 0))
+
+    assert WallClock.now().ahead_ns == ahead
+    assert WallClock.now().ahead_ns == ahead + 5 * NS_PER_MS  # now it is read in one go
+
+
 @pytest.mark.parametrize(
     ("length_ns", "parts"), [(0, (0, 0)), (1, (0, 1)), (3_000_000_000, (3, 0)), (1_234_567_890, (1, 234_567_890))]
 )
