@@ -104,15 +104,23 @@ class Capture:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                data, control, _, address = self._socket.recvmsg(_NA_LEN, _SPACE)
-            except TimeoutError:
-                continue
-            except OSError:  # a port went down
-                continue
-            said = _parse(data, control, address[0]) if address[0].startswith(self._prefix) else None
-            if said is not None:
-                self._said.append(said)
+            self._record()
+        self._socket.settimeout(0)
+        while self._record():
+            pass  # what was there when it was stopped
+
+    def _record(self) -> bool:
+        """Takes the next frame; False when none came in time."""
+        try:
+            data, control, _, address = self._socket.recvmsg(_NA_LEN, _SPACE)
+        except (TimeoutError, BlockingIOError):
+            return False
+        except OSError:  # a port went down
+            return True
+        said = _parse(data, control, address[0]) if address[0].startswith(self._prefix) else None
+        if said is not None:
+            self._said.append(said)
+        return True
 
     def _count_drops(self) -> None:
         statistics = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)

@@ -3,20 +3,23 @@
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
+from ipaddress import IPv4Address
 
+from arpguard.clock import boot_ns
 from arpguard.lab.asking import FEW_ADDRESSES, answered_by
 from arpguard.lab.bench import Step
 from arpguard.lab.capture import Said
-from arpguard.lab.cluster.bench import KubeBench, Watch, ms, now_ns, vip
+from arpguard.lab.cluster.bench import AT_THE_FENCE_NS, KubeBench, Watch, ms, now_ns, vip
 from arpguard.lab.cluster.pods import Pods
 from arpguard.lab.cluster.topology import CONFIGMAP
 from arpguard.lab.oracle import Spread
 from arpguard.lab.topology import Host
 
 GAP_MS = 50
+_EVER_NS = 1 << 62
 _PATIENCE_S = 10.0
 _AWAY_S = 4.0  # longer than the lease
 _VIP = vip(50)
@@ -125,15 +128,18 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
             bench.agent(host).wait_for()
         bench.settle(_VIPS)
         time.sleep(1.0)
-    yield _none_lost(bench, watch, f"every agent replaced, each away for {_AWAY_S:g} s")
+    yield _none_lost(bench, watch, f"every agent replaced, each away for {_AWAY_S:g} s", dict.fromkeys(_VIPS, _EVER_NS))
     bench.settle_evenly(_VIPS)
     with bench.watch(_VIPS) as watch:
         owner = bench.owner(_VIPS[0])
-        bench.agent(owner).kill(signal.SIGKILL)
-        bench.agent(owner).start()
-        bench.agent(owner).wait_for()
+        agent, owned = bench.agent(owner), bench.owned(_VIPS, owner)
+        agent.kill(signal.SIGKILL)
+        fence_ns = now_ns() + agent.fence_ns() - boot_ns()
+        agent.start()
+        agent.wait_for()
         time.sleep(3.0)
-    yield _none_lost(bench, watch, f"the agent of {owner.name} killed and started again at once")
+    until_ns = {vip: fence_ns - AT_THE_FENCE_NS if vip in owned else _EVER_NS for vip in _VIPS}
+    yield _none_lost(bench, watch, f"the agent of {owner.name} killed and started again, none by its fence", until_ns)
     bench.unbind_everywhere(*_VIPS)
     pods.delete_daemon_set()
     for host in bench.nodes[:-1]:
@@ -148,9 +154,10 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
     )
 
 
-def _none_lost(bench: KubeBench, watch: Watch, text: str) -> Step:
+def _none_lost(bench: KubeBench, watch: Watch, text: str, until_ns: Mapping[IPv4Address, int]) -> Step:
+    """`until_ns`: the wall-clock time after which a VIP may be asked for in vain."""
     bench.check_against_journal(watch)
-    lost = sum(watch.stream.lost(each) for each in _VIPS)
+    lost = sum(watch.stream.lost(each, until_ns=end_ns) for each, end_ns in until_ns.items())
     longest_ms = max(watch.stream.silence(each).length_ms for each in _VIPS)
     return bench.one_of(
         text,

@@ -29,7 +29,7 @@ from arpguard.errors import ArpguardError
 from arpguard.lab.asking import Stream
 from arpguard.lab.bench import Step
 from arpguard.lab.capture import Said
-from arpguard.lab.cluster.bench import KubeBench, Watch, ms, now_ns, vip, vip6
+from arpguard.lab.cluster.bench import AT_THE_FENCE_NS, KubeBench, Watch, ms, now_ns, vip, vip6
 from arpguard.lab.cluster.mischief import Deed, Mischief
 from arpguard.lab.cluster.pods import Pods
 from arpguard.lab.oracle import Finding, Spread
@@ -48,7 +48,6 @@ _RETRY_S = 0.2
 _LATEST_S = 90.0  # what mends is tried for so long: an agent that starts anew may be needed for it
 _TELL_EVERY = 10
 _KEPT = 30_000  # requests of each client that are remembered: a minute of them
-_AT_THE_FENCE_NS = 5 * NS_PER_MS  # what is asked so shortly before may be answered after
 _ON_THE_WIRE_NS = 50 * NS_PER_MS  # from the decision to the wire, on a machine that is busy
 
 
@@ -303,8 +302,8 @@ def _is_together(bench: KubeBench) -> bool:
 
 def _ask_own_addresses(bench: KubeBench, record: _Record) -> None:
     for host in bench.nodes:
-        for address, macs in bench.who(host.address, host.address6).items():
-            answered = [bench.lab.who(mac) for mac in macs]
+        for address in (host.address, host.address6):
+            answered = [bench.lab.who(mac) for mac in bench.all_who(address, [host])]
             if answered != [host.name]:
                 record.strange.append(f"{address} of {host.name} was answered for by {answered or 'nobody'}")
 
@@ -338,8 +337,8 @@ def _kill_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> 
     owned = [address for address in agent.owned() if address in EVERY]
     killed_ns, left_ns = now_ns(), agent.fence_ns() - boot_ns()
     agent.start()
-    until_ns = killed_ns + max(0, left_ns) - _AT_THE_FENCE_NS
-    watch.wait(lambda: now_ns() > until_ns + _AT_THE_FENCE_NS * 10, _SETTLE_S, "the fence to pass")
+    until_ns = killed_ns + max(0, left_ns) - AT_THE_FENCE_NS
+    watch.wait(lambda: now_ns() > until_ns + NS_PER_S // 2, _SETTLE_S, "the fence to pass")
     record.kills += bool(owned)
     lost = {address: watch.stream.lost(address, killed_ns, until_ns) for address in owned}
     record.lost += [

@@ -65,17 +65,17 @@ def _spread(bench: KubeBench, text: str, vips: list[IPv4Address], **facts: objec
 
 def _at_rest(bench: KubeBench) -> dict[str, object]:
     """API writes while nothing changes, by the server's own counters; nothing where nobody counts."""
-    before, claims = bench.server.writes(), bench.server.claim_writes()
+    before, claims, began_s = bench.server.writes(), bench.server.claim_writes(), time.monotonic()
     reads = bench.server.reads()
     time.sleep(_REST_S)
-    after = bench.server.writes()
+    after, took_s = bench.server.writes(), time.monotonic() - began_s
     if not after:
         return {}
-    rates = [(after[name] - before[name]) / _REST_S for name in after]
+    rates = [(after[name] - before[name]) / took_s for name in after]
     polls = bench.server.reads() - reads
     return {
         "writes_per_node_and_100_s": round(100 * max(rates)),
-        "one_write_per_second_at_most": max(rates) <= 1.0 + 1.5 / _REST_S,
+        "one_write_per_second_at_most": max(rates) <= 1.0 + 1.5 / took_s,
         "claim_writes": bench.server.claim_writes() - claims,
         "reads": polls,
     }
