@@ -198,7 +198,7 @@ def in_loop(test):
     return run
 
 
-async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
     """Waits for a condition; a test that waits in vain fails here."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():

@@ -56,6 +56,7 @@ _LACKING = {"bpf": _lacking_bpf, "netns": _lacking_netns}
 # Clusters of agents, whose leases run out on a machine that is too busy: one file at a time, before all others. What
 # has no namespaces gives way to what has.
 _CLUSTERS = (
+    "tests/api/test_cluster",
     "tests/kube/",
     "tests/netns/test_kube",
     "tests/netns/test_link_cluster",

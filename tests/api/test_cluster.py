@@ -281,11 +281,11 @@ def test_node_that_cannot_be_reached_is_shown_and_keeps_no_answer_away(run, benc
     last = bench.nodes[-1]
     bench.lab.pull(last)
     try:
-        code, out, err = run("vips", str(WEB), "--timeout", "2", *everywhere)
+        code, out, err = run("vips", str(WEB), "--timeout", "5", *everywhere)
         assert (code, err) == (3, "")
         assert [row[1] for row in cells(out)[1:3]] == [host.name for host in bench.nodes[:2]]
         assert out.splitlines()[4].startswith(f"{last.name}: ")
-        found = json.loads(run("vips", "-o", "json", "--timeout", "2", *everywhere)[1])["nodes"]
+        found = json.loads(run("vips", "-o", "json", "--timeout", "5", *everywhere)[1])["nodes"]
         assert [bool(item["error"]) for item in found] == [False, False, True]
     finally:
         bench.lab.plug_in(last)

@@ -127,7 +127,7 @@ def test_stream_under_traffic_ends_with_the_time_given(ask, pair):
     thread = threading.Thread(target=traffic)
     thread.start()
     try:
-        watched = ask(f"{NAME}/WatchDecisions", {"filter": {"vip": str(FOREIGN)}}, ("-max-time", "2"))
+        watched = ask(f"{NAME}/WatchDecisions", {"filter": {"vip": str(FOREIGN)}}, ("-max-time", "5"))
     finally:
         done.set()
         thread.join()

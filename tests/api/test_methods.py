@@ -180,11 +180,12 @@ def test_vip_counts_its_frames_by_reason_carried_out_or_only_observed(api, pair)
         return {item.reason: (item.enforced, item.observed) for item in api.GetVip(address=str(vip)).vips[0].reasons}
 
     before = counts(PINNED).get(pb.REASON_EXTERNAL, (0, 0))
+    observed = counts(OBSERVED).get(pb.REASON_FOREIGN, (0, 0))
     with a_wire(pair.client) as wire:
         wire.exchange([wire.request(PINNED)] * 3 + [wire.request(OBSERVED)] * 2, OWNED)
 
     assert counts(PINNED)[pb.REASON_EXTERNAL] == (before[0] + 3, 0)
-    assert counts(OBSERVED)[pb.REASON_FOREIGN] == (0, 2)
+    assert counts(OBSERVED)[pb.REASON_FOREIGN] == (0, observed[1] + 2)
 
 
 def test_owner_and_source_follow_the_configuration(api, agent):
@@ -195,11 +196,12 @@ def test_owner_and_source_follow_the_configuration(api, agent):
     )
     until(lambda: api.GetVip(address=str(FOREIGN)).vips[0].kind == pb.KIND_EXTERNAL)
     assert api.GetVip(address=str(FOREIGN)).vips[0].owner == "external"
-    assert api.GetStatus().config.generation == generation + 1
+    until(lambda: api.GetStatus().config.generation == generation + 1)  # the status is kept for a moment
 
     agent.configure(CONFIG)
     until(lambda: api.GetVip(address=str(FOREIGN)).vips[0].kind == pb.KIND_FOREIGN)
     assert api.GetVip(address=str(FOREIGN)).vips[0].owner == "node-2"
+    until(lambda: api.GetStatus().config.generation == generation + 2)
 
 
 def test_wrong_edit_is_a_problem_of_the_configuration_and_changes_nothing(api, agent):
@@ -319,8 +321,13 @@ def test_decision_on_the_wire_is_listed_with_all_its_addresses(api, pair):
     vip, began = EXTERNAL, time.time()
     with a_wire(pair.client) as wire:
         wire.exchange([wire.request(vip, address(88))], OWNED)
-    until(lambda: api.ListDecisions(filter={"vip": str(vip)}).decisions)
-    (found,) = (item for item in api.ListDecisions(filter={"vip": str(vip)}).decisions if item.spa == str(address(88)))
+
+    def listed() -> list[pb.Decision]:
+        decisions = api.ListDecisions(filter={"vip": str(vip)}).decisions
+        return [item for item in decisions if item.spa == str(address(88))]
+
+    until(listed)
+    (found,) = listed()
 
     expected = pb.Decision(
         vip=str(vip),

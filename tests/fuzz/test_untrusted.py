@@ -4,7 +4,6 @@ The seed is printed; ARPGUARD_SEED=N repeats a run, and `make fuzz` runs many mo
 """
 
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from arpguard.config import MAX_PROBLEMS, parse_config
 from arpguard.errors import ConfigError
 from fuzz.config_cases import WHOLE, ConfigFuzzer, ConfigJudge
 from fuzz.object_cases import BASES, ObjectFuzzer, ObjectJudge
+from fuzz.untrusted import peak_kib
 
 RUN = Path(__file__).with_name("untrusted.py")
 CASES = 2000
@@ -139,9 +139,9 @@ def test_large_configuration_needs_little_memory():
 
 def print_peak() -> None:
     """Run in a process of its own."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_kib()
     ConfigJudge().judge("vips: [" + "a," * (MIB // 2) + "]")
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    print(peak_kib() - before)
 
 
 def test_configuration_of_a_large_site_is_taken():

@@ -400,7 +400,7 @@ async def test_plugin_that_hangs_is_started_once_and_holds_requests_up_for_a_lim
     token, started = tmp_path / "token", tmp_path / "started"
     token.write_text("old")
     plugin = tmp_path / "plugin"
-    plugin.write_text(f"#!/bin/sh\necho $$ >>{started}\nsleep 1\n")
+    plugin.write_text(f"#!/bin/sh\necho $$ >>{started}\nsleep 3\n")
     plugin.chmod(0o755)
     exec_user = f"{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: {plugin}, interactiveMode: Never}}}}"
     api = ScriptedApi(then=refusal(401))

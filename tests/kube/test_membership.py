@@ -76,7 +76,7 @@ async def test_fence_counts_from_before_the_renewal_was_sent(one):
 @in_loop
 async def test_nothing_is_claimed_before_all_is_known(one):
     """The list of Nodes is slow: who may own a VIP is not known meanwhile."""
-    one.fault(NODE, delay=(Delay(3.0, resource="nodes"),))
+    one.fault(NODE, delay=(Delay(6.0, resource="nodes"),))
     async with a_side(one) as side:
         await until(lambda: A in side.kube.state.vips)
         await until(lambda: side.leases is not None and side.leases.renewed_ns is not None)

@@ -402,15 +402,15 @@ async def test_server_that_is_not_there_is_waited_for(tmp_path, caplog):
 
 @in_loop
 async def test_waits_begin_anew_after_a_steady_time(tmp_path):
-    fail = [refusal(503)] * 4
+    fail = [refusal(503)] * 7
     steady = stream(event("ADDED", a_service("db", "11")), 0.2, then=reset)
     pace = replace(FAST, base_s=0.02, cap_s=10.0, steady_s=0.1)
     async with following(tmp_path, listing(), *fail, steady, then=stream(), pace=pace) as it:
-        await until(lambda: len(it.api.seen) == 7)
+        await until(lambda: len(it.api.seen) == 10, 10)
 
         waits = [later.at - earlier.at for earlier, later in zip(it.api.seen, it.api.seen[1:], strict=False)]
-        assert waits[4] >= 0.08  # the fourth wait: 20 ms, doubled three times, less a half
-        assert waits[5] < 0.2 + 0.15  # the first wait again, where a fifth would be 160 ms at least
+        assert waits[7] >= 0.64  # the seventh wait: 20 ms, doubled six times, less a half
+        assert waits[8] < 0.2 + 1.0  # the first wait again, where an eighth would be 1.28 s at least
 
 
 @in_loop

@@ -38,7 +38,7 @@ def a_lease(version: str = "8", uid: str = "u-1", name: str = "node.a") -> dict:
 
 async def _write(folder, step, write):
     async with an_api(folder, step) as (api, client):
-        outcome = await write(LeaseWriter(client, "arpguard", 0.3, wall=lambda: WALL_NS))
+        outcome = await write(LeaseWriter(client, "arpguard", 0.3 if step is silence else 5.0, wall=lambda: WALL_NS))
         return outcome, api.seen
 
 

@@ -39,6 +39,7 @@ from labtools import (
     address6,
     arpguard,
     groups_of,
+    said,
     speak_ipv6,
     until,
 )
@@ -72,7 +73,9 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def the_agent(pair) -> AgentProcess:
-    return pair.agent(a_config())
+    agent = pair.agent(a_config())
+    until(lambda: said(agent, "announced:") >= 3 * len((OWNED, MARK)), what="the last announcements of the start")
+    return agent
 
 
 class Asker:
@@ -100,7 +103,8 @@ class Asker:
         """The MACs that answer for each VIP, one for each answer."""
         heard = self.heard_until_mark([build_solicitation(CLIENT_MAC, CLIENT, vip) for vip in vips], mark)
         assert heard is not None, f"{mark} was not answered"
-        answers = [each.packet for each in heard if each.packet.op is NdType.ADVERTISEMENT]
+        packets = [each.packet for each in heard if each.packet.tpa == CLIENT]  # and not to all nodes, unasked
+        answers = [packet for packet in packets if packet.op is NdType.ADVERTISEMENT]
         return {vip: [packet.sha for packet in answers if packet.spa == vip] for vip in vips}
 
     def listen(self, wait_s: float, count: int = 1) -> list[Heard]:
@@ -111,6 +115,10 @@ class Asker:
             if heard.packet.op is NdType.ADVERTISEMENT and heard.packet.tpa == ALL_NODES:
                 found.append(heard)
         return found
+
+
+def about(heard: Sequence[Heard], vip: IPv6Address) -> list[Heard]:
+    return [each for each in heard if each.packet.spa == vip]
 
 
 @pytest.fixture
@@ -185,21 +193,25 @@ def test_node_asks_neighbours_in_its_own_name(pair, younger_address, agent, aske
     ping = ["ping", "-6", "-c", "1", "-W", "1", "-I", str(FOREIGN), str(neighbour)]
     running = subprocess.Popen([*pair.node.netns.prefix(), *ping], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        heard = [each for each in iter(partial(asker.socket.hear, ANSWER_S), None) if each.packet.tpa == neighbour][:1]
+        heard = iter(partial(asker.socket.hear, ANSWER_S), None)
+        packet = next(each.packet for each in heard if each.packet.tpa == neighbour)
     finally:
         running.wait()
 
-    assert [(each.packet.spa, each.packet.sha) for each in heard] == [(NODE, M)]
+    assert (packet.spa, packet.sha) == (NODE, M)
 
 
 def test_takeover_is_announced_three_times_a_second_apart(agent, asker):
     agent.configure(a_config({**VIPS, MOVING: "node-1"}))
 
-    heard = asker.listen(4.0, count=4)
+    heard: list[Heard] = []
+    until(lambda: heard.extend(asker.listen(0.1)) or len(about(heard, MOVING)) >= 3, what="three advertisements")
+    heard = about(heard + asker.listen(1.5 * SPACING_S), MOVING)
 
-    assert [(each.packet.spa, each.packet.sha) for each in heard] == [(MOVING, M)] * 3
+    assert [each.packet.sha for each in heard] == [M] * 3
     times = [each.time_ns / 1e9 for each in heard]
-    assert min(later - sooner for sooner, later in itertools.pairwise(times)) >= SPACING_S
+    # Each is heard a little after it came; how far apart they are sent is tested in unit/core/test_announcing.py.
+    assert min(later - sooner for sooner, later in itertools.pairwise(times)) >= 0.9 * SPACING_S
 
 
 def metrics(pair: Pair) -> list[str]:

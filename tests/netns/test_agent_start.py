@@ -16,7 +16,7 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.lab.topology import AgentProcess, Lab
 from arpguard.verdict import Reason
-from labtools import Pair, a_pair, a_place, a_wire, address, arpguard, said, until
+from labtools import Pair, a_pair, a_place, a_wire, address, arpguard, claims, said, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -180,7 +180,7 @@ def test_a_second_agent_on_the_same_pin_directory_exits_3(pair, agent):
     assert code == 3
     assert "another arpguard agent is running" in said_in_one_line(text)
     with a_wire(pair.client) as wire:
-        assert wire.exchange([wire.request(FOREIGN)], OWNED) == []
+        assert claims(wire.exchange([wire.request(FOREIGN)], OWNED), FOREIGN) == []
 
 
 def as_nobody(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":

@@ -85,7 +85,7 @@ def agent(pair, pod, server) -> Iterator[KubeAgent]:
     try:
         agent.wait_for()
         for vip in (*VIPS, *VIPS6):
-            until(lambda vip=vip: agent.said().count(f"announced: vip={vip} ") == 3, START_S, f"announcements of {vip}")
+            until(lambda vip=vip: agent.said().count(f"announced: vip={vip} ") >= 3, START_S, f"announcements of {vip}")
         yield agent
     finally:
         agent.kill(signal.SIGKILL)
@@ -138,6 +138,8 @@ def storm(pair: Pair, vips: Sequence[Address], frames: int = STORM, seed: int = 
                 wire.send(rng.choice(claims_of(vip, mac)))
                 if number == frames // 2 and midway:
                     wire.send(midway)
+                if number % 100 == 99:
+                    count_defences(hearer, defences, wait_s=0)  # no buffer takes all of the client's own
                 if number % 500 == 499:
                     assert_answered(wire, pair)
         until(lambda: count_defences(hearer, defences), START_S)
@@ -150,9 +152,9 @@ def assert_answered(wire: Wire, pair: Pair) -> None:
     assert wire.who(VIPS[0], mark=pair.node.address) == [pair.node.mac]
 
 
-def count_defences(hearer: NeighbourSocket, defences: dict[Address, int]) -> bool:
+def count_defences(hearer: NeighbourSocket, defences: dict[Address, int], wait_s: float = 0.2) -> bool:
     """Announcements of this node; True once there is nothing more to hear."""
-    while (heard := hearer.hear(0.2)) is not None:
+    while (heard := hearer.hear(wait_s)) is not None:
         packet = heard.packet
         unasked = packet.spa.version == 6 or packet.spa == packet.tpa  # only IPv4 addresses are asked for here
         if packet.spa in defences and packet.sha == OWN and unasked:
@@ -181,7 +183,7 @@ def test_storm_of_claims_takes_no_vip_and_makes_little_noise(pair, agent, server
         for vip in VIPS[:4]:
             assert wire.who(vip, mark=pair.node.address) == [pair.node.mac]
     assert holders(server) == {"node-1"}
-    assert "lost:" not in agent.said()
+    assert "given up:" not in agent.said()
     assert agent.rss_kb() - before_kb < GROWTH_KB
     assert len(logged(agent)) - lines <= (LINES_PER_S + FIRST_PER_S) * (found.seconds + 1)
     assert len(events("VIPConflict")) <= OBJECT_BURST * 4

@@ -15,10 +15,9 @@ import pytest
 from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.conflicts import GRACE_NS
 from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket, build_question
-from arpguard.kube.claims import lease_name
+from arpguard.kube.claims import lease_name, node_lease_name
 from arpguard.lab.apiserver import resources
 from arpguard.lab.apiserver.embedded import Embedded
-from arpguard.lab.apiserver.faults import Delay
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent
 from arpguard.units import NS_PER_S
@@ -85,7 +84,7 @@ def agent(pair, server) -> Iterator[KubeAgent]:
     agent.start()
     agent.wait_for()
     for vip in (*VIPS[4], *VIPS[6]):
-        until(lambda vip=vip: agent.said().count(f"announced: vip={vip} ") == 3, END_S, f"three announcements of {vip}")
+        until(lambda vip=vip: agent.said().count(f"announced: vip={vip} ") >= 3, END_S, f"three announcements of {vip}")
     since = time.monotonic()
     until(lambda: time.monotonic() - since > GRACE_S, END_S, "the time in which a claim may be of the owner before")
     yield agent
@@ -175,9 +174,11 @@ def test_c11_node_without_an_agent_is_a_split_brain_and_not_defended_against(pai
     pair.node.netns.run("ping", "-c", "1", "-W", "2", str(pair.client.address))
     while socket.hear(0) is not None:
         pass
+    began = time.monotonic()
     socket.send(announcement(vip, CLIENT_MAC))
     assert defences(socket, vip, GRACE_S / 2) == []
-    assert conflicts(pair, agent, vip) == [], "it might have been a VIP that moves"
+    told = conflicts(pair, agent, vip)
+    assert told == [] or time.monotonic() - began > GRACE_S, "it might have been a VIP that moves"
     until(lambda: conflicts(pair, agent, vip), END_S)
     (found,) = conflicts(pair, agent, vip)
 
@@ -244,10 +245,10 @@ def test_c16_n30_vip_that_somebody_is_heard_to_have_while_it_is_probed_for_is_no
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_n29_nothing_is_answered_before_the_claim_is_confirmed(server, agent, socket, family):
-    """The claim is written, and the renewal that confirms it takes its time."""
+    """The claim is written, and the renewal that confirms it waits until the questions are through."""
     vip = (address if family == 4 else address6)(0xA8)
     lease = f"{HOME}/{lease_name(vip)}"
-    server.do(lambda it: it.fault("node-1", delay=(Delay(0.7, verb="update", resource="leases"),)))
+    server.do(lambda it: it.fault("node-1", hold=node_lease_name("node-1")))
     try:
         publish(server, f"tentative-{family}", vip)
         until(lambda: server.do(lambda it: lease in written_leases(it)), ANSWER_S, "the claim")
@@ -255,7 +256,7 @@ def test_n29_nothing_is_answered_before_the_claim_is_confirmed(server, agent, so
         for frame in asked:
             socket.send(frame)
         heard = defences(socket, vip, 0.2)
-        assert f"owned: vip={vip}\n" not in agent.said(), "the renewal came too soon for this test"
+        assert f"owned: vip={vip}\n" not in agent.said()
         assert heard == []
     finally:
         server.do(lambda it: it.fault("node-1"))

@@ -25,7 +25,7 @@ from arpguard.verdict import Mode
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ethernet import ETHERTYPE_8021AD, ETHERTYPE_8021Q, VlanTag
 from builders import a_frame, a_packet, the_answer
-from labtools import Pair, Wire, a_pair, address, arp_of, attached, claims, said, shown, until
+from labtools import ANSWER_S, Pair, Wire, a_pair, address, arp_of, attached, claims, said, shown, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -417,8 +417,10 @@ CLAIMS = {
 def test_a_claim_of_an_owned_vip_is_reported_and_defended_once(agent, wire, vip, build):
     """RFC 5227 2.4 (c): one announcement, then none for 10 s, however often the claim comes again (C8)."""
     claim = build(vip)
-    heard = wire.exchange([claim], MARK) + wire.listen(0.3)
-    assert heard == the_announcement(vip), "the defence, and no reply"
+    heard, defence = wire.exchange([claim], MARK), the_announcement(vip)
+    while len(heard) < len(defence) and (late := wire.hear(ANSWER_S)) is not None:
+        heard.append(late)
+    assert heard + wire.listen(0.3) == defence, "the defence, and no reply"
     assert conflicts(agent, vip) == 1
     totals = loader.open_maps(agent.pin_dir)["totals"]
     events = read_totals(totals)[1].sent
@@ -477,10 +479,10 @@ def test_e6_a_fenced_owner_falls_silent_at_its_deadline(pair, dead, wire, on_lo)
     table, control = EntryTable(maps["entries"], maps["counters"]), ControlValue(maps["control"])
     key = EntryKey(pair.ifindex(), OWNED)
     table.write({key: replace(table.read().entries[key], hold=False)})
-    deadline = boot_ns() + 100_000_000
+    deadline = boot_ns() + 1_000_000_000
     control.write(NodeControl(Mode.ENFORCE, generation=1, fence_ns=deadline, lease_ns=3_000_000_000))
     answered = silent = 0
-    while boot_ns() < deadline + 50_000_000:
+    while silent <= 5:
         before = boot_ns()
         heard = wire.exchange([req(OWNED)], MARK)
         if boot_ns() < deadline:
@@ -490,4 +492,3 @@ def test_e6_a_fenced_owner_falls_silent_at_its_deadline(pair, dead, wire, on_lo)
             silent += 1
             assert heard == [], shown(heard)
     assert answered > 5
-    assert silent > 5

@@ -7,7 +7,7 @@ import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
-from labtools import Pair, a_pair, a_wire, address
+from labtools import Pair, a_pair, a_wire, address, said, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -30,7 +30,8 @@ def pair() -> Iterator[Pair]:
         made.node.netns.batch(
             [f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN, DELEGATED, OBSERVED, FREE, MARK)]
         )
-        made.agent(CONFIG)
+        agent = made.agent(CONFIG)
+        until(lambda: said(agent, "announced:") >= 3, what="the last announcement of the start")
         yield made
 
 

@@ -128,6 +128,9 @@ def scene() -> Iterator[tuple[Pair, AgentProcess]]:
             # XDP does not see tags that are taken off; and what it sends back is lost unless the other end has it too.
             host.netns.run("ethtool", "-K", "eth0", "gro", "on", "rxvlan", "off")
         speak_ipv6(pair.node, pair.client)
+        for host, other in ((pair.node, pair.client), (pair.client, pair.node)):  # no question of a kernel's own
+            for address in (other.address, other.address6):
+                host.netns.batch([f"neigh replace {address} lladdr {other.mac} dev eth0 nud permanent"])
         with attached(pair.client, an_xdp_program(), syscall.ATTACH_XDP, syscall.XDP_FLAGS_DRV_MODE):
             yield pair, pair.agent(room=1 << 14)
 

@@ -98,7 +98,7 @@ def test_service_of_both_families_is_elected_and_answered(pair, server, agent, e
 
     assert owners(ear) == {VIP: {pair.node.mac}, VIP6: {pair.node.mac}}
     assert [claim(pair, server, vip).holder for vip in (VIP, VIP6)] == [NODE] * 2
-    assert groups_of(pair.node.netns)[solicited_node(VIP6)] == 1
+    until(lambda: groups_of(pair.node.netns).get(solicited_node(VIP6)) == 1, what="it listens where it is asked")
 
 
 def test_vip_is_probed_for_before_anything_else_is_said_of_it(pair, server, agent, ear):

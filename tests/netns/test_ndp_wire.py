@@ -32,6 +32,7 @@ from arpguard.wire.ndp import (
 )
 from builders import patched
 from labtools import (
+    ANSWER_S,
     FragmentSender,
     Pair,
     Wire,
@@ -325,8 +326,8 @@ def test_a_claim_of_an_owned_vip_is_reported_and_defended_once(pair, agent, wire
     """One advertisement, then none for 10 s, as for ARP. The node's own cache stays as it was."""
     pair.node.netns.batch([f"neigh replace {vip} lladdr {O} dev eth0 nud stale"])
     claim = build(vip)
-    heard = about(wire.exchange([claim], MARK) + wire.listen(0.3), vip)
-    assert_heard(heard, [build_unsolicited_advertisement(M, vip)], claim)
+    heard = about(wire.exchange([claim], MARK), vip) or wait_for(wire, vip, ANSWER_S)
+    assert_heard(heard + about(wire.listen(0.3), vip), [build_unsolicited_advertisement(M, vip)], claim)
     assert conflicts(agent, vip) == 1
     assert about(wire.exchange([claim] * 3, MARK) + wire.listen(0.3), vip) == []
     assert mac_of(pair.node, vip) == O
@@ -351,7 +352,8 @@ def test_n32_takeover_is_announced_at_once_and_three_times_a_second_apart(pair, 
         assert_heard([frame], [build_unsolicited_advertisement(M, MOVING)], frame)
         times.append(time.monotonic())
     assert about(wire.listen(1.5), MOVING) == [], "MAX_NEIGHBOR_ADVERTISEMENT is 3"
-    assert all(later - sooner > 0.99 for sooner, later in pairwise(times))
+    # Each is heard a little after it came; how far apart they are sent is tested in unit/core/test_announcing.py.
+    assert all(later - sooner > 0.9 for sooner, later in pairwise(times))
     agent.configure(a_config())
     until(lambda: ndisc6(pair, MOVING) == (2, []), 3.0, "it is given up again")
 

@@ -21,7 +21,7 @@ from arpguard.wire.ndp import (
     parse_nd_frame,
 )
 from builders import a_frame, a_packet
-from labtools import Pair, Wire, a_pair, a_wire, address, address6, said, speak_ipv6, until
+from labtools import ANSWER_S, Pair, Wire, a_pair, a_wire, address, address6, said, speak_ipv6, until
 from ndbuilders import tlla
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
@@ -63,7 +63,7 @@ def begin(pair) -> Iterator:
 
 
 def next_frames(wire: Wire, count: int) -> list[bytes]:
-    heard = [wire.hear(3.0) for _ in range(count)]
+    heard = [wire.hear(ANSWER_S) for _ in range(count)]
     assert None not in heard
     return heard
 
@@ -79,7 +79,7 @@ def test_metallb_announces_with_broadcast_tha_and_again_after_1100_ms(pair, wire
     begin(MetalLbLike(pair.node, pair.folder, VIP))
     both = [announcement(op, BROADCAST_MAC, 60) for op in (ArpOp.REQUEST, ArpOp.REPLY)]
     assert next_frames(wire, 2) == both
-    assert 0.8 < until(lambda: wire.hear(0.01) == both[0], 3.0, "the next round") < 2.0
+    assert 0.5 < until(lambda: wire.hear(0.01) == both[0], ANSWER_S, "the next round") < 2.0
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ PROGRAMS = [MetalLbLike, KubeVipLike]
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_delegated_elsewhere_nothing_of_an_announcer_is_heard(pair, wire, begin, delegated_elsewhere, program):
     announcer = begin(program(pair.node, pair.folder, VIP))
-    until(lambda: announcer.said().count("failed to send: [Errno 105]") >= 2, 3.0, "ENOBUFS for what egress drops")
+    until(lambda: announcer.said().count("failed to send: [Errno 105]") >= 2, what="ENOBUFS for what egress drops")
     assert wire.exchange([wire.request(VIP), wire.request(VIP, address(0))], NODE_ADDRESS) == []
     assert wire.listen(0.2) == []
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from arpguard.errors import ListenError
 from arpguard.observe import exporter as module
-from arpguard.observe.exporter import MAX_CONNECTIONS, MAX_HEAD_BYTES, PATIENCE_S, PLACES_OF_ONE, Exporter
+from arpguard.observe.exporter import DEADLINE_S, MAX_CONNECTIONS, MAX_HEAD_BYTES, PATIENCE_S, PLACES_OF_ONE, Exporter
 
 ANY = "127.0.0.1:0"
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n"
@@ -249,12 +249,20 @@ def test_nothing_is_written_for_requests(agent, capfd, caplog):
 # ---- clients that are slow or hostile ----------------------------------------------------------------------------
 
 
+@pytest.fixture
+def patient(monkeypatch):
+    """A server whose patience no test lasts for; what takes less seconds than this did not wait for it."""
+    monkeypatch.setattr(module, "PATIENCE_S", 10.0)
+    monkeypatch.setattr(module, "DEADLINE_S", 10.0)
+    return 4.0
+
+
 def test_slow_clients_do_not_keep_a_scraper_waiting(agent):
     with connected(agent.port, 3 * MAX_CONNECTIONS, b"GET /metr"):
         began = time.monotonic()
         assert ask(agent.port)[0] == 200
-        # Those before it in the queue pass through all places, one patience for a full set.
-        assert time.monotonic() - began < 4 * PATIENCE_S
+        # Those before it in the queue pass through all places, one patience for a full set; else they keep them.
+        assert time.monotonic() - began < DEADLINE_S
 
 
 def test_clients_that_send_a_byte_now_and_then_do_not_keep_a_scraper_waiting(agent):
@@ -276,7 +284,7 @@ def test_clients_that_send_a_byte_now_and_then_do_not_keep_a_scraper_waiting(age
         try:
             began = time.monotonic()
             assert ask(agent.port)[0] == 200
-            assert time.monotonic() - began < 2 * PATIENCE_S
+            assert time.monotonic() - began < DEADLINE_S
         finally:
             stop.set()
             dripping.join()
@@ -287,7 +295,8 @@ def test_no_more_threads_than_places(agent):
         until(lambda: len(serving_threads()) == MAX_CONNECTIONS)
         deadline = time.monotonic() + 2 * PATIENCE_S
         while time.monotonic() < deadline:
-            assert len(serving_threads()) <= MAX_CONNECTIONS + 1  # one that is just ending
+            assert len(agent.exporter._server._connections._open) <= MAX_CONNECTIONS
+            until(lambda: len(serving_threads()) <= MAX_CONNECTIONS + 1)  # others may be just ending
             time.sleep(0.01)
     until(lambda: not serving_threads())
 
@@ -343,15 +352,15 @@ def test_a_scrape_is_not_cut_off_for_another_before_its_time(agent, monkeypatch)
         assert all(b"answer 42.0" in received(client) for client in clients)
 
 
-def test_clients_that_say_nothing_do_not_keep_a_scraper_waiting(agent):
+def test_clients_that_say_nothing_do_not_keep_a_scraper_waiting(agent, patient):
     with connected(agent.port, 3 * MAX_CONNECTIONS):
         began = time.monotonic()
         assert ask(agent.port)[0] == 200
-        assert time.monotonic() - began < PATIENCE_S
+        assert time.monotonic() - began < patient
 
 
 @pytest.mark.parametrize("send", [b"", b"GET /metr"], ids=["silent", "slow"])
-def test_a_client_that_reconnects_at_once_does_not_keep_a_scraper_waiting(agent, send):
+def test_a_client_that_reconnects_at_once_does_not_keep_a_scraper_waiting(agent, patient, send):
     stop = threading.Event()
 
     def come_again():
@@ -367,7 +376,7 @@ def test_a_client_that_reconnects_at_once_does_not_keep_a_scraper_waiting(agent,
         for _ in range(5):
             began = time.monotonic()
             assert ask(agent.port)[0] == 200
-            assert time.monotonic() - began < PATIENCE_S
+            assert time.monotonic() - began < patient
     finally:
         stop.set()
         agent.on_loop(agent.exporter.close)
@@ -375,11 +384,11 @@ def test_a_client_that_reconnects_at_once_does_not_keep_a_scraper_waiting(agent,
             pest.join()
 
 
-def test_an_address_has_few_places_and_its_newcomer_takes_that_of_its_oldest(agent):
+def test_an_address_has_few_places_and_its_newcomer_takes_that_of_its_oldest(agent, patient):
     with connected(agent.port, PLACES_OF_ONE + 1, b"GET", client_address(1)) as (oldest, *others):
         began = time.monotonic()
         assert _what_comes(oldest) == b""
-        assert time.monotonic() - began < PATIENCE_S
+        assert time.monotonic() - began < patient
         until(lambda: len(serving_threads()) == PLACES_OF_ONE)
         for other in others:
             other.settimeout(0.05)
@@ -464,14 +473,14 @@ def test_closing_is_quick_and_leaves_nothing(agent):
         until(lambda: len(serving_threads()) == MAX_CONNECTIONS)
         began = time.monotonic()
         agent.on_loop(agent.exporter.close)
-        assert time.monotonic() - began < 2 * PATIENCE_S
-        until(lambda: not serving_threads(), 1)
+        assert time.monotonic() - began < DEADLINE_S
+        until(lambda: not serving_threads(), DEADLINE_S)
     assert "metrics" not in [thread.name for thread in threading.enumerate()]
     with pytest.raises(ConnectionRefusedError):
         ask(agent.port)
 
 
-def test_closing_does_not_wait_for_those_who_wait_for_the_loop(agent):
+def test_closing_does_not_wait_for_those_who_wait_for_the_loop(agent, patient):
     took = []
 
     def close():
@@ -487,7 +496,7 @@ def test_closing_does_not_wait_for_those_who_wait_for_the_loop(agent):
             until(agent.is_asked)
         assert not any(b"200 OK" in _what_comes(client) for client in clients)
     until(lambda: took)
-    assert took[0] < PATIENCE_S / 2
+    assert took[0] < patient
 
 
 def _what_comes(client) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 from arpguard.runtime.filewatch import FileWatch
 
 
-def _change(path, watch, act, limit_s=1.0) -> bool:
+def _change(path, watch, act, limit_s=10.0) -> bool:
     async def seen() -> bool:
         changes = watch.changes()
         act(path)
