@@ -38,10 +38,11 @@ lab: apt-lab .venv/.run
 # Files of tests run side by side, most of them waiting for something; JOBS=0: one after the other, for --pdb and the like.
 JOBS := 3
 # How often a test of what happens in time may be run again when it fails; three tests at most, and what they said is shown.
+# Not before a VIP is defended again, which is once in 10 s.
 RERUNS := 0
 test: apt-fuzz .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
-		--reruns $(RERUNS) --max-suite-reruns 3 --rerun-show-tracebacks $(TESTS)
+		--reruns $(RERUNS) --reruns-delay 11 --max-suite-reruns 3 --rerun-show-tracebacks $(TESTS)
 
 # Quick, and the same each time: pure functions, and tests without chance.
 coverage-core: .venv/.dev
