@@ -16,7 +16,7 @@ from arpguard.dataplane.attach import read_pins
 from arpguard.lab.netns import Netns
 from arpguard.lab.topology import AgentProcess
 from arpguard.verdict import Hook
-from labtools import REPAIR_S, Pair, a_pair, address, until
+from labtools import ANSWER_S, REPAIR_S, Pair, a_pair, address, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -89,7 +89,8 @@ def the_agent(pair) -> AgentProcess:
 def agent(pair, the_agent) -> AgentProcess:
     """The one agent of this file, with nothing to guard yet."""
     the_agent.configure(a_config(NOTHING))
-    until(lambda: guarded(pair, the_agent) == set(), 3, "nothing is guarded")
+    until(lambda: guarded(pair, the_agent) == set(), what="nothing is guarded")
+    until(lambda: [each.startswith("interfaces: none*: ") for each in problems(the_agent)] == [True], what="nor wrong")
     return the_agent
 
 
@@ -117,6 +118,11 @@ def problems(agent: AgentProcess) -> list[str]:
     for kind, text in re.findall(r"(problem|solved): (.*)", agent.said()):
         standing = [*standing, text] if kind == "problem" else [each for each in standing if each != text]
     return standing
+
+
+def is_told(agent: AgentProcess, problem: str, within_s: float = ANSWER_S) -> None:
+    """Waits until a problem that begins so stands."""
+    until(lambda: any(each.startswith(problem) for each in problems(agent)), within_s, problem)
 
 
 # ---- selectors ---------------------------------------------------------------------------------------------------
@@ -196,7 +202,7 @@ def test_ip_route_get_would_have_led_to_lo(pair):
 )
 def test_what_cannot_be_guarded_is_refused_with_the_reason(pair, agent, interfaces, problem):
     agent.configure(a_config(interfaces))
-    until(lambda: any(each.startswith(problem) for each in problems(agent)), REPAIR_S, problem)
+    is_told(agent, problem, REPAIR_S)
     assert guarded(pair, agent) == set()
 
 
@@ -265,7 +271,7 @@ def test_a_link_stays_guarded_when_its_route_goes(pair, agent, routes):
     agent.configure(a_config("['can_reach:192.0.2.9', 'cidr:192.0.2.0/24']"))
     guards(pair, agent, "eth1")
     routes.delete("route", "192.0.2.0/24 via 203.0.113.99")
-    agent.wait_for("problem: interfaces: cidr:192.0.2.0/24: no route but the default one leads there")
+    is_told(agent, "interfaces: cidr:192.0.2.0/24: no route but the default one leads there")
     guards(pair, agent, "eth0", "eth1")
 
 
@@ -283,7 +289,7 @@ def test_a_route_that_leads_nowhere_is_a_problem_for_can_reach(pair, agent, rout
     routes.add("route", f"{kind} {network}")
     agent.configure(a_config(f"['can_reach:{target}']"))
     problem = f"interfaces: can_reach:{target}: the route to {network} leads nowhere"
-    until(lambda: any(each.startswith(problem) for each in problems(agent)), REPAIR_S, problem)
+    is_told(agent, problem, REPAIR_S)
     assert guarded(pair, agent) == set()
     routes.delete("route", f"{kind} {network}")
     guards(pair, agent, "eth0" if network is FAR4 else "eth1")
@@ -345,7 +351,7 @@ def test_a_nexthop_object_that_is_a_blackhole_leads_nowhere(pair, agent, routes)
     routes.add("nexthop", "id 7 blackhole")
     routes.add("route", f"{FAR4} nhid 7")
     agent.configure(a_config("['can_reach:192.0.2.9']"))
-    agent.wait_for(f"problem: interfaces: can_reach:192.0.2.9: the route to {FAR4} leads nowhere")
+    is_told(agent, f"interfaces: can_reach:192.0.2.9: the route to {FAR4} leads nowhere")
 
 
 def test_thousands_of_routes_are_read_in_time(pair, agent):
@@ -383,7 +389,7 @@ def test_a_link_is_found_by_its_other_names(pair, agent, other_names):
 
 def test_an_altname_that_is_given_later_is_followed(pair, agent):
     agent.configure(a_config("['wan*']"))
-    agent.wait_for("problem: interfaces: wan*: no interface of such a name yet")
+    is_told(agent, "interfaces: wan*: no interface of such a name yet")
     pair.node.netns.batch(["link property add dev eth1 altname wan0"])
     try:
         guards(pair, agent, "eth1")
@@ -447,7 +453,7 @@ def device(pair) -> Iterator[Callable[[str, str], None]]:
 def test_a_device_that_cannot_be_guarded_is_refused_with_the_reason(pair, agent, device, name, words, problem):
     device(name, words)
     agent.configure(a_config(f"[{name}]"))
-    agent.wait_for(f"problem: interfaces: {name}: {problem}")
+    is_told(agent, f"interfaces: {name}: {problem}")
     assert guarded(pair, agent) == set()
 
 
@@ -468,7 +474,7 @@ def test_other_ethernet_devices_are_guarded(pair, agent, device, name, words):
 
 def test_xdp_on_a_device_that_has_none_falls_back_to_tc(pair, agent):
     agent.configure("datapath: xdp\n" + a_config("[br0]"))
-    agent.wait_for("problem: br0: native XDP is refused on interface")
+    is_told(agent, "br0: native XDP is refused on interface")
     guards(pair, agent, "br0")
     hooks = {pin.hook for pin in read_pins(agent.pin_dir)}
     assert hooks == {Hook.TC_INGRESS, Hook.TC_EGRESS}
