@@ -4,9 +4,10 @@ A cordoned node is second choice: it still serves, and an answer from it is bett
 Every other reason is a hard one: such a node's answers would lead nowhere.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
+from weakref import ref
 
 from arpguard.addresses import Address, Network, address_order
 from arpguard.core.cluster import Node
@@ -99,7 +100,8 @@ class Pool:
 
     def __init__(self, names: Iterable[str]) -> None:
         self._fingerprints = {name: fingerprint(name) for name in names}
-        self._joined: tuple[Pool | None, list[str]] = (None, [])
+        self._before: Callable[[], Pool | None] = lambda: None  # not kept alive, for it had one before it too
+        self._joined: list[str] = []
 
     def __contains__(self, name: str) -> bool:
         return name in self._fingerprints
@@ -119,10 +121,9 @@ class Pool:
         """The same, where `first` was it in the pool before: only those who joined since then can be preferred."""
         if first not in self:
             return self.first(number)
-        if self._joined[0] is not before:
-            self._joined = before, [name for name in self._fingerprints if name not in before]
-        joined = self._joined[1]
-        return self._first_of([first, *joined], number) if joined else first
+        if self._before() is not before:
+            self._before, self._joined = ref(before), [name for name in self._fingerprints if name not in before]
+        return self._first_of([first, *self._joined], number) if self._joined else first
 
     def rank(self, number: int, name: str) -> int:
         """How many are preferred to one of them."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
+from weakref import ref
 
 import pytest
 
@@ -480,3 +481,13 @@ def test_pair_counts_as_one_for_balance():
     fewer = {address: vip for address, vip in vips.items() if address not in singles[2:]}
     kept = pair_wishes(election, holders, QUIET + BATCH_NS, vips=fewer).wanted
     assert len(vips.keys() - set(singles) - kept) == 1, "the lead alone: what goes with it goes after it"
+
+
+def test_members_that_come_and_go_leave_nothing_behind():
+    election = Election(FIRST, START)
+    pools = set()
+    for number in range(50):
+        election.wanted(VIPS, members(**{THIRD: {"cordoned": number % 2 == 0}}), {}, LATER + number)
+        pools.add(ref(election._seats[ADDRESS].pool))
+
+    assert [pool() for pool in pools if pool() is not None] == [election._seats[ADDRESS].pool]
