@@ -96,7 +96,7 @@ def _observe(bench: Bench) -> Iterator[Step]:
     yield bench.judge("mode enforce, switched live", VIP, [owner], answers)
 
 
-def _until_settled(bench: Bench, vip: IPv4Address, limit_s: float = 10.0) -> list[MacAddress]:
+def _until_settled(bench: Bench, vip: IPv4Address, limit_s: float = 3.0) -> list[MacAddress]:
     """Who answers once a single host does, at most `limit_s` later."""
     deadline = time.monotonic() + limit_s
     while True:
