@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 from xdist.scheduler import LoadFileScheduling
 
 from arpguard.dataplane import syscall
@@ -67,8 +67,20 @@ _CLUSTERS = (
 )
 _FIRST = (*_CLUSTERS, "tests/netns/")
 # What waits for agents and the wire may be late on a machine that others use too; `--reruns` (CI's) is for that alone.
-# What is computed is the same each time, and what tries many cases (those have a SEED) has found something.
-_IN_TIME = (*_FIRST, "tests/api/", "tests/deploy/")
+# Two answers stay two answers, and what tries many cases (those have a SEED, or are Hypothesis's) has found something.
+_IN_TIME = ("tests/netns/", "tests/kube/", "tests/api/", "tests/deploy/")
+_JUDGES = (
+    "tests/netns/test_faults",
+    "tests/netns/test_kube_lab",
+    "tests/netns/test_lab",
+    "tests/netns/test_link_cluster",
+    "tests/netns/test_readme",
+)
+
+
+def _may_be_late(item: pytest.Item) -> bool:
+    case = isinstance(item, pytest.Function) and not (is_hypothesis_test(item.function) or hasattr(item.module, "SEED"))
+    return case and item.nodeid.startswith(_IN_TIME) and not item.nodeid.startswith(_JUDGES)
 
 
 class _Scheduling(LoadFileScheduling):
@@ -88,7 +100,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (not item.nodeid.startswith(_CLUSTERS), not item.nodeid.startswith(_FIRST)))
     for item in items:
-        if not item.nodeid.startswith(_IN_TIME) or hasattr(getattr(item, "module", None), "SEED"):
+        if not _may_be_late(item):
             item.add_marker(pytest.mark.flaky(reruns=0))
         for name, lacking in _LACKING.items():
             if item.get_closest_marker(name) is None:

@@ -40,7 +40,6 @@ from prog_run import hexdump
 
 REPAIR_S = 1.0  # how long the agent may take to follow a change
 ANSWER_S = 10.0  # how long an answer may take on a loaded machine
-_MOST_LATE_S = 10.0
 _numbers = itertools.count(1)
 
 
@@ -65,12 +64,12 @@ def _without_cpu_s() -> float:
 def until(condition: Callable[[], object], timeout_s: float = ANSWER_S, what: str = "") -> float:
     """Waits until the condition holds, and says how many seconds that took; fails after `timeout_s`.
 
-    For as long as somebody had to wait for a CPU meanwhile, it waits longer.
+    For as long as somebody had to wait for a CPU meanwhile it waits longer, as long again at most.
     """
     began, lacked = time.monotonic(), _without_cpu_s()
     while not condition():
         late = time.monotonic() - began - timeout_s
-        assert late < min(_without_cpu_s() - lacked, _MOST_LATE_S), (
+        assert late < min(_without_cpu_s() - lacked, timeout_s), (
             f"not within {timeout_s} s: {what or getattr(condition, '__name__', condition)}"
         )
         time.sleep(0.005)
@@ -214,7 +213,7 @@ class Wire:
         """The MACs that answer a request for the VIP, one for each answer."""
         heard = claims(self.exchange([self.request(vip)], mark), vip)
         replies = [packet for frame in heard if (packet := arp_of(frame)) is not None and packet.op is ArpOp.REPLY]
-        return [packet.sha for packet in replies if packet.tha == self.mac]  # announcements are replies to nobody
+        return [packet.sha for packet in replies if packet.tpa != vip]  # announcements have the form of replies too
 
     def close(self) -> None:
         self._socket.close()

@@ -15,9 +15,10 @@ import pytest
 from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.conflicts import GRACE_NS
 from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket, build_question
-from arpguard.kube.claims import lease_name, node_lease_name
+from arpguard.kube.claims import lease_name
 from arpguard.lab.apiserver import resources
 from arpguard.lab.apiserver.embedded import Embedded
+from arpguard.lab.apiserver.faults import Delay
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent
 from arpguard.units import NS_PER_S
@@ -245,10 +246,10 @@ def test_c16_n30_vip_that_somebody_is_heard_to_have_while_it_is_probed_for_is_no
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_n29_nothing_is_answered_before_the_claim_is_confirmed(server, agent, socket, family):
-    """The claim is written, and the renewal that confirms it waits until the questions are through."""
+    """The claim is written, and the renewal that confirms it takes its time."""
     vip = (address if family == 4 else address6)(0xA8)
     lease = f"{HOME}/{lease_name(vip)}"
-    server.do(lambda it: it.fault("node-1", hold=node_lease_name("node-1")))
+    server.do(lambda it: it.fault("node-1", delay=(Delay(0.7, verb="update", resource="leases"),)))
     try:
         publish(server, f"tentative-{family}", vip)
         until(lambda: server.do(lambda it: lease in written_leases(it)), ANSWER_S, "the claim")
@@ -256,7 +257,7 @@ def test_n29_nothing_is_answered_before_the_claim_is_confirmed(server, agent, so
         for frame in asked:
             socket.send(frame)
         heard = defences(socket, vip, 0.2)
-        assert f"owned: vip={vip}\n" not in agent.said()
+        assert f"owned: vip={vip}\n" not in agent.said(), "the renewal came too soon for this test"
         assert heard == []
     finally:
         server.do(lambda it: it.fault("node-1"))

@@ -129,10 +129,12 @@ def test_f9_backup_that_is_restored_after_a_lease_without_the_server_makes_nobod
     bench.cordon(first, cordoned=False)
     with bench.watch([VIP]) as watch:
         bench.server.go_down()
-        pass_time(watch, LEASE_S + 1)
-        bench.server.restore(backup)
-        back_ns = now_ns()
-        bench.server.come_back()
+        try:
+            pass_time(watch, LEASE_S + 1)
+            bench.server.restore(backup)
+            back_ns = now_ns()
+        finally:
+            bench.server.come_back()
         watch.wait(lambda: watch.first(VIP, back_ns), PATIENCE_S, "it is answered for again")
         pass_time(watch, 2 * LEASE_S)
     assert one_by_one(watch), watch.facts()
