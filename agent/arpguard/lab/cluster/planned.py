@@ -136,9 +136,11 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
         agent.kill(signal.SIGKILL)
         fence_ns, ahead_ns = agent.fence_ns(), now_ns() - boot_ns()
         agent.start()
-        agent.wait_for()
-        while not (in_time := agent.fence_ns() > fence_ns) and boot_ns() < fence_ns:
+        in_time = False
+        while not in_time and boot_ns() < fence_ns:
             time.sleep(0.01)
+            in_time = agent.fence_ns() > fence_ns > boot_ns()
+        agent.wait_for()
         time.sleep(3.0)
     end_ns = _EVER_NS if in_time else fence_ns + ahead_ns - AT_THE_FENCE_NS  # nobody promises what comes after it
     until_ns = {vip: end_ns if vip in owned else _EVER_NS for vip in _VIPS}
