@@ -22,6 +22,7 @@ _CATCH_UP_NS = 20 * NS_PER_MS  # what was missed for longer is not made up for
 _FIRST = {4: int(IPv4Address("10.0.0.1")), 6: int(IPv6Address("fd00::1"))}
 _NUMBERS = (IPv4Network("10.0.0.0/7"), IPv6Network("fd00::/15"))
 _SPA = slice(28, 32)
+EVER_NS = 1 << 62
 ALL_ADDRESSES = 1 << 23
 FEW_ADDRESSES = 100  # a kernel that answers keeps a neighbour entry for each; all namespaces have room for 1,024
 
@@ -107,15 +108,15 @@ class Stream:
                 self._answered[number - self._forgotten] = 1
                 return
 
-    def lost(self, vip: Address, since_ns: int = 0, until_ns: int = 1 << 62) -> int:
+    def lost(self, vip: Address, since_ns: int = 0, until_ns: int = EVER_NS) -> int:
         """Requests about a VIP without an answer, sent in a span of time."""
         return sum(not answered for sent_ns, answered in self._about(vip) if since_ns <= sent_ns < until_ns)
 
-    def asked(self, vip: Address, since_ns: int = 0, until_ns: int = 1 << 62) -> int:
+    def asked(self, vip: Address, since_ns: int = 0, until_ns: int = EVER_NS) -> int:
         """Requests about a VIP in a span of time."""
         return sum(since_ns <= sent_ns < until_ns for sent_ns, _ in self._about(vip))
 
-    def silence(self, vip: Address, since_ns: int = 0, until_ns: int = 1 << 62) -> Silence:
+    def silence(self, vip: Address, since_ns: int = 0, until_ns: int = EVER_NS) -> Silence:
         """The longest one in a span of time; one that goes on at its end counts up to there."""
         longest, last_ns, missing = Silence(0, since_ns), None, False
         for sent_ns, answered in self._about(vip):
@@ -165,6 +166,6 @@ def _question(mac: MacAddress, vip: Address) -> Callable[[int], bytes]:
     return ask
 
 
-def answered_by(said: Iterable[Said], vip: Address, since_ns: int = 0, until_ns: int = 1 << 62) -> set[MacAddress]:
+def answered_by(said: Iterable[Said], vip: Address, since_ns: int = 0, until_ns: int = EVER_NS) -> set[MacAddress]:
     """Who answered for a VIP in a span of time."""
     return {each.mac for each in said if each.vip == vip and since_ns <= each.time_ns < until_ns}

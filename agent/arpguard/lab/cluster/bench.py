@@ -465,9 +465,11 @@ class KubeBench:
     def all_who(self, address: Address, expected: Iterable[Host]) -> list[MacAddress]:
         """Who answers for a VIP; asked again where some of those who should had no room for whom to answer."""
         wanted, deadline, before = {host.mac for host in expected}, time.monotonic() + _ROOM_S, _without_room()
-        while wanted > set(macs := self.who(address)[address]) and time.monotonic() < deadline:
-            if _without_room() == before:
-                break
+        while (
+            wanted > set(macs := self.who(address)[address])
+            and _without_room() > before
+            and time.monotonic() < deadline
+        ):
             time.sleep(_RETRY_S)
         return macs
 

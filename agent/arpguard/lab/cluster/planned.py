@@ -9,7 +9,7 @@ from functools import partial
 from ipaddress import IPv4Address
 
 from arpguard.clock import boot_ns
-from arpguard.lab.asking import FEW_ADDRESSES, answered_by
+from arpguard.lab.asking import EVER_NS, FEW_ADDRESSES, answered_by
 from arpguard.lab.bench import Step
 from arpguard.lab.capture import Said
 from arpguard.lab.cluster.bench import AT_THE_FENCE_NS, KubeBench, Watch, ms, now_ns, vip
@@ -19,7 +19,6 @@ from arpguard.lab.oracle import Spread
 from arpguard.lab.topology import Host
 
 GAP_MS = 50
-_EVER_NS = 1 << 62
 _PATIENCE_S = 10.0
 _AWAY_S = 4.0  # longer than the lease
 _VIP = vip(50)
@@ -128,7 +127,7 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
             bench.agent(host).wait_for()
         bench.settle(_VIPS)
         time.sleep(1.0)
-    yield _none_lost(bench, watch, f"every agent replaced, each away for {_AWAY_S:g} s", dict.fromkeys(_VIPS, _EVER_NS))
+    yield _none_lost(bench, watch, f"every agent replaced, each away for {_AWAY_S:g} s", dict.fromkeys(_VIPS, EVER_NS))
     bench.settle_evenly(_VIPS)
     with bench.watch(_VIPS) as watch:
         owner = bench.owner(_VIPS[0])
@@ -142,8 +141,8 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
             in_time = agent.fence_ns() > fence_ns > boot_ns()
         agent.wait_for()
         time.sleep(3.0)
-    end_ns = _EVER_NS if in_time else fence_ns + ahead_ns - AT_THE_FENCE_NS  # nobody promises what comes after it
-    until_ns = {vip: end_ns if vip in owned else _EVER_NS for vip in _VIPS}
+    end_ns = EVER_NS if in_time else fence_ns + ahead_ns - AT_THE_FENCE_NS  # nobody promises what comes after it
+    until_ns = {vip: end_ns if vip in owned else EVER_NS for vip in _VIPS}
     yield _none_lost(bench, watch, f"the agent of {owner.name} killed and started again at once", until_ns)
     bench.unbind_everywhere(*_VIPS)
     pods.delete_daemon_set()
