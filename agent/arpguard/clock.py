@@ -28,11 +28,12 @@ class WallClock:
         Where others had the CPU in between, they are read again.
         """
         for _ in range(_READINGS):
-            before_ns, real_ns, latest_ns = boot_ns(), time.time_ns(), WallClock._latest_ns
+            before_ns, real_ns = boot_ns(), time.time_ns()
             if boot_ns() - before_ns < NS_PER_MS:
                 break
-        if latest_ns is None or abs(real_ns - before_ns - latest_ns) >= NS_PER_MS:
-            WallClock._latest_ns = latest_ns = real_ns - before_ns
+        read_ns, latest_ns = real_ns - before_ns, WallClock._latest_ns
+        if latest_ns is None or abs(read_ns - latest_ns) >= NS_PER_MS:
+            WallClock._latest_ns = latest_ns = read_ns
         return cls(latest_ns)
 
     def real_ns(self, at_ns: int) -> int:
