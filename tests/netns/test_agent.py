@@ -309,10 +309,7 @@ def test_a_deleted_entry_is_restored_within_a_second(pair, agent, wire, table):
         table.delete([key])
         assert answers(wire, FOREIGN) == {FOREIGN: [M]}
     until(lambda: answers(wire, FOREIGN) == {FOREIGN: []}, REPAIR_S)
-    until(
-        lambda: said(agent, f"drift: 1 entries were changed behind the agent and are restored: {FOREIGN} on interface"),
-        what="the log says so",
-    )
+    agent.wait_for(f"drift: 1 entries were changed behind the agent and are restored: {FOREIGN} on interface")
 
 
 def test_a_changed_entry_is_restored_within_a_second(pair, agent, wire, table):
@@ -321,10 +318,7 @@ def test_a_changed_entry_is_restored_within_a_second(pair, agent, wire, table):
         table.write({key: replace(table.read().entries[key], kind=Kind.FOREIGN)})
         assert answers(wire, OWNED) == {OWNED: []}
     until(lambda: answers(wire, OWNED) == {OWNED: [M]}, REPAIR_S)
-    until(
-        lambda: said(agent, f"drift: 1 entries were changed behind the agent and are restored: {OWNED} on interface"),
-        what="the log says so",
-    )
+    agent.wait_for(f"drift: 1 entries were changed behind the agent and are restored: {OWNED} on interface")
 
 
 def test_an_entry_that_nobody_wants_is_removed_within_a_second(pair, agent, wire, table):
@@ -332,10 +326,7 @@ def test_an_entry_that_nobody_wants_is_removed_within_a_second(pair, agent, wire
         table.write({EntryKey(pair.ifindex(), OTHER): an_entry(Kind.FOREIGN)})
         assert answers(wire, OTHER) == {OTHER: []}
     until(lambda: answers(wire, OTHER) == {OTHER: [M]}, REPAIR_S)
-    until(
-        lambda: said(agent, f"drift: 1 entries were changed behind the agent and are restored: {OTHER} on interface"),
-        what="the log says so",
-    )
+    agent.wait_for(f"drift: 1 entries were changed behind the agent and are restored: {OTHER} on interface")
 
 
 def test_the_control_value_is_restored_within_a_second(agent, wire):

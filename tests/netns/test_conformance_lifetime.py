@@ -300,7 +300,7 @@ def test_e14_vips_that_fit_are_served_when_the_map_is_too_small_for_all():
             assert answering == vips[:3]
             agent.configure(config.replace(f"  - {{address: {vips[0]}, owner: {{node: node-1}}}}\n", ""))
             until(lambda: [wire.answers(vip, 0.02) for vip in vips] == [False, True, True, True], REPAIR_S)
-        until(lambda: said(agent, "solved: the entries map is full"), what="the log says so")
+        agent.wait_for("solved: the entries map is full")
 
 
 # ---- D10: devices upon devices -----------------------------------------------------------------------------------
