@@ -37,8 +37,8 @@ lab: apt-lab .venv/.run
 
 # Files of tests run side by side, most of them waiting for something; JOBS=0: one after the other, for --pdb and the like.
 JOBS := 3
-# How often a test of what happens in time may be run again when it fails: three times in all at most, and what was said is shown.
-# Not before a VIP is defended again, which is once in 10 s.
+# How often a test of what happens in time may be run again when it fails: three times in all at most, and not before
+# a VIP is defended again, which is once in 10 s. What the first run said is shown.
 RERUNS := 0
 test: apt-fuzz .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \

@@ -251,7 +251,7 @@ def test_nothing_is_written_for_requests(agent, capfd, caplog):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """A server whose patience no test lasts for; what takes less seconds than this did not wait for it."""
+    """A server whose patience no test lasts for; what takes fewer seconds than this did not wait for it."""
     monkeypatch.setattr(module, "PATIENCE_S", 10.0)
     monkeypatch.setattr(module, "DEADLINE_S", 10.0)
     return 4.0
