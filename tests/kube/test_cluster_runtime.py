@@ -36,6 +36,24 @@ def one(scene):
     return scene
 
 
+def a_reader(namespace: str, group: str, plural: str) -> list[dict]:
+    """The right of the agents' account to follow a kind in a namespace."""
+    rbac = "rbac.authorization.k8s.io"
+    metadata = {"name": "follow", "namespace": namespace}
+    rule = {"apiGroups": [group], "resources": [plural], "verbs": ["list", "watch"]}
+    return [
+        objects.namespace(namespace),
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "follow"},
+            "subjects": [{"kind": "ServiceAccount", "name": objects.ACCOUNT, "namespace": HOME}],
+        },
+    ]
+
+
 def recorded(name: str, **annotations: str) -> dict:
     """An object as its announcer wrote it; Services with annotations of this program's, too."""
     body = json.loads((RECORDED / f"{name}.json").read_text())
@@ -127,6 +145,46 @@ async def test_announcer_that_may_not_be_read_is_a_problem(one):
     one.put(recorded("cilium/service", **FOLLOWING))
     async with a_side(one, NODE, service_account=f"{HOME}/{objects.ACCOUNT}") as side:
         await until(lambda: side.says("cannot be followed"))
+
+
+@in_loop
+async def test_announcer_that_may_not_be_read_is_no_problem_beside_one_that_may(one):
+    one.put(*objects.access(HOME), *a_reader("metallb-system", "metallb.io", "servicel2statuses"))
+    one.server.do(lambda it: it.enforce_rbac())
+    one.put(L2_STATUSES, objects.namespace("metallb-system"), recorded("metallb/status"))
+    one.put(recorded("metallb/service", **FOLLOWING))
+    async with a_side(one, NODE, service_account=f"{HOME}/{objects.ACCOUNT}") as side:
+        await until(lambda: side.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+        assert not side.problems
+
+        other = recorded("cilium/service", **FOLLOWING)
+        other["spec"]["loadBalancerClass"] = "io.cilium/l2-announcer"
+        one.delete("/api/v1/namespaces/shop/services/web")
+        one.put(other)
+        await until(lambda: side.says("Lease of Cilium cannot be followed: "))
+
+
+@in_loop
+async def test_look_that_failed_found_nothing_out_and_is_tried_again_soon(one):
+    kernel = Cable()
+    one.put(L2_STATUSES, objects.namespace("metallb-system"), recorded("metallb/status"))
+    one.put(recorded("metallb/service", **FOLLOWING))
+    async with a_side(one, NODE, kernel):
+        await until(lambda: kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+    one.fault(NODE, fail=-1, group="metallb.io")
+    kernel.told.clear()
+    async with a_side(one, NODE, kernel) as side:
+        await until(lambda: side.says("ServiceL2Status of MetalLB cannot be followed now: "), 10)
+        asked = one.count(NODE)
+        await until(lambda: one.count(NODE) >= asked + 2)  # again, and no minute later
+        assert not side.kube.state.complete
+
+        one.fault(NODE)
+        await until(lambda: side.kube.state.complete, 15)
+        await until(lambda: not side.problems)
+
+        assert kernel.kind(FOLLOWED) is Kind.DELEGATED
+        assert not [told for told in kernel.told if told.startswith(("entry", "delete"))]
 
 
 _ANNOUNCERS = {

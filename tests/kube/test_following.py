@@ -35,6 +35,7 @@ DEFINITION = {
         "versions": [{"name": "v1beta1", "served": True, "storage": True, "subresources": {"status": {}}}],
     },
 }
+NOT_INSTALLED = Readable(readable=False, why="not installed")
 RBAC = "rbac.authorization.k8s.io"
 
 
@@ -139,8 +140,8 @@ async def test_source_that_may_not_be_read_is_a_problem_that_names_the_right(tmp
         found = await can_read(client, OF[source])
 
     assert not found.readable
-    assert found.problem.startswith(f"{source.value} cannot be followed: ")
-    assert f"allow the verb 'list' on {OF[source].resource}" in found.problem
+    assert found.forbidden
+    assert f"allow the verb 'list' on {OF[source].resource}" in found.why
 
 
 @in_loop
@@ -149,7 +150,7 @@ async def test_kind_that_is_not_installed_is_no_problem(tmp_path):
         assert not await is_served(client, L2_STATUSES)
         assert await is_served(client, LEASES)
         assert not await is_served(client, replace(LEASES, plural="borrowings"))
-        assert await can_read(client, OF[Source.METALLB]) == Readable(readable=False)
+        assert await can_read(client, OF[Source.METALLB]) == NOT_INSTALLED
 
         server.load([DEFINITION])
         assert await is_served(client, L2_STATUSES)
@@ -160,7 +161,7 @@ async def test_kind_that_is_not_installed_is_no_problem(tmp_path):
 async def test_kind_that_is_not_installed_is_no_problem_even_without_the_right_to_read_it(tmp_path):
     """A server looks at the right before it looks whether there is such a kind."""
     async with an_api(tmp_path, refusal(404), refusal(403)) as (api, client):
-        assert await can_read(client, OF[Source.METALLB]) == Readable(readable=False)
+        assert await can_read(client, OF[Source.METALLB]) == NOT_INSTALLED
         assert [seen.path for seen in api.seen] == ["/apis/metallb.io/v1beta1"]
 
 

@@ -5,9 +5,11 @@ from ipaddress import ip_address
 
 import pytest
 
-from arpguard.core.checkup.snapshot import Eip, KubeProxy, Unread
+from arpguard.core.checkup.snapshot import Eip, Followable, KubeProxy, Unread
+from arpguard.core.following import Source
 from arpguard.kube import looking
-from arpguard.kube.errors import Failure, ForbiddenError, NotFoundError
+from arpguard.kube.errors import Failure, ForbiddenError, NotFoundError, UnavailableError
+from recordings import OF
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,21 @@ class _Refusing:
 
     async def call(self, *_):
         raise self._error
+
+
+def test_announcers_that_cannot_be_read_say_why():
+    failures = (
+        NotFoundError(Failure("list", "leases", 404, "no")),
+        ForbiddenError(Failure("list", "leases", 403, "no")),
+        UnavailableError(Failure("list", "leases", 503, "no")),
+    )
+    (absent,), (hidden,), (away,) = (
+        asyncio.run(looking.read_announcers(_Refusing(error), [OF[Source.CILIUM]])) for error in failures
+    )
+
+    assert absent == Followable("Lease of Cilium", "not installed")
+    assert "allow the verb 'list' on leases" in hidden.unread
+    assert away.unread == "cannot list leases: no"
 
 
 def test_where_there_is_no_openelb_there_are_no_eips_and_where_they_are_hidden_they_are_unknown():

@@ -10,7 +10,7 @@ An object that names nobody says nothing. When two name different nodes the firs
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
@@ -134,6 +134,16 @@ class Following:
             for problem in answer.problems
         }
         return tuple(bounded(tuple(found), MAX_PROBLEMS))
+
+    def lacking(self, readable: Collection[Source]) -> frozenset[Source]:
+        """The sources of Services that nothing names a node for, and that have no readable one."""
+        return frozenset(
+            ref[0]
+            for asked in self._asked.values()
+            if not any(answer.node for answer in asked.answers.values())
+            if not any(ref[0] in readable for ref in asked.refs)
+            for ref in asked.refs
+        )
 
     def put(self, source: Source, key: Key, said: Announcement | None) -> frozenset[Key]:
         """An object is there, or is another; None: it is gone. Returns the Services of which something may differ."""

@@ -44,10 +44,15 @@ SOURCES = (
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """Whether a source can be watched. `problem` is empty where it is, and where there is no such kind to watch."""
+    """Whether a source can be watched, and why not. `forbidden`: there is such a kind, and a right is missing."""
 
     readable: bool
-    problem: str = ""
+    why: str = ""
+    forbidden: bool = False
+
+
+_READABLE = Readable(readable=True)
+_NOT_INSTALLED = Readable(readable=False, why="not installed")
 
 
 async def is_served(client: Client, resource: Resource) -> bool:
@@ -71,14 +76,14 @@ async def can_read(client: Client, source: FollowSource) -> Readable:
     Raises ClusterError when that cannot be found out now.
     """
     if source.resource.group == L2_STATUSES.group and not await is_served(client, source.resource):
-        return Readable(readable=False)
+        return _NOT_INSTALLED
     try:
         await client.call(Request("list", source.resource, source.scope.namespace, query=_one_of(source.scope)))
     except ForbiddenError as error:
-        return Readable(readable=False, problem=f"{source.source.value} cannot be followed: {error}")
+        return Readable(readable=False, why=str(error), forbidden=True)
     except NotFoundError:
-        return Readable(readable=False)
-    return Readable(readable=True)
+        return _NOT_INSTALLED
+    return _READABLE
 
 
 def _one_of(scope: Scope) -> dict[str, str]:

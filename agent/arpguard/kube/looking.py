@@ -1,16 +1,17 @@
 """One look at the cluster: Services, Nodes, and how kube-proxy and arpguard are configured. Nothing is followed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import TypeVar
 
 import yaml
 
-from arpguard.core.checkup.snapshot import Eip, KubeProxy, Unread
+from arpguard.core.checkup.snapshot import Eip, Followable, KubeProxy, Unread
 from arpguard.core.cluster import ConfigMap, Node, Service
 from arpguard.kube import projections
 from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
+from arpguard.kube.following import FollowSource, can_read
 from arpguard.kube.listing import read_pages
 from arpguard.kube.resources import CONFIG_MAPS, NODES, SERVICES, Request, Resource
 
@@ -61,6 +62,19 @@ def _eip(name: str, raw: JsonObject) -> Eip | None:
         return Eip(name, ip_address(text.strip())) if kind == "can_reach" else None
     except ValueError:  # OpenELB refuses it
         return None
+
+
+async def read_announcers(client: Client, sources: Iterable[FollowSource]) -> tuple[Followable, ...]:
+    """Which objects of other announcers can be read, with the rights of whoever looks."""
+    return tuple([await _followable(client, source) for source in sources])
+
+
+async def _followable(client: Client, source: FollowSource) -> Followable:
+    try:
+        found = await can_read(client, source)
+    except ClusterError as error:
+        return Followable(source.source.value, str(error))
+    return Followable(source.source.value, "" if found.readable else found.why)
 
 
 async def read_config_map(client: Client, namespace: str, name: str) -> ConfigMap | None:

@@ -8,7 +8,15 @@ from arpguard.core.cluster import ConfigMap
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import SERVICE_ACCOUNT, find_access
 from arpguard.kube.errors import ClusterError
-from arpguard.kube.looking import read_config_map, read_eips, read_kube_proxy, read_nodes, read_services
+from arpguard.kube.following import SOURCES
+from arpguard.kube.looking import (
+    read_announcers,
+    read_config_map,
+    read_eips,
+    read_kube_proxy,
+    read_nodes,
+    read_services,
+)
 from arpguard.runtime.cluster import addresses_of
 
 
@@ -34,6 +42,7 @@ async def read_cluster(
             api_servers=addresses_of(access.host),
             kube_proxy=await read_kube_proxy(client),
             eips=await read_eips(client),
+            announcers=await read_announcers(client, SOURCES),
         )
     except ClusterError as error:
         return Unread(str(error)), found

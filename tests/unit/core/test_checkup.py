@@ -17,6 +17,7 @@ from arpguard.core.checkup.snapshot import (
     Claim,
     ClusterView,
     Eip,
+    Followable,
     Guard,
     KubeProxy,
     Machine,
@@ -461,6 +462,32 @@ def test_a_vip_of_the_configuration_that_is_this_nodes_address():
 )
 def test_kube_proxy(proxy, fields, expected):
     assert grade("kube-proxy", picture(cluster=cluster(a_service(str(VIP)), proxy=proxy), **fields)) == expected
+
+
+LEASES = Followable("Lease of Cilium", "403: allow the verb 'list'")
+STATUSES = Followable("ServiceL2Status of MetalLB")
+FOLLOW = config("ranges: [192.0.2.0/24]\nservices: {owner: follow}")
+
+
+@pytest.mark.parametrize(
+    ("announcers", "settings", "expected", "seen"),
+    [
+        ((LEASES,), config("{}"), "ok", "no VIP follows another announcer"),
+        ((STATUSES,), FOLLOW, "ok", "read: ServiceL2Status of MetalLB"),
+        (
+            (STATUSES, LEASES),
+            FOLLOW,
+            "ok",
+            "read: ServiceL2Status of MetalLB; not read: Lease of Cilium (403: allow the verb 'list')",
+        ),
+        ((LEASES,), FOLLOW, "bad", "not read: Lease of Cilium (403: allow the verb 'list')"),
+    ],
+)
+def test_announcers_that_vips_follow(announcers, settings, expected, seen):
+    view = replace(cluster(a_service(ingress=(str(VIP),))), announcers=announcers)
+    scene = picture(cluster=view, config=settings, source="config.yaml")
+
+    assert [(finding.grade.value, finding.seen) for finding in said("announcers", scene)] == [(expected, seen)]
 
 
 # ---- the wire ----------------------------------------------------------------------------------------------------

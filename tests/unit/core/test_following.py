@@ -53,6 +53,18 @@ class Cluster:
         return self.ask(raw, address).node
 
 
+def test_source_is_lacking_where_a_service_has_no_other():
+    cluster = Cluster((Source.METALLB, "metallb/status"))
+    named, unnamed = recorded("metallb/service"), with_class("cilium/service", "io.cilium/l2-announcer")
+    unnamed["metadata"]["name"] = "api"
+    cluster.ask(named)
+    assert cluster.following.lacking([]) == frozenset()
+
+    cluster.ask(unnamed)
+    assert cluster.following.lacking([Source.METALLB]) == {Source.CILIUM}
+    assert cluster.following.lacking([Source.CILIUM]) == frozenset()
+
+
 def dispute(first: tuple[str, str], other: tuple[str, str]) -> str:
     """The problem with two objects that name different nodes."""
     return f"{first[0]} names the node {first[1]}, and {other[0]} names {other[1]}"

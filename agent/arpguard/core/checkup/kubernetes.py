@@ -1,10 +1,11 @@
-"""Checks of the cluster: how kube-proxy is set up."""
+"""Checks of the cluster: how kube-proxy is set up, and which announcers can be followed."""
 
 from collections.abc import Iterator
 
 from arpguard.core.checkup.findings import Finding, Grade, ok, unknown
 from arpguard.core.checkup.picture import Picture
 from arpguard.core.checkup.snapshot import ClusterView, Unread
+from arpguard.model import OwnerKind
 from arpguard.verdict import Mode
 
 _IPVS = "ipvs"
@@ -28,6 +29,30 @@ def kube_proxy(picture: Picture) -> Iterator[Finding]:
         yield ok(f"mode {proxy.mode or 'iptables (the default)'}: it binds no address")
     else:
         yield from _ipvs(picture, cluster, strict=proxy.strict_arp)
+
+
+def announcers(picture: Picture) -> Iterator[Finding]:
+    """Which objects of other announcers can be read, where VIPs follow those."""
+    cluster = picture.snapshot.cluster
+    if isinstance(cluster, Unread):
+        yield unknown(cluster.why)
+        return
+    followers = [vip for vip in picture.vips.values() if vip is not None and vip.owner.kind is OwnerKind.FOLLOW]
+    if not followers:
+        yield ok("no VIP follows another announcer")
+        return
+    read = ", ".join(each.kind for each in cluster.announcers if not each.unread)
+    unread = ", ".join(f"{each.kind} ({each.unread})" for each in cluster.announcers if each.unread)
+    if read:
+        yield ok(f"read: {read}" + (f"; not read: {unread}" if unread else ""))
+        return
+    yield Finding(
+        Grade.BAD,
+        f"not read: {unread}",
+        why=f"{len(followers)} VIPs follow an announcer; only those that a Service's annotation names a node for are "
+        "answered for",
+        fix="install the announcer, or give the agent the rights: deploy/components has one for each announcer",
+    )
 
 
 def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[Finding]:

@@ -69,6 +69,14 @@ class Eip:
 
 
 @dataclass(frozen=True, slots=True)
+class Followable:
+    """A kind of object that names an announcing node (`core.following.Source`); `unread`: why it cannot be read."""
+
+    kind: str
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """What the API server said."""
 
@@ -77,6 +85,7 @@ class ClusterView:
     api_servers: frozenset[Address] = frozenset()
     kube_proxy: KubeProxy | Unread = NOT_ASKED
     eips: tuple[Eip, ...] | Unread = ()
+    announcers: tuple[Followable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ CHECKS = (
         links.can_reach,
     ),
     Check("kube-proxy", "kube-proxy's mode and strictARP", kubernetes.kube_proxy),
+    Check("announcers", "objects of other announcers that `owner: follow` needs", kubernetes.announcers),
     Check("agent", "whether the guard is there, and what its agent says", node.agent),
     Check("one-agent", "two agents, or two guards, on one node", links.one_agent),
     Check(

@@ -41,6 +41,7 @@ class Faults:
     zombie: float | None = None  # writes are not answered, and done so many seconds after the client gave up
     fail: int = 0  # the next so many requests are answered by `code`; -1: all
     code: int = 503
+    group: str = ""  # only requests for this API group fail, as where its APIService has no server
     stale: int | None = None  # reads with resourceVersion=0 are answered as of this revision
     gone_as_status: bool = False  # a watch from too long ago is refused by HTTP 410, not by an ERROR event
     warning: str = ""  # a Warning on every answer
@@ -97,9 +98,11 @@ class FaultTable:
         while holds(self.of(client)):
             await self._changed.wait()
 
-    def take_failure(self, client: str) -> int | None:
+    def take_failure(self, client: str, path: str) -> int | None:
         """The code that this request shall fail with, counted off."""
         faults = self.of(client)
+        if faults.group and not path.startswith(f"/apis/{faults.group}/"):
+            return None
         if faults.fail > 0:
             self.set(client, replace(faults, fail=faults.fail - 1))
         return faults.code if faults.fail else None

@@ -87,7 +87,7 @@ class Handler:
         if target is not None and target.verb in paths.WRITES:
             await faults.wait_while(name, lambda now: bool(now.hold) and target.name.startswith(now.hold))
         await asyncio.sleep(faults.of(name).delay_of(exchange.verb, exchange.resource))
-        if (code := faults.take_failure(name)) is not None:
+        if (code := faults.take_failure(name, request.path)) is not None:
             raise statuses.failure(code)
 
     async def _answer(self, exchange: Exchange) -> Answer:
