@@ -5,6 +5,7 @@ ARPGUARD_REQUIRE=bpf,netns (as in CI) turns such skips into failures (required.p
 
 import functools
 import os
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from arpguard.dataplane.headers import find_headers
 from arpguard.errors import ArpguardError
 from required import REQUIRED
 
+# In the background (`nohup make test &`, CI runners) SIGINT is ignored, and what tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tables are as wide as without a terminal; xdist tells its workers of 80 columns.
 os.environ.pop("COLUMNS", None)
 # How long an example takes says something about the machine, not about the code.

@@ -54,6 +54,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point; leaves by SystemExit."""
     options = build_parser().parse_args(arguments)
+    # Ctrl-C ends every command: a script that starts one in the background, as CI runners do, has SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if options.command != "agent":  # whose sockets' peers may go at any time; a reader of printed lines ends the rest
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):

@@ -380,8 +380,9 @@ def test_follow_as_yaml_is_a_stream_of_documents(run, agent):
     assert [found["decision"]["count"] for found in yaml.safe_load_all(out)] == ["3", "3"]
 
 
-def test_each_line_is_there_as_soon_as_it_came_and_interrupting_is_quiet(agent):
-    """In a process of its own, its output a pipe."""
+@pytest.mark.parametrize("prefix", [[], ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]], ids=["by hand", "background"])
+def test_each_line_is_there_as_soon_as_it_came_and_interrupting_is_quiet(agent, prefix):
+    """In a process of its own, its output a pipe; a script that starts it in the background has SIGINT ignored."""
     gone = threading.Event()
 
     def one_and_no_more():
@@ -389,7 +390,7 @@ def test_each_line_is_there_as_soon_as_it_came_and_interrupting_is_quiet(agent):
         gone.wait(60)
 
     agent.prepared.answers["WatchDecisions"] = one_and_no_more()
-    words = [sys.executable, "-m", "arpguard", "decisions", "--follow", "-o", "json"]
+    words = [*prefix, sys.executable, "-m", "arpguard", "decisions", "--follow", "-o", "json"]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as follower:
         ready, _, _ = select.select([follower.stdout], [], [], 20)

@@ -165,6 +165,27 @@ def test_closed_pipe_ends_what_prints_but_not_the_agent(run, monkeypatch):
     assert seen == {"agent": signal.SIG_IGN, "vips": signal.SIG_DFL}
 
 
+def test_interrupt_ends_every_command_also_where_it_was_ignored(run, monkeypatch):
+    """As in scripts that start one in the background; what a command starts has the default again."""
+    seen = {}
+
+    def note(options):
+        seen[options.command] = signal.getsignal(signal.SIGINT)
+        return 0
+
+    monkeypatch.setattr(serving, "run_agent", note)
+    monkeypatch.setattr(showing, "run_lab", note)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        run("agent", "--config", "x")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        run("lab")
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    assert seen == dict.fromkeys(("agent", "lab"), signal.default_int_handler)
+
+
 def test_closed_pipe_is_quiet():
     words = f"{sys.executable} -m arpguard completion zsh | head -n 1"
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, timeout=20)
