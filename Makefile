@@ -24,9 +24,9 @@ BIN := .venv/bin
 HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-generic || echo linux-headers-$$(dpkg --print-architecture))
 APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
 # Debian's keepalived starts nothing, now or at boot, while there is no /etc/keepalived/keepalived.conf.
-APT_LAB := keepalived
+APT_LAB := keepalived openssl
 APT_IMAGE := buildah crun debootstrap podman
-APT_DEV := arping clang clang-format crun gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 openssl spin tcpdump tmux
+APT_DEV := arping bpftool clang clang-format crun gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
@@ -95,7 +95,7 @@ mutate: apt-dev .venv/.dev
 	$(BIN)/python tests/mutation/decide.py
 
 CHAOS := 600
-chaos: .venv/.run
+chaos: apt-lab .venv/.run
 	$(BIN)/arpguard lab --kubernetes --for $(CHAOS) $(if $(SEED),--seed $(SEED))
 
 SOAK := 7200

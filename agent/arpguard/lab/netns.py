@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 _CLONE_NEWNET = 0x40000000
 _RUN = Path("/run/netns")
+# Debian's packages of programs that are called otherwise.
+_PACKAGES = {"bridge": "iproute2", "ip": "iproute2", "nsenter": "util-linux", "sysctl": "procps"}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -77,7 +79,7 @@ def command(*words: str, text: str | None = None) -> str:
     try:
         done = subprocess.run(words, input=text, capture_output=True, text=True, check=False)  # noqa: S603
     except FileNotFoundError:
-        raise DataPlaneError(f"{words[0]} is missing: apt-get install iproute2 util-linux") from None
+        raise DataPlaneError(f"{words[0]} is missing: apt-get install {_PACKAGES.get(words[0], words[0])}") from None
     if done.returncode != 0:
         raise DataPlaneError(f"`{' '.join(words)}` failed: {(done.stderr or done.stdout).strip()}")
     return done.stdout
