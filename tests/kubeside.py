@@ -78,7 +78,7 @@ class Cable(Recorder):
 
 
 class Segment:
-    """Stands for the prober: hosts outside the cluster that answer, by address."""
+    """Stands for the prober: hosts that answer without a guard, by address."""
 
     strangers: dict[Address, MacAddress] = {}  # noqa: RUF012 - one segment for all
     asked: list[Address] = []  # noqa: RUF012
@@ -90,7 +90,8 @@ class Segment:
     async def probe(self, link: Link, address: IPv4Address) -> MacAddress | None:
         self.asked.append(address)
         self.asked_on.append(link.name)
-        return self.strangers.get(address)
+        found = self.strangers.get(address)
+        return None if found is None or self._is_ours(address, found) else found
 
     def claimed(self, _ifname, _address, _sha) -> None:
         pass

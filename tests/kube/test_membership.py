@@ -182,6 +182,34 @@ async def test_stranger_that_has_the_vip_keeps_it(one, segment):
 
 
 @in_loop
+async def test_node_that_answers_without_its_agent_keeps_the_vip_however_its_heartbeat_looks(one, segment):
+    """It came back, its guard did not, and another program announces there."""
+    one.nodes("node-2")
+    async with a_side(one, "node-2") as second:
+        await _owns(second, A)
+    segment.strangers[A] = mac_of(2)
+    async with a_side(one) as side:
+        await waited(lambda: one.events("VIPTakenOutside"), "to be told who has the VIP")
+
+        assert not side.kernel.owned()
+        assert "node-2 (cluster node without an agent)" in one.events("VIPTakenOutside")[0]["note"]
+
+        async with a_side(one, "node-2"):  # guarded again: what was heard of it is silent
+            await until(lambda: side.kernel.owned() == {A} or side.kernel.kind(A) is Kind.FOREIGN, 15)
+
+
+@in_loop
+async def test_vip_with_hold_is_taken_over_from_a_kernel_that_answers_on(scene, segment):
+    scene.nodes(NODE, "node-2")
+    scene.publish("web", [A], {"hold": "true"})
+    async with a_side(scene, "node-2") as second:
+        await _owns(second, A)
+    segment.strangers[A] = mac_of(2)
+    async with a_side(scene) as side:
+        await _owns(side, A)
+
+
+@in_loop
 async def test_vip_that_is_gone_takes_its_claim_along(one, monkeypatch):
     monkeypatch.setattr("arpguard.runtime.member.TIDY_NS", NS_PER_S // 5)
     async with a_side(one) as side:

@@ -61,7 +61,7 @@ def a_link(pair: Pair, name: str = "eth0") -> Link:
     return Link(pair.ifindex(), name, pair.node.mac, up=True, addresses=(InterfaceAddress(pair.node.address, None),))
 
 
-def nobody_is_ours(_mac: MacAddress) -> bool:
+def nobody_is_ours(_address: Address, _mac: MacAddress) -> bool:
     return False
 
 

@@ -26,9 +26,9 @@ _NONCE_LEN = 6  # RFC 7527 4.1: what fills the option
 
 
 class Prober:
-    """Probes. `is_ours` tells the MACs of cluster nodes: those are silenced, or will be."""
+    """Probes. `is_ours` tells the MACs of nodes that are guarded: those are silent about an address, or will be."""
 
-    def __init__(self, is_ours: Callable[[MacAddress], bool]) -> None:
+    def __init__(self, is_ours: Callable[[Address, MacAddress], bool]) -> None:
         self._is_ours = is_ours
         self._nonce = secrets.token_bytes(_NONCE_LEN)
         self._waiting: dict[tuple[str, Address], asyncio.Future[MacAddress]] = {}
@@ -60,7 +60,7 @@ class Prober:
     def claimed(self, ifname: str, address: Address, sha: MacAddress) -> None:
         """Somebody was heard to claim an address; the kernel's reports come here, too."""
         waiting = self._waiting.get((ifname, address))
-        if waiting is not None and not waiting.done() and not sha.is_group and not self._is_ours(sha):
+        if waiting is not None and not waiting.done() and not sha.is_group and not self._is_ours(address, sha):
             waiting.set_result(sha)
 
     def _listening(self, link: Link, address: Address) -> NeighbourSocket:

@@ -50,10 +50,14 @@ _NOBODY = Standing(Kind.UNCLAIMED)
 
 @dataclass(slots=True)
 class _Heard:
-    """A node's heartbeat, and when it was last seen to change (boot clock)."""
+    """A node's heartbeat, and when it was last seen to change (boot clock).
+
+    `renewed`: it was seen to; one that was only found may be months old.
+    """
 
     heartbeat: Heartbeat
     at_ns: int
+    renewed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class Membership:
         self._clients = clients
         self._tell = tell
         self._found = kernel.adopt()  # before the first pass, which would tell the kernel of no lease
-        self._prober = Prober(self.is_member)
+        self._prober = Prober(self._is_guarded)
         self._alone = asyncio.Event()
         self._ownership: Ownership | None = None
         self._leases: Leases | None = None
@@ -207,7 +211,7 @@ class Membership:
         if heartbeat is None:
             self._heard.pop(node, None)
         else:
-            self._heard[node] = _Heard(heartbeat, boot_ns())
+            self._heard[node] = _Heard(heartbeat, boot_ns(), renewed=known is not None)
         if before is None or heartbeat is None or before.links != heartbeat.links:
             self._refresh(vip for vip, holder in self._holders.items() if holder == node)
         if before is None or heartbeat is None or before.epoch != heartbeat.epoch:
@@ -244,6 +248,21 @@ class Membership:
         """Whether a MAC is that of a guarded link of some node."""
         published = (link.mac for heard in self._heard.values() for link in heard.heartbeat.links)
         return mac in (link.mac for link in self._kernel.state.links) or mac in published
+
+    def _is_guarded(self, vip: Address, mac: MacAddress) -> bool:
+        """Whether a MAC is that of a guarded link where this VIP is silent, or will be: what is heard of it is a move.
+
+        A node whose agent is silent has no kernel that answers by a lease: another program answers there, or there is
+        no guard any more. With `hold` its kernel may answer, and another node takes over all the same.
+        """
+        if mac in (link.mac for link in self._kernel.state.links):
+            return True
+        now_ns, found = boot_ns(), self._vip(vip)
+        return any(
+            (each.renewed and each.heartbeat.instance and self._silent_ns(each) > now_ns) or (found and found.hold)
+            for each in self._heard.values()
+            if mac in (link.mac for link in each.heartbeat.links)
+        )
 
     # ---- what is known of those who claim ----
 
@@ -427,7 +446,7 @@ class Membership:
         if home is None:
             raise DataPlaneError(f"{vip} cannot be probed for: no link is guarded")
         taken_by = await self._prober.probe(home, vip)
-        if taken_by is not None and not self.is_member(taken_by):
+        if taken_by is not None and not self._is_guarded(vip, taken_by):
             await self._tell.taken_outside(vip, taken_by)
         return taken_by
 
