@@ -39,8 +39,13 @@ from arpguard.core.ownership.records import (
 
 MS = 1_000_000
 D, R, M, S = 3000, 1000, 1000, 9000  # milliseconds, as `Simulation.time`; the core counts nanoseconds
-TIMES = Times(D * MS, R * MS, M * MS, S * MS)
-OTHER_TIMES = [TIMES, Times(2 * D * MS, 2 * R * MS, 2 * M * MS, S * MS), Times(4 * D * MS, R * MS, 4 * M * MS, S * MS)]
+REST = 2 * R
+TIMES = Times(D * MS, R * MS, M * MS, S * MS, REST * MS)
+OTHER_TIMES = [
+    TIMES,
+    Times(2 * D * MS, 2 * R * MS, 2 * M * MS, S * MS, 4 * R * MS),
+    Times(4 * D * MS, R * MS, 4 * M * MS, S * MS, R * MS),
+]
 PARTING = 10 * D * MS
 OUTSIDE = [MacAddress.parse("02:00:00:00:00:0a"), MacAddress.parse("02:00:00:00:00:0b"), None]
 VIPS = [IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")]

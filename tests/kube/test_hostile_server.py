@@ -18,7 +18,7 @@ from arpguard.kube.projections import service
 from arpguard.kube.reflector import Pace, Reflector, Reflectors
 from arpguard.kube.resources import SERVICES
 
-FAST = Pace(base_s=0.01, cap_s=0.05, steady_s=0.03, watch_s=(5, 9), idle_s=1.0)
+FAST = Pace(base_s=0.01, cap_s=0.05, steady_s=0.03, watch_s=(5, 9), answer_s=1.0, idle_s=1.0)
 MIB = 1 << 20
 WEB, DB = ("default", "web"), ("default", "db")
 GOOD = listing(a_service())

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from ipaddress import ip_network
 
@@ -262,6 +263,108 @@ def _wide(surroundings):
     (link,) = surroundings.links
     address = replace(link.addresses[0], network=ip_network("192.0.0.0/16"))
     return replace(surroundings, links=(replace(link, addresses=(address,)),))
+
+
+# ---- nothing elected ----
+
+SHORT = CONFIG.replace("duration: 3s, renew: 500ms, margin: 1s", "duration: 1500ms, renew: 500ms, margin: 500ms")
+NODES = ("node-1", "node-2")
+
+
+@asynccontextmanager
+async def _two_at_rest(scene, config=CONFIG):
+    """Two agents with nothing elected, of which nothing but the lease of a rest is published."""
+    scene.nodes(*NODES)
+    async with a_side(scene, NODES[0], config=config) as one, a_side(scene, NODES[1], config=config) as two:
+        await waited(lambda: all(_is_resting(scene, name) for name in NODES))
+        await until(lambda: all(side.kube.state.alive == set(NODES) for side in (one, two)))
+        yield one, two
+
+
+def _is_resting(scene, node) -> bool:
+    return scene.lease(f"node.{node}").get("leaseDurationSeconds") == 30
+
+
+@in_loop
+async def test_node_that_rests_is_alive_for_the_others(scene):
+    async with _two_at_rest(scene, SHORT) as (one, two):
+        seen, writes = set(), [scene.writes(name) for name in NODES]
+        for _ in range(40):
+            seen |= {one.kube.state.alive, two.kube.state.alive}
+            await asyncio.sleep(0.1)  # nothing is to happen: twice a lease and more is how long it is given to
+
+        assert seen == {frozenset(NODES)}
+        assert [scene.writes(name) - before for name, before in zip(NODES, writes, strict=True)] in (
+            [0, 0], [1, 0], [0, 1], [1, 1],
+        )  # fmt: skip
+        assert not one.problems
+        assert not two.problems
+
+
+@in_loop
+async def test_first_elected_vips_are_claimed_once_each(scene):
+    """All nodes hear of them at once, and each knows whose they are to be."""
+    vips = {vip(number) for number in range(50, 90)}
+    async with _two_at_rest(scene) as (one, two):
+        scene.publish("web", vips)
+        await until(lambda: one.kernel.owned() | two.kernel.owned() == vips, 20)
+
+        _each_was_claimed_once(scene, vips, (one, two))
+        assert one.kernel.owned()
+        assert two.kernel.owned()
+        assert {outcome for side in (one, two) for _, outcome in side.leases.writes} == {"applied"}
+
+
+@in_loop
+async def test_first_elected_vips_are_claimed_once_each_although_one_node_hears_nothing_of_claims(scene):
+    """The stream of one node leads nowhere: what it knows of the others is old, and still right."""
+    vips = {vip(number) for number in range(50, 90)}
+    async with _two_at_rest(scene) as (one, two):
+        scene.fault(NODES[0], half_open=True)
+        one.kube._cluster._services._wait_at_most(0)  # of the VIPs it hears
+        scene.publish("web", vips)
+        await until(lambda: one.kernel.owned() | two.kernel.owned() == vips, 20)
+        await until(lambda: one.kube.state.sources["leases"].streams == 2)
+
+        _each_was_claimed_once(scene, vips, (one, two))
+        assert one.kernel.owned()
+        assert two.kernel.owned()
+
+
+def _each_was_claimed_once(scene, vips, sides) -> None:
+    claims = [scene.claim(address) for address in vips]
+    assert {claim["leaseTransitions"] for claim in claims} == {0}
+    assert sum(side.leases.writes["claim", "applied"] for side in sides) == len(vips)
+    assert not sides[0].kernel.owned() & sides[1].kernel.owned()
+    assert not scene.events("OwnerChanged")
+
+
+@in_loop
+async def test_stream_of_heartbeats_that_leads_nowhere_is_replaced_before_it_is_a_loss(one, caplog):
+    async with a_side(one) as side:
+        await _owns(side, A)
+        one.fault(NODE, half_open=True)
+        await until(lambda: side.kube.state.sources["leases"].streams == 2, 10)
+        await until(lambda: all(source.streams >= 2 for source in side.kube.state.sources.values()), 15)
+        renewed = side.leases.renewed_ns
+        await until(lambda: side.leases.renewed_ns > renewed + 3 * NS_PER_S, 10)
+
+        assert side.kube.state.sources["leases"].streams == 2
+        assert side.kernel.owned() == {A}
+    assert not _lines(caplog, "lost")
+
+
+@in_loop
+async def test_server_whose_streams_stand_still_is_lost(one, caplog):
+    async with a_side(one) as side:
+        await _owns(side, A)
+        one.fault(NODE, freeze=True)
+        await until(lambda: side.kube.state.sources["leases"].lost != "", 20)
+        await until(lambda: side.says("the stream does not show what this node has written"))
+        one.fault(NODE)
+        await until(lambda: side.kube.state.sources["leases"].lost == "", 10)
+
+    assert len(_lines(caplog, "lost")) == len(_lines(caplog, "back")) == 1
 
 
 # ---- in trouble ----

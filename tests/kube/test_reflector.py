@@ -27,13 +27,14 @@ from apiscript import (
     stream,
     until,
 )
+from arpguard.clock import boot_ns
 from arpguard.kube import client as client_module
 from arpguard.kube.listing import PAGE, Scope
 from arpguard.kube.projections import service
 from arpguard.kube.reflector import DEFAULT_PACE, Change, Pace, Reflector, Reflectors
 from arpguard.kube.resources import SERVICES
 
-FAST = Pace(base_s=0.01, cap_s=0.05, steady_s=0.03, watch_s=(5, 9), idle_s=1.0)
+FAST = Pace(base_s=0.01, cap_s=0.05, steady_s=0.03, watch_s=(5, 9), answer_s=1.0, idle_s=1.0)
 WEB, DB = ("default", "web"), ("default", "db")
 
 
@@ -42,6 +43,10 @@ class Followed:
 
     def __init__(self, api: ScriptedApi, reflector: Reflector, changes: list[Change]):
         self.api, self.reflector, self.changes = api, reflector, changes
+        self.silences = 0
+
+    def silent(self) -> None:
+        self.silences += 1
 
     @property
     def names(self) -> set[str]:
@@ -63,11 +68,20 @@ async def following(folder, *steps, then=silence, pace=FAST, scope=None, wait=Tr
     changes = []
     async with an_api(folder, *steps, then=then) as (api, client), Reflectors() as sources:
         more = {"scope": scope} if scope else {}
-        reflector = Reflector(client, SERVICES, service, changes.append, pace=pace, **more)
+        reflector = Reflector(
+            client,
+            SERVICES,
+            service,
+            changes.append,
+            pace=pace,
+            on_silent=lambda: it.silent(),  # noqa: PLW0108 - it is made afterwards
+            **more,
+        )
+        it = Followed(api, reflector, changes)
         sources.start(reflector)
         if wait:
             await until(lambda: reflector.synced)
-        yield Followed(api, reflector, changes)
+        yield it
 
 
 @in_loop
@@ -245,6 +259,86 @@ async def test_bookmarks_alone_keep_a_stream_alive_and_move_the_version(tmp_path
         assert it.versions() == [None, "10", "29"]
         assert it.reflector.state.failures == 0
         assert it.changes == []
+
+
+@in_loop
+async def test_silence_is_no_loss(tmp_path, caplog):
+    """Nothing happens, and the server sends no bookmarks: the stream is opened anew from the same version."""
+    pace = replace(FAST, idle_s=0.2)
+    async with following(tmp_path, listing(a_service()), then=stream(), pace=pace) as it:
+        await until(lambda: it.reflector.state.streams == 4)
+
+        assert it.versions()[:4] == [None, "10", "10", "10"]
+        assert it.reflector.state.failures == 0
+        assert it.reflector.state.lost == ""
+    assert caplog.messages == []
+
+
+# What is to be heard of within 150 s, and is known to be due now.
+ECHO = replace(FAST, idle_s=150.0, echo_s=0.3, spread_s=0.1)
+
+
+@in_loop
+async def test_stream_that_does_not_show_what_was_written_is_opened_anew(tmp_path, caplog):
+    steps = [listing(a_service()), stream(event("ADDED", a_service("db", "11"))), stream(0.1, bookmark("12"))]
+    async with following(tmp_path, *steps, pace=ECHO) as it:
+        await until(lambda: "db" in it.names)
+        started = time.monotonic()
+        it.reflector.expect(boot_ns())
+        await until(lambda: it.reflector.state.streams == 2)
+        assert time.monotonic() - started >= ECHO.echo_s * 0.9
+        it.reflector.expect(boot_ns())
+        await until(lambda: it.reflector._version == "12")
+
+        assert it.versions() == [None, "10", "11"]
+        assert it.silences == 1
+        assert it.reflector.state.failures == 0
+        assert it.reflector.state.lost == ""
+
+
+@in_loop
+async def test_anything_that_comes_shows_that_the_stream_is_alive(tmp_path):
+    pieces = [bookmark("11"), *(piece for number in range(12, 30) for piece in (0.15, bookmark(str(number))))]
+    async with following(tmp_path, listing(a_service()), stream(*pieces), pace=ECHO) as it:
+        await until(lambda: it.reflector._version == "11")
+        asked_ns = boot_ns()
+        it.reflector.expect(asked_ns)
+        await until(lambda: it.reflector._version == "13")
+        it.reflector.expect(asked_ns)  # an answer that is late: something has come since the request
+        await until(lambda: it.reflector._version == "29")
+        await asyncio.sleep(2 * ECHO.echo_s)  # nothing is to come: the test is that nothing happens
+
+        assert it.versions() == [None, "10"]
+
+
+@in_loop
+async def test_stream_that_never_shows_anything_and_had_to_is_a_loss(tmp_path, caplog):
+    """A proxy that holds watches back: to try again is right, to say that all is well is not."""
+    async with following(tmp_path, listing(a_service()), then=stream(), pace=ECHO) as it:
+        for streams in (1, 2):
+            await until(lambda streams=streams: it.reflector.state.streams == streams)
+            it.reflector.expect(boot_ns())
+        await until(lambda: it.reflector.state.streams == 3)
+        await asyncio.sleep(5 * ECHO.steady_s)  # it lasts, and that says nothing
+        assert "does not show what this node has written" in it.reflector.state.lost
+
+        it.api.script(stream(0.05, bookmark("12")))
+        it.reflector.expect(boot_ns())
+        await until(lambda: it.reflector.state.lost == "")
+        assert it.silences == 1
+        assert it.reflector.state.failures == 3
+
+
+@in_loop
+async def test_doubt_about_one_stream_opens_others_anew(tmp_path, caplog):
+    async with following(tmp_path, listing(a_service()), then=stream(), pace=ECHO) as it:
+        it.reflector.doubt()  # between two streams there is none to doubt
+        await until(lambda: it.reflector._patience is not None)
+        it.reflector.doubt()
+        await until(lambda: it.reflector.state.streams == 2)
+
+        assert it.silences == 0
+        assert it.reflector.state.failures == 0
 
 
 @in_loop

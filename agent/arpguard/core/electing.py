@@ -35,7 +35,9 @@ BATCH_NS = 10 * NS_PER_S
 GIVE_UP_NS = 5 * NS_PER_S
 SHUN_NS = 600 * NS_PER_S
 FOLLOW_AT_ONCE = 50  # VIPs that this node has given up to whom they follow, and nobody has yet
-MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster
+MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to all nodes
+MAX_WRITES_PER_S_AT_REST = 10
+REST_NS = 10 * NS_PER_S  # as kubelets renew theirs
 _EMPTY = Pool(())
 
 
@@ -324,6 +326,11 @@ class _Look:
             apart=frozenset(self.apart),
             next_ns=min(self.times, default=None),
         )
+
+
+def rest_ns(heartbeating: int) -> int:
+    """How often a node that neither has nor wants a VIP renews, in a cluster with so many nodes."""
+    return max(REST_NS, heartbeating * NS_PER_S // MAX_WRITES_PER_S_AT_REST)
 
 
 def lease_times(lease: LeaseConfig, heartbeating: int) -> LeaseConfig:

@@ -6,6 +6,7 @@ that succeeded and lost its answer would come back as a conflict. Objects stay p
 they do not know, and cost ten times the memory.
 """
 
+import asyncio
 import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
@@ -92,13 +93,14 @@ class Client:
         return Answer(response.status, _parse(body, request), sent_ns)
 
     @asynccontextmanager
-    async def stream(self, request: Request, idle_s: float, total_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, request: Request, answer_s: float, total_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Sends a request; what comes is read as it comes, in pieces of any size.
 
-        Raises ClusterError, and so do the pieces, also when nothing comes for `idle_s` or the end not within `total_s`.
+        Raises ClusterError, also when no answer begins within `answer_s`, and so do the pieces, also when the end does
+        not come within `total_s`. How long they may be silent is for the reader to say.
         """
-        limits = aiohttp.ClientTimeout(total=total_s, sock_connect=min(idle_s, CONNECT_TIMEOUT_S), sock_read=idle_s)
-        async with self._exchange(request, limits) as (response, _):
+        limits = aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
+        async with self._exchange(request, limits, answer_s) as (response, _):
             yield self._pieces(response, request)
 
     async def close(self) -> None:
@@ -107,7 +109,7 @@ class Client:
 
     @asynccontextmanager
     async def _exchange(
-        self, request: Request, limits: aiohttp.ClientTimeout
+        self, request: Request, limits: aiohttp.ClientTimeout, answer_s: float | None = None
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
         headers = {"User-Agent": self._agent, "Accept": "application/json", **await self._access.headers()}
         data = None
@@ -117,16 +119,17 @@ class Client:
         url = URL(self._access.host + request.path, encoded=True).with_query(request.query)
         sent_ns = self._clock()
         try:
-            response = await self._session.request(
-                METHODS[request.verb],
-                url,
-                headers=headers,
-                data=data,
-                timeout=limits,
-                allow_redirects=False,
-                server_hostname=self._access.server_name,
-                proxy=self._access.proxy,
-            )
+            async with asyncio.timeout(answer_s):
+                response = await self._session.request(
+                    METHODS[request.verb],
+                    url,
+                    headers=headers,
+                    data=data,
+                    timeout=limits,
+                    allow_redirects=False,
+                    server_hostname=self._access.server_name,
+                    proxy=self._access.proxy,
+                )
         except _TROUBLES as error:
             raise self._translated(error, request) from error
         async with response:

@@ -8,8 +8,15 @@ Three levels, each with one kind of failure to handle:
 - `_follow` reads one stream, until it ends, breaks, or has been silent for too long.
 
 What is read is true of some moment of the past. A decision that needs the present makes its own request, and one that
-needs a time limit has its own clock: nothing here tells a quiet cluster from a slow one.
-Sources: Kubernetes API Concepts, "Efficient detection of changes"; client-go tools/cache/reflector.go.
+needs a time limit has its own clock.
+
+Silence is no loss: where nothing changes, nothing comes but a bookmark a minute. A stream that is silent for longer, or
+although this agent has just written what it must show (`expect`), may be half-open: its server is gone without a FIN,
+stands still, or a NAT has forgotten it. TCP keep-alive (`kube/client.py`) finds the first and the last. Either way it
+is opened anew from the same version: where it was well that costs one request, and where it was not that ends in an
+answer or in a failure. Only a failure counts as a loss, and so does a stream that never showed anything and had to.
+Sources: Kubernetes API Concepts, "Efficient detection of changes"; client-go tools/cache/reflector.go; bookmarks:
+k8s.io/apiserver pkg/storage/cacher (`defaultBookmarkFrequency`, `nextBookmarkTime`).
 """
 
 import asyncio
@@ -21,6 +28,7 @@ from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
+from arpguard.clock import boot_ns
 from arpguard.core.backoff import Backoff
 from arpguard.core.cluster import SourceState
 from arpguard.kube.client import Client, gather_lines
@@ -62,16 +70,20 @@ class Pace:
     """The times of a reflector, in seconds.
 
     Waits go from `base_s` to `cap_s`, and begin anew once a stream has lasted for `steady_s`. The server is asked
-    to end a stream after `watch_s` (from, to), as client-go does. It sends a bookmark about every minute to whoever
-    allows them, so one that was silent for `idle_s` is dead: frozen, or cut off by something that keeps TCP alive.
-    To be wrong about that costs one request.
+    to end a stream after `watch_s` (from, to), as client-go does, and has `answer_s` to begin one. It sends a bookmark
+    about every minute to whoever allows them: a stream that was silent for `idle_s` is opened anew. `echo_s`: how long
+    after `expect` something has to come. `spread_s`: a doubt about one stream of a server is one about all, and not
+    all are opened anew at once.
     """
 
     base_s: float = 0.25
     cap_s: float = 30.0
     steady_s: float = 10.0
     watch_s: tuple[int, int] = (300, 600)
+    answer_s: float = 10.0
     idle_s: float = 150.0
+    echo_s: float = 2.0
+    spread_s: float = 3.0
 
 
 DEFAULT_PACE = Pace()
@@ -81,6 +93,7 @@ class Reflector(Generic[T]):
     """The objects of one kind, each as `project` makes it of the API's JSON.
 
     `on_change` is called in order, after `objects` has the change; an exception of it or of `project` ends `run`.
+    `on_silent` is called when a stream does not show what it must, and is opened anew.
     """
 
     def __init__(
@@ -91,6 +104,7 @@ class Reflector(Generic[T]):
         on_change: Callable[[Change[T]], None],
         scope: Scope = EVERYTHING,
         pace: Pace = DEFAULT_PACE,
+        on_silent: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -98,11 +112,16 @@ class Reflector(Generic[T]):
         self._on_change = on_change
         self._scope = scope
         self._pace = pace
+        self._on_silent = on_silent
         self._backoff = Backoff(pace.base_s, pace.cap_s, random.random)
         self._objects: dict[Key, T] = {}
         self._version = ""
         self._page = PAGE
         self._synced = False
+        self._patience: asyncio.Timeout | None = None  # with the stream that runs
+        self._heard_ns = 0
+        self._owed = False  # something has to come, and has not
+        self._mute = False  # the last stream was lost because nothing came
         self.state = SourceState()
 
     @property
@@ -122,6 +141,21 @@ class Reflector(Generic[T]):
                 await self._list_then_watch()
             except ClusterError as error:
                 await asyncio.sleep(self._failed(error))
+
+    def expect(self, sent_ns: int) -> None:
+        """A write that was sent then (boot clock) was applied: a stream that is well brings it, or something, soon."""
+        if self._patience is not None and self._heard_ns < sent_ns and not self._owed:
+            self._owed = True
+            self._wait_at_most(self._pace.echo_s)
+
+    def doubt(self) -> None:
+        """Another stream of the same server is silent where it must not be: this one is opened anew by and by."""
+        if not self._owed:
+            self._wait_at_most(random.uniform(0, self._pace.spread_s))  # noqa: S311
+
+    def _wait_at_most(self, seconds: float) -> None:
+        if self._patience is not None and not self._patience.expired():
+            self._patience.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def forget(self) -> None:
         """Back to the beginning, when it was stopped: what is not followed is not known. Nobody is called."""
@@ -175,14 +209,48 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(seconds),
         }
         request = Request("watch", self._resource, self._scope.namespace, query=query)
-        async with self._client.stream(request, self._pace.idle_s, seconds + STREAM_GRACE_S) as pieces:
+        async with self._client.stream(request, self._pace.answer_s, seconds + STREAM_GRACE_S) as pieces:
             self.state.streams += 1
             with self._steadying() as is_steady:
-                async with aclosing(self._events(pieces)) as events:
+                is_silent = await self._read(pieces)
+                if not is_silent and not is_steady():
+                    raise self._nonsense("the stream ended as soon as it had begun")  # or they follow without a wait
+
+    async def _read(self, pieces: AsyncIterator[bytes]) -> bool:
+        """Reads a stream; whether it ended because nothing came for too long."""
+        opened_ns = self._heard_ns = boot_ns()
+        try:
+            async with asyncio.timeout(self._pace.idle_s) as self._patience:
+                async with aclosing(self._events(self._heard(pieces))) as events:
                     async for event in events:
                         self._take(event)
-                if not is_steady():
-                    raise self._nonsense("the stream ended as soon as it had begun")  # or they follow without a wait
+        except TimeoutError:
+            self._been_silent(brought_nothing=self._heard_ns == opened_ns)
+            return True
+        finally:
+            self._patience, self._owed = None, False
+        return False
+
+    async def _heard(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+        """The same pieces: each proves that the stream is alive."""
+        async for piece in pieces:
+            self._heard_ns, self._owed = boot_ns(), False
+            self._wait_at_most(self._pace.idle_s)
+            if self._mute:
+                self._mute = False
+                self._well()
+            yield piece
+
+    def _been_silent(self, *, brought_nothing: bool) -> None:
+        """What a silence means: a stream that never brought anything, and had to, is a loss."""
+        if not self._owed:
+            return
+        if not self._mute:
+            self._on_silent()
+        if brought_nothing:
+            self._mute = True
+            raise self._nonsense("the stream does not show what this node has written")
+        log.info("%s: the stream does not show what this node has written, it is opened anew", self._resource)
 
     @contextmanager
     def _steadying(self) -> Iterator[Callable[[], bool]]:
@@ -236,6 +304,8 @@ class Reflector(Generic[T]):
             self._on_change(Change(key, old, None))
 
     def _well(self) -> None:
+        if self._mute:
+            return  # it lasts, and yet nothing comes
         self._backoff.reset()
         if self.state.lost:
             log.warning("%s: back", self._resource)

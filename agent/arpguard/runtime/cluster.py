@@ -24,8 +24,7 @@ from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES,
 from arpguard.model import OwnerKind, Surroundings
 from arpguard.runtime.announcers import Announcers
 
-# Heartbeats come every second: a stream of Leases that is silent for longer is dead, whatever TCP says of it.
-_LEASE_PACE = Pace(cap_s=2.0, steady_s=3.0, idle_s=20.0)
+_LEASE_PACE = Pace(cap_s=2.0, steady_s=3.0)
 _QUICK_PACE = Pace(cap_s=2.0)
 
 
@@ -62,7 +61,9 @@ class Cluster:
         self._node_objects = Reflector(client, NODES, projections.node, self._node_changed, pace=_QUICK_PACE)
         self._slices = Reflector(client, ENDPOINT_SLICES, projections.endpoint_slice, told, pace=_QUICK_PACE)
         self._configmaps = Reflector(client, CONFIG_MAPS, projections.config_map, told, own, _QUICK_PACE)
-        self._leases = Reflector(client, LEASES, projections.lease, on_lease, in_namespace, _LEASE_PACE)
+        self._leases = Reflector(
+            client, LEASES, projections.lease, on_lease, in_namespace, _LEASE_PACE, self._lease_stream_silent
+        )
         self._announcers = Announcers(client, on_change)
         self._reflectors = Reflectors()
         self.nodes: Mapping[str, cluster.Node] = {}
@@ -136,6 +137,15 @@ class Cluster:
         running = self._reflectors.running
         states = {name: reflector.state for name, reflector in known.items() if reflector in running}
         return states | self._announcers.sources
+
+    def renewed(self, sent_ns: int) -> None:
+        """This node's heartbeat was written: the stream of Leases has to show it soon, or it is dead."""
+        self._leases.expect(sent_ns)
+
+    def _lease_stream_silent(self) -> None:
+        """Only Leases are written here, but what holds up one stream of a server holds up all."""
+        for reflector in self._reflectors.running:
+            reflector.doubt()
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Collected:
         """The VIPs of the configuration and of the cluster as they are known now."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.config import AgentConfig
@@ -172,9 +172,9 @@ class Kubernetes:
 
     @property
     def _renewal_lost(self) -> str:
-        """Why the lease is not renewed, while this node needs one."""
+        """Why the lease is not renewed."""
         leases = self._membership.leases
-        return leases.lost if leases is not None and self._membership.takes_part else ""
+        return leases.lost if leases is not None else ""
 
     def _problems(self) -> Iterable[str]:
         yield from self._collected.problems
@@ -233,11 +233,7 @@ class Kubernetes:
         self._is_full = is_full
 
     def _speaks_for(self, subject: Subject) -> bool:
-        """Where no VIP is elected nobody's heartbeat is heard: there a node that is ready counts as alive."""
-        members = self._membership.members
-        if not self._membership.takes_part:
-            members = tuple(replace(member, alive=member.ready) for member in members)
-        return speaker(subject, members) == self._place.node
+        return speaker(subject, self._membership.members) == self._place.node
 
     def _election_notices(self) -> Iterable[Notice]:
         for address in self._nobody:

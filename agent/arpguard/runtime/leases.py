@@ -69,6 +69,7 @@ class Surface:
 
     `own` and `disown`: the kernel is to answer for a VIP in an epoch (its number), or no longer; both return when it
     does. `probe` asks the segment. `changed`: another holder of a VIP may be known. Leases tell `links` and `source`.
+    `renewed`: the own heartbeat was written by a request that was sent then.
     """
 
     kernel: Kernel
@@ -78,6 +79,7 @@ class Surface:
     changed: Callable[[Address], None]
     links: Callable[[], tuple[PublishedLink, ...]]
     source: Callable[[Address], str]
+    renewed: Callable[[int], None]
 
 
 class Leases:
@@ -213,6 +215,7 @@ class Leases:
         """In the log once when renewals fail, and once when they succeed again."""
         if isinstance(written, Applied):
             self.renewed_ns = written.sent_ns
+            self._surface.renewed(written.sent_ns)
             if self.lost:
                 log.warning("lease: renewed again")
             self.lost = ""
@@ -371,7 +374,7 @@ class Leases:
             self.do(self._ownership.forget(vip, now_ns))
         if not await self._until(lambda: not self._ownership.active, limit_s):
             return False
-        self.do(self._ownership.take_part(False, boot_ns()))
+        self._ownership.end()
         return await self._remove_heartbeat()
 
     async def _remove_heartbeat(self) -> bool:

@@ -16,7 +16,7 @@ from arpguard.core import members
 from arpguard.core.choosing import home_link
 from arpguard.core.cluster import Lease
 from arpguard.core.conflicts import Holding
-from arpguard.core.electing import Election, Wishes, lease_times
+from arpguard.core.electing import REST_NS, Election, Wishes, lease_times, rest_ns
 from arpguard.core.holding import Candidate
 from arpguard.core.members import candidates, is_alone, members_of, party_of
 from arpguard.core.ownership.heartbeat import Times
@@ -143,7 +143,14 @@ class Membership:
             Kept(found.epoch, tuple(left), _fence_ns(control)) if control and found and kept else NOTHING_KEPT,
         )
         surface = Surface(
-            self._kernel, self._own, self._disown, self._probe, self._changed, self._links_to_publish, self._source
+            self._kernel,
+            self._own,
+            self._disown,
+            self._probe,
+            self._changed,
+            self._links_to_publish,
+            self._source,
+            self._cluster.renewed,
         )
         leases = self._leases = Leases(self._me, ownership, hearts, others, surface)
         for node, heard in self._heard.items():
@@ -281,8 +288,8 @@ class Membership:
         return {address: name for name, node in self._cluster.nodes.items() for address in node.addresses}
 
     def _unheard(self) -> frozenset[str]:
-        """Nodes without an agent, as far as that is known: where no VIP is elected nobody's heartbeat is heard."""
-        return frozenset(self._cluster.nodes) - self._alive if self.takes_part else frozenset()
+        """Nodes without an agent."""
+        return frozenset(self._cluster.nodes) - self._alive
 
     def holding(self, address: Address) -> Holding:
         """Who has a VIP, by a claim that is valid, or by what says whose it is."""
@@ -544,7 +551,8 @@ class Membership:
     @property
     def times(self) -> Times:
         """The lengths of this node's lease now."""
-        return _times(lease_times(self._config, len(self._alive)))
+        nodes = len(self._alive)
+        return _times(lease_times(self._config, nodes), rest_ns(nodes))
 
     @property
     def yielding(self) -> bool:
@@ -574,8 +582,8 @@ def _on_other_interfaces(before: Mapping[Address, Vip], now: Mapping[Address, Vi
     return [vip for vip in before.keys() & now.keys() if before[vip].interface != now[vip].interface]
 
 
-def _times(config: LeaseConfig) -> Times:
-    return Times(config.duration_ns, config.renew_ns, config.margin_ns, SYNC_NS)
+def _times(config: LeaseConfig, rest: int = REST_NS) -> Times:
+    return Times(config.duration_ns, config.renew_ns, config.margin_ns, SYNC_NS, rest)
 
 
 def _says(heartbeat: Heartbeat) -> tuple[object, ...]:

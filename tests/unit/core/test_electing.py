@@ -18,6 +18,7 @@ from arpguard.core.electing import (
     STEADY_NS,
     Election,
     lease_times,
+    rest_ns,
 )
 from arpguard.core.members import Member
 from arpguard.core.rendezvous import ranked
@@ -491,3 +492,8 @@ def test_members_that_come_and_go_leave_nothing_behind():
         pools.add(ref(election._seats[ADDRESS].pool))
 
     assert [pool() for pool in pools if pool() is not None] == [election._seats[ADDRESS].pool]
+
+
+@pytest.mark.parametrize(("nodes", "seconds"), [(1, 10), (100, 10), (101, 10.1), (1000, 100)])
+def test_at_rest_a_cluster_writes_ten_times_a_second_at_most(nodes, seconds):
+    assert rest_ns(nodes) == seconds * NS_PER_S

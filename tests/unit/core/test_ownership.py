@@ -483,14 +483,97 @@ def test_a_restart_that_comes_too_late_keeps_nothing():
 # ---- taking part ----
 
 
-def test_who_does_not_take_part_writes_nothing():
+def test_who_does_not_take_part_says_seldom_that_it_is_alive():
     bench = Bench(takes_part=False)
 
     bench.pass_time(100)
-    bench.serve(bench.core.tick(bench.now))
+
+    assert [sent.duration_ns for sent in bench.renewals()] == [30 * S] * 11
+    assert bench.took() == []
+    assert bench.kernel.fence_ns == 0
+
+
+def test_a_lease_that_is_longer_than_that_of_a_rest_is_renewed_as_seldom():
+    times = Times(60 * S, 20 * S, 20 * S, 30 * S).at_rest
+
+    assert (times.duration_ns, times.renew_ns, times.margin_ns) == (60 * S, 20 * S, 20 * S)
+
+
+def test_who_ends_its_rest_publishes_the_ordinary_lease_and_claims_then():
+    bench = Bench(takes_part=False)
+    bench.pass_time(25)
+    bench.claim(holder="", epoch="")
+    bench.did.clear()
+    bench.held = (WriteHeartbeat,)
+
+    bench.serve(bench.core.take_part(True, bench.now))
+    bench.want(VIP)
+    assert [sent.duration_ns for sent in bench.renewals()] == [3 * S]
+    assert bench.took() == []
+
+    bench.held = ()
+    bench.let()
+    assert bench.core.held() == {VIP}
+
+
+def test_a_renewal_of_the_rest_that_is_under_way_when_it_ends_is_followed_by_another():
+    bench = Bench(takes_part=False)
+    bench.pass_time(5)
+    bench.held = (WriteHeartbeat,)
+    bench.pass_time(5)
+    bench.did.clear()
+
+    bench.serve(bench.core.take_part(True, bench.now))
+    bench.want(VIP)
+    assert bench.did == []
+
+    bench.let()
+    assert [sent.duration_ns for sent in bench.renewals()] == [3 * S]
+    assert bench.took() == []
+    bench.held = ()
+    bench.let()
+    assert bench.core.held() == {VIP}
+
+
+def test_the_ordinary_lease_that_was_published_last_before_a_rest_is_renewed_in_time():
+    bench = Bench()
+    bench.held = (WriteHeartbeat,)
+    bench.pass_time(0)
+    bench.serve(bench.core.take_part(False, bench.now))
+    bench.held, bench.did = (), []
+
+    bench.let()
+    bench.pass_time(1)
+
+    assert [sent.duration_ns for sent in bench.renewals()] == [30 * S]
+
+
+def test_who_rests_again_before_it_has_published_the_ordinary_lease_claims_nothing():
+    bench = Bench(takes_part=False)
+    bench.pass_time(5)
+    bench.held = (WriteHeartbeat,)
+    bench.pass_time(5)
+    bench.serve(bench.core.take_part(True, bench.now))
+    bench.serve(bench.core.take_part(False, bench.now))
+    bench.held, bench.did = (), []
+
+    bench.let()
 
     assert bench.did == []
-    assert bench.core.next_ns(bench.now) is None
+
+
+def test_nothing_is_renewed_once_the_heartbeat_is_about_to_be_deleted():
+    bench = Bench()
+    bench.held = (WriteHeartbeat,)
+    bench.pass_time(0)
+    bench.did.clear()
+
+    bench.core.end()
+    bench.let()
+    bench.serve(bench.core.take_part(True, bench.now))
+    bench.pass_time(100)
+
+    assert bench.renewals() == []
 
 
 def test_who_takes_no_part_any_more_renews_until_all_is_handed_over():
@@ -502,7 +585,8 @@ def test_who_takes_no_part_any_more_renews_until_all_is_handed_over():
     bench.want()
     bench.did.clear()
     bench.pass_time(100)
-    assert bench.did == []
+    assert [sent.duration_ns for sent in bench.renewals()] == [30 * S] * 10
+    assert bench.took() == []
     assert bench.store[VIP].holder == ""
 
 
@@ -1039,7 +1123,7 @@ def test_where_there_is_no_claim_there_is_nothing_to_release():
     """White box: what is being confirmed has a claim, or it is lost."""
     machines = claims.Claims("a", Peers(TIMES, str), [])
     machines._vips[VIP] = claims._Vip(known=True, stage=Stage.CONFIRMING)
-    moment = claims.Moment(wanted=(), epoch="epoch-1", renewal=1, asked=1, parting=False, now_ns=0)
+    moment = claims.Moment(wanted=(), epoch="epoch-1", renewal=1, asked=1, parting=False, rested=False, now_ns=0)
 
     assert machines.advance([VIP], moment) == []
     assert machines.stage(VIP) is Stage.IDLE

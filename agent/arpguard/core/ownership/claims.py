@@ -88,7 +88,8 @@ class Moment:
     """What a step depends on besides the VIP.
 
     `renewal`: the last one that was applied, of those `asked` for; None: the heartbeat is not held, and nothing is
-    asked for. `parting`: nothing is begun any more.
+    asked for. `parting`: nothing is begun any more. `rested`: nothing is claimed, for the lease that is published may
+    be that of a rest: should this node die, a claim would be waited for as long.
     """
 
     wanted: Container[Address]
@@ -96,6 +97,7 @@ class Moment:
     renewal: int | None
     asked: int
     parting: bool
+    rested: bool
     now_ns: int
 
 
@@ -330,6 +332,8 @@ class Claims:
 
     def _take(self, vip: Address, state: _Vip, moment: Moment) -> list[Effect]:
         """The CAS, when nobody outside has the VIP; else the claim says who has, and it is asked again later."""
+        if moment.rested:
+            return []
         claim, probing = state.claim, state.probing
         if _was_handed_over(claim) or self._is_mine(claim, moment.epoch):
             return self._write(vip, state, self._node, moment.epoch)

@@ -7,6 +7,10 @@ in a new epoch.
 
 The others count the lease that a renewal publishes from when they see it. So before one that publishes a shorter
 lease is sent, the kernel gets the fence that belongs to that: otherwise it would answer on the longer one.
+
+A node that holds nothing and has nothing to claim rests: it renews seldom, for a lease that is as much longer. So the
+others know who is alive when the first VIP comes. Before a node at rest claims, it publishes its ordinary lease: nobody
+then waits for the long one.
 """
 
 from collections.abc import Callable
@@ -23,16 +27,23 @@ from arpguard.core.ownership.records import (
     Version,
     WriteHeartbeat,
 )
+from arpguard.units import NS_PER_S
+
+RENEWALS_IN_REST_LEASE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Lengths of time in nanoseconds: the lease D, how often it is renewed R, the margin M, how often to sync S."""
+    """Lengths of time in nanoseconds: the lease D, how often it is renewed R, the margin M, how often to sync S.
+
+    `rest_ns`: how often a node at rest renews.
+    """
 
     duration_ns: int
     renew_ns: int
     margin_ns: int
     sync_ns: int
+    rest_ns: int = 10 * NS_PER_S
 
     @property
     def answers_ns(self) -> int:
@@ -42,6 +53,12 @@ class Times:
     def lasting(self, lease_ns: int) -> "Times":
         """The same for a lease of another length: the margin is the same part of it."""
         return replace(self, duration_ns=lease_ns, margin_ns=-(-lease_ns * self.margin_ns // self.duration_ns))
+
+    @property
+    def at_rest(self) -> "Times":
+        """Those of a node at rest: two renewals may be lost, as usual, before it counts as silent."""
+        rest_ns = max(self.rest_ns, self.renew_ns)
+        return replace(self.lasting(max(self.duration_ns, RENEWALS_IN_REST_LEASE * rest_ns)), renew_ns=rest_ns)
 
 
 class _Phase(Enum):
@@ -55,7 +72,7 @@ class OwnHeartbeat:
     """The state machine of the own heartbeat.
 
     `kept_epoch`, `kept_fence_ns`: of entries that an agent before this one left, and what the kernel has for a fence.
-    `resting`: nothing is to be renewed, for nothing is held; whoever has it so sets it.
+    `resting`: nothing is held or claimed, so renewals are few. `rested`: the lease of a rest may be published still.
     """
 
     def __init__(
@@ -72,6 +89,7 @@ class OwnHeartbeat:
         self.renewed_ns: int | None = None  # when the last one that was applied was sent
         self.yielding = False
         self.resting = False
+        self.rested = False
         self.parted = False
         self._node = node
         self._instance = instance
@@ -84,6 +102,7 @@ class OwnHeartbeat:
         self._failures = 0
         self._due_ns = 0
         self._published = times  # by the last renewal that was sent
+        self._published_rest = False
         self._parting: Times | None = None
         self._applied: int | None = None
         self._reach_ns = 0  # how far renewals allow the fence
@@ -110,22 +129,39 @@ class OwnHeartbeat:
 
     def next_ns(self) -> int | None:
         """When `tick` has something to do next, if nothing else happens."""
-        if self.resting or self.parted:
+        if self.parted:
             return None
-        times = [self._due_ns] * (not self._busy) + [self._sync_due_ns] * (not self._syncing and not self.parting)
+        syncs = not (self._syncing or self.parting or self.resting)
+        times = [self._due_ns] * (not self._busy) + [self._sync_due_ns] * syncs
         return min(times, default=None)
 
     def set_times(self, times: Times, now_ns: int) -> None:
         """Other lengths from now on: the next renewal publishes them."""
         self._times = times
-        self._due_ns = min(self._due_ns, now_ns + times.renew_ns)
+        self._due_ns = min(self._due_ns, now_ns + self._pace.renew_ns)
         self._sync_due_ns = min(self._sync_due_ns, now_ns + times.sync_ns)
+
+    @property
+    def _pace(self) -> Times:
+        return self._times.at_rest if self.resting else self._times
 
     def tick(self, now_ns: int) -> list[Effect]:
         """What is due: a read, a renewal, a list of own claims."""
-        if self.resting or self.parted:
+        if self.parted:
             return []
         return self._sync(now_ns) + self._go_on(now_ns)
+
+    def rest(self, yes: bool, now_ns: int) -> list[Effect]:  # noqa: FBT001 - it is the event
+        """Whether anything is held, or may be claimed. A rest ends with a renewal at once."""
+        if self.resting == yes:
+            return []
+        self.resting = yes
+        return [] if yes else self.hurry(now_ns)
+
+    def end(self) -> None:
+        """Nothing more is sent: the heartbeat is about to be deleted."""
+        self._parting = self._parting or self._times
+        self.parted = True
 
     def hurry(self, now_ns: int) -> list[Effect]:
         """A renewal is wanted at once; one that is under way is waited for."""
@@ -142,7 +178,7 @@ class OwnHeartbeat:
         return self.tick(now_ns)
 
     def _sync(self, now_ns: int) -> list[Effect]:
-        if self._syncing or self.parting or now_ns < self._sync_due_ns:
+        if self._syncing or self.parting or self.resting or now_ns < self._sync_due_ns:
             return []
         self._syncing = True
         return [ListOwnClaims()]
@@ -202,10 +238,11 @@ class OwnHeartbeat:
         self._applied = self.asked
         self.renewed_ns = sent_ns
         self._reach_ns = sent_ns + self._published.answers_ns
-        self._due_ns = sent_ns + self._times.renew_ns
-        self.parted = self._published is self._parting
-        effects = self._extend()
-        return [*effects, *self._write(now_ns)] if self.parting and not self.parted else effects
+        self._due_ns = sent_ns + self._published.renew_ns
+        self.rested = self._published_rest
+        self.parted = self.parted or self._published is self._parting
+        is_late = (self.parting or (self.rested and not self.resting)) and not self.parted
+        return [*self._extend(), *(self._write(now_ns) if is_late else [])]
 
     def _failed(self, now_ns: int) -> list[Effect]:
         """The object is read: at once after the first failure, later after more, for the server may refuse for ever."""
@@ -235,7 +272,9 @@ class OwnHeartbeat:
         self._phase = _Phase.WRITING
         self._busy = True
         self.asked += 1
-        lease = self._published = self._parting or self._times
+        lease = self._published = self._parting or self._pace
+        self._published_rest = self.resting and not self.parting
+        self.rested = self.rested or self._published_rest
         self._reach_ns = min(self._reach_ns, now_ns + lease.answers_ns)
         effects: list[Effect] = []
         if self._fence_ns > now_ns + lease.answers_ns:

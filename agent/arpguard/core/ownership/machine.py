@@ -135,7 +135,7 @@ class Ownership:
         return self._claims.forget(vip) + self._advance([vip], now_ns)
 
     def take_part(self, yes: bool, now_ns: int) -> list[Effect]:  # noqa: FBT001 - it is the event
-        """Whether this node may hold VIPs. When not, nothing is renewed once it holds none and wants none."""
+        """Whether this node may hold VIPs. When not, it rests once it holds none and wants none."""
         self._takes_part = yes
         return self._advance([], now_ns)
 
@@ -148,6 +148,10 @@ class Ownership:
         self._peers.times = times
         self._heartbeat.set_times(times, now_ns)
         return self._advance([], now_ns)
+
+    def end(self) -> None:
+        """The own heartbeat is about to be deleted: it is not renewed any more."""
+        self._heartbeat.end()
 
     def part(self, lease_ns: int, now_ns: int) -> list[Effect]:
         """The agent ends, and another will go on: one last renewal, for so long, and nothing is begun any more."""
@@ -237,13 +241,13 @@ class Ownership:
 
     def _with_epoch(self, event: Callable[[], list[Effect]], now_ns: int) -> list[Effect]:
         """An event that may end the epoch: then nothing is this node's, and the kernel hears of it first."""
-        before, held = self._heartbeat.epoch, self._heartbeat.holds
+        before, held, rested = self._heartbeat.epoch, self._heartbeat.holds, self._heartbeat.rested
         effects = event()
         if self._heartbeat.epoch != before:
             effects = [*effects[:1], *self._claims.forget_epoch(), *effects[1:]]
         if self._heartbeat.holds and not held and self._was_cut_off(now_ns):
             self._peers.listen_anew(now_ns)
-        changed = self._heartbeat.epoch != before or self._heartbeat.holds != held
+        changed = (self._heartbeat.epoch, self._heartbeat.holds, self._heartbeat.rested) != (before, held, rested)
         return effects + self._advance(self._claims.all if changed else self._claims.unconfirmed, now_ns)
 
     def _was_cut_off(self, now_ns: int) -> bool:
@@ -253,12 +257,11 @@ class Ownership:
 
     def _moment(self, now_ns: int) -> Moment:
         own = self._heartbeat
-        return Moment(self._wanted, own.epoch, own.renewal, own.asked, own.parting, now_ns)
+        return Moment(self._wanted, own.epoch, own.renewal, own.asked, own.parting, own.rested, now_ns)
 
     def _advance(self, vips: Iterable[Address], now_ns: int) -> list[Effect]:
         """Moves these VIPs on. What is claimed now waits for a renewal; whoever has nothing to do with VIPs rests."""
         effects = self._claims.advance(vips, self._moment(now_ns))
         if self._claims.unconfirmed:
             effects += self._heartbeat.hurry(now_ns)
-        self._heartbeat.resting = not (self._takes_part or self._claims.active)
-        return effects
+        return effects + self._heartbeat.rest(not (self._takes_part or self._claims.active), now_ns)

@@ -35,6 +35,7 @@ class Faults:
     stall: bool = False  # requests are read and not answered, watches stand still; all goes on afterwards
     cut: bool = False  # connections are reset, and new ones with their first request
     freeze: bool = False  # watches stand still: no events, no bookmarks, no end
+    half_open: bool = False  # so do those that have begun before, and only those: their connections lead nowhere
     delay: tuple[Delay, ...] = ()
     hold: str = ""  # writes of objects whose names begin so wait until this is over
     swallow: int = 0  # the next so many writes are done, and the connection is closed instead of an answer

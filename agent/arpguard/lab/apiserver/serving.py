@@ -178,8 +178,10 @@ class Handler:
             exchange.sent += len(lines)
             await response.write(lines)
 
+        is_new_path = self._faults(exchange).half_open
+
         def gate() -> Awaitable[None]:
-            return self._state.faults.wait_while(name, lambda now: now.still)
+            return self._state.faults.wait_while(name, lambda now: now.still or (now.half_open and not is_new_path))
 
         with self._state.counters.watch(name):
             await gate()
