@@ -16,6 +16,7 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 PATIENCE_S = 10
+_FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Api:
         cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
         self._address = urlsplit(cluster["server"])
         self._context = _context(cluster, user) if self._address.scheme == "https" else None
-        self._token = user.get("token")
+        self._token = user.get("token") or _content(user, "tokenFile").decode().strip()
         self._patience_s = patience_s
 
     def ask(self, method: str, path: str, body=None, content_type="application/json", **query) -> Reply:
@@ -90,22 +91,32 @@ class Api:
 
 
 def real_kubeconfig(path: str) -> dict:
-    """The kubeconfig of a real cluster, cut down to its current context."""
+    """The kubeconfig of a real cluster, cut down to its current context; files in it are found from any folder."""
     config = yaml.safe_load(Path(path).read_text())
     context = next(each for each in config["contexts"] if each["name"] == config["current-context"])["context"]
     clusters = [each for each in config["clusters"] if each["name"] == context["cluster"]]
     users = [each for each in config["users"] if each["name"] == context["user"]]
+    for part in (*(each["cluster"] for each in clusters), *(each["user"] for each in users)):
+        part |= {name: str(Path(path).parent / part[name]) for name in _FILES if name in part}
     return {"clusters": clusters, "users": users}
 
 
 def _context(cluster: dict, user: dict) -> ssl.SSLContext:
-    authority = cluster.get("certificate-authority-data")
-    context = ssl.create_default_context(cadata=b64decode(authority).decode() if authority else None)
+    authority = _content(cluster, "certificate-authority")
+    context = ssl.create_default_context(cadata=authority.decode() if authority else None)
     if cluster.get("insecure-skip-tls-verify"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if "client-certificate-data" in user:
+    certificate, key = _content(user, "client-certificate"), _content(user, "client-key")
+    if certificate and key:
         with tempfile.NamedTemporaryFile() as pem:
-            pem.write(b64decode(user["client-certificate-data"]) + b"\n" + b64decode(user["client-key-data"]))
+            pem.write(certificate + b"\n" + key)
             pem.flush()
             context.load_cert_chain(pem.name)
     return context
+
+
+def _content(part: dict, name: str) -> bytes:
+    """What a kubeconfig gives as base64 (`name`-data, which goes first), or names a file for."""
+    if data := part.get(f"{name}-data"):
+        return b64decode(data)
+    return Path(part[name]).read_bytes() if part.get(name) else b""

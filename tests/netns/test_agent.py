@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from arpguard import __version__
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import loader, syscall
 from arpguard.dataplane.maps import ControlValue, EntryTable
@@ -93,6 +94,12 @@ def follows(agent: AgentProcess, config: str, condition: Callable[[], object]) -
     """A changed configuration has its effect within a second."""
     agent.configure(config)
     until(condition, REPAIR_S, "the change on the wire")
+
+
+def test_the_log_begins_before_anything_is_loaded(agent):
+    first = agent.log.read_text(encoding="utf-8").splitlines()[0]
+
+    assert f"starting: version={__version__} node={agent.host.name} pin_dir={agent.pin_dir}" in first
 
 
 # ---- live reload -------------------------------------------------------------------------------------------------

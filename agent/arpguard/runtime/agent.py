@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arpguard import __version__
 from arpguard.addresses import MacAddress
 from arpguard.api.server import ApiServer
 from arpguard.clock import boot_ns
@@ -107,6 +108,7 @@ class Agent:
 
         Raises ConfigError or DataPlaneError when it cannot be brought up.
         """
+        log.info("starting: version=%s node=%s pin_dir=%s", __version__, self._options.node, self._config.bpf.pin_dir)
         # From the beginning: process 1 of a container does not hear of signals that it has no handler for.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stopping.set)
         pin_dir = self._config.bpf.pin_dir

@@ -1,6 +1,7 @@
 """The configuration in force: of a file, or of a ConfigMap where one is named. A wrong one replaces no good one."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,12 @@ from arpguard.config import AgentConfig, parse_config, read_config
 from arpguard.core.cluster import CONFIG_KEY, ConfigMap
 from arpguard.errors import ConfigError
 from arpguard.node import ConfigInForce
+from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
+
+# Every start has to wait for the ConfigMap, mostly for a tenth of a second: that alone is no problem.
+PATIENCE_NS = 3 * NS_PER_S
 
 # What an agent cannot change while it runs. A ConfigMap, which all nodes share, may leave it to each node's file.
 _OF_THE_START = ("bpf", "grpc", "metrics", "decisions")
@@ -23,8 +28,10 @@ class Settings:
     Raises ConfigError when the file is wrong: at start there is no good one to keep.
     """
 
-    def __init__(self, file: Path | None, configmap: str = "") -> None:
+    def __init__(self, file: Path | None, configmap: str = "", clock: Callable[[], int] = boot_ns) -> None:
         self.file = file
+        self._clock = clock
+        self._late_ns = clock() + PATIENCE_NS
         self.awaited = bool(configmap)
         self._configmap = f"ConfigMap {configmap}" if configmap else ""
         config = read_config(file) if file else AgentConfig()
@@ -66,7 +73,7 @@ class Settings:
         """What is not as it was asked for."""
         known = [self.in_force.problem] if self.in_force.problem else []
         known += _awaiting_restart(self.started_with, self.config)
-        if self.awaited:
+        if self.awaited and self._clock() >= self._late_ns:
             known.append(f"configuration: {self._configmap} was not read yet")
         if self.file is not None and not self.file.exists():
             known.append(f"configuration: {self.file} is gone, the last good one stays")
@@ -85,7 +92,7 @@ class Settings:
         self.in_force.config, self.in_force.source = config, source
         self.in_force.generation += 1
         self.in_force.loaded_ns = boot_ns()
-        log.info("configuration taken over: mode=%s vips=%d", config.mode.name.lower(), len(config.vips))
+        log.info("configuration taken over: mode=%s listed_vips=%d", config.mode.name.lower(), len(config.vips))
 
     def _refuse(self, error: ConfigError) -> None:
         self.in_force.problem = f"configuration not taken over, the last good one stays: {error}"

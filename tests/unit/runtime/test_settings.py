@@ -4,7 +4,7 @@ import pytest
 
 from arpguard.core.cluster import CONFIG_KEY, ConfigMap
 from arpguard.errors import ConfigError
-from arpguard.runtime.settings import Settings
+from arpguard.runtime.settings import PATIENCE_NS, Settings
 from arpguard.verdict import Mode
 
 OBSERVE, ENFORCE = "mode: observe\n", "mode: enforce\n"
@@ -95,7 +95,25 @@ def test_configmap_is_awaited_and_the_file_stands_in_for_it(file):
 
     assert settings.awaited is True
     assert settings.config.mode is Mode.OBSERVE
+
+
+def test_configmap_that_does_not_come_is_a_problem_and_one_that_has_just_been_asked_for_is_none(file):
+    now = [7]
+    settings = Settings(file, CONFIGMAP, lambda: now[0])
+    now[0] += PATIENCE_NS - 1
+    assert settings.problems() == []
+
+    now[0] += 1
     assert settings.problems() == [f"configuration: ConfigMap {CONFIGMAP} was not read yet"]
+
+
+def test_number_of_vips_that_is_logged_is_that_of_the_list_and_says_so(file, caplog):
+    settings = Settings(None, CONFIGMAP)
+
+    with caplog.at_level("INFO"):
+        settings.read_configmap(a_configmap(ENFORCE))
+
+    assert caplog.messages == ["configuration taken over: mode=enforce listed_vips=0"]
 
 
 def test_file_is_followed_until_the_configmap_was_read(file):
