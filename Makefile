@@ -13,6 +13,8 @@
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
 #   make coverage-core  the same of the decisions and codecs alone, by their unit tests: no branch may be left out
+#   make neighbours  the guard beside real announcers on a real control plane; half an hour, and as long again to build
+#                them with Go, once (NEIGHBOURS='--row 0.15.3', ...). The table is in docs/neighbours.md
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
@@ -30,7 +32,7 @@ APT_DEV := arping bpftool clang clang-format crun gcc golang-github-containers-c
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test coverage coverage-core lint format docs proto model fuzz mutate chaos soak bench lock audit image image-build clean apt-run apt-lab apt-dev apt-fuzz apt-image
+.PHONY: lab test coverage coverage-core lint format docs proto model fuzz mutate chaos soak bench neighbours lock audit image image-build clean apt-run apt-lab apt-dev apt-fuzz apt-image
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
@@ -104,6 +106,11 @@ soak: apt-dev .venv/.dev
 
 bench: apt-dev .venv/.dev
 	$(BIN)/python tests/bench/run.py $(BENCH)
+
+# Without Go nothing is built, and what needs the programs says so and is skipped.
+neighbours: apt-dev .venv/.dev
+	PYTHONPATH=tests $(BIN)/python -m neighbours.build .cache/neighbours/bin
+	PYTHONPATH=tests $(BIN)/python -m neighbours.table --write docs/neighbours.md $(NEIGHBOURS)
 
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/arpguard/__init__.py)
 IMAGE := localhost/arpguard

@@ -95,18 +95,25 @@ class Stream:
         count = len(self._sent_ns)
         self._answered.extend(bytes(count - len(self._answered)))
         for each in said:
-            if not each.is_announcement:
-                self._mark(int(each.asked_by) - _FIRST[each.vip.version] - self._first, each.time_ns)
+            number = self.request_of(each)
+            if number is not None:
+                self._answered[number - self._forgotten] = 1
 
-    def _mark(self, offset: int, time_ns: int) -> None:
-        """Of the requests with this address, the last one before the reply."""
-        if not 0 <= offset < self._addresses:
-            return
+    def request_of(self, said: Said) -> int | None:
+        """The number of the request that a reply answers: of those with its address, the last one before it."""
+        offset = int(said.asked_by) - _FIRST[said.vip.version] - self._first
+        if said.is_announcement or not 0 <= offset < self._addresses:
+            return None
         rounds = (self.sent - 1 - offset) // self._addresses
         for number in range(offset + rounds * self._addresses, self._forgotten - 1, -self._addresses):
-            if self._sent_ns[number - self._forgotten] <= time_ns:
-                self._answered[number - self._forgotten] = 1
-                return
+            if self._sent_ns[number - self._forgotten] <= said.time_ns:
+                return number
+        return None
+
+    def requests(self, vip: Address) -> dict[int, int]:
+        """The requests about a VIP that are not forgotten: when each was sent, by its number."""
+        first, step = self._vips.index(vip), len(self._vips)
+        return {self._forgotten + number: self._sent_ns[number] for number in range(first, len(self._sent_ns), step)}
 
     def lost(self, vip: Address, since_ns: int = 0, until_ns: int = EVER_NS) -> int:
         """Requests about a VIP without an answer, sent in a span of time."""

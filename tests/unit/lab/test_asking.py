@@ -72,3 +72,20 @@ def test_who_answered_in_a_span_of_time():
     assert answered_by(heard, VIPS[0]) == {A, B}
     assert answered_by(heard, VIPS[0], since_ns=3 * NS_PER_MS) == {A}
     assert answered_by(heard, VIPS[0], until_ns=1 * NS_PER_MS) == {A}
+
+
+def test_a_reply_is_of_the_last_request_with_its_address():
+    stream = a_stream(8, addresses=4)
+    assert [stream.request_of(reply(2, at_ms)) for at_ms in (2, 5, 6, 7)] == [2, 2, 6, 6]
+    assert stream.request_of(reply(4, 8)) is None
+    assert stream.request_of(Said(1, VIPS[0], A, "port1", VIPS[0])) is None
+
+
+def test_the_requests_about_a_vip_have_numbers_and_times():
+    stream = a_stream(9)
+    assert stream.requests(VIPS[1]) == {number: number * NS_PER_MS for number in (1, 3, 5, 7)}
+    stream.forget(4)
+    assert stream.requests(VIPS[1]) == {number: number * NS_PER_MS for number in (1, 3, 5, 7)}
+    stream.hear([])
+    stream.forget(4)
+    assert stream.requests(VIPS[0]) == {number: number * NS_PER_MS for number in (4, 6, 8)}

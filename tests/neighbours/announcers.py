@@ -1,0 +1,429 @@
+"""Real announcers on the lab's nodes: how each is installed, started, replaced, and given an address to announce.
+
+Each has two Services, one whose address the agents guard and one whose address they do not, and both have to be
+announced by the same node: so what the guard costs or saves is seen in one run, under one fault.
+"""
+
+import secrets
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from arpguard.addresses import Address
+from arpguard.lab.cluster import objects
+from arpguard.lab.peers.programs import ROUTER_ID, Keepalived, holds
+from arpguard.lab.topology import Host, HostProcess
+from neighbours.controlplane import BINARIES, ControlPlane
+from neighbours.versions import KUBE_VIP
+
+Json = dict[str, Any]
+
+GUARDED, BARE = "web", "bare"
+SHOP = "shop"  # the namespace of both Services
+_POOL = "198.51.100.48-198.51.100.250"
+GUARDED_VIP = IPv4Address("198.51.100.50")
+_BARE_VIPS = tuple(IPv4Address("198.51.100.128") + number for number in range(100))
+RANGES = "[198.51.100.48/28]"  # GUARDED_VIP's, and none of the others
+METALLB_SYSTEM = objects.METALLB
+_LEFT_OUT = ("Deployment", "DaemonSet", "ValidatingWebhookConfiguration")  # nothing here runs Pods; no webhook
+_SECRET = "neighbours"
+
+
+_KEEPALIVED_CONF = """
+global_defs {{
+  router_id {name}
+  script_user root
+  enable_script_security
+  vrrp_garp_master_refresh 1
+}}
+vrrp_instance lab {{
+  interface eth0
+  state BACKUP
+  version 3
+  virtual_router_id {router_id}
+  priority {priority}
+  advert_int {interval}
+  virtual_ipaddress {{
+    {addresses}
+  }}
+  {told}
+}}
+"""
+
+
+def node_of(host: Host) -> str:
+    """The name of its Node."""
+    return host.name.replace("node", "worker")
+
+
+class Announcer(HostProcess):
+    """One announcer on one node, as its Pod would run it."""
+
+    own_group = True
+
+    def __init__(self, host: Host, folder: Path, name: str, words: Sequence[object], settings: dict[str, str]) -> None:
+        super().__init__(host, folder, name)
+        self._words = [str(word) for word in words]
+        self._settings = settings
+
+    def words(self) -> list[str]:
+        return self._words
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), **self._settings}
+
+
+class Kind(ABC):
+    """One announcer in one version and mode.
+
+    `name`: its row of the table. `group`: the API group whose absence is tried; its objects or its locks are there.
+    `stays`: its address is on a link, where a killed one leaves it.
+    """
+
+    name: str
+    group = "coordination.k8s.io/v1"
+    stays = True
+    away_s = 12.0  # how long the group is away
+    patience_s = 15.0  # until an announcer has moved, whatever was done to it
+    mode = ""  # what the Services say to arpguard
+    components: Sequence[str] = ()
+    watched = "leases.coordination.k8s.io"  # what says who announces
+    line = "{.object.spec.holderIdentity}"  # and how
+
+    def __init__(self, plane: ControlPlane, hosts: Sequence[Host]) -> None:
+        self.plane = plane
+        self.hosts = list(hosts)
+        self.folder = plane.folder
+        self.programs: dict[str, HostProcess] = {}
+        self.running: set[str] = set()
+        self.bare_vip: Address = _BARE_VIPS[0]
+        self._owner: Host | None = None
+
+    @property
+    def vips(self) -> tuple[Address, Address]:
+        """The guarded one, and the other."""
+        return GUARDED_VIP, self.bare_vip
+
+    @abstractmethod
+    def install(self) -> None:
+        """Accounts, rights, definitions and configuration."""
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Makes the two Services."""
+
+    @abstractmethod
+    def program(self, host: Host) -> HostProcess:
+        """A new one for a node, not started yet."""
+
+    def start(self, host: Host) -> None:
+        """Starts it on a node, anew or again in the same Pod."""
+        if host.name not in self.programs:
+            self.programs[host.name] = self.program(host)
+        self.running.add(host.name)
+        self.programs[host.name].start()
+
+    def end(self, host: Host, number: signal.Signals) -> None:
+        """Ends it on a node by a signal; nothing starts it again."""
+        self.running.discard(host.name)
+        self.programs[host.name].kill(number)
+
+    def replace(self, host: Host) -> None:
+        """A new Pod in place of the old one, as a rolling restart does it."""
+        self.end(host, signal.SIGTERM)
+        del self.programs[host.name]
+        self.start(host)
+
+    def tend(self) -> None:
+        """Starts again what ended by itself, as a kubelet does."""
+        for name in self.running:
+            if self.programs[name].has_failed:
+                self.programs[name].start()
+
+    def stop(self) -> None:
+        """Ends all, and takes away what they leave on links."""
+        for host in self.hosts:
+            if host.name in self.programs:
+                self.end(host, signal.SIGKILL)
+            for vip in self.vips:
+                if holds(host, vip):
+                    host.unbind(vip, "eth0")
+
+    def owner(self) -> Host | None:
+        """Whom the agents' configuration should name, where it has to; it is edited when that changes."""
+        return None
+
+    def configuration(self, owner: Host | None) -> str:  # noqa: ARG002 - of those that it has to name
+        """What the agents' ConfigMap says besides mode, links and ranges."""
+        return ""
+
+    def _account(self, namespace: str, account: str, path: Path) -> Path:
+        return self.plane.write_account(path, namespace, account)
+
+
+class MetalLb(Kind):
+    """MetalLB's controller and speakers, with memberlist between them."""
+
+    group = "metallb.io/v1beta1"
+    stays = False
+    mode = "follow"
+    components = ("follow-metallb",)
+    watched = "servicel2statuses.metallb.io"
+    line = "{.object.metadata.labels.metallb\\.io/node}"
+
+    def __init__(self, plane: ControlPlane, hosts: Sequence[Host], version: str) -> None:
+        super().__init__(plane, hosts)
+        self.version = version
+        self.name = f"MetalLB {version}"
+        self.bare_vip = _like(GUARDED_VIP, map(node_of, hosts))
+        self._pods: dict[str, str] = {}
+        self._controller: Announcer | None = None
+
+    def install(self) -> None:
+        path = BINARIES / f"metallb-{self.version}.yaml"
+        documents = [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each]
+        self.plane.apply(*(each for each in documents if each["kind"] not in _LEFT_OUT))
+        self.plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+        self.plane.apply(_pool(), _advertisement())
+        (self.folder / "secretkey").write_text(_SECRET, encoding="ascii")
+
+    def publish(self) -> None:
+        kubeconfig = self._account(METALLB_SYSTEM, "controller", self.folder / "metallb-controller.kubeconfig")
+        words = [BINARIES / f"metallb-controller-{self.version}", "--webhook-mode=disabled", *self._ports()]
+        settings = {
+            "METALLB_NAMESPACE": METALLB_SYSTEM,
+            "KUBECONFIG": str(kubeconfig),
+            "METALLB_POD_NAME": "controller",
+        }
+        place = Host("control-plane", self.plane.place, 254)
+        self._controller = Announcer(place, self.folder, "metallb-controller", words, settings)
+        self._controller.start()
+        for name, vip in ((GUARDED, GUARDED_VIP), (BARE, self.bare_vip)):
+            body = _load_balancer(name, self.mode)
+            body["metadata"]["annotations"]["metallb.io/loadBalancerIPs"] = str(vip)
+            self.plane.apply(body, *_endpoints(name, self.hosts))
+
+    def program(self, host: Host) -> HostProcess:
+        pod = f"speaker-{secrets.token_hex(3)}"
+        if host.name in self._pods:
+            self.plane.kubectl(
+                "-n", METALLB_SYSTEM, "delete", "pod", self._pods[host.name], "--grace-period=0", "--force"
+            )
+        self._pods[host.name] = pod
+        _make_pod(self.plane, METALLB_SYSTEM, pod, host, {"app": "metallb", "component": "speaker"}, "speaker")
+        kubeconfig = self._account(METALLB_SYSTEM, "speaker", self.folder / f"{host.name}-speaker.kubeconfig")
+        settings = {
+            "KUBECONFIG": str(kubeconfig),
+            "METALLB_NAMESPACE": METALLB_SYSTEM,
+            "METALLB_NODE_NAME": node_of(host),
+            "METALLB_POD_NAME": pod,
+            "METALLB_HOST": str(host.address),
+            "METALLB_ML_BIND_ADDR": str(host.address),
+            "METALLB_ML_LABELS": "app=metallb,component=speaker",
+            "METALLB_ML_SECRET_KEY_PATH": str(self.folder),
+        }
+        words = [BINARIES / f"metallb-speaker-{self.version}", "--log-level=debug", *self._ports()]
+        return Announcer(host, self.folder, "speaker", words, settings)
+
+    def _ports(self) -> list[str]:
+        return ["--port=0"] if self.version >= "0.16" else ["--port=7472"]
+
+    def stop(self) -> None:
+        super().stop()
+        if self._controller is not None:
+            self._controller.kill(signal.SIGKILL)
+
+
+class KubeVip(Kind):
+    """kube-vip for Services by ARP: one lock for all Services, or (`election`) one for each."""
+
+    mode = "follow"
+    components = ("follow-kube-vip",)
+    away_s = 6.0  # less than its renew deadline
+    patience_s = 25.0
+
+    def __init__(
+        self, plane: ControlPlane, hosts: Sequence[Host], *, election: bool, timing: tuple[int, int, int] = (15, 10, 2)
+    ) -> None:
+        super().__init__(plane, hosts)
+        self.version = KUBE_VIP
+        self._election = election
+        self._timing = timing
+        self.name = f"kube-vip {KUBE_VIP}, {'svc_election' if election else 'one lock'}"
+
+    def install(self) -> None:
+        self.plane.apply(*_kube_vip_access())
+
+    def publish(self) -> None:
+        for name, vip in ((GUARDED, GUARDED_VIP), (BARE, self.bare_vip)):
+            body = _load_balancer(name, self.mode)
+            body["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] = str(vip)
+            if self._election and name == BARE:  # so that both are on one node
+                body["metadata"]["annotations"]["kube-vip.io/leaseName"] = f"{SHOP}/kubevip-{GUARDED}"
+            self.plane.apply(body, *_endpoints(name, self.hosts))
+
+    def program(self, host: Host) -> HostProcess:
+        kubeconfig = self._account("kube-system", "kube-vip", self.folder / f"{host.name}-kube-vip.kubeconfig")
+        duration, renew, retry = self._timing
+        words = [BINARIES / f"kube-vip-{KUBE_VIP}", "manager", "--services", "--arp", "--interface=eth0"]
+        words += ["--leaderElection", f"--nodeName={node_of(host)}", "--namespace=kube-system"]
+        words += [f"--leaseDuration={duration}", f"--leaseRenewDuration={renew}", f"--leaseRetry={retry}"]
+        words += [f"--k8sConfigPath={kubeconfig}", "--prometheusHTTPServer=127.0.0.1:2112"]
+        words += ["--servicesElection"] if self._election else []
+        return Announcer(host, self.folder, "kube-vip", words, {"vip_nodename": node_of(host)})
+
+
+class KeepalivedDaemon(Keepalived):
+    """keepalived with both VIPs in one instance, that tells of its states in a file."""
+
+    def __init__(self, host: Host, folder: Path, vips: Sequence[Address], priority: int, interval_s: float) -> None:
+        super().__init__(host, folder, vips[0], priority, vmac=False)
+        script = folder / "notify"
+        script.write_text(f'#!/bin/sh\necho "$1 $2" >> {folder / "states"}\n', encoding="ascii")
+        script.chmod(0o755)
+        told = [f'notify_{state} "{script} {host.name} {state}"' for state in ("master", "backup", "fault", "stop")]
+        addresses = "\n    ".join(f"{vip}/{vip.max_prefixlen} dev eth0" for vip in vips)
+        text = _KEEPALIVED_CONF.format(
+            name=host.name,
+            told="\n  ".join(told),
+            router_id=ROUTER_ID,
+            priority=priority,
+            interval=interval_s,
+            addresses=addresses,
+        )
+        self._config.write_text(text, encoding="utf-8")
+
+
+class KeepalivedKind(Kind):
+    """Debian's keepalived. Its notify scripts tell who is master, and somebody edits the agents' configuration."""
+
+    patience_s = 8.0
+    away_s = 6.0
+    watched = ""
+
+    def __init__(self, plane: ControlPlane, hosts: Sequence[Host], interval_s: float = 1.0) -> None:
+        super().__init__(plane, hosts)
+        self.interval_s = interval_s
+        self.name = "keepalived"
+        self._states = self.folder / "states"
+
+    def install(self) -> None:
+        self._states.write_text("", encoding="ascii")
+
+    def publish(self) -> None:
+        """Nothing: it knows no Kubernetes."""
+
+    def program(self, host: Host) -> HostProcess:
+        priority = 120 - 10 * self.hosts.index(host)
+        return KeepalivedDaemon(host, self.folder, self.vips, priority, self.interval_s)
+
+    def owner(self) -> Host | None:
+        states = dict(line.split() for line in self._states.read_text(encoding="ascii").splitlines())
+        masters = [host for host in self.hosts if self._is_master(host, states)]
+        return self._owner if self._owner in masters else next(iter(masters), self._owner)
+
+    def _is_master(self, host: Host, states: dict[str, str]) -> bool:
+        program = self.programs.get(host.name)
+        return states.get(host.name) == "master" and program is not None and program.pid is not None
+
+    def configuration(self, owner: Host | None) -> str:
+        self._owner = owner
+        if owner is None:
+            return ""
+        return f"vips: [{{address: {GUARDED_VIP}, owner: {{node: {node_of(owner)}, delegated: true}}}}]\n"
+
+
+# ---- objects -----------------------------------------------------------------------------------------------------
+
+
+def _like(vip: IPv4Address, nodes: Iterable[str]) -> IPv4Address:
+    """An address that MetalLB gives to the same node as another one, whichever nodes there are."""
+    order = _preference(vip, nodes := list(nodes))
+    return next(each for each in _BARE_VIPS if _preference(each, nodes) == order)
+
+
+def _preference(vip: Address, nodes: Iterable[str]) -> list[str]:
+    """In which order MetalLB prefers nodes for an address (its speaker/layer2_controller.go)."""
+    return sorted(nodes, key=lambda node: sha256(f"{node}#{vip}".encode()).digest())
+
+
+def _load_balancer(name: str, mode: str) -> Json:
+    body = objects.load_balancer(SHOP, name)
+    body["metadata"]["annotations"] = {f"{objects.PREFIX}owner": mode} if mode else {}
+    return body
+
+
+def _endpoints(name: str, hosts: Sequence[Host]) -> list[Json]:
+    return [objects.endpoint_slice(SHOP, name, {node_of(host): True for host in hosts})]
+
+
+def _pool() -> Json:
+    return _metallb("IPAddressPool", {"addresses": [_POOL]})
+
+
+def _advertisement() -> Json:
+    return _metallb("L2Advertisement", {"ipAddressPools": ["lab"]})
+
+
+def _metallb(kind: str, spec: Json) -> Json:
+    metadata = {"name": "lab", "namespace": METALLB_SYSTEM}
+    return {"apiVersion": "metallb.io/v1beta1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _make_pod(plane: ControlPlane, namespace: str, name: str, host: Host, labels: Json, account: str) -> None:
+    """A Pod that runs on a node's network, ready, as the kubelet would say."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
+        "spec": {
+            "nodeName": node_of(host),
+            "hostNetwork": True,
+            "serviceAccountName": account,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": account, "image": "none"}],
+        },
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    plane.api.create(path, body)
+    now = objects.node_status(host.address, ready=True)["conditions"][0]["lastTransitionTime"]
+    status = {
+        "phase": "Running",
+        "hostIP": str(host.address),
+        "podIP": str(host.address),
+        "podIPs": [{"ip": str(host.address)}],
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": now}],
+    }
+    plane.api.patch(f"{path}/{name}/status", {"status": status})
+
+
+def _kube_vip_access() -> list[Json]:
+    """What kube-vip's documentation has applied before it (kube-vip.io/docs, RBAC)."""
+    rules = [
+        _rule("", ["services/status"], "update"),
+        _rule("", ["services", "endpoints"], "list get watch update"),
+        _rule("", ["nodes"], "list get watch update patch"),
+        _rule("", ["pods"], "list"),
+        _rule("coordination.k8s.io", ["leases"], "list get watch update create"),
+        _rule("discovery.k8s.io", ["endpointslices"], "list get watch update"),
+        _rule("", ["events"], "create patch update"),
+    ]
+    name, group = "system:kube-vip-role", "rbac.authorization.k8s.io"
+    account = {"kind": "ServiceAccount", "name": "kube-vip", "namespace": "kube-system"}
+    reference = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+    binding = {"subjects": [account], "roleRef": reference}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "kube-vip", "namespace": "kube-system"}},
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name}, **binding},
+    ]
+
+
+def _rule(group: str, resources: list[str], verbs: str) -> Json:
+    return {"apiGroups": [group], "resources": resources, "verbs": verbs.split()}

@@ -1,0 +1,117 @@
+"""Builds the real neighbours from the Go module proxy: a control plane and kubelet, MetalLB, kube-vip.
+
+    PYTHONPATH=tests python -m neighbours.build .cache/neighbours/bin
+
+What is there is not built again; Go's own cache keeps the rest, for all checkouts on a machine.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from neighbours.versions import KUBE_VIP, KUBERNETES, METALLB
+
+HERE = Path(__file__).parent
+PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl", "etcd")
+_GO_HOME = "/usr/local/go/bin"  # where Go's own packages install it
+# Kubernetes names its staging modules by their paths in its own repository; outside they are v0.<minor>.<patch>.
+_STAGING = re.compile(r"(\S+) => \./staging/src/\S+")
+_STRIPPED = "-s -w"
+
+
+def main(into: Path) -> None:
+    """Builds what is missing; nothing where Go is."""
+    go = find_go()
+    if go is None:
+        print("neighbours: nothing is built, because Go is not installed (https://go.dev/dl)")
+        return
+    into.mkdir(parents=True, exist_ok=True)
+    for version in METALLB:
+        module = f"go.universe.tf/metallb@v{version}"
+        for program in ("speaker", "controller"):
+            install(go, module.replace("@", f"/{program}@"), into / f"metallb-{program}-{version}")
+        copy(go, module, "config/manifests/metallb-native.yaml", into / f"metallb-{version}.yaml")
+    install(go, f"github.com/kube-vip/kube-vip@v{KUBE_VIP}", into / f"kube-vip-{KUBE_VIP}")
+    build_kubernetes(go, into)
+
+
+def find_go() -> str | None:
+    """The go command."""
+    return shutil.which("go", path=os.pathsep.join((os.environ.get("PATH", os.defpath), _GO_HOME)))
+
+
+def install(go: str, package: str, binary: Path) -> None:
+    """Builds one main package, with the dependencies that its own module names."""
+    if binary.exists():
+        return
+    _tell(binary)
+    with tempfile.TemporaryDirectory(dir=binary.parent) as folder:
+        _run([go, "install", "-trimpath", f"-ldflags={_STRIPPED}", package], GOBIN=folder)
+        (built,) = Path(folder).iterdir()
+        built.replace(binary)
+
+
+def copy(go: str, module: str, path: str, file: Path) -> None:
+    """Copies a file of a module."""
+    if not file.exists():
+        shutil.copyfile(_source(go, module) / path, file)
+
+
+def build_kubernetes(go: str, into: Path) -> None:
+    """Builds the control plane and the kubelet as one binary with several names."""
+    binary = into / f"kubernetes-{KUBERNETES}"
+    if not binary.exists():
+        _tell(binary)
+        with tempfile.TemporaryDirectory(dir=into) as folder:
+            _write_module(go, Path(folder))
+            built = Path(folder, "built")
+            flags = f"-ldflags={_STRIPPED} {_version_flags()}"
+            _run([go, "-C", folder, "build", "-mod=mod", "-trimpath", flags, "-o", str(built), "."])
+            built.replace(binary)
+    for program in PROGRAMS:
+        link = into / program
+        link.unlink(missing_ok=True)
+        link.symlink_to(binary.name)
+
+
+def _write_module(go: str, folder: Path) -> None:
+    """A module around k8s.io/kubernetes: what that module says of its dependencies counts only where it is built."""
+    source = _source(go, f"k8s.io/kubernetes@v{KUBERNETES}")
+    staging = f"v0.{KUBERNETES.partition('.')[2]}"
+    text = (source / "go.mod").read_text(encoding="utf-8")
+    text = text.replace("module k8s.io/kubernetes", "module neighbours", 1)
+    text = _STAGING.sub(rf"\1 => \1 {staging}", text)
+    (folder / "go.mod").write_text(f"{text}\nrequire k8s.io/kubernetes v{KUBERNETES}\n", encoding="utf-8")
+    (folder / "go.sum").write_bytes((source / "go.sum").read_bytes())
+    shutil.copy(HERE / "kubernetes" / "main.go", folder)
+
+
+def _source(go: str, module: str) -> Path:
+    done = _run([go, "mod", "download", "-json", module], stdout=subprocess.PIPE)
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def _version_flags() -> str:
+    """What kube-apiserver says of itself, as its own build sets it."""
+    major, minor, _ = KUBERNETES.split(".")
+    said = {"gitVersion": f"v{KUBERNETES}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    return " ".join(f"-X k8s.io/component-base/version.{name}={text}" for name, text in said.items())
+
+
+def _tell(binary: Path) -> None:
+    print(f"neighbours: building {binary.name}", flush=True)
+
+
+def _run(words: list[str], stdout: int | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Runs Go without cgo: the binaries run on any Linux."""
+    whole = {**os.environ, "CGO_ENABLED": "0", **environment}
+    return subprocess.run(words, env=whole, stdout=stdout, check=True, text=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).absolute())

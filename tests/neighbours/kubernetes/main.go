@@ -1,0 +1,47 @@
+// The programs of a control plane in one binary, chosen by the name it is started under: they share most of their code,
+// so together they compile and link in little more than the time of kube-apiserver alone.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+)
+
+var programs = map[string]func() *cobra.Command{
+	"kube-apiserver":          apiserver.NewAPIServerCommand,
+	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
+	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
+	"kube-proxy":              proxy.NewProxyCommand,
+	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
+	"kubectl":                 kubectl.NewDefaultKubectlCommand,
+}
+
+func main() {
+	name := filepath.Base(os.Args[0])
+	if name == "etcd" {
+		etcdmain.Main(os.Args)
+		return
+	}
+
+	program, known := programs[name]
+	if !known {
+		fmt.Fprintf(os.Stderr, "%s: start this binary under the name of a program, for example kube-apiserver\n", name)
+		os.Exit(2)
+	}
+	os.Exit(cli.Run(program()))
+}

@@ -1,0 +1,214 @@
+"""The lab's nodes on a real control plane, with agents as `deploy/base` sets them up, and one kind of announcer."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import yaml
+
+from arpguard.dataplane import bpffs
+from arpguard.errors import ArpguardError
+from arpguard.lab.cluster import objects
+from arpguard.lab.cluster.bench import KubeBench, Watch, now_ns
+from arpguard.lab.cluster.servers import ApiUnderTest, Fault
+from arpguard.lab.cluster.topology import API_ADDRESS, CONFIGMAP, KubeLab
+from arpguard.lab.topology import Host
+from neighbours.announcers import RANGES, SHOP, Kind, node_of
+from neighbours.controlplane import ControlPlane
+
+NODES = 3
+HOME = "arpguard"  # the namespace of deploy/base
+_DEPLOY = Path(__file__).parents[2] / "deploy"
+_HEARTBEAT_S = 5.0
+_TEND_S = 0.005
+_PIN_PARENT = Path("/sys/fs/bpf")
+
+
+class Server(ApiUnderTest):
+    """A control plane in the lab, with what `deploy/base` installs but the DaemonSet: the lab starts the agents."""
+
+    def __init__(self, lab: KubeLab, plane: ControlPlane) -> None:
+        super().__init__(lab, HOME)
+        self.plane = plane
+        self.api = plane.api
+        self.components: Sequence[str] = ()
+
+    def node_name(self, host: Host) -> str:
+        return node_of(host)
+
+    def start(self) -> None:
+        installed = [each for each in self._manifests() if each["kind"] != "DaemonSet"]
+        self.plane.apply(objects.namespace(SHOP), *installed)
+        for host in self.lab.nodes:
+            path = self.lab.folder / f"{host.name}-agent.kubeconfig"
+            self.lab.guards[host.name].kubeconfig = self.plane.write_account(path, HOME, objects.ACCOUNT)
+
+    def _manifests(self) -> list[dict]:
+        """As an operator's own kustomization would have them."""
+        folder = self.lab.folder / "install"
+        folder.mkdir(exist_ok=True)
+        document = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [os.path.relpath(_DEPLOY / "base", folder)],
+            "components": [os.path.relpath(_DEPLOY / "components" / name, folder) for name in self.components],
+        }
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        return [each for each in yaml.safe_load_all(self.plane.kubectl("kustomize", folder)) if each]
+
+    def stop(self) -> None:
+        """Nothing: the control plane ends with the scene."""
+
+    def go_down(self) -> None:
+        raise NotImplementedError
+
+    def come_back(self) -> None:
+        raise NotImplementedError
+
+    def trouble(self, host: Host, fault: Fault | None) -> None:
+        raise NotImplementedError
+
+
+class Kubelets:
+    """What kubelets say of their nodes: a heartbeat each, until a node is dead."""
+
+    def __init__(self, bench: KubeBench) -> None:
+        self._bench = bench
+        self.alive = {node_of(host) for host in bench.nodes}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kubelets", daemon=True)
+
+    def start(self) -> None:
+        for host in self._bench.nodes:
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node_of(host)}}
+            self._bench.server.api.create(_NODE_LEASES, {**body, "spec": self._spec(node_of(host))})
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_HEARTBEAT_S):
+            for name in sorted(self.alive):
+                with suppress(OSError, ArpguardError):
+                    self._bench.server.api.patch(f"{_NODE_LEASES}/{name}", {"spec": self._spec(name)})
+
+    def _spec(self, name: str) -> dict:
+        now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+        return {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now}
+
+
+_NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+class Street(KubeBench):
+    """One kind of announcer and the guard on the same nodes."""
+
+    def __init__(self, lab: KubeLab, server: Server, kind: Kind) -> None:
+        super().__init__(lab, server, kind.name)
+        self.kind = kind
+        self.edits_ns: list[int] = []
+        self.kubelets = Kubelets(self)
+        self._owner: Host | None = None
+
+    def config(self, mode: str = "enforce", extra: str = "", interfaces: str = "[eth0]") -> str:
+        lines = [f"mode: {mode}", f"interfaces: {interfaces}", f"ranges: {RANGES}", "services: {owner: elect}", extra]
+        return "\n".join(lines)
+
+    def set_up(self) -> None:
+        api = self.server.api
+        for host in self.nodes:
+            api.create("/api/v1/nodes", objects.node(node_of(host), host.address))
+        self.kubelets.start()
+        self.configure(self.config())
+        for host in self.nodes:
+            self.prepare(host)
+            self.agent(host).start()
+        for host in self.nodes:
+            self.agent(host).wait_for(timeout_s=120)
+
+    def tear_down(self) -> None:
+        self.kubelets.stop()
+        self.kind.stop()
+        super().tear_down()
+
+    def tend(self) -> None:
+        """What a kubelet does for announcers that ended, and an operator for a configuration that names the owner."""
+        self.kind.tend()
+        owner = self.kind.owner()
+        if owner is not self._owner:
+            self._owner = owner
+            self.edits_ns.append(now_ns())
+            self.configure(self.config(extra=self.kind.configuration(owner)))
+
+    def go_on(self, watch: Watch, seconds: float) -> None:
+        """Lets time pass, and looks after what runs."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.tend()
+            watch.poll()
+            time.sleep(_TEND_S)
+
+    def tend_until(self, condition: Callable[[], object], seconds: float) -> bool:
+        """Whether a condition comes true in time, with all looked after."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            self.tend()
+            time.sleep(0.1)
+        return True
+
+    def announcing(self) -> Host | None:
+        """The node that answers for the VIP without a guard, if one alone does."""
+        vip = self.kind.bare_vip
+        macs = self.who(vip)[vip]
+        return self.host_of(macs[0]) if len(macs) == 1 else None
+
+    def is_settled(self) -> bool:
+        """Whether one node answers for both VIPs."""
+        found = self.who(*self.kind.vips)
+        guarded, bare = (found[vip] for vip in self.kind.vips)
+        return len(guarded) == 1 and guarded == bare
+
+
+@contextmanager
+def a_control_plane(folder: Path) -> Iterator[tuple[KubeLab, ControlPlane]]:
+    """The lab's network with a control plane in it, and no nodes in the API."""
+    pin_root = _PIN_PARENT / f"arpguard-neighbours-{os.getpid()}"
+    bpffs.prepare(pin_root)
+    try:
+        with KubeLab(NODES, folder, pin_root) as lab:
+            plane_folder = folder / "plane"
+            plane_folder.mkdir()
+            with ControlPlane(plane_folder, API_ADDRESS, lab.api) as plane:
+                yield lab, plane
+    finally:
+        bpffs.remove(pin_root)
+
+
+@contextmanager
+def a_street(folder: Path, make: Callable[[ControlPlane, Sequence[Host]], Kind]) -> Iterator[Street]:
+    """Nodes with agents and announcers, both VIPs announced."""
+    with a_control_plane(folder) as (lab, plane):
+        kind = make(plane, lab.nodes)
+        kind.install()
+        server = Server(lab, plane)
+        server.components = kind.components
+        server.start()
+        street = Street(lab, server, kind)
+        try:
+            street.set_up()
+            kind.publish()
+            for host in lab.nodes:
+                kind.start(host)
+            yield street
+        finally:
+            street.tear_down()
+
+
+__all__ = ["CONFIGMAP", "Street", "a_control_plane", "a_street"]

@@ -1,0 +1,380 @@
+"""The guard beside real announcers: what is lost and what is doubled, without it and with it, fault by fault.
+
+    PYTHONPATH=tests python -m neighbours.table [--row TEXT] [--column TEXT] [--write docs/neighbours.md]
+
+Each row is one announcer, each column something that goes wrong. One node announces two addresses, one that the
+agents guard and one outside of their `ranges`; a client asks for each every 20 ms. Exits 1 when a cell is wrong.
+"""
+
+import argparse
+import contextlib
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Self
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.errors import ArpguardError
+from arpguard.lab.cluster.bench import Watch
+from arpguard.lab.topology import Host
+from arpguard.units import NS_PER_MS, NS_PER_S
+from neighbours.announcers import KeepalivedKind, Kind, KubeVip, MetalLb, node_of
+from neighbours.controlplane import BINARIES, missing
+from neighbours.scene import Street, a_street
+from neighbours.versions import METALLB
+
+PAGE = Path(__file__).parents[2] / "docs" / "neighbours.md"
+INTERVAL_S = 0.02
+STEADY = 1000
+AT_A_MOVE = 5  # requests
+_EDIT_NS = 100 * NS_PER_MS
+_ADDRESSES = 200  # of the asking client: what a reply answers is told by them, for 2 s
+_AT_THE_END_NS = NS_PER_S
+_SETTLE_S = 60.0
+_SECOND = 1.0
+_MARK, _END = "<!-- table -->", "<!-- end of table -->"
+
+Act = Callable[[Street, Watch, Host], None]
+
+
+# ---- what goes wrong ---------------------------------------------------------------------------------------------
+
+
+def steady(street: Street, watch: Watch, _owner: Host) -> None:
+    street.go_on(watch, STEADY * INTERVAL_S)
+
+
+def ended(street: Street, watch: Watch, owner: Host, number: signal.Signals) -> None:
+    """And not started again."""
+    street.kind.end(owner, number)
+    street.go_on(watch, street.kind.patience_s)
+
+
+def killed_and_started(street: Street, watch: Watch, owner: Host) -> None:
+    street.kind.end(owner, signal.SIGKILL)
+    street.go_on(watch, 2 * _SECOND)
+    street.kind.start(owner)
+    street.go_on(watch, street.kind.patience_s)
+
+
+def node_dead(street: Street, watch: Watch, owner: Host) -> None:
+    """Cut off from both networks, with all that ran there killed."""
+    street.lab.pull(owner)
+    street.kubelets.alive.discard(node_of(owner))
+    street.kind.end(owner, signal.SIGKILL)
+    street.agent(owner).kill(signal.SIGKILL)
+    street.go_on(watch, street.kind.patience_s + 5 * _SECOND)
+
+
+def rolling_restart(street: Street, watch: Watch, _owner: Host) -> None:
+    for host in street.nodes:
+        street.kind.replace(host)
+        street.go_on(watch, street.kind.patience_s / 2)
+
+
+def partition(street: Street, watch: Watch, _owner: Host) -> None:
+    """Between the nodes; each reaches the API server and the client."""
+    street.lab.part(street.nodes)
+    street.go_on(watch, street.kind.patience_s)
+    street.lab.heal(street.nodes)
+    street.go_on(watch, street.kind.patience_s)
+
+
+def group_away(street: Street, watch: Watch, owner: Host) -> None:
+    """The API group answers 503 while the agent of the announcing node starts again."""
+    with away(street, street.kind.group):
+        agent = street.agent(owner)
+        agent.kill(signal.SIGTERM)
+        agent.start()
+        street.go_on(watch, street.kind.away_s)
+    street.go_on(watch, street.kind.patience_s)
+
+
+@contextlib.contextmanager
+def away(street: Street, group: str):
+    """An API group whose server cannot be reached: kube-apiserver answers 503 for it."""
+    name, version = group.split("/")
+    path = f"/apis/apiregistration.k8s.io/v1/apiservices/{version}.{name}"
+    api = street.server.api
+    managed = "kube-aggregator.kubernetes.io/automanaged"
+    before = api.get(path)["metadata"]["labels"][managed]
+    nowhere = {"namespace": "default", "name": "nowhere", "port": 443}
+    gone = {"service": nowhere, "insecureSkipTLSVerify": True}
+    api.patch(path, {"metadata": {"labels": {managed: None}}, "spec": gone})
+    try:
+        yield
+    finally:
+        back = {"service": None, "insecureSkipTLSVerify": None}
+        api.patch(path, {"metadata": {"labels": {managed: before}}, "spec": back})
+
+
+COLUMNS: dict[str, Act] = {
+    "steady": steady,
+    "SIGTERM": partial(ended, number=signal.SIGTERM),
+    "kill -9": partial(ended, number=signal.SIGKILL),
+    "kill and start again": killed_and_started,
+    "node dead": node_dead,
+    "rolling restart": rolling_restart,
+    "partition": partition,
+    "API group away, agent restarts": group_away,
+}
+ROWS: list[Callable[..., Kind]] = [
+    *(partial(MetalLb, version=version) for version in METALLB),
+    partial(KubeVip, election=False),
+    partial(KubeVip, election=True),
+    KeepalivedKind,
+]
+
+
+# ---- what is seen ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Of the requests for one address: `lost` had no answer, `doubled` had those of two nodes.
+
+    `excused` were doubled within 100 ms of an edit of the agents' configuration. `moves`: changes of who answers.
+    """
+
+    asked: int
+    lost: int
+    doubled: int
+    excused: int
+    moves: int
+    silent_at_the_end: bool
+
+    def __str__(self) -> str:
+        text = f"{self.lost} of {self.asked} lost"
+        text += f", {self.doubled} doubled" if self.doubled else ""
+        return text + (", silent at the end" if self.silent_at_the_end else "")
+
+
+def seen(watch: Watch, vip: Address, edits_ns: Sequence[int]) -> Seen:
+    """Judges one address of a watch that is over."""
+    sent = watch.stream.requests(vip)
+    answers = _by_request(watch, vip)
+    doubled = [number for number, macs in answers.items() if len(macs) > 1]
+    excused = [number for number in doubled if any(0 <= sent[number] - edit < _EDIT_NS for edit in edits_ns)]
+    owners = [macs for _, macs in sorted(answers.items()) if len(macs) == 1]
+    moves = sum(before != after for before, after in pairwise(owners))
+    until_ns = max(sent.values())
+    last = [number for number, sent_ns in sent.items() if sent_ns > until_ns - _AT_THE_END_NS]
+    silent = not any(number in answers for number in last)
+    lost = sum(number not in answers for number in sent)
+    return Seen(len(sent), lost, len(doubled) - len(excused), len(excused), moves, silent)
+
+
+def _by_request(watch: Watch, vip: Address) -> dict[int, set[MacAddress]]:
+    """Who answered each request, by the request's number."""
+    found: dict[int, set[MacAddress]] = defaultdict(set)
+    for said in watch.said:
+        number = watch.stream.request_of(said) if said.vip == vip else None
+        if number is not None:
+            found[number].add(said.mac)
+    return found
+
+
+class StatusEvents:
+    """What the announcer writes about who announces: each change that kubectl sees."""
+
+    def __init__(self, street: Street) -> None:
+        self._street = street
+        self._lines: list[str] = []
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        kind, plane = self._street.kind, self._street.kind.plane
+        if kind.watched:
+            line = f'{{.object.metadata.name}} {{.type}} {kind.line}{{"\\n"}}'
+            words = [BINARIES / "kubectl", f"--kubeconfig={plane.admin}", "get", kind.watched, "-A", "--watch-only"]
+            words += ["--output-watch-events", f"-o=jsonpath={line}"]
+            self._process = subprocess.Popen(
+                [*plane.place.prefix(), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+            self._thread = threading.Thread(target=self._read, daemon=True)
+            self._thread.start()
+        return self
+
+    def _read(self) -> None:
+        self._lines.extend(self._process.stdout)
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._thread.join()
+
+    def count(self) -> int:
+        """Renewals, which name the same node again, and the Leases of others left out."""
+        named: dict[str, str] = {}
+        changes = 0
+        for line in self._lines:
+            name, _, rest = line.strip().partition(" ")
+            if name.startswith(("l2-", "plndr-", "kubevip-")):
+                changes += named.get(name) != rest or self._street.kind.watched.startswith("servicel2")
+                named[name] = rest
+        return changes
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one fault did to one announcer; `wrong` says what must not be."""
+
+    row: str
+    column: str
+    bare: Seen | None = None
+    guarded: Seen | None = None
+    events: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        if self.bare is None or self.guarded is None:
+            return f"**{'; '.join(self.wrong)}**"
+        events = f"; {self.events} events" if self.events else ""
+        text = f"{self.bare} / {self.guarded}{events}"
+        return f"**{text}: {'; '.join(self.wrong)}**" if self.wrong else text
+
+
+def judge(bare: Seen, guarded: Seen) -> list[str]:
+    """What breaks the bars: never more lost than without the guard, but for a few at a move; nothing doubled."""
+    wrong = []
+    allowed = bare.lost + AT_A_MOVE * max(1, bare.moves)
+    if guarded.lost > (allowed if bare.moves or bare.lost else 0):
+        wrong.append(f"{guarded.lost - bare.lost} more lost than without the guard")
+    if guarded.doubled:
+        wrong.append("two nodes answered")
+    if guarded.silent_at_the_end and not bare.silent_at_the_end:
+        wrong.append("silent at the end")
+    return wrong
+
+
+# ---- running it --------------------------------------------------------------------------------------------------
+
+
+def run_row(make: Callable[..., Kind], columns: Iterable[str], keep: Path | None) -> Iterable[Cell]:
+    with tempfile.TemporaryDirectory(prefix="arpguard-neighbours-") as temporary:
+        folder = keep or Path(temporary)
+        with a_street(folder, make) as street:
+            for column in columns:
+                cell = run_cell(street, column)
+                print(f"{cell.row} | {cell.column} | {cell}", flush=True)
+                yield cell
+
+
+def run_cell(street: Street, column: str) -> Cell:
+    row = street.kind.name
+    if not street.tend_until(street.is_settled, _SETTLE_S):
+        restart(street)
+        if not street.tend_until(street.is_settled, _SETTLE_S):
+            return Cell(row, column, wrong=[f"not one node for both addresses before it: {who(street)}"])
+    owner = street.announcing()
+    if owner is None:
+        return Cell(row, column, wrong=["nobody announces"])
+    street.edits_ns.clear()
+    try:
+        with StatusEvents(street) as events, street.watch(street.kind.vips, INTERVAL_S / 2, _ADDRESSES) as watch:
+            street.go_on(watch, _SECOND)
+            COLUMNS[column](street, watch, owner)
+    finally:
+        put_right(street)
+    guarded, bare = (seen(watch, vip, street.edits_ns) for vip in street.kind.vips)
+    return Cell(row, column, bare, guarded, events.count(), judge(bare, guarded))
+
+
+def put_right(street: Street) -> None:
+    """All nodes are there again, with their agents and announcers."""
+    street.lab.heal(street.nodes)
+    for host in street.nodes:
+        street.lab.plug_in(host)
+        street.kubelets.alive.add(node_of(host))
+        if street.agent(host).pid is None:
+            street.agent(host).start()
+            street.agent(host).wait_for(timeout_s=120)
+        if host.name not in street.kind.running:
+            street.kind.start(host)
+
+
+def restart(street: Street) -> None:
+    """Begins anew where an announcer has not found back: that is its own fault, and not what the next cell is about."""
+    for host in street.nodes:
+        street.kind.end(host, signal.SIGKILL)
+        for vip in street.kind.vips:
+            with contextlib.suppress(ArpguardError):
+                host.unbind(vip, "eth0")
+    for host in street.nodes:
+        street.kind.start(host)
+
+
+def who(street: Street) -> str:
+    found = street.who(*street.kind.vips)
+    return "; ".join(f"{vip} {[street.lab.who(mac) for mac in macs]}" for vip, macs in found.items())
+
+
+# ---- the page ----------------------------------------------------------------------------------------------------
+
+
+def write(page: Path, cells: Sequence[Cell]) -> None:
+    """Replaces the table in the page; what is around it stays."""
+    text = page.read_text(encoding="utf-8")
+    before, _, rest = text.partition(_MARK)
+    after = rest.partition(_END)[2]
+    page.write_text(f"{before}{_MARK}\n{table(cells)}{_END}{after}", encoding="utf-8")
+
+
+def table(cells: Sequence[Cell]) -> str:
+    rows = list(dict.fromkeys(cell.row for cell in cells))
+    columns = [column for column in COLUMNS if any(cell.column == column for cell in cells)]
+    of = {(cell.row, cell.column): str(cell) for cell in cells}
+    lines = [f"| | {' | '.join(rows)} |", f"|---|{'---|' * len(rows)}"]
+    lines += [f"| {column} | {' | '.join(of.get((row, column), '') for row in rows)} |" for column in columns]
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    return "\n".join([f"{day}, {surroundings()}", "", *lines, ""])
+
+
+def surroundings() -> str:
+    keepalived = subprocess.run(["keepalived", "--version"], capture_output=True, text=True, check=False)
+    first = (keepalived.stderr or keepalived.stdout).splitlines()[:1] or ["no keepalived"]
+    return f"Linux {platform.release()}, {first[0].partition('(')[0].strip()}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--row", action="append", default=[], help="only rows whose name has this")
+    parser.add_argument("--column", action="append", default=[], choices=list(COLUMNS))
+    parser.add_argument("--write", type=Path, help="the page whose table is replaced")
+    parser.add_argument("--keep", type=Path, help="a folder for all logs")
+    asked = parser.parse_args()
+    if (why := missing()) is not None:
+        print(f"neighbours: skipped: {why}")
+        return 0
+    cells = [
+        cell
+        for make in ROWS
+        if not asked.row or any(text in _name(make) for text in asked.row)
+        for cell in run_row(make, asked.column or COLUMNS, asked.keep)
+    ]
+    if asked.write:
+        write(asked.write, cells)
+    wrong = [cell for cell in cells if cell.wrong]
+    print(f"neighbours: {len(cells)} cells, {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+def _name(make: Callable[..., Kind]) -> str:
+    if isinstance(make, partial):
+        return f"{make.func.__name__} {' '.join(f'{key}={value}' for key, value in make.keywords.items())}"
+    return make.__name__
+
+
+if __name__ == "__main__":
+    sys.exit(main())
