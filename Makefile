@@ -14,7 +14,8 @@
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
 #   make coverage-core  the same of the decisions and codecs alone, by their unit tests: no branch may be left out
 #   make neighbours  the guard beside real announcers on a real control plane; half an hour, and as long again to build
-#                them with Go, once (NEIGHBOURS='--row 0.15.3', ...). The table is in docs/neighbours.md
+#                them with Go, once. The table is in docs/neighbours.md; NEIGHBOURS=takeover is for docs/performance.md,
+#                and NEIGHBOURS='table --row 0.15.3 --column partition' for a part
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
@@ -107,10 +108,11 @@ soak: apt-dev .venv/.dev
 bench: apt-dev .venv/.dev
 	$(BIN)/python tests/bench/run.py $(BENCH)
 
+NEIGHBOURS := table
 # Without Go nothing is built, and what needs the programs says so and is skipped.
 neighbours: apt-dev .venv/.dev
 	PYTHONPATH=tests $(BIN)/python -m neighbours.build .cache/neighbours/bin
-	PYTHONPATH=tests $(BIN)/python -m neighbours.table --write docs/neighbours.md $(NEIGHBOURS)
+	PYTHONPATH=tests $(BIN)/python -m neighbours.$(NEIGHBOURS) --write docs/$(if $(findstring takeover,$(NEIGHBOURS)),performance,neighbours).md
 
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/arpguard/__init__.py)
 IMAGE := localhost/arpguard

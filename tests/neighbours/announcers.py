@@ -7,7 +7,7 @@ announced by the same node: so what the guard costs or saves is seen in one run,
 import secrets
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -24,9 +24,9 @@ from neighbours.versions import KUBE_VIP
 
 Json = dict[str, Any]
 
-GUARDED, BARE = "web", "bare"
+GUARDED, BARE = "guarded", "bare"
 SHOP = "shop"  # the namespace of both Services
-_POOL = "198.51.100.48-198.51.100.250"
+_POOL = ["198.51.100.48-198.51.100.250", "192.0.2.0/24"]
 GUARDED_VIP = IPv4Address("198.51.100.50")
 _BARE_VIPS = tuple(IPv4Address("198.51.100.128") + number for number in range(100))
 RANGES = "[198.51.100.48/28]"  # GUARDED_VIP's, and none of the others
@@ -96,27 +96,63 @@ class Kind(ABC):
     watched = "leases.coordination.k8s.io"  # what says who announces
     line = "{.object.spec.holderIdentity}"  # and how
 
-    def __init__(self, plane: ControlPlane, hosts: Sequence[Host]) -> None:
+    def __init__(self, plane: ControlPlane, hosts: Sequence[Host], alone: int = 0) -> None:
+        """`alone`: a number; then it has one Service, of a class of its own, and others like it may run beside it."""
         self.plane = plane
         self.hosts = list(hosts)
         self.folder = plane.folder
         self.programs: dict[str, HostProcess] = {}
         self.running: set[str] = set()
-        self.bare_vip: Address = _BARE_VIPS[0]
+        self.alone = alone
+        self.bare_vip: Address = self.like_the_guarded()
         self._owner: Host | None = None
 
+    def like_the_guarded(self) -> Address:
+        """An address that the same node announces."""
+        return _BARE_VIPS[0]
+
     @property
-    def vips(self) -> tuple[Address, Address]:
-        """The guarded one, and the other."""
-        return GUARDED_VIP, self.bare_vip
+    def services(self) -> dict[str, Address]:
+        """The VIPs by the names of their Services, the guarded one first."""
+        if self.alone:
+            return {f"alone-{self.alone}": _BARE_VIPS[-self.alone]}
+        return {GUARDED: GUARDED_VIP, BARE: self.bare_vip}
+
+    @property
+    def vips(self) -> list[Address]:
+        """The guarded one first."""
+        return list(self.services.values())
+
+    @property
+    def load_balancer_class(self) -> str:
+        """Of its Services; none where it is the only announcer."""
+        return f"neighbours/alone-{self.alone}" if self.alone else ""
+
+    def service(self, name: str, annotations: Mapping[str, str]) -> Json:
+        """One of its Services."""
+        body = objects.load_balancer(SHOP, name)
+        follow = {f"{objects.PREFIX}owner": self.mode} if self.mode and not self.alone else {}
+        body["metadata"]["annotations"] = {**follow, **annotations}
+        if self.load_balancer_class:
+            body["spec"]["loadBalancerClass"] = self.load_balancer_class
+        return body
 
     @abstractmethod
     def install(self) -> None:
         """Accounts, rights, definitions and configuration."""
 
-    @abstractmethod
     def publish(self) -> None:
-        """Makes the two Services."""
+        """Makes its Services, and starts what gives them their addresses."""
+        for name, vip in self.services.items():
+            self.publish_one(name, vip)
+
+    def publish_one(self, name: str, vip: Address) -> None:
+        """Makes a Service with a VIP."""
+        self.plane.apply(self.service(name, self.notes(name, vip)), *_endpoints(name, self.hosts))
+
+    def notes(self, name: str, vip: Address) -> dict[str, str]:  # noqa: ARG002 - of those that are asked for addresses
+        """The annotations by which a Service asks this announcer for an address."""
+        return {}
 
     @abstractmethod
     def program(self, host: Host) -> HostProcess:
@@ -177,13 +213,15 @@ class MetalLb(Kind):
     watched = "servicel2statuses.metallb.io"
     line = "{.object.metadata.labels.metallb\\.io/node}"
 
-    def __init__(self, plane: ControlPlane, hosts: Sequence[Host], version: str) -> None:
-        super().__init__(plane, hosts)
+    def __init__(self, plane: ControlPlane, hosts: Sequence[Host], version: str, alone: int = 0) -> None:
+        super().__init__(plane, hosts, alone)
         self.version = version
         self.name = f"MetalLB {version}"
-        self.bare_vip = _like(GUARDED_VIP, map(node_of, hosts))
         self._pods: dict[str, str] = {}
         self._controller: Announcer | None = None
+
+    def like_the_guarded(self) -> Address:
+        return _like(GUARDED_VIP, map(node_of, self.hosts))
 
     def install(self) -> None:
         path = BINARIES / f"metallb-{self.version}.yaml"
@@ -195,7 +233,7 @@ class MetalLb(Kind):
 
     def publish(self) -> None:
         kubeconfig = self._account(METALLB_SYSTEM, "controller", self.folder / "metallb-controller.kubeconfig")
-        words = [BINARIES / f"metallb-controller-{self.version}", "--webhook-mode=disabled", *self._ports()]
+        words = [BINARIES / f"metallb-controller-{self.version}", "--webhook-mode=disabled", *self._flags()]
         settings = {
             "METALLB_NAMESPACE": METALLB_SYSTEM,
             "KUBECONFIG": str(kubeconfig),
@@ -204,10 +242,10 @@ class MetalLb(Kind):
         place = Host("control-plane", self.plane.place, 254)
         self._controller = Announcer(place, self.folder, "metallb-controller", words, settings)
         self._controller.start()
-        for name, vip in ((GUARDED, GUARDED_VIP), (BARE, self.bare_vip)):
-            body = _load_balancer(name, self.mode)
-            body["metadata"]["annotations"]["metallb.io/loadBalancerIPs"] = str(vip)
-            self.plane.apply(body, *_endpoints(name, self.hosts))
+        super().publish()
+
+    def notes(self, name: str, vip: Address) -> dict[str, str]:  # noqa: ARG002
+        return {"metallb.io/loadBalancerIPs": str(vip)}
 
     def program(self, host: Host) -> HostProcess:
         pod = f"speaker-{secrets.token_hex(3)}"
@@ -228,11 +266,12 @@ class MetalLb(Kind):
             "METALLB_ML_LABELS": "app=metallb,component=speaker",
             "METALLB_ML_SECRET_KEY_PATH": str(self.folder),
         }
-        words = [BINARIES / f"metallb-speaker-{self.version}", "--log-level=debug", *self._ports()]
+        words = [BINARIES / f"metallb-speaker-{self.version}", "--log-level=debug", *self._flags()]
         return Announcer(host, self.folder, "speaker", words, settings)
 
-    def _ports(self) -> list[str]:
-        return ["--port=0"] if self.version >= "0.16" else ["--port=7472"]
+    def _flags(self) -> list[str]:
+        port = 0 if self.version >= "0.16" else 7472  # no TLS for metrics is needed here, which 0.16 insists on
+        return [f"--port={port}", f"--lb-class={self.load_balancer_class}"]
 
     def stop(self) -> None:
         super().stop()
@@ -249,10 +288,16 @@ class KubeVip(Kind):
     patience_s = 25.0
 
     def __init__(
-        self, plane: ControlPlane, hosts: Sequence[Host], *, election: bool, timing: tuple[int, int, int] = (15, 10, 2)
+        self,
+        plane: ControlPlane,
+        hosts: Sequence[Host],
+        alone: int = 0,
+        *,
+        election: bool = False,
+        timing: tuple[int, int, int] = (15, 10, 2),
     ) -> None:
-        super().__init__(plane, hosts)
-        self.version = KUBE_VIP
+        """`timing`: lease duration, renew deadline and retry period in seconds."""
+        super().__init__(plane, hosts, alone)
         self._election = election
         self._timing = timing
         self.name = f"kube-vip {KUBE_VIP}, {'svc_election' if election else 'one lock'}"
@@ -260,40 +305,43 @@ class KubeVip(Kind):
     def install(self) -> None:
         self.plane.apply(*_kube_vip_access())
 
-    def publish(self) -> None:
-        for name, vip in ((GUARDED, GUARDED_VIP), (BARE, self.bare_vip)):
-            body = _load_balancer(name, self.mode)
-            body["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] = str(vip)
-            if self._election and name == BARE:  # so that both are on one node
-                body["metadata"]["annotations"]["kube-vip.io/leaseName"] = f"{SHOP}/kubevip-{GUARDED}"
-            self.plane.apply(body, *_endpoints(name, self.hosts))
+    def notes(self, name: str, vip: Address) -> dict[str, str]:
+        with_the_guarded = (
+            {"kube-vip.io/leaseName": f"{SHOP}/kubevip-{GUARDED}"} if self._election and name == BARE else {}
+        )
+        return {"kube-vip.io/loadbalancerIPs": str(vip), **with_the_guarded}
 
     def program(self, host: Host) -> HostProcess:
-        kubeconfig = self._account("kube-system", "kube-vip", self.folder / f"{host.name}-kube-vip.kubeconfig")
+        path = self.folder / f"{host.name}-kube-vip-{self.alone}.kubeconfig"
+        kubeconfig = self._account("kube-system", "kube-vip", path)
         duration, renew, retry = self._timing
         words = [BINARIES / f"kube-vip-{KUBE_VIP}", "manager", "--services", "--arp", "--interface=eth0"]
         words += ["--leaderElection", f"--nodeName={node_of(host)}", "--namespace=kube-system"]
         words += [f"--leaseDuration={duration}", f"--leaseRenewDuration={renew}", f"--leaseRetry={retry}"]
-        words += [f"--k8sConfigPath={kubeconfig}", "--prometheusHTTPServer=127.0.0.1:2112"]
+        words += [f"--k8sConfigPath={kubeconfig}", f"--prometheusHTTPServer=127.0.0.1:{2112 + self.alone}"]
         words += ["--servicesElection"] if self._election else []
-        return Announcer(host, self.folder, "kube-vip", words, {"vip_nodename": node_of(host)})
+        if self.alone:
+            words += ["--lbClassOnly", f"--lbClassName={self.load_balancer_class}", "--lbClassNameLegacyHandling=false"]
+            words += [f"--servicesLeaseName=plndr-svcs-lock-{self.alone}"]
+        return Announcer(host, self.folder, f"kube-vip-{self.alone}", words, {"vip_nodename": node_of(host)})
 
 
 class KeepalivedDaemon(Keepalived):
     """keepalived with both VIPs in one instance, that tells of its states in a file."""
 
-    def __init__(self, host: Host, folder: Path, vips: Sequence[Address], priority: int, interval_s: float) -> None:
-        super().__init__(host, folder, vips[0], priority, vmac=False)
+    def __init__(self, host: Host, kind: "KeepalivedKind", interval_s: float) -> None:
+        folder = kind.folder / f"keepalived-{kind.alone}"
+        super().__init__(host, folder, kind.vips[0], 0, vmac=False)
         script = folder / "notify"
-        script.write_text(f'#!/bin/sh\necho "$1 $2" >> {folder / "states"}\n', encoding="ascii")
+        script.write_text(f'#!/bin/sh\necho "$1 $2" >> {kind.states}\n', encoding="ascii")
         script.chmod(0o755)
         told = [f'notify_{state} "{script} {host.name} {state}"' for state in ("master", "backup", "fault", "stop")]
-        addresses = "\n    ".join(f"{vip}/{vip.max_prefixlen} dev eth0" for vip in vips)
+        addresses = "\n    ".join(f"{vip}/{vip.max_prefixlen} dev eth0" for vip in kind.vips)
         text = _KEEPALIVED_CONF.format(
             name=host.name,
             told="\n  ".join(told),
-            router_id=ROUTER_ID,
-            priority=priority,
+            router_id=ROUTER_ID + kind.alone,
+            priority=120 - 10 * kind.hosts.index(host),
             interval=interval_s,
             addresses=addresses,
         )
@@ -307,24 +355,24 @@ class KeepalivedKind(Kind):
     away_s = 6.0
     watched = ""
 
-    def __init__(self, plane: ControlPlane, hosts: Sequence[Host], interval_s: float = 1.0) -> None:
-        super().__init__(plane, hosts)
-        self.interval_s = interval_s
-        self.name = "keepalived"
-        self._states = self.folder / "states"
+    def __init__(self, plane: ControlPlane, hosts: Sequence[Host], alone: int = 0, *, interval_s: float = 1.0) -> None:
+        super().__init__(plane, hosts, alone)
+        self._interval_s = interval_s
+        self.name = f"keepalived, {interval_s:g} s"
+        self.states = self.folder / f"keepalived-{alone}" / "states"
 
     def install(self) -> None:
-        self._states.write_text("", encoding="ascii")
+        self.states.parent.mkdir()
+        self.states.write_text("", encoding="ascii")
 
     def publish(self) -> None:
         """Nothing: it knows no Kubernetes."""
 
     def program(self, host: Host) -> HostProcess:
-        priority = 120 - 10 * self.hosts.index(host)
-        return KeepalivedDaemon(host, self.folder, self.vips, priority, self.interval_s)
+        return KeepalivedDaemon(host, self, self._interval_s)
 
     def owner(self) -> Host | None:
-        states = dict(line.split() for line in self._states.read_text(encoding="ascii").splitlines())
+        states = dict(line.split() for line in self.states.read_text(encoding="ascii").splitlines())
         masters = [host for host in self.hosts if self._is_master(host, states)]
         return self._owner if self._owner in masters else next(iter(masters), self._owner)
 
@@ -353,18 +401,12 @@ def _preference(vip: Address, nodes: Iterable[str]) -> list[str]:
     return sorted(nodes, key=lambda node: sha256(f"{node}#{vip}".encode()).digest())
 
 
-def _load_balancer(name: str, mode: str) -> Json:
-    body = objects.load_balancer(SHOP, name)
-    body["metadata"]["annotations"] = {f"{objects.PREFIX}owner": mode} if mode else {}
-    return body
-
-
 def _endpoints(name: str, hosts: Sequence[Host]) -> list[Json]:
     return [objects.endpoint_slice(SHOP, name, {node_of(host): True for host in hosts})]
 
 
 def _pool() -> Json:
-    return _metallb("IPAddressPool", {"addresses": [_POOL]})
+    return _metallb("IPAddressPool", {"addresses": _POOL})
 
 
 def _advertisement() -> Json:

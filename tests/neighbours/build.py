@@ -34,9 +34,9 @@ def main(into: Path) -> None:
     for version in METALLB:
         module = f"go.universe.tf/metallb@v{version}"
         for program in ("speaker", "controller"):
-            install(go, module.replace("@", f"/{program}@"), into / f"metallb-{program}-{version}")
+            install(go, module, f"/{program}", into / f"metallb-{program}-{version}")
         copy(go, module, "config/manifests/metallb-native.yaml", into / f"metallb-{version}.yaml")
-    install(go, f"github.com/kube-vip/kube-vip@v{KUBE_VIP}", into / f"kube-vip-{KUBE_VIP}")
+    install(go, f"github.com/kube-vip/kube-vip@v{KUBE_VIP}", "", into / f"kube-vip-{KUBE_VIP}")
     build_kubernetes(go, into)
 
 
@@ -45,15 +45,10 @@ def find_go() -> str | None:
     return shutil.which("go", path=os.pathsep.join((os.environ.get("PATH", os.defpath), _GO_HOME)))
 
 
-def install(go: str, package: str, binary: Path) -> None:
-    """Builds one main package, with the dependencies that its own module names."""
-    if binary.exists():
-        return
-    _tell(binary)
-    with tempfile.TemporaryDirectory(dir=binary.parent) as folder:
-        _run([go, "install", "-trimpath", f"-ldflags={_STRIPPED}", package], GOBIN=folder)
-        (built,) = Path(folder).iterdir()
-        built.replace(binary)
+def install(go: str, module: str, package: str, binary: Path) -> None:
+    """Builds a main package of a module, with the dependencies that the module names, as they are in its go.sum."""
+    if not binary.exists():
+        _build(go, module, module.partition("@")[0] + package, binary, _STRIPPED)
 
 
 def copy(go: str, module: str, path: str, file: Path) -> None:
@@ -66,29 +61,33 @@ def build_kubernetes(go: str, into: Path) -> None:
     """Builds the control plane and the kubelet as one binary with several names."""
     binary = into / f"kubernetes-{KUBERNETES}"
     if not binary.exists():
-        _tell(binary)
-        with tempfile.TemporaryDirectory(dir=into) as folder:
-            _write_module(go, Path(folder))
-            built = Path(folder, "built")
-            flags = f"-ldflags={_STRIPPED} {_version_flags()}"
-            _run([go, "-C", folder, "build", "-mod=mod", "-trimpath", flags, "-o", str(built), "."])
-            built.replace(binary)
+        _build(go, f"k8s.io/kubernetes@v{KUBERNETES}", ".", binary, f"{_STRIPPED} {_version_flags()}")
     for program in PROGRAMS:
         link = into / program
         link.unlink(missing_ok=True)
         link.symlink_to(binary.name)
 
 
-def _write_module(go: str, folder: Path) -> None:
-    """A module around k8s.io/kubernetes: what that module says of its dependencies counts only where it is built."""
-    source = _source(go, f"k8s.io/kubernetes@v{KUBERNETES}")
-    staging = f"v0.{KUBERNETES.partition('.')[2]}"
+def _build(go: str, module: str, package: str, binary: Path, flags: str) -> None:
+    """In a module around the other one, whose own go.mod and go.sum decide: `go install` would not look at either."""
+    print(f"neighbours: building {binary.name}", flush=True)
+    with tempfile.TemporaryDirectory(dir=binary.parent) as temporary:
+        folder = Path(temporary)
+        _write_module(go, module, folder)
+        if package == ".":
+            shutil.copy(HERE / "kubernetes" / "main.go", folder)
+        words = [go, "-C", temporary, "build", "-mod=mod", "-trimpath", f"-ldflags={flags}", "-o", "built", package]
+        _run(words)
+        (folder / "built").replace(binary)
+
+
+def _write_module(go: str, module: str, folder: Path) -> None:
+    source, (path, version) = _source(go, module), module.split("@")
     text = (source / "go.mod").read_text(encoding="utf-8")
-    text = text.replace("module k8s.io/kubernetes", "module neighbours", 1)
-    text = _STAGING.sub(rf"\1 => \1 {staging}", text)
-    (folder / "go.mod").write_text(f"{text}\nrequire k8s.io/kubernetes v{KUBERNETES}\n", encoding="utf-8")
+    text = text.replace(f"module {path}", "module neighbours", 1)
+    text = _STAGING.sub(rf"\1 => \1 v0.{KUBERNETES.partition('.')[2]}", text)
+    (folder / "go.mod").write_text(f"{text}\nrequire {path} {version}\n", encoding="utf-8")
     (folder / "go.sum").write_bytes((source / "go.sum").read_bytes())
-    shutil.copy(HERE / "kubernetes" / "main.go", folder)
 
 
 def _source(go: str, module: str) -> Path:
@@ -103,14 +102,9 @@ def _version_flags() -> str:
     return " ".join(f"-X k8s.io/component-base/version.{name}={text}" for name, text in said.items())
 
 
-def _tell(binary: Path) -> None:
-    print(f"neighbours: building {binary.name}", flush=True)
-
-
-def _run(words: list[str], stdout: int | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
+def _run(words: list[str], stdout: int | None = None) -> "subprocess.CompletedProcess[str]":
     """Runs Go without cgo: the binaries run on any Linux."""
-    whole = {**os.environ, "CGO_ENABLED": "0", **environment}
-    return subprocess.run(words, env=whole, stdout=stdout, check=True, text=True)
+    return subprocess.run(words, env={**os.environ, "CGO_ENABLED": "0"}, stdout=stdout, check=True, text=True)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,11 @@ agents guard and one outside of their `ranges`; a client asks for each every 20 
 
 import argparse
 import contextlib
-import platform
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,10 +28,10 @@ from arpguard.lab.topology import Host
 from arpguard.units import NS_PER_MS, NS_PER_S
 from neighbours.announcers import KeepalivedKind, Kind, KubeVip, MetalLb, node_of
 from neighbours.controlplane import BINARIES, missing
+from neighbours.pages import replace_table, surroundings
 from neighbours.scene import Street, a_street
 from neighbours.versions import METALLB
 
-PAGE = Path(__file__).parents[2] / "docs" / "neighbours.md"
 INTERVAL_S = 0.02
 STEADY = 1000
 AT_A_MOVE = 5  # requests
@@ -42,7 +40,6 @@ _ADDRESSES = 200  # of the asking client: what a reply answers is told by them, 
 _AT_THE_END_NS = NS_PER_S
 _SETTLE_S = 60.0
 _SECOND = 1.0
-_MARK, _END = "<!-- table -->", "<!-- end of table -->"
 
 Act = Callable[[Street, Watch, Host], None]
 
@@ -323,35 +320,20 @@ def who(street: Street) -> str:
 # ---- the page ----------------------------------------------------------------------------------------------------
 
 
-def write(page: Path, cells: Sequence[Cell]) -> None:
-    """Replaces the table in the page; what is around it stays."""
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(_MARK)
-    after = rest.partition(_END)[2]
-    page.write_text(f"{before}{_MARK}\n{table(cells)}{_END}{after}", encoding="utf-8")
-
-
 def table(cells: Sequence[Cell]) -> str:
     rows = list(dict.fromkeys(cell.row for cell in cells))
     columns = [column for column in COLUMNS if any(cell.column == column for cell in cells)]
     of = {(cell.row, cell.column): str(cell) for cell in cells}
     lines = [f"| | {' | '.join(rows)} |", f"|---|{'---|' * len(rows)}"]
     lines += [f"| {column} | {' | '.join(of.get((row, column), '') for row in rows)} |" for column in columns]
-    day = time.strftime("%Y-%m-%d", time.gmtime())
-    return "\n".join([f"{day}, {surroundings()}", "", *lines, ""])
-
-
-def surroundings() -> str:
-    keepalived = subprocess.run(["keepalived", "--version"], capture_output=True, text=True, check=False)
-    first = (keepalived.stderr or keepalived.stdout).splitlines()[:1] or ["no keepalived"]
-    return f"Linux {platform.release()}, {first[0].partition('(')[0].strip()}"
+    return "\n".join([surroundings(), "", *lines, ""])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--row", action="append", default=[], help="only rows whose name has this")
     parser.add_argument("--column", action="append", default=[], choices=list(COLUMNS))
-    parser.add_argument("--write", type=Path, help="the page whose table is replaced")
+    parser.add_argument("--write", type=Path, help="the page whose table a whole run replaces")
     parser.add_argument("--keep", type=Path, help="a folder for all logs")
     asked = parser.parse_args()
     if (why := missing()) is not None:
@@ -360,17 +342,17 @@ def main() -> int:
     cells = [
         cell
         for make in ROWS
-        if not asked.row or any(text in _name(make) for text in asked.row)
+        if not asked.row or any(text in name_of(make) for text in asked.row)
         for cell in run_row(make, asked.column or COLUMNS, asked.keep)
     ]
-    if asked.write:
-        write(asked.write, cells)
+    if asked.write and not asked.row and not asked.column:
+        replace_table(asked.write, "table", table(cells))
     wrong = [cell for cell in cells if cell.wrong]
     print(f"neighbours: {len(cells)} cells, {len(wrong)} wrong")
     return 1 if wrong else 0
 
 
-def _name(make: Callable[..., Kind]) -> str:
+def name_of(make: Callable[..., Kind]) -> str:
     if isinstance(make, partial):
         return f"{make.func.__name__} {' '.join(f'{key}={value}' for key, value in make.keywords.items())}"
     return make.__name__

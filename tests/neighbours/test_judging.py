@@ -9,8 +9,8 @@ from arpguard.addresses import MacAddress
 from arpguard.lab.asking import Stream
 from arpguard.lab.capture import Said
 from arpguard.units import NS_PER_MS
-from neighbours import table
-from neighbours.table import Cell, Seen, judge, seen
+from neighbours.pages import replace_table
+from neighbours.table import Cell, Seen, judge, seen, table
 
 VIPS = [IPv4Address("198.51.100.50"), IPv4Address("198.51.100.128")]
 A, B = MacAddress.parse("02:00:00:00:00:01"), MacAddress.parse("02:00:00:00:00:02")
@@ -84,7 +84,7 @@ def test_a_wrong_cell_is_bold_and_the_page_keeps_what_is_around_the_table(tmp_pa
         Cell("MetalLB", "partition", of(doubled=3), of(lost=9), 4, ["9 more lost than without the guard"]),
         Cell("kube-vip", "steady", wrong=["nobody announces"]),
     ]
-    table.write(page, cells)
+    replace_table(page, "table", table(cells))
     text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n<!-- table -->\n")
     assert text.endswith("<!-- end of table -->\nafter\n")

@@ -1,0 +1,111 @@
+"""Records the objects of real announcers for tests/kube/recorded: every version of each, as the API server sends it.
+
+    PYTHONPATH=tests python -m neighbours.record FOLDER [--row TEXT]
+
+Makes the Service `shop/web` with 192.0.2.40 on nodes worker-1 to worker-3, kills the announcer of the node that
+announces it, and starts it again. FOLDER/<announcer>/ has one file for each object as it was after each change,
+numbered in the order of the watch.
+"""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from neighbours.announcers import KeepalivedKind, node_of
+from neighbours.controlplane import BINARIES, ControlPlane, missing
+from neighbours.scene import Street, a_street
+from neighbours.table import ROWS, name_of
+
+NAME, ADDRESS = "web", IPv4Address("192.0.2.40")
+_SETTLE_S = 90.0
+_KINDS = ("servicel2statuses.metallb.io", "leases.coordination.k8s.io", "services")
+
+
+class Recorder:
+    """`kubectl get --watch` of one kind, kept in a file."""
+
+    def __init__(self, plane: ControlPlane, kind: str, folder: Path) -> None:
+        self.path = folder / f"{kind.partition('.')[0]}.watch"
+        words = [BINARIES / "kubectl", f"--kubeconfig={plane.admin}", "get", kind, "--all-namespaces", "--watch"]
+        words += ["--output-watch-events", "--output=json", "--show-managed-fields"]
+        with self.path.open("wb") as out:
+            self._process = subprocess.Popen([*plane.place.prefix(), *map(str, words)], stdout=out)
+
+    def stop(self) -> list[dict]:
+        """All events."""
+        self._process.terminate()
+        self._process.wait()
+        decoder, text, found = json.JSONDecoder(), self.path.read_text(encoding="utf-8"), []
+        while text := text.lstrip():
+            event, end = decoder.raw_decode(text)
+            found.append(event)
+            text = text[end:]
+        return found
+
+
+def record(street: Street, folder: Path) -> None:
+    """What is written about the Service, from its beginning over a takeover to the return of the first node."""
+    kind = street.kind
+    street.tend_until(lambda: street.announcing() is not None, _SETTLE_S)
+    recorders = [Recorder(kind.plane, each, street.lab.folder) for each in _KINDS if _is_served(kind.plane, each)]
+    kind.publish_one(NAME, ADDRESS)
+    street.tend_until(lambda: street.who(ADDRESS)[ADDRESS], _SETTLE_S)
+    time.sleep(5)
+    owner = street.host_of(street.who(ADDRESS)[ADDRESS][0])
+    print(f"{kind.name}: {node_of(owner)} announces; killed", flush=True)
+    kind.end(owner, signal.SIGKILL)
+    street.tend_until(lambda: False, kind.patience_s)
+    print(
+        f"{kind.name}: {[street.lab.who(mac) for mac in street.who(ADDRESS)[ADDRESS]]} answer; started again",
+        flush=True,
+    )
+    kind.start(owner)
+    street.tend_until(lambda: False, kind.patience_s)
+    print(f"{kind.name}: {[street.lab.who(mac) for mac in street.who(ADDRESS)[ADDRESS]]} answer", flush=True)
+    events = [event for each in recorders for event in each.stop() if _is_about(event["object"])]
+    into = folder / kind.name.replace(" ", "-").replace(",", "")
+    into.mkdir(parents=True, exist_ok=True)
+    for number, event in enumerate(events):
+        body = event["object"]
+        path = into / f"{number:03}-{event['type'].lower()}-{body['kind'].lower()}-{body['metadata']['name']}.json"
+        path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+
+
+def _is_served(plane: ControlPlane, kind: str) -> bool:
+    return kind.partition(".")[0] in plane.kubectl("api-resources", "-o=name")
+
+
+def _is_about(body: dict) -> bool:
+    metadata = body["metadata"]
+    labels = metadata.get("labels") or {}
+    return (
+        (metadata.get("namespace"), metadata["name"]) == ("shop", NAME)
+        or labels.get("metallb.io/service-name") == NAME
+        or metadata["name"] in ("plndr-svcs-lock", f"kubevip-{NAME}")
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--row", action="append", default=[], help="only announcers whose name has this")
+    asked = parser.parse_args()
+    if (why := missing()) is not None:
+        print(f"neighbours: skipped: {why}")
+        return 0
+    for make in ROWS:
+        if make is KeepalivedKind or (asked.row and not any(text in name_of(make) for text in asked.row)):
+            continue
+        with tempfile.TemporaryDirectory(prefix="arpguard-record-") as folder, a_street(Path(folder), make) as street:
+            record(street, asked.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
