@@ -44,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--load", type=Path, action="append", default=[], metavar="FILE", help="objects to start with, in this order"
     )
+    parser.add_argument(
+        "--bare", action="store_true", help="as where no kube-controller-manager runs: deleted namespaces stay"
+    )
     parser.add_argument("--client", action="append", default=[], metavar="NAME[=NAMESPACE/SERVICEACCOUNT]")
     parser.add_argument("--kubeconfigs", type=Path, metavar="DIR", help="writes DIR/NAME.yaml for each --client")
     return parser
@@ -55,6 +58,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         host=host.strip("[]"),
         port=int(port),
         tls=not arguments.http,
+        bare=arguments.bare,
         rbac=[each for path in arguments.rbac for each in manifests.of_rbac(manifests.read(path))],
         objects=[each for path in arguments.load for each in manifests.read(path)],
     )

@@ -1,4 +1,8 @@
-"""How objects end: at once, with their last finalizer, or with their namespace."""
+"""How objects end: at once, with their last finalizer, or with their namespace.
+
+The last is what kube-controller-manager does. On a bare server nobody does it: a namespace that is deleted stays with
+all that is in it, until somebody finalizes it.
+"""
 
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -12,9 +16,10 @@ Json: TypeAlias = dict[str, Any]
 class Deleting:
     """Ends objects of a store."""
 
-    def __init__(self, store: Store, catalogue: Catalogue) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, *, bare: bool) -> None:
         self._store = store
         self._catalogue = catalogue
+        self._bare = bare
 
     def finish(self, resource: Resource, key: Key, before: Stored) -> Stored | None:
         """Ends an object, or marks it if something has to happen first; what is left of it."""
@@ -38,12 +43,21 @@ class Deleting:
         if resource.namespaced:
             self._end_namespace(key[0])
 
+    def finalize(self, key: Key, before: Stored, finalizers: list[str]) -> Stored:
+        """What a namespace still waits for; one that is deleted goes when that is nothing, whatever is left in it."""
+        if not finalizers and before.body["metadata"].get("deletionTimestamp"):
+            self._store.write(NAMESPACES, key, None)
+            return before
+        return self._store.write(NAMESPACES, key, {**before.body, "spec": {"finalizers": finalizers}})
+
     def _terminate(self, key: Key, before: Stored) -> Stored:
         """Marks a namespace, and deletes what is in it. It goes when nothing is left."""
         if not before.body["metadata"].get("deletionTimestamp"):
             marked = {**before.body["metadata"], "deletionTimestamp": now()}
             body = {**before.body, "metadata": marked, "status": {"phase": "Terminating"}}
             before = self._store.write(NAMESPACES, key, body)
+        if self._bare:
+            return before
         by_table = {resource.table: resource for resource in self._catalogue}
         for table, inner in self._store.names(key[1]):
             resource = by_table[table]
@@ -53,6 +67,8 @@ class Deleting:
 
     def _end_namespace(self, name: str) -> None:
         """Removes a marked namespace that is empty."""
+        if self._bare:
+            return
         namespace = self._store.table(NAMESPACES).live.get(("", name))
         if namespace and namespace.body["metadata"].get("deletionTimestamp") and not self._store.names(name):
             self._store.write(NAMESPACES, ("", name), None)

@@ -11,11 +11,13 @@ _VERBS = {
     ("POST", False): "create",
     ("DELETE", False): "deletecollection",
     ("GET", True): "get",
+    ("POST", True): "create",
     ("PUT", True): "update",
     ("PATCH", True): "patch",
     ("DELETE", True): "delete",
 }
 _ON_STATUS = ("get", "update", "patch")
+_SUBRESOURCES = {("namespaces", "finalize"): ("update",), ("serviceaccounts", "token"): ("create",)}
 _IN_ALL_NAMESPACES = ("list", "watch")
 _TRUE = ("1", "true")
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
@@ -83,9 +85,19 @@ def _verb(method: str, named: bool, query: Mapping[str, str]) -> str:  # noqa: F
 
 def _check(target: Target) -> None:
     resource = target.resource
-    if target.subresource and not (target.subresource == "status" and resource.status):
-        raise statuses.no_such_path()
-    if target.subresource and target.verb not in _ON_STATUS:
+    if target.subresource and target.verb not in _verbs_on(resource, target.subresource):
+        raise statuses.method_not_allowed()
+    if target.verb == "create" and target.name and not target.subresource:
         raise statuses.method_not_allowed()
     if resource.namespaced and not target.namespace and target.verb not in _IN_ALL_NAMESPACES:
         raise statuses.method_not_allowed()
+
+
+def _verbs_on(resource: Resource, subresource: str) -> Sequence[str]:
+    """What may be done with a subresource; 404 if there is no such thing."""
+    if subresource == "status" and resource.status:
+        return _ON_STATUS
+    verbs = _SUBRESOURCES.get((resource.plural, subresource))
+    if verbs is None:
+        raise statuses.no_such_path()
+    return verbs

@@ -13,7 +13,14 @@ from typing import Any, TypeAlias
 from arpguard.lab.apiserver import admission, decoding, patching, resources, selectors, statuses
 from arpguard.lab.apiserver.deleting import Deleting, may_go, now
 from arpguard.lab.apiserver.paths import Target
-from arpguard.lab.apiserver.resources import CUSTOM_RESOURCES, NAMESPACES, Catalogue, Resource
+from arpguard.lab.apiserver.resources import (
+    CUSTOM_RESOURCES,
+    NAMESPACES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    Catalogue,
+    Resource,
+)
 from arpguard.lab.apiserver.statuses import ApiError
 from arpguard.lab.apiserver.store import Key, Store, Stored, renamed, to_bytes
 
@@ -24,6 +31,7 @@ _SERVERS_OWN = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGraceP
 _KEEPS_STATUS = ("nodes", "namespaces")  # whose creation may set it
 _RETURNS_OBJECT = ("services", "pods", "namespaces", "serviceaccounts")  # by a deletion; others return a Status
 _FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_DEFAULT_ACCOUNT = "default"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -58,16 +66,20 @@ class Done:
 class Registry:
     """All verbs that write."""
 
-    def __init__(self, store: Store, catalogue: Catalogue) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, *, bare: bool) -> None:
+        """`bare`: as where no kube-controller-manager runs."""
         self._store = store
         self._catalogue = catalogue
+        self._bare = bare
         self._defaults = admission.Defaults()
-        self._deleting = Deleting(store, catalogue)
+        self._deleting = Deleting(store, catalogue, bare=bare)
         for name in _FIRST_NAMESPACES:
             self.create(Write(Target("create", NAMESPACES), {"metadata": {"name": name}}))
 
     def perform(self, write: Write, may_create: Callable[[], None]) -> Done:
         """Does a write; `may_create` refuses a PUT that turns out to create."""
+        if write.target.subresource == "finalize":
+            return self._finalize(write)
         if write.target.verb == "update":
             return self._update(write, may_create)
         verbs: dict[str, Callable[[Write], Done]] = {
@@ -118,6 +130,8 @@ class Registry:
     def _insert(self, write: Write, key: Key, body: Json, unknown: list[str]) -> Done:
         resource = write.target.resource
         self._check_namespace(resource, key)
+        if resource == PODS:
+            self._check_account(key, body)
         self._begin(resource, key, body)
         admission.validate(resource, body)
         if key in self._store.table(resource).live:
@@ -148,6 +162,22 @@ class Registry:
             raise statuses.not_found(NAMESPACES, key[0])
         if namespace.body["metadata"].get("deletionTimestamp"):
             raise statuses.terminating(resource, *key)
+
+    def _check_account(self, key: Key, body: Json) -> None:
+        """A Pod needs its ServiceAccount; the one that is called `default` is made by kube-controller-manager."""
+        name = (body.get("spec") or {}).get("serviceAccountName") or _DEFAULT_ACCOUNT
+        is_there = (key[0], name) in self._store.table(SERVICE_ACCOUNTS).live
+        if not is_there and (self._bare or name != _DEFAULT_ACCOUNT):
+            why = f'error looking up service account {key[0]}/{name}: serviceaccount "{name}" not found'
+            raise statuses.forbidden_use("pods", "", key[1], why)
+
+    def _finalize(self, write: Write) -> Done:
+        """PUT of what a namespace waits for before it goes."""
+        before = self._store.table(NAMESPACES).live.get(write.target.key)
+        if before is None:
+            raise statuses.not_found(NAMESPACES, write.target.name)
+        finalizers = (write.body.get("spec") or {}).get("finalizers") or []
+        return Done(200, before if write.dry else self._deleting.finalize(write.target.key, before, finalizers))
 
     def _update(self, write: Write, may_create: Callable[[], None]) -> Done:
         """PUT."""

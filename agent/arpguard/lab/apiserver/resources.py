@@ -67,6 +67,8 @@ NAMESPACES = Resource(
 )
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False, short=("no",), status=True)
 SERVICES = Resource("", "v1", "services", "Service", short=("svc",), status=True, name_rule=naming.OLD_LABEL)
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", short=("sa",))
+PODS = Resource("", "v1", "pods", "Pod", short=("po",), status=True, generation=True)
 EVENTS = Resource("", "v1", "events", "Event", short=("ev",), upsert=True)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", unconditional=False, upsert=True)
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", generation=True)
@@ -99,8 +101,8 @@ BUILT_IN = (
     EVENTS,
     Resource("", "v1", "configmaps", "ConfigMap", short=("cm",)),
     Resource("", "v1", "secrets", "Secret"),
-    Resource("", "v1", "serviceaccounts", "ServiceAccount", short=("sa",)),
-    Resource("", "v1", "pods", "Pod", short=("po",), status=True, generation=True),
+    SERVICE_ACCOUNTS,
+    PODS,
     Resource("", "v1", "endpoints", "Endpoints", short=("ep",), upsert=True, deprecated=_OLD_ENDPOINTS),
     Resource("apps", "v1", "daemonsets", "DaemonSet", short=("ds",), status=True, generation=True),
     Resource("apps", "v1", "deployments", "Deployment", short=("deploy",), status=True, generation=True),

@@ -42,6 +42,7 @@ class Options:
     objects: Sequence[Json] = ()
     resources: Sequence[Resource] = ()  # custom ones
     bookmark_interval_s: float = BOOKMARK_INTERVAL_S
+    bare: bool = False  # as where no kube-controller-manager runs
 
 
 class ApiServer:
@@ -50,7 +51,7 @@ class ApiServer:
     def __init__(self, options: Options | None = None) -> None:
         self._options = options or Options()
         self._port = self._options.port
-        self._state = State(self._options.bookmark_interval_s)
+        self._state = State(self._options.bookmark_interval_s, self._options.bare)
         self._runner: web.ServerRunner | None = None
         self._socket: socket.socket | None = None
         self._site: web.SockSite | None = None

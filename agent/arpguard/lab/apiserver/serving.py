@@ -9,7 +9,18 @@ from typing import Any, Never
 import yaml
 from aiohttp import web
 
-from arpguard.lab.apiserver import discovery, listing, paths, rbac, reviews, selectors, statuses, views, watching
+from arpguard.lab.apiserver import (
+    clients,
+    discovery,
+    listing,
+    paths,
+    rbac,
+    reviews,
+    selectors,
+    statuses,
+    views,
+    watching,
+)
 from arpguard.lab.apiserver.clients import Client
 from arpguard.lab.apiserver.counters import Request
 from arpguard.lab.apiserver.decoding import parse_json
@@ -95,6 +106,8 @@ class Handler:
         if target is None:
             return self._answer_path(exchange)
         self._authorize(exchange, target)
+        if target.subresource == "token":
+            return self._issue_token(exchange, target)
         if target.verb in paths.WRITES:
             return await self._write(exchange, target)
         return self._read(exchange, target)
@@ -118,6 +131,16 @@ class Handler:
             raise statuses.method_not_allowed()
         content_type, body = discovery.answer(self._state.catalogue, request.path, exchange.accept)
         return Answer(200, body, content_type)
+
+    def _issue_token(self, exchange: Exchange, target: Target) -> Answer:
+        """A TokenRequest: from now on whoever has the token acts as the account. It does not expire."""
+        if target.key not in self._state.store.table(target.resource).live:
+            raise statuses.not_found(target.resource, target.name)
+        client = self._state.clients.add("/".join(target.key), "/".join(target.key))
+        head = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {"name": target.name}}
+        asked = _parse(exchange, target.verb).get("spec") or {}
+        status = {"token": clients.token(client), "expirationTimestamp": "9999-12-31T23:59:59Z"}
+        return Answer(201, to_bytes({**head, "spec": asked, "status": status}) + b"\n")
 
     def _read(self, exchange: Exchange, target: Target) -> Answer:
         store, query = self._state.store, exchange.request.query

@@ -18,6 +18,7 @@ class State:
     """The parts, wired."""
 
     bookmark_interval_s: float
+    bare: bool = False  # no kube-controller-manager runs
     store: Store = field(default_factory=Store)
     catalogue: Catalogue = field(default_factory=Catalogue)
     clients: Clients = field(default_factory=Clients)
@@ -29,5 +30,5 @@ class State:
     rbac: Rbac = field(init=False)
 
     def __post_init__(self) -> None:
-        self.registry = Registry(self.store, self.catalogue)
+        self.registry = Registry(self.store, self.catalogue, bare=self.bare)
         self.rbac = Rbac(self.store)
