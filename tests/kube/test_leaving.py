@@ -28,7 +28,7 @@ def one(scene, monkeypatch):
     for name, text in (("POD_NAME", POD), ("POD_NAMESPACE", HOME), ("DAEMONSET_NAME", DAEMONSET)):
         monkeypatch.setenv(name, text)
     scene.put(objects.daemon_set(HOME, DAEMONSET))
-    scene.put(objects.pod(HOME, POD, NODE, scene.get(DAEMONSET_PATH)))
+    scene.put(objects.pod(HOME, POD, NODE))
     scene.nodes(NODE)
     scene.publish("web", [A, B])
     return scene

@@ -54,8 +54,8 @@ def agent(pair, server) -> Iterator[KubeAgent]:
     agent = KubeAgent(pair.node, pair.folder, pair.pin_root / pair.node.name)
     agent.namespace, agent.pod = HOME, POD
     server.do(lambda it: it.write_kubeconfig(agent.kubeconfig, "node-1"))
-    daemonset = server.do(lambda it: it.put(objects.daemon_set(HOME, DAEMONSET)))
-    server.do(lambda it: it.put(objects.pod(HOME, POD, "node-1", daemonset)))
+    server.do(lambda it: it.put(objects.daemon_set(HOME, DAEMONSET)))
+    server.do(lambda it: it.put(objects.pod(HOME, POD, "node-1")))
     agent.configure(f"{CONFIG}observe")
     agent.start()
     agent.wait_for()

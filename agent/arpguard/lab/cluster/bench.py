@@ -39,7 +39,6 @@ _QUIET_S = 1.5
 _LATE_S = 0.1  # for what was sent last to be answered and recorded
 # Senders of single questions; streams have 10.0.0.0/8 and fd00::/104.
 _ASKERS = {4: int(IPv4Address("11.0.0.1")), 6: int(IPv6Address("fd01::1"))}
-WIDE_NETWORK = "198.18.0.0/15"
 
 
 def vip(number: int) -> IPv4Address:
@@ -209,14 +208,11 @@ class KubeBench:
 
     # ---- setting the scene ----
 
-    def config(self, mode: str = "enforce", extra: str = "", interfaces: str = "[eth0]") -> str:
+    def config(self, mode: str = "enforce", extra: str = "", interfaces: str = "[eth0]", owner: str = "elect") -> str:
         """The agents' configuration, the same for all."""
-        lines = [
-            f"mode: {mode}",
-            f"interfaces: {interfaces}",
-            f"ranges: [{NETWORK}.0/24, {WIDE_NETWORK}, '{NETWORK6}::/64']",
-        ]
-        lines += [f"services: {{enabled: true, selector: {{{objects.LAB_LABEL}: {self.home}}}, owner: elect}}"]
+        ranges = ", ".join(f"'{each}'" for each in objects.RANGES)
+        lines = [f"mode: {mode}", f"interfaces: {interfaces}", f"ranges: [{ranges}]"]
+        lines += [f"services: {{enabled: true, selector: {{{objects.LAB_LABEL}: {self.home}}}, owner: {owner}}}"]
         return "\n".join([*lines, extra]) + "\n"
 
     def set_up(self) -> None:

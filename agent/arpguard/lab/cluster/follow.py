@@ -13,6 +13,7 @@ from arpguard.lab.cluster.bench import KubeBench, Watch, ms, now_ns, vip
 from arpguard.lab.peers.programs import REFUSED, KubeVipLike, MetalLbLike, holds
 from arpguard.lab.peers.scenarios import begin
 from arpguard.lab.topology import Host, HostProcess
+from arpguard.verdict import Mode
 
 _VIP = vip(50)
 _SERVICE = "web"
@@ -29,7 +30,7 @@ def run_metallb(bench: KubeBench) -> Iterator[Step]:
     api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", objects.l2_status_definition())
     for body in objects.follow_access(bench.home):
         api.create(f"/apis/{body['apiVersion']}/namespaces/{objects.METALLB}/{body['kind'].lower()}s", body)
-    bench.publish_load_balancer(_SERVICE, _VIP)
+    _publish(bench)
     path = f"{collection}/{objects.L2_STATUSES}"
 
     def name(host: Host) -> None:
@@ -45,12 +46,20 @@ def run_metallb(bench: KubeBench) -> Iterator[Step]:
 
 def run_kube_vip(bench: KubeBench) -> Iterator[Step]:
     """kube-vip: an annotation of the Service names the node."""
-    bench.publish_load_balancer(_SERVICE, _VIP)
+    _publish(bench)
 
     def name(host: Host) -> None:
         bench.annotate(_SERVICE, {_HOST_NOTE: bench.server.node_name(host)})
 
     yield from _followed(bench, KubeVipLike, name, stays=True)
+
+
+def _publish(bench: KubeBench) -> None:
+    """A Service that is followed by the configuration: by an annotation it would count for other labs' agents, too."""
+    bench.configure(bench.config("observe", owner="follow"))
+    agents = [bench.agent(host) for host in bench.nodes]
+    bench.until(lambda: all(agent.mode() is Mode.OBSERVE for agent in agents), _PATIENCE_S, "all agents observe")
+    bench.publish_load_balancer(_SERVICE, _VIP)
 
 
 def _followed(
@@ -64,12 +73,11 @@ def _followed(
     a, b = (bench.lab.program(program(host, bench.lab.folder, _VIP)) for host in (first, second))
     try:
         with bench.watch([_VIP], _INTERVAL_S, FEW_ADDRESSES) as watch:
-            bench.configure(bench.config("observe"))
             name(first)
             since_ns = begin(a, b)
             watch.wait(lambda: _speakers(bench, watch, since_ns) == [first, second], _PATIENCE_S, "both answer")
             yield bench.ask(f"{first.name} is named, mode observe: both answer", _VIP, [first, second])
-            bench.configure(bench.config("enforce"))
+            bench.configure(bench.config("enforce", owner="follow"))
             _settle(bench, first)
             yield _talk(bench, watch, "mode enforce: all they say", a, b)
             bench.lab.cut_off(second)

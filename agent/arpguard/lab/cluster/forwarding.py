@@ -39,10 +39,11 @@ class Forwarder:
         self.come_back()
 
     def stop(self) -> None:
-        """Ends every connection."""
-        self.go_down()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        """Ends every connection, if it was started."""
+        if self._thread.is_alive():
+            self.go_down()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
         self._loop.close()
 
     def come_back(self) -> None:

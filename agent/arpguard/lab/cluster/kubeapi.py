@@ -7,6 +7,7 @@ import socket
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
@@ -26,8 +27,19 @@ class KubeApiError(ArpguardError):
     """The API server refused; `code` is HTTP's."""
 
     def __init__(self, code: int, message: str) -> None:
-        super().__init__(f"the API server refused ({code}): {message}: look at its log")
+        super().__init__(f"the API server refused ({code}): {message}: {_advice(code, message)}")
         self.code = code
+
+
+def _advice(code: int, message: str) -> str:
+    """What to do about a refusal."""
+    if "service account" in message:
+        return "nothing makes ServiceAccounts there: is kube-controller-manager running?"
+    if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return "use the kubeconfig of an administrator (the ClusterRole cluster-admin)"
+    if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "look at its log"
+    return "the lab asked for something that this server does not take"
 
 
 def connect_directly(address: tuple[str, int]) -> socket.socket:
@@ -84,6 +96,11 @@ class KubeApi:
     def patch(self, path: str, body: Json) -> Json:
         """Merges into an object."""
         return self.ask("PATCH", path, body, MERGE_PATCH)
+
+    def finalize_namespace(self, name: str) -> None:
+        """Lets go a namespace that is deleted, whatever is left in it."""
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}, "spec": {"finalizers": []}}
+        self.ask("PUT", f"/api/v1/namespaces/{name}/finalize", body)
 
     def delete(self, path: str, body: Json | None = None) -> None:
         """Deletes an object that may be gone already."""

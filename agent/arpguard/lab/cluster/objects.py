@@ -7,11 +7,13 @@ from ipaddress import IPv4Address
 from typing import Any, TypeAlias
 
 from arpguard.addresses import Address
+from arpguard.lab.topology import NETWORK, NETWORK6
 
 Json: TypeAlias = dict[str, Any]
 
 PREFIX = "arpguard.io/"
-LAB_LABEL = "arpguard-lab"  # on Services: which lab they are of
+LAB_LABEL = "arpguard-lab"  # on all that is in no namespace of the lab; on Services: which lab they are of
+RANGES = (f"{NETWORK}.0/24", "198.18.0.0/15", f"{NETWORK6}::/64")
 FINALIZER = "arpguard-lab/kubelet"  # holds a deleted Pod until the lab, as its kubelet, lets it go
 ACCOUNT = "arpguard"
 METALLB = "metallb-system"
@@ -35,7 +37,13 @@ _RBAC = "rbac.authorization.k8s.io"
 
 def namespace(name: str) -> Json:
     """A Namespace."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {LAB_LABEL: "home"}}}
+
+
+def lease(home: str, name: str, spec: Json) -> Json:
+    """A Lease."""
+    metadata = {"namespace": home, "name": name, "labels": {LAB_LABEL: "node"}}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
 def node(name: str, address: IPv4Address) -> Json:
@@ -90,12 +98,11 @@ def service(
 
 
 def load_balancer(home: str, name: str) -> Json:
-    """A Service of another announcer, which arpguard follows; its address is in its status, see `ingress`."""
-    marks = {f"{PREFIX}owner": "follow"}
+    """A Service of another announcer; its address is in its status, see `ingress`."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"namespace": home, "name": name, "labels": {LAB_LABEL: home}, "annotations": marks},
+        "metadata": {"namespace": home, "name": name, "labels": {LAB_LABEL: home}},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]},
     }
 
@@ -181,15 +188,16 @@ def config_map(home: str, name: str, text: str) -> Json:
 
 
 def daemon_set(home: str, name: str) -> Json:
-    """The agents' DaemonSet: nothing runs it but the lab."""
+    """The agents' DaemonSet: nothing runs it but the lab, since it fits no Node."""
     labels = {"app": name}
+    template = {"nodeSelector": {LAB_LABEL: "none"}, "containers": [_CONTAINER]}
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": {"namespace": home, "name": name},
         "spec": {
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [_CONTAINER]}},
+            "template": {"metadata": {"labels": labels}, "spec": template},
         },
     }
 
@@ -197,26 +205,13 @@ def daemon_set(home: str, name: str) -> Json:
 _CONTAINER = {"name": "agent", "image": "localhost/arpguard:lab"}
 
 
-def pod(home: str, name: str, node_name: str, owner: Json) -> Json:
-    """An agent's Pod on a node, of a DaemonSet that is there."""
-    reference = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-    }
+def pod(home: str, name: str, node_name: str) -> Json:
+    """An agent's Pod on a node. No DaemonSet owns it: its controller, where one runs, would delete it."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "namespace": home,
-            "name": name,
-            "labels": {"app": owner["metadata"]["name"]},
-            "finalizers": [FINALIZER],
-            "ownerReferences": [reference],
-        },
-        "spec": {"nodeName": node_name, "containers": [_CONTAINER]},
+        "metadata": {"namespace": home, "name": name, "labels": {LAB_LABEL: home}, "finalizers": [FINALIZER]},
+        "spec": {"nodeName": node_name, "serviceAccountName": ACCOUNT, "containers": [_CONTAINER]},
     }
 
 
@@ -250,6 +245,7 @@ def _move(body: Json, old: str, new: str) -> None:
     metadata = body["metadata"]
     if body["kind"].startswith("Cluster"):
         metadata["name"] = f"{metadata['name']}-{new}"
+        metadata["labels"] = {**metadata.get("labels", {}), LAB_LABEL: "wide"}
         metadata.pop("namespace", None)
     else:
         metadata["namespace"] = new

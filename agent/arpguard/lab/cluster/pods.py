@@ -17,7 +17,7 @@ class Pods:
         self._numbers = count(1)
         self._daemon_sets = f"/apis/apps/v1/namespaces/{bench.home}/daemonsets"
         self._pods = f"/api/v1/namespaces/{bench.home}/pods"
-        self._daemon_set = bench.server.api.create(self._daemon_sets, objects.daemon_set(bench.home, DAEMONSET))
+        bench.server.api.create(self._daemon_sets, objects.daemon_set(bench.home, DAEMONSET))
         for host in bench.nodes:
             bench.agent(host).kill(signal.SIGTERM)
             self.begin(host)
@@ -27,9 +27,7 @@ class Pods:
         """A new Pod, and its agent."""
         agent = self._bench.agent(host)
         agent.pod = f"{DAEMONSET}-{host.name}-{next(self._numbers)}"
-        self._bench.server.api.create(
-            self._pods, objects.pod(self._bench.home, agent.pod, agent.node, self._daemon_set)
-        )
+        self._bench.server.api.create(self._pods, objects.pod(self._bench.home, agent.pod, agent.node))
         agent.start()
 
     def end(self, host: Host) -> None:

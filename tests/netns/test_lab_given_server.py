@@ -1,0 +1,69 @@
+"""`arpguard lab --kubernetes` against an API server that is given to it, without kube-controller-manager."""
+
+import json
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from arpguard.lab.apiserver.embedded import running
+from arpguard.lab.apiserver.resources import NAMESPACES, NODES, PODS, SERVICES
+from arpguard.lab.apiserver.server import Options
+from arpguard.lab.cluster import objects
+from labrun import LabRun
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+LIMIT_S = 600
+VIP = "198.51.100.50"
+LISTS = (NAMESPACES, NODES, SERVICES, PODS)
+
+
+@pytest.fixture
+def given(tmp_path, monkeypatch):
+    with running(Options(bare=True)) as server:
+        server.do(lambda it: it.write_kubeconfig(tmp_path / "kubeconfig", "admin"))
+        monkeypatch.setenv("ARPGUARD_TEST_KUBECONFIG", str(tmp_path / "kubeconfig"))
+        yield server
+
+
+@contextmanager
+def a_run(folder: Path, *scenarios: str):
+    folder.mkdir()
+    words = [word for name in scenarios for word in ("--scenario", name)]
+    run = LabRun(folder, "--kubernetes", "--json", "--nodes", "2", *words)
+    try:
+        yield run
+    finally:
+        if run.process.poll() is None:
+            run.process.terminate()
+            run.process.communicate(timeout=60)
+
+
+def steps(run: LabRun) -> list[dict]:
+    out, err = run.process.communicate(timeout=LIMIT_S)
+    assert err == ""
+    return json.loads(out)
+
+
+def names(server) -> list[str]:
+    return server.do(lambda it: sorted(name for each in LISTS for _, name in it.store.table(each).live))
+
+
+def test_two_labs_that_announce_the_same_address_do_not_mind_each_other(given, tmp_path):
+    """Each on Services of its own, whoever made them first."""
+    before = names(given)
+    with ExitStack() as stack:
+        runs = [stack.enter_context(a_run(tmp_path / name, "follow-kube-vip")) for name in ("a", "b")]
+        for run in runs:
+            assert [step for step in steps(run) if not step["ok"]] == []
+    assert names(given) == before
+
+
+def test_a_service_in_the_way_is_named(given, tmp_path):
+    for body in (objects.namespace("shop"), objects.service("shop", "old", [VIP], {"owner": "follow"})):
+        given.do(lambda it, body=body: it.put(body))
+    with a_run(tmp_path / "lab", "node-ip") as run:
+        (step,) = steps(run)
+    assert run.process.returncode == 1
+    assert "`kubectl -n shop delete service old`" in step["error"]
