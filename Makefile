@@ -1,6 +1,8 @@
 # Every target installs what it needs from a bare Debian or Ubuntu (as root), and is quick when it is all there.
 #   make lab     show the problem and the cure on this machine
 #   make test    run the tests
+#   make fresh   both of that in a root that has Debian's minbase, git and make alone, and no skip that a package would
+#                cure; before a release. TESTS=tests/unit and the like narrows it, SUITE=trixie takes another Debian
 #   make lint    formatting, lint, types, layers
 #   make docs    write the generated pages
 #   make proto   generate the API's Python code from proto/
@@ -25,15 +27,16 @@ SHELL := /bin/bash
 PYTHON := /usr/bin/python3
 BIN := .venv/bin
 HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-generic || echo linux-headers-$$(dpkg --print-architecture))
-APT_RUN := ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
+APT_RUN := ca-certificates ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
 # Debian's keepalived starts nothing, now or at boot, while there is no /etc/keepalived/keepalived.conf.
 APT_LAB := keepalived openssl
+APT_FRESH := debootstrap git util-linux
 APT_IMAGE := buildah crun debootstrap podman
 APT_DEV := arping bpftool clang clang-format crun gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test coverage coverage-core lint format docs proto model fuzz mutate chaos soak bench neighbours lock audit image image-build clean apt-run apt-lab apt-dev apt-fuzz apt-image
+.PHONY: lab test fresh coverage coverage-core lint format docs proto model fuzz mutate chaos soak bench neighbours lock audit image image-build clean apt-run apt-lab apt-dev apt-fuzz apt-fresh apt-image
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
@@ -43,9 +46,15 @@ JOBS := 3
 # How often a test of what happens in time may be run again when it fails: three times in all at most, and not before
 # a VIP is defended again, which is once in 10 s. What the first run said is shown.
 RERUNS := 0
-test: apt-fuzz .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
+TOOLS := $(addprefix $(BIN)/,promtool grpcurl helm kustomize kubectl)
+test: apt-fuzz .venv/.dev $(TOOLS)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 		--reruns $(RERUNS) --reruns-delay 11 --max-suite-reruns 3 --rerun-show-tracebacks $(TESTS)
+
+# In the background, and beside others, too; what it downloads is kept in .cache/fresh.
+SUITE := bookworm
+fresh: apt-run apt-fresh
+	$(PYTHON) tests/fresh/run.py --suite $(SUITE) "make lab" "make test$(if $(TESTS), TESTS='$(TESTS)')"
 
 # Quick, and the same each time: pure functions, and tests without chance.
 coverage-core: .venv/.dev
@@ -57,7 +66,7 @@ coverage-core: .venv/.dev
 
 # What fails only because it is measured (it takes longer, needs more memory, or may not write its data) is left to
 # `make test`.
-coverage: apt-dev .venv/.dev $(BIN)/promtool $(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize
+coverage: apt-dev .venv/.dev $(TOOLS)
 	@rm -rf .cache/coverage
 	-$(BIN)/coverage run -m pytest --timeout 3600 --numprocesses $(JOBS) --dist loadfile $(TESTS)
 	$(BIN)/coverage combine --quiet
@@ -150,6 +159,9 @@ apt-dev: apt-lab
 apt-fuzz: apt-dev
 	$(call install,$(APT_FUZZ))
 
+apt-fresh:
+	$(call install,$(APT_FRESH))
+
 apt-image:
 	$(call install,$(APT_IMAGE))
 
@@ -194,14 +206,23 @@ $(BIN)/promtool: | .venv/.base
 	apt-get update -qq && apt-get download -qq -o APT::Sandbox::User=root prometheus && \
 	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && mv usr/bin/promtool $(CURDIR)/$@
 
-# Ask the API as operators do, and render the manifests. Without Go to build them, the tests that need them are skipped.
+# Ask the API as operators do, render the manifests and apply them. Built by the Go that is fixed here: distributions'
+# are older than these need. Without a Go module proxy the tests that need them are skipped.
+GO := .cache/go/bin/go
 GRPCURL := github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
 HELM := helm.sh/helm/v3/cmd/helm@v3.19.0
+CANNOT = echo "$(@F) could not be built: tests that need it are skipped"
 KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 $(BIN)/grpcurl: MODULE := $(GRPCURL)
 $(BIN)/helm: MODULE := $(HELM)
 $(BIN)/kustomize: MODULE := $(KUSTOMIZE)
-$(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize: | .venv/.base
-	@export PATH=$$PATH:/usr/local/go/bin GOBIN=$(CURDIR)/.venv/bin; \
-	command -v go >/dev/null && go install $(MODULE) || \
-	echo "$(@F) could not be built (is Go installed?): tests that need it are skipped"
+$(BIN)/grpcurl $(BIN)/helm $(BIN)/kustomize: | $(GO) .venv/.base
+	@echo "building $(@F)"
+	@GOBIN=$(CURDIR)/$(BIN) GOTOOLCHAIN=local CGO_ENABLED=0 $(GO) install $(MODULE) || $(CANNOT)
+
+$(BIN)/kubectl: $(wildcard tests/tools/kubectl/*) | $(GO) .venv/.base
+	@echo "building $(@F)"
+	@GOTOOLCHAIN=local CGO_ENABLED=0 $(GO) -C tests/tools/kubectl build -buildvcs=false -o $(CURDIR)/$@ . || $(CANNOT)
+
+$(GO): tests/tools/install_go.py | apt-run
+	-@$(PYTHON) $< .cache/go && touch $@
