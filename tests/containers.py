@@ -30,10 +30,10 @@ mount --rbind / "$1" && shift && exec "$@"
 """
 
 
-def pod() -> dict[str, Any]:
-    """The Pod of the base's DaemonSet."""
-    objects = list(yaml.safe_load_all((DEPLOY / "base/daemonset.yaml").read_text(encoding="utf-8")))
-    return one(objects, "DaemonSet")["spec"]["template"]["spec"]
+def pod(folder: str = "base", name: str = "arpguard") -> dict[str, Any]:
+    """The Pod of a DaemonSet."""
+    objects = list(yaml.safe_load_all((DEPLOY / folder / "daemonset.yaml").read_text(encoding="utf-8")))
+    return one(objects, "DaemonSet", name)["spec"]["template"]["spec"]
 
 
 def shipped() -> list[str]:
@@ -89,11 +89,13 @@ class Container(AgentProcess):
     """An agent in a container; it is not privileged, and sees its own folders and the BPF file system beside root's."""
 
     def __init__(self, host: Host, folder: Path, pin_dir: Path, **changes: Any) -> None:
-        """`changes`: `capabilities` instead of the manifest's, `seccomp` (a profile) instead of none."""
+        """`changes`: another `container` of a manifest; `capabilities` instead of its own; `seccomp`, a profile."""
         super().__init__(host, folder, pin_dir)
         if shutil.which("crun") is None:
             do_without("crun", "it is not installed")
-        self._capabilities: list[str] = changes.get("capabilities", shipped())
+        self._container: dict[str, Any] = changes.get("container", pod()["containers"][0])
+        context = self._container["securityContext"]
+        self._capabilities: list[str] = changes.get("capabilities", context["capabilities"]["add"])
         self._seccomp: dict[str, Any] | None = changes.get("seccomp")
         self._bundle = folder / "bundle"
         for name in ("etc", "run"):
@@ -129,8 +131,7 @@ class Container(AgentProcess):
             os.kill(self.inside, number)
 
     def _specification(self, args: list[str]) -> dict[str, Any]:
-        (container,) = pod()["containers"]
-        context = container["securityContext"]
+        context = self._container["securityContext"]
         capabilities = [f"CAP_{name}" for name in self._capabilities]
         kinds = ("bounding", "permitted", "effective")
         linux: dict[str, Any] = {
@@ -155,7 +156,7 @@ class Container(AgentProcess):
                 {"destination": "/proc", "type": "proc", "source": "proc"},
                 {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
                 _bound("/sys", "ro"),
-                *(_bound(*self._mount(each)) for each in container["volumeMounts"]),
+                *(_bound(*self._mount(each)) for each in self._container["volumeMounts"]),
             ],
             "linux": linux,
         }

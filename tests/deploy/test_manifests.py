@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import kubernetes.client
 import pytest
@@ -134,6 +135,24 @@ def test_component_for_seccomp_changes_that_only(tmp_path, base):
     assert settled(theirs) == settled(base)
 
 
+def test_namespace_of_an_own_kustomization_reaches_the_rights(tmp_path):
+    below, above = tmp_path / "below", tmp_path / "above"
+    for folder in (below, above):
+        folder.mkdir()
+    composed(below, f"resources: [{os.path.relpath(DEPLOY / 'base', below)}]\nnamespace: other\n")
+    components = [os.path.relpath(DEPLOY / f"components/follow-{name}", above) for name in COMPONENTS]
+    objects = composed(above, f"resources: [../below]\ncomponents: [{', '.join(components)}]\n")
+
+    subjects = [subject for each in objects for subject in each.get("subjects", [])]
+    assert subjects == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "other"}] * (2 + len(COMPONENTS))
+    own = [each for each in objects if each["metadata"]["name"] == "arpguard"]
+    assert {each["metadata"]["namespace"] for each in own if not each["kind"].startswith("Cluster")} == {"other"}
+    theirs = {source.scope.namespace for source in SOURCES} - {None}
+    roles = {each["metadata"]["namespace"] for each in objects if each["kind"] == "Role"}
+    assert roles - {"other"} <= theirs, "a component's Role stays where the announcer writes"
+    one(objects, "Namespace", "other")
+
+
 def named(fields: str) -> str | None:
     found = re.fullmatch(r"metadata\.name=(.+)", fields or "")
     return found[1] if found else None
@@ -241,7 +260,7 @@ def _faults_of_object(value: object, model: type, path: str) -> Iterator[str]:
         yield from faults(value[name], fields[name], f"{path}.{name}")
 
 
-@everywhere
+@pytest.mark.parametrize("folder", [*PRESETS, "cleanup"])
 def test_objects_are_of_their_types(folder):
     for each in parsed(built(folder)):
         assert list(faults(each, f"V1{each['kind']}", each["kind"])) == []
@@ -250,6 +269,8 @@ def test_objects_are_of_their_types(folder):
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_objects_of_components_are_of_their_types(name):
     for each in parsed((DEPLOY / f"components/follow-{name}/rbac.yaml").read_text(encoding="utf-8")):
+        for subject in each.get("subjects", []):
+            subject.setdefault("namespace", "arpguard")  # kustomize does
         assert list(faults(each, f"V1{each['kind']}", each["kind"])) == []
 
 
@@ -294,6 +315,8 @@ def test_chart_is_the_same_as_kustomize(folder, presets):
 @pytest.mark.parametrize(("name", "value"), COMPONENTS.items())
 def test_chart_has_the_components(name, value):
     more = parsed((DEPLOY / f"components/follow-{name}/rbac.yaml").read_text(encoding="utf-8"))
+    for subject in (subject for each in more for subject in each.get("subjects", [])):
+        subject.setdefault("namespace", "arpguard")  # kustomize does
     ours = settled(parsed(charted("--set", f"follow.{value}=true")))
     assert ours == settled(parsed(charted())) | settled(more)
 
@@ -350,7 +373,7 @@ def kubectl(tmp_path_factory):
         yield run
 
 
-@everywhere
+@pytest.mark.parametrize("folder", [*PRESETS, "cleanup"])
 def test_kubectl_takes_the_manifests(folder, kubectl):
     said = kubectl("apply", "--dry-run=client", "-f", "-", stdin=built(folder)).splitlines()
     assert len(said) == len(parsed(built(folder)))
@@ -379,3 +402,37 @@ def test_agent_may_do_what_it_needs_in_its_namespace_and_nothing_outside(tmp_pat
         assert not may("get", "leases", "-n", "kube-system")
         assert not may("get", "secrets", "-n", "arpguard")
         assert not may("delete", "daemonset", "arpguard", "-n", "arpguard")
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """The environment of a shell in which kubectl reaches a server of the lab's own."""
+    with running() as server:
+        server.do(lambda it: it.add_client("admin"))
+        server.do(lambda it: it.write_kubeconfig(tmp_path / "kubeconfig", "admin", ""))
+        program = Path(tool("kubectl"))
+        yield {
+            **os.environ,
+            "PATH": f"{program.parent}:{os.environ['PATH']}",
+            "KUBECONFIG": str(tmp_path / "kubeconfig"),
+            "HOME": str(tmp_path),
+        }
+
+
+def commands(section: str) -> list[str]:
+    """What a section of docs/kubernetes.md tells to run, a shell command each."""
+    page = (DEPLOY.parent / "docs/kubernetes.md").read_text(encoding="utf-8")
+    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return re.findall("^# (.+)$", "".join(re.findall("```console\n(.+?)```", text, re.DOTALL)), re.MULTILINE)
+
+
+@pytest.mark.skipif("ARPGUARD_TEST_KUBECONFIG" in os.environ, reason="removes objects")
+def test_uninstall_says_of_nothing_that_it_is_an_error(cluster):
+    """As documented, where nothing runs the Pods: a rollout that is waited for is no part of it."""
+    words = [line for line in commands("Uninstall") if "rollout status" not in line]
+    assert len(words) == 5
+    for line in ["kubectl apply -k deploy/base", *words]:
+        done = subprocess.run(
+            ["bash", "-c", line], cwd=DEPLOY.parent, env=cluster, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, ""), line
