@@ -104,7 +104,7 @@ def a_root(suite: str) -> Iterator[Path]:
         _reach_registries(root)
         _link_packages(KEPT / "apt", root / "var/cache/apt/archives")
         _run("git", "-C", str(TOP), "bundle", "create", "--quiet", str(root / "root/arpguard.bundle"), "HEAD")
-        _run(*_enter(root, "/root", "git clone --quiet arpguard.bundle arpguard"))
+        _run(*_enter(root, "/root", "git -c advice.detachedHead=false clone --quiet arpguard.bundle arpguard"))
         try:
             yield root
         finally:
