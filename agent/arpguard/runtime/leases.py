@@ -34,18 +34,18 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
     epoch_number,
 )
+from arpguard.core.pacing import Pacing
 from arpguard.errors import DataPlaneError
 from arpguard.kube import claims
-from arpguard.kube.errors import ClusterError
-from arpguard.kube.writer import Applied, Conflicted, LeaseContent, LeaseWriter, Missing, Refused
+from arpguard.kube.errors import ClusterError, ThrottledError, UnavailableError
+from arpguard.kube.writer import Applied, Conflicted, LeaseContent, LeaseWriter, Missing, Refused, Unknown
 from arpguard.kube.writer import Outcome as Written
-from arpguard.runtime.pool import Pool
+from arpguard.runtime.pool import PacedPool, Pool
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 log = logging.getLogger(__name__)
 
 DRAIN_S = 0.012  # what a program that ran before the entry was cleared has sent is on the wire then
-CLAIMS_AT_ONCE = 16
 REMOVE_TRIES = 3
 POLL_S = 0.01
 PROBES_AT_ONCE = 64
@@ -83,7 +83,10 @@ class Surface:
 
 
 class Leases:
-    """One node's part in the protocol. `hearts` has a connection of its own: no renewal waits behind claims."""
+    """One node's part in the protocol. `hearts` has a connection of its own: no renewal waits behind claims.
+
+    Nor do many claims wait at the server in front of one: they are sent as fast as it answers, renewals at once.
+    """
 
     def __init__(
         self, node: str, ownership: Ownership, hearts: LeaseWriter, others: LeaseWriter, surface: Surface
@@ -94,7 +97,8 @@ class Leases:
         self._others = others
         self._surface = surface
         self._at_once = Pool(UNBOUNDED, self._fail)
-        self._claiming = Pool(CLAIMS_AT_ONCE, self._fail)
+        self._pacing = Pacing()
+        self._claiming = PacedPool(self._pacing, self._fail)
         self._probing = Pool(PROBES_AT_ONCE, self._fail)
         self._probed: set[Address] = set()
         self._unasked = ""
@@ -118,6 +122,7 @@ class Leases:
                 if self._fault is not None:
                     raise self._fault
                 now_ns = boot_ns()
+                self.do(self._ownership.tick(now_ns))  # a renewal that is due does not wait for a decision
                 again_ns = decide(now_ns)
                 self.do(self._ownership.tick(now_ns))
                 due = [at for at in (self._ownership.next_ns(now_ns), again_ns) if at is not None]
@@ -128,9 +133,12 @@ class Leases:
                 pool.stop()
 
     async def _breathe(self, took_ns: int) -> None:
-        """A decision that takes long is not taken for each of many changes."""
-        if took_ns > LONG_NS:
-            await asyncio.sleep(BREATH * took_ns / NS_PER_S)
+        """A decision that takes long is not taken for each of many changes. What is due by then is done in time."""
+        until_ns = boot_ns() + BREATH * took_ns if took_ns > LONG_NS else 0
+        while (now_ns := boot_ns()) < until_ns:
+            due_ns = max(self._ownership.next_ns(now_ns) or until_ns, now_ns + LONG_NS)
+            await asyncio.sleep((min(due_ns, until_ns) - now_ns) / NS_PER_S)
+            self.do(self._ownership.tick(boot_ns()))
 
     async def _sleep(self, until_ns: int | None) -> None:
         delay_s = None if until_ns is None else max(0.0, (until_ns - boot_ns()) / NS_PER_S)
@@ -254,7 +262,9 @@ class Leases:
     async def _delete_claim(self, effect: DeleteClaim) -> None:
         seen = self._lease(claims.lease_name(effect.vip), effect.version)
         await self._reach()
+        sent_ns = boot_ns()
         written = await self._others.delete(seen)
+        self._note_pace(sent_ns, written)
         self._count("claim", written)
         await self._pause_if_refused(written)
         outcome, version, _ = _outcome_of(written)
@@ -325,18 +335,37 @@ class Leases:
 
     async def _replace(self, writer: LeaseWriter, name: str, version: Version | None, content: LeaseContent) -> Written:
         seen = self._lease(name, version) if version else None
+        sent_ns = boot_ns()
         written = await (writer.replace(seen, content) if seen else writer.create(name, content))
+        self._note_pace(sent_ns, written)
         self._note_reach(reached=isinstance(written, (Applied, Conflicted, Missing)))
         return written
 
     async def _read(self, writer: LeaseWriter, name: str) -> Lease | None:
+        sent_ns = boot_ns()
         try:
             lease = await writer.read(name)
-        except ClusterError:
+        except ClusterError as error:
             self._note_reach(reached=False)
+            if isinstance(error, (ThrottledError, UnavailableError)):
+                self._slow_down(sent_ns, error.failure.retry_after_s)
             raise
         self._note_reach(reached=True)
+        self._pacing.answered(sent_ns, boot_ns())
         return lease
+
+    def _note_pace(self, sent_ns: int, written: Written) -> None:
+        """What a write came to, and after how long, says how many claims the server takes."""
+        match written:
+            case Unknown():
+                self._slow_down(sent_ns, 0.0)
+            case Refused(passing=True, retry_after_s=wait_s):
+                self._slow_down(sent_ns, wait_s)
+            case _:
+                self._pacing.answered(sent_ns, boot_ns())
+
+    def _slow_down(self, sent_ns: int, wait_s: float) -> None:
+        self._pacing.refused(sent_ns, boot_ns(), round(max(REFUSED_S, wait_s) * NS_PER_S))
 
     def _note_reach(self, *, reached: bool) -> None:
         if reached:
@@ -348,6 +377,7 @@ class Leases:
         return Lease("", name, uid=version.uid, version=version.resource_version)
 
     async def _pause_if_refused(self, written: Written) -> None:
+        """What the server refuses for good is not tried again at once; when it wants less, no claim is sent."""
         if isinstance(written, Refused):
             await asyncio.sleep(max(REFUSED_S, written.retry_after_s))
 

@@ -19,6 +19,7 @@ from arpguard.core.conflicts import Holding
 from arpguard.core.electing import REST_NS, Election, Wishes, lease_times, rest_ns
 from arpguard.core.holding import Candidate
 from arpguard.core.members import candidates, is_alone, members_of, party_of
+from arpguard.core.ownership.claims import Stage
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder, PublishedLink, epoch_number
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 
 SYNC_NS = 30 * NS_PER_S
 RETRY_S = 1.0
-TIDY_NS = 60 * NS_PER_S
+TIDY_NS = 10 * NS_PER_S
 TELLINGS = 4  # of links, at most, in the time from one renewal to the next
 _NOBODY = Standing(Kind.UNCLAIMED)
 
@@ -106,7 +107,10 @@ class Membership:
         self._owned_ns: dict[Address, int] = {}
         self._holders: dict[Address, str] = {}
         self._stale: set[Address] = set()
+        self._unrefreshed: set[Address] = set()
         self._alive: frozenset[str] = frozenset()
+        self._elected: frozenset[Address] = frozenset()
+        self._elected_of: Mapping[Address, Vip] = {}
         self._tidied_ns = 0
         self._leaving = False
         self._links_left: tuple[PublishedLink, ...] = ()
@@ -326,8 +330,8 @@ class Membership:
         self._note_alive(now_ns)
         self._believe_in_need(collected.vips, now_ns)
         self._members = members_of(self._cluster.nodes, self._all_links(), self._alive)
-        elected = any(vip.owner.kind is OwnerKind.ELECT for vip in collected.vips.values())
-        self.takes_part = elected and bool(self._links_now())
+        self._forget_what_is_gone(collected.vips, ownership, leases, now_ns)
+        self.takes_part = bool(self._elected) and bool(self._links_now())
         self._tell_links(ownership, leases, now_ns)
         leases.do(ownership.take_part(self.takes_part, now_ns))
         self._stretch(now_ns)
@@ -381,18 +385,24 @@ class Membership:
         self._stale.clear()
         return {vip: holder if holder in self._alive else "" for vip, holder in self._holders.items()}
 
+    def _forget_what_is_gone(
+        self, vips: Mapping[Address, Vip], ownership: Ownership, leases: Leases, now_ns: int
+    ) -> None:
+        """Of a VIP that is elected no more, the claim is not released first: it goes at once."""
+        if vips is self._elected_of:
+            return
+        elected = frozenset(vip for vip, item in vips.items() if item.owner.kind is OwnerKind.ELECT)
+        for vip in self._elected - elected:
+            if ownership.stage(vip) is not Stage.IDLE or self._holders.get(vip) == self._me:
+                leases.do(ownership.forget(vip, now_ns))
+        self._elected, self._elected_of = elected, vips
+
     def _tidy(self, now_ns: int) -> int | None:
-        """Claims on addresses that are VIPs no more are removed, now and then."""
-        if (
-            now_ns < self._tidied_ns + TIDY_NS
-            or self._collected is None
-            or self._ownership is None
-            or self._leases is None
-        ):
+        """Other claims on addresses that are elected no more are removed now and then, by one node."""
+        if now_ns < self._tidied_ns + TIDY_NS or self._ownership is None or self._leases is None:
             return self._tidied_ns + TIDY_NS
         self._tidied_ns = now_ns
-        elected = {vip for vip, item in self._collected.vips.items() if item.owner.kind is OwnerKind.ELECT}
-        for vip in self._claims - elected:
+        for vip in self._claims - self._elected:
             holder = self._holders.get(vip, "")
             if holder == self._me or (holder not in self._alive and self._is_first_alive()):
                 self._leases.do(self._ownership.forget(vip, now_ns))
@@ -415,8 +425,15 @@ class Membership:
         self._refresh([vip])
 
     def _changed(self, vip: Address) -> None:
+        """Many claims change at once: what the kernel is told of others' is told of all together."""
         self._stale.add(vip)
-        self._refresh([vip])
+        if not self._unrefreshed:
+            asyncio.get_running_loop().call_soon(self._refresh_changed)
+        self._unrefreshed.add(vip)
+
+    def _refresh_changed(self) -> None:
+        changed, self._unrefreshed = self._unrefreshed, set()
+        self._refresh(changed)
 
     def _refresh(self, vips: Iterable[Address]) -> None:
         """Tells the kernel how VIPs stand."""

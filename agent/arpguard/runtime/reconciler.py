@@ -188,7 +188,7 @@ class Reconciler:
         gone = [key for key in keys if key not in wanted and (key in entries or key in left_out)]
         if control is None or strictest_mode(control.mode, writes) > control.strictest:
             return False
-        if not self._has_room(len(writes.keys() - entries.keys()), len(gone)):
+        if not self._has_room(sum(key not in entries for key in writes), len(gone)):
             return False
         self._widen_control(writes)
         self._entries.delete(gone)
@@ -263,7 +263,7 @@ class Reconciler:
             for key, entry in owned_last
             if entry.epoch or entry.kind is not Kind.OWNED
         }
-        return control, self._standings
+        return control, dict(self._standings)
 
     def fence(self, epoch: int, fence_ns: int, lease_ns: int) -> None:
         """Tells the kernel the node's epoch, and until when entries of it may be answered for: one value."""
@@ -277,8 +277,11 @@ class Reconciler:
 
         False when that takes a pass; what this node has no more is given up at once all the same.
         """
-        known = {**self._standings, **standings}
-        self._standings = {vip: standing for vip, standing in known.items() if standing != NOBODY}
+        for vip, standing in standings.items():
+            if standing == NOBODY:
+                self._standings.pop(vip, None)
+            else:
+                self._standings[vip] = standing
         scene = self._scene
         if scene is None:
             self._withdraw(self._entries.read().entries, standings)

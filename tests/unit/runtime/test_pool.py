@@ -3,7 +3,10 @@
 import asyncio
 
 from apiscript import in_loop, until
-from arpguard.runtime.pool import Pool
+from arpguard.clock import boot_ns
+from arpguard.core.pacing import Pacing
+from arpguard.runtime.pool import PacedPool, Pool
+from arpguard.units import NS_PER_MS
 
 
 class Jobs:
@@ -85,3 +88,44 @@ async def test_work_may_be_added_while_others_run():
 
     pool.add(adding)
     await until(lambda: jobs.done == [1])
+
+
+@in_loop
+async def test_a_paced_pool_does_as_much_at_once_as_the_pace_allows():
+    pacing, jobs = Pacing(window=1.0), Jobs()
+    pool = PacedPool(pacing, [].append)
+    for number in range(3):
+        pool.add(jobs.job(number))
+    await until(lambda: jobs.begun == [0])
+
+    pacing.window = 2.0
+    jobs.gates[0].set()
+    await until(lambda: jobs.begun == [0, 1, 2])
+    pool.stop()
+
+
+@in_loop
+async def test_a_paced_pool_goes_on_when_the_server_is_to_be_asked_again():
+    pacing, jobs = Pacing(), Jobs()
+    pool = PacedPool(pacing, [].append)
+    began_ns = boot_ns()
+    pacing.refused(began_ns, began_ns, 50 * NS_PER_MS)
+    for number in range(2):
+        pool.add(jobs.job(number))
+    assert jobs.begun == []
+
+    await until(lambda: jobs.begun == [0, 1])
+    assert boot_ns() >= began_ns + 50 * NS_PER_MS
+    pool.stop()
+
+
+@in_loop
+async def test_a_paced_pool_that_was_stopped_begins_nothing_any_more():
+    pacing, jobs = Pacing(), Jobs()
+    pool = PacedPool(pacing, [].append)
+    pacing.refused(boot_ns(), boot_ns(), 10 * NS_PER_MS)
+    pool.add(jobs.job(0))
+    pool.stop()
+
+    await asyncio.sleep(0.05)
+    assert jobs.begun == []

@@ -5,6 +5,7 @@ GET  /control/kubeconfig/CLIENT[?serviceAccount=NS/NAME]   makes the client know
 GET  /control/journal[?since=REVISION]       every write of a Lease, with the time it was done at (wall clock)
 GET  /control/grants/CLIENT[?unused=true]    what RBAC allows it
 GET|PUT /control/faults/CLIENT               `Faults` as JSON; {} ends them; CLIENT `*` is everybody
+PUT /control/pace                            {"writes_per_s": N, "queue": M}; 0: as many as it can
 POST /control/load                           YAML into the store
 POST /control/expire, /control/compact       410 for watches, and for continued lists
 POST /control/restart[?down=SECONDS]
@@ -72,6 +73,7 @@ class Control:
             web.get("/control/grants/{client}", self._grants),
             web.get("/control/faults/{client}", self._show_faults),
             web.put("/control/faults/{client}", self._set_faults),
+            web.put("/control/pace", self._set_pace),
             web.post("/control/load", self._load),
             web.post("/control/expire", _calling(server.expire)),
             web.post("/control/compact", _calling(server.compact)),
@@ -104,6 +106,10 @@ class Control:
 
     async def _set_faults(self, request: web.Request) -> web.Response:
         self._server.set_faults(request.match_info["client"], faults.parse(await request.json()))
+        return web.json_response({})
+
+    async def _set_pace(self, request: web.Request) -> web.Response:
+        self._server.pace(**await request.json())
         return web.json_response({})
 
     async def _load(self, request: web.Request) -> web.Response:

@@ -168,6 +168,15 @@ class ApiServer:
         """A client's faults now."""
         return self._state.faults.of(client)
 
+    def pace(self, writes_per_s: float, queue: int = 100) -> None:
+        """From now on it takes so many writes in a second (0: as many as it can), and so many may wait."""
+        self._state.pace.writes_per_s, self._state.pace.queue = writes_per_s, queue
+
+    @property
+    def refused(self) -> int:
+        """How many writes it refused because too many waited."""
+        return self._state.pace.refused
+
     def expire(self) -> None:
         """Empties the watch cache: a watch that starts from before now gets 410."""
         self._state.store.expire()

@@ -109,6 +109,7 @@ class Handler:
         if target.subresource == "token":
             return self._issue_token(exchange, target)
         if target.verb in paths.WRITES:
+            await self._state.pace.take_turn()
             return await self._write(exchange, target)
         return self._read(exchange, target)
 

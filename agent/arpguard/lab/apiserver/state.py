@@ -7,6 +7,7 @@ from arpguard.lab.apiserver.clients import Clients
 from arpguard.lab.apiserver.counters import Counters
 from arpguard.lab.apiserver.exchanges import Connections
 from arpguard.lab.apiserver.faults import FaultTable
+from arpguard.lab.apiserver.pace import Pace
 from arpguard.lab.apiserver.rbac import Rbac
 from arpguard.lab.apiserver.registry import Registry
 from arpguard.lab.apiserver.resources import Catalogue
@@ -23,6 +24,7 @@ class State:
     catalogue: Catalogue = field(default_factory=Catalogue)
     clients: Clients = field(default_factory=Clients)
     faults: FaultTable = field(default_factory=FaultTable)
+    pace: Pace = field(default_factory=Pace)
     counters: Counters = field(default_factory=Counters)
     connections: Connections = field(default_factory=Connections)
     zombies: set[asyncio.TimerHandle] = field(default_factory=set)  # writes that are still on their way

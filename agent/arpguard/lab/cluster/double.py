@@ -125,6 +125,11 @@ class Double(ApiUnderTest):
         """Sets the faults of one client."""
         self._control.ask("PUT", f"faults/{host.name}", {fault.name: fault.value} if fault else {})
 
+    def pace(self, writes_per_s: float) -> bool:
+        """By the double itself."""
+        self._control.ask("PUT", "pace", {"writes_per_s": writes_per_s})
+        return True
+
     def writes(self) -> dict[str, int]:
         """By client."""
         counted: Counter[str] = Counter()

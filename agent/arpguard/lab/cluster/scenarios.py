@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from arpguard.lab.bench import Step
-from arpguard.lab.cluster import crashes, follow, planned, refused
+from arpguard.lab.cluster import burst, crashes, follow, planned, refused
 from arpguard.lab.cluster.bench import KubeBench, vip
 
 _FEW = [vip(50 + number) for number in range(10)]
-_MANY = [IPv4Address("198.18.4.0") + number for number in range(1, 1001)]
-_PER_SERVICE = 100
 _REST_S = 8.0
-_MANY_S = 120.0
-_WIDE = "198.18.0"
 
 
 def _elect(bench: KubeBench) -> Iterator[Step]:
@@ -29,20 +25,16 @@ def _elect(bench: KubeBench) -> Iterator[Step]:
 
 
 def _load(bench: KubeBench) -> Iterator[Step]:
-    for host in bench.nodes:
-        host.netns.batch([f"addr add {_WIDE}.{bench.lab.number(host)}/15 dev eth0"])
-    try:
+    services = burst.services_of(burst.MANY)
+    with burst.a_wide_network(bench):
         began = time.monotonic()
-        for number in range(0, len(_MANY), _PER_SERVICE):
-            bench.publish(f"many-{number}", _MANY[number : number + _PER_SERVICE])
-        bench.settle(_MANY, limit_s=_MANY_S)
+        for name, vips in services.items():
+            bench.publish(name, vips)
+        bench.settle(burst.MANY, limit_s=burst.MANY_S)
         took_s = time.monotonic() - began
         _until_quiet(bench)
         facts = {"settled_after_ms": round(took_s * 1000), **_at_rest(bench)}
-        yield _spread(bench, f"{len(_MANY)} VIPs of {len(_MANY) // _PER_SERVICE} Services", _MANY, **facts)
-    finally:
-        for host in bench.nodes:
-            host.netns.batch([f"addr del {_WIDE}.{bench.lab.number(host)}/15 dev eth0"])
+        yield _spread(bench, f"{len(burst.MANY)} VIPs of {len(services)} Services", burst.MANY, **facts)
 
 
 def _spread(bench: KubeBench, text: str, vips: list[IPv4Address], **facts: object) -> Step:
@@ -103,6 +95,9 @@ class KubeScenario:
 SCENARIOS: dict[str, KubeScenario] = {
     "elect": KubeScenario("VIPs of a Service: exactly one node answers for each; the API's load at rest", _elect),
     "load": KubeScenario("the same with 1,000 VIPs", _load),
+    "burst": KubeScenario(
+        "1,000 VIPs come and go at once: no request for the others is lost, and no claim stays", burst.run_burst
+    ),
     "kill": KubeScenario("the owner's node dies: another one answers within 4 s", crashes.run_kill),
     "hang": KubeScenario(
         "the owner's agent hangs: its kernel falls silent before another one answers", crashes.run_hang

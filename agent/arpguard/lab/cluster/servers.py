@@ -57,6 +57,10 @@ class ApiUnderTest(ABC):
     def trouble(self, host: Host, fault: Fault | None) -> None:
         """Does something to the requests of one node's agent, or (None) no more."""
 
+    def pace(self, writes_per_s: float) -> bool:  # noqa: ARG002 - only the double can
+        """From now on so many writes in a second (0: as many as it can); whether it can be told so."""
+        return False
+
     def writes(self) -> dict[str, int]:
         """How many writes each node's agent has sent so far, answered or not; empty where nobody counts."""
         return {}

@@ -1,0 +1,57 @@
+"""How fast an API server is asked: as fast as it answers (additive increase, multiplicative decrease, RFC 5681 3.1).
+
+What it cannot serve at once waits at the server, in front of heartbeats. So a server that answers slowly, or refuses,
+is asked for less at once; one that is slow with a single request is left alone for a while after each.
+"""
+
+from dataclasses import dataclass
+
+from arpguard.units import NS_PER_MS, NS_PER_S
+
+MOST = 16.0
+LEAST = 1 / 16
+START = 4.0
+SOON_NS = 100 * NS_PER_MS  # an answer within it allows more
+LATE_NS = 250 * NS_PER_MS  # one later than that allows less
+LONGEST_PAUSE_NS = 5 * NS_PER_S
+
+
+@dataclass(slots=True)
+class Pacing:
+    """`window`: how many requests may be under way; less than one: the part of the time in which one may be.
+
+    Times are CLOCK_BOOTTIME in nanoseconds.
+    """
+
+    window: float = START
+    not_before_ns: int = 0
+    _eased_ns: int = 0  # a request that was sent before that says nothing of the present window
+
+    def allows(self, under_way: int, now_ns: int) -> bool:
+        """Whether one more request may be sent now."""
+        return now_ns >= self.not_before_ns and under_way < max(1, int(self.window))
+
+    def answered(self, sent_ns: int, now_ns: int) -> None:
+        """An answer has come, of whatever kind."""
+        took_ns = now_ns - sent_ns
+        if took_ns > LATE_NS:
+            self._ease(sent_ns, now_ns)
+        elif took_ns <= SOON_NS:
+            self.window = min(MOST, self.window + min(self.window, 1 / max(1.0, self.window)))
+        if self.window < 1:
+            pause_ns = int(took_ns * (1 / self.window - 1))
+            self._wait(now_ns + min(pause_ns, LONGEST_PAUSE_NS))
+
+    def refused(self, sent_ns: int, now_ns: int, wait_ns: int) -> None:
+        """The server takes no more for now (429, 503, 504), or has not answered in time: it says how long to wait."""
+        self._ease(sent_ns, now_ns)
+        self._wait(now_ns + wait_ns)
+
+    def _wait(self, until_ns: int) -> None:
+        self.not_before_ns = max(self.not_before_ns, until_ns)
+
+    def _ease(self, sent_ns: int, now_ns: int) -> None:
+        """Halves the window, once for all requests that were under way in it."""
+        if sent_ns >= self._eased_ns:
+            self.window = max(LEAST, self.window / 2)
+            self._eased_ns = now_ns
