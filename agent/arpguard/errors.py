@@ -43,6 +43,10 @@ class DataPlaneError(ArpguardError):
     """The kernel, its headers or the permissions do not allow what was asked."""
 
 
+class LockedError(DataPlaneError):
+    """Another process has what may be one's only."""
+
+
 class MapFullError(DataPlaneError):
     """A BPF map has no room for another key (E2BIG, or ENOMEM for maps that are not preallocated)."""
 

@@ -202,14 +202,15 @@ def test_mounts_are_where_the_configuration_has_its_files(base, container):
     assert "/etc/arpguard" in mounts
 
 
-def test_port_that_prometheus_finds_is_the_one_that_metrics_are_served_on(base, container):
-    port = int(parse_config(config_of(base)).metrics.listen.rpartition(":")[2])
-    assert [(each["name"], each["containerPort"]) for each in container["ports"]] == [("metrics", port)]
-
-
-def test_every_node_has_one_agent_and_never_two(base, pod):
+def test_the_next_agent_waits_beside_the_one_that_runs_and_fits_on_the_node(base, pod, container):
+    """With hostNetwork every port of a container is the node's (kubernetes, SetDefaults_PodSpec)."""
     update = one(base, "DaemonSet")["spec"]["updateStrategy"]
-    assert update == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
+    assert update == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    assert "--standby" in container["args"]
+    assert "ports" not in container
+
+
+def test_every_node_has_an_agent(pod):
     assert pod["tolerations"] == [{"operator": "Exists"}]
     assert pod["priorityClassName"] == "system-node-critical"
 

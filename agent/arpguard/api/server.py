@@ -59,7 +59,7 @@ class ApiServer:
         self._meter = meter
         self._credentials = _credentials(config.tls) if config.tls else None
         self._waiting = list(config.listen)
-        self._listeners: list[_Listener] = []
+        self._listeners: list[Listener] = []
 
     async def serve(self) -> list[str]:
         """Answers calls where it does not yet; gives what is in the way. To be called again until nothing is."""
@@ -67,16 +67,21 @@ class ApiServer:
         for address in list(self._waiting):
             credentials = None if is_local(address) else self._credentials
             try:
-                _refuse_if_in_the_way(address, credentials)
-                listener = _Listener(address, self._meter)
-                listener.add(self._service, self._health)
-                await listener.start(credentials)
+                listener = Listener(address, Calls(self._meter), credentials)
+                self._add_services(listener.server)
+                await listener.start()
             except ListenError as error:
                 problems.append(str(error))
                 continue
             self._waiting.remove(address)
             self._listeners.append(listener)
         return problems
+
+    def _add_services(self, server: grpc.aio.Server) -> None:
+        """What it serves, beside reflection."""
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(self._service, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        add_reflection(server, *_SERVICES)
 
     def publish(self, report: Report) -> None:
         """A decision, to whoever watches."""
@@ -91,37 +96,37 @@ class ApiServer:
         await asyncio.gather(*(listener.stop() for listener in self._listeners))
 
 
-class _Listener:
-    """A server on one address."""
+class Listener:
+    """A server on one address; ListenError for an address that is not free."""
 
-    def __init__(self, address: str, meter: Meter) -> None:
+    def __init__(
+        self, address: str, calls: Calls | None = None, credentials: grpc.ServerCredentials | None = None
+    ) -> None:
+        _refuse_if_in_the_way(address, credentials)
         self._address = address
         self._path = _socket_path(address)
-        self._calls = Calls(meter)
-        self._server = grpc.aio.server(interceptors=[self._calls], options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
+        self._calls = calls
+        self._credentials = credentials
+        interceptors = [calls] if calls else []
+        self.server = grpc.aio.server(interceptors=interceptors, options=_OPTIONS, maximum_concurrent_rpcs=_MAX_CALLS)
 
-    def add(self, service: AgentService, health: Health) -> None:
-        """What it serves, beside reflection."""
-        agent_pb2_grpc.add_AgentServiceServicer_to_server(service, self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(health, self._server)
-        add_reflection(self._server, *_SERVICES)
-
-    async def start(self, credentials: grpc.ServerCredentials | None) -> None:
+    async def start(self) -> None:
         """Listens; ListenError when that is not possible."""
         try:
             with _umask(_SOCKET_UMASK):
-                if credentials is None:
-                    self._server.add_insecure_port(self._address)
+                if self._credentials is None:
+                    self.server.add_insecure_port(self._address)
                 else:
-                    self._server.add_secure_port(self._address, credentials)
+                    self.server.add_secure_port(self._address, self._credentials)
         except RuntimeError as error:
             raise ListenError(self._address, "it cannot be bound", "grpc.listen") from error
-        await self._server.start()
+        await self.server.start()
 
     async def stop(self) -> None:
         """Ends it, its calls and its socket."""
-        await self._server.stop(_STOP_S)
-        await self._calls.ended(_STOP_S)
+        await self.server.stop(_STOP_S)
+        if self._calls is not None:
+            await self._calls.ended(_STOP_S)
         if self._path:
             self._path.unlink(missing_ok=True)
 

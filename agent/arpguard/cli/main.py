@@ -124,6 +124,11 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: as a pod is told)"
     )
     _add_node_name(parser)
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="while another agent runs on this node, get ready, wait until it ends, and take over from it",
+    )
     parser.set_defaults(run=later("serving", "run_agent"))
 
 

@@ -39,7 +39,7 @@ def run_agent(options: argparse.Namespace) -> int:
     """`arpguard agent`."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     logging.getLogger().handlers[0].setFormatter(OneLine(_LOG_FORMAT, "%Y-%m-%dT%H:%M:%S"))
-    agent = Agent(AgentOptions(options.config, options.node_name, _kubernetes(options)))
+    agent = Agent(AgentOptions(options.config, options.node_name, _kubernetes(options), options.standby))
     need_root()
     os.umask(os.umask(0o077) | 0o022)  # whatever it makes, nobody else may write to
     # Connections of callers must not take the descriptors that the guard needs; systemd's soft limit is 1024.

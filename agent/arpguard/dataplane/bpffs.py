@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from arpguard.dataplane.syscall import Fd
-from arpguard.errors import DataPlaneError
+from arpguard.errors import DataPlaneError, LockedError
 from arpguard.paths import exposed
 
 _BPF_FS_MAGIC = 0xCAFE4A11  # linux/magic.h
@@ -71,19 +71,30 @@ def _mount_bpffs(mount_point: Path) -> None:
 def lock(pin_dir: Path) -> Fd:
     """Takes the pin directory for this process, until the descriptor is closed.
 
-    Raises DataPlaneError when another agent has it: two agents on one node would undo each other's work.
+    Raises LockedError when another agent has it: two agents on one node would undo each other's work.
     """
-    fd = Fd(os.open(pin_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    fd = _opened(pin_dir)
     try:
         fcntl.flock(fd.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         fd.close()
         if error.errno != errno.EWOULDBLOCK:
             raise
-        raise DataPlaneError(
+        raise LockedError(
             f"another arpguard agent is running on {pin_dir}: stop it, or give this one its own bpf.pin_dir"
         ) from error
     return fd
+
+
+def wait_for(folder: Path) -> Fd:
+    """Takes a folder below the pin directory as `lock` takes that, and waits while another process has it."""
+    fd = _opened(folder)
+    fcntl.flock(fd.number, fcntl.LOCK_EX)
+    return fd
+
+
+def _opened(folder: Path) -> Fd:
+    return Fd(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def remove_all(pin_dir: Path) -> None:

@@ -44,14 +44,26 @@ def load(pin_dir: Path, source: Source) -> Loaded:
     Other builds stay pinned until `discard_others`. Raises DataPlaneError.
     """
     maps_dir, programs_dir = _folders(pin_dir, source)
+    reopened = _reopen(maps_dir, programs_dir, source)
+    if reopened is not None:
+        return reopened
+    maps_dir.mkdir(mode=0o700, exist_ok=True)
+    with bpffs.wait_for(maps_dir):  # an agent in standby compiles beside the one that runs
+        reopened = _reopen(maps_dir, programs_dir, source)
+        if reopened is None:
+            bpffs.remove(programs_dir)
+            _compile(maps_dir, programs_dir, source)
+    return reopened or _open(maps_dir, programs_dir, source.digest(), warm=False)
+
+
+def _reopen(maps_dir: Path, programs_dir: Path, source: Source) -> Loaded | None:
+    """What is pinned of this source; None where that is not all of it."""
     try:
         return _open(maps_dir, programs_dir, source.digest(), warm=True)
     except FileNotFoundError:
-        bpffs.remove(programs_dir)
+        return None
     except PermissionError:
         raise DataPlaneError(privileges.refusal()) from None
-    _compile(maps_dir, programs_dir, source)
-    return _open(maps_dir, programs_dir, source.digest(), warm=False)
 
 
 def keep_pinned(pin_dir: Path, source: Source, loaded: Loaded) -> int:
@@ -133,7 +145,6 @@ def _compile(maps_dir: Path, programs_dir: Path, source: Source) -> None:
     building = programs_dir.with_name(programs_dir.name + "-building")
     bpffs.remove(building)
     building.mkdir(mode=0o700)
-    maps_dir.mkdir(mode=0o700, exist_ok=True)
     task = {
         "parent": os.getpid(),
         "source": str(source.folder / "arpguard.c"),

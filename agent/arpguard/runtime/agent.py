@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from arpguard import __version__
 from arpguard.addresses import MacAddress
 from arpguard.api.server import ApiServer
+from arpguard.api.standby import Standby
 from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
@@ -33,7 +34,8 @@ from arpguard.dataplane.kernelclock import require_the_kernels_clock
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import Source, find_source
-from arpguard.errors import DataPlaneError, ListenError
+from arpguard.dataplane.syscall import Fd
+from arpguard.errors import DataPlaneError, ListenError, LockedError
 from arpguard.model import Decision, EntryKey, Link, OwnerKind, Surroundings
 from arpguard.node import Node
 from arpguard.observe.exporter import Exporter
@@ -56,17 +58,22 @@ log = logging.getLogger(__name__)
 
 AUDIT_INTERVAL_S = 0.5
 AUDIT_SHARE = 0.05  # of one core, at most: a map of 100,000 entries is read back less often
+TURN_S = 0.05
 SETTLE_S = 0.02  # netlink messages come in flocks
 LOOK_PAUSE = 3  # times as long as a look at links and routes takes: routes by BGP may change all the time
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """The agent's command line. `kubernetes` None: it runs standalone, on the file."""
+    """The agent's command line. `kubernetes` None: it runs standalone, on the file.
+
+    `standby`: an agent that runs on this node already is waited for.
+    """
 
     config: Path | None
     node: str
     kubernetes: KubernetesOptions | None = None
+    standby: bool = False
 
 
 class Agent:
@@ -116,9 +123,12 @@ class Agent:
         require_the_kernels_clock()
         self._refuse_if_nothing_to_guard(await read_surroundings())
         bpffs.prepare(pin_dir)
-        with bpffs.lock(pin_dir), Announcer() as announcer, self._listening:
-            source = self._source = find_source(self._config.bpf.max_entries)
-            loaded = await _load(pin_dir, source)
+        self._source = find_source(self._config.bpf.max_entries)
+        lock = await self._wait_for_turn(pin_dir) if self._options.standby else bpffs.lock(pin_dir)
+        if lock is None:
+            return
+        with lock, Announcer() as announcer, self._listening:
+            loaded = await _load(pin_dir, self._source)
             privileges.keep_only()
             self._loaded = loaded
             self._warm = loaded.warm
@@ -135,6 +145,35 @@ class Agent:
         if self._end is End.REMOVED:
             bpffs.remove_all(pin_dir)
             log.info("stopped: the guard is removed")
+
+    async def _wait_for_turn(self, pin_dir: Path) -> Fd | None:
+        """The lock, once no other agent of this node has it; None when this one is to stop before that.
+
+        Meanwhile probes hear that it is well, as soon as all is done that can be done before its turn: what keeps it
+        from its work shows while the other agent still does it.
+        """
+        standby = Standby(self._config.grpc)
+        try:
+            while not self._stopping.is_set():
+                try:
+                    return bpffs.lock(pin_dir)
+                except LockedError:
+                    if not standby.started:
+                        await self._get_ready(pin_dir)
+                        await standby.start()
+                        log.info("standby: another agent runs on %s; this one takes over when that ends", pin_dir)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), TURN_S)
+        finally:
+            await standby.stop()
+        log.info("stopped in standby")
+        return None
+
+    async def _get_ready(self, pin_dir: Path) -> None:
+        """Programs compiled and accepted by the kernel, and modules in memory."""
+        await _load(pin_dir, self._source)
+        if self._options.kubernetes is not None:
+            import arpguard.runtime.kubernetes  # noqa: F401, PLC0415 - 10 MB, not for everybody
 
     def _assemble(self, loaded: loader.Loaded) -> None:
         """The reconciler over the kernel's objects, and what others read of both."""

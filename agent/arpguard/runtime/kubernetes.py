@@ -35,7 +35,9 @@ from arpguard.verdict import Verdict
 
 log = logging.getLogger(__name__)
 
-PARTING_NS = 30 * NS_PER_S  # for a new pod to come: its image may have to be fetched
+# For the next Pod to come, that of a rolling update being there already. No longer: if it does not come, because its
+# image cannot be pulled, say, the VIPs are silent for a third of it, until others may take them.
+PARTING_NS = 8 * NS_PER_S
 LEAVE_S = 5.0
 ASK_S = 2.0
 
@@ -314,7 +316,7 @@ class Kubernetes:
         return end
 
     def _parting_ns(self, end: End) -> int:
-        usual_ns = self._settings.config.lease.duration_ns
+        usual_ns = self._membership.times.duration_ns
         return max(PARTING_NS, usual_ns) if end is End.REPLACED else usual_ns
 
     async def _why(self, environment: Mapping[str, str] = os.environ) -> End:

@@ -19,8 +19,9 @@ from arpguard.lab.oracle import Spread
 from arpguard.lab.topology import Host
 
 GAP_MS = 50
+CRASH_MS = 3000  # for how long VIPs are silent at most when their node dies
+_UNFIT_S = 2.0
 _PATIENCE_S = 10.0
-_AWAY_S = 4.0  # longer than the lease
 _VIP = vip(50)
 _VIPS = [vip(50 + number) for number in range(3)]
 _METRICS_PORT = 9469
@@ -121,13 +122,10 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
     bench.bind_everywhere(*_VIPS)
     with bench.watch(_VIPS) as watch:
         for host in bench.nodes:
-            pods.end(host)
-            time.sleep(_AWAY_S)
-            pods.begin(host)
-            bench.agent(host).wait_for()
+            pods.replace(host)
         bench.settle(_VIPS)
         time.sleep(1.0)
-    yield _none_lost(bench, watch, f"every agent replaced, each away for {_AWAY_S:g} s", dict.fromkeys(_VIPS, EVER_NS))
+    yield _none_lost(bench, watch, "every agent replaced, one after the other", dict.fromkeys(_VIPS, EVER_NS))
     bench.settle_evenly(_VIPS)
     with bench.watch(_VIPS) as watch:
         owner = bench.owner(_VIPS[0])
@@ -155,6 +153,38 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
     pinned = [host.name for host in bench.nodes if bench.agent(host).is_pinned()]
     yield bench.ask(
         "and the last one leaves: nobody answers", _VIPS[0], [], still_pinned=len(pinned), unpinned=not pinned
+    )
+
+
+def run_bad_image(bench: KubeBench) -> Iterator[Step]:
+    """Rolls an update out whose agents do not start; then deletes a Pod, and the next one never comes."""
+    bench.publish("web", _VIPS)
+    pods = Pods(bench)
+    bench.settle_evenly(_VIPS)
+    bench.bind_everywhere(*_VIPS)
+    with bench.watch(_VIPS) as watch:
+        owner = bench.owner(_VIPS[0])
+        following = pods.surge(owner)
+        following.kill(signal.SIGKILL)  # as a container that fails while it starts
+        time.sleep(_UNFIT_S)
+        pods.discard(following)
+    until_ns = dict.fromkeys(_VIPS, EVER_NS)
+    yield _none_lost(bench, watch, "the next agent does not start: the one before goes on", until_ns)
+    with bench.watch(_VIPS) as watch:
+        ended_ns = now_ns()
+        pods.end(owner)
+        watch.wait(lambda: watch.first(_VIPS[0], ended_ns, owner), _PATIENCE_S, "another node answers")
+        bench.settle(_VIPS, among=bench.others(owner))
+    bench.check_against_journal(watch)
+    silence_ms = max(watch.stream.silence(each).length_ms for each in _VIPS)
+    yield bench.one_of(
+        f"the Pod of {owner.name} is deleted, and none comes: another node answers",
+        _VIPS[0],
+        bench.others(owner),
+        bench.who(_VIPS[0])[_VIPS[0]],
+        longest_silence_ms=silence_ms,
+        as_after_a_crash=silence_ms < CRASH_MS,
+        **watch.facts(),
     )
 
 

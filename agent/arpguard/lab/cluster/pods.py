@@ -5,7 +5,7 @@ from itertools import count
 
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.bench import KubeBench
-from arpguard.lab.cluster.topology import DAEMONSET
+from arpguard.lab.cluster.topology import DAEMONSET, KubeAgent
 from arpguard.lab.topology import Host
 
 
@@ -26,9 +26,33 @@ class Pods:
     def begin(self, host: Host) -> None:
         """A new Pod, and its agent."""
         agent = self._bench.agent(host)
-        agent.pod = f"{DAEMONSET}-{host.name}-{next(self._numbers)}"
-        self._bench.server.api.create(self._pods, objects.pod(self._bench.home, agent.pod, agent.node))
+        self._create(agent)
         agent.start()
+
+    def _create(self, agent: KubeAgent) -> None:
+        agent.pod = f"{DAEMONSET}-{agent.host.name}-{next(self._numbers)}"
+        self._bench.server.api.create(self._pods, objects.pod(self._bench.home, agent.pod, agent.node))
+
+    def surge(self, host: Host) -> KubeAgent:
+        """The next Pod beside the one that runs, as of a DaemonSet with `maxSurge: 1`; its agent."""
+        agent = self._bench.lab.successor(host)
+        agent.configure(self._bench.config())
+        self._create(agent)
+        agent.start()
+        return agent
+
+    def replace(self, host: Host) -> None:
+        """A rolling update: the next Pod is ready before the one that runs is ended."""
+        following = self.surge(host)
+        following.wait_for("standby:")
+        self.end(host)
+        self._bench.lab.guards[host.name] = following
+        following.wait_for()
+
+    def discard(self, agent: KubeAgent) -> None:
+        """Takes a Pod away again that never came to run its agent."""
+        agent.kill(signal.SIGTERM)
+        self._bench.server.api.delete(f"{self._pods}/{agent.pod}", {"gracePeriodSeconds": 0})
 
     def end(self, host: Host) -> None:
         """As kubelet does: the Pod is deleting, SIGTERM, and the Pod is gone once the agent is."""

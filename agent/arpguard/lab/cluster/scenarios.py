@@ -110,6 +110,9 @@ SCENARIOS: dict[str, KubeScenario] = {
     "rolling-update": KubeScenario(
         "agents replaced: no request lost; DaemonSet deleted: nothing left", planned.run_rolling_update
     ),
+    "bad-image": KubeScenario(
+        "the next agent does not start, or never comes: VIPs are silent for 3 s at most", planned.run_bad_image
+    ),
     "toggle": KubeScenario(
         "observe and enforce by the ConfigMap, live; a wrong edit changes nothing", planned.run_toggle
     ),

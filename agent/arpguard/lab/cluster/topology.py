@@ -51,8 +51,9 @@ class KubeAgent(AgentProcess):
     def words(self) -> list[str]:
         """Its command line."""
         words = [sys.executable, "-m", "arpguard", "agent", "--config", str(self.config), "--node-name", self.node]
-        source = ["--configmap", f"{self.namespace}/{CONFIGMAP}"] if self.follows else []
-        return [*words, *source, "--kubeconfig", str(self.kubeconfig)]
+        words += ["--configmap", f"{self.namespace}/{CONFIGMAP}"] if self.follows else []
+        words += ["--standby"] if self.pod else []
+        return [*words, "--kubeconfig", str(self.kubeconfig)]
 
     def environment(self) -> dict[str, str]:
         """Its environment: as in the DaemonSet's Pods, if it is to be one."""
@@ -130,6 +131,16 @@ class KubeLab(Lab):
         self.api: Netns
         self.guards: dict[str, KubeAgent] = {}
         self._losses: dict[str, list[Fd]] = {}
+
+    def successor(self, host: Host) -> KubeAgent:
+        """A second agent for a node, over the same pins, with a folder of its own as each Pod has."""
+        before = self.guards[host.name]
+        folder = self.folder / f"{host.name}-{len(self.agents)}"
+        folder.mkdir()
+        agent = KubeAgent(host, folder, before.pin_dir)
+        agent.node, agent.namespace, agent.kubeconfig = before.node, before.namespace, before.kubeconfig
+        self.agents.append(agent)
+        return agent
 
     def number(self, host: Host) -> int:
         """The last byte of a host's addresses."""
