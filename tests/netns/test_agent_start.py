@@ -381,3 +381,70 @@ def test_pin_directory_outside_a_bpffs_becomes_one_and_goes_at_cleanup(pair, tmp
         agent.kill(signal.SIGTERM)
     assert pair.arpguard("cleanup", "--pin-dir", str(agent.pin_dir)).returncode == 0
     assert not agent.pin_dir.exists()
+
+
+# ---- standby -----------------------------------------------------------------------------------------------------
+
+
+class Following(AgentProcess):
+    """An agent that waits for the one that runs."""
+
+    def words(self) -> list[str]:
+        return [*super().words(), "--standby"]
+
+
+@pytest.fixture
+def following(pair, agent) -> Iterator[Following]:
+    """In standby beside an agent that runs."""
+    agent.configure(a_config())
+    agent.start()
+    agent.wait_for()
+    folder = pair.folder / "following"
+    folder.mkdir(exist_ok=True)
+    made = Following(pair.node, folder, agent.pin_dir)
+    made.configure(a_config())
+    made.start()
+    made.wait_for("standby:")
+    yield made
+    made.kill(signal.SIGKILL)
+
+
+def asks(agent: AgentProcess, *words: str) -> "subprocess.CompletedProcess[str]":
+    environment = {"ARPGUARD_ADDRESS": agent.api, "PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run([sys.executable, "-m", *words], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_an_agent_in_standby_is_well_changes_nothing_and_takes_over(pair, agent, following):
+    links = {path.name: path.stat().st_ino for path in (agent.pin_dir / "links").iterdir()}
+    assert asks(following, "arpguard.probe").returncode == 0
+    done = asks(following, "arpguard", "status", "--address", following.api)
+    assert done.returncode == 3
+    assert "waits until the one before it on this node ends" in done.stderr
+    assert asks(agent, "arpguard", "status", "--address", agent.api).returncode in (0, 1)
+    assert {path.name: path.stat().st_ino for path in (agent.pin_dir / "links").iterdir()} == links
+
+    agent.kill(signal.SIGTERM)
+    following.wait_for()
+    until(lambda: asks(following, "arpguard.probe").returncode == 0)
+    assert "ready:" in following.said()
+    assert said(following, "programs=reopened")
+    with a_wire(pair.client) as wire:
+        assert claims(wire.exchange([wire.request(FOREIGN)], OWNED), FOREIGN) == []
+
+
+def test_an_agent_in_standby_that_is_told_to_end_leaves_the_other_alone(pair, agent, following):
+    assert following._process is not None
+    following.send(signal.SIGTERM)
+    assert following._process.wait(END_S) == 0
+    assert "stopped in standby" in following.said()
+    assert agent.pid is not None
+    with a_wire(pair.client) as wire:
+        assert claims(wire.exchange([wire.request(FOREIGN)], OWNED), FOREIGN) == []
+
+
+def test_an_agent_that_cannot_start_says_so_while_the_other_still_runs(pair, agent, following):
+    following.kill(signal.SIGTERM)
+    code, text = ends(following, "mode: strict\n")
+    assert code == 2
+    assert "mode: strict" in text
+    assert agent.pid is not None

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 # For the next Pod to come, that of a rolling update being there already. No longer: if it does not come, because its
 # image cannot be pulled, say, the VIPs are silent for a third of it, until others may take them.
-PARTING_NS = 8 * NS_PER_S
+PARTING_NS = 7 * NS_PER_S
 LEAVE_S = 5.0
 ASK_S = 2.0
 
