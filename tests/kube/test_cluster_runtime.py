@@ -1,11 +1,13 @@
 """What an agent follows in the cluster, what it makes of it, and what it tells."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from apiscript import in_loop, until
+from arpguard.core.steering import MOST
 from arpguard.lab.cluster import objects
 from arpguard.verdict import Kind, Mode
 from kubeside import CONFIG, CONFIGMAP, HOME, Cable, a_side, mac_of, vip, waited
@@ -213,6 +215,71 @@ async def test_followed_vip_is_delegated_where_it_is_announced_and_moves_with_it
 
         await until(lambda: here.kernel.kind(FOLLOWED) is Kind.FOREIGN, 10)
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+
+
+def labelled(node: str, status: str) -> dict:
+    """MetalLB to 0.15: the label is the leader's now, the status that of the first leader for ever."""
+    body = recorded("metallb/status")
+    body["metadata"]["labels"]["metallb.io/node"] = node
+    body["status"]["node"] = status
+    return body
+
+
+def announced(scene, node: str, name: str = "") -> None:
+    """The Event that a speaker of MetalLB writes when it begins to announce."""
+    body = recorded("metallb/event")
+    service = scene.get("/api/v1/namespaces/shop/services/web")
+    body["metadata"]["name"] = f"web.{name or node}"
+    body["involvedObject"]["uid"] = service["metadata"]["uid"]
+    body["message"] = f'announcing from node "{node}" with protocol "layer2"'
+    scene.put(body)
+
+
+@in_loop
+async def test_leader_of_metallb_that_comes_back_is_let_through_though_no_object_names_it(scene):
+    """metallb#2930: the interim leader takes the object along, and the one that announces again writes none."""
+    scene.nodes("worker-1", "worker-2")
+    scene.put(L2_STATUSES, objects.namespace("metallb-system"), recorded("metallb/service", **FOLLOWING))
+    scene.put(labelled("worker-1", "worker-1"))
+    kernel = Cable()
+    async with a_side(scene, "worker-1", kernel) as here, a_side(scene, "worker-2") as there:
+        await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+        announced(scene, "worker-2")
+        scene.put(labelled("worker-2", "worker-1"))
+        await until(lambda: there.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+
+        announced(scene, "worker-1")
+        scene.delete("/apis/metallb.io/v1beta1/namespaces/metallb-system/servicel2statuses/l2-r8jwb")
+        await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+        await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN, 10)
+        assert "Event of MetalLB shop/web.worker-1" in here.kube.state.origin(FOLLOWED).follows
+
+    for event in ("worker-1", "worker-2"):  # after an hour
+        scene.delete(f"/api/v1/namespaces/shop/events/web.{event}")
+    async with a_side(scene, "worker-1", kernel) as here:
+        await until(lambda: here.kube.state.complete, 10)
+        await until(lambda: scene.count("worker-1", "list", "events") > 2)
+        assert here.kernel.kind(FOLLOWED) is Kind.DELEGATED
+        assert "worker-1 was followed last" in here.kube.state.origin(FOLLOWED).follows
+
+
+@in_loop
+async def test_speakers_that_delete_each_others_objects_move_a_vip_a_few_times_only(scene):
+    """MetalLB 0.16 in a partition."""
+    scene.nodes("worker-1", "worker-2")
+    scene.put(L2_STATUSES, objects.namespace("metallb-system"), recorded("metallb/service", **FOLLOWING))
+    async with a_side(scene, "worker-1") as here, a_side(scene, "worker-2") as there:
+        for number in range(60):
+            node = ("worker-1", "worker-2")[number % 2]
+            scene.put(labelled(node, node))
+            await asyncio.sleep(0.02)
+            scene.delete("/apis/metallb.io/v1beta1/namespaces/metallb-system/servicel2statuses/l2-r8jwb")
+        await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED)
+        await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN)
+        await until(lambda: here.says("name worker-1 and worker-2 in turn; worker-1 is followed until"))
+
+        writes = [told for told in there.kernel.told if told.startswith("entry")]
+        assert len(writes) <= 2 * (MOST + 2), writes
 
 
 @in_loop

@@ -10,11 +10,11 @@ from ipaddress import ip_address
 import pytest
 
 from apiscript import an_api, in_loop, refusal, until
-from arpguard.core.following import Following, Source
+from arpguard.core.following import UNWATCHED, Following, Source
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import find_access
 from arpguard.kube.errors import ClusterError
-from arpguard.kube.following import SOURCES, Readable, can_read, is_served
+from arpguard.kube.following import SOURCES, Readable, can_read, is_served, read_now
 from arpguard.kube.projections import key_of, service
 from arpguard.kube.reflector import Reflector
 from arpguard.kube.resources import L2_STATUSES, LEASES
@@ -107,7 +107,7 @@ async def followed(client: Client, source: Source, following: Following):
         task.cancel()
 
 
-@pytest.mark.parametrize("source", Source, ids=lambda source: source.name)
+@pytest.mark.parametrize("source", sorted(set(Source) - UNWATCHED, key=list(Source).index), ids=lambda it: it.name)
 @in_loop
 async def test_source_is_followed_with_the_rights_that_the_documentation_gives(tmp_path, source):
     path, about = ABOUT[source]
@@ -124,12 +124,29 @@ async def test_source_is_followed_with_the_rights_that_the_documentation_gives(t
         server.add_client("root")
         root = Api(server.kubeconfig("root"))
         url = OF[source].resource.path(*key_of(raw))
-        moved = {"spec": {"holderIdentity": "worker-9"}, "status": {"node": "worker-9"}}
-        part = f"{url}/status" if source is Source.METALLB else url
-        assert (await asyncio.to_thread(root.ask, "PATCH", part, moved, MERGE)).code == 200
+        moved = {"spec": {"holderIdentity": "worker-9"}, "metadata": {"labels": {"metallb.io/node": "worker-9"}}}
+        assert (await asyncio.to_thread(root.ask, "PATCH", url, moved, MERGE)).code == 200
         await until(lambda: following.node_of(asked, IP).node == "worker-9")
         assert (await asyncio.to_thread(root.ask, "DELETE", url)).code == 200
         await until(lambda: not following.node_of(asked, IP).node)
+        assert server.unused_grants("agent") == []
+
+
+@in_loop
+async def test_events_of_speakers_are_read_with_the_rights_that_the_documentation_gives(tmp_path):
+    raw = recorded("metallb/event")
+    other, of_bgp = copy.deepcopy(raw), copy.deepcopy(raw)
+    other["metadata"]["name"], other["reason"] = "other", "IPAllocated"
+    of_bgp["metadata"]["name"], of_bgp["message"] = "bgp", 'announcing from node "worker-1" with protocol "bgp"'
+    row = OF[Source.METALLB_EVENT]
+    rules = a_role(Source.METALLB_EVENT)
+    rules[0]["rules"][0]["verbs"] = ["list"]
+    async with a_server(tmp_path, raw, other, of_bgp, rbac=rules) as (server, client):
+        assert (await can_read(client, row)).readable
+        for place in (row, row.within("shop")):
+            found = await read_now(client, place)
+            assert {key: said.node for key, said in found.items()} == {key_of(raw): "worker-1"}
+        assert await read_now(client, row.within("elsewhere")) == {}
         assert server.unused_grants("agent") == []
 
 

@@ -106,14 +106,16 @@ class Lease:
 class Announcement:
     """What an object of another announcer says: `node` announces, or holds, what the object is about.
 
-    `about` is the namespace and name of a Service, or those of the Lease itself. `made` is the server's text of when
-    the object was made (RFC 3339, whole seconds). It tells the newer of two, and nothing is waited for by it.
+    `about` is the namespace and name of a Service, or those of the Lease itself; `uid` the Service's, where it is
+    known. `made` tells the newer of two by the order of texts: when the server made the object (RFC 3339, whole
+    seconds), or of an Event the version of its last write. Nothing is waited for by it.
     Times that holders write are not here: a renewal is no change.
     """
 
     about: tuple[str, str]
     node: str = ""
     made: str = ""
+    uid: str = ""
     problems: tuple[str, ...] = ()
 
 

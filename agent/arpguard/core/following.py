@@ -45,6 +45,7 @@ class Source(Enum):
     """A kind of object that names an announcing node."""
 
     METALLB = "ServiceL2Status of MetalLB"
+    METALLB_EVENT = "Event of MetalLB"
     CILIUM = "Lease of Cilium"
     KUBE_VIP_SERVICES = "Lease of kube-vip for a Service"
     KUBE_VIP = "Lease of kube-vip for all Services"
@@ -53,6 +54,7 @@ class Source(Enum):
 
 # What a Service is looked up by: the object's `about`, its namespace left out where a source has but one.
 Ref: TypeAlias = tuple[Source, str, str]
+UNWATCHED = frozenset((Source.METALLB_EVENT,))  # asked for where nothing else names a node
 _OF_ONE_NAMESPACE = frozenset((Source.CILIUM, Source.KUBE_VIP, Source.OPENELB))
 
 
@@ -122,7 +124,21 @@ class Following:
 
         Until each of them has been listed, or was found not to be readable, an empty answer means nothing (K-5).
         """
-        return frozenset(+self._needed)
+        return frozenset(+self._needed) - UNWATCHED
+
+    def sources_of(self, service: Service) -> frozenset[Source]:
+        """Those that are watched for a Service."""
+        return frozenset(ref[0] for ref in _refs_of(service)) - UNWATCHED
+
+    @property
+    def silent(self) -> frozenset[Key]:
+        """The Services of which at most an Event names a node."""
+        return frozenset(key for key, asked in self._asked.items() if self._is_silent(asked))
+
+    def _is_silent(self, asked: _Asked) -> bool:
+        events = [ref for ref in asked.refs if ref[0] in UNWATCHED]
+        named = any(answer.node for answer in asked.answers.values())
+        return bool(events) and (not named or any(ref in self._said for ref in events))
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -148,10 +164,17 @@ class Following:
     def put(self, source: Source, key: Key, said: Announcement | None) -> frozenset[Key]:
         """An object is there, or is another; None: it is gone. Returns the Services of which something may differ."""
         touched = {ref for ref in (self._take(source, key), self._place(source, key, said)) if ref is not None}
+        if source is Source.METALLB and said is not None and said.node:
+            self._outdate((Source.METALLB_EVENT, *said.about))
         keys = frozenset(each for ref in touched for each in self._concerned.get(ref, ()))
         for each in keys:
             self._asked[each].answers.clear()
         return keys
+
+    def _outdate(self, ref: Ref) -> None:
+        """An Event counts until an object says something: it ends after an hour, and nothing says that it holds."""
+        for key in tuple(self._said.get(ref, ())):
+            self._take(ref[0], key)
 
     def forget(self, source: Source) -> frozenset[Key]:
         """Nothing of this source is known any more. Returns the Services of which something may differ."""
@@ -227,7 +250,10 @@ class Following:
     def _heard(self, announcer: _Announcer, service: Service, problems: list[str]) -> Iterator[_Statement]:
         """What objects say; of MetalLB's two, while it moves, the newer one first. Of more, a few."""
         for ref in announcer.refs(service):
-            found = nlargest(MAX_HEARD, self._said.get(ref, {}).items(), key=lambda item: (item[1].made, item[0]))
+            about = ((key, said) for key, said in self._said.get(ref, {}).items() if said.uid in ("", service.uid))
+            found = nlargest(MAX_HEARD, about, key=lambda item: (item[1].made, item[0]))
+            if ref[0] in UNWATCHED:
+                del found[1:]
             named = False
             for key, said in found:
                 where = f"{ref[0].value} {'/'.join(key)}"
@@ -296,7 +322,9 @@ def _no_marks(_service: Service, _address: Address) -> Iterator[tuple[str, str]]
 
 
 def _metallb_refs(service: Service) -> tuple[Ref, ...]:
-    return ((Source.METALLB, service.namespace, service.name),)
+    """Its objects; while there are none, the last Event that a speaker wrote when it began to announce."""
+    about = service.namespace, service.name
+    return (Source.METALLB, *about), (Source.METALLB_EVENT, *about)
 
 
 def _cilium_refs(service: Service) -> tuple[Ref, ...]:
@@ -362,7 +390,8 @@ def _is_kube_vips(service: Service) -> bool:
 
 
 _ANNOUNCERS = (
-    _Announcer("MetalLB", frozenset(), _always, _metallb_refs, _no_marks),  # its class is what its operator says
+    # Its class is what its operator says.
+    _Announcer("MetalLB", frozenset(), _always, _metallb_refs, _no_marks, first_only=True),
     _Announcer("Cilium", frozenset(("io.cilium/l2-announcer",)), _is_without_class, _cilium_refs, _no_marks),
     _Announcer(
         "kube-vip",

@@ -2,6 +2,7 @@
 
 One row for each `Source`. The namespaces are those that the announcers are usually in; `within` is for others.
 Nothing here is watched unless a Service follows an announcer that it belongs to (`core.following.Following.sources`).
+Events are not watched: servers keep no cache of them for watches, and there are many. They are read where they count.
 """
 
 from collections.abc import Callable
@@ -11,9 +12,11 @@ from arpguard.core.cluster import Announcement
 from arpguard.core.following import Source
 from arpguard.kube.client import Client
 from arpguard.kube.errors import ForbiddenError, JsonObject, NotFoundError
-from arpguard.kube.listing import Scope
-from arpguard.kube.projections import held, l2_status
-from arpguard.kube.resources import L2_STATUSES, LEASES, Discovery, Request, Resource
+from arpguard.kube.listing import Scope, read_pages
+from arpguard.kube.projections import held, key_of, l2_event, l2_status
+from arpguard.kube.resources import CORE_EVENTS, L2_STATUSES, LEASES, Discovery, Request, Resource
+
+READ_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,11 @@ class FollowSource:
 
 # kubelets alone renew a Lease each, every 10 s, and none of those is an announcer's.
 _NOT_OF_KUBELETS = "metadata.namespace!=kube-node-lease"
+_OF_SPEAKERS = "involvedObject.kind=Service,reason=nodeAssigned"
 
 SOURCES = (
     FollowSource(Source.METALLB, L2_STATUSES, Scope("metallb-system"), l2_status),
+    FollowSource(Source.METALLB_EVENT, CORE_EVENTS, Scope(fields=_OF_SPEAKERS), l2_event),
     FollowSource(Source.CILIUM, LEASES, Scope("kube-system"), held),
     FollowSource(Source.KUBE_VIP_SERVICES, LEASES, Scope(fields=_NOT_OF_KUBELETS), held),
     FollowSource(Source.KUBE_VIP, LEASES, Scope("kube-system", fields="metadata.name=plndr-svcs-lock"), held),
@@ -84,6 +89,17 @@ async def can_read(client: Client, source: FollowSource) -> Readable:
     except NotFoundError:
         return _NOT_INSTALLED
     return _READABLE
+
+
+async def read_now(client: Client, source: FollowSource) -> dict[tuple[str, str], Announcement]:
+    """The objects of a source that name a node, by namespace and name. Raises ClusterError."""
+    found: dict[tuple[str, str], Announcement] = {}
+    async for page in read_pages(client, source.resource, source.scope, timeout_s=READ_S):
+        for raw in page.items:
+            key = key_of(raw) if isinstance(raw, dict) else None
+            if key is not None and isinstance(raw, dict) and (said := source.project(raw)).node:
+                found[key] = said
+    return found
 
 
 def _one_of(scope: Scope) -> dict[str, str]:

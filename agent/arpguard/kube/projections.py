@@ -5,6 +5,7 @@ A field of the wrong type, a text that is too long, an address that is none: eac
 and read as if it were not there.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from ipaddress import ip_address, ip_network
@@ -34,6 +35,7 @@ EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 MAX_NAME = 253  # RFC 1123, as apimachinery's validation has it; label values and finalizers are shorter
 MAX_ANNOTATION = 4096
 MAX_ITEMS = 1024
+_VERSION_DIGITS = 20  # of a 64-bit number
 MAX_INT32 = 0x7FFFFFFF
 MAX_PROBLEMS = 8
 MAX_SHOWN = 80
@@ -274,19 +276,41 @@ def held(raw: JsonObject) -> Announcement:
 
 
 def l2_status(raw: JsonObject) -> Announcement:
-    """A metallb.io/v1beta1 ServiceL2Status. Its labels say the same, and are there before its status is."""
+    """A metallb.io/v1beta1 ServiceL2Status, by its labels as MetalLB itself reads it.
+
+    Its status says the same, but later, and from 0.14.8 to 0.15.3 not after a move: there `status.node` cannot be
+    changed, and a new speaker takes an object over by its label alone (metallb/metallb#2930).
+    """
     read = _Reading(raw)
     labels: dict[str, object] = read.value("metadata.labels", dict) or {}
 
-    def said(field: str, label: str) -> str:
-        known = read.name(f"status.{field}")
-        other = "" if known else read.expect("metadata.labels", labels.get(f"{METALLB}/{label}"), str) or ""
-        return known or sys.intern(read.short("metadata.labels", other, MAX_NAME))
+    def said(label: str, field: str) -> str:
+        known = read.expect("metadata.labels", labels.get(f"{METALLB}/{label}"), str) or ""
+        return sys.intern(read.short("metadata.labels", known, MAX_NAME)) or read.name(f"status.{field}")
 
     return Announcement(
-        about=(said("serviceNamespace", "service-namespace"), said("serviceName", "service-name")),
+        about=(said("service-namespace", "serviceNamespace"), said("service-name", "serviceName")),
         node=said("node", "node"),
         made=read.text("metadata.creationTimestamp"),
+        problems=read.problems,
+    )
+
+
+_NODE_ASSIGNED = re.compile(r'announcing from node "([^"]+)" with protocol "layer2"')
+
+
+def l2_event(raw: JsonObject) -> Announcement:
+    """A core/v1 Event that a MetalLB speaker writes on a Service whenever it begins to announce it, or looks again.
+
+    The version orders them as the server took them (kubernetes/enhancements KEP-5504): clocks of nodes do not.
+    """
+    read = _Reading(raw)
+    said = _NODE_ASSIGNED.fullmatch(read.text("message", MAX_ANNOTATION))
+    return Announcement(
+        about=(read.name("involvedObject.namespace"), read.name("involvedObject.name")),
+        node=sys.intern(said[1]) if said else "",
+        made=read.text("metadata.resourceVersion").zfill(_VERSION_DIGITS),
+        uid=read.text("involvedObject.uid"),
         problems=read.problems,
     )
 

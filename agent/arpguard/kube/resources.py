@@ -35,6 +35,7 @@ L2_STATUSES = Resource("metallb.io", "v1beta1", "servicel2statuses")
 PODS = Resource("", "v1", "pods")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 EVENTS = Resource("events.k8s.io", "v1", "events")
+CORE_EVENTS = Resource("", "v1", "events")  # the same objects, in the form that most programs write
 
 # The verbs that RBAC knows them by, and HTTP's methods for them.
 METHODS = {

@@ -2,30 +2,42 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from arpguard.addresses import Address
+from arpguard.clock import boot_ns
 from arpguard.core.backoff import Backoff
 from arpguard.core.cluster import Announcement, Service, SourceState
 from arpguard.core.following import Following, Key, Source
+from arpguard.core.steering import Steering
 from arpguard.kube.client import Client
-from arpguard.kube.errors import ClusterError
-from arpguard.kube.following import SOURCES, FollowSource, can_read
+from arpguard.kube.errors import ClusterError, ForbiddenError
+from arpguard.kube.following import SOURCES, FollowSource, can_read, read_now
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
+from arpguard.units import NS_PER_S
 
 LOOK_AGAIN_S = 60.0
 RETRY_S, LONGEST_RETRY_S = 0.25, 2.0
 _PACE = Pace(cap_s=LONGEST_RETRY_S)
 
+# Events are read soon after a Service's last object went, and then less and less often.
+EVENTS_S, LONGEST_EVENTS_S = 0.05, 30.0
+MANY_NAMESPACES = 8  # more of them are read at once, with all others
+_EVENTS = next(row for row in SOURCES if row.source is Source.METALLB_EVENT)
+
 
 class Announcers:
-    """Which node announces what, by the objects that other announcers write; `on_change` when that may differ."""
+    """Which node announces what, by the objects that other announcers write; `on_change` when that may differ.
 
-    def __init__(self, client: Client, on_change: Callable[[], None]) -> None:
+    `left`: the nodes that the agent before this one followed, by address.
+    """
+
+    def __init__(self, client: Client, on_change: Callable[[], None], left: Mapping[Address, str]) -> None:
         self._client = client
         self._on_change = on_change
         self._following = Following()
+        self._steering = Steering(self._following, self._is_known, left)
         self._followers: frozenset[Key] = frozenset()
         self._reflectors: dict[Source, Reflector[Announcement]] = {}
         self._settled: set[Source] = set()
@@ -33,6 +45,10 @@ class Announcers:
         self._refused: dict[Source, str] = {}
         self._backoff = Backoff(RETRY_S, LONGEST_RETRY_S, random.random)
         self._wanted = asyncio.Event()
+        self._silent: frozenset[Key] = frozenset()
+        self._more_silent = asyncio.Event()
+        self._events: set[Key] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def complete(self) -> bool:
@@ -50,11 +66,11 @@ class Announcers:
 
     def node_of(self, service: Service, address: Address) -> str | None:
         """The node that announces an address of a Service; None when nobody is known to."""
-        return self._following.node_of(service, address).node or None
+        return self._steering.node_of(service, address, boot_ns()).node or None
 
     def why(self, service: Service, address: Address) -> str:
         """The object that names the node, in words."""
-        return self._following.node_of(service, address).why
+        return self._steering.node_of(service, address, boot_ns()).why
 
     @property
     def all_problems(self) -> list[str]:
@@ -65,25 +81,32 @@ class Announcers:
         """
         lacking = self._following.lacking(self._reflectors.keys()) if self._refused else frozenset()
         refused = (text for source, text in self._refused.items() if source in lacking)
-        return [*self._failed.values(), *refused, *self._following.problems]
+        said = (*self._following.problems, *self._steering.problems(boot_ns()))
+        return [*self._failed.values(), *refused, *said]
 
     def follow(self, followers: frozenset[Key]) -> None:
         """The Services that follow another announcer now."""
-        self._following.leave(self._followers - followers)
+        self._steering.leave(self._followers - followers)
         self._followers = followers
         needed = self._following.sources
         if needed - self._settled - self._failed.keys() or self._reflectors.keys() - needed:
             self._wanted.set()
+        before, self._silent = self._silent, self._find_silent()
+        if self._silent - before:
+            self._more_silent.set()
+        self._look_when_due()
 
     async def run(self, reflectors: Reflectors) -> None:
         """Starts and stops what is needed, until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_events())
+            tasks.create_task(self._keep_reflectors(reflectors))
+
+    # ---- what is watched ----
+
+    async def _keep_reflectors(self, reflectors: Reflectors) -> None:
         while True:
-            try:
-                async with asyncio.timeout(self._backoff.next_s() if self._failed else LOOK_AGAIN_S):
-                    await self._wanted.wait()
-            except TimeoutError:
-                pass
-            self._wanted.clear()
+            await _wait(self._wanted, self._backoff.next_s() if self._failed else LOOK_AGAIN_S)
             await self._adjust(reflectors)
 
     async def _adjust(self, reflectors: Reflectors) -> None:
@@ -91,7 +114,7 @@ class Announcers:
         for row in SOURCES:
             if row.source in needed and row.source not in self._reflectors:
                 await self._begin(row, reflectors)
-            elif row.source not in needed:
+            elif row.source not in needed and row is not _EVENTS:
                 await self._end(row.source, reflectors)
         if not self._failed:
             self._backoff.reset()
@@ -124,6 +147,67 @@ class Announcers:
         self._failed.pop(source, None)
         self._refused.pop(source, None)
 
+    def _is_known(self, source: Source) -> bool:
+        """Whether all that can be read of a source is: what cannot be read now must not keep the rest waiting."""
+        reflector = self._reflectors.get(source)
+        return reflector.synced if reflector is not None else source in self._settled or source in self._failed
+
     def _told(self, source: Source, change: Change[Announcement]) -> None:
-        if self._following.put(source, change.key, change.new):
+        if self._steering.put(source, change.key, change.new, boot_ns()):
             self._on_change()
+
+    # ---- what is read where no object names a node ----
+
+    def _find_silent(self) -> frozenset[Key]:
+        metallb = self._reflectors.get(Source.METALLB)
+        return self._following.silent if metallb is not None and metallb.synced else frozenset()
+
+    async def _keep_events(self) -> None:
+        backoff = Backoff(EVENTS_S, LONGEST_EVENTS_S, random.random)
+        while True:
+            if await _wait(self._more_silent, backoff.next_s() if self._silent else None):
+                backoff.reset()
+                await asyncio.sleep(backoff.next_s())
+            try:
+                await self._read_events({namespace for namespace, _ in self._silent})
+            except ForbiddenError:
+                await asyncio.sleep(LOOK_AGAIN_S)
+            except ClusterError:
+                continue  # Events are better than nothing, and the objects' own failures are told
+
+    async def _read_events(self, namespaces: set[str]) -> None:
+        if len(namespaces) > MANY_NAMESPACES:
+            rows = [_EVENTS]
+        else:
+            rows = [_EVENTS.within(namespace) for namespace in sorted(namespaces)]
+        found: dict[Key, Announcement] = {}
+        for row in rows:
+            found |= await read_now(self._client, row)
+        silent = self._find_silent()  # an object may have named a node meanwhile
+        found = {key: said for key, said in found.items() if said.about in silent}
+        now_ns = boot_ns()
+        for key in {*self._events, *found}:
+            if self._steering.put(_EVENTS.source, key, found.get(key), now_ns):
+                self._on_change()
+        self._events = set(found)
+
+    # ---- what is due by itself ----
+
+    def _look_when_due(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now_ns = boot_ns()
+        at_ns = self._steering.next_ns(now_ns)
+        loop = asyncio.get_running_loop()
+        self._timer = None if at_ns is None else loop.call_later((at_ns - now_ns) / NS_PER_S, self._on_change)
+
+
+async def _wait(event: asyncio.Event, limit_s: float | None) -> bool:
+    """Whether an event happened within a time; it may happen again then."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    event.clear()
+    return True

@@ -38,7 +38,10 @@ class Place:
 
 
 class Cluster:
-    """Follows the objects. `on_change`: something about VIPs may have changed; `on_lease`: a Lease has."""
+    """Follows the objects. `on_change`: something about VIPs may have changed; `on_lease`: a Lease has.
+
+    `followed`: the nodes that the agent before this one followed, by VIP.
+    """
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class Cluster:
         place: Place,
         on_change: Callable[[], None],
         on_lease: Callable[[Change[cluster.Lease]], None],
+        followed: Mapping[Address, str],
     ) -> None:
         self._place = place
         self._servers = addresses_of(server)
@@ -64,7 +68,7 @@ class Cluster:
         self._leases = Reflector(
             client, LEASES, projections.lease, on_lease, in_namespace, _LEASE_PACE, self._lease_stream_silent
         )
-        self._announcers = Announcers(client, on_change)
+        self._announcers = Announcers(client, on_change, followed)
         self._reflectors = Reflectors()
         self.nodes: Mapping[str, cluster.Node] = {}
 

@@ -31,7 +31,7 @@ from arpguard.runtime.member import Membership, Tell
 from arpguard.runtime.reconciler import Reconciler, some
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_S
-from arpguard.verdict import Verdict
+from arpguard.verdict import Kind, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +75,11 @@ class Kubernetes:
         self._place = place
         self._settings = settings
         self._callbacks = callbacks
-        self._cluster = Cluster(clients[0], server, place, callbacks.look, self._lease_changed)
+        left = kernel.adopt()  # before the first pass, which would tell the kernel of no lease
+        followed = {vip: place.node for vip, standing in left[1].items() if standing.kind is Kind.DELEGATED}
+        self._cluster = Cluster(clients[0], server, place, callbacks.look, self._lease_changed, followed)
         self._membership = Membership(
-            place, self._cluster, kernel, clients[1:], Tell(self._owned, self._taken_outside, callbacks.look)
+            place, self._cluster, kernel, left, clients[1:], Tell(self._owned, self._taken_outside, callbacks.look)
         )
         self._judge = Judge(self._membership.knowledge)
         self._events = EventWriter(clients[0], place.node)

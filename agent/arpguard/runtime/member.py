@@ -75,13 +75,17 @@ class Tell:
 
 
 class Membership:
-    """One agent's membership, from the moment that its own heartbeat could be read."""
+    """One agent's membership, from the moment that its own heartbeat could be read.
+
+    `left`: what the agent before this one left in the kernel (`Reconciler.adopt`).
+    """
 
     def __init__(
         self,
         place: Place,
         cluster: Cluster,
         kernel: Reconciler,
+        left: tuple[NodeControl | None, Mapping[Address, Standing]],
         clients: tuple[Client, Client],
         tell: Tell,
     ) -> None:
@@ -91,7 +95,7 @@ class Membership:
         self._kernel = kernel
         self._clients = clients
         self._tell = tell
-        self._found = kernel.adopt()  # before the first pass, which would tell the kernel of no lease
+        self._found = left
         self._prober = Prober(self._is_guarded)
         self._alone = asyncio.Event()
         self._ownership: Ownership | None = None

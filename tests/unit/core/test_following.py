@@ -264,6 +264,68 @@ def test_metallb_status_counts_from_its_creation_before_it_is_filled_in():
     assert Cluster((Source.METALLB, "metallb/status-just-created")).node("metallb/service") == "worker-2"
 
 
+def test_metallb_to_0_15_moves_by_the_label_of_an_object_whose_status_cannot_change():
+    raw = recorded("metallb/status")
+    raw["metadata"]["labels"]["metallb.io/node"] = "worker-2"
+    cluster = Cluster()
+    cluster.put(Source.METALLB, raw)
+
+    assert cluster.node("metallb/service") == "worker-2"
+
+
+def an_event(node: str, version: int, **changes: str) -> dict:
+    raw = recorded("metallb/event")
+    raw["metadata"] |= {"name": f"web.{node}", "resourceVersion": str(version)}
+    raw["message"] = f'announcing from node "{node}" with protocol "layer2"'
+    raw["involvedObject"] |= changes
+    return raw
+
+
+def test_metallb_event_that_was_written_last_counts_while_there_is_no_object():
+    cluster = Cluster()
+    cluster.put(Source.METALLB_EVENT, an_event("worker-2", 99999))
+    cluster.put(Source.METALLB_EVENT, an_event("worker-1", 100000))
+    found = cluster.ask("metallb/service")
+
+    assert (found.node, found.problems) == ("worker-1", ())
+    assert found.why == "Event of MetalLB shop/web.worker-1"
+    assert cluster.following.silent == {WEB}
+
+
+def test_metallb_object_outdates_the_events():
+    cluster = Cluster()
+    cluster.put(Source.METALLB_EVENT, an_event("worker-2", 7))
+    cluster.put(Source.METALLB, recorded("metallb/status"))
+    assert cluster.node("metallb/service") == "worker-1"
+    assert cluster.following.silent == frozenset()
+
+    cluster.delete(Source.METALLB, "metallb/status")
+    assert cluster.node("metallb/service") == ""
+    assert cluster.following.silent == {WEB}
+
+
+def test_event_of_a_service_of_that_name_that_is_gone_does_not_count():
+    cluster = Cluster()
+    cluster.put(Source.METALLB_EVENT, an_event("worker-2", 7, uid="other"))
+
+    assert cluster.node("metallb/service") == ""
+
+
+@pytest.mark.parametrize("protocol", ["bgp", 'layer2"x', ""])
+def test_event_of_another_protocol_names_nobody(protocol):
+    raw = an_event("worker-1", 7)
+    raw["message"] = raw["message"].replace("layer2", protocol)
+
+    assert OF[Source.METALLB_EVENT].project(raw).node == ""
+
+
+def test_service_that_no_event_may_be_about_is_not_silent():
+    cluster = Cluster()
+    cluster.ask("cilium/service")
+
+    assert cluster.following.silent == frozenset()
+
+
 def test_lease_that_moves_is_followed_and_a_renewal_changes_nothing():
     cluster = Cluster((Source.CILIUM, "cilium/lease"))
     raw = recorded("cilium/lease")
@@ -347,7 +409,7 @@ def test_status_that_turns_to_another_service_leaves_the_first():
     cluster = Cluster((Source.METALLB, "metallb/status"))
     cluster.ask("metallb/service")
     raw = recorded("metallb/status")
-    raw["status"]["serviceName"] = "other"
+    raw["metadata"]["labels"]["metallb.io/service-name"] = "other"
 
     assert cluster.put(Source.METALLB, raw) == {WEB}
     assert cluster.node("metallb/service") == ""
@@ -492,13 +554,13 @@ def test_purelb_annotation_that_makes_no_sense_names_nobody(text):
 
 def test_object_that_is_spoilt_is_a_problem_of_the_services_it_is_about():
     raw = recorded("metallb/status")
-    raw["status"]["node"] = 5
+    raw["metadata"]["labels"]["metallb.io/node"] = 5
     cluster = Cluster()
     cluster.put(Source.METALLB, raw)
     found = cluster.ask("metallb/service")
 
-    assert found.node == "worker-1"  # its labels say the same
-    assert found.problems == ("ServiceL2Status of MetalLB metallb-system/l2-r8jwb: status.node: is no text (5)",)
+    assert found.node == "worker-1"  # its status says the same
+    assert found.problems == ("ServiceL2Status of MetalLB metallb-system/l2-r8jwb: metadata.labels: is no text (5)",)
 
 
 def test_marks_that_are_no_text_are_left_out():
@@ -579,7 +641,7 @@ def test_of_many_objects_about_a_service_the_newest_are_heard():
     for number in range(MAX_HEARD + 20):
         raw = copy.deepcopy(recorded(name))
         raw["metadata"] |= {"name": f"l2-{number}", "creationTimestamp": f"2026-08-03T09:{number:02}:00Z"}
-        raw["status"]["node"] = f"worker-{number}"
+        raw["metadata"]["labels"]["metallb.io/node"] = f"worker-{number}"
         cluster.put(Source.METALLB, raw)
 
     found = cluster.ask("metallb/service")

@@ -154,11 +154,17 @@ def l2_status_of(home: str, service_name: str, node_name: str) -> Json:
 
 
 def follow_access(home: str) -> list[Json]:
-    """The right to read MetalLB's objects, as `deploy/components/follow-metallb` gives it."""
+    """The right to read MetalLB's objects and Events, as `deploy/components/follow-metallb` gives it."""
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": home}
     rule = {"apiGroups": [METALLB_GROUP], "resources": [L2_STATUSES], "verbs": ["list", "watch"]}
+    events = {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]}
     name = "arpguard-follow-metallb"
-    return [_role("Role", METALLB, name, [rule]), _binding("Role", METALLB, name, subject)]
+    return [
+        _role("Role", METALLB, name, [rule]),
+        _binding("Role", METALLB, name, subject),
+        _role("ClusterRole", "", f"{name}-{home}", [events]),
+        _binding("ClusterRole", "", f"{name}-{home}", subject),
+    ]
 
 
 def endpoint_slice(home: str, name: str, ready: Mapping[str, bool]) -> Json:

@@ -1,0 +1,186 @@
+"""Which node is followed while an announcer's objects change: one at a time, and none that nobody named.
+
+| the objects                                             | followed                                                |
+| ------------------------------------------------------- | ------------------------------------------------------- |
+| name a node                                             | that node, after a pause if another one was followed    |
+| name nobody                                             | still the node that was                                 |
+| name others again and again: `MOST` changes in `WINDOW` | the first by name of those named within the last STEADY |
+
+Nobody is named while an announcer writes its objects, and sometimes for hours though it announces (docs/follow.md).
+Who was followed last either announces still, or is silent anyway: to let it pass costs nothing, and keeps the VIP.
+
+Two agents follow the same node because they hear the same changes in the same order, and what is decided depends on
+those alone, and not on what an agent followed before; so one that starts while objects change agrees with the others
+after `MOST` changes. During the pause after each change both of two nodes are suppressed, so that the new one is let
+through only after the old one's agent has heard of it, too.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from arpguard.addresses import Address
+from arpguard.core.cluster import Announcement, Service
+from arpguard.core.following import Followed, Following, Key, Source
+from arpguard.units import NS_PER_MS, NS_PER_S
+
+PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too
+MOST = 4  # two are a rolling restart: away, and back
+WINDOW_NS = 10 * NS_PER_S
+STEADY_NS = 5 * NS_PER_S  # as long as MetalLB takes to notice that a node is dead
+MAX_NAMED = 8
+
+
+@dataclass(slots=True)
+class Course:
+    """The node that is followed for one address. Times are CLOCK_BOOTTIME nanoseconds.
+
+    `_left`: the nodes that were named before `_named`, each with when it ceased to be, the latest last.
+    """
+
+    followed: str = ""
+    _named: str = ""
+    _moved_ns: int | None = None
+    _changes: deque[int] = field(default_factory=lambda: deque(maxlen=MOST))
+    _left: dict[str, int] = field(default_factory=dict)
+
+    def hear(self, node: str, now_ns: int) -> None:
+        """The node that objects name now; empty: none."""
+        if node and node != self._named:
+            if self._named:
+                self._changes.append(now_ns)
+                self._leave(now_ns)
+            self._left.pop(node, None)
+            self._named = node
+        self._settle(now_ns)
+
+    def at(self, now_ns: int) -> str:
+        """The node that is followed now; empty: none, or none yet."""
+        self._settle(now_ns)
+        return "" if self._is_pausing(now_ns) else self.followed
+
+    def rivals(self, now_ns: int) -> tuple[str, ...]:
+        """The nodes that are named again and again, sorted; none while objects change no more than they should."""
+        if len(self._changes) < MOST or self._changes[0] + WINDOW_NS <= now_ns:
+            return ()
+        lately = (node for node, left_ns in self._left.items() if left_ns + STEADY_NS > now_ns)
+        return tuple(sorted((self._named, *lately)))
+
+    def next_ns(self, now_ns: int) -> int | None:
+        """When `at` may be another by itself."""
+        times = [] if self._moved_ns is None else [self._moved_ns + PAUSE_NS]
+        if len(self._changes) == MOST:
+            times += [self._changes[0] + WINDOW_NS, *(left_ns + STEADY_NS for left_ns in self._left.values())]
+        return min((at_ns for at_ns in times if at_ns > now_ns), default=None)
+
+    def _leave(self, now_ns: int) -> None:
+        self._left.pop(self._named, None)
+        self._left[self._named] = now_ns
+        if len(self._left) > MAX_NAMED:
+            del self._left[next(iter(self._left))]
+
+    def _settle(self, now_ns: int) -> None:
+        rivals = self.rivals(now_ns)
+        chosen = rivals[0] if rivals else self._named or self.followed
+        if chosen != self.followed:
+            self._moved_ns = now_ns if self.followed else None
+            self.followed = chosen
+
+    def _is_pausing(self, now_ns: int) -> bool:
+        return self._moved_ns is not None and now_ns < self._moved_ns + PAUSE_NS
+
+
+@dataclass(slots=True)
+class _Steered:
+    """A Service, and the courses of its addresses."""
+
+    service: Service
+    courses: dict[Address, Course] = field(default_factory=dict)
+
+
+class Steering:
+    """Follows what `Following` finds, Service by Service and address by address. Synchronous, and without IO.
+
+    `is_known`: whether all objects of a source have been read; before that of all sources of a Service, what objects
+    say is not heard, and who was followed stays. `left`: the nodes that the agent before this one followed.
+    """
+
+    def __init__(
+        self, following: Following, is_known: Callable[[Source], bool], left: Mapping[Address, str] | None = None
+    ) -> None:
+        self._following = following
+        self._is_known = is_known
+        self._left = dict(left or {})
+        self._steered: dict[Key, _Steered] = {}
+        self._restless: dict[tuple[Key, Address], Course] = {}
+
+    def put(self, source: Source, key: Key, said: Announcement | None, now_ns: int) -> frozenset[Key]:
+        """As `Following.put`; every single change is heard, so that all agents hear the same."""
+        concerned = self._following.put(source, key, said)
+        for each in concerned & self._steered.keys():
+            steered = self._steered[each]
+            for address in steered.courses:
+                self.node_of(steered.service, address, now_ns)
+        return concerned
+
+    def node_of(self, service: Service, address: Address, now_ns: int) -> Followed:
+        """The node to follow for an address of a Service now, and why."""
+        said = self._following.node_of(service, address)
+        course = self._course(service, address)
+        if all(map(self._is_known, self._following.sources_of(service))):
+            course.hear(said.node, now_ns)
+        node = course.at(now_ns)
+        if course.next_ns(now_ns) is not None:
+            self._restless[(service.namespace, service.name), address] = course
+        return said if node == said.node else _instead(said, node, course)
+
+    def leave(self, keys: Iterable[Key]) -> None:
+        """These Services are gone, or follow no longer."""
+        keys = tuple(keys)
+        self._following.leave(keys)
+        for key in keys:
+            steered = self._steered.pop(key, None)
+            for address in steered.courses if steered else ():
+                self._restless.pop((key, address), None)
+
+    def next_ns(self, now_ns: int) -> int | None:
+        """When some node may be another by itself."""
+        times = {place: course.next_ns(now_ns) for place, course in self._restless.items()}
+        self._restless = {place: self._restless[place] for place, at_ns in times.items() if at_ns is not None}
+        return min((at_ns for at_ns in times.values() if at_ns is not None), default=None)
+
+    def problems(self, now_ns: int) -> tuple[str, ...]:
+        """The Services whose objects name one node after the other."""
+        found = ((place[0], course, course.rivals(now_ns)) for place, course in self._restless.items())
+        return tuple(dict.fromkeys(_problem(key, course.followed, nodes) for key, course, nodes in found if nodes[1:]))
+
+    def _course(self, service: Service, address: Address) -> Course:
+        key = service.namespace, service.name
+        steered = self._steered.get(key)
+        if steered is None or steered.service.uid != service.uid:
+            steered = self._steered[key] = _Steered(service)
+        elif steered.service is not service:
+            kept = {*service.external_ips, *service.ingress_ips}
+            steered.service = service
+            steered.courses = {each: course for each, course in steered.courses.items() if each in kept}
+        course = steered.courses.get(address)
+        if course is None:
+            course = steered.courses[address] = Course(self._left.pop(address, ""))
+        return course
+
+
+def _problem(key: Key, followed: str, nodes: Iterable[str]) -> str:
+    return (
+        f"service {'/'.join(key)}: its announcer's objects name {' and '.join(nodes)} in turn; {followed} "
+        f"is followed until one has been named alone for {STEADY_NS // NS_PER_S} s: see whether the announcer's pods "
+        "reach each other"
+    )
+
+
+def _instead(said: Followed, node: str, course: Course) -> Followed:
+    """What is followed in place of what objects say now."""
+    if not node:
+        wait = f"it moves to {course.followed}, and for {PAUSE_NS // NS_PER_MS} ms is let through nowhere"
+        return replace(said, node="", why=f"{said.why}; {wait}")
+    why = "is followed while others are named in turn" if said.node else "was followed last"
+    return replace(said, node=node, why=f"{said.why}; {node} {why}")

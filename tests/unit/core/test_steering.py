@@ -1,0 +1,362 @@
+"""One node is followed at a time, whatever an announcer's objects do, and agents agree which."""
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arpguard.core.cluster import Announcement, Service
+from arpguard.core.following import Following, Source
+from arpguard.core.steering import MAX_NAMED, MOST, PAUSE_NS, STEADY_NS, WINDOW_NS, Steering
+from arpguard.units import NS_PER_MS, NS_PER_S
+
+IP, OTHER = ip_address("192.0.2.40"), ip_address("192.0.2.41")
+WEB = Service("shop", "web", uid="1", ingress_ips=(IP,), load_balancer_class="example.com/metallb")
+ABOUT = (WEB.namespace, WEB.name)
+LATER_NS = 60 * NS_PER_S
+
+
+class Agent:
+    """One node's agent: what it follows for the VIP, at a time that the test sets."""
+
+    def __init__(self, left: str = "", now_ns: int = 0, *, known: bool = True):
+        self.now_ns = now_ns
+        self.known = known
+        self.following = Following()
+        self.steering = Steering(self.following, lambda _source: self.known, {IP: left} if left else {})
+        self.service = WEB
+        self.ask()
+
+    def ask(self, address=IP):
+        return self.steering.node_of(self.service, address, self.now_ns)
+
+    @property
+    def node(self) -> str:
+        return self.ask().node
+
+    def put(self, name: str, node: str | None, source: Source = Source.METALLB, made: str = "") -> frozenset:
+        said = None if node is None else Announcement(ABOUT, node, made)
+        return self.steering.put(source, ("metallb-system", name), said, self.now_ns)
+
+    def event(self, node: str, version: int) -> None:
+        self.put(f"event-{node}", node, Source.METALLB_EVENT, f"{version:020}")
+
+    def wait(self, ns: int) -> "Agent":
+        self.now_ns += ns
+        return self
+
+
+def swaying() -> Agent:
+    """Two speakers that do not reach each other, as of MetalLB 0.16: each deletes the other's object."""
+    agent = Agent()
+    for number in range(MOST + 1):
+        agent.put("l2-a", None)
+        agent.put("l2-b", None)
+        agent.put(*(("l2-a", "n2"), ("l2-b", "n1"))[number % 2])
+        agent.wait(25 * NS_PER_MS)
+    return agent
+
+
+def test_node_that_objects_name_is_followed_at_once():
+    agent = Agent()
+    agent.put("l2-a", "n1")
+
+    assert agent.node == "n1"
+    assert agent.steering.next_ns(agent.now_ns) is None
+
+
+def test_between_two_nodes_there_is_a_pause_in_which_none_is_followed():
+    agent = Agent()
+    agent.put("l2-a", "n1")
+    agent.wait(NS_PER_S).put("l2-a", "n2")
+
+    assert agent.node == ""
+    assert agent.ask().why.endswith("it moves to n2, and for 50 ms is let through nowhere")
+    assert agent.steering.next_ns(agent.now_ns) == agent.now_ns + PAUSE_NS
+    assert agent.wait(PAUSE_NS - 1).node == ""
+    assert agent.wait(1).node == "n2"
+    assert agent.steering.next_ns(agent.now_ns) is None
+
+
+def test_while_no_object_names_a_node_the_one_that_was_followed_is():
+    agent = Agent()
+    agent.put("l2-a", "n1")
+    agent.put("l2-a", None)
+
+    found = agent.wait(24 * 3600 * NS_PER_S).ask()
+    assert (found.node, found.why) == ("n1", "nothing of MetalLB names a node; n1 was followed last")
+    agent.put("l2-b", "n1")
+    assert agent.node == "n1"  # without a pause: it never went away
+
+
+def test_old_leader_that_comes_back_and_writes_no_object_is_found_by_its_event():
+    """MetalLB to 0.15: the interim leader deletes the object, whose status names the one that announces again."""
+    agent = Agent()
+    agent.put("l2-a", "n1")
+    agent.wait(LATER_NS).put("l2-a", "n2")  # the label of the same object
+    agent.wait(LATER_NS).put("l2-a", None)
+    assert agent.node == "n2"
+    agent.event("n2", 5)
+    agent.event("n1", 7)
+
+    assert agent.wait(PAUSE_NS).node == "n1"
+    agent.put("l2-b", "n3")
+    assert agent.wait(PAUSE_NS).node == "n3"
+    agent.put("l2-b", None)
+    assert agent.node == "n3"  # the event is older than the object
+
+
+def test_agent_that_starts_anew_keeps_what_it_let_through_until_something_else_is_said():
+    agent = Agent(left="n1")
+    assert agent.node == "n1"
+
+    agent.put("l2-a", "n2")
+    assert agent.node == ""
+    assert agent.wait(PAUSE_NS).node == "n2"
+
+
+def test_what_was_read_in_part_is_not_heard():
+    agent = Agent(left="n1", known=False)
+    agent.put("l2-a", "n2")
+    assert agent.node == "n1"
+
+    agent.put("l2-b", "n1", made="2")
+    agent.known = True
+    assert agent.node == "n1"
+    assert agent.steering.next_ns(agent.now_ns) is None
+
+
+def test_rolling_restart_is_followed_there_and_back():
+    agent = Agent()
+    for node in ("n1", "n2", "n1"):
+        agent.put("l2-a", node)
+        assert agent.wait(PAUSE_NS).node == node
+    assert agent.steering.problems(agent.now_ns) == ()
+
+
+def test_objects_that_sway_are_followed_no_more_and_that_is_a_problem():
+    agent = swaying()
+    assert agent.put("l2-b", "n2", made="9")  # whatever they say
+    assert agent.wait(PAUSE_NS).node == "n1"
+    assert agent.ask().why.endswith("n1 is followed while others are named in turn")
+    (problem,) = agent.steering.problems(agent.now_ns)
+    assert problem == (
+        "service shop/web: its announcer's objects name n1 and n2 in turn; n1 is followed until one has been named "
+        "alone for 5 s: see whether the announcer's pods reach each other"
+    )
+
+
+def test_swaying_costs_no_more_than_a_few_changes():
+    agent, seen = Agent(), []
+    for number in range(600):
+        agent.put("l2-a", ("n1", "n2")[number % 2])
+        agent.wait(25 * NS_PER_MS)
+        if not seen or seen[-1] != agent.node:
+            seen.append(agent.node)
+
+    assert len(seen) <= MOST + 2
+    assert seen[-1] == "n1"
+
+
+def test_node_that_is_named_alone_for_long_enough_is_followed_again():
+    agent = swaying()
+    agent.wait(PAUSE_NS).put("l2-a", "n1")
+    agent.put("l2-a", "n2", made="9")
+    assert agent.node == "n1"
+    assert agent.steering.next_ns(agent.now_ns) == agent.now_ns + STEADY_NS
+    assert agent.wait(STEADY_NS).node == ""
+    assert agent.wait(PAUSE_NS).node == "n2"
+    assert agent.steering.problems(agent.now_ns) == ()
+
+
+def test_swaying_that_has_ended_is_forgotten():
+    agent = swaying()
+    agent.put("l2-a", None)
+    agent.put("l2-b", "n1")
+    agent.wait(WINDOW_NS)
+
+    assert agent.node == "n1"
+    assert agent.steering.next_ns(agent.now_ns) is None
+    agent.put("l2-b", "n2")
+    assert agent.wait(PAUSE_NS).node == "n2"
+
+
+def test_nodes_that_are_remembered_are_few():
+    agent = Agent()
+    for number in range(10 * MAX_NAMED):
+        agent.put("l2-a", f"n{number}")
+    (course,) = agent.steering._steered[ABOUT].courses.values()
+
+    assert len(course._left) == MAX_NAMED
+    assert course.rivals(agent.now_ns)[-1] == f"n{10 * MAX_NAMED - 1}"
+
+
+def test_address_that_a_service_has_no_more_is_forgotten_and_the_others_are_not():
+    agent = Agent()
+    agent.service = replace(WEB, ingress_ips=(IP, OTHER))
+    agent.put("l2-a", "n1")
+    assert [agent.ask(address).node for address in (IP, OTHER)] == ["n1", "n1"]
+    agent.put("l2-a", None)
+    agent.service = replace(WEB, labels=(("a", "b"),))
+    assert agent.ask(IP).node == "n1"
+    assert list(agent.steering._steered[ABOUT].courses) == [IP]
+
+
+def test_service_that_was_made_anew_begins_anew():
+    agent = Agent()
+    agent.put("l2-a", "n1")
+    agent.put("l2-a", None)
+    agent.service = replace(WEB, uid="2")
+
+    assert agent.node == ""
+
+
+def test_service_that_follows_no_longer_is_forgotten():
+    agent = swaying()
+    agent.steering.leave([ABOUT, ("no", "such")])
+
+    assert agent.steering.next_ns(agent.now_ns) is None
+    assert agent.following.sources == frozenset()
+    agent.put("l2-a", None)
+    agent.put("l2-b", None)
+    assert agent.node == ""
+
+
+# Several agents
+
+
+NODES = ("n1", "n2", "n3")
+STATUS = st.tuples(st.just("status"), st.sampled_from(("l2-a", "l2-b")), st.sampled_from((*NODES, None)))
+EVENT = st.tuples(st.just("event"), st.sampled_from(NODES), st.none())
+RESTART = st.tuples(st.just("restart"), st.sampled_from(NODES), st.none())
+PASS = st.tuples(st.just("pass"), st.sampled_from((10, 30, 80)), st.none())
+STEP_NS = 10 * NS_PER_MS
+
+
+class Server:
+    """The objects now, and every change of them in its order; agents hear it, each when it comes to it."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[int, str, str | None, str]] = []
+        self.writes = 0
+        self.objects: dict[tuple[str, str], tuple[str, str]] = {}
+        self.now_ns = 0
+
+    def write(self, kind: str, name: str, node: str | None) -> None:
+        """MetalLB's Events outlive its objects."""
+        self.writes += 1
+        made = f"{self.writes:020}"
+        if kind == "status":
+            self.log.append((self.now_ns, name, node, made))
+        if node is None:
+            self.objects.pop((kind, name), None)
+        else:
+            self.objects[kind, name] = node, made
+
+
+class Watcher:
+    """An agent that hears of the server's changes late, and reads Events where nothing else names a node."""
+
+    def __init__(self, node: str, server: Server, lag_ns: int, left: str = "") -> None:
+        self.me, self.server, self.lag_ns = node, server, lag_ns
+        self.agent = Agent(left, server.now_ns, known=False)
+        self.heard = len(server.log)
+        for (kind, name), (said, made) in server.objects.items():
+            if kind == "status":
+                self.agent.put(name, said, made=made)
+        self.agent.known = True
+
+    @property
+    def passes(self) -> bool:
+        return self.agent.node == self.me
+
+    def catch_up(self) -> None:
+        now_ns = self.server.now_ns
+        while self.heard < len(self.server.log):
+            at_ns, name, said, made = self.server.log[self.heard]
+            if at_ns + self.lag_ns > now_ns:
+                break
+            self.agent.now_ns = max(self.agent.now_ns, at_ns + self.lag_ns)
+            self.agent.put(name, said, made=made)
+            self.heard += 1
+        self.agent.now_ns = now_ns
+        self.agent.ask()
+
+    def read_events(self) -> None:
+        if self.agent.following.silent:
+            for (kind, name), (said, made) in self.server.objects.items():
+                if kind == "event":
+                    self.agent.put(f"event-{name}", said, Source.METALLB_EVENT, made)
+
+    def restarted(self) -> "Watcher":
+        """The kernel keeps what the agent let through."""
+        return Watcher(self.me, self.server, self.lag_ns, self.me if self.passes else "")
+
+
+def _go_on(server: Server, watchers: dict[str, Watcher], ns: int) -> None:
+    server.now_ns += ns
+    for watcher in watchers.values():
+        watcher.catch_up()
+
+
+def run(steps, lags, look) -> list[Watcher]:
+    server = Server()
+    watchers = {node: Watcher(node, server, lag) for node, lag in zip(NODES, lags, strict=True)}
+    for kind, name, said in steps:
+        if kind == "pass":
+            for _ in range(name * NS_PER_MS // STEP_NS):
+                _go_on(server, watchers, STEP_NS)
+                look(watchers.values())
+        elif kind == "read":
+            watchers[name].read_events()
+        elif kind == "restart":
+            watchers[name] = watchers[name].restarted()
+        else:
+            server.write(kind, name, said if kind == "status" else name)
+    for wait_ns in (PAUSE_NS, PAUSE_NS, STEADY_NS, WINDOW_NS, PAUSE_NS):
+        _go_on(server, watchers, wait_ns)
+        for watcher in watchers.values():
+            watcher.read_events()
+    return list(watchers.values())
+
+
+READ = st.tuples(st.just("read"), st.sampled_from(NODES), st.none())
+LAGS = st.lists(st.sampled_from((0, 10 * NS_PER_MS, PAUSE_NS - 2 * STEP_NS)), min_size=3, max_size=3)
+
+
+@given(st.lists(STATUS | EVENT | RESTART | PASS | READ, max_size=30), LAGS)
+@settings(deadline=None)
+def test_when_all_have_heard_everything_all_follow_the_same_node_and_none_where_none_was_named(steps, lags):
+    watchers = run(steps, lags, lambda _: None)
+
+    named = any(kind in ("status", "event") and (said or kind == "event") for kind, _, said in steps)
+    followed = {watcher.agent.node for watcher in watchers if watcher.agent.node}
+    assert sum(watcher.passes for watcher in watchers) <= 1
+    assert bool(followed) <= named
+    still_said = {watcher.agent.following.node_of(WEB, IP).node for watcher in watchers}
+    if still_said != {""}:
+        assert {watcher.agent.node for watcher in watchers} == still_said
+
+
+@given(st.lists(STATUS | PASS, max_size=30), LAGS)
+@settings(deadline=None)
+def test_two_never_pass_at_the_same_time_while_watches_lag_less_than_the_pause(steps, lags):
+    def look(watchers):
+        assert sum(watcher.passes for watcher in watchers) <= 1
+
+    run(steps, lags, look)
+
+
+@pytest.mark.parametrize("lag_ns", [0, 40 * NS_PER_MS])
+def test_speakers_that_delete_each_others_objects_are_followed_by_one_node(lag_ns):
+    """The VIP is on one node but for moments, and never on two."""
+    steps = []
+    for number in range(400):
+        steps += [("status", "l2-a", None), ("status", "l2-a", NODES[number % 2]), ("pass", 30, None)]
+    passing = []
+    run(steps, (0, lag_ns, 0), lambda watchers: passing.append(sum(each.passes for each in watchers)))
+
+    assert set(passing) <= {0, 1}
+    assert passing.count(0) * 10 < (MOST + 1) * 80  # ms
