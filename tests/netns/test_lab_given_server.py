@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from arpguard.lab.apiserver.embedded import running
+from arpguard.lab.apiserver.faults import Delay
+from arpguard.lab.apiserver.paths import WRITES
 from arpguard.lab.apiserver.resources import NAMESPACES, NODES, PODS, SERVICES
 from arpguard.lab.apiserver.server import Options
 from arpguard.lab.cluster import objects
@@ -15,6 +17,7 @@ from labrun import LabRun
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
 LIMIT_S = 600
+SLOW_S = 0.1
 VIP = "198.51.100.50"
 LISTS = (NAMESPACES, NODES, SERVICES, PODS)
 
@@ -67,3 +70,13 @@ def test_a_service_in_the_way_is_named(given, tmp_path):
         (step,) = steps(run)
     assert run.process.returncode == 1
     assert "`kubectl -n shop delete service old`" in step["error"]
+
+
+def test_a_hand_over_is_judged_by_what_a_write_takes_there(given, tmp_path):
+    given.do(lambda it: it.fault(delay=tuple(Delay(SLOW_S, verb) for verb in sorted(WRITES))))
+    with a_run(tmp_path / "lab", "drain") as run:
+        found = steps(run)
+    assert [step for step in found if not step["ok"]] == []
+    moved = [step for step in found if "gap_ms" in step]
+    assert len(moved) == 3
+    assert all(step["gap_ms"] > 1000 * SLOW_S and step["write_ms"] >= 1000 * SLOW_S for step in moved)

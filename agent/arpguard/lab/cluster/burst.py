@@ -11,7 +11,6 @@ from arpguard.lab.cluster.bench import KubeBench, vip
 from arpguard.lab.oracle import Spread
 
 MANY = [IPv4Address("198.18.4.0") + number for number in range(1, 1001)]
-MANY_S = 120.0
 CLAIMS_GONE_S = 30.0
 _OLD = [vip(50 + number) for number in range(3)]
 _PER_SERVICE = 100

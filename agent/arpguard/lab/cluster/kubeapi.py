@@ -6,7 +6,9 @@ import json
 import socket
 import ssl
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -62,12 +64,37 @@ class KubeApi:
     def ask(
         self, method: str, path: str, body: object = None, content_type: str = JSON_BODY, query: Mapping[str, str] = {}
     ) -> Json:
-        """The body of the answer; KubeApiError for a refusal, OSError when there is no answer."""
+        """The body of the answer, over a connection of its own.
+
+        Raises KubeApiError for a refusal, OSError when there is no answer.
+        """
+        with self.connected() as ask:
+            return ask(method, path, body, content_type, query)
+
+    @contextmanager
+    def connected(self) -> Iterator[Callable[..., Json]]:
+        """What asks as `ask` does, over one connection: for several requests, one after another."""
         connection = http.client.HTTPConnection(self._name, timeout=PATIENCE_S)
+        connection.auto_open = 0  # it knows no other way to the server
         opened = self._connect(self.address)
         try:
             opened.settimeout(PATIENCE_S)
             connection.sock = self._tls.wrap_socket(opened, server_hostname=self._name) if self._tls else opened
+            yield partial(self._exchange, connection)
+        finally:
+            connection.close()
+            opened.close()
+
+    def _exchange(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: object = None,
+        content_type: str = JSON_BODY,
+        query: Mapping[str, str] = {},
+    ) -> Json:
+        try:
             connection.request(
                 method,
                 f"{path}?{urlencode(query)}" if query else path,
@@ -78,9 +105,6 @@ class KubeApi:
             answer = _parsed(response.read())
         except http.client.HTTPException as error:
             raise OSError(f"no answer from the API server: {type(error).__name__}") from error
-        finally:
-            connection.close()
-            opened.close()
         if response.status >= 300:
             raise KubeApiError(response.status, str(answer.get("message", "no message")))
         return answer
