@@ -38,6 +38,7 @@ PATHS = {
     for kind, plural in zip(KINDS, ("validatingadmissionpolicies", "validatingadmissionpolicybindings"), strict=True)
 }
 FLOW_SCHEMAS = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+PRIORITY_LEVELS = "/apis/flowcontrol.apiserver.k8s.io/v1/prioritylevelconfigurations"
 EPOCHS = [str(uuid.UUID(int=number)) for number in (1, 2)]
 NODES = ("node-1", "node-2")
 VIP = ip_address("192.0.2.50")
@@ -96,13 +97,15 @@ class Cluster:
         request = Request(f"{self.server}{path}", data, headers, method=method)
         return _sent(request)[0]
 
-    def flow_schema_of_a_read(self) -> str:
-        """The uid of that by which a read of a Lease is served; whether it is allowed does not matter."""
+    def flow_schema_of(self, method: str) -> str:
+        """The uid of that by which a request for a Lease is served; whether it is allowed does not matter."""
         headers = {
             "Authorization": f"Bearer {self.token}",
             "Impersonate-User": f"system:serviceaccount:{self.namespace}:arpguard",
         }
-        request = Request(f"{self.server}{self.leases}/x", headers=headers)
+        data = None if method == "GET" else b"{}"
+        headers["Content-Type"] = MERGE if method == "PATCH" else "application/json"
+        request = Request(f"{self.server}{self.leases}/x", data, headers, method=method)
         return _sent(request)[1]["X-Kubernetes-PF-FlowSchema-UID"]
 
     def body(self, name: str, content: LeaseContent, **metadata: str) -> dict:
@@ -220,30 +223,52 @@ def test_people_are_not_kept_from_anything(cluster):
 # ---- how agents are served -------------------------------------------------------------------------------------------
 
 
-def flow_schema() -> dict:
-    (only,) = parsed((DEPLOY / "components/flow-schema/flowschema.yaml").read_text(encoding="utf-8"))
-    return only
+def flow_schemas() -> list[dict]:
+    return parsed((DEPLOY / "components/flow-schema/flowschema.yaml").read_text(encoding="utf-8"))
 
 
-def test_chart_has_the_flow_schema_of_the_component():
-    assert one(parsed(charted("--set", "flowSchema=true")), "FlowSchema") == flow_schema()
-    assert "namespaces: [elsewhere]" in charted("--set", "flowSchema=true", namespace="elsewhere")
+def name_of(each: dict) -> tuple[str, str]:
+    return each["kind"], each["metadata"]["name"]
+
+
+def test_chart_has_the_flow_schemas_of_the_component():
+    theirs = [each for each in parsed(charted("--set", "flowSchema=true")) if "flowcontrol" in each["apiVersion"]]
+    assert sorted(theirs, key=name_of) == sorted(flow_schemas(), key=name_of)
+    assert charted("--set", "flowSchema=true", namespace="elsewhere").count("namespaces: [elsewhere]") == 2
+
+
+def test_renewals_and_nothing_else_have_a_level_of_their_own():
+    schemas = {each["metadata"]["name"]: each["spec"] for each in flow_schemas() if each["kind"] == "FlowSchema"}
+    verbs = {name: spec["rules"][0]["resourceRules"][0]["verbs"] for name, spec in schemas.items()}
+    levels = {name: spec["priorityLevelConfiguration"]["name"] for name, spec in schemas.items()}
+    own = one(flow_schemas(), "PriorityLevelConfiguration", levels["arpguard-heartbeats"])
+    assert own["spec"]["limited"]["lendablePercent"] == 0
+    assert "patch" in verbs["arpguard-heartbeats"]
+    assert not {"create", "update", "delete"} & set(verbs["arpguard-heartbeats"])
+    assert levels["arpguard"] != levels["arpguard-heartbeats"]
+    granted = one(parsed(built("base")), "Role")["rules"][0]["verbs"]
+    assert sorted(verbs["arpguard"] + verbs["arpguard-heartbeats"]) == sorted(granted)
 
 
 @on_a_cluster
-def test_renewals_are_served_at_the_level_of_leader_elections(cluster):
+def test_renewals_are_served_at_a_level_of_their_own(cluster):
     """The server says in its answers by which FlowSchema a request was served."""
-    text = json.dumps(flow_schema()).replace('"namespace": "arpguard"', f'"namespace": "{cluster.namespace}"')
-    body = json.loads(text.replace('["arpguard"]', f'["{cluster.namespace}"]'))
-    body["metadata"]["name"] = cluster.namespace
-    made = cluster.admin.ask("POST", FLOW_SCHEMAS, body)
-    assert made.code == 201, made.body
+    named = json.dumps(flow_schemas()).replace('"arpguard', f'"{cluster.namespace}')
+    text = named.replace(f'"serviceAccount": {{"name": "{cluster.namespace}"', '"serviceAccount": {"name": "arpguard"')
+    made = []
     try:
+        for body in json.loads(text):
+            plural = FLOW_SCHEMAS if body["kind"] == "FlowSchema" else PRIORITY_LEVELS
+            reply = cluster.admin.ask("POST", plural, body)
+            assert reply.code == 201, reply.body
+            made.append((f"{plural}/{body['metadata']['name']}", reply.body["metadata"]["uid"]))
+        _, (_, renewals), (_, claims) = made
         deadline = time.monotonic() + 30
-        while cluster.flow_schema_of_a_read() != made.body["metadata"]["uid"]:
-            assert time.monotonic() < deadline, "it is not used"
+        while [cluster.flow_schema_of(method) for method in ("PATCH", "GET", "PUT")] != [renewals, renewals, claims]:
+            assert time.monotonic() < deadline, "they are not used"
     finally:
-        cluster.admin.ask("DELETE", f"{FLOW_SCHEMAS}/{cluster.namespace}")
+        for path, _ in made:
+            cluster.admin.ask("DELETE", path)
 
 
 # ---- agents under the policy -----------------------------------------------------------------------------------------

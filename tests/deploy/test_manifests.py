@@ -28,7 +28,7 @@ CLUSTER_WIDE = {
     (EVENTS, None): {"create", "patch"},
 }
 OWN_NAMESPACE = {
-    (LEASES, None): {"get", "list", "watch", "create", "update", "delete"},
+    (LEASES, None): {"get", "list", "watch", "create", "update", "patch", "delete"},
     (CONFIG_MAPS, "arpguard"): {"list", "watch"},
     (PODS, None): {"get"},
     (DAEMONSETS, "arpguard"): {"get"},

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from prometheus_client.process_collector import ProcessCollector
 
+from arpguard.config import parse_config
 from arpguard.kube.writer import Outcome
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import Hook, Kind, Reason, Verdict
@@ -110,6 +111,24 @@ def test_scrape_configuration_for_kubernetes_is_valid(tmp_path):
     (tmp_path / "alerts.yaml").symlink_to(FOLDER / "alerts.yaml")
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     assert "SUCCESS" in run_promtool("check", "config", str(tmp_path / "prometheus.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("address", "target"), [("192.0.2.11", "192.0.2.11:{}"), ("2001:db8::11", "[2001:db8::11]:{}")]
+)
+def test_prometheus_asks_the_port_that_metrics_are_served_on(address, target):
+    """As relabelling does it: a rule whose expression is the whole value sets its label."""
+    config = yaml.safe_load((FOLDER / "prometheus-kubernetes.yaml").read_text(encoding="utf-8"))
+    (job,) = config["scrape_configs"]
+    rules = [rule for rule in job["relabel_configs"] if rule["target_label"] == "__address__"]
+    found = [
+        matched.expand(rule["replacement"].replace("$", "\\"))
+        for rule in rules
+        if (matched := re.fullmatch(rule["regex"], address))
+    ]
+    text = (FOLDER.parent / "base/configmap.yaml").read_text(encoding="utf-8")
+    port = parse_config(yaml.safe_load(text)["data"]["config.yaml"]).metrics.listen.rpartition(":")[2]
+    assert found == [target.format(port)]
 
 
 @pytest.mark.parametrize("name", ["prometheus.yaml", "prometheus-kubernetes.yaml"])

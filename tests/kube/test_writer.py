@@ -46,6 +46,10 @@ def _replace(writer):
     return writer.replace(SEEN, CONTENT)
 
 
+def _renew(writer):
+    return writer.renew(SEEN, CONTENT)
+
+
 def _create(writer):
     return writer.create("node.a", CONTENT)
 
@@ -80,6 +84,39 @@ def test_replacement_names_uid_and_version_and_says_all(tmp_path):
     assert outcome.lease == Lease("arpguard", "node.a", "u-1", "8", holder="a")
 
 
+def test_renewal_is_a_patch_that_says_what_a_replacement_says(tmp_path):
+    outcome, (seen,) = asyncio.run(_write(tmp_path, answer(200, a_lease()), _renew))
+    _, (replacement,) = asyncio.run(_write(tmp_path, answer(200, a_lease()), _replace))
+
+    assert (seen.method, seen.path) == ("PATCH", f"{PATH}/node.a")
+    assert seen.headers["Content-Type"] == "application/merge-patch+json"
+    assert seen.body == replacement.body
+    assert outcome.lease == Lease("arpguard", "node.a", "u-1", "8", holder="a")
+
+
+@in_loop
+async def test_renewal_that_no_role_allows_is_a_replacement_from_then_on(tmp_path, caplog):
+    done = answer(200, a_lease())
+    async with an_api(tmp_path, refusal(403), done, done) as (api, client):
+        writer = LeaseWriter(client, "arpguard", 5.0)
+        outcomes = [await _renew(writer) for _ in range(2)]
+
+    assert [type(outcome) for outcome in outcomes] == [Applied, Applied]
+    assert [seen.method for seen in api.seen] == ["PATCH", "PUT", "PUT"]
+    assert len([line for line in caplog.messages if "renewing by update" in line]) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [(refusal(409, "Conflict"), Conflicted), (refusal(404, "NotFound"), Missing), (refusal(503), Unknown)],
+)
+def test_renewals_outcome_is_that_of_a_replacement(tmp_path, step, expected):
+    outcome, requests = asyncio.run(_write(tmp_path, step, _renew))
+
+    assert isinstance(outcome, expected)
+    assert [seen.method for seen in requests] == ["PATCH"]
+
+
 def test_creation_names_neither(tmp_path):
     outcome, (seen,) = asyncio.run(_write(tmp_path, answer(201, a_lease()), _create))
 
@@ -98,9 +135,9 @@ def test_deletion_names_uid_and_version(tmp_path, body):
 
 
 @pytest.mark.parametrize("seen", [Lease("arpguard", "node.a", "u-1"), Lease("arpguard", "node.a", "", "7")])
-@pytest.mark.parametrize("write", ["replace", "delete"])
+@pytest.mark.parametrize("write", ["replace", "renew", "delete"])
 def test_nothing_is_sent_without_uid_and_version(tmp_path, seen, write):
-    arguments = (seen, CONTENT) if write == "replace" else (seen,)
+    arguments = (seen,) if write == "delete" else (seen, CONTENT)
     outcome, requests = asyncio.run(
         _write(tmp_path, answer(200, a_lease()), lambda writer: getattr(writer, write)(*arguments))
     )

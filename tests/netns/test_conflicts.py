@@ -249,7 +249,7 @@ def test_n29_nothing_is_answered_before_the_claim_is_confirmed(server, agent, so
     """The claim is written, and the renewal that confirms it takes its time."""
     vip = (address if family == 4 else address6)(0xA8)
     lease = f"{HOME}/{lease_name(vip)}"
-    server.do(lambda it: it.fault("node-1", delay=(Delay(0.7, verb="update", resource="leases"),)))
+    server.do(lambda it: it.fault("node-1", delay=(Delay(0.7, verb="patch", resource="leases"),)))
     try:
         publish(server, f"tentative-{family}", vip)
         until(lambda: server.do(lambda it: lease in written_leases(it)), ANSWER_S, "the claim")

@@ -1,7 +1,8 @@
 """How fast an API server is asked: as fast as it answers (additive increase, multiplicative decrease, RFC 5681 3.1).
 
 What it cannot serve at once waits at the server, in front of heartbeats. So a server that answers slowly, or refuses,
-is asked for less at once; one that is slow with a single request is left alone for a while after each.
+is asked for less at once; one that is slow with a single request is left alone for a while after each. How fast it was
+a while ago says nothing: after a rest the pace is found anew (RFC 5681 4.1).
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ LEAST = 1 / 16
 START = 4.0
 SOON_NS = 100 * NS_PER_MS  # an answer within it allows more
 LATE_NS = 250 * NS_PER_MS  # one later than that allows less
+REST_NS = NS_PER_S
 LONGEST_PAUSE_NS = 5 * NS_PER_S
 
 
@@ -26,13 +28,22 @@ class Pacing:
     window: float = START
     not_before_ns: int = 0
     _eased_ns: int = 0  # a request that was sent before that says nothing of the present window
+    _busy_ns: int = 0
 
     def allows(self, under_way: int, now_ns: int) -> bool:
         """Whether one more request may be sent now."""
+        if not under_way and now_ns - self._busy_ns > REST_NS:
+            self.window = min(self.window, START)
+        self._busy_ns = now_ns
         return now_ns >= self.not_before_ns and under_way < max(1, int(self.window))
 
+    def renewed(self, sent_ns: int, now_ns: int) -> None:
+        """A heartbeat was answered: when that takes long, there are too many requests in front of it."""
+        if now_ns - sent_ns > LATE_NS:
+            self._ease(sent_ns, now_ns)
+
     def answered(self, sent_ns: int, now_ns: int) -> None:
-        """An answer has come, of whatever kind."""
+        """A request of those that are paced was answered, in whatever way."""
         took_ns = now_ns - sent_ns
         if took_ns > LATE_NS:
             self._ease(sent_ns, now_ns)

@@ -1,10 +1,12 @@
 """Leases, written by comparing and swapping, and read past every cache.
 
 A replacement names both uid and resourceVersion: the version of an object that is not there is not compared, and PUT
-would make a deleted Lease anew (kubernetes, registry/generic/registry/store.go, Update). PATCH is not used: it would
-apply to versions that nobody looked at. What a write came to is a value and no exception: the caller expects each.
+would make a deleted Lease anew (kubernetes, registry/generic/registry/store.go, Update). The one PATCH names both, too,
+or it would apply to a version that nobody looked at. What a write came to is a value and no exception: the caller
+expects each.
 """
 
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -17,6 +19,7 @@ from arpguard.kube.client import Answer, Client
 from arpguard.kube.errors import (
     ClusterError,
     ConflictError,
+    ForbiddenError,
     JsonObject,
     NotFoundError,
     ThrottledError,
@@ -25,6 +28,8 @@ from arpguard.kube.errors import (
 from arpguard.kube.listing import Scope, read_pages
 from arpguard.kube.projections import lease as project
 from arpguard.kube.resources import LEASES, Request
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class LeaseWriter:
         self._namespace = namespace
         self.timeout_s = timeout_s
         self._wall = wall
+        self._may_patch = True
 
     async def create(self, name: str, content: LeaseContent) -> Outcome:
         """Makes a Lease; Conflicted when there is one."""
@@ -109,6 +115,26 @@ class LeaseWriter:
             return Refused(f"lease {seen.name} is not to be replaced without its uid and version")
         body = self._body({"name": seen.name, "uid": seen.uid, "resourceVersion": seen.version}, content)
         return await self._write(Request("update", LEASES, self._namespace, seen.name, body=body), seen.name, seen.uid)
+
+    async def renew(self, seen: Lease, content: LeaseContent) -> Outcome:
+        """Patches exactly the object and version that was seen; what others put into it stays.
+
+        A verb of its own is all by which an API server tells renewals from claims, which it may serve later
+        (flowcontrol.apiserver.k8s.io/v1, ResourcePolicyRule). Replaces where a role does not allow it yet.
+        """
+        if not (self._may_patch and seen.uid and seen.version):
+            return await self.replace(seen, content)
+        body = self._body({"name": seen.name, "uid": seen.uid, "resourceVersion": seen.version}, content)
+        request = Request("patch", LEASES, self._namespace, seen.name, body=body)
+        try:
+            answer = await self._client.call(request, self.timeout_s)
+        except ForbiddenError as error:
+            log.warning("%s; renewing by update until the next start", error)
+            self._may_patch = False
+            return await self.replace(seen, content)
+        except ClusterError as error:
+            return _refusal(error)
+        return _applied(answer, _written(answer.body, seen.name, seen.uid))
 
     async def delete(self, seen: Lease) -> Outcome:
         """Deletes exactly the object and version that was seen; with finalizers it stays, deleting, until they go."""
@@ -172,7 +198,10 @@ async def _outcome(call: Awaitable[Answer], read: Callable[[Answer], Lease | Non
         answer = await call
     except ClusterError as error:
         return _refusal(error)
-    lease = read(answer)
+    return _applied(answer, read(answer))
+
+
+def _applied(answer: Answer, lease: Lease | None) -> Outcome:
     return Unknown("the answer is another object's") if lease is None else Applied(lease, answer.sent_ns)
 
 

@@ -211,7 +211,8 @@ class Leases:
         own = effect.node == self._node
         content = claims.heartbeat_content(effect, self._surface.links() if own else ())
         writer = self._hearts if own else self._others
-        written = await self._replace(writer, claims.node_lease_name(effect.node), effect.version, content)
+        write = writer.renew if own else writer.replace
+        written = await self._write(writer, claims.node_lease_name(effect.node), effect.version, content, write)
         self._count("heartbeat" if own else "revocation", written)
         if own:
             self._note_renewal(written)
@@ -253,7 +254,8 @@ class Leases:
     async def _write_claim(self, effect: WriteClaim) -> None:
         content = claims.claim_content(effect, self._surface.source(effect.vip))
         await self._reach()
-        written = await self._replace(self._others, claims.lease_name(effect.vip), effect.version, content)
+        others = self._others
+        written = await self._write(others, claims.lease_name(effect.vip), effect.version, content, others.replace)
         self._count("claim", written)
         await self._pause_if_refused(written)
         outcome, version, _ = _outcome_of(written)
@@ -264,7 +266,7 @@ class Leases:
         await self._reach()
         sent_ns = boot_ns()
         written = await self._others.delete(seen)
-        self._note_pace(sent_ns, written)
+        self._note_pace(self._others, sent_ns, written)
         self._count("claim", written)
         await self._pause_if_refused(written)
         outcome, version, _ = _outcome_of(written)
@@ -333,11 +335,18 @@ class Leases:
         except TimeoutError:
             pass
 
-    async def _replace(self, writer: LeaseWriter, name: str, version: Version | None, content: LeaseContent) -> Written:
-        seen = self._lease(name, version) if version else None
+    async def _write(
+        self,
+        writer: LeaseWriter,
+        name: str,
+        version: Version | None,
+        content: LeaseContent,
+        write: Callable[[Lease, LeaseContent], Coroutine[Any, Any, Written]],
+    ) -> Written:
+        """`write` is for a version that there is; one that there is not is created."""
         sent_ns = boot_ns()
-        written = await (writer.replace(seen, content) if seen else writer.create(name, content))
-        self._note_pace(sent_ns, written)
+        written = await (write(self._lease(name, version), content) if version else writer.create(name, content))
+        self._note_pace(writer, sent_ns, written)
         self._note_reach(reached=isinstance(written, (Applied, Conflicted, Missing)))
         return written
 
@@ -351,10 +360,10 @@ class Leases:
                 self._slow_down(sent_ns, error.failure.retry_after_s)
             raise
         self._note_reach(reached=True)
-        self._pacing.answered(sent_ns, boot_ns())
+        self._note_answer(writer, sent_ns)
         return lease
 
-    def _note_pace(self, sent_ns: int, written: Written) -> None:
+    def _note_pace(self, writer: LeaseWriter, sent_ns: int, written: Written) -> None:
         """What a write came to, and after how long, says how many claims the server takes."""
         match written:
             case Unknown():
@@ -362,7 +371,11 @@ class Leases:
             case Refused(passing=True, retry_after_s=wait_s):
                 self._slow_down(sent_ns, wait_s)
             case _:
-                self._pacing.answered(sent_ns, boot_ns())
+                self._note_answer(writer, sent_ns)
+
+    def _note_answer(self, writer: LeaseWriter, sent_ns: int) -> None:
+        note = self._pacing.renewed if writer is self._hearts else self._pacing.answered
+        note(sent_ns, boot_ns())
 
     def _slow_down(self, sent_ns: int, wait_s: float) -> None:
         self._pacing.refused(sent_ns, boot_ns(), round(max(REFUSED_S, wait_s) * NS_PER_S))

@@ -1,6 +1,6 @@
 """A server is asked as fast as it answers, and less where it is slow or refuses."""
 
-from arpguard.core.pacing import LATE_NS, LEAST, LONGEST_PAUSE_NS, MOST, SOON_NS, START, Pacing
+from arpguard.core.pacing import LATE_NS, LEAST, LONGEST_PAUSE_NS, MOST, REST_NS, SOON_NS, START, Pacing
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 NOW = 1_000 * NS_PER_S
@@ -72,3 +72,26 @@ def test_nothing_is_sent_for_as_long_as_the_server_asks():
     assert pacing.window == START / 2
     assert not pacing.allows(0, NOW + 3 * NS_PER_S)
     assert pacing.allows(0, NOW + NS_PER_MS + 3 * NS_PER_S)
+
+
+def test_renewals_that_are_late_close_the_window_and_quick_ones_do_not_open_it():
+    pacing = Pacing()
+    pacing.renewed(NOW, NOW + SOON_NS)
+    assert pacing.window == START
+    pacing.renewed(NOW, NOW + LATE_NS + 1)
+    assert pacing.window == START / 2
+    assert pacing.allows(0, NOW + LATE_NS + 1)
+
+
+def test_after_a_rest_the_pace_is_found_anew():
+    pacing = Pacing(window=MOST)
+    assert pacing.allows(0, NOW)
+    assert pacing.window == START
+    pacing.window = MOST
+    assert pacing.allows(0, NOW + REST_NS)
+    assert pacing.allows(int(START), NOW + 3 * REST_NS)
+    assert pacing.window == MOST
+    assert not pacing.allows(int(MOST), NOW + 3 * REST_NS)
+    pacing.window = LEAST
+    assert pacing.allows(0, NOW + 9 * REST_NS)
+    assert pacing.window == LEAST

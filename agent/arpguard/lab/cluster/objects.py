@@ -24,7 +24,7 @@ EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
 _LEASES = {
     "apiGroups": ["coordination.k8s.io"],
     "resources": ["leases"],
-    "verbs": ["get", "list", "watch", "create", "update", "delete"],
+    "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
 }
 _CONFIG = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
 _PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
