@@ -5,7 +5,7 @@
  * same maps but counts and reports nothing: it returns what was decided, for BPF_PROG_TEST_RUN, and is never attached. Map access is in this file only: bcc rewrites map
  * operations in the main file and nowhere else. The loader defines:
  *   MAPS         directory in bpffs that the maps are pinned in, as a string
- *   MAX_ENTRIES  size of the entries and counters maps
+ *   MAX_ENTRIES  size of the entries map
  *   RING_BYTES   size of the event ring buffer, a power of two
  */
 #include <uapi/linux/bpf.h>
@@ -24,7 +24,10 @@
 #define EVENTS_IN_WINDOW 512
 
 BPF_TABLE_PINNED("hash", struct entry_key, struct entry, entries, MAX_ENTRIES, MAPS "/entries", BPF_F_NO_PREALLOC);
-BPF_TABLE_PINNED("percpu_array", __u32, struct counters, counters, MAX_ENTRIES, MAPS "/counters", 0);
+/* Closed ranges, and the exceptions in them. */
+BPF_TABLE_PINNED("lpm_trie", struct range_key, struct entry, ranges, MAX_RANGES, MAPS "/ranges", BPF_F_NO_PREALLOC);
+/* Rows of entries, and behind them those of ranges. */
+BPF_TABLE_PINNED("percpu_array", __u32, struct counters, counters, MAX_ENTRIES + MAX_RANGES, MAPS "/counters", 0);
 BPF_TABLE_PINNED("percpu_array", __u32, struct totals, totals, 1, MAPS "/totals", 0);
 /* Per CPU, because such a map is written in whole words, each by one store (bpf_long_memcpy()). */
 BPF_TABLE_PINNED("percpu_array", __u32, struct control, control, 1, MAPS "/control", 0);
@@ -50,6 +53,7 @@ struct at {
 	__u32 trace; /* decisions so far, of a twin */
 	__u8 hook;
 	__u8 explain; /* a twin: counts and reports nothing */
+	__u8 unknown; /* the question is for an address in a closed range */
 };
 
 /* A decision in 9 bits; the newest is lowest. */
@@ -158,7 +162,8 @@ static __always_inline __u8 conclude(struct at *at, const struct entry_key *key,
 }
 
 /* What the hook has to do with the frame. */
-enum act { ACT_NEXT, ACT_DROP, ACT_ANSWER, ACT_DISARM, ACT_REWRITE };
+/* ACT_HIDE drops it for this node's kernel only, where the hook can. */
+enum act { ACT_NEXT, ACT_DROP, ACT_HIDE, ACT_ANSWER, ACT_DISARM, ACT_REWRITE };
 
 static __always_inline enum act nothing_guarded(struct at *at, __u8 reason)
 {
@@ -179,23 +184,42 @@ static __always_inline struct entry *find_entry(const struct at *at, struct entr
 	return entries.lookup(key);
 }
 
+/* The closed range that an address without an entry is in; `key` becomes its key. */
+static __always_inline struct entry *find_closed(const struct at *at, struct range_key *key, const __be32 *addr)
+{
+	struct entry *e;
+
+	key->prefixlen = 8 * sizeof(key->at);
+	key->at.ifindex = at->ifindex;
+	addr_copy(key->at.addr, addr);
+	if (!at->control->closed || !may_be_vip(&at->seen.facts, at->control, addr))
+		return 0;
+	e = ranges.lookup(key);
+	return e && e->kind == KIND_CLOSED ? e : 0;
+}
+
 /* Judges an incoming frame; ACT_ANSWER leaves in `mac` what to answer with.
  * The sender is judged before the target: a conflicting packet is never answered (RFC 5227 2.5). */
 static __always_inline enum act judge_ingress(struct at *at, __u64 *mac)
 {
 	const struct facts *f = &at->seen.facts;
-	struct entry_key spa_key, tpa_key;
+	struct entry_key spa_key;
+	struct range_key tpa_key;
 	struct entry *claimed = find_entry(at, &spa_key, f->spa), *e = 0;
 	enum act act = ACT_NEXT;
 	__u64 concerned;
 	__u8 verdict;
 
-	if (is_question(f))
-		e = find_entry(at, &tpa_key, f->tpa);
+	at->unknown = 0;
+	if (is_question(f)) {
+		e = find_entry(at, &tpa_key.at, f->tpa);
+		if (!e)
+			at->unknown = find_closed(at, &tpa_key, f->tpa) != 0;
+	}
 	concerned = claimed ? 1 : 0;
 	/* Keeps the optimiser from joining the two tests into one OR of pointers, which the verifier refuses. */
 	asm volatile("" : "+r"(concerned));
-	if (!concerned && !e)
+	if (!concerned && !e && !at->unknown)
 		return nothing_guarded(at, REASON_NOT_GUARDED);
 	examine(&at->seen);
 
@@ -209,12 +233,17 @@ static __always_inline enum act judge_ingress(struct at *at, __u64 *mac)
 	if (e) {
 		if (needs_clock(e, at->control))
 			at->now_ns = bpf_ktime_get_boot_ns();
-		verdict = conclude(at, &tpa_key, e, decide_request(f, e, at->control, at->now_ns));
+		verdict = conclude(at, &tpa_key.at, e, decide_request(f, e, at->control, at->now_ns));
 		*mac = mac_load(e->answer_mac);
 		if (verdict == VERDICT_SUPPRESS)
 			return ACT_DROP;
 		if (verdict == VERDICT_ANSWER)
 			return ACT_ANSWER;
+	} else if (at->unknown) {
+		/* Looked up again: with two maps that a pointer can be of, the verifier would look twice at all of the above. */
+		e = find_closed(at, &tpa_key, f->tpa);
+		if (e && conclude(at, &tpa_key.at, e, decide_unknown(f, e)) == VERDICT_SUPPRESS)
+			return ACT_HIDE;
 	}
 	return act;
 }
@@ -222,16 +251,18 @@ static __always_inline enum act judge_ingress(struct at *at, __u64 *mac)
 static __always_inline enum act judge_egress(struct at *at, __be32 *primary)
 {
 	const struct facts *f = &at->seen.facts;
-	struct entry_key key;
-	struct entry *e = find_entry(at, &key, f->spa);
+	struct range_key key;
+	struct entry *e = find_entry(at, &key.at, f->spa);
 	__u8 verdict;
 
+	if (!e)
+		e = find_closed(at, &key, f->spa);
 	if (!e)
 		return nothing_guarded(at, REASON_NOT_GUARDED);
 	examine(&at->seen);
 	if (needs_clock(e, at->control))
 		at->now_ns = bpf_ktime_get_boot_ns();
-	verdict = conclude(at, &key, e, decide_egress(f, e, at->control, at->now_ns));
+	verdict = conclude(at, &key.at, e, decide_egress(f, e, at->control, at->now_ns));
 	addr_copy(primary, e->primary);
 	if (verdict == VERDICT_SUPPRESS)
 		return ACT_DROP;
@@ -300,6 +331,8 @@ static __always_inline int ingress_at_tc(struct __sk_buff *skb, struct at *at, _
 	act = reason ? unreadable(at, reason) : judge_ingress(at, &mac);
 	if (act == ACT_DROP)
 		return TC_ACT_SHOT;
+	if (act == ACT_HIDE)
+		return at->explain ? TC_ACT_SHOT : hide_tc(skb);
 	if (act == ACT_ANSWER)
 		return answer_tc(skb, &at->seen, mac);
 	return act == ACT_DISARM ? disarm_tc(skb, &at->seen) : TC_ACT_UNSPEC;
@@ -347,7 +380,7 @@ static __always_inline int ingress_at_xdp(struct xdp_md *ctx, struct at *at, con
 	else if (!reason)
 		reason = read_facts(&at->seen, view->data, view->end);
 	act = reason ? unreadable(at, reason) : judge_ingress(at, &mac);
-	if (act == ACT_DROP)
+	if (act == ACT_DROP || act == ACT_HIDE)
 		return XDP_DROP;
 	if (act == ACT_ANSWER)
 		return answer_xdp(ctx, &at->seen, mac);

@@ -57,10 +57,14 @@ enum reason {
 	REASON_ND_INVALID = 30,
 	REASON_ND_CHECKSUM = 31,
 	REASON_ND_INVALID_CLAIM = 32,
-	REASON_COUNT = 33,
+	/* An address that no entry is about, in a closed range. */
+	REASON_UNKNOWN = 33,
+	REASON_EGRESS_UNKNOWN = 34,
+	REASON_GUEST = 35,
+	REASON_COUNT = 36,
 };
 
-/* Who may answer for a VIP on a link. */
+/* Who may answer for a VIP on a link; of ranges, whether addresses without an entry are suppressed. */
 enum kind {
 	KIND_UNSET = 0,
 	KIND_OWNED = 1,
@@ -68,6 +72,8 @@ enum kind {
 	KIND_EXTERNAL = 3,
 	KIND_UNCLAIMED = 4,
 	KIND_DELEGATED = 5,
+	KIND_CLOSED = 6, /* ranges only: suppressed */
+	KIND_OPEN = 7,	 /* ranges only: an exception, such as the node's own address */
 };
 
 enum mode {
@@ -92,9 +98,17 @@ struct entry_key {
 	__be32 addr[4];
 };
 
+/* All addresses of a link that begin with `prefixlen - 32` bits of addr; the longest one decides (LPM). */
+struct range_key {
+	__u32 prefixlen;
+	struct entry_key at;
+};
+
+#define MAX_RANGES 256
+
 struct entry {
 	__u64 epoch;
-	__u32 slot; /* the entry's row in the counters map; no two entries share one */
+	__u32 slot; /* the entry's row in the counters map; no two entries or ranges share one */
 	__u8 kind;
 	__u8 mode;
 	__u8 flags;
@@ -115,11 +129,11 @@ struct control {
 	__u64 epoch;	/* only entries of this epoch are answered */
 	__u64 lease_ns; /* a fence further ahead than this is a mistake, and counts as passed */
 	__u8 mode;
-	__u8 strictest;	 /* MODE_ENFORCE if any entry enforces, whatever the node's mode */
-	__u8 strictest6; /* the same of IPv6 entries only; 0: there is none */
-	__u8 pad;
+	__u8 strictest;	  /* MODE_ENFORCE if any entry enforces, whatever the node's mode */
+	__u8 strictest6;  /* the same of IPv6 entries and closed ranges only; 0: there is none */
+	__u8 closed;	  /* whether there is any range */
 	__u32 generation; /* of the configuration; 0: never written */
-	/* All guarded IPv4 addresses lie in [first, first + span], host order: first | span << 32. Spares most
+	/* All guarded IPv4 addresses, those of closed ranges among them, lie in [first, first + span], host order: first | span << 32. Spares most
 	 * frames their lookups. Widened before an entry is added, narrowed after one is deleted. */
 	__u64 vips4;
 };

@@ -119,6 +119,15 @@ static __always_inline struct decision decide_request(const struct facts *f, con
 	return DECIDE(VERDICT_ANSWER, REASON_ANSWERED);
 }
 
+/* A request or probe whose tpa has no entry, and is in a closed range. One to another MAC than the link's is a guest's
+ * (a macvlan): this node's kernel reads no such frame. */
+static __always_inline struct decision decide_unknown(const struct facts *f, const struct entry *range)
+{
+	if (!mac_is_group(f->eth_dst) && f->eth_dst != mac_load(range->link_mac))
+		return DECIDE(VERDICT_PASS, REASON_GUEST);
+	return DECIDE(VERDICT_SUPPRESS, REASON_UNKNOWN);
+}
+
 /* Any incoming frame whose spa is a VIP. One that the kernel does not believe is no claim. */
 static __always_inline struct decision decide_claim(const struct facts *f, const struct entry *e)
 {
@@ -157,7 +166,7 @@ static __always_inline int is_announcement(const struct facts *f)
 	return f->op == OP_REPLY || f->spa[3] == f->tpa[3];
 }
 
-/* Any outgoing frame whose spa is a VIP. */
+/* Any outgoing frame whose spa is a VIP, or in a closed range. */
 static __always_inline struct decision decide_egress(const struct facts *f, const struct entry *e,
 						     const struct control *c, __u64 now_ns)
 {
@@ -165,9 +174,13 @@ static __always_inline struct decision decide_egress(const struct facts *f, cons
 		return DECIDE(VERDICT_PASS, REASON_EGRESS_DELEGATED);
 	if (e->kind == KIND_OWNED && !refusal(e, c, now_ns))
 		return DECIDE(VERDICT_PASS, REASON_EGRESS_OWNER);
+	/* The kernel itself speaks as the link's MAC; as another one a guest does. */
+	if (e->kind == KIND_CLOSED && f->sha != mac_load(e->link_mac))
+		return DECIDE(VERDICT_PASS, REASON_GUEST);
 	/* Only this node's own request may go on in the link's name: a guest's would teach others a wrong MAC for it. */
 	if (is_announcement(f) || f->sha != mac_load(e->link_mac))
-		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NOT_OWNER);
+		return DECIDE(VERDICT_SUPPRESS,
+			      e->kind == KIND_CLOSED ? REASON_EGRESS_UNKNOWN : REASON_EGRESS_NOT_OWNER);
 	if (addr_is_zero(e->primary))
 		return DECIDE(VERDICT_SUPPRESS, REASON_EGRESS_NO_SOURCE);
 	return DECIDE(VERDICT_REWRITE, REASON_EGRESS_REWRITTEN);

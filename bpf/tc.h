@@ -8,6 +8,8 @@
 
 #include "frame.h"
 
+#define PACKET_OTHERHOST 3 /* linux/if_packet.h */
+
 /* Makes what is to be read of the frame directly readable: a driver may leave only the Ethernet header linear. */
 static __always_inline int make_linear(struct __sk_buff *skb, const struct seen *s)
 {
@@ -88,6 +90,13 @@ static __always_inline int nd_answer_tc(struct __sk_buff *skb, const struct seen
 static __always_inline int answer_tc(struct __sk_buff *skb, const struct seen *s, __u64 mac)
 {
 	return s->nd.ip ? nd_answer_tc(skb, s, mac) : arp_answer_tc(skb, s, mac);
+}
+
+/* Has the kernel take it for a frame to another host, which it does not read (arp_rcv(), ip6_rcv_core()). Guests on
+ * this link (macvlan), taps and ports still get it. */
+static __always_inline int hide_tc(struct __sk_buff *skb)
+{
+	return bpf_skb_change_type(skb, PACKET_OTHERHOST) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
 /* Turns the claim into a reply of the same meaning. */

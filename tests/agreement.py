@@ -7,16 +7,18 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_network
 
-from arpguard.addresses import ZERO_MAC, Address, MacAddress
+from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network
 from arpguard.clock import boot_ns
 from arpguard.core.respond import Response, Situation, respond_egress, respond_ingress
 from arpguard.dataplane.explain import Trial
-from arpguard.model import EntryKey, NodeControl, VipEntry
-from arpguard.verdict import Hook, Kind, Mode, Reason
-from builders import EPOCH, GUARD, HOUR_NS, OWNER
-from prog_run import DROPPED, LO, PASS, SEND_BACK, Count, Outcome, Plane, assert_counted, assert_outcome, hexdump
+from arpguard.model import ALL_IPV4, EntryKey, NodeControl, RangeKey, VipEntry
+from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason
+from builders import EPOCH, GUARD, HOUR_NS, OWNER, PRIMARY_IP
+from ndbuilders import PRIMARY_IP6
+from prog_run import DROPPED, HIDE, LO, PASS, SEND_BACK, Count, Outcome, Plane, assert_counted, assert_outcome, hexdump
 
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
 BATCHES, FRAMES_PER_BATCH = 120, 300  # at each of the three hooks: 108,000 frames
@@ -26,7 +28,7 @@ VIRTUAL_MAC = MacAddress.parse("00:00:5e:00:01:07")
 
 def a_random_entry(rng: random.Random, primary: Address) -> VipEntry:
     return VipEntry(
-        kind=rng.choice([*Kind, Kind.OWNED, Kind.OWNED]),
+        kind=rng.choice([*VIP_KINDS, Kind.OWNED, Kind.OWNED]),
         mode=rng.choice([Mode.INHERIT, Mode.INHERIT, Mode.ENFORCE, Mode.OBSERVE]),
         hold=rng.random() < 0.3,
         epoch=rng.choice([EPOCH, EPOCH, EPOCH, EPOCH - 1, 0]),
@@ -54,6 +56,35 @@ class Tallies:
 
 
 Maps = tuple[Mapping[Address, VipEntry], NodeControl]
+MapsAndRanges = tuple[Mapping[Address, VipEntry], NodeControl, Mapping[Network, VipEntry]]
+
+# Around the VIPs and the other addresses of the random frames.
+RANGES = {
+    4: ("192.0.2.0/24", "192.0.2.96/29", "192.0.2.100/32", "192.0.2.55/32", "10.0.0.0/8", "0.0.0.0/0"),
+    6: ("2001:db8::/64", "2001:db8::100/120", "2001:db8::55/128", "fd00::/8", "2000::/3"),
+}
+PRIMARIES = {4: PRIMARY_IP, 6: PRIMARY_IP6}
+
+
+def with_random_ranges(rng: random.Random, control: NodeControl) -> tuple[NodeControl, dict[Network, VipEntry]]:
+    """Some closed ranges, and open ones in them; and the control value that goes with these."""
+    if rng.random() < 0.3:
+        return control, {}
+    ranges = {}
+    for version, networks in RANGES.items():
+        for text in networks:
+            if rng.random() < 0.5:
+                primary = rng.choice([PRIMARIES[version], None])
+                kind = rng.choice([Kind.CLOSED, Kind.CLOSED, Kind.OPEN])
+                mode = rng.choice([Mode.INHERIT, Mode.INHERIT, Mode.ENFORCE, Mode.OBSERVE])
+                ranges[ip_network(text)] = VipEntry(
+                    kind, mode, link_mac=rng.choice([GUARD] * 4 + [OWNER]), primary=primary
+                )
+    if any(network.version == 4 for network in ranges):
+        control = replace(control, vips4=ALL_IPV4)
+    if any(network.version == 6 for network in ranges):
+        control = replace(control, strictest6=control.strictest6 or rng.choice([Mode.ENFORCE, Mode.OBSERVE]))
+    return replace(control, closed=bool(ranges)), dict(list(ranges.items())[:8])
 
 
 def compare(
@@ -70,23 +101,33 @@ def compare(
         try:
             now_ns = boot_ns()
             frames = [stimulus(rng) for _ in range(FRAMES_PER_BATCH)]
-            _run_batch(plane, hook, maps(rng, now_ns), now_ns, frames, tallies)
+            entries, control = maps(rng, now_ns)
+            control, ranges = with_random_ranges(rng, control)
+            _run_batch(plane, hook, (entries, control, ranges), now_ns, frames, tallies)
         except AssertionError as error:
             raise AssertionError(f"ARPGUARD_SEED={SEED}, batch {number}\n{error}") from None
     return tallies
 
 
-def _run_batch(plane: Plane, hook: Hook, maps: Maps, now_ns: int, frames: Sequence[bytes], tallies: Tallies) -> None:
-    entries, control = maps
-    plane.set(entries, control)
-    situation = Situation(control, {EntryKey(LO, vip): entry for vip, entry in entries.items()}, LO, now_ns)
+def _run_batch(
+    plane: Plane, hook: Hook, maps: MapsAndRanges, now_ns: int, frames: Sequence[bytes], tallies: Tallies
+) -> None:
+    entries, control, ranges = maps
+    plane.set(entries, control, ranges=ranges)
+    situation = Situation(
+        control,
+        {EntryKey(LO, vip): entry for vip, entry in entries.items()},
+        LO,
+        now_ns,
+        {RangeKey(LO, network): entry for network, entry in ranges.items()},
+    )
     respond = respond_egress if hook is Hook.TC_EGRESS else respond_ingress
     expected: Counter[Count] = Counter()
     before = plane.counts()
     for frame in frames:
         response = respond(frame, situation)
         outcome = plane.run(hook, frame)
-        assert_agrees(outcome, expected_outcome(response), frame, situation)
+        assert_agrees(outcome, plane.shown(expected_outcome(response, hook, frame)), frame, situation)
         _assert_twin_agrees(plane.trial(hook, frame), response, frame)
         expected.update(_counts_of(response, situation))
         tallies.actions[outcome.action] += 1
@@ -94,7 +135,10 @@ def _run_batch(plane: Plane, hook: Hook, maps: Maps, now_ns: int, frames: Sequen
     assert_counted(plane.counts() - before, expected)
 
 
-def expected_outcome(response: Response) -> Outcome:
+def expected_outcome(response: Response, hook: Hook, frame: bytes) -> Outcome:
+    """At XDP nothing can be hidden from this node's kernel only."""
+    if response.hidden and hook is not Hook.XDP:
+        return Outcome(HIDE, frame)
     if response.frame is None:
         return DROPPED
     return Outcome(SEND_BACK if response.answered else PASS, response.frame)
@@ -104,14 +148,20 @@ def _counts_of(response: Response, situation: Situation) -> list[Count]:
     """A decision about a VIP is the entry's and the node's; one about none is the node's."""
     counts = []
     for judgement in response.judgements:
-        entry = situation.entry(judgement.vip)
+        entry = situation.rule(judgement.vip)
         if entry is None:
             observed = judgement.verdict.name == "SUPPRESS" and response.frame is not None
         else:
             observed = not situation.enforces(entry)
-            counts.append(Count(judgement.vip, observed, judgement.reason))
+            counts.append(Count(_row_of(judgement.vip, situation), observed, judgement.reason))
         counts.append(Count(None, observed, judgement.reason))
     return counts
+
+
+def _row_of(address: Address | None, situation: Situation) -> Address | Network | None:
+    """What has the counter of a decision about an address: itself, or its range."""
+    rule = situation.rule(address)
+    return next((key.network for key, entry in situation.ranges.items() if entry is rule), address)
 
 
 def _assert_twin_agrees(trial: Trial, response: Response, frame: bytes) -> None:

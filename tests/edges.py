@@ -1,7 +1,7 @@
 """What only programs in user space show: the nanosecond at which a fence passes, and what a frame costs."""
 
-from dataclasses import dataclass
-from ipaddress import IPv4Address
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, ip_network
 
 from arpguard.addresses import Address
 from arpguard.model import NodeControl, VipEntry
@@ -11,10 +11,12 @@ from builders import (
     EPOCH,
     HOUR_NS,
     NEIGHBOUR_IP,
+    OTHER_VIP,
     TESTER_IP,
     VIP,
     a_control,
     a_packet,
+    an_arp_reply,
     an_arp_request,
     an_entry,
     patched,
@@ -45,7 +47,7 @@ def check_fence(plane: UserPlane, ahead_ns: int, expected: object) -> None:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a frame, with these maps: lookups of entries, and readings of the clock."""
+    """Of a frame, with these maps: lookups of entries and ranges, and readings of the clock; `closed`: _RANGE is."""
 
     entry: VipEntry
     frame: bytes
@@ -53,6 +55,7 @@ class Cost:
     clock: int
     control: NodeControl
     hook: Hook = Hook.TC_INGRESS
+    closed: bool = False
 
 
 def _control(first: str, last: str, **changes) -> NodeControl:
@@ -62,6 +65,10 @@ def _control(first: str, last: str, **changes) -> NodeControl:
 _ONE = _control(str(VIP), str(VIP))
 _ALL = a_control(strictest6=Mode.ENFORCE)
 _STATIC = an_entry(epoch=0, hold=True)
+_UNKNOWN = an_arp_request(tpa=OTHER_VIP)
+_CLAIM = an_arp_reply(spa=OTHER_VIP)
+_ONE_AND_ANOTHER = _control(str(VIP), str(OTHER_VIP))
+_RANGE = ip_network("192.0.2.96/28")
 _OF_NO_EPOCH = _control(str(VIP), str(VIP), epoch=0)
 COSTS = {
     "fenced": Cost(an_entry(), an_arp_request(), 1, 1, _ONE),
@@ -80,12 +87,18 @@ COSTS = {
     "solicitation": Cost(an_entry6(), an_ns(), 2, 1, _ALL),
     "solicitation_for_another": Cost(an_entry6(), an_ns(target=NEIGHBOUR_IP6), 2, 0, _ALL),
     "no_entry_of_the_family": Cost(an_entry6(), an_ns(), 0, 0, a_control()),
+    "nothing_closed": Cost(an_entry(), _UNKNOWN, 1, 0, _ONE_AND_ANOTHER),
+    "closed": Cost(an_entry(), _UNKNOWN, 3, 0, replace(_ONE_AND_ANOTHER, closed=True), closed=True),
+    "not_in_the_closed_range": Cost(an_entry(), _UNKNOWN, 2, 0, replace(_ONE_AND_ANOTHER, closed=True)),
+    "vip_in_the_closed_range": Cost(an_entry(), an_arp_request(), 1, 1, replace(_ONE, closed=True), closed=True),
+    "outside_of_all_ranges": Cost(an_entry(), _UNKNOWN, 0, 0, replace(_ONE, closed=True), closed=True),
+    "claim_in_the_closed_range": Cost(an_entry(), _CLAIM, 1, 0, replace(_ONE_AND_ANOTHER, closed=True), closed=True),
 }
 
 
 def check_cost(plane: UserPlane, cost: Cost) -> None:
     vip = VIP6 if cost.entry.primary is not None and cost.entry.primary.version == 6 else VIP
-    plane.set({vip: cost.entry}, cost.control)
+    plane.set({vip: cost.entry}, cost.control, ranges={_RANGE: an_entry(Kind.CLOSED)} if cost.closed else {})
     assert plane.cost(cost.hook, cost.frame) == (cost.lookups, cost.clock)
 
 

@@ -7,15 +7,15 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from arpguard.addresses import Address
+from arpguard.addresses import Address, Network
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.explain import Trial, try_frame
-from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
+from arpguard.dataplane.maps import ControlValue, EntryTable, K, RangeTable, Table, read_totals
 from arpguard.dataplane.source import Source
-from arpguard.model import EntryKey, NodeControl, Tally, VipEntry
+from arpguard.model import EntryKey, NodeControl, RangeKey, Tally, VipEntry
 from arpguard.verdict import Hook, Reason
 
 LO = 1  # ifindex of `lo` in every network namespace
@@ -23,6 +23,7 @@ LO = 1  # ifindex of `lo` in every network namespace
 PROGRAM = {Hook.TC_INGRESS: "ingress_tc", Hook.XDP: "ingress_xdp", Hook.TC_EGRESS: "egress_tc"}
 INGRESS = (Hook.TC_INGRESS, Hook.XDP)
 PASS, DROP, SEND_BACK = "pass", "drop", "send back"
+HIDE = "hide"  # from this node's kernel; test runs do not tell it from PASS
 _TC_ACTIONS = {0xFFFFFFFF: PASS, 2: DROP, 7: SEND_BACK}  # TC_ACT_UNSPEC, _SHOT, _REDIRECT
 _XDP_ACTIONS = {2: PASS, 1: DROP, 3: SEND_BACK}
 ACTIONS = {Hook.TC_INGRESS: _TC_ACTIONS, Hook.TC_EGRESS: _TC_ACTIONS, Hook.XDP: _XDP_ACTIONS}
@@ -30,7 +31,7 @@ ACTIONS = {Hook.TC_INGRESS: _TC_ACTIONS, Hook.TC_EGRESS: _TC_ACTIONS, Hook.XDP: 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program did: pass, drop or send back, and the frame that goes on (None: dropped)."""
+    """What a program did: pass, drop, hide or send back, and the frame that goes on (None: dropped)."""
 
     action: str
     frame: bytes | None
@@ -43,15 +44,19 @@ def passed(frame: bytes) -> Outcome:
     return Outcome(PASS, frame)
 
 
+def hidden(frame: bytes) -> Outcome:
+    return Outcome(HIDE, frame)
+
+
 def sent_back(frame: bytes) -> Outcome:
     return Outcome(SEND_BACK, frame)
 
 
 @dataclass(frozen=True)
 class Count:
-    """One counter: of a VIP's entry (None: of the node), by reason."""
+    """One counter: of a VIP's entry or a range (None: of the node), by reason."""
 
-    vip: Address | None
+    vip: Address | Network | None
     observed: bool
     reason: Reason
 
@@ -64,23 +69,31 @@ class Plane:
         self.programs = loaded.programs
         self.maps = loaded.maps
         self.table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
+        self.ranges = RangeTable(loaded.maps["ranges"], loaded.maps["counters"])
         self.control = ControlValue(loaded.maps["control"])
         self._vips: tuple[Address, ...] = ()
+        self._networks: tuple[Network, ...] = ()
 
-    def set(self, entries: Mapping[Address, VipEntry], control: NodeControl) -> None:
-        """Makes these the only entries, all of `lo`, and this the control value."""
-        wanted = {EntryKey(LO, vip): entry for vip, entry in entries.items()}
-        stale = self.table.read().entries.keys() - wanted.keys()
-        if stale:
-            self.table.delete(stale)
-        self.table.write(wanted)
+    def set(
+        self,
+        entries: Mapping[Address, VipEntry],
+        control: NodeControl,
+        ranges: Mapping[Network, VipEntry] | None = None,
+    ) -> None:
+        """Makes these the only entries and ranges, all of `lo`, and this the control value."""
+        _replace(self.table, {EntryKey(LO, vip): entry for vip, entry in entries.items()})
+        _replace(self.ranges, {RangeKey(LO, network): entry for network, entry in (ranges or {}).items()})
         self.control.write(control)
-        self._vips = tuple(entries)
+        self._vips, self._networks = tuple(entries), tuple(ranges or {})
 
     def run(self, hook: Hook, frame: bytes) -> Outcome:
         done = syscall.program_test_run(self.programs[PROGRAM[hook]], frame)
         action = ACTIONS[hook][done.retval]
         return DROPPED if action == DROP else Outcome(action, done.frame)
+
+    def shown(self, outcome: Outcome) -> Outcome:
+        """An outcome as far as a test run shows it."""
+        return replace(outcome, action=PASS) if outcome.action == HIDE else outcome
 
     def trial(self, hook: Hook, frame: bytes) -> Trial:
         """What the program's twin says."""
@@ -91,6 +104,8 @@ class Plane:
         found = counts_of(None, read_totals(self.maps["totals"])[0])
         for vip in self._vips:
             found |= counts_of(vip, self.table.tally(EntryKey(LO, vip)))
+        for network in self._networks:
+            found |= counts_of(network, self.ranges.tally(RangeKey(LO, network)))
         return found
 
     def counted(self, hook: Hook, frame: bytes) -> tuple[Outcome, Counter[Count]]:
@@ -107,13 +122,20 @@ class Plane:
         return account.sent, account.limited, account.lost
 
 
-def counts_of(vip: Address | None, tally: Tally) -> Counter[Count]:
+def _replace(table: Table[K], wanted: dict[K, VipEntry]) -> None:
+    stale = table.read().entries.keys() - wanted.keys()
+    if stale:
+        table.delete(stale)
+    table.write(wanted)
+
+
+def counts_of(vip: Address | Network | None, tally: Tally) -> Counter[Count]:
     rows = ((False, tally.enforced), (True, tally.observed))
     return Counter({Count(vip, observed, reason): n for observed, row in rows for reason, n in row.items()})
 
 
-def one_count(reason: Reason, *, observed: bool = False, vip: Address | None = None) -> Counter[Count]:
-    """One decision: counted for the node, and for the VIP if it is about one."""
+def one_count(reason: Reason, *, observed: bool = False, vip: Address | Network | None = None) -> Counter[Count]:
+    """One decision: counted for the node, and for the VIP or range if it is about one."""
     return Counter({Count(about, observed, reason): 1 for about in {None, vip}})
 
 

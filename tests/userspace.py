@@ -12,18 +12,19 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from arpguard.addresses import Address
+from arpguard.addresses import Address, Network
 from arpguard.clock import boot_ns
 from arpguard.dataplane import layout
 from arpguard.dataplane.explain import Trial, _trial
-from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, _tally
+from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, _tally, raw_range_key
 from arpguard.dataplane.source import Source, find_source
-from arpguard.model import EntryKey, NodeControl, VipEntry
+from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.verdict import Hook
-from prog_run import ACTIONS, DROP, DROPPED, LO, Count, Outcome, counts_of
+from prog_run import ACTIONS, DROP, DROPPED, HIDE, LO, Count, Outcome, counts_of
 
 FOLDER = Path(__file__).with_name("fuzz") / "frames"
 MAX_ENTRIES = 64
+MAX_RANGES = 8  # MAX_RANGES_HERE of programs.h
 MAX_FRAME = 9216
 WHOLE = MAX_FRAME  # every byte of a frame is linear
 
@@ -33,10 +34,13 @@ class World(ctypes.Structure):
 
     _fields_ = (
         ("control", layout.Control),
+        ("ranges", ctypes.c_uint32),
+        ("range_keys", layout.RangeKey * MAX_RANGES),
+        ("range_values", layout.Entry * MAX_RANGES),
         ("entries", ctypes.c_uint32),
         ("keys", layout.EntryKey * MAX_ENTRIES),
         ("values", layout.Entry * MAX_ENTRIES),
-        ("counters", layout.Counters * MAX_ENTRIES),
+        ("counters", layout.Counters * (MAX_ENTRIES + MAX_RANGES)),
         ("totals", layout.Totals),
         ("events", ctypes.c_uint64),
         ("lookups", ctypes.c_uint64),
@@ -66,6 +70,7 @@ class Departure(ctypes.Structure):
         ("length", ctypes.c_uint32),
         ("redirected", ctypes.c_uint32),
         ("tagged", ctypes.c_uint32),
+        ("hidden", ctypes.c_uint32),
         ("frame", ctypes.c_uint8 * MAX_FRAME),
     )
 
@@ -109,7 +114,7 @@ class UserPlane:
         self._clock_ns = ctypes.c_uint64.in_dll(self.library, "clock_ns")
         self._clock_reads = ctypes.c_uint32.in_dll(self.library, "clock_reads")
         self._left = Departure()
-        self._vips: tuple[Address, ...] = ()
+        self._rows: dict[int, Address | Network] = {}
 
     @property
     def now_ns(self) -> int:
@@ -120,21 +125,36 @@ class UserPlane:
     def now_ns(self, now_ns: int) -> None:
         self._clock_ns.value = now_ns
 
-    def set(self, entries: Mapping[Address, VipEntry], control: NodeControl, now_ns: int | None = None) -> None:
-        """Makes these the only entries, this the control value, and all counters 0."""
+    def set(
+        self,
+        entries: Mapping[Address, VipEntry],
+        control: NodeControl,
+        now_ns: int | None = None,
+        ranges: Mapping[Network, VipEntry] | None = None,
+    ) -> None:
+        """Makes these the only entries and ranges, this the control value, and all counters 0."""
+        ranges = ranges or {}
         world = World(control=layout.Control.from_buffer_copy(_raw_control(control)), entries=len(entries))
         for slot, (vip, entry) in enumerate(entries.items()):
             world.keys[slot] = layout.EntryKey.from_buffer_copy(_raw_key(EntryKey(LO, vip)))
             world.values[slot] = layout.Entry.from_buffer_copy(_raw_entry(entry, slot))
+        world.ranges = len(ranges)
+        for at, (network, entry) in enumerate(ranges.items()):
+            world.range_keys[at] = layout.RangeKey.from_buffer_copy(raw_range_key(RangeKey(LO, network)))
+            world.range_values[at] = layout.Entry.from_buffer_copy(_raw_entry(entry, MAX_ENTRIES + at))
         ctypes.pointer(self.world)[0] = world
         self.now_ns = boot_ns() if now_ns is None else now_ns
-        self._vips = tuple(entries)
+        self._rows = {**dict(enumerate(entries)), **dict(enumerate(ranges, MAX_ENTRIES))}
 
     def run(self, hook: Hook, frame: bytes, *, linear: int = WHOLE, **how: int) -> Outcome:
         """`linear`: so many bytes can be read directly at tc; `how`: further fields of Arrival."""
         code, left = self._run(Arrival(hook=hook, length=len(frame), linear=linear, **how), frame)
-        action = ACTIONS[hook][code]
+        action = HIDE if self._left.hidden else ACTIONS[hook][code]
         return DROPPED if action == DROP else Outcome(action, left)
+
+    def shown(self, outcome: Outcome) -> Outcome:
+        """An outcome as far as it is seen here: wholly."""
+        return outcome
 
     def trial(self, hook: Hook, frame: bytes) -> Trial:
         """What the program's twin says."""
@@ -142,7 +162,7 @@ class UserPlane:
         return _trial(hook, code, left)
 
     def cost(self, hook: Hook, frame: bytes) -> tuple[int, int]:
-        """How often a frame makes the program look an entry up, and read the clock. Reports are left out."""
+        """How often a frame makes the program look an entry or a range up, and read the clock. Reports are left out."""
         lookups, reads = self.world.lookups, self._clock_reads.value
         self.trial(hook, frame)
         return self.world.lookups - lookups, self._clock_reads.value - reads
@@ -150,8 +170,8 @@ class UserPlane:
     def counts(self) -> Counter[Count]:
         """All counters that are not zero."""
         found = counts_of(None, _tally(bytes(self.world.totals), layout.Totals))
-        for slot, vip in enumerate(self._vips):
-            found |= counts_of(vip, _tally(bytes(self.world.counters[slot]), layout.Counters))
+        for slot, about in self._rows.items():
+            found |= counts_of(about, _tally(bytes(self.world.counters[slot]), layout.Counters))
         return found
 
     def counted(self, hook: Hook, frame: bytes) -> tuple[Outcome, Counter[Count]]:

@@ -4,14 +4,15 @@ A cell says what is done in enforce mode, and the reason that is counted:
 `!` answered, `-` dropped, `+` passes unchanged, `>` spa becomes the link's primary address,
 `~` passes as the reply of the same meaning (a request for the VIP that must not reach a kernel that might answer it);
 of neighbour discovery unchanged, which has a message of its own for that.
+`=` hidden from this node's kernel; at XDP dropped.
 In observe mode every cell passes, and the same reason is counted as observed.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_network
 
-from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
+from arpguard.addresses import BROADCAST_MAC, Address, MacAddress, Network
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.arp import ArpOp, ArpPacket
 from arpguard.wire.ndp import ALL_NODES, NdFlag, NdMessage, solicited_node
@@ -45,7 +46,7 @@ from ndbuilders import (
     slla,
     tlla,
 )
-from prog_run import DROPPED, Outcome, Plane, assert_counted, assert_outcome, one_count, passed, sent_back
+from prog_run import DROPPED, Outcome, Plane, assert_counted, assert_outcome, hidden, one_count, passed, sent_back
 
 INGRESS_TABLE = """
 entry          | asks       | owner_claims  | owner_announces | stranger_claims   | stranger_announces
@@ -62,6 +63,8 @@ pinned         | -EXTERNAL  | +OWNER_CLAIM  | ~OWNER_CLAIM    | -CONFLICT       
 unclaimed      | -UNCLAIMED | +UNCLAIMED_CLAIM | ~UNCLAIMED_CLAIM | +UNCLAIMED_CLAIM | ~UNCLAIMED_CLAIM
 delegated      | +DELEGATED | +DELEGATED_CLAIM | +DELEGATED_CLAIM | +DELEGATED_CLAIM | +DELEGATED_CLAIM
 none           | +NOT_GUARDED | +NOT_GUARDED | +NOT_GUARDED   | +NOT_GUARDED      | +NOT_GUARDED
+closed         | =UNKNOWN   | +NOT_GUARDED  | +NOT_GUARDED    | +NOT_GUARDED      | +NOT_GUARDED
+open           | +NOT_GUARDED | +NOT_GUARDED | +NOT_GUARDED   | +NOT_GUARDED      | +NOT_GUARDED
 """
 
 EGRESS_TABLE = """
@@ -79,6 +82,8 @@ pinned         | -EGRESS_NOT_OWNER | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
 unclaimed      | -EGRESS_NOT_OWNER | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
 delegated      | +EGRESS_DELEGATED | +EGRESS_DELEGATED    | +EGRESS_DELEGATED
 none           | +NOT_GUARDED      | +NOT_GUARDED         | +NOT_GUARDED
+closed         | -EGRESS_UNKNOWN   | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
+open           | +NOT_GUARDED      | +NOT_GUARDED         | +NOT_GUARDED
 """
 
 ENTRIES = {
@@ -96,6 +101,9 @@ ENTRIES = {
     "delegated": an_entry(Kind.DELEGATED),
 }
 NO_FENCE = ("held", "fenced")
+# What is closed, and the exceptions in it, where no entry is about the VIP; lengths of prefixes by IP version.
+WITHOUT_ENTRY = ("none", "closed", "open")
+CLOSED_BITS, OPEN_BITS = {4: 26, 6: 120}, {4: 32, 6: 128}
 
 # (the node's mode, the entry's own) -> whether verdicts are only observed
 MODES = {
@@ -277,21 +285,37 @@ def cases(direction: str, table: str) -> dict[str, Case]:
     }
 
 
+def around(address: Address, bits: Mapping[int, int]) -> Network:
+    return ip_network((address, bits[address.version]), strict=False)
+
+
 def situation(case: Case, mode: str):
-    """(entries, control, whether only observed)."""
+    """(entries, ranges, control, whether only observed)."""
     node_mode, entry_mode, observed = MODES[mode]
     control = a_control(node_mode, strictest6=Mode.ENFORCE)
     if case.entry in NO_FENCE:
         control = replace(control, fence_ns=0)
-    if case.entry == "none":
-        return {}, control, False
-    primary = None if case.column == "asks_without_address" else case.form.primary
-    return {case.form.vip: replace(ENTRIES[case.entry], mode=entry_mode, primary=primary)}, control, observed
+    vip, primary = case.form.vip, None if case.column == "asks_without_address" else case.form.primary
+    if case.entry not in WITHOUT_ENTRY:
+        return {vip: replace(ENTRIES[case.entry], mode=entry_mode, primary=primary)}, {}, control, observed
+    closed = an_entry(Kind.CLOSED, mode=entry_mode, primary=primary)
+    ranges = {"closed": {around(vip, CLOSED_BITS): closed}}
+    ranges["open"] = ranges["closed"] | {around(vip, OPEN_BITS): an_entry(Kind.OPEN)}
+    found = ranges.get(case.entry, {})
+    return {}, found, replace(control, closed=bool(found)), observed and "NOT_GUARDED" not in case.cell
 
 
-def enforced_outcome(case: Case) -> Outcome:
+def what_is_counted(case: Case) -> Address | Network | None:
+    """What has a row of counters for a decision: the VIP's entry, or the range."""
+    if "NOT_GUARDED" in case.cell:
+        return None
+    return around(case.form.vip, CLOSED_BITS) if case.entry == "closed" else case.form.vip
+
+
+def enforced_outcome(case: Case, hook: Hook) -> Outcome:
     form = case.form
     return {
+        "=": DROPPED if hook is Hook.XDP else hidden(form.frame),
         "!": sent_back(form.answered),
         "-": DROPPED,
         "+": passed(form.frame),
@@ -301,13 +325,13 @@ def enforced_outcome(case: Case) -> Outcome:
 
 
 def check_case(plane: Plane, hook: Hook, case: Case, mode: str) -> None:
-    entries, control, observed = situation(case, mode)
-    plane.set(entries, control)
+    entries, ranges, control, observed = situation(case, mode)
+    plane.set(entries, control, ranges=ranges)
     frame = case.form.frame
     outcome, counted = plane.counted(hook, frame)
-    assert_outcome(outcome, passed(frame) if observed else enforced_outcome(case), frame)
-    about = case.form.vip if entries else None
-    assert_counted(counted, one_count(Reason[case.cell[1:]], observed=observed, vip=about))
+    assert_outcome(outcome, plane.shown(passed(frame) if observed else enforced_outcome(case, hook)), frame)
+    counts = one_count(Reason[case.cell[1:]], observed=observed, vip=what_is_counted(case))
+    assert_counted(counted, counts)
 
 
 INGRESS_CASES = cases("ingress", INGRESS_TABLE)

@@ -24,8 +24,21 @@ class EntryKey:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeKey:
+    """A network on a link: what an address without an entry is judged by is the smallest one that it is in."""
+
+    ifindex: int
+    network: Network
+
+    @property
+    def order(self) -> tuple[int, int, int, int]:
+        """What to sort by: link, family, address, length of the prefix."""
+        return self.ifindex, *address_order(self.network.network_address), self.network.prefixlen
+
+
+@dataclass(frozen=True, slots=True)
 class VipEntry:
-    """What the kernel is told about a VIP on a link.
+    """What the kernel is told about a VIP on a link, or about a range there (kinds CLOSED and OPEN).
 
     `primary` is the link's own address, of the VIP's family and scope; None when it has none.
     `hold`: owned without a fence; in epoch 0 for ever, else in the node's epoch only.
@@ -55,13 +68,14 @@ class NodeControl:
 
     No IPv4 address outside `vips4` (first and last) is looked up at all. `strictest` is ENFORCE if any entry
     enforces: it is for frames that cannot be read far enough to tell which entry they are about. `strictest6` is the
-    same of IPv6 entries, INHERIT when there is none.
+    same of IPv6 entries and closed ranges, INHERIT when there is none. `closed`: there are ranges.
     """
 
     mode: Mode
     generation: int
     strictest: Mode = Mode.ENFORCE
     strictest6: Mode = Mode.INHERIT
+    closed: bool = False
     epoch: int = 0
     fence_ns: int = 0
     lease_ns: int = 0

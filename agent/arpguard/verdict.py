@@ -19,13 +19,18 @@ class Verdict(IntEnum):
 
 
 class Kind(IntEnum):
-    """Who may answer for a VIP on a link."""
+    """Who may answer for a VIP on a link; CLOSED and OPEN are of ranges, for addresses that no entry is about."""
 
     OWNED = 1
     FOREIGN = 2
     EXTERNAL = 3
     UNCLAIMED = 4
     DELEGATED = 5
+    CLOSED = 6
+    OPEN = 7
+
+
+VIP_KINDS = tuple(kind for kind in Kind if kind < Kind.CLOSED)
 
 
 class Mode(IntEnum):
@@ -112,6 +117,17 @@ class Reason(IntEnum):
         32,
         Verdict.PASS,
         "a claim in a message that is not valid (RFC 4861 7.1), which the kernel does not believe either",
+    )
+    UNKNOWN = 33, Verdict.SUPPRESS, "no entry is about the address, and its range is closed (`unknown: suppress`)"
+    EGRESS_UNKNOWN = (
+        34,
+        Verdict.SUPPRESS,
+        "this node may not speak for an address that its closed range has no entry for",
+    )
+    GUEST = (
+        35,
+        Verdict.PASS,
+        "an address in a closed range, but the frame is to or from a guest on the link: another MAC",
     )
 
 

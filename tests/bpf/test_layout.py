@@ -18,6 +18,7 @@ HEADER = (BPF / "arpguard.h").read_text()
 ENUMS = {"verdict": Verdict, "reason": Reason, "kind": Kind, "mode": Mode, "hook": Hook}
 STRUCTS = {
     "entry_key": layout.EntryKey,
+    "range_key": layout.RangeKey,
     "entry": layout.Entry,
     "control": layout.Control,
     "counters": layout.Counters,
@@ -124,7 +125,7 @@ def test_struct_that_differs_is_noticed(tmp_path, old, new):
     ("name", "old", "new"),
     [
         ("reason", "REASON_FENCED = 8", "REASON_FENCED = 30"),
-        ("reason", "REASON_COUNT = 33", "REASON_NEW = 33,\n\tREASON_COUNT = 34"),
+        ("reason", "REASON_COUNT = 36", "REASON_NEW = 36,\n\tREASON_COUNT = 37"),
         ("kind", "KIND_DELEGATED", "KIND_LENT"),
     ],
     ids=["number", "member_more", "name"],
@@ -140,6 +141,7 @@ def c_define(text: str, name: str) -> int:
 
 def test_constants_are_the_same_in_both_languages():
     assert c_define(HEADER, "ENTRY_HOLD") == layout.ENTRY_HOLD
+    assert c_define(HEADER, "MAX_RANGES") == layout.MAX_RANGES
     assert c_define((BPF / "frame.h").read_text(), "MAX_TAGS") == respond.MAX_TAGS
 
 

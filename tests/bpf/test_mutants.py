@@ -33,6 +33,16 @@ MUTANTS = {
     "entry_has_no_mode": ("arpguard.c", "return e->mode ? e->mode :", "return"),
     "observed_is_counted_as_enforced": ("arpguard.c", "c->frames[observed]", "c->frames[0]"),
     "node_does_not_count": ("arpguard.c", "t->frames[observed][reason]++", "(void)observed"),
+    "unknown_passes": ("decide.h", "DECIDE(VERDICT_SUPPRESS, REASON_UNKNOWN)", "DECIDE(VERDICT_PASS, REASON_UNKNOWN)"),
+    "guests_are_not_asked": (
+        "decide.h",
+        "if (!mac_is_group(f->eth_dst) && f->eth_dst != mac_load(range",
+        "if (0 && mac_load(range",
+    ),
+    "guests_may_not_speak": ("decide.h", "if (e->kind == KIND_CLOSED && f->sha !=", "if (0 && f->sha !="),
+    "exceptions_are_closed": ("arpguard.c", "return e && e->kind == KIND_CLOSED ? e : 0;", "return e;"),
+    "nothing_is_ever_closed": ("arpguard.c", "if (!at->control->closed ||", "if (1 ||"),
+    "nothing_is_hidden": ("tc.h", "return bpf_skb_change_type(skb, PACKET_OTHERHOST) ?", "return 0 ?"),
 }
 
 

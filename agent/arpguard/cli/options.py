@@ -3,7 +3,7 @@
 import argparse
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from arpguard.cli.later import later
 from arpguard.config import BpfConfig, GrpcConfig
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.stimulus import STRANGER_MAC, STRANGERS, Operation
-from arpguard.verdict import Kind, Reason, Verdict
+from arpguard.verdict import VIP_KINDS, Reason, Verdict
 
 DEFAULT_TARGET = GrpcConfig().listen[0]
 DEFAULT_PORT = 50051
@@ -143,7 +143,7 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("vip", nargs="?", default="", metavar="ADDRESS", help="only this one, in detail")
     _add_link(parser)
-    add_choice(parser, "kind", Kind, "only VIPs of this kind")
+    add_choice(parser, "kind", VIP_KINDS, "only VIPs of this kind")
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
@@ -323,7 +323,7 @@ def _add_vip(parser: argparse.ArgumentParser) -> None:
 
 
 def add_choice(
-    parser: argparse._ActionsContainer, name: str, choices: type[IntEnum], text: str, *, listed: bool = True
+    parser: argparse._ActionsContainer, name: str, choices: Iterable[IntEnum], text: str, *, listed: bool = True
 ) -> None:
     """Adds an option that takes a member of an enum, by its name here, in the API or in the metrics."""
     words = [member.name.lower() for member in choices]

@@ -5,12 +5,19 @@ from ctypes import Structure, c_uint8, c_uint16, c_uint32, c_uint64
 from arpguard.verdict import REASON_COUNT
 
 ENTRY_HOLD = 0x01
+MAX_RANGES = 256
 
 
 class EntryKey(Structure):
     """Which VIP on which link: 20 bytes, the address in network order and v4-mapped."""
 
     _fields_ = (("ifindex", c_uint32), ("addr", c_uint8 * 16))
+
+
+class RangeKey(Structure):
+    """Which addresses of a link: `prefixlen` counts the 32 bits of the ifindex, too."""
+
+    _fields_ = (("prefixlen", c_uint32), ("at", EntryKey))
 
 
 class Entry(Structure):
@@ -41,7 +48,7 @@ class Control(Structure):
         ("mode", c_uint8),
         ("strictest", c_uint8),
         ("strictest6", c_uint8),
-        ("pad", c_uint8),
+        ("closed", c_uint8),
         ("generation", c_uint32),
         ("vips4", c_uint64),
     )

@@ -1,4 +1,4 @@
-"""The pinned maps as values: entries and control are written here and nowhere else; counters are read.
+"""The pinned maps as values: entries, ranges and control are written here and nowhere else; counters are read.
 
 Reading back is the rule: what this module returns is what the kernel has, not what was once written.
 """
@@ -8,24 +8,29 @@ import errno
 import heapq
 import platform
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, ip_network
+from typing import Generic, TypeVar
 
 from arpguard.addresses import MacAddress, from_mapped, to_mapped
 from arpguard.dataplane import layout, syscall
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError, MapFullError
-from arpguard.model import EntryKey, NodeControl, Tally, VipEntry
-from arpguard.verdict import REASON_COUNT, Kind, Mode, Reason
+from arpguard.model import EntryKey, NodeControl, RangeKey, Tally, VipEntry
+from arpguard.verdict import REASON_COUNT, VIP_KINDS, Kind, Mode, Reason
+
+K = TypeVar("K")
 
 _ZERO_KEY = bytes(4)
 _BATCH = 4096
 _NO_ADDRESS = bytes(16)
 _KINDS, _MODES, _NODE_MODES = frozenset(Kind), frozenset(Mode), frozenset({Mode.OBSERVE, Mode.ENFORCE})
 _FRAMES = struct.Struct(f"={2 * REASON_COUNT}Q")  # at the start of struct counters and struct totals
-_NO_MEMORY = (errno.E2BIG, errno.ENOMEM)
+_NO_MEMORY = (errno.E2BIG, errno.ENOMEM, errno.ENOSPC)
+_IFINDEX_BITS, _MAPPED_BITS = 32, 96  # before the bits of an address, and of an IPv4 one (RFC 4291 2.5.5.2)
 
 # membarrier(2), MEMBARRIER_CMD_GLOBAL: returns after an RCU grace period, so after every program that runs now.
 _MEMBARRIER_NUMBER = {"x86_64": 324, "aarch64": 283, "riscv64": 283, "ppc64le": 365, "s390x": 356}
@@ -40,35 +45,54 @@ def wait_for_running_programs() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class TableContent:
-    """What is in the entries map: entries, and the keys of what this table cannot have written."""
+class TableContent(Generic[K]):
+    """What is in a map of entries: entries, and the keys of what its table cannot have written."""
 
-    entries: dict[EntryKey, VipEntry]
-    strangers: list[EntryKey]
+    entries: dict[K, VipEntry]
+    strangers: list[K]
 
 
-class EntryTable:
-    """The `entries` map, and the slot of the `counters` map that each entry has to itself."""
+class Table(ABC, Generic[K]):
+    """A map of entries, and the slot of the `counters` map that each entry has to itself, from `first_slot` on."""
 
-    def __init__(self, entries: Fd, counters: Fd) -> None:
+    what = "entries"
+    kinds: Collection[Kind] = ()
+
+    def __init__(self, entries: Fd, counters: Fd, first_slot: int = 0) -> None:
         self._entries = entries
         self._counters = counters
         self._capacity = syscall.map_info(entries).max_entries
         self._row_size = ctypes.sizeof(layout.Counters) * syscall.possible_cpus()
-        self._keys: dict[bytes, EntryKey] = {}
-        self._slots: dict[EntryKey, int] = {}
+        self._keys: dict[bytes, K] = {}
+        self._slots: dict[K, int] = {}
         self._released: list[int] = []
-        self._next_slot = 0
+        self._first_slot = self._next_slot = first_slot
         self._adopt_slots()
+
+    @abstractmethod
+    def _raw_key(self, key: K) -> bytes:
+        """The key as the kernel has it."""
+
+    @abstractmethod
+    def _key_from(self, raw: bytes) -> K:
+        """The key that the kernel has."""
+
+    @abstractmethod
+    def _items(self) -> Iterator[tuple[bytes, bytes]]:
+        """All keys and values of the map."""
+
+    @abstractmethod
+    def _set(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        """Sets some values; OSError when not all of them are set."""
 
     @property
     def capacity(self) -> int:
         """How many entries there is room for."""
         return self._capacity
 
-    def read(self) -> TableContent:
+    def read(self) -> TableContent[K]:
         """All entries as the kernel has them."""
-        content = TableContent({}, [])
+        content: TableContent[K] = TableContent({}, [])
         for key, raw in self._raw():
             entry = self._own(key, raw)
             if entry is not None:
@@ -77,12 +101,7 @@ class EntryTable:
                 content.strangers.append(key)
         return content
 
-    def lookup(self, key: EntryKey) -> VipEntry | None:
-        """One entry as the kernel has it now; None when there is none that this table wrote."""
-        raw = syscall.map_lookup(self._entries, _raw_key(key), ctypes.sizeof(layout.Entry))
-        return self._own(key, raw) if raw else None
-
-    def write(self, entries: Mapping[EntryKey, VipEntry]) -> None:
+    def write(self, entries: Mapping[K, VipEntry]) -> None:
         """Sets entries, each replaced as a whole.
 
         Raises MapFullError when there is no room for all; then those that fitted are set.
@@ -94,28 +113,28 @@ class EntryTable:
             if slot is None:
                 refused += 1
             else:
-                pairs.append((_raw_key(key), _raw_entry(entry, slot)))
+                pairs.append((self._raw_key(key), _raw_entry(entry, slot)))
         for some in _batched(pairs, _BATCH):
             try:
-                syscall.map_update_batch(self._entries, [key for key, _ in some], [value for _, value in some])
+                self._set(some)
             except OSError as error:
                 if error.errno not in _NO_MEMORY:
                     raise
                 refused += len(some)
         if refused:
             raise MapFullError(
-                f"the kernel took {len(entries) - refused} of {len(entries)} VIP entries, into a map with room for "
+                f"the kernel took {len(entries) - refused} of {len(entries)} {self.what}, into a map with room for "
                 f"{self._capacity}: it is full, or the node is short of memory"
             )
 
-    def delete(self, keys: Iterable[EntryKey]) -> None:
+    def delete(self, keys: Iterable[K]) -> None:
         """Deletes entries; those that are not there do not matter.
 
         Returns only when no program uses a deleted entry any more: its memory and slot may be reused then.
         """
         deleted = False
         for key in keys:
-            syscall.map_delete(self._entries, _raw_key(key))
+            syscall.map_delete(self._entries, self._raw_key(key))
             slot = self._slots.pop(key, None)
             if slot is not None:
                 heapq.heappush(self._released, slot)
@@ -123,50 +142,101 @@ class EntryTable:
         if deleted:
             wait_for_running_programs()
 
-    def tally(self, key: EntryKey) -> Tally:
+    def tally(self, key: K) -> Tally:
         """The decisions about an entry so far, or since its entry was made."""
         slot = self._slots.get(key)
         if slot is None:
             return Tally()
         return _tally(syscall.map_lookup(self._counters, struct.pack("=I", slot), self._row_size), layout.Counters)
 
-    def _own(self, key: EntryKey, raw: bytes) -> VipEntry | None:
+    def _own(self, key: K, raw: bytes) -> VipEntry | None:
         """The value as an entry; None when this table cannot have written it."""
         slot, rest = _split(raw)
-        return _entry_from(rest) if slot == self._slots.get(key) else None
+        entry = _entry_from(rest) if slot == self._slots.get(key) else None
+        return entry if entry is not None and entry.kind in self.kinds else None
 
-    def _raw(self) -> Iterator[tuple[EntryKey, bytes]]:
+    def _raw(self) -> Iterator[tuple[K, bytes]]:
         """Keys are the same objects each time: there may be many, and they are asked for twice a second."""
         known, self._keys = self._keys, {}
-        for raw, value in syscall.map_items(self._entries, ctypes.sizeof(layout.EntryKey), ctypes.sizeof(layout.Entry)):
-            key = self._keys[raw] = known.get(raw) or _key_from(raw)
+        for raw, value in self._items():
+            key = self._keys[raw] = known.get(raw) or self._key_from(raw)
             yield key, value
 
     def _adopt_slots(self) -> None:
         """After a restart: every entry keeps its slot, so its counters go on; of two in one slot the first does."""
-        taken: dict[int, EntryKey] = {}
+        taken: dict[int, K] = {}
         for key, value in self._raw():
             slot, _ = _split(value)
-            if slot < self._capacity:
+            if self._first_slot <= slot < self._first_slot + self._capacity:
                 taken.setdefault(slot, key)
         self._slots = {key: slot for slot, key in taken.items()}
-        self._next_slot = max(taken, default=-1) + 1
-        self._released = [slot for slot in range(self._next_slot) if slot not in taken]
+        self._next_slot = max(taken, default=self._first_slot - 1) + 1
+        self._released = [slot for slot in range(self._first_slot, self._next_slot) if slot not in taken]
 
-    def _slot_for(self, key: EntryKey) -> int | None:
+    def _slot_for(self, key: K) -> int | None:
         """The slot of an entry; a new one starts with zero counts. None when all are taken."""
         slot = self._slots.get(key)
         if slot is not None:
             return slot
         if self._released:
             slot = heapq.heappop(self._released)
-        elif self._next_slot < self._capacity:
+        elif self._next_slot < self._first_slot + self._capacity:
             slot, self._next_slot = self._next_slot, self._next_slot + 1
         else:
             return None
         syscall.map_update(self._counters, struct.pack("=I", slot), bytes(self._row_size))
         self._slots[key] = slot
         return slot
+
+
+class EntryTable(Table[EntryKey]):
+    """The `entries` map."""
+
+    what = "VIP entries"
+    kinds = VIP_KINDS
+
+    def lookup(self, key: EntryKey) -> VipEntry | None:
+        """One entry as the kernel has it now; None when there is none that this table wrote."""
+        raw = syscall.map_lookup(self._entries, _raw_key(key), ctypes.sizeof(layout.Entry))
+        return self._own(key, raw) if raw else None
+
+    def _raw_key(self, key: EntryKey) -> bytes:
+        return _raw_key(key)
+
+    def _key_from(self, raw: bytes) -> EntryKey:
+        return _key_from(raw)
+
+    def _items(self) -> Iterator[tuple[bytes, bytes]]:
+        return syscall.map_items(self._entries, ctypes.sizeof(layout.EntryKey), ctypes.sizeof(layout.Entry))
+
+    def _set(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        syscall.map_update_batch(self._entries, [key for key, _ in pairs], [value for _, value in pairs])
+
+
+class RangeTable(Table[RangeKey]):
+    """The `ranges` map: a trie, of which kernels before 5.13 know no batches. Its rows are behind those of entries."""
+
+    what = "ranges"
+    kinds = (Kind.CLOSED, Kind.OPEN)
+
+    def __init__(self, ranges: Fd, counters: Fd) -> None:
+        super().__init__(ranges, counters, syscall.map_info(counters).max_entries - layout.MAX_RANGES)
+
+    def _raw_key(self, key: RangeKey) -> bytes:
+        return raw_range_key(key)
+
+    def _key_from(self, raw: bytes) -> RangeKey:
+        return range_key_from(raw)
+
+    def _items(self) -> Iterator[tuple[bytes, bytes]]:
+        for key in syscall.map_keys(self._entries, ctypes.sizeof(layout.RangeKey)):
+            value = syscall.map_lookup(self._entries, key, ctypes.sizeof(layout.Entry))
+            if value is not None:
+                yield key, value
+
+    def _set(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        for key, value in pairs:
+            syscall.map_update(self._entries, key, value)
 
 
 class ControlValue:
@@ -234,6 +304,21 @@ def _key_from(raw: bytes) -> EntryKey:
     return EntryKey(struct.unpack_from("=I", raw)[0], from_mapped(raw[4:]))
 
 
+def raw_range_key(key: RangeKey) -> bytes:
+    """A range as the kernel's key."""
+    network = key.network
+    bits = _IFINDEX_BITS + network.prefixlen + (_MAPPED_BITS if network.version == 4 else 0)
+    return struct.pack("=I", bits) + _raw_key(EntryKey(key.ifindex, network.network_address))
+
+
+def range_key_from(raw: bytes) -> RangeKey:
+    """The range in a key of the kernel's; of one that nobody here writes, the nearest thing to it."""
+    prefixlen, ifindex = struct.unpack_from("=II", raw)
+    address = from_mapped(raw[8:])
+    bits = prefixlen - _IFINDEX_BITS - (_MAPPED_BITS if address.version == 4 else 0)
+    return RangeKey(ifindex, ip_network((address, max(bits, 0)), strict=False))
+
+
 def _raw_entry(entry: VipEntry, slot: int) -> bytes:
     mac, address = ctypes.c_uint8 * 6, ctypes.c_uint8 * 16
     return bytes(
@@ -261,6 +346,7 @@ def _raw_control(control: NodeControl) -> bytes:
             mode=control.mode,
             strictest=control.strictest,
             strictest6=control.strictest6,
+            closed=control.closed,
             generation=control.generation,
             vips4=int(first) | (int(last) - int(first)) << 32,
         )
@@ -277,6 +363,7 @@ def _control_from(raw: bytes) -> NodeControl | None:
         mode=Mode(value.mode),
         strictest=Mode(value.strictest),
         strictest6=Mode(value.strictest6),
+        closed=bool(value.closed),
         generation=value.generation,
         epoch=value.epoch,
         fence_ns=value.fence_ns,

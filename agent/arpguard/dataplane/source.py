@@ -9,7 +9,7 @@ from arpguard.errors import DataPlaneError
 
 TWINS = ("try_ingress_tc", "try_egress_tc", "try_ingress_xdp")
 PROGRAMS = ("ingress_tc", "egress_tc", "ingress_xdp", *TWINS)
-MAPS = ("entries", "counters", "totals", "control", "events")
+MAPS = ("entries", "ranges", "counters", "totals", "control", "events")
 RING_BYTES = 1 << 20
 DEFAULT_MAX_ENTRIES = 1024
 

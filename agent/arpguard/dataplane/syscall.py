@@ -132,6 +132,19 @@ def map_update_batch(fd: Fd, keys: list[bytes], values: list[bytes]) -> None:
     )
 
 
+def map_keys(fd: Fd, key_size: int) -> Iterator[bytes]:
+    """All keys of a map that only its reader changes, one by one."""
+    key, following = ctypes.create_string_buffer(key_size), ctypes.create_string_buffer(key_size)
+    at = 0
+    while True:
+        try:
+            _bpf(MAP_GET_NEXT_KEY, struct.pack("=IxxxxQQQ", fd.number, at, _address(following), 0))
+        except FileNotFoundError:
+            return
+        yield following.raw
+        key.raw, at = following.raw, _address(key)
+
+
 def map_items(fd: Fd, key_size: int, value_size: int, chunk: int = 4096) -> Iterator[tuple[bytes, bytes]]:
     """All (key, value) of a hash map, read in batches (kernel 5.6).
 

@@ -23,7 +23,7 @@ from arpguard.node import Node
 from arpguard.observe.cluster import CLUSTER, look_at_cluster
 from arpguard.observe.spec import Row, Spec
 from arpguard.units import NS_PER_S
-from arpguard.verdict import Kind, Mode, Reason
+from arpguard.verdict import VIP_KINDS, Kind, Mode, Reason
 
 # A series for each VIP would be too many; those that others claim are few, until somebody claims them all.
 MAX_CLAIMS = 1000
@@ -99,7 +99,7 @@ def _frames(look: Look) -> Iterator[Row]:
 
 
 def _vips(look: Look) -> Iterator[Row]:
-    for kind, mode in itertools.product(Kind, MODES):
+    for kind, mode in itertools.product(VIP_KINDS, MODES):
         yield (_word(kind), _word(mode)), look.vips[kind, mode]
 
 

@@ -383,7 +383,7 @@ class Reconciler:
                 "or guard fewer VIPs or links"
             )
 
-    def _note_drift(self, actual: TableContent) -> bool:
+    def _note_drift(self, actual: TableContent[EntryKey]) -> bool:
         """Whether the kernel has something else than it was left with; that is counted, unless nothing was left yet."""
         if actual.entries == self._programmed and not actual.strangers:
             return False

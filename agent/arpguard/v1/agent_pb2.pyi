@@ -64,6 +64,10 @@ class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Kind.ValueType],
     """Nobody yet."""
     KIND_DELEGATED: _Kind.ValueType  # 5
     """Another program on this node."""
+    KIND_CLOSED: _Kind.ValueType  # 6
+    """Of decisions only: no entry is about the address, and its range is closed (`unknown: suppress`)."""
+    KIND_OPEN: _Kind.ValueType  # 7
+    """An exception in a closed range. No decision is about one."""
 
 class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
     """Who may answer for a VIP on a link of this node."""
@@ -79,6 +83,10 @@ KIND_UNCLAIMED: Kind.ValueType  # 4
 """Nobody yet."""
 KIND_DELEGATED: Kind.ValueType  # 5
 """Another program on this node."""
+KIND_CLOSED: Kind.ValueType  # 6
+"""Of decisions only: no entry is about the address, and its range is closed (`unknown: suppress`)."""
+KIND_OPEN: Kind.ValueType  # 7
+"""An exception in a closed range. No decision is about one."""
 Global___Kind: _TypeAlias = Kind  # noqa: Y015
 
 class _Verdict:
@@ -178,6 +186,9 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_ND_INVALID: _Reason.ValueType  # 30
     REASON_ND_CHECKSUM: _Reason.ValueType  # 31
     REASON_ND_INVALID_CLAIM: _Reason.ValueType  # 32
+    REASON_UNKNOWN: _Reason.ValueType  # 33
+    REASON_EGRESS_UNKNOWN: _Reason.ValueType  # 34
+    REASON_GUEST: _Reason.ValueType  # 35
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why a frame got its verdict; docs/reasons.md has the meanings. The same numbers everywhere."""
@@ -215,6 +226,9 @@ REASON_NOT_ND: Reason.ValueType  # 29
 REASON_ND_INVALID: Reason.ValueType  # 30
 REASON_ND_CHECKSUM: Reason.ValueType  # 31
 REASON_ND_INVALID_CLAIM: Reason.ValueType  # 32
+REASON_UNKNOWN: Reason.ValueType  # 33
+REASON_EGRESS_UNKNOWN: Reason.ValueType  # 34
+REASON_GUEST: Reason.ValueType  # 35
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _Operation:

@@ -14,7 +14,27 @@ static int outcome(const struct arrival *a, __u32 code)
 	return code == TC_ACT_SHOT ? DROPPED : code == TC_ACT_REDIRECT ? SENT_BACK : UNKNOWN;
 }
 
-/* The entry of an address, 4 or 16 bytes, on the link. */
+/* The closed range that an address in a key is in; the longest range decides. */
+static const struct entry *closed(const __u8 *key)
+{
+	const struct entry *found = 0;
+	__u32 i, bit, longest = 0;
+
+	for (i = 0; world.control.closed && i < world.ranges; i++) {
+		const __u8 *range = (const __u8 *)&world.range_keys[i].at;
+		__u32 bits = world.range_keys[i].prefixlen;
+
+		for (bit = 0; bit < bits && !((range[bit / 8] ^ key[bit / 8]) & 0x80 >> bit % 8); bit++)
+			;
+		if (bit == bits && bits >= longest) {
+			longest = bits;
+			found = &world.range_values[i];
+		}
+	}
+	return found && found->kind == KIND_CLOSED ? found : 0;
+}
+
+/* The entry of an address, 4 or 16 bytes, on the link, or else its closed range. */
 static const struct entry *guarded(const __u8 *address, __u32 size)
 {
 	static const __u8 mapped[12] = {[10] = 0xff, 0xff};
@@ -26,7 +46,7 @@ static const struct entry *guarded(const __u8 *address, __u32 size)
 	for (i = 0; i < world.entries; i++)
 		if (!memcmp(&world.keys[i], key, sizeof(key)))
 			return &world.values[i];
-	return 0;
+	return closed(key);
 }
 
 static int enforced(const struct entry *e)
@@ -140,6 +160,12 @@ static const struct entry *judged_by(const struct reading *r, const __u8 *addres
 	return guarded(address, r->size);
 }
 
+/* Whether a frame in a closed range is of a guest, or to one: of another MAC than the link's. */
+static int is_guests(const struct entry *e, const __u8 *mac)
+{
+	return e->kind == KIND_CLOSED && memcmp(mac, e->link_mac, 6);
+}
+
 static int is_forbidden(const struct entry *e)
 {
 	return e && enforced(e) && e->kind != KIND_DELEGATED && !may_answer(e);
@@ -215,6 +241,7 @@ static const char *passed_objection(const struct arrival *a, const __u8 *frame, 
 {
 	struct reading before = read_frame(frame, a->length), after = read_frame(d->frame, d->length);
 	__u32 most = a->hook != HOOK_TC_EGRESS ? 7 : before.size == 16 ? 18 : 4;
+	const struct entry *e;
 
 	if (d->length != a->length || d->tagged != a->tagged || d->redirected)
 		return "a frame that passes is of another form";
@@ -222,9 +249,16 @@ static const char *passed_objection(const struct arrival *a, const __u8 *frame, 
 		return "a frame that passes is another frame";
 	if (a->tagged && a->tag & 0xfff)
 		return 0;
-	if (a->hook == HOOK_TC_EGRESS)
-		return is_forbidden(judged_by(&after, after.claimed)) ? "a claim leaves" : 0;
-	return is_forbidden(judged_by(&after, after.asked)) ? "the kernel may answer" : 0;
+	if (a->hook == HOOK_TC_EGRESS) {
+		e = judged_by(&after, after.claimed);
+		if (!is_forbidden(e) || (e->kind == KIND_CLOSED && !after.sha)) /* options tell whose it is */
+			return 0;
+		return is_guests(e, after.sha) ? 0 : "a claim leaves";
+	}
+	e = judged_by(&after, after.asked);
+	if (!is_forbidden(e) || d->hidden || (!(d->frame[0] & 1) && is_guests(e, d->frame)))
+		return 0;
+	return "the kernel may answer";
 }
 
 const char *objection(const struct arrival *a, const __u8 *frame, const struct departure *d)

@@ -23,9 +23,11 @@ static const char *const hook_names[] = {"", "tc ingress", "xdp", "tc egress"};
 
 struct scene {
 	struct control control;
-	__u32 entries, pad;
+	__u32 entries, ranges;
 	struct entry_key keys[MAX_ENTRIES];
 	struct entry values[MAX_ENTRIES];
+	struct range_key range_keys[MAX_RANGES_HERE];
+	struct entry range_values[MAX_RANGES_HERE];
 };
 
 struct seed {
@@ -41,7 +43,7 @@ struct sample {
 /* All of the command line, in this order. */
 struct task {
 	long programs[HOOKS + 1]; /* by hook */
-	long entries, control, counters, totals, cpus;
+	long entries, ranges, control, counters, totals, cpus;
 	long frames, seed, room_tc, room_xdp, every;
 };
 
@@ -120,15 +122,25 @@ static void set_scene(const struct scene *old, const struct scene *new)
 
 	for (i = 0; i < old->entries; i++)
 		map_call(BPF_MAP_DELETE_ELEM, task.entries, &old->keys[i], 0);
+	for (i = 0; i < old->ranges; i++)
+		map_call(BPF_MAP_DELETE_ELEM, task.ranges, &old->range_keys[i], 0);
 	memset(&world, 0, sizeof(world));
 	world.control = new->control;
 	world.entries = new->entries;
 	memcpy(world.keys, new->keys, sizeof(world.keys));
 	memcpy(world.values, new->values, sizeof(world.values));
+	world.ranges = new->ranges;
+	memcpy(world.range_keys, new->range_keys, sizeof(world.range_keys));
+	memcpy(world.range_values, new->range_values, sizeof(world.range_values));
 	for (i = 0; i < new->entries; i++) {
 		clear_slot(new->values[i].slot);
 		if (map_call(BPF_MAP_UPDATE_ELEM, task.entries, &new->keys[i], &new->values[i]))
 			fail("entries");
+	}
+	for (i = 0; i < new->ranges; i++) {
+		clear_slot(new->range_values[i].slot);
+		if (map_call(BPF_MAP_UPDATE_ELEM, task.ranges, &new->range_keys[i], &new->range_values[i]))
+			fail("ranges");
 	}
 	set_control(&new->control);
 	clock_gettime(CLOCK_BOOTTIME, &now);
@@ -141,11 +153,27 @@ static __u64 events_of(const struct totals *t)
 	return t->sent + t->limited + t->lost;
 }
 
+static void compare_row(__u32 slot)
+{
+	static struct counters all[MAX_CPUS];
+	__u32 cpu, i;
+
+	if (map_call(BPF_MAP_LOOKUP_ELEM, task.counters, &slot, all))
+		fail("counters");
+	for (i = 0; i < 2 * REASON_COUNT; i++) {
+		for (cpu = 1; cpu < task.cpus; cpu++)
+			all[0].frames[0][i] += all[cpu].frames[0][i];
+		if (all[0].frames[0][i] != world.counters[slot].frames[0][i]) {
+			fprintf(stderr, "the kernel counts an entry otherwise\n");
+			exit(1);
+		}
+	}
+}
+
 /* Nothing is lost, and nothing is counted twice. */
 static void compare_counts(void)
 {
-	static struct counters all[MAX_CPUS];
-	__u32 slot, cpu, i;
+	__u32 i;
 
 	kernel_after = read_totals();
 	for (i = 0; i < 2 * REASON_COUNT; i++)
@@ -157,18 +185,10 @@ static void compare_counts(void)
 		fprintf(stderr, "events do not add up\n");
 		exit(1);
 	}
-	for (slot = 0; slot < world.entries; slot++) {
-		if (map_call(BPF_MAP_LOOKUP_ELEM, task.counters, &slot, all))
-			fail("counters");
-		for (i = 0; i < 2 * REASON_COUNT; i++) {
-			for (cpu = 1; cpu < task.cpus; cpu++)
-				all[0].frames[0][i] += all[cpu].frames[0][i];
-			if (all[0].frames[0][i] != world.counters[slot].frames[0][i]) {
-				fprintf(stderr, "the kernel counts an entry otherwise\n");
-				exit(1);
-			}
-		}
-	}
+	for (i = 0; i < world.entries; i++)
+		compare_row(world.values[i].slot);
+	for (i = 0; i < world.ranges; i++)
+		compare_row(world.range_values[i].slot);
 }
 
 /* ---- frames ---------------------------------------------------------------------------------------------------- */

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import arpstimuli
 import ndstimuli
-from agreement import assert_agrees, expected_outcome
+from agreement import assert_agrees, expected_outcome, with_random_ranges
 from arpguard.clock import boot_ns
 from arpguard.core.respond import Situation, respond_egress, respond_ingress
 from arpguard.dataplane import layout, syscall
-from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key
+from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, raw_range_key
 from arpguard.dataplane.source import Source, find_source
-from arpguard.model import EntryKey
+from arpguard.model import EntryKey, RangeKey
 from arpguard.verdict import Hook
 from prog_run import ACTIONS, DROP, DROPPED, LO, PROGRAM, Outcome, Plane
-from userspace import FOLDER, MAX_ENTRIES, build, flags
+from userspace import FOLDER, MAX_ENTRIES, MAX_RANGES, build, flags
 
 SOURCES = [FOLDER / name for name in ("flood.c", "mutate.c", "answers.c", "programs.c", "kernel.c")]
 SCENES, SEEDS = 100, 1600
@@ -38,9 +38,11 @@ class SceneValue(ctypes.Structure):
     _fields_ = (
         ("control", layout.Control),
         ("entries", ctypes.c_uint32),
-        ("pad", ctypes.c_uint32),
+        ("ranges", ctypes.c_uint32),
         ("keys", layout.EntryKey * MAX_ENTRIES),
         ("values", layout.Entry * MAX_ENTRIES),
+        ("range_keys", layout.RangeKey * MAX_RANGES),
+        ("range_values", layout.Entry * MAX_RANGES),
     )
 
 
@@ -60,8 +62,9 @@ def a_scene(rng: random.Random, now_ns: int) -> Situation:
     entries4, _ = arpstimuli.random_maps(rng, now_ns)
     entries = {**entries6, **entries4}
     ipv4 = [vip for vip in entries if vip.version == 4]
-    control = replace(control, vips4=(min(ipv4), max(ipv4)))
-    return Situation(control, {EntryKey(LO, vip): entry for vip, entry in entries.items()}, LO, now_ns)
+    control, ranges = with_random_ranges(rng, replace(control, vips4=(min(ipv4), max(ipv4))))
+    situation = {EntryKey(LO, vip): entry for vip, entry in entries.items()}
+    return Situation(control, situation, LO, now_ns, {RangeKey(LO, net): entry for net, entry in ranges.items()})
 
 
 def scene_bytes(scene: Situation) -> bytes:
@@ -69,6 +72,10 @@ def scene_bytes(scene: Situation) -> bytes:
     for slot, (key, entry) in enumerate(scene.entries.items()):
         value.keys[slot] = layout.EntryKey.from_buffer_copy(_raw_key(key))
         value.values[slot] = layout.Entry.from_buffer_copy(_raw_entry(entry, slot))
+    value.ranges = len(scene.ranges)
+    for at, (network, entry) in enumerate(scene.ranges.items()):
+        value.range_keys[at] = layout.RangeKey.from_buffer_copy(raw_range_key(network))
+        value.range_values[at] = layout.Entry.from_buffer_copy(_raw_entry(entry, MAX_ENTRIES + at))
     return bytes(value)
 
 
@@ -101,8 +108,9 @@ class Flood:
         plane = self._plane
         left = plane.table.read()
         plane.table.delete([*left.entries, *left.strangers])
+        plane.ranges.delete(plane.ranges.read().entries)
         programs = [plane.programs[PROGRAM[hook]].number for hook in sorted(PROGRAM)]
-        maps = [plane.maps[name].number for name in ("entries", "control", "counters", "totals")]
+        maps = [plane.maps[name].number for name in ("entries", "ranges", "control", "counters", "totals")]
         every = max(1, frames // samples) | 1  # odd: not always the same hook
         numbers = [*programs, *maps, syscall.possible_cpus(), frames, self._seed, ROOM_TC, ROOM_XDP, every]
         files = [str(self._folder / name) for name in ("scenes", "seeds", "samples")]
@@ -132,6 +140,6 @@ class Flood:
     def _compare(self, sample: Sample) -> int:
         situation = self._scenes[sample.scene]
         respond = respond_egress if sample.hook is Hook.TC_EGRESS else respond_ingress
-        expected = expected_outcome(respond(sample.frame, situation))
+        expected = self._plane.shown(expected_outcome(respond(sample.frame, situation), sample.hook, sample.frame))
         assert_agrees(sample.outcome, expected, sample.frame, situation)
         return 1

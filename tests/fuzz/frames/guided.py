@@ -13,7 +13,7 @@ from flood import some_seeds
 from agreement import assert_agrees, expected_outcome
 from arpguard.clock import boot_ns
 from arpguard.core.respond import Situation, respond_egress, respond_ingress
-from arpguard.dataplane.maps import _control_from, _entry_from, _key_from, _split
+from arpguard.dataplane.maps import _control_from, _entry_from, _key_from, _split, range_key_from
 from arpguard.dataplane.source import Source, find_source
 from arpguard.verdict import Hook, Reason
 from builders import HOUR_NS
@@ -26,10 +26,10 @@ SANITIZERS = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"
 SANITIZERS += ["-fno-sanitize=alignment"]
 VERDICTS = "-DVERDICTS=0," + ",".join(str(int(reason.verdict)) for reason in Reason)
 LONGEST_TEST_RUN = 2048
-HEAD = 28  # bytes in front of the frame: see input.h
+HEAD = 30  # bytes in front of the frame: see input.h
 LONGEST = HEAD + 9014
 # Maps of which all VIPs are this node's, on an ordinary link; others come by themselves.
-OWNED = bytes([4, 0, 0, 0]) + bytes([1, 0, 4, 0, 0, 1]) * 4
+OWNED = bytes([4, 0, 0, 0]) + bytes([1, 0, 4, 0, 0, 1]) * 4 + bytes([0, 0])
 SEEDS = 800
 
 
@@ -117,7 +117,12 @@ class Reader:
             entries[_key_from(bytes(world.keys[at]))] = entry
         control = _control_from(bytes(world.control))
         assert control is not None
-        return Found(Situation(control, entries, 1, self._plane.now_ns), data[HEAD:])
+        ranges = {}
+        for at in range(world.ranges):
+            entry = _entry_from(_split(bytes(world.range_values[at]))[1])
+            assert entry is not None
+            ranges[range_key_from(bytes(world.range_keys[at]))] = entry
+        return Found(Situation(control, entries, 1, self._plane.now_ns, ranges), data[HEAD:])
 
 
 def is_taken(found: Found) -> bool:
@@ -136,14 +141,15 @@ def replay(data: bytes, reader: Reader, user_plane: UserPlane, plane: Plane | No
     if found is None:
         return 0
     entries = {key.vip: entry for key, entry in found.situation.entries.items()}
-    user_plane.set(entries, found.situation.control, found.situation.now_ns)
+    ranges = {key.network: entry for key, entry in found.situation.ranges.items()}
+    user_plane.set(entries, found.situation.control, found.situation.now_ns, ranges)
     planes = [user_plane]
     if plane is not None and is_taken(found):
-        plane.set(entries, found.situation.control)
+        plane.set(entries, found.situation.control, ranges=ranges)
         planes.append(plane)
     for hook in Hook:
         respond = respond_egress if hook is Hook.TC_EGRESS else respond_ingress
-        expected = expected_outcome(respond(found.frame, found.situation))
+        expected = expected_outcome(respond(found.frame, found.situation), hook, found.frame)
         for one in planes:
-            assert_agrees(one.run(hook, found.frame), expected, found.frame, found.situation)
+            assert_agrees(one.run(hook, found.frame), one.shown(expected), found.frame, found.situation)
     return len(planes)

@@ -71,9 +71,30 @@ static void read_entry(const __u8 *choice, __u32 vip)
 	world.entries++;
 }
 
+/* Around a VIP: from one address to all, or all global ones (2000::/3); of IPv6 ones none has the v4-mapped in it. */
+static void read_range(__u8 choice, __u32 family)
+{
+	const __u32 lengths[2][4] = {{160, 156, 152, 128}, {160, 152, 96, 35}};
+	struct range_key *key = &world.range_keys[world.ranges];
+	struct entry *e = &world.range_values[world.ranges];
+
+	if (!(choice & 3) || (family && !world.control.strictest6))
+		return;
+	e->slot = MAX_ENTRIES + world.ranges;
+	e->kind = (choice & 3) == 1 ? KIND_OPEN : KIND_CLOSED;
+	memcpy(e->link_mac, a_mac(choice >> 2 & 7), 6);
+	if (choice & 0x20)
+		memcpy(e->primary, primaries[family], 16);
+	key->prefixlen = lengths[family][choice >> 6];
+	key->at.ifindex = LINK;
+	memcpy(key->at.addr, vips[2 * family], 16);
+	world.control.closed = 1;
+	world.ranges++;
+}
+
 int read_input(const __u8 *data, size_t size, struct arrival *a)
 {
-	__u32 vip;
+	__u32 vip, family;
 
 	if (size < INPUT_HEAD + 14 || size > INPUT_HEAD + MAX_FRAME - 128)
 		return 0;
@@ -81,6 +102,8 @@ int read_input(const __u8 *data, size_t size, struct arrival *a)
 	read_control(data[0], &world.control);
 	for (vip = 0; vip < INPUT_VIPS; vip++)
 		read_entry(data + 4 + 6 * vip, vip);
+	for (family = 0; family < INPUT_RANGES; family++)
+		read_range(data[4 + 6 * INPUT_VIPS + family], family);
 	*a = (struct arrival){.length = size - INPUT_HEAD,
 			      .linear = 14 + (data[2] | data[3] << 8) % (size - INPUT_HEAD - 13),
 			      .tagged = data[1] & 1,

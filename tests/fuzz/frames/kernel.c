@@ -127,6 +127,12 @@ long bpf_skb_change_tail(struct __sk_buff *skb, __u32 length, __u64 flags)
 	return 0;
 }
 
+long bpf_skb_change_type(struct __sk_buff *skb, __u32 type)
+{
+	skb->pkt_type = type;
+	return 0;
+}
+
 long bpf_skb_vlan_pop(struct __sk_buff *skb)
 {
 	skb->vlan_present = skb->vlan_tci = 0;

@@ -19,9 +19,37 @@ static struct entry *entries_lookup(const struct entry_key *key)
 	return 0;
 }
 
+/* Whether the first `bits` of two keys are the same. */
+static int same_prefix(const __u8 *a, const __u8 *b, __u32 bits)
+{
+	__u32 whole = bits / 8, rest = bits % 8;
+
+	if (memcmp(a, b, whole))
+		return 0;
+	return !rest || !((a[whole] ^ b[whole]) >> (8 - rest));
+}
+
+static struct entry *ranges_lookup(const struct range_key *key)
+{
+	struct entry *found = 0;
+	__u32 i, longest = 0;
+
+	world.lookups++;
+	for (i = 0; i < world.ranges; i++) {
+		const struct range_key *range = &world.range_keys[i];
+
+		if (range->prefixlen < longest || range->prefixlen > key->prefixlen ||
+		    !same_prefix((const __u8 *)&range->at, (const __u8 *)&key->at, range->prefixlen))
+			continue;
+		longest = range->prefixlen;
+		found = &world.range_values[i];
+	}
+	return found;
+}
+
 static struct counters *counters_lookup(const __u32 *slot)
 {
-	return *slot < MAX_ENTRIES ? &world.counters[*slot] : 0;
+	return *slot < MAX_ENTRIES + MAX_RANGES_HERE ? &world.counters[*slot] : 0;
 }
 
 static struct totals *totals_lookup(const __u32 *key)
@@ -67,6 +95,7 @@ static void run_tc_program(const struct arrival *a, const __u8 *frame, struct de
 	d->length = skb.len;
 	d->tagged = skb.vlan_present;
 	d->redirected = take_redirection();
+	d->hidden = skb.pkt_type == PACKET_OTHERHOST;
 	skb_read(&skb, d->frame);
 	skb_free(&skb);
 }
@@ -78,7 +107,7 @@ static void run_xdp_program(const struct arrival *a, const __u8 *frame, struct d
 	xdp_make(&ctx, LINK, frame, a->length);
 	d->code = a->twin ? try_ingress_xdp(&ctx) : ingress_xdp(&ctx);
 	d->length = ctx.data_end - ctx.data;
-	d->tagged = d->redirected = 0;
+	d->tagged = d->redirected = d->hidden = 0;
 	memcpy(d->frame, (__u8 *)ctx.data, d->length);
 	xdp_free(&ctx);
 }

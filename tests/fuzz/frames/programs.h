@@ -8,18 +8,22 @@
 #include "arpguard.h"
 
 #define MAX_FRAME 9216
+#define MAX_RANGES_HERE 8
 #define LINK 1 /* where all frames are: `lo`, as in BPF_PROG_TEST_RUN */
 
 /* What the programs read and write, and what their counts come to. */
 struct world {
 	struct control control;
+	__u32 ranges; /* how many there are */
+	struct range_key range_keys[MAX_RANGES_HERE];
+	struct entry range_values[MAX_RANGES_HERE];
 	__u32 entries; /* how many there are */
 	struct entry_key keys[MAX_ENTRIES];
 	struct entry values[MAX_ENTRIES];
-	struct counters counters[MAX_ENTRIES];
+	struct counters counters[MAX_ENTRIES + MAX_RANGES_HERE];
 	struct totals totals;
 	__u64 events;  /* put into the ring buffer */
-	__u64 lookups; /* of entries */
+	__u64 lookups; /* of entries and ranges */
 };
 extern struct world world;
 
@@ -36,7 +40,7 @@ struct arrival {
 /* What a program did: its return code, and the frame it left. */
 struct departure {
 	__u32 code, length;
-	__u32 redirected, tagged;
+	__u32 redirected, tagged, hidden;
 	__u8 frame[MAX_FRAME];
 };
 

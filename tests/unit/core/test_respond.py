@@ -1,7 +1,7 @@
 """The reference model on a few frames; tests/bpf compares the rest of it with the programs."""
 
 from dataclasses import replace
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_network
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from arpguard.addresses import MacAddress
 from arpguard.core.respond import Judgement, Response, Situation, respond_egress, respond_ingress
-from arpguard.model import EntryKey
+from arpguard.model import EntryKey, RangeKey
 from arpguard.verdict import Kind, Mode, Reason, Verdict
 from arpguard.wire.arp import ArpOp, parse_arp_frame
 from arpguard.wire.ethernet import VlanTag
@@ -257,3 +257,50 @@ def test_any_bytes_get_a_response(head, rest):
     for data in (head + rest, an_ns()[:54] + rest, an_ns(headers=[a_header(DESTINATION)])[: 40 + len(head)] + rest):
         for respond in (respond_ingress, respond_egress):
             respond(data, a_situation6(an_entry6()))
+
+
+# ---- closed ranges -----------------------------------------------------------------------------------------------
+
+POOL = ip_network("192.0.2.0/24")
+CLOSED = an_entry(Kind.CLOSED)
+
+
+def a_closed_situation(ranges, *, closed=True, entries=None) -> Situation:
+    return Situation(a_control(closed=closed), entries or {}, LINK, NOW, ranges)
+
+
+def test_address_without_an_entry_is_hidden_in_a_closed_range():
+    response = respond_ingress(an_arp_request(), a_closed_situation({RangeKey(LINK, POOL): CLOSED}))
+    assert response == Response(False, None, about_vip(Verdict.SUPPRESS, Reason.UNKNOWN), hidden=True)
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        a_closed_situation({RangeKey(LINK, POOL): CLOSED}, closed=False),
+        a_closed_situation({RangeKey(LINK + 1, POOL): CLOSED}),
+        a_closed_situation({RangeKey(LINK, ip_network("198.51.100.0/24")): CLOSED}),
+        a_closed_situation({RangeKey(LINK, ip_network("2001:db8::/32")): CLOSED}),
+        a_closed_situation({RangeKey(LINK, POOL): CLOSED, RangeKey(LINK, ip_network(VIP)): an_entry(Kind.OPEN)}),
+        a_closed_situation({}),
+    ],
+    ids=["nothing_is_closed", "another_link", "another_network", "another_family", "an_exception", "no_range"],
+)
+def test_address_outside_of_closed_ranges_is_not_guarded(situation):
+    assert reason_of(respond_ingress(an_arp_request(), situation)) is Reason.NOT_GUARDED
+
+
+def test_entry_goes_before_its_range():
+    situation = a_closed_situation(
+        {RangeKey(LINK, POOL): CLOSED}, entries={EntryKey(LINK, VIP): an_entry(Kind.DELEGATED)}
+    )
+    assert reason_of(respond_ingress(an_arp_request(), situation)) is Reason.DELEGATED
+
+
+def test_guests_on_the_link_are_asked_and_speak():
+    situation = a_closed_situation({RangeKey(LINK, POOL): CLOSED})
+    asked, told = an_arp_request(dst=TESTER), an_announcement(sha=TESTER)
+    guests = about_vip(Verdict.PASS, Reason.GUEST)
+    assert respond_ingress(asked, situation) == Response(False, asked, guests)
+    assert respond_egress(told, situation) == Response(False, told, guests)
+    assert reason_of(respond_ingress(an_arp_request(dst=GUARD), situation)) is Reason.UNKNOWN

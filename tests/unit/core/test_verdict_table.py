@@ -4,32 +4,35 @@ import pytest
 
 from arpguard.clock import boot_ns
 from arpguard.core.respond import Judgement, Response, Situation, respond_egress, respond_ingress
-from arpguard.model import EntryKey
-from arpguard.verdict import Reason
-from prog_run import DROPPED, Outcome, passed, sent_back
-from verdict_cells import EGRESS_CASES, INGRESS_CASES, MODES, enforced_outcome, situation
+from arpguard.model import EntryKey, RangeKey
+from arpguard.verdict import Hook, Reason
+from prog_run import DROPPED, Outcome, hidden, passed, sent_back
+from verdict_cells import EGRESS_CASES, INGRESS_CASES, MODES, enforced_outcome, situation, what_is_counted
 
 LINK = 3
 
 
-def outcome_of(response: Response) -> Outcome:
+def outcome_of(response: Response, frame: bytes) -> Outcome:
+    if response.hidden:
+        return hidden(frame)
     if response.frame is None:
         return DROPPED
     return sent_back(response.frame) if response.answered else passed(response.frame)
 
 
 def answered(respond, case, mode) -> tuple[Outcome, tuple[Judgement, ...]]:
-    entries, control, _ = situation(case, mode)
+    entries, ranges, control, _ = situation(case, mode)
     keyed = {EntryKey(LINK, vip): entry for vip, entry in entries.items()}
-    response = respond(case.form.frame, Situation(control, keyed, LINK, boot_ns()))
-    return outcome_of(response), response.judgements
+    around = {RangeKey(LINK, network): entry for network, entry in ranges.items()}
+    response = respond(case.form.frame, Situation(control, keyed, LINK, boot_ns(), around))
+    return outcome_of(response, case.form.frame), response.judgements
 
 
 def expected(case, mode) -> tuple[Outcome, tuple[Judgement, ...]]:
-    entries, _, observed = situation(case, mode)
+    *_, observed = situation(case, mode)
     reason = Reason[case.cell[1:]]
-    judgement = Judgement(case.form.vip if entries else None, reason.verdict, reason)
-    return passed(case.form.frame) if observed else enforced_outcome(case), (judgement,)
+    judgement = Judgement(case.form.vip if what_is_counted(case) else None, reason.verdict, reason)
+    return passed(case.form.frame) if observed else enforced_outcome(case, Hook.TC_INGRESS), (judgement,)
 
 
 @pytest.mark.parametrize("mode", MODES)

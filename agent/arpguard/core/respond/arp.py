@@ -27,6 +27,7 @@ class HeardArp(Message):
         self.sha = packet.sha
         self.tells = packet.op is ArpOp.REPLY or packet.is_announcement
         self.third_party = packet.sha != frame.src
+        self.to = frame.dst
 
     def objection(self, entry: VipEntry) -> Reason | None:
         """What RFC 826 asks nobody to answer."""

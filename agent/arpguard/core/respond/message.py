@@ -13,7 +13,7 @@ class Message(ABC):
     `claimed` is the address whose owner the sender says it is, `sha` the MAC that this would be at, and `believed`
     whether a receiver may take it from this message. `asked` is the address whose owner it asks for. Either may be
     None. `tells`: it says whose an address is, and does not ask anything. `third_party`: its answer goes to somebody
-    else than the sender of the frame.
+    else than the sender of the frame. `to` is the MAC that the frame is sent to.
     """
 
     claimed: Address | None
@@ -22,6 +22,7 @@ class Message(ABC):
     believed: bool
     tells: bool
     third_party: bool
+    to: MacAddress
 
     @abstractmethod
     def objection(self, entry: VipEntry) -> Reason | None:

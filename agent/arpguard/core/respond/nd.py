@@ -39,6 +39,7 @@ class HeardNd(Message):
         self.believed = self._flaw is None
         self.tells = not solicits
         self.third_party = self.sha != frame.src
+        self.to = frame.dst
 
     def objection(self, entry: VipEntry) -> Reason | None:
         """What RFC 4861 7.1.1 and 7.2 ask nobody to answer."""

@@ -1,11 +1,11 @@
 """What a frame is judged by, and what comes of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from arpguard.addresses import Address
-from arpguard.model import EntryKey, NodeControl, VipEntry
-from arpguard.verdict import Mode, Reason, Verdict
+from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
+from arpguard.verdict import Kind, Mode, Reason, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,26 +21,40 @@ class Judgement:
 class Response:
     """What happens: `frame` is what goes on or is sent back, None when it is dropped.
 
-    There is no judgement of a frame that is not looked at.
+    There is no judgement of a frame that is not looked at. `hidden`: it is dropped for this node's kernel only; guests
+    on the link still get it, but at XDP, where there is no such thing.
     """
 
     answered: bool
     frame: bytes | None
     judgements: tuple[Judgement, ...]
+    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the kernel knows: the control value, the entries of the link, and the boot clock in nanoseconds."""
+    """What the kernel knows: the control value, entries and ranges of the link, and the boot clock in nanoseconds."""
 
     control: NodeControl
     entries: Mapping[EntryKey, VipEntry]
     ifindex: int
     now_ns: int
+    ranges: Mapping[RangeKey, VipEntry] = field(default_factory=dict)
 
     def entry(self, address: Address | None) -> VipEntry | None:
         """The entry for an address on this link."""
         return self.entries.get(EntryKey(self.ifindex, address)) if address is not None else None
+
+    def rule(self, address: Address | None) -> VipEntry | None:
+        """What an address is judged by: its entry, or else the closed range that it is in."""
+        entry = self.entry(address)
+        if entry is not None or address is None or not self.control.closed:
+            return entry
+        around = (key for key in self.ranges if key.ifindex == self.ifindex and _is_in(address, key))
+        smallest = max(around, key=lambda key: key.network.prefixlen, default=None)
+        if smallest is None or self.ranges[smallest].kind is not Kind.CLOSED:
+            return None
+        return self.ranges[smallest]
 
     def enforces(self, entry: VipEntry) -> bool:
         """Whether decisions about this entry are carried out."""
@@ -54,3 +68,7 @@ class Situation:
         if entry.hold or 0 < ahead <= self.control.lease_ns:
             return None
         return Reason.FENCED
+
+
+def _is_in(address: Address, key: RangeKey) -> bool:
+    return address.version == key.network.version and address in key.network

@@ -20,7 +20,7 @@ def respond_ingress(data: bytes, situation: Situation) -> Response:
     question = _respond_question(data, message, situation)
     judgements = claim.judgements + question.judgements or _NOT_GUARDED
     passed = claim.frame if question.frame == data else question.frame
-    return Response(question.answered, passed, judgements)
+    return Response(question.answered, passed, judgements, question.hidden)
 
 
 def respond_egress(data: bytes, situation: Situation) -> Response:
@@ -28,7 +28,7 @@ def respond_egress(data: bytes, situation: Situation) -> Response:
     message = read_frame(data, situation.control)
     if isinstance(message, Unreadable):
         return _respond_unreadable(data, message)
-    entry = situation.entry(message.claimed)
+    entry = situation.rule(message.claimed)
     if entry is None:
         return Response(False, data, _NOT_GUARDED)
     reason = _judge_egress(message, entry, situation)
@@ -64,20 +64,25 @@ def _respond_claim(data: bytes, message: Message, situation: Situation) -> Respo
 
 def _respond_question(data: bytes, message: Message, situation: Situation) -> Response:
     """What becomes of the frame for the sake of the VIP that it asks for, if it asks for one."""
-    entry = situation.entry(message.asked)
+    entry = situation.rule(message.asked)
     if entry is None:
         return Response(False, data, ())
     reason = _judge_question(message, entry, situation)
     judgements = (Judgement(message.asked, reason.verdict, reason),)
     if situation.enforces(entry) and reason.verdict is Verdict.SUPPRESS:
-        return Response(False, None, judgements)
+        return Response(False, None, judgements, hidden=entry.kind is Kind.CLOSED)
     if situation.enforces(entry) and reason.verdict is Verdict.ANSWER:
         return Response(True, message.answer(entry.answer_mac), judgements)
     return Response(False, data, judgements)
 
 
 _CLAIMED = {Kind.DELEGATED: Reason.DELEGATED_CLAIM, Kind.OWNED: Reason.CONFLICT}
-_NOT_OWNER = {Kind.FOREIGN: Reason.FOREIGN, Kind.EXTERNAL: Reason.EXTERNAL, Kind.UNCLAIMED: Reason.UNCLAIMED}
+_NOT_OWNER = {
+    Kind.FOREIGN: Reason.FOREIGN,
+    Kind.EXTERNAL: Reason.EXTERNAL,
+    Kind.UNCLAIMED: Reason.UNCLAIMED,
+    Kind.CLOSED: Reason.UNKNOWN,
+}
 
 
 def _judge_claim(message: Message, entry: VipEntry) -> Reason:
@@ -95,6 +100,8 @@ def _judge_claim(message: Message, entry: VipEntry) -> Reason:
 def _judge_question(message: Message, entry: VipEntry, situation: Situation) -> Reason:
     if entry.kind is Kind.DELEGATED:
         return Reason.DELEGATED
+    if entry.kind is Kind.CLOSED and not message.to.is_group and message.to != entry.link_mac:
+        return Reason.GUEST
     if entry.kind is not Kind.OWNED:
         return _NOT_OWNER[entry.kind]
     refused = situation.refusal(entry) or message.objection(entry)
@@ -108,6 +115,10 @@ def _judge_egress(message: Message, entry: VipEntry, situation: Situation) -> Re
         return Reason.EGRESS_DELEGATED
     if entry.kind is Kind.OWNED and situation.refusal(entry) is None:
         return Reason.EGRESS_OWNER
+    if entry.kind is Kind.CLOSED and message.sha != entry.link_mac:
+        return Reason.GUEST
+    if entry.kind is Kind.CLOSED and message.tells:
+        return Reason.EGRESS_UNKNOWN
     if message.tells or message.sha != entry.link_mac:
         return Reason.EGRESS_NOT_OWNER
     return Reason.EGRESS_NO_SOURCE if entry.primary is None else Reason.EGRESS_REWRITTEN

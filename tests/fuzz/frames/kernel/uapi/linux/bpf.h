@@ -23,6 +23,7 @@ typedef __u64 u64;
 struct __sk_buff {
 	unsigned long data, data_end; /* the linear part */
 	__u32 len, mark, ifindex, vlan_present, vlan_tci;
+	__u32 pkt_type;
 	__u8 *rest;	       /* what is behind the linear part */
 	__u32 redirected;      /* to which link; 0: not at all */
 	__u8 summed, ungainly; /* the NIC has summed it up (CHECKSUM_COMPLETE); it cannot be made linear */
@@ -40,6 +41,7 @@ long bpf_skb_load_bytes(const struct __sk_buff *skb, __u32 offset, void *to, __u
 long bpf_skb_store_bytes(struct __sk_buff *skb, __u32 offset, const void *from, __u32 length, __u64 flags);
 long bpf_skb_pull_data(struct __sk_buff *skb, __u32 length);
 long bpf_skb_change_tail(struct __sk_buff *skb, __u32 length, __u64 flags);
+long bpf_skb_change_type(struct __sk_buff *skb, __u32 type);
 long bpf_skb_vlan_pop(struct __sk_buff *skb);
 __s64 bpf_csum_update(struct __sk_buff *skb, __u32 sum);
 __s64 bpf_csum_diff(const __be32 *from, __u32 from_size, const __be32 *to, __u32 to_size, __u32 seed);
