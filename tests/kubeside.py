@@ -21,7 +21,7 @@ from arpguard.runtime.reconciler import Asked, Reconciler
 from arpguard.runtime.settings import Settings
 from arpguard.verdict import Kind
 from kubehttp import Api
-from recorder import Control, Entries, Recorder
+from recorder import Control, Entries, Ranges, Recorder
 
 HOME = "arpguard"
 CONFIGMAP = "config"
@@ -174,7 +174,9 @@ class Side:
         self.changed = asyncio.Event()
         self.announced = 0
         self.found_guard = kernel.value is not None
-        self.reconciler = Reconciler(node, Entries(kernel), Control(kernel), kernel, AnnouncementSchedule())
+        self.reconciler = Reconciler(
+            node, Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule()
+        )
         self.kube: Kubernetes
 
     @property
@@ -209,7 +211,7 @@ class Side:
         config = self.settings.config
         found = await self.kube.collect(config, self.surroundings)
         problems = [*self.settings.problems(), *found.problems]
-        asked = Asked(config, self.settings.in_force.generation, found.vips, found.complete, problems)
+        asked = Asked(config, self.settings.in_force.generation, found.vips, found.complete, problems, found.closing)
         if self.settings.awaited and self.found_guard:
             self.reconciler.wait(problems)
         else:

@@ -5,7 +5,7 @@ from pathlib import Path
 from arpguard.dataplane.attach import Pin
 from arpguard.dataplane.maps import TableContent
 from arpguard.errors import DataPlaneError, MapFullError
-from arpguard.model import Attachment, EntryKey, NodeControl, VipEntry
+from arpguard.model import Attachment, EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.verdict import Hook
 
 
@@ -15,6 +15,7 @@ class Recorder:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.entries: dict[EntryKey, VipEntry] = {}
+        self.ranges: dict[RangeKey, VipEntry] = {}
         self.value: NodeControl | None = None
         self.refuses = False
         self.room = 9
@@ -44,6 +45,21 @@ class Recorder:
             self.told.append(f"delete {key.vip}")
             del self.entries[key]
 
+    def write_ranges(self, ranges):
+        if len(self.ranges | ranges) > self.room:
+            raise MapFullError("no room")
+        for key, entry in ranges.items():
+            self.told.append(f"range {entry.kind.name} {key.network}")
+            if self.value is not None:
+                assert self.value.closed
+                assert key.network.version == 4 or self.value.strictest6 >= self.value.mode
+        self.ranges |= ranges
+
+    def delete_ranges(self, keys):
+        for key in keys:
+            self.told.append(f"delete range {key.network}")
+            del self.ranges[key]
+
     def write_control(self, control):
         of_ipv6 = f", IPv6 {control.strictest6.name}" if control.strictest6 else ""
         self.told.append(f"control {control.mode.name}{of_ipv6}")
@@ -72,6 +88,12 @@ class Entries:
     @property
     def capacity(self) -> int:
         return self._kernel.room
+
+
+class Ranges:
+    def __init__(self, kernel: Recorder) -> None:
+        self.read = lambda: TableContent(dict(kernel.ranges), [])
+        self.write, self.delete = kernel.write_ranges, kernel.delete_ranges
 
 
 class Control:

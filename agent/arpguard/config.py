@@ -6,7 +6,7 @@ which YAML 1.1 takes for a number in base 60, and a node called "no" are what th
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import ip_address, ip_network
@@ -32,6 +32,7 @@ MAX_PROBLEMS = 100
 MAX_INTERFACES = 256
 MAX_LISTEN = 16
 MAX_LABELS = 64
+MAX_CLOSED = 64
 _MAX_DEPTH = 16
 _IFNAME = re.compile(r"[^\s/:]{1,15}")
 _ANY_IFNAME = re.compile(r"[^\s/:]{1,127}")  # altnames are longer (linux/if.h: ALTIFNAMSIZ)
@@ -44,6 +45,14 @@ _MAX_UNIX_URL = len("unix://") + 107  # unix(7): sun_path
 _MAX_PIN_DIR = 1024  # bytes, a quarter of PATH_MAX: there are folders and files below it
 NOT_A_PIN_DIR = (Path("/"), Path("/sys/fs/bpf"))
 _TRUTH = {"true": True, "false": False}
+# Of IPv6 all but global unicast and unique local addresses (RFC 4291 2.4, RFC 4193 3.1).
+_NEVER_CLOSED: tuple[Network, ...] = tuple(
+    ip_network(text)
+    for text in (
+        *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"),
+        *("::/3", "4000::/2", "8000::/2", "c000::/3", "e000::/4", "f000::/5", "f800::/6", "fe00::/7"),
+    )
+)
 
 
 class SelectorKind(Enum):
@@ -74,6 +83,13 @@ class InterfaceSelector:
             return self.pattern
         argument = self.network or self.address
         return f"{self.kind.value}:{argument}" if argument else self.kind.value
+
+
+class Unknown(Enum):
+    """What becomes of frames about an address of a range that no entry is about."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    SUPPRESS = "suppress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +152,14 @@ class DecisionsConfig:
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """A whole, valid configuration."""
+    """A whole, valid configuration. `closed`: those of `ranges` in which what no entry is about is suppressed."""
 
     mode: Mode = Mode.OBSERVE
     datapath: Datapath = Datapath.AUTO
     interfaces: tuple[InterfaceSelector, ...] = (InterfaceSelector(SelectorKind.AUTO),)
     vips: tuple[Vip, ...] = ()
     ranges: tuple[Network, ...] = ()
+    closed: tuple[Network, ...] = ()
     services: ServicesConfig = field(default_factory=ServicesConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     bpf: BpfConfig = field(default_factory=BpfConfig)
@@ -273,6 +290,15 @@ class _Problems:
         return [*self._first, rest] if self._more else self._first
 
 
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """An item of `ranges:`; `unknown` None: as the configuration's."""
+
+    network: Network
+    path: str
+    unknown: Unknown | None = None
+
+
 class _Reader:
     """Turns raw YAML into values; what is wrong is noted with its path, and the default stands in."""
 
@@ -285,7 +311,8 @@ class _Reader:
             "datapath": self._choice({item.value: item for item in Datapath}, Datapath.AUTO),
             "interfaces": self._interfaces,
             "vips": self._vips,
-            "ranges": lambda value, path: tuple(self._items(value, path, self._network)),
+            "ranges": lambda value, path: tuple(self._items(value, path, self._range)),
+            "unknown": self._unknown,
             "services": self._services,
             "lease": self._lease,
             "bpf": self._bpf,
@@ -297,6 +324,8 @@ class _Reader:
             self._wrong("", "empty", "a mapping; `vips: []` is how to guard nothing")
             return AgentConfig()
         values = self._mapping(raw, "", fields)
+        ranges, unknown = values.get("ranges", ()), values.pop("unknown", Unknown.PASS)
+        values |= {"ranges": tuple(each.network for each in ranges), "closed": self._close(ranges, unknown)}
         return AgentConfig(**{name: value for name, value in values.items() if value is not None})
 
     # ---- shapes ----
@@ -353,6 +382,30 @@ class _Reader:
         except ValueError:
             self._wrong(path, raw, "a network without host bits such as 192.0.2.0/24")
             return None
+
+    def _range(self, raw: Raw, path: str) -> _Range | None:
+        if not isinstance(raw, dict):
+            network = self._network(raw, path)
+            return _Range(network, path) if network else None
+        values = self._mapping(raw, path, {"network": self._network, "unknown": self._unknown})
+        if "network" not in raw:
+            self._wrong(f"{path}.network", "missing", "a network such as 192.0.2.0/24")
+        network = values.get("network")
+        return _Range(network, path, values.get("unknown")) if network else None
+
+    def _unknown(self, raw: Raw, path: str) -> Unknown:
+        return self._choice({item.value: item for item in Unknown}, Unknown.PASS)(raw, path)
+
+    def _close(self, ranges: Sequence[_Range], default: Unknown) -> tuple[Network, ...]:
+        """The networks that are closed; what cannot be is a problem."""
+        closed = [each for each in ranges if (each.unknown or default) is Unknown.SUPPRESS]
+        for each in closed:
+            if any(other.overlaps(each.network) for other in _NEVER_CLOSED if other.version == each.network.version):
+                allowed = "a range of hosts' addresses: no loopback, link-local or multicast ones can be closed"
+                self._wrong(each.path, str(each.network), f"{allowed} (unknown: suppress)")
+        if len(closed) > MAX_CLOSED:
+            self._wrong("ranges", f"{len(closed)} closed ranges", f"at most {MAX_CLOSED} with unknown: suppress")
+        return tuple(dict.fromkeys(each.network for each in closed))
 
     def _address(self, raw: Raw, path: str) -> Address | None:
         try:

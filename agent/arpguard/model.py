@@ -312,12 +312,14 @@ class NodeState:
     """What the last pass of the reconciler found and did. `entries` is replaced, and never changed in place.
 
     `ownership_changes` counts VIPs that this node began or ceased to speak for, since the agent started.
-    `left_out` are the entries that found no room in the kernel's map.
+    `left_out` are the entries that found no room in the kernel's map. `ranges` are those in which addresses without an
+    entry are suppressed, and the exceptions in them.
     """
 
     links: tuple[Link, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     entries: dict[EntryKey, VipEntry] = field(default_factory=dict)
+    ranges: dict[RangeKey, VipEntry] = field(default_factory=dict)
     control: NodeControl | None = None
     problems: tuple[str, ...] = ()
     drift: Drift = field(default_factory=Drift)

@@ -10,7 +10,7 @@ from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.core.standing import ClusterState
-from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, read_totals
 from arpguard.dataplane.syscall import Fd
 from arpguard.model import EventAccount, NodeControl, NodeState, Surroundings, Tally, Vip
 from arpguard.verdict import Mode
@@ -45,6 +45,7 @@ class Node:
 
     name: str
     table: EntryTable
+    ranges: RangeTable
     control: ControlValue
     totals: Fd
     programs: dict[str, Fd]

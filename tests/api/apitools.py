@@ -24,9 +24,9 @@ from arpguard.clock import boot_ns
 from arpguard.config import GrpcConfig
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.dataplane import loader
-from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.lab.topology import AgentProcess
-from arpguard.model import Decision, EntryKey, Link, NodeControl, NodeState, Surroundings, VipEntry
+from arpguard.model import Decision, EntryKey, Link, NodeControl, NodeState, RangeKey, Surroundings, VipEntry
 from arpguard.node import Node
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
@@ -196,11 +196,14 @@ def a_node(
     control: NodeControl | None = None,
     capacity: int = 10_000,
     links: int = 2,
+    ranges: Mapping[RangeKey, VipEntry] | None = None,
 ) -> Node:
-    """A node whose kernel maps have exactly these entries and this control."""
+    """A node whose kernel maps have exactly these entries and ranges, and this control."""
     table, value = EntryTable(loaded.maps["entries"], loaded.maps["counters"]), ControlValue(loaded.maps["control"])
-    table.delete(table.read().entries)
-    table.write(entries or {})
+    closed = RangeTable(loaded.maps["ranges"], loaded.maps["counters"])
+    for kernel, wanted_there in ((table, entries), (closed, ranges)):
+        kernel.delete(kernel.read().entries)
+        kernel.write(wanted_there or {})
     wanted = control or NodeControl(Mode.ENFORCE, generation=1)
     value.write(wanted)
     known = tuple(a_link(ifindex) for ifindex in range(1, links + 1))
@@ -208,10 +211,11 @@ def a_node(
     return Node(
         name="node-1",
         table=table,
+        ranges=closed,
         control=value,
         totals=loaded.maps["totals"],
         programs=loaded.programs,
-        state=NodeState(links=known, entries=read_back, control=wanted),
+        state=NodeState(links=known, entries=read_back, ranges=dict(ranges or {}), control=wanted),
         surroundings=Surroundings(known),
         decisions=DecisionLog(capacity),
         conflicts=ConflictLog(capacity),

@@ -43,6 +43,7 @@ class Guarded:
         self.node = Node(
             name="node-1",
             table=plane.table,
+            ranges=plane.ranges,
             control=plane.control,
             totals=plane.maps["totals"],
             programs=plane.programs,

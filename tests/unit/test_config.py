@@ -316,3 +316,56 @@ def test_line_of_many_problems_is_short():
 
 def test_byte_order_mark_and_end_of_document_are_fine():
     assert parse_config("\ufeff---\nmode: enforce\n...\n").mode is Mode.ENFORCE
+
+
+# ---- closed ranges -----------------------------------------------------------------------------------------------
+
+
+def _networks(*texts: str):
+    return tuple(map(ip_network, texts))
+
+
+@pytest.mark.parametrize(
+    ("text", "ranges", "closed"),
+    [
+        ("ranges: [192.0.2.0/24]", ["192.0.2.0/24"], []),
+        ("unknown: pass\nranges: [192.0.2.0/24]", ["192.0.2.0/24"], []),
+        ("unknown: suppress\nranges: [192.0.2.0/24, '2001:db8::/64']",) + (["192.0.2.0/24", "2001:db8::/64"],) * 2,
+        (
+            "unknown: suppress\nranges: [192.0.2.0/24, {network: 192.0.2.64/26, unknown: pass}]",
+            ["192.0.2.0/24", "192.0.2.64/26"],
+            ["192.0.2.0/24"],
+        ),
+        (
+            "ranges: [{network: 192.0.2.0/24}, {network: 192.0.2.64/26, unknown: suppress}]",
+            ["192.0.2.0/24", "192.0.2.64/26"],
+            ["192.0.2.64/26"],
+        ),
+        ("unknown: suppress\nranges: []", [], []),
+        ("unknown: suppress\nranges: ['fd00::/8', 10.0.0.0/8]",) + (["fd00::/8", "10.0.0.0/8"],) * 2,
+    ],
+)
+def test_ranges_are_closed_all_or_each_by_itself(text, ranges, closed):
+    config = parse_config(text)
+    assert (config.ranges, config.closed) == (_networks(*ranges), _networks(*closed))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("unknown: drop", "unknown: drop: one of pass, suppress"),
+        ("ranges: [{network: 192.0.2.0/24, unknown: no}]", "ranges[0].unknown: no: one of pass, suppress"),
+        ("ranges: [{unknown: pass}]", "ranges[0].network: missing: a network such as 192.0.2.0/24"),
+        ("ranges: [{network: 192.0.2.1/24}]", "ranges[0].network: 192.0.2.1/24: a network without host bits"),
+        ("ranges: [{net: 192.0.2.0/24, network: 192.0.2.0/24}]", "ranges[0].net: unknown key"),
+        ("unknown: suppress\nranges: [0.0.0.0/0]", "ranges[0]: 0.0.0.0/0: a range of hosts' addresses"),
+        ("unknown: suppress\nranges: [192.0.2.0/24, '::/0']", "ranges[1]: ::/0: a range of hosts' addresses"),
+        ("unknown: suppress\nranges: ['fe80::/64']", "ranges[0]: fe80::/64: a range of hosts' addresses"),
+        (
+            "unknown: suppress\nranges: [" + ", ".join(f"10.{number}.0.0/16" for number in range(65)) + "]",
+            "ranges: 65 closed ranges: at most 64",
+        ),
+    ],
+)
+def test_wrong_range_is_named(text, problem):
+    assert [found for found in _problems(text) if found.startswith(problem)]

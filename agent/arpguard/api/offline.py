@@ -6,7 +6,7 @@ from pathlib import Path
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.dataplane import loader
 from arpguard.dataplane.attach import read_pins
-from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.model import Attachment, NodeState
 from arpguard.node import Node
@@ -27,11 +27,13 @@ def read_node(pin_dir: Path) -> Node:
     )
     guarded = {attachment.ifindex for attachment in attachments}
     table, control = EntryTable(maps["entries"], maps["counters"]), ControlValue(maps["control"])
+    ranges = RangeTable(maps["ranges"], maps["counters"])
     entries = dict(sorted(table.read().entries.items(), key=lambda item: item[0].order))
     told = control.read()
     return Node(
         name="this node",  # what configurations call it, only the agent knows
         table=table,
+        ranges=ranges,
         control=control,
         totals=maps["totals"],
         programs=loader.open_programs(pin_dir),
@@ -39,6 +41,7 @@ def read_node(pin_dir: Path) -> Node:
             links=tuple(link for link in surroundings.links if link.ifindex in guarded),
             attachments=attachments,
             entries=entries,
+            ranges=ranges.read().entries,
             control=told,
             problems=() if told else ("the kernel has not been told its mode: start the agent",),
         ),

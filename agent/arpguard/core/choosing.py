@@ -8,9 +8,10 @@ metric.
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_network
 from typing import TypeAlias
 
-from arpguard.addresses import Address, is_everywhere, vip_refusal
+from arpguard.addresses import Address, Network, is_everywhere, vip_refusal
 from arpguard.config import InterfaceSelector, SelectorKind
 from arpguard.model import Link, Route, Surroundings
 
@@ -32,20 +33,23 @@ def choose_links(
     surroundings: Surroundings,
     vips: Iterable[Address],
     guarded: Iterable[int] = (),
+    closed: Iterable[Network] = (),
 ) -> Choice:
     """The links that the selectors name here and now, and those of `guarded` (indexes) that are still there.
+
+    For `auto` a network of `closed` counts as a VIP that may come to be anywhere in it.
 
     An address or a route that is away for a moment, as while DHCP renews it, must not open the guard: the kernel
     answers for its VIPs all the same. Neither must a link that becomes a port, before its master is guarded.
     """
-    wanted = tuple(vips)
+    wanted = (*map(ip_network, vips), *closed)
     surroundings = _with_shared_addresses(surroundings)
     chosen: dict[int, Link] = {}
     problems: list[str] = []
     for selector in selectors:
         links, problem = _RESOLVERS[selector.kind](selector, surroundings, wanted)
         for link in links:
-            unfit = _unfit(link, surroundings)
+            unfit = unguardable(link, surroundings)
             if unfit is None:
                 chosen[link.ifindex] = link
             elif selector.kind is not SelectorKind.GLOB:
@@ -54,7 +58,9 @@ def choose_links(
             problems.append(f"interfaces: {selector}: {problem}")
     for ifindex in guarded:
         kept = surroundings.link(ifindex)
-        if kept is not None and (_unfit(kept, surroundings) is None or _guards_for_master(kept, chosen, surroundings)):
+        if kept is not None and (
+            unguardable(kept, surroundings) is None or _guards_for_master(kept, chosen, surroundings)
+        ):
             chosen[ifindex] = kept
     open_kinds = (SelectorKind.AUTO, SelectorKind.GLOB)
     return Choice(
@@ -143,7 +149,7 @@ _ADDRESSES_STAY = ("vrf",)
 _OPEN_VSWITCH = "openvswitch"
 
 
-def _unfit(link: Link, surroundings: Surroundings) -> str | None:
+def unguardable(link: Link, surroundings: Surroundings) -> str | None:
     """Why a link cannot be guarded."""
     if link.loopback:
         return f"resolves to {link.name}, which nobody asks for addresses on; name the interface that faces the network"
@@ -176,7 +182,7 @@ def _guards_for_master(link: Link, chosen: Container[int], surroundings: Surroun
     master = surroundings.link(link.master)
     if master is None or master.kind == _OPEN_VSWITCH:  # the master of its ports carries no addresses
         return False
-    return master.ifindex not in chosen and _unfit(master, surroundings) is None
+    return master.ifindex not in chosen and unguardable(master, surroundings) is None
 
 
 def _name_of(ifindex: int, surroundings: Surroundings) -> str:
@@ -187,23 +193,23 @@ def _name_of(ifindex: int, surroundings: Surroundings) -> str:
 _Resolved = tuple[list[Link], str | None]
 
 
-def _named(selector: InterfaceSelector, surroundings: Surroundings, _vips: Sequence[Address]) -> _Resolved:
+def _named(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Sequence[Network]) -> _Resolved:
     links = [link for link in surroundings.links if any(map(selector.matches, link.names))]
     if links:
         return links, None
     if selector.kind is SelectorKind.GLOB:
         return [], "no interface of such a name yet"
-    known = ", ".join(link.name for link in surroundings.links if _unfit(link, surroundings) is None)
+    known = ", ".join(link.name for link in surroundings.links if unguardable(link, surroundings) is None)
     return [], f"there is no such interface; there are: {known or 'none that speak ARP'}"
 
 
-def _automatic(_selector: InterfaceSelector, surroundings: Surroundings, vips: Sequence[Address]) -> _Resolved:
-    """For each family of the VIPs: the links with a VIP's subnet, else that of the default route."""
-    fit = [link for link in surroundings.links if _unfit(link, surroundings) is None]
+def _automatic(_selector: InterfaceSelector, surroundings: Surroundings, wanted: Sequence[Network]) -> _Resolved:
+    """For each family of VIPs and closed ranges: the links with a subnet of theirs, else that of the default route."""
+    fit = [link for link in surroundings.links if unguardable(link, surroundings) is None]
     links: list[Link] = []
-    for version in sorted({vip.version for vip in vips}):
-        own = [vip for vip in vips if vip.version == version]
-        carrying = [link for link in fit if any(vip in network for network in link.subnets for vip in own)]
+    for version in sorted({network.version for network in wanted}):
+        own = [network for network in wanted if network.version == version]
+        carrying = [link for link in fit if any(subnet.overlaps(each) for subnet in link.subnets for each in own)]
         links += carrying or _by_default_route(version, fit, surroundings)
     if not links:
         links = _by_default_route(4, fit, surroundings) or _by_default_route(6, fit, surroundings)
@@ -219,7 +225,7 @@ def _by_default_route(version: int, fit: Sequence[Link], surroundings: Surroundi
     return next(([link] for link in ways if link in fit and link is not None), [])
 
 
-def _reaching(selector: InterfaceSelector, surroundings: Surroundings, _vips: Sequence[Address]) -> _Resolved:
+def _reaching(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Sequence[Network]) -> _Resolved:
     if selector.address is None:
         return [], None
     unfit = vip_refusal(selector.address)
@@ -239,7 +245,7 @@ def _is_routed(address: Address) -> bool:
     return address.version == 4 and address.is_link_local
 
 
-def _routed(selector: InterfaceSelector, surroundings: Surroundings, _vips: Sequence[Address]) -> _Resolved:
+def _routed(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Sequence[Network]) -> _Resolved:
     network = selector.network
     if network is None:
         return [], None
@@ -266,7 +272,7 @@ def _on_segment(ifindex: int, surroundings: Surroundings) -> Link | None:
     return surroundings.link(link.parent) if link is not None and link.parent else link
 
 
-_RESOLVERS: dict[SelectorKind, Callable[[InterfaceSelector, Surroundings, Sequence[Address]], _Resolved]] = {
+_RESOLVERS: dict[SelectorKind, Callable[[InterfaceSelector, Surroundings, Sequence[Network]], _Resolved]] = {
     SelectorKind.AUTO: _automatic,
     SelectorKind.NAME: _named,
     SelectorKind.GLOB: _named,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, address_order, is_everywhere
 from arpguard.core.choosing import home_link
@@ -11,6 +11,7 @@ from arpguard.model import EntryKey, Link, Membership, OwnerKind, Route, Standin
 from arpguard.verdict import Kind, Mode
 from arpguard.wire.ndp import solicited_node
 
+K = TypeVar("K")
 Primaries: TypeAlias = Mapping[tuple[int, int], Address | None]  # by index of the link, and IP version
 
 NO_VIP = IPv4Address("255.255.255.255")
@@ -19,11 +20,11 @@ _ON_ONE_LINK = (Kind.OWNED, Kind.DELEGATED)
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(Generic[K]):
     """What has to be written and deleted for the kernel to have what is wanted."""
 
-    writes: dict[EntryKey, VipEntry]
-    deletes: tuple[EntryKey, ...]
+    writes: dict[K, VipEntry]
+    deletes: tuple[K, ...]
 
     def __bool__(self) -> bool:
         return bool(self.writes or self.deletes)
@@ -135,7 +136,7 @@ def vips4_of(keys: Iterable[EntryKey]) -> tuple[IPv4Address, IPv4Address]:
     return min(addresses, default=NO_VIP), max(addresses, default=NO_VIP)
 
 
-def plan(wanted: Mapping[EntryKey, VipEntry], programmed: Mapping[EntryKey, VipEntry]) -> Delta:
+def plan(wanted: Mapping[K, VipEntry], programmed: Mapping[K, VipEntry]) -> Delta[K]:
     """The difference between what is wanted and what the kernel has."""
     return Delta(
         writes={key: entry for key, entry in wanted.items() if programmed.get(key) != entry},

@@ -24,6 +24,7 @@ from arpguard.clock import boot_ns
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import choose_links
+from arpguard.core.closing import closing_of
 from arpguard.core.decisions import ConflictLog, DecisionLog, Report
 from arpguard.core.sourcing import Sourcing, avoided
 from arpguard.dataplane import bpffs, loader, privileges
@@ -31,7 +32,7 @@ from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.kernelclock import require_the_kernels_clock
-from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.dataplane.source import Source, find_source
 from arpguard.dataplane.syscall import Fd
@@ -182,10 +183,12 @@ class Agent:
         self._found_guard = control.read() is not None
         self._found_other_maps = not self._found_guard and loader.has_other_maps(self._config.bpf.pin_dir, self._source)
         attacher = Attacher(self._config.bpf.pin_dir, loaded.programs)
-        self._reconciler = Reconciler(self._options.node, table, control, attacher, self._schedule)
+        ranges = RangeTable(loaded.maps["ranges"], loaded.maps["counters"])
+        self._reconciler = Reconciler(self._options.node, table, ranges, control, attacher, self._schedule)
         self._node = Node(
             name=self._options.node,
             table=table,
+            ranges=ranges,
             control=control,
             totals=loaded.maps["totals"],
             programs=loaded.programs,
@@ -252,7 +255,8 @@ class Agent:
         """Before anything is compiled: with no link now, and none that may yet appear, there is nothing to do."""
         if self._options.kubernetes is not None:
             return
-        choice = choose_links(self._config.interfaces, surroundings, [vip.address for vip in self._config.vips])
+        vips, closed = [vip.address for vip in self._config.vips], self._config.closed
+        choice = choose_links(self._config.interfaces, surroundings, vips, closed=closed)
         if not choice.links and not choice.may_appear:
             raise DataPlaneError("; ".join(choice.problems))
 
@@ -294,13 +298,16 @@ class Agent:
     async def _asked(self) -> Asked:
         if self._kubernetes is None:
             config = self._config
-            own = self._sourcing.collect(config, {}, None, {}, avoided(self._surroundings))
+            avoid = avoided(self._surroundings)
+            own = self._sourcing.collect(config, {}, None, {}, avoid)
             problems = [*self._problems(), *own.problems, *_unfit_vips(config)]
-            return Asked(config, self._settings.in_force.generation, own.vips, problems=problems)
+            closing = closing_of(config, self._surroundings, avoid, ())
+            return Asked(config, self._settings.in_force.generation, own.vips, problems=problems, closing=closing)
         self._kubernetes.read_configmap()
         config, generation = self._config, self._settings.in_force.generation
         found = await self._kubernetes.collect(config, self._surroundings)
-        return Asked(config, generation, found.vips, found.complete, [*self._problems(), *found.problems])
+        problems = [*self._problems(), *found.problems]
+        return Asked(config, generation, found.vips, found.complete, problems, found.closing)
 
     def _problems(self) -> list[str]:
         """What is wrong on this node, whatever the VIPs."""

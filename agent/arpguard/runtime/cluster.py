@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from arpguard.addresses import Address
 from arpguard.config import AgentConfig
 from arpguard.core import cluster
+from arpguard.core.closing import Closing, closing_of
 from arpguard.core.cluster import SourceState
 from arpguard.core.origins import Origin
 from arpguard.core.sourcing import Collected, Sourcing, avoided
@@ -150,6 +151,12 @@ class Cluster:
         """Only Leases are written here, but what holds up one stream of a server holds up all."""
         for reflector in self._reflectors.running:
             reflector.doubt()
+
+    def closing(self, config: AgentConfig, surroundings: Surroundings) -> Closing:
+        """What is closed on this node, as far as its Node object is known."""
+        node = self._nodes.get(self._place.node)
+        own = node.addresses if node is not None else ()
+        return closing_of(config, surroundings, avoided(surroundings, self._servers), own)
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Collected:
         """The VIPs of the configuration and of the cluster as they are known now."""

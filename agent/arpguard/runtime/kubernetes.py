@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from arpguard.addresses import Address, MacAddress
 from arpguard.config import AgentConfig
 from arpguard.core.claimants import OUTSIDE, Claimant
+from arpguard.core.closing import Closing
 from arpguard.core.cluster import Lease
 from arpguard.core.decisions import Report
 from arpguard.core.members import speaker
@@ -49,6 +50,7 @@ class Found:
     vips: Mapping[Address, Vip]
     complete: bool
     problems: tuple[str, ...]
+    closing: Closing
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ class Kubernetes:
         ready = known and self._passed  # before the first pass is through, no link is known
         self._membership.look_at(collected if ready else None, surroundings, config.lease)
         self._post_news(collected)
-        return Found(self._vips, complete, tuple(self._problems()))
+        return Found(self._vips, complete, tuple(self._problems()), cluster.closing(config, surroundings))
 
     def passed(self) -> None:
         """A pass is through: links may be others."""

@@ -13,6 +13,7 @@ from arpguard.addresses import Address, MacAddress, address_order
 from arpguard.config import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
+from arpguard.core.closing import NOTHING, Closing, closed_ranges, strictest_of_ranges, with_ranges
 from arpguard.core.desired import (
     NO_VIP,
     NOBODY,
@@ -29,7 +30,7 @@ from arpguard.core.desired import (
 )
 from arpguard.dataplane.attach import Attacher, runs_first
 from arpguard.dataplane.device import strips_vlan_tags
-from arpguard.dataplane.maps import ControlValue, EntryTable, TableContent
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, TableContent
 from arpguard.errors import AttachConflictError, DataPlaneError, MapFullError
 from arpguard.model import (
     Attachment,
@@ -40,6 +41,7 @@ from arpguard.model import (
     NodeControl,
     NodeState,
     OwnerKind,
+    RangeKey,
     Route,
     Standing,
     Surroundings,
@@ -57,7 +59,8 @@ class Asked:
     """What the kernel is to be made to have.
 
     `vips` are of the configuration and of the cluster; one that has changed is another object. Until all that says what
-    is a VIP has been read (`complete`), nothing is taken away: neither entries that nobody asks for, nor programs.
+    is a VIP has been read (`complete`), nothing is taken away: neither entries that nobody asks for, nor programs; and
+    nothing more is closed.
     """
 
     config: AgentConfig
@@ -65,6 +68,7 @@ class Asked:
     vips: Mapping[Address, Vip]
     complete: bool = True
     problems: Sequence[str] = ()
+    closing: Closing = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,9 @@ class _Scene:
 
     @classmethod
     def of(cls, asked: Asked, surroundings: Surroundings, choice: Choice) -> "_Scene":
-        return cls(asked, surroundings, choice, primary_addresses(choice.links, asked.vips))
+        here = (own.address for link in choice.links for own in link.addresses)
+        no_primaries = {*asked.vips, *filter(asked.closing.is_closed, here)}
+        return cls(asked, surroundings, choice, primary_addresses(choice.links, no_primaries))
 
     def differs_in_vips_only(self, other: "_Scene") -> bool:
         """Whether the entries of VIPs that are the same object in both are equal."""
@@ -109,15 +115,23 @@ class Reconciler:
     """Applies configurations, and the outcome of elections, to the kernel of this node."""
 
     def __init__(
-        self, node: str, entries: EntryTable, control: ControlValue, attacher: Attacher, schedule: AnnouncementSchedule
+        self,
+        node: str,
+        entries: EntryTable,
+        ranges: RangeTable,
+        control: ControlValue,
+        attacher: Attacher,
+        schedule: AnnouncementSchedule,
     ) -> None:
         self._node = node
         self._entries = entries
+        self._ranges = ranges
         self._control = control
         self._attacher = attacher
         self._schedule = schedule
         self._programmed: dict[EntryKey, VipEntry] | None = None
         self._settled: dict[EntryKey, VipEntry] | None = None
+        self._closed: dict[RangeKey, VipEntry] | None = None
         # With thousands of VIPs these cost more than all the rest of a pass that finds nothing to do.
         self._spoken_for_by = Latest(spoken_for)
         self._strictest_mode = Latest(strictest_mode)
@@ -135,12 +149,13 @@ class Reconciler:
     async def apply(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> None:
         """One pass. Raises nothing for what can be tried again: that is a problem in `state`."""
         config = asked.config
-        choice = choose_links(config.interfaces, surroundings, asked.vips, self._to_keep(asked))
-        problems = [*asked.problems, *choice.problems]
+        choice = self._choose(asked, surroundings, asked.vips, self._to_keep(asked))
+        problems = [*asked.problems, *asked.closing.problems, *choice.problems]
         left = self._left_behind() if self._programmed is None else None
         if config.mode is Mode.ENFORCE:
             self._enforce_first()
         self._program(_Scene.of(asked, surroundings, choice), problems)
+        self._close(problems)
         self._set_control(self._wanted_control(config.mode, asked.generation))
         await self._attach(config.datapath, choice.links, surroundings, problems)
         risen = self._risen(choice.links)
@@ -150,6 +165,41 @@ class Reconciler:
                 self._schedule.link_up(key, now_ns)
         before, self._spoken_for = left or self._spoken_for, self._spoken_for_by(self.state.entries, config.mode)
         self._schedule_announcements(before, now_ns)
+
+    def _choose(
+        self, asked: Asked, surroundings: Surroundings, vips: Iterable[Address], guarded: Iterable[int]
+    ) -> Choice:
+        return choose_links(asked.config.interfaces, surroundings, vips, guarded, asked.closing.closed)
+
+    def _wanted_ranges(self, scene: _Scene) -> dict[RangeKey, VipEntry]:
+        """What the kernel is to have closed; before all was read, also the Node's addresses, no more than it has."""
+        wanted = closed_ranges(scene.asked.closing, scene.choice.links, scene.primaries)
+        if scene.asked.complete:
+            return wanted
+        return {**self.state.ranges, **{key: entry for key, entry in wanted.items() if entry.kind is Kind.OPEN}}
+
+    def _close(self, problems: list[str]) -> None:
+        """Has the kernel close the ranges that the last scene asks for; exceptions come first, and go last."""
+        actual = self._ranges.read()
+        if self._closed is None:
+            self.state.ranges = actual.entries
+        elif actual.entries != self._closed or actual.strangers:
+            self.state.drift.entries += 1
+            log.warning("drift: closed ranges were changed behind the agent and are restored")
+        wanted = self._wanted_ranges(self._scene) if self._scene is not None else actual.entries
+        delta = plan(wanted, actual.entries)
+        if delta or actual.strangers:
+            self._widen_control({**self.state.entries}, {**actual.entries, **wanted})
+            in_order = sorted(delta.writes.items(), key=lambda item: item[1].kind, reverse=True)
+            try:
+                self._ranges.write(dict(in_order))
+            except MapFullError as error:
+                problems.append(f"ranges: not all of them are closed: {error}; close fewer and larger ones")
+            gone = [*delta.deletes, *(key for key in actual.strangers if key not in wanted)]
+            exceptions = {key for key, entry in actual.entries.items() if entry.kind is Kind.OPEN}
+            self._ranges.delete(sorted(gone, key=exceptions.__contains__))
+            actual = self._ranges.read()
+        self._closed = self.state.ranges = actual.entries
 
     def _risen(self, links: Iterable[Link]) -> set[int]:
         """The links, by index, that are up and were down, if only for a moment, since the last pass."""
@@ -168,13 +218,14 @@ class Reconciler:
         changed = last.changes(_Scene(asked, surroundings, last.choice, last.primaries))
         guarded = [link.ifindex for link in self.state.links]
         deciding = changed if surroundings is last.surroundings else asked.vips
-        choice = choose_links(asked.config.interfaces, surroundings, deciding, guarded)
+        choice = self._choose(asked, surroundings, deciding, guarded)
         scene = _Scene.of(asked, surroundings, choice if choice.links != last.choice.links else last.choice)
-        if not last.differs_in_vips_only(scene):
+        if not last.differs_in_vips_only(scene) or self._wanted_ranges(scene) != self.state.ranges:
             return False
         if not self._change(scene, changed, now_ns):
             return False
-        self._publish(self.state.links, [*asked.problems, *last.choice.problems, *self._too_many()])
+        problems = [*asked.problems, *asked.closing.problems, *last.choice.problems]
+        self._publish(self.state.links, [*problems, *self._too_many()])
         return True
 
     def _change(self, scene: _Scene, changed: Mapping[Address, Vip | None], now_ns: int) -> bool:
@@ -422,20 +473,26 @@ class Reconciler:
             mode=mode,
             generation=generation,
             strictest=self._strictest_mode(mode, entries),
-            strictest6=self._strictest6_mode(mode, entries),
+            strictest6=max(self._strictest6_mode(mode, entries), strictest_of_ranges(mode, self.state.ranges)),
+            closed=bool(self.state.ranges),
             epoch=epoch,
             fence_ns=fence_ns,
             lease_ns=lease_ns,
-            vips4=self._vips4_of(entries),
+            vips4=with_ranges(self._vips4_of(entries), self.state.ranges),
         )
 
-    def _widen_control(self, entries: Mapping[EntryKey, VipEntry]) -> None:
-        """Before entries are added: the kernel looks up no address but those of the range and family it was told."""
+    def _widen_control(
+        self, entries: Mapping[EntryKey, VipEntry], ranges: Mapping[RangeKey, VipEntry] | None = None
+    ) -> None:
+        """Before entries or ranges are added: the kernel looks up no address but those that it was told of."""
         control = self._control.read()
         if control is None:
             return
-        widened = replace(control, strictest6=max(control.strictest6, strictest6_mode(control.mode, entries)))
-        first, last = vips4_of(entries)
+        strictest6 = max(strictest6_mode(control.mode, entries), strictest_of_ranges(control.mode, ranges or {}))
+        widened = replace(
+            control, strictest6=max(control.strictest6, strictest6), closed=control.closed or bool(ranges)
+        )
+        first, last = with_ranges(vips4_of(entries), ranges or {})
         if first != NO_VIP and not control.vips4[0] <= first <= last <= control.vips4[1]:
             widened = replace(widened, vips4=(min(first, control.vips4[0]), max(last, control.vips4[1])))
         if widened != control:

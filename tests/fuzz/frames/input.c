@@ -92,6 +92,19 @@ static void read_range(__u8 choice, __u32 family)
 	world.ranges++;
 }
 
+/* The link's own addresses are never closed. */
+static void open_primary(__u32 family)
+{
+	struct range_key *key = &world.range_keys[world.ranges];
+
+	world.range_values[world.ranges].slot = MAX_ENTRIES + world.ranges;
+	world.range_values[world.ranges].kind = KIND_OPEN;
+	key->prefixlen = 160;
+	key->at.ifindex = LINK;
+	memcpy(key->at.addr, primaries[family], 16);
+	world.ranges++;
+}
+
 int read_input(const __u8 *data, size_t size, struct arrival *a)
 {
 	__u32 vip, family;
@@ -102,6 +115,8 @@ int read_input(const __u8 *data, size_t size, struct arrival *a)
 	read_control(data[0], &world.control);
 	for (vip = 0; vip < INPUT_VIPS; vip++)
 		read_entry(data + 4 + 6 * vip, vip);
+	for (family = 0; family < INPUT_RANGES; family++)
+		open_primary(family);
 	for (family = 0; family < INPUT_RANGES; family++)
 		read_range(data[4 + 6 * INPUT_VIPS + family], family);
 	*a = (struct arrival){.length = size - INPUT_HEAD,

@@ -396,3 +396,13 @@ def test_selector_that_lacks_what_it_selects_by_names_no_link(kind):
     choice = choose_links([InterfaceSelector(kind)], NODE, [VIP])
 
     assert (choice.links, choice.problems) == ((), ())
+
+
+def test_auto_guards_the_links_of_closed_ranges():
+    links = [a_link(2, "eth0", "192.0.2.1/24"), a_link(3, "eth1", "198.51.100.1/25"), a_link(4, "eth2", "10.0.0.1/8")]
+    surroundings = Surroundings(tuple(links))
+    selectors = parse_config("{}").interfaces
+    closed = [ip_network("198.51.100.0/24")]
+    assert [link.name for link in choose_links(selectors, surroundings, [], closed=closed).links] == ["eth1"]
+    both = choose_links(selectors, surroundings, [ip_address("192.0.2.50")], closed=closed)
+    assert [link.name for link in both.links] == ["eth0", "eth1"]

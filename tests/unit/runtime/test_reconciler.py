@@ -10,6 +10,7 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.config import parse_config
 from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.closing import NOTHING, Closing
 from arpguard.model import (
     Datapath,
     EntryKey,
@@ -17,6 +18,7 @@ from arpguard.model import (
     Link,
     Owner,
     OwnerKind,
+    RangeKey,
     Route,
     Standing,
     Surroundings,
@@ -24,7 +26,7 @@ from arpguard.model import (
 )
 from arpguard.runtime.reconciler import Asked, Reconciler
 from arpguard.verdict import Kind, Mode
-from recorder import Control, Entries, Recorder
+from recorder import Control, Entries, Ranges, Recorder
 
 VIP = ip_address("192.0.2.50")
 VIP6 = ip_address("2001:db8::50")
@@ -47,7 +49,7 @@ def schedule():
 
 @pytest.fixture
 def reconciler(kernel, schedule):
-    return Reconciler("me", Entries(kernel), Control(kernel), kernel, schedule)
+    return Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, schedule)
 
 
 @pytest.fixture
@@ -294,7 +296,7 @@ def left(apply, kernel, reconciler, schedule):
     apply(ELECTED)
     reconciler.fence(7, 100, 50)
     reconciler.elect({VIP: MINE}, 0)
-    return Reconciler("me", Entries(kernel), Control(kernel), kernel, schedule)
+    return Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, schedule)
 
 
 def run_pass(reconciler, text: str, *, complete: bool) -> None:
@@ -385,7 +387,7 @@ STANDINGS = (MINE, Standing(Kind.FOREIGN, mac=PEER), Standing(Kind.UNCLAIMED))
 
 
 def a_reconciler(kernel) -> Reconciler:
-    return Reconciler("me", Entries(kernel), Control(kernel), kernel, AnnouncementSchedule())
+    return Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -575,3 +577,83 @@ def test_election_that_the_kernel_had_no_memory_for_is_told_in_the_next_pass(app
     kernel.room = room
     asyncio.run(reconciler.apply(asked, HERE, 0))
     assert kernel.entries[KEY].kind is Kind.FOREIGN
+
+
+# ---- closed ranges -----------------------------------------------------------------------------------------------
+
+POOL, POOL6 = ip_network("192.0.2.0/24"), ip_network("2001:db8::/64")
+OWN = ip_network("192.0.2.1/32")
+CLOSED = Closing((POOL, POOL6), (OWN,))
+
+
+def close(reconciler, closing: Closing, *, complete: bool = True, mode: str = "enforce") -> None:
+    config = parse_config(f"{{mode: {mode}, interfaces: [eth0], vips: []}}")
+    asyncio.run(reconciler.apply(Asked(config, 1, {}, complete=complete, closing=closing), HERE, 0))
+
+
+def test_exceptions_are_made_before_ranges_are_closed_and_go_after_them(kernel, reconciler):
+    close(reconciler, NOTHING)
+    kernel.told.clear()
+    close(reconciler, CLOSED)
+    ranges = [told for told in kernel.told if "range" in told]
+    assert ranges == [f"range OPEN {OWN}", f"range CLOSED {POOL}", f"range CLOSED {POOL6}"]
+    assert (kernel.value.closed, kernel.value.strictest6) == (True, Mode.ENFORCE)
+    assert [str(address) for address in kernel.value.vips4] == ["192.0.2.0", "192.0.2.255"]
+
+    kernel.told.clear()
+    close(reconciler, NOTHING)
+    assert [told for told in kernel.told if "range" in told][-1] == f"delete range {OWN}"
+    assert (kernel.value.closed, kernel.value.strictest6, kernel.ranges) == (False, Mode.INHERIT, {})
+
+
+def test_closed_range_speaks_as_the_links_address(kernel, reconciler):
+    close(reconciler, CLOSED)
+    entry = kernel.ranges[RangeKey(2, POOL)]
+    assert (entry.kind, entry.link_mac, entry.primary) == (Kind.CLOSED, ETH0.mac, _OWN.ip)
+
+
+def test_closed_address_does_not_stand_in_for_another(kernel, reconciler):
+    close(reconciler, Closing((POOL,)))
+    assert kernel.ranges[RangeKey(2, POOL)].primary is None
+
+
+def test_nothing_more_is_closed_and_nothing_opened_before_all_was_read(kernel, reconciler):
+    close(reconciler, Closing((POOL,), (OWN,)))
+    close(reconciler, Closing((POOL6,)), complete=False)
+    assert kernel.ranges.keys() == {RangeKey(2, POOL), RangeKey(2, OWN)}
+
+
+def test_new_agent_keeps_what_was_closed(kernel, reconciler):
+    close(reconciler, CLOSED)
+    later = Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule())
+    kernel.told.clear()
+    close(later, NOTHING, complete=False)
+    assert not [told for told in kernel.told if "range" in told]
+    assert kernel.value.closed
+    assert later.state.drift.entries == 0
+
+
+def test_range_that_somebody_opened_is_closed_again(kernel, reconciler):
+    close(reconciler, CLOSED)
+    del kernel.ranges[RangeKey(2, POOL)]
+    close(reconciler, CLOSED)
+    assert RangeKey(2, POOL) in kernel.ranges
+    assert reconciler.state.drift.entries == 1
+
+
+def test_small_pass_leaves_other_ranges_to_a_whole_one(kernel, reconciler):
+    close(reconciler, CLOSED)
+    config = reconciler._scene.asked.config
+    assert reconciler.update(Asked(config, 1, {}, closing=CLOSED), HERE, 0)
+    assert not reconciler.update(Asked(config, 1, {}, closing=Closing((POOL,))), HERE, 0)
+
+
+def test_ranges_that_find_no_room_are_named(kernel, reconciler):
+    kernel.room = 1
+    close(reconciler, CLOSED)
+    assert any("not all of them are closed" in problem for problem in reconciler.state.problems)
+
+
+def test_refused_range_is_a_problem(reconciler):
+    close(reconciler, Closing(problems=("ranges: no",)))
+    assert "ranges: no" in reconciler.state.problems
