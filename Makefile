@@ -32,7 +32,7 @@ APT_RUN := ca-certificates ethtool iproute2 libbpf1 procps python3-bpfcc python3
 APT_LAB := keepalived openssl
 APT_FRESH := debootstrap git util-linux
 APT_IMAGE := buildah crun debootstrap podman
-APT_DEV := arping bpftool clang clang-format crun gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
+APT_DEV := arping bpftool clang clang-format crun curl gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
