@@ -14,6 +14,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,7 @@ def main() -> int:
     parser.add_argument("--suite", default="bookworm", help="Debian's release (default: bookworm)")
     parser.add_argument("command", nargs="+", help="what to run in the clone, one after the other")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what runs inside ends, the root goes
 
     commit = _output("git", "-C", str(TOP), "rev-parse", "--short", "HEAD")
     if _output("git", "-C", str(TOP), "status", "--porcelain"):
