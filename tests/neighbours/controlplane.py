@@ -66,8 +66,9 @@ class ControlPlane:
         port: int = 6443,
         *,
         scheduler: bool = False,
+        options: Sequence[str] = (),
     ) -> None:
-        """`place`: the namespace that they run in, of which `address` is an address."""
+        """`place`: the namespace that they run in, of which `address` is an address. `options`: more of the server."""
         self.folder = folder
         self.address = address
         self.port = port
@@ -76,7 +77,7 @@ class ControlPlane:
         self.place = place or Here()
         self._certificates = _Certificates(folder)
         self._etcd_port, peer_port = self.place.call(_two_ports)
-        self._programs = [self._etcd(peer_port), self._apiserver(), self._controllers()]
+        self._programs = [self._etcd(peer_port), self._apiserver(options), self._controllers()]
         if scheduler:
             self._programs.append(self._scheduler())
 
@@ -199,7 +200,7 @@ class ControlPlane:
             "--unsafe-no-fsync",  # what it holds does not outlive the test
         )
 
-    def _apiserver(self) -> Program:
+    def _apiserver(self, options: Sequence[str]) -> Program:
         at = self.folder
         return self._program(
             "kube-apiserver",
@@ -227,6 +228,7 @@ class ControlPlane:
             "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             f"--proxy-client-cert-file={at / 'front-proxy.crt'}",
             f"--proxy-client-key-file={at / 'front-proxy.key'}",
+            *options,
         )
 
     def _controllers(self) -> Program:

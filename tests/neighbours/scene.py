@@ -177,15 +177,15 @@ class Street(KubeBench):
 
 
 @contextmanager
-def a_control_plane(folder: Path) -> Iterator[tuple[KubeLab, ControlPlane]]:
-    """The lab's network with a control plane in it, and no nodes in the API."""
+def a_control_plane(folder: Path, options: Sequence[str] = ()) -> Iterator[tuple[KubeLab, ControlPlane]]:
+    """The lab's network with a control plane in it, and no nodes in the API; `options`: of kube-apiserver."""
     pin_root = _PIN_PARENT / f"arpguard-neighbours-{os.getpid()}"
     bpffs.prepare(pin_root)
     try:
         with KubeLab(NODES, folder, pin_root) as lab:
             plane_folder = folder / "plane"
             plane_folder.mkdir()
-            with ControlPlane(plane_folder, API_ADDRESS, lab.api) as plane:
+            with ControlPlane(plane_folder, API_ADDRESS, lab.api, options=options) as plane:
                 yield lab, plane
     finally:
         bpffs.remove(pin_root)
