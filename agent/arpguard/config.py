@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from reprlib import Repr
@@ -37,6 +38,7 @@ _MAX_DEPTH = 16
 _IFNAME = re.compile(r"[^\s/:]{1,15}")
 _ANY_IFNAME = re.compile(r"[^\s/:]{1,127}")  # altnames are longer (linux/if.h: ALTIFNAMSIZ)
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, a label
 # In ASCII: Python takes the digits of all scripts for digits.
 _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,9})?)(ms|s|m)")
 _DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
@@ -112,6 +114,17 @@ class ServicesConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowConfig:
+    """Where other announcers write who announces what: their namespaces, and kube-vip's Lease for all Services."""
+
+    metallb: str = "metallb-system"
+    cilium: str = "kube-system"
+    openelb: str = "openelb-system"
+    kube_vip: str = "kube-system"
+    kube_vip_lease: str = "plndr-svcs-lock"
+
+
+@dataclass(frozen=True, slots=True)
 class BpfConfig:
     """Where the kernel objects are pinned, and for how many (link, VIP) pairs there is room."""
 
@@ -161,6 +174,7 @@ class AgentConfig:
     ranges: tuple[Network, ...] = ()
     closed: tuple[Network, ...] = ()
     services: ServicesConfig = field(default_factory=ServicesConfig)
+    follow: FollowConfig = field(default_factory=FollowConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     bpf: BpfConfig = field(default_factory=BpfConfig)
     grpc: GrpcConfig = field(default_factory=GrpcConfig)
@@ -314,6 +328,7 @@ class _Reader:
             "ranges": lambda value, path: tuple(self._items(value, path, self._range)),
             "unknown": self._unknown,
             "services": self._services,
+            "follow": self._follow,
             "lease": self._lease,
             "bpf": self._bpf,
             "grpc": self._grpc,
@@ -520,6 +535,27 @@ class _Reader:
             },
         )
         return ServicesConfig(**values)
+
+    def _follow(self, raw: Raw, path: str) -> FollowConfig:
+        place = {"namespace": self._object_name(_NAMESPACE, "namespace")}
+        places = dict.fromkeys(("metallb", "cilium", "openelb"), place)
+        places["kube_vip"] = {**place, "lease": self._object_name(NODE_NAME, "Lease")}
+        given = self._given(raw, path, {name: partial(self._given, fields=fields) for name, fields in places.items()})
+        found = {
+            name if key == "namespace" else f"{name}_{key}": text
+            for name, values in given.items()
+            for key, text in values.items()
+        }
+        return FollowConfig(**found)
+
+    def _object_name(self, pattern: re.Pattern[str], what: str) -> Callable[[Raw, str], str | None]:
+        def parse(raw: Raw, path: str) -> str | None:
+            if isinstance(raw, str) and pattern.fullmatch(raw):
+                return raw
+            self._wrong(path, raw, f"the name of a {what} (lower case letters, digits and -)")
+            return None
+
+        return parse
 
     def _labels(self, raw: Raw, path: str) -> tuple[tuple[str, str], ...]:
         if isinstance(raw, dict) and len(raw) <= MAX_LABELS and all(isinstance(value, str) for value in raw.values()):

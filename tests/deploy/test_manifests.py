@@ -322,6 +322,13 @@ def test_chart_has_the_components(name, value):
     assert ours == settled(parsed(charted())) | settled(more)
 
 
+def test_chart_gives_the_rights_where_the_configuration_has_the_announcer():
+    objects = parsed(charted("--set", "follow.cilium=true,config.follow.cilium.namespace=network"))
+    roles = [each for each in objects if each["metadata"]["name"] == "arpguard-follow-cilium"]
+    assert [role["metadata"]["namespace"] for role in roles] == ["network"] * 2
+    assert parse_config(config_of(objects)).follow.cilium == "network"
+
+
 def test_chart_goes_into_any_namespace():
     assert "namespace: arpguard" not in charted(namespace="elsewhere")
 

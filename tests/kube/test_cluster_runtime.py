@@ -217,6 +217,24 @@ async def test_followed_vip_is_delegated_where_it_is_announced_and_moves_with_it
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
 
 
+@in_loop
+async def test_announcers_are_followed_where_the_configuration_has_them(one):
+    """And from the moment that it says so."""
+    lock = recorded("kube-vip/lock")
+    lock["metadata"] |= {"namespace": "kube-vip", "name": "services-lock"}
+    lock["spec"]["holderIdentity"] = NODE
+    service = recorded("kube-vip/service-of-its-class", **FOLLOWING)
+    one.put(objects.namespace("kube-vip"), lock, service)
+    one.configure(CONFIG)
+    async with a_side(one, NODE, configmap=CONFIGMAP) as side:
+        await until(lambda: side.kube.state.complete, 10)
+        assert side.kernel.kind(FOLLOWED) is Kind.UNCLAIMED
+
+        one.configure(CONFIG[:-1] + ", follow: {kube_vip: {namespace: kube-vip, lease: services-lock}}}")
+        await until(lambda: side.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+        assert "kube-vip/services-lock" in side.kube.state.origin(FOLLOWED).follows
+
+
 def labelled(node: str, status: str) -> dict:
     """MetalLB to 0.15: the label is the leader's now, the status that of the first leader for ever."""
     body = recorded("metallb/status")

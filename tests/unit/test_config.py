@@ -12,6 +12,7 @@ from arpguard.addresses import MacAddress
 from arpguard.config import (
     MAX_PROBLEMS,
     AgentConfig,
+    FollowConfig,
     GrpcConfig,
     InterfaceSelector,
     SelectorKind,
@@ -41,6 +42,7 @@ vips:
   - {address: 192.0.2.15, owner: elect, hold: true}
 ranges: [192.0.2.0/24]
 services: {enabled: true, selector: {app: web}, owner: follow, hold: true}
+follow: {metallb: {namespace: lb}, cilium: {}, kube_vip: {namespace: kv, lease: services-lock}}
 lease: {duration: 6s, renew: 1500ms, margin: 2s}
 bpf: {pin_dir: /sys/fs/bpf/other, max_entries: 4096}
 grpc: {listen: ["unix:///run/arpguard/agent.sock", "127.0.0.1:50051"]}
@@ -67,6 +69,7 @@ def test_whole_configuration_is_read():
 
     assert config.mode is Mode.ENFORCE
     assert config.datapath is Datapath.TC
+    assert config.follow == FollowConfig(metallb="lb", kube_vip="kv", kube_vip_lease="services-lock")
     assert config.interfaces == (
         InterfaceSelector(SelectorKind.AUTO),
         InterfaceSelector(SelectorKind.NAME, pattern="eth0"),
@@ -157,6 +160,10 @@ vips:
         ),
         ("vips: [{address: 192.0.2.1, owner: elect, hold: 'yes'}]", "vips[0].hold: yes: one of true, false"),
         ("services: {hold: maybe}", "services.hold: maybe: one of true, false"),
+        ("follow: {cilium: {namespace: a.b}}", "follow.cilium.namespace: a.b: the name of a namespace"),
+        ("follow: {kube_vip: {lease: a/b}}", "follow.kube_vip.lease: a/b: the name of a Lease"),
+        ("follow: {cilium: {lease: a}}", "follow.cilium.lease: unknown key: one of namespace"),
+        ("follow: {purelb: {}}", "follow.purelb: unknown key: one of metallb, cilium, openelb, kube_vip"),
         ("vips: [{address: 192.0.2.1, owner: me}]", "vips[0].owner: me: {node: NAME}"),
         ("vips: [{address: 192.0.2.1, owner: {node: a, delegated: maybe}}]", "vips[0].owner.delegated: maybe: one of"),
         ("vips: [{address: 192.0.2.1, owner: {external: nobody}}]", "vips[0].owner.external: nobody: the MAC address"),

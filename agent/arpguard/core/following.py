@@ -52,10 +52,11 @@ class Source(Enum):
     OPENELB = "Lease of OpenELB"
 
 
-# What a Service is looked up by: the object's `about`, its namespace left out where a source has but one.
+# What a Service is looked up by: the object's `about`, without what is the same for all objects of a source.
 Ref: TypeAlias = tuple[Source, str, str]
 UNWATCHED = frozenset((Source.METALLB_EVENT,))  # asked for where nothing else names a node
-_OF_ONE_NAMESPACE = frozenset((Source.CILIUM, Source.KUBE_VIP, Source.OPENELB))
+_OF_ONE_NAMESPACE = frozenset((Source.CILIUM,))
+_OF_ONE_OBJECT = frozenset((Source.KUBE_VIP, Source.OPENELB))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +283,8 @@ def _refs_of(service: Service) -> tuple[Ref, ...]:
 
 def _ref_of(source: Source, said: Announcement) -> Ref:
     namespace, name = said.about
+    if source in _OF_ONE_OBJECT:
+        return source, "", ""
     return source, "" if source in _OF_ONE_NAMESPACE else namespace, name
 
 
@@ -337,7 +340,7 @@ def _kube_vip_refs(service: Service) -> tuple[Ref, ...]:
     namespace, slash, name = _mark(service, KUBE_VIP_LEASE).partition("/")
     if not slash:
         namespace, name = service.namespace, namespace or f"kubevip-{service.name}"
-    return (Source.KUBE_VIP_SERVICES, namespace, name), (Source.KUBE_VIP, "", "plndr-svcs-lock")
+    return (Source.KUBE_VIP_SERVICES, namespace, name), (Source.KUBE_VIP, "", "")
 
 
 def _kube_vip_marks(service: Service, _address: Address) -> Iterator[tuple[str, str]]:
@@ -374,7 +377,7 @@ def _purelb_entry(entry: str) -> tuple[str, str] | None:
 
 def _openelb_refs(service: Service) -> tuple[Ref, ...]:
     """To 0.5 the leader answers for all, with the MAC of the node in the annotation; from 0.6 on nobody tells."""
-    return ((Source.OPENELB, "", "openelb-speaker"),) if _mark(service, OPENELB_NEXT_HOP) else ()
+    return ((Source.OPENELB, "", ""),) if _mark(service, OPENELB_NEXT_HOP) else ()
 
 
 def _is_without_class(service: Service) -> bool:

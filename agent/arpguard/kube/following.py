@@ -1,6 +1,6 @@
 """The objects of other announcers that name a node: where they are, which of them to watch, and whether they can be.
 
-One row for each `Source`. The namespaces are those that the announcers are usually in; `within` is for others.
+One row for each `Source`; `SOURCES` are where the announcers' own manifests have them.
 Nothing here is watched unless a Service follows an announcer that it belongs to (`core.following.Following.sources`).
 Events are not watched: servers keep no cache of them for watches, and there are many. They are read where they count.
 """
@@ -8,6 +8,7 @@ Events are not watched: servers keep no cache of them for watches, and there are
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from arpguard.config import FollowConfig
 from arpguard.core.cluster import Announcement
 from arpguard.core.following import Source
 from arpguard.kube.client import Client
@@ -37,14 +38,22 @@ class FollowSource:
 _NOT_OF_KUBELETS = "metadata.namespace!=kube-node-lease"
 _OF_SPEAKERS = "involvedObject.kind=Service,reason=nodeAssigned"
 
-SOURCES = (
-    FollowSource(Source.METALLB, L2_STATUSES, Scope("metallb-system"), l2_status),
-    FollowSource(Source.METALLB_EVENT, CORE_EVENTS, Scope(fields=_OF_SPEAKERS), l2_event),
-    FollowSource(Source.CILIUM, LEASES, Scope("kube-system"), held),
-    FollowSource(Source.KUBE_VIP_SERVICES, LEASES, Scope(fields=_NOT_OF_KUBELETS), held),
-    FollowSource(Source.KUBE_VIP, LEASES, Scope("kube-system", fields="metadata.name=plndr-svcs-lock"), held),
-    FollowSource(Source.OPENELB, LEASES, Scope("openelb-system", fields="metadata.name=openelb-speaker"), held),
-)
+
+def sources_at(places: FollowConfig) -> tuple[FollowSource, ...]:
+    """The sources, where the configuration has them."""
+    lease_of_all = Scope(places.kube_vip, fields=f"metadata.name={places.kube_vip_lease}")
+    speaker = Scope(places.openelb, fields="metadata.name=openelb-speaker")
+    return (
+        FollowSource(Source.METALLB, L2_STATUSES, Scope(places.metallb), l2_status),
+        FollowSource(Source.METALLB_EVENT, CORE_EVENTS, Scope(fields=_OF_SPEAKERS), l2_event),
+        FollowSource(Source.CILIUM, LEASES, Scope(places.cilium), held),
+        FollowSource(Source.KUBE_VIP_SERVICES, LEASES, Scope(fields=_NOT_OF_KUBELETS), held),
+        FollowSource(Source.KUBE_VIP, LEASES, lease_of_all, held),
+        FollowSource(Source.OPENELB, LEASES, speaker, held),
+    )
+
+
+SOURCES = sources_at(FollowConfig())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ from functools import partial
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
+from arpguard.config import FollowConfig
 from arpguard.core.backoff import Backoff
 from arpguard.core.cluster import Announcement, Service, SourceState
 from arpguard.core.following import Following, Key, Source
 from arpguard.core.steering import Steering
 from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError, ForbiddenError
-from arpguard.kube.following import SOURCES, FollowSource, can_read, read_now
+from arpguard.kube.following import SOURCES, FollowSource, can_read, read_now, sources_at
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.units import NS_PER_S
 
@@ -45,6 +46,9 @@ class Announcers:
         self._refused: dict[Source, str] = {}
         self._backoff = Backoff(RETRY_S, LONGEST_RETRY_S, random.random)
         self._wanted = asyncio.Event()
+        self._places = FollowConfig()
+        self._rows = SOURCES
+        self._watched: dict[Source, FollowSource] = {}
         self._silent: frozenset[Key] = frozenset()
         self._more_silent = asyncio.Event()
         self._events: set[Key] = set()
@@ -84,6 +88,15 @@ class Announcers:
         said = (*self._following.problems, *self._steering.problems(boot_ns()))
         return [*self._failed.values(), *refused, *said]
 
+    def look_at(self, places: FollowConfig) -> None:
+        """Where the configuration has other announcers now."""
+        if places == self._places:
+            return
+        self._places, self._rows = places, sources_at(places)
+        moved = {row.source for row in self._rows if self._watched.get(row.source, row) != row}
+        self._settled -= moved  # nothing is known of what is there
+        self._wanted.set()
+
     def follow(self, followers: frozenset[Key]) -> None:
         """The Services that follow another announcer now."""
         self._steering.leave(self._followers - followers)
@@ -111,10 +124,12 @@ class Announcers:
 
     async def _adjust(self, reflectors: Reflectors) -> None:
         needed = self._following.sources
-        for row in SOURCES:
+        for row in self._rows:
+            if self._watched.get(row.source, row) != row:
+                await self._end(row.source, reflectors)
             if row.source in needed and row.source not in self._reflectors:
                 await self._begin(row, reflectors)
-            elif row.source not in needed and row is not _EVENTS:
+            elif row.source not in needed and row.source is not _EVENTS.source:
                 await self._end(row.source, reflectors)
         if not self._failed:
             self._backoff.reset()
@@ -123,6 +138,7 @@ class Announcers:
     async def _begin(self, row: FollowSource, reflectors: Reflectors) -> None:
         """A kind that is not installed, or not allowed, is looked for again later; after a failure soon."""
         source = row.source
+        self._watched[source] = row
         try:
             readable = await can_read(self._client, row)
         except ClusterError as error:
@@ -143,6 +159,7 @@ class Announcers:
         if source in self._reflectors:
             await reflectors.stop(self._reflectors.pop(source))
             self._following.forget(source)
+        self._watched.pop(source, None)
         self._settled.discard(source)
         self._failed.pop(source, None)
         self._refused.pop(source, None)

@@ -65,7 +65,7 @@ async def _with_cluster(wanted: Wanted, setting: Setting) -> Setting:
 
     if not (wanted.kubeconfig or wanted.configmap or is_in_pod()):
         return setting
-    view, found = await read_cluster(wanted.kubeconfig, wanted.node, wanted.configmap)
+    view, found = await read_cluster(wanted.kubeconfig, wanted.node, wanted.configmap, setting.config.follow)
     setting = replace(setting, cluster=view)
     unread = found is None and isinstance(view, Unread)
     return setting if unread or not wanted.configmap else _of_configmap(found, wanted.configmap, setting)

@@ -160,6 +160,7 @@ class Cluster:
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Collected:
         """The VIPs of the configuration and of the cluster as they are known now."""
+        self._announcers.look_at(config.follow)
         slices = self._slices.objects if self._slices.synced else None
         self._collected = self._sourcing.collect(
             config,

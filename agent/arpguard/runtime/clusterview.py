@@ -3,12 +3,14 @@
 import os
 from pathlib import Path
 
+from arpguard.config import FollowConfig, parse_config
 from arpguard.core.checkup.snapshot import ClusterView, Unread
 from arpguard.core.cluster import ConfigMap
+from arpguard.errors import ConfigError
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import SERVICE_ACCOUNT, find_access
 from arpguard.kube.errors import ClusterError
-from arpguard.kube.following import SOURCES
+from arpguard.kube.following import sources_at
 from arpguard.kube.looking import (
     read_announcers,
     read_config_map,
@@ -26,9 +28,12 @@ def is_in_pod() -> bool:
 
 
 async def read_cluster(
-    kubeconfig: Path | None, node: str, configmap: str
+    kubeconfig: Path | None, node: str, configmap: str, places: FollowConfig
 ) -> tuple[ClusterView | Unread, ConfigMap | None]:
-    """The cluster as `node` sees it, and the ConfigMap NAMESPACE/NAME, if one is named and is there."""
+    """The cluster as `node` sees it, and the ConfigMap NAMESPACE/NAME, if one is named and is there.
+
+    Other announcers are looked for where the ConfigMap has them, else at `places`.
+    """
     access = await find_access(kubeconfig)
     client = Client(access, node)
     found = None
@@ -42,7 +47,7 @@ async def read_cluster(
             api_servers=addresses_of(access.host),
             kube_proxy=await read_kube_proxy(client),
             eips=await read_eips(client),
-            announcers=await read_announcers(client, SOURCES),
+            announcers=await read_announcers(client, sources_at(_places(found, places))),
         )
     except ClusterError as error:
         return Unread(str(error)), found
@@ -50,3 +55,11 @@ async def read_cluster(
         return view, found
     finally:
         await client.close()
+
+
+def _places(found: ConfigMap | None, otherwise: FollowConfig) -> FollowConfig:
+    """What is wrong with a ConfigMap is told by whoever asked for it."""
+    try:
+        return parse_config(found.text).follow if found is not None and found.text is not None else otherwise
+    except ConfigError:
+        return otherwise
