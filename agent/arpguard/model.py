@@ -35,6 +35,12 @@ class RangeKey:
         """What to sort by: link, family, address, length of the prefix."""
         return self.ifindex, *address_order(self.network.network_address), self.network.prefixlen
 
+    def is_in(self, other: "RangeKey") -> bool:
+        """Whether it is a part of another one, on the same link."""
+        if (self.ifindex, self.network.version) != (other.ifindex, other.network.version):
+            return False
+        return self.network.subnet_of(other.network)  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, slots=True)
 class VipEntry:

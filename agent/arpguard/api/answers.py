@@ -30,6 +30,7 @@ from arpguard.api.requests import (
 )
 from arpguard.clock import boot_ns
 from arpguard.core.claimants import ClaimantKind
+from arpguard.core.closing import range_of
 from arpguard.core.decisions import Claim, Report, ReportFilter
 from arpguard.core.explaining import Scene, explain_ownership, fence_left_ns, summary
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
@@ -67,6 +68,7 @@ def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusRespons
         entries=len(node.state.entries),
         entries_capacity=node.table.capacity,
         kinds=_kinds(variety),
+        closed_ranges=_closed(node),
     )
     fence = fence_left_ns((entry for entry, _ in variety), control, boot_ns())
     if fence is not None:
@@ -221,6 +223,18 @@ def _kinds(variety: Iterable[tuple[VipEntry, int]]) -> list[pb.KindCount]:
     return [pb.KindCount(kind=pb.Kind.ValueType(kind), count=counts[kind]) for kind in sorted(counts)]
 
 
+def _closed(node: Node) -> Iterator[pb.ClosedRange]:
+    ranges = node.state.ranges
+    for key in sorted((key for key, entry in ranges.items() if entry.kind is Kind.CLOSED), key=lambda key: key.order):
+        exceptions = (other for other, entry in ranges.items() if entry.kind is Kind.OPEN and other.is_in(key))
+        yield pb.ClosedRange(
+            network=str(key.network),
+            link=node.link_name(key.ifindex),
+            exceptions=[str(each.network) for each in sorted(exceptions, key=lambda each: each.order)],
+            reasons=messages.reason_counts(node.ranges.tally(key)),
+        )
+
+
 def _add_config(response: pb.GetStatusResponse, node: Node, clock: WallClock) -> None:
     """What only a running agent knows."""
     if node.in_force is None:
@@ -302,11 +316,12 @@ def _ownership(node: Node, control: NodeControl, address: Address, link: Link) -
     item, vip = _source(node, address)
     where = node.in_force.source if node.in_force else ""
     source = f"{item} in {where}" if item and vip and not vip.source else item or where
-    scene = Scene(node.name, link, node.state.links, node.surroundings, control, now_ns)
+    around = range_of(address, link.ifindex, node.state.ranges)
+    scene = Scene(node.name, link, node.state.links, node.surroundings, control, now_ns, around)
     state = node.read_cluster()
     cluster = clustering.in_cluster(state, address, vip) if state else None
     found = explain_ownership(address, source, vip, entry, scene, cluster)
-    story = pb.LinkExplanation(link=link.name, summary=summary(entry, control, now_ns))
+    story = pb.LinkExplanation(link=link.name, summary=summary(entry, control, now_ns, around))
     story.ownership.source = source if vip else ""
     story.ownership.steps.extend(found.steps)
     for candidate in found.candidates:

@@ -101,6 +101,14 @@ def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
         yield "drift", _drift(answer.drift)
     yield "events", _events(answer.events, received=asked)
     yield "VIPs", ", ".join(f"{kind.count} {word(kind, 'kind')}" for kind in answer.kinds) or "none"
+    if answer.closed_ranges:
+        yield "closed", ", ".join(map(_closed, answer.closed_ranges))
+
+
+def _closed(closed: pb.ClosedRange) -> str:
+    but = f" but for {', '.join(closed.exceptions)}" if closed.exceptions else ""
+    frames = sum(count.enforced + count.observed for count in closed.reasons if count.reason != pb.REASON_GUEST)
+    return f"{closed.network} on {closed.link}{but} ({counted(frames, 'frame')})"
 
 
 def _up_since(answer: pb.GetStatusResponse) -> str:

@@ -110,10 +110,17 @@ def strictest_of_ranges(mode: Mode, ranges: Mapping[RangeKey, VipEntry]) -> Mode
     return mode if any(key.network.version == 6 for key in ranges) else Mode.INHERIT
 
 
+def range_of(address: Address, ifindex: int, ranges: Mapping[RangeKey, VipEntry]) -> tuple[RangeKey, VipEntry] | None:
+    """The range that decides about an address without an entry on a link."""
+    here = {key.network: (key, entry) for key, entry in ranges.items() if key.ifindex == ifindex}
+    network = _smallest(address, here)
+    return here[network] if network is not None else None
+
+
 def _smallest(address: Address, networks: Iterable[Network]) -> Network | None:
     around = (network for network in networks if network.version == address.version and address in network)
     return max(around, key=lambda network: network.prefixlen, default=None)
 
 
 def _is_in_any(network: Network, others: Iterable[Network]) -> bool:
-    return any(other.version == network.version and network.subnet_of(other) for other in others)  # type: ignore[arg-type]
+    return any(RangeKey(0, network).is_in(RangeKey(0, other)) for other in others)

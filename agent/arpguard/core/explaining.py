@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from arpguard.addresses import Address
 from arpguard.core.choosing import home_link
 from arpguard.core.holding import Candidate, holding_steps
 from arpguard.core.origins import Origin
 from arpguard.core.ownership.records import Holder
-from arpguard.model import Link, NodeControl, OwnerKind, Surroundings, Vip, VipEntry
+from arpguard.model import Link, NodeControl, OwnerKind, RangeKey, Surroundings, Vip, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind, Mode
+
+Around: TypeAlias = tuple[RangeKey, VipEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,10 @@ class InCluster:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Where the question is asked: this node, the link, the links that are guarded, and the moment (boot clock)."""
+    """Where the question is asked: this node, the link, the links that are guarded, and the moment (boot clock).
+
+    `around`: the range that decides about the address on that link if no entry does.
+    """
 
     node: str
     link: Link
@@ -49,6 +55,7 @@ class Scene:
     surroundings: Surroundings
     control: NodeControl
     now_ns: int
+    around: Around | None = None
 
 
 _KINDS = {
@@ -60,12 +67,19 @@ _KINDS = {
 }
 
 
-def summary(entry: VipEntry | None, control: NodeControl, now_ns: int) -> str:
-    """What the kernel's entry means, in a sentence."""
-    if entry is None:
+def summary(entry: VipEntry | None, control: NodeControl, now_ns: int, around: Around | None = None) -> str:
+    """What the kernel's entry means, in a sentence; without one, the range around the address."""
+    is_closed = around is not None and around[1].kind is Kind.CLOSED
+    if entry is None and not is_closed:
         return "not guarded, the kernel and other programs answer as they like"
-    observed = " (only observed: every frame passes)" if (entry.mode or control.mode) is Mode.OBSERVE else ""
+    observed = " (only observed: every frame passes)" if _mode(entry, control) is Mode.OBSERVE else ""
+    if entry is None:
+        return f"no VIP, but its range is closed: this node is silent{observed}"
     return _what_for(entry, control, now_ns) + observed
+
+
+def _mode(entry: VipEntry | None, control: NodeControl) -> Mode:
+    return (entry.mode if entry is not None else Mode.INHERIT) or control.mode
 
 
 def _what_for(entry: VipEntry, control: NodeControl, now_ns: int) -> str:
@@ -188,7 +202,7 @@ def _unguarded(address: Address, bound: list[str], entry: VipEntry | None, scene
     """What the kernel does by itself: for an IPv4 address of any link, for an IPv6 one of the same link only."""
     if address.version == 6 and scene.link.name not in bound:
         return f"the kernel answers for an IPv6 address on its own link only, and so not on {scene.link.name}"
-    silent = entry is not None and entry.kind is not Kind.DELEGATED
+    silent = entry.kind is not Kind.DELEGATED if entry is not None else _is_closed(scene)
     return "without the guard the kernel would answer for it" if silent else "the kernel answers for it"
 
 
@@ -203,7 +217,7 @@ def _home(address: Address, home: Link, scene: Scene) -> str:
 
 def _entry_steps(entry: VipEntry | None, scene: Scene, fence_left: int | None, *, elected: bool) -> list[str]:
     if entry is None:
-        return [f"so the kernel has no entry for it on {scene.link.name}, and every frame about it passes"]
+        return _range_steps(scene)
     mode = entry.mode or scene.control.mode
     whose = "its own" if entry.mode else "the node's"
     steps = [
@@ -215,6 +229,21 @@ def _entry_steps(entry: VipEntry | None, scene: Scene, fence_left: int | None, *
     if entry.kind is Kind.OWNED:
         steps.append(_fence_step(fence_left, elected=elected))
     return steps
+
+
+def _range_steps(scene: Scene) -> list[str]:
+    nothing = f"so the kernel has no entry for it on {scene.link.name}"
+    if scene.around is None:
+        return [f"{nothing}, and every frame about it passes"]
+    key, entry = scene.around
+    if entry.kind is not Kind.CLOSED:
+        return [f"{nothing}, and {key.network} is an exception in a closed range: every frame about it passes"]
+    silent = f"{nothing}, and {key.network} is closed there (unknown: suppress): this node is silent"
+    return [silent, f"the mode is {scene.control.mode.name.lower()} (the node's)"]
+
+
+def _is_closed(scene: Scene) -> bool:
+    return scene.around is not None and scene.around[1].kind is Kind.CLOSED
 
 
 _HELD = "the source asks to hold it: no fence is needed, and while the API server is away two nodes may answer"

@@ -775,6 +775,7 @@ class GetStatusResponse(_message.Message):
     ENTRIES_FIELD_NUMBER: _builtins.int
     ENTRIES_CAPACITY_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
+    CLOSED_RANGES_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """The node's name, as configurations call it."""
     version: _builtins.str
@@ -815,6 +816,10 @@ class GetStatusResponse(_message.Message):
     def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___KindCount]:
         """The guarded pairs by kind."""
 
+    @_builtins.property
+    def closed_ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClosedRange]:
+        """What is closed (`unknown: suppress`), on each link."""
+
     def __init__(
         self,
         *,
@@ -835,14 +840,51 @@ class GetStatusResponse(_message.Message):
         entries: _builtins.int = ...,
         entries_capacity: _builtins.int = ...,
         kinds: _abc.Iterable[Global___KindCount] | None = ...,
+        closed_ranges: _abc.Iterable[Global___ClosedRange] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "drift", b"drift", "events", b"events", "fence_left", b"fence_left", "kubernetes", b"kubernetes", "lease", b"lease", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "drift", b"drift", "entries", b"entries", "entries_capacity", b"entries_capacity", "epoch", b"epoch", "events", b"events", "fence_left", b"fence_left", "kinds", b"kinds", "kubernetes", b"kubernetes", "lease", b"lease", "links", b"links", "mode", b"mode", "node", b"node", "problems", b"problems", "reasons", b"reasons", "start_time", b"start_time", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_ranges", b"closed_ranges", "config", b"config", "drift", b"drift", "entries", b"entries", "entries_capacity", b"entries_capacity", "epoch", b"epoch", "events", b"events", "fence_left", b"fence_left", "kinds", b"kinds", "kubernetes", b"kubernetes", "lease", b"lease", "links", b"links", "mode", b"mode", "node", b"node", "problems", b"problems", "reasons", b"reasons", "start_time", b"start_time", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class ClosedRange(_message.Message):
+    """A network on a link in which an address that no entry is about is suppressed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NETWORK_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
+    EXCEPTIONS_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    network: _builtins.str
+    link: _builtins.str
+    @_builtins.property
+    def exceptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Smaller networks in it that are not closed: the node's own addresses, and exceptions of the configuration."""
+
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReasonCount]:
+        """Frames about it since it was closed, by reason."""
+
+    def __init__(
+        self,
+        *,
+        network: _builtins.str = ...,
+        link: _builtins.str = ...,
+        exceptions: _abc.Iterable[_builtins.str] | None = ...,
+        reasons: _abc.Iterable[Global___ReasonCount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exceptions", b"exceptions", "link", b"link", "network", b"network", "reasons", b"reasons"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClosedRange: _TypeAlias = ClosedRange  # noqa: Y015
 
 @_typing.final
 class KindCount(_message.Message):

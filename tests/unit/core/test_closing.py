@@ -13,6 +13,7 @@ from arpguard.core.closing import (
     closed_ranges,
     closing_of,
     own_addresses,
+    range_of,
     strictest_of_ranges,
     with_ranges,
 )
@@ -153,3 +154,11 @@ def test_mode_of_ipv6_ranges_is_the_nodes():
 def test_ranges_are_ordered_by_link_and_address():
     keys = [RangeKey(3, POOL), RangeKey(2, POOL6), RangeKey(2, PART), RangeKey(2, POOL)]
     assert sorted(keys, key=lambda key: key.order) == [keys[3], keys[2], keys[1], keys[0]]
+
+
+def test_range_that_decides_is_the_smallest_on_the_link():
+    pool, part, elsewhere = VipEntry(Kind.CLOSED), VipEntry(Kind.OPEN), VipEntry(Kind.CLOSED)
+    ranges = {RangeKey(2, POOL): pool, RangeKey(2, PART): part, RangeKey(3, PART): elsewhere}
+    assert range_of(ip_address("192.0.2.1"), 2, ranges) == (RangeKey(2, POOL), pool)
+    assert range_of(ip_address("192.0.2.65"), 2, ranges) == (RangeKey(2, PART), part)
+    assert range_of(ip_address("192.0.2.1"), 3, ranges) is None

@@ -17,6 +17,7 @@ from arpguard.model import (
     NodeControl,
     Owner,
     OwnerKind,
+    RangeKey,
     Route,
     Surroundings,
     Vip,
@@ -40,6 +41,7 @@ LO = Link(1, "lo", MacAddress(bytes(6)), up=True, loopback=True)
 VIP6 = ip_address("2001:db8::50")
 ETH0, ETH1 = a_link(2, "eth0", "192.0.2.1/24"), a_link(3, "eth1", "198.51.100.1/24")
 DOWN = replace(ETH0, up=False)
+POOL = RangeKey(2, ip_network("192.0.2.0/24"))
 DEFAULT = Route(ip_network("0.0.0.0/0"), 3)
 HERE, THERE = Owner(OwnerKind.NODE, node="me"), Owner(OwnerKind.NODE, node="other")
 
@@ -140,6 +142,34 @@ STEPS = [
             "so the kernel has no entry for it on eth0, and every frame about it passes",
         ],
         id="no VIP",
+    ),
+    pytest.param(
+        None,
+        replace(a_scene(bound=[VIP]), around=(POOL, VipEntry(Kind.CLOSED))),
+        {},
+        [
+            f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
+            BOUND + "without the guard the kernel would answer for it",
+            (
+                "so the kernel has no entry for it on eth0, and 192.0.2.0/24 is closed there (unknown: suppress): "
+                "this node is silent"
+            ),
+            "the mode is enforce (the node's)",
+        ],
+        id="no VIP, in a closed range, bound on lo",
+    ),
+    pytest.param(
+        None,
+        replace(a_scene(), around=(POOL, VipEntry(Kind.OPEN))),
+        {},
+        [
+            f"nothing makes {VIP} a VIP in /etc/arpguard/config.yaml",
+            (
+                "so the kernel has no entry for it on eth0, and 192.0.2.0/24 is an exception in a closed range: "
+                "every frame about it passes"
+            ),
+        ],
+        id="no VIP, an exception in a closed range",
     ),
     pytest.param(
         None,
@@ -389,3 +419,19 @@ def test_kernel_answers_for_ipv6_addresses_of_the_same_link_only(where, owner, s
     scene = Scene("me", eth0, (eth0,), Surroundings((lo, eth0)), a_control(), NOW_NS)
 
     assert f"{VIP6} is bound on {step}" in explain(owner, scene, VIP6).steps
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "said"),
+    [
+        (Kind.CLOSED, Mode.ENFORCE, "no VIP, but its range is closed: this node is silent"),
+        (
+            Kind.CLOSED,
+            Mode.OBSERVE,
+            "no VIP, but its range is closed: this node is silent (only observed: every frame passes)",
+        ),
+        (Kind.OPEN, Mode.ENFORCE, "not guarded, the kernel and other programs answer as they like"),
+    ],
+)
+def test_summary_of_an_address_without_an_entry_is_that_of_its_range(kind, mode, said):
+    assert summary(None, a_control(mode), NOW_NS, (POOL, VipEntry(kind))) == said

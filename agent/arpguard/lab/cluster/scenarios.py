@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.lab.bench import Step
-from arpguard.lab.cluster import burst, crashes, follow, planned, refused
+from arpguard.lab.cluster import burst, crashes, follow, planned, refused, unknown
 from arpguard.lab.cluster.bench import KubeBench, vip
 
 _FEW = [vip(50 + number) for number in range(10)]
@@ -107,6 +107,9 @@ SCENARIOS: dict[str, KubeScenario] = {
     "load": KubeScenario("the same with 1,000 VIPs", _load),
     "burst": KubeScenario(
         "1,000 VIPs come and go at once: no request for the others is lost, and no claim stays", burst.run_burst
+    ),
+    "new-service": KubeScenario(
+        "closed ranges: a VIP that is bound on every node has one answer from the first on", unknown.run_new_service
     ),
     "kill": KubeScenario("the owner's node dies: another one answers within 4 s", crashes.run_kill),
     "hang": KubeScenario(
