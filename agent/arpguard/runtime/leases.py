@@ -34,7 +34,7 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
     epoch_number,
 )
-from arpguard.core.pacing import Pacing
+from arpguard.core.pacing import LATE_NS, Pacing
 from arpguard.errors import DataPlaneError
 from arpguard.kube import claims
 from arpguard.kube.errors import ClusterError, ThrottledError, UnavailableError
@@ -378,7 +378,10 @@ class Leases:
         note(sent_ns, boot_ns())
 
     def _slow_down(self, sent_ns: int, wait_s: float) -> None:
-        self._pacing.refused(sent_ns, boot_ns(), round(max(REFUSED_S, wait_s) * NS_PER_S))
+        """Who waited in vain until now has waited long enough."""
+        now_ns = boot_ns()
+        wait_ns = round(max(REFUSED_S, wait_s) * NS_PER_S)
+        self._pacing.refused(sent_ns, now_ns, 0 if now_ns - sent_ns > LATE_NS and not wait_s else wait_ns)
 
     def _note_reach(self, *, reached: bool) -> None:
         if reached:
