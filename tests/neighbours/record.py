@@ -19,7 +19,7 @@ from pathlib import Path
 
 from neighbours.announcers import KeepalivedKind, node_of
 from neighbours.controlplane import BINARIES, ControlPlane, missing
-from neighbours.scene import Street, a_street
+from neighbours.scene import Street, a_street, end_by_signals, pins
 from neighbours.table import ROWS, name_of
 
 NAME, ADDRESS = "web", IPv4Address("192.0.2.40")
@@ -99,11 +99,13 @@ def main() -> int:
     if (why := missing()) is not None:
         print(f"neighbours: skipped: {why}")
         return 0
-    for make in ROWS:
-        if make is KeepalivedKind or (asked.row and not any(text in name_of(make) for text in asked.row)):
-            continue
-        with tempfile.TemporaryDirectory(prefix="arpguard-record-") as folder, a_street(Path(folder), make) as street:
-            record(street, asked.folder)
+    end_by_signals()
+    rows = [make for make in ROWS if make is not KeepalivedKind]
+    with tempfile.TemporaryDirectory(prefix="arpguard-record-") as temporary, pins() as pin_root:
+        for number, make in enumerate(rows):
+            if not asked.row or any(text in name_of(make) for text in asked.row):
+                with a_street(Path(temporary, str(number)), pin_root, make) as street:
+                    record(street, asked.folder)
     return 0
 
 

@@ -32,7 +32,7 @@ from arpguard.lab.cluster.real import Heartbeats
 from arpguard.lab.topology import Host
 from neighbours.controlplane import ControlPlane, missing
 from neighbours.pages import replace_table, surroundings
-from neighbours.scene import HOME, Server, a_control_plane
+from neighbours.scene import HOME, Server, a_control_plane, pins
 
 READY_S = 300.0
 SAMPLE_S, STATUS_S = 5.0, 60.0
@@ -236,10 +236,8 @@ def agents_at_rest(folder: Path) -> Iterator[tuple[Resting, ControlPlane]]:
     """Nodes with agents on a control plane that keeps an audit log of them."""
     policy = folder / "policy.yaml"
     policy.write_text(yaml.safe_dump(_POLICY), encoding="utf-8")
-    with a_control_plane(folder, [f"--audit-policy-file={policy}", f"--audit-log-path={folder}/plane/audit.log"]) as (
-        lab,
-        plane,
-    ):
+    audit = [f"--audit-policy-file={policy}", f"--audit-log-path={folder}/plane/audit.log"]
+    with pins() as pin_root, a_control_plane(folder, pin_root, audit) as (lab, plane):
         server = Server(lab, plane)
         server.start()
         bench = Resting(lab, server, "resting")

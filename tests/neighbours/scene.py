@@ -1,6 +1,7 @@
 """The lab's nodes on a real control plane, with agents as `deploy/base` sets them up, and one kind of announcer."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from arpguard.errors import ArpguardError
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.bench import KubeBench, Watch, now_ns
 from arpguard.lab.cluster.servers import ApiUnderTest, Fault
-from arpguard.lab.cluster.topology import API_ADDRESS, CONFIGMAP, KubeLab
+from arpguard.lab.cluster.topology import API_ADDRESS, KubeLab
 from arpguard.lab.topology import Host
 from neighbours.announcers import RANGES, SHOP, Kind, node_of
 from neighbours.controlplane import ControlPlane
@@ -22,9 +23,9 @@ from neighbours.controlplane import ControlPlane
 NODES = 3
 HOME = "arpguard"  # the namespace of deploy/base
 _DEPLOY = Path(__file__).parents[2] / "deploy"
+READY_S = 600.0  # three agents compile at once, on a machine that may have much else to do
 _HEARTBEAT_S = 5.0
 _TEND_S = 0.005
-_PIN_PARENT = Path("/sys/fs/bpf")
 
 
 class Server(ApiUnderTest):
@@ -127,9 +128,10 @@ class Street(KubeBench):
         self.configure(self.config())
         for host in self.nodes:
             self.prepare(host)
+            self.agent(host).forget_entries()
             self.agent(host).start()
         for host in self.nodes:
-            self.agent(host).wait_for(timeout_s=120)
+            self.agent(host).wait_for(timeout_s=READY_S)
 
     def tear_down(self) -> None:
         self.kubelets.stop()
@@ -176,25 +178,41 @@ class Street(KubeBench):
         return len(guarded) == 1 and guarded == bare
 
 
+def end_by_signals() -> None:
+    """Lets SIGTERM and SIGINT take away what was made, also where a shell started this in the background."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
+
+
 @contextmanager
-def a_control_plane(folder: Path, options: Sequence[str] = ()) -> Iterator[tuple[KubeLab, ControlPlane]]:
-    """The lab's network with a control plane in it, and no nodes in the API; `options`: of kube-apiserver."""
-    pin_root = _PIN_PARENT / f"arpguard-neighbours-{os.getpid()}"
+def pins() -> Iterator[Path]:
+    """A place for what agents pin: one after the other finds the programs compiled."""
+    pin_root = Path(f"/sys/fs/bpf/arpguard-neighbours-{os.getpid()}")
     bpffs.prepare(pin_root)
     try:
-        with KubeLab(NODES, folder, pin_root) as lab:
-            plane_folder = folder / "plane"
-            plane_folder.mkdir()
-            with ControlPlane(plane_folder, API_ADDRESS, lab.api, options=options) as plane:
-                yield lab, plane
+        yield pin_root
     finally:
         bpffs.remove(pin_root)
 
 
 @contextmanager
-def a_street(folder: Path, make: Callable[[ControlPlane, Sequence[Host]], Kind]) -> Iterator[Street]:
+def a_control_plane(
+    folder: Path, pin_root: Path, options: Sequence[str] = ()
+) -> Iterator[tuple[KubeLab, ControlPlane]]:
+    """The lab's network with a control plane in it, and no nodes in the API; `options`: of kube-apiserver."""
+    plane_folder = folder / "plane"
+    plane_folder.mkdir(parents=True)
+    with (
+        KubeLab(NODES, folder, pin_root) as lab,
+        ControlPlane(plane_folder, API_ADDRESS, lab.api, options=options) as plane,
+    ):
+        yield lab, plane
+
+
+@contextmanager
+def a_street(folder: Path, pin_root: Path, make: Callable[[ControlPlane, Sequence[Host]], Kind]) -> Iterator[Street]:
     """Nodes with agents and announcers, both VIPs announced."""
-    with a_control_plane(folder) as (lab, plane):
+    with a_control_plane(folder, pin_root) as (lab, plane):
         kind = make(plane, lab.nodes)
         kind.install()
         server = Server(lab, plane)
@@ -209,6 +227,3 @@ def a_street(folder: Path, make: Callable[[ControlPlane, Sequence[Host]], Kind])
             yield street
         finally:
             street.tear_down()
-
-
-__all__ = ["CONFIGMAP", "Street", "a_control_plane", "a_street"]

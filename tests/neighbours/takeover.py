@@ -25,7 +25,7 @@ from arpguard.lab.topology import Host, HostProcess
 from neighbours.announcers import SHOP, KeepalivedKind, Kind, KubeVip, MetalLb, node_of
 from neighbours.controlplane import ControlPlane, missing
 from neighbours.pages import replace_table, surroundings
-from neighbours.scene import Street, a_street
+from neighbours.scene import READY_S, Street, a_street, end_by_signals, pins
 from neighbours.versions import METALLB
 
 INTERVAL_S = 0.002  # the VIPs take turns: each is asked for every 12 ms
@@ -147,7 +147,7 @@ def put_right(street: Street) -> None:
         if street.agent(host).pid is None:
             street.agent(host).start()
     for host in street.nodes:
-        street.agent(host).wait_for(timeout_s=120)
+        street.agent(host).wait_for(timeout_s=READY_S)
     if not street.tend_until(partial(is_settled, street), _SETTLE_S):
         print(f"not settled: {street.who(*street.kind.vips)}", file=sys.stderr)
 
@@ -247,7 +247,12 @@ def main() -> int:
     if (why := missing()) is not None:
         print(f"neighbours: skipped: {why}")
         return 0
-    with tempfile.TemporaryDirectory(prefix="arpguard-takeover-") as folder, a_street(Path(folder), Several) as street:
+    end_by_signals()
+    with (
+        tempfile.TemporaryDirectory(prefix="arpguard-takeover-") as folder,
+        pins() as pin_root,
+        a_street(Path(folder), pin_root, Several) as street,
+    ):
         samples = run(street, asked.times)
     text = table(samples)
     print(text)
