@@ -385,6 +385,9 @@ def everything(agent) -> dict[str, object]:
     for name, kind in info.items():
         if name == "entries":
             whole[name] = dict(syscall.map_items(maps[name], kind.key_size, kind.value_size))
+        elif name == "ranges":
+            keys = syscall.map_keys(maps[name], kind.key_size)
+            whole[name] = {key: syscall.map_lookup(maps[name], key, kind.value_size) for key in keys}
         else:
             size = (kind.value_size + 7) // 8 * 8 * syscall.possible_cpus()
             keys = (index.to_bytes(4, "little") for index in range(kind.max_entries))
@@ -399,7 +402,7 @@ def test_no_method_changes_anything_in_the_kernel(api, agent, pair):
     agent.configure(CONFIG.replace("mode: enforce", "mode: observe"))
     until(lambda: api.GetStatus().mode == pb.MODE_OBSERVE)
     before = everything(agent)
-    assert set(before) == {"entries", "counters", "totals", "control"}
+    assert set(before) == {"entries", "ranges", "counters", "totals", "control"}
     for vip in (*VIPS, address(60)):
         api.ExplainVip(address=str(vip), sender_mac=str(STRANGER))
         ended(lambda: api.GetVip(address="203.0.113.9"))

@@ -12,19 +12,20 @@ import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import Address, MacAddress, Network
 from arpguard.clock import boot_ns
+from arpguard.core.closing import with_ranges
 from arpguard.core.desired import strictest6_mode, vips4_of
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
-from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.dataplane.source import Source, find_source
 from arpguard.lab.netns import Netns
-from arpguard.model import EntryKey, NodeControl, VipEntry
+from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode
 from arpguard.wire.arp import build_request
@@ -104,17 +105,23 @@ class Plane:
         others = range(count - len(entries))
         entries |= {EntryKey(self._ifindex, _OTHERS + number): an_entry(Kind.FOREIGN) for number in others}
         self.table.write(entries)
-        ControlValue(self.maps["control"]).write(
-            NodeControl(
-                Mode.ENFORCE,
-                generation=1,
-                strictest6=strictest6_mode(Mode.ENFORCE, entries),
-                epoch=EPOCH,
-                fence_ns=boot_ns() + _HOUR_NS,
-                lease_ns=2 * _HOUR_NS,
-                vips4=vips4_of(entries),
-            )
+        self._control = NodeControl(
+            Mode.ENFORCE,
+            generation=1,
+            strictest6=strictest6_mode(Mode.ENFORCE, entries),
+            epoch=EPOCH,
+            fence_ns=boot_ns() + _HOUR_NS,
+            lease_ns=2 * _HOUR_NS,
+            vips4=vips4_of(entries),
         )
+        ControlValue(self.maps["control"]).write(self._control)
+
+    def close(self, networks: Sequence[Network]) -> None:
+        """Closes ranges besides the entries that were seen to last."""
+        ranges = {RangeKey(self._ifindex, network): an_entry(Kind.CLOSED) for network in networks}
+        RangeTable(self.maps["ranges"], self.maps["counters"]).write(ranges)
+        vips4 = with_ranges(self._control.vips4, ranges)
+        ControlValue(self.maps["control"]).write(replace(self._control, closed=True, vips4=vips4))
 
 
 def an_entry(kind: Kind = Kind.OWNED, *, hold: bool = False, primary: Address = NODE_IP) -> VipEntry:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_network
 from statistics import median
 
 from bed import (
@@ -44,6 +44,7 @@ MAX_ENTRIES = 1 << 17
 HELD, FOREIGN = IPv4Address("10.20.0.2"), IPv4Address("10.20.0.3")
 # Addresses between the first and the last VIP take a lookup to be told from VIPs; others take none.
 AMONG, CLIENT_AMONG, OUTSIDE = IPv4Address("10.20.0.100"), IPv4Address("10.20.0.101"), IPv4Address("192.0.2.200")
+CLOSED, UNKNOWN = [ip_network("10.19.0.0/16"), ip_network("10.18.7.0/24")], IPv4Address("10.19.0.7")
 VIP6, HELD6, FOREIGN6 = (IPv6Address(f"2001:db8:20::{number}") for number in (1, 2, 3))
 OTHER6, CLIENT_IP6, NODE_IP6 = (IPv6Address(f"2001:db8::{number}") for number in ("c8", "2", "1"))
 SPECIAL = (
@@ -158,6 +159,23 @@ def nd_cases() -> list[Case]:
     ]
 
 
+def closed_cases() -> list[Case]:
+    """What closed ranges cost: an address among the VIPs but in none of them, and one in such a range."""
+    cases = []
+    for program in INGRESS:
+        action = DROP if program == "ingress_xdp" else PASS  # at tc it is hidden from the kernel
+        among = _ask(AMONG, CLIENT_AMONG)
+        cases += [
+            Case(f"{program}: no VIP, among them, in no closed range", program, among, PASS, Reason.NOT_GUARDED),
+            Case(f"{program}: suppressed, unknown", program, _ask(UNKNOWN), action, Reason.UNKNOWN),
+        ]
+    return [
+        *cases,
+        Case(f"{EGRESS}: no VIP, among them, in no closed range", EGRESS, _reply(AMONG), PASS, Reason.NOT_GUARDED),
+        Case(f"{EGRESS}: suppressed, unknown", EGRESS, _reply(UNKNOWN), DROP, Reason.EGRESS_UNKNOWN),
+    ]
+
+
 def _solicit(target: IPv6Address) -> bytes:
     return build_solicitation(CLIENT_MAC, CLIENT_IP6, target)
 
@@ -242,6 +260,11 @@ def measure(*, quick: bool) -> Section:
             watch.rounds(count, cases)
             for case in cases:
                 section.add(_row(watch, case, f" ({vips:,} VIPs)"))
+        plane.close(CLOSED)
+        watch = Stopwatch(plane, repeat)
+        watch.rounds(count, closed_cases())
+        for case in closed_cases():
+            section.add(_row(watch, case, " (ranges are closed)"))
     return section
 
 

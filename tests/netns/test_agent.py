@@ -396,7 +396,7 @@ def test_an_upgrade_replaces_the_programs_without_losing_a_request(pair, tmp_pat
         source = another_build(tmp_path / "bpf")
         newer = loader.load(guard.pin_dir, source)
         assert newer.digest != find_source().digest()
-        assert newer.maps.keys() == {"entries", "counters", "totals", "control", "events"}
+        assert newer.maps.keys() == {"entries", "ranges", "counters", "totals", "control", "events"}
         links = sorted((guard.pin_dir / "links").iterdir())
         ids = [syscall.link_info(syscall.obj_get(str(path))).id for path in links]
         running = set()

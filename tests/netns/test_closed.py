@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
 M = MacAddress.parse("02:00:00:00:00:01")
 GUEST_MAC = MacAddress.parse("02:00:00:00:00:b1")
-NODE_ADDRESS, CLIENT_ADDRESS = address(1), address(100)
+NODE_ADDRESS, GATEWAY = address(1), address(254)
 OWNED, NEW, LATER, GUEST = address(50), address(61), address(62), address(63)
 BESIDE = address(120)  # in no range
 NETWORK = str(NODE_ADDRESS).rpartition(".")[0]
@@ -159,6 +159,15 @@ def answers_of(wire: Wire, vip: IPv4Address) -> set[MacAddress]:
 
 def test_range_with_the_gateway_is_not_closed(agent, pair, wire):
     agent.configure(a_config(f"[{NETWORK}.0/24]"))
-    refusal = f"{NETWORK}.0/24 is not closed on this node: it contains this node's gateway, {CLIENT_ADDRESS}"
+    refusal = f"{NETWORK}.0/24 is not closed on this node: it contains this node's gateway, {GATEWAY}"
     until(lambda: said(agent, refusal), REPAIR_S, "refusal")
     until(lambda: wire.who(NEW, OWNED) == [M], REPAIR_S, "the range is open")
+
+
+def test_status_and_explain_say_what_is_closed(agent, pair):
+    status = pair.arpguard("status", "--address", agent.api)
+    assert f"{POOL} on eth0" in status.stdout
+    told = " ".join(pair.arpguard("explain", str(NEW), "--address", agent.api).stdout.split())
+    assert f"{NEW} on eth0: no VIP, but its range is closed: this node is silent" in told
+    assert f"{POOL} is closed there (unknown: suppress): this node is silent" in told
+    assert "unknown" in told
