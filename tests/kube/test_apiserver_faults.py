@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import signal
 import socket
 import ssl
@@ -26,6 +25,7 @@ from arpguard.lab.apiserver.embedded import running
 from arpguard.lab.apiserver.faults import Delay
 from arpguard.lab.apiserver.server import ApiServer, Options
 from kubehttp import MERGE, STRATEGIC, Api
+from manifests import tool
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -532,9 +532,7 @@ def test_the_official_client_works_with_it_in_an_event_loop(kubeconfig):
 
 @pytest.fixture
 def kubectl(kubeconfig, tmp_path):
-    found = shutil.which("kubectl")
-    if found is None:
-        pytest.skip("kubectl is not installed")
+    found = tool("kubectl")
 
     def run(*arguments, stdin=None):
         command = [found, "--kubeconfig", kubeconfig, "--cache-dir", str(tmp_path / "cache"), *arguments]
