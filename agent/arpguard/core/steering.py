@@ -25,7 +25,7 @@ from arpguard.core.following import Followed, Following, Key, Source
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too
-MOST = 4  # two are a rolling restart: away, and back
+MOST = 6  # two are a rolling restart: away, and back; a busy cluster may do so twice
 WINDOW_NS = 10 * NS_PER_S
 STEADY_NS = 5 * NS_PER_S  # as long as MetalLB takes to notice that a node is dead
 MAX_NAMED = 8
