@@ -8,6 +8,7 @@ import itertools
 import os
 import socket
 import threading
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlsplit
 
@@ -511,6 +512,134 @@ def test_a_namespace_takes_no_more_once_it_is_deleted(api, leases, namespace):
     refused = api.ask("POST", leases, a_lease("b"))
     assert (refused.code, refused.body["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
     api.ask("PATCH", f"{leases}/a", {"metadata": {"finalizers": None}}, MERGE)
+
+
+# ---- custom resources ----
+
+IMMUTABLE = {
+    "type": "string",
+    "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "Value is immutable"}],
+}
+THING = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "required": ["kind"],
+            "properties": {
+                "kind": {"type": "string", "enum": ["one", "two"]},
+                "count": {"type": "integer", "minimum": 1, "default": 3},
+                "name": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5},
+                "either": {"x-kubernetes-int-or-string": True},
+                "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                "sizes": {"type": "object", "additionalProperties": {"type": "integer"}},
+                "parts": {"type": "array", "maxItems": 2, "items": {"type": "object", "properties": {"id": IMMUTABLE}}},
+            },
+        },
+        "status": {"type": "object", "properties": {"node": IMMUTABLE, "links": {"type": "array", "items": IMMUTABLE}}},
+    },
+}
+
+
+def a_definition(group, schema) -> dict:
+    version = {"name": "v1", "served": True, "storage": True, "subresources": {"status": {}}}
+    return {
+        "metadata": {"name": f"things.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing"},
+            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
+@pytest.fixture
+def things(api, namespace):
+    """The path of a custom resource."""
+    group, definitions = f"{namespace}.example.org", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert api.ask("POST", definitions, a_definition(group, THING)).code == 201
+    path = f"/apis/{group}/v1/namespaces/{namespace}/things"
+    deadline = time.monotonic() + 30
+    while api.ask("GET", path).code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    made = api.ask("GET", f"{definitions}/things.{group}").body
+    assert {each["type"]: each["status"] for each in made["status"]["conditions"]}["Established"] == "True"
+    yield path
+    api.ask("DELETE", f"{definitions}/things.{group}")
+
+
+def a_thing(**spec) -> dict:
+    return {"metadata": {"name": "a"}, "spec": {"kind": "one", **spec}}
+
+
+def test_a_custom_object_gets_defaults_and_loses_what_its_schema_does_not_know(api, things):
+    made = api.ask("POST", things, a_thing(more=1, open={"x": 1}, sizes={"a": 1}, parts=[{"id": "p", "more": 2}]))
+
+    assert made.code == 201
+    spec = {"kind": "one", "count": 3, "open": {"x": 1}, "sizes": {"a": 1}, "parts": [{"id": "p"}]}
+    assert made.body["spec"] == spec
+    said = made.headers.get_all("Warning")
+    assert sorted(said) == ['299 - "unknown field \\"spec.more\\""', '299 - "unknown field \\"spec.parts[0].more\\""']
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"kind": None}, "spec.kind"),
+        ({"kind": "three"}, "spec.kind"),
+        ({"count": "1"}, "spec.count"),
+        ({"count": True}, "spec.count"),
+        ({"count": 0}, "spec.count"),
+        ({"name": "A"}, "spec.name"),
+        ({"name": "abcdef"}, "spec.name"),
+        ({"either": 1.5}, "spec.either"),
+        ({"open": []}, "spec.open"),
+        ({"sizes": {"a": "b"}}, "spec.sizes.a"),
+        ({"parts": [{}, {}, {}]}, "spec.parts"),
+        ({"parts": [{"id": 1}]}, "spec.parts[0].id"),
+    ],
+)
+def test_a_custom_object_that_does_not_fit_its_schema_is_refused(api, things, spec, field):
+    refused = api.ask("POST", things, a_thing(**spec))
+
+    assert (refused.code, refused.body["reason"]) == (422, "Invalid")
+    assert field in [cause["field"] for cause in refused.body["details"]["causes"]]
+
+
+@pytest.mark.parametrize("spec", [{"either": 1}, {"either": "1"}, {"count": 1, "name": "abcde"}, {"kind": "two"}])
+def test_a_custom_object_that_fits_is_taken(api, things, spec):
+    assert api.ask("POST", things, a_thing(**spec)).code == 201
+
+
+def test_an_immutable_field_is_set_once(api, things):
+    """As MetalLB has it in the status of a ServiceL2Status."""
+    api.ask("POST", things, a_thing())
+    first = api.ask("PATCH", f"{things}/a/status", {"status": {"node": "n1", "links": ["x"]}}, MERGE)
+    same = api.ask("PATCH", f"{things}/a/status", {"status": {"node": "n1", "links": ["y"]}}, MERGE)
+    other = api.ask("PATCH", f"{things}/a/status", {"status": {"node": "n2"}}, MERGE)
+    relabelled = api.ask("PATCH", f"{things}/a", {"metadata": {"labels": {"node": "n2"}}}, MERGE)
+
+    assert (first.code, same.code, relabelled.code) == (200, 200, 200)
+    assert (other.code, other.body["reason"]) == (422, "Invalid")
+    says = 'Invalid value: "n2": Value is immutable'
+    assert other.body["details"]["causes"] == [{"reason": "FieldValueInvalid", "message": says, "field": "status.node"}]
+    assert relabelled.body["status"]["node"] == "n1"
+    removed = api.ask("PATCH", f"{things}/a/status", {"status": {"node": None}}, MERGE)
+    again = api.ask("PATCH", f"{things}/a/status", {"status": {"node": "n2"}}, MERGE)
+    assert (removed.code, again.code) == (200, 200)  # a rule about the past is not about what was not there
+
+
+def test_a_rule_that_is_not_checked_is_named():
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-validations": [
+        {"rule": "self.a <\n self.b"}]}}}  # fmt: skip
+    with the_double() as api:
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        made = api.ask("POST", definitions, a_definition("example.org", schema))
+
+    assert made.code == 201
+    assert made.headers["Warning"] == '299 - "the lab\'s API server does not check the rule: self.a < self.b"'
 
 
 @pytest.mark.parametrize("number", range(5))

@@ -8,8 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Network
 from typing import Any, TypeAlias
 
-from arpguard.lab.apiserver import naming, statuses
-from arpguard.lab.apiserver.resources import ENDPOINT_SLICES, EVENTS, LEASES, NAMESPACES, SERVICES, Resource
+from arpguard.lab.apiserver import naming, schemas, statuses
+from arpguard.lab.apiserver.resources import (
+    CUSTOM_RESOURCES,
+    ENDPOINT_SLICES,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    SERVICES,
+    Resource,
+    from_definition,
+)
 from arpguard.lab.apiserver.statuses import FieldError
 
 Json: TypeAlias = dict[str, Any]
@@ -23,10 +32,12 @@ _NOTE_MAX = 1024
 _SERVICE_ADDRESSES = IPv4Network("10.96.0.0/16")
 
 
-def validate(resource: Resource, body: Json) -> None:
-    """422 with everything that is wrong."""
+def validate(resource: Resource, body: Json, before: Json | None = None) -> None:
+    """422 with everything that is wrong; `before` is what the object replaces."""
     checks: list[_Check] = [_metadata, *_CHECKS.get(resource.table, ())]
     errors = [error for check in checks for error in check(body, resource)]
+    if resource.schema is not None:
+        errors += schemas.errors(resource.schema, body, before)
     if errors:
         raise statuses.invalid(resource, body["metadata"].get("name", ""), errors)
 
@@ -35,6 +46,9 @@ def warnings(resource: Resource, body: Json) -> Iterator[str]:
     """What a write is warned of."""
     if resource.table == SERVICES.table and (body.get("spec") or {}).get("externalIPs"):
         yield "spec.externalIPs is deprecated and may no longer be implemented in some clusters"
+    if resource.table == CUSTOM_RESOURCES.table:
+        for rule in [rule for each in from_definition(body) if each.schema for rule in schemas.unchecked(each.schema)]:
+            yield f"the lab's API server does not check the rule: {' '.join(rule.split())}"
 
 
 def validate_update(resource: Resource, before: Json, after: Json) -> None:
@@ -150,6 +164,7 @@ class Defaults:
             SERVICES.table: self._service,
             ENDPOINT_SLICES.table: _endpoint_slice,
             NAMESPACES.table: _namespace,
+            CUSTOM_RESOURCES.table: _definition,
         }
         if resource.table in fillers:
             fillers[resource.table](body)
@@ -169,6 +184,23 @@ class Defaults:
         if spec.get("ports"):
             spec["ports"] = [{"protocol": "TCP", "targetPort": port.get("port"), **port} for port in spec["ports"]]
         body.setdefault("status", {"loadBalancer": {}})
+
+
+def _definition(body: Json) -> None:
+    """What controllers of a kube-apiserver say of a definition after a moment; here it is served at once."""
+    spec = body["spec"]
+    names = {"singular": spec["names"]["kind"].lower(), "listKind": f"{spec['names']['kind']}List", **spec["names"]}
+    spec["names"] = names
+    met = [("NamesAccepted", "NoConflicts"), ("Established", "InitialNamesAccepted")]
+    stamp = body["metadata"]["creationTimestamp"]
+    body["status"] = {
+        "conditions": [
+            {"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": stamp}
+            for kind, reason in met
+        ],
+        "acceptedNames": names,
+        "storedVersions": [version["name"] for version in spec["versions"] if version.get("storage")],
+    }
 
 
 def _endpoint_slice(body: Json) -> None:

@@ -3,13 +3,14 @@
 Types are checked where an agent's mistakes end up: metadata everywhere, Leases and the times of Events whole.
 """
 
+import copy
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from arpguard.lab.apiserver import statuses
+from arpguard.lab.apiserver import schemas, statuses
 from arpguard.lab.apiserver.resources import EVENTS, LEASES, Resource
 
 Json: TypeAlias = dict[str, Any]
@@ -119,6 +120,7 @@ def parse_json(body: bytes) -> Any:
 
 def decode(resource: Resource, value: Any) -> tuple[Json, list[str]]:
     """An object as it is stored, and the fields that nobody knows and that are left out."""
+    value = copy.deepcopy(value) if resource.schema is not None else value
     if not isinstance(value, dict):
         raise statuses.bad_request(f"the object provided is unrecognized (must be of type {resource.kind})")
     _check_kind(resource, value)
@@ -169,6 +171,8 @@ def _dict(resource: Resource, value: Any, name: str) -> Json:
 
 
 def _drop_unknown(resource: Resource, body: Json) -> Iterator[str]:
+    if resource.schema is not None:
+        yield from schemas.complete(resource.schema, body)
     known = _FIELDS.get(resource.table, {})
     for part in _CLOSED.get(resource.table, ()):
         for field in [each for each in body.setdefault(part, {}) if f"{part}.{each}" not in known]:

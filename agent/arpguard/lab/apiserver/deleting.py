@@ -38,8 +38,7 @@ class Deleting:
         """Takes an object away, and with it what depends on it."""
         gone = self._store.write(resource, key, None)
         if resource == CUSTOM_RESOURCES:
-            spec = gone.body["spec"]
-            self._catalogue.forget(spec["group"], spec["names"]["plural"])
+            self._forget(gone.body["spec"])
         if resource.namespaced:
             self._end_namespace(key[0])
 
@@ -49,6 +48,14 @@ class Deleting:
             self._store.write(NAMESPACES, key, None)
             return before
         return self._store.write(NAMESPACES, key, {**before.body, "spec": {"finalizers": finalizers}})
+
+    def _forget(self, definition: Json) -> None:
+        """A kind of objects goes, and all objects with it."""
+        group, plural = definition["group"], definition["names"]["plural"]
+        for resource in [each for each in self._catalogue if each.table == (group, plural)]:
+            for key in list(self._store.table(resource).live):
+                self._store.write(resource, key, None)
+        self._catalogue.forget(group, plural)
 
     def _terminate(self, key: Key, before: Stored) -> Stored:
         """Marks a namespace, and deletes what is in it. It goes when nothing is left."""

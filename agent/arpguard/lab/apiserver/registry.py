@@ -236,7 +236,7 @@ class Registry:
         _keep_own(before.body, body)
         after = _parts(resource, before.body, body, subresource=target.subresource)
         admission.validate_update(resource, before.body, after)
-        admission.validate(resource, after)
+        admission.validate(resource, after, before.body)
         if resource.generation and _specification(before.body) != _specification(after):
             after["metadata"]["generation"] = before.body["metadata"].get("generation", 0) + 1
         warnings = _warnings(resource, after, unknown)

@@ -1,7 +1,7 @@
 """The kinds of objects that the server keeps: one table row each, and custom ones as they are registered."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from arpguard.lab.apiserver import naming
@@ -28,6 +28,7 @@ class Resource:
     keeps: tuple[str, str] | None = None  # the (group, plural) under which it is stored, if that is another one
     renames: tuple[tuple[str, str], ...] = ()  # (field here, field there), where it is stored as another one
     deprecated: str = ""  # the Warning that every request gets
+    schema: Mapping[str, Any] | None = field(default=None, compare=False)  # of a custom one's definition
 
     @property
     def api_version(self) -> str:
@@ -175,6 +176,7 @@ def from_definition(definition: dict[str, Any]) -> list[Resource]:
             generation=True,
             unconditional=False,
             custom=True,
+            schema=version.get("schema", {}).get("openAPIV3Schema"),
         )
         for version in spec["versions"]
         if version.get("served")

@@ -113,8 +113,17 @@ def ingress(vip: IPv4Address) -> Json:
 
 
 def l2_status_definition() -> Json:
-    """MetalLB's CustomResourceDefinition, as far as it matters here."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    """MetalLB's CustomResourceDefinition (0.14.8 and later), as far as it matters here: what a status names stays."""
+    kept = {
+        "type": "string",
+        "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "Value is immutable"}],
+    }
+    links = {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}}
+    status = {"node": kept, "serviceName": kept, "serviceNamespace": kept, "interfaces": links}
+    schema = {
+        "type": "object",
+        "properties": {"spec": {"type": "object"}, "status": {"type": "object", "properties": status}},
+    }
     version = {"name": "v1beta1", "served": True, "storage": True, "subresources": {"status": {}}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -1,0 +1,146 @@
+"""What the schema of a CustomResourceDefinition (structural OpenAPI v3) does to its objects.
+
+Fields that it does not know are left out, defaults filled in, and values that do not fit refused (422). Of the rules
+in CEL (`x-kubernetes-validations`) those are checked that `_RULES` has: that of immutable fields is the one that other
+announcers trip over. A definition with any other rule is taken with a Warning that names it.
+"""
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from arpguard.lab.apiserver.statuses import FieldError
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_INVALID = "FieldValueInvalid"
+_PRESERVES = "x-kubernetes-preserve-unknown-fields"
+_INT_OR_STRING = "x-kubernetes-int-or-string"
+_VALIDATIONS = "x-kubernetes-validations"
+_SERVERS_OWN = ("apiVersion", "kind", "metadata")
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+_RULES: Mapping[str, Callable[[Any, Any], bool]] = {"self == oldSelf": operator.eq}
+_LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
+    ("minimum", lambda value, limit: value >= limit, "greater than or equal to {}"),
+    ("maximum", lambda value, limit: value <= limit, "less than or equal to {}"),
+    ("minLength", lambda value, limit: len(value) >= limit, "at least {} chars long"),
+    ("maxLength", lambda value, limit: len(value) <= limit, "at most {} chars long"),
+    ("minItems", lambda value, limit: len(value) >= limit, "at least {} items"),
+    ("maxItems", lambda value, limit: len(value) <= limit, "at most {} items"),
+)
+
+
+def complete(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
+    """Leaves out of a value, in place, what its schema does not know, and fills in defaults; yields what went."""
+    if isinstance(value, dict):
+        yield from _complete_object(schema, value, path)
+    elif isinstance(value, list) and "items" in schema:
+        for index, item in enumerate(value):
+            yield from complete(schema["items"], item, f"{path}[{index}]")
+
+
+def _complete_object(schema: Schema, value: dict[str, Any], path: str) -> Iterator[str]:
+    known, more = schema.get("properties", {}), schema.get("additionalProperties")
+    for name, inner in known.items():
+        if value.get(name) is None and "default" in inner:
+            value[name] = inner["default"]
+        elif name in value and value[name] is None and not inner.get("nullable"):
+            del value[name]
+    for name in list(value):
+        if not path and name in _SERVERS_OWN:
+            continue
+        field = f"{path}.{name}".lstrip(".")
+        inner = known.get(name, more if isinstance(more, dict) else None)
+        if inner is not None:
+            yield from complete(inner, value[name], field)
+        elif not schema.get(_PRESERVES) and more is not True:
+            del value[name]
+            yield field
+
+
+def errors(schema: Schema, value: Any, old: Any = None, path: str = "") -> Iterator[FieldError]:
+    """What is wrong with a value; `old` is what it replaces, None if nothing."""
+    problem = _type_problem(schema, value, path)
+    if problem is not None:
+        yield problem
+        return
+    yield from _value_errors(schema, value, path)
+    yield from _rule_errors(schema, value, old, path)
+    if isinstance(value, dict):
+        yield from _object_errors(schema, value, old if isinstance(old, dict) else {}, path)
+    elif isinstance(value, list) and "items" in schema:
+        for index, item in enumerate(value):  # a list is atomic: its items have no past
+            yield from errors(schema["items"], item, None, f"{path}[{index}]")
+
+
+def unchecked(schema: Schema) -> Iterator[str]:
+    """The rules of a schema, and of all schemas in it, that are not checked here."""
+    yield from (rule["rule"] for rule in schema.get(_VALIDATIONS, ()) if _normal(rule["rule"]) not in _RULES)
+    more = schema.get("additionalProperties")
+    for inner in (*schema.get("properties", {}).values(), schema.get("items"), more):
+        if isinstance(inner, dict):
+            yield from unchecked(inner)
+
+
+def _type_problem(schema: Schema, value: Any, path: str) -> FieldError | None:
+    wanted = "string" if schema.get(_INT_OR_STRING) and isinstance(value, str) else schema.get("type")
+    if wanted is None or (schema.get(_INT_OR_STRING) and _is_a(value, "integer")) or _is_a(value, wanted):
+        return None
+    if value is None and schema.get("nullable"):
+        return None
+    found = next((name for name in _TYPES if _is_a(value, name)), "null")
+    return _invalid(path, found, f'{path} in body must be of type {wanted}: "{found}"')
+
+
+def _is_a(value: Any, name: str) -> bool:
+    return isinstance(value, _TYPES[name]) and (name == "boolean" or not isinstance(value, bool))
+
+
+def _value_errors(schema: Schema, value: Any, path: str) -> Iterator[FieldError]:
+    if "enum" in schema and value not in schema["enum"]:
+        supported = ", ".join(f'"{each}"' for each in schema["enum"])
+        message = f'Unsupported value: "{value}": supported values: {supported}'
+        yield FieldError(path, "FieldValueNotSupported", message)
+    if "pattern" in schema and isinstance(value, str) and not re.search(schema["pattern"], value):
+        yield _invalid(path, value, f"{path} in body should match '{schema['pattern']}'")
+    for name, holds, says in _LIMITS:
+        if name in schema and not holds(value, schema[name]):
+            yield _invalid(path, value, f"{path} in body should be {says.format(schema[name])}")
+
+
+def _rule_errors(schema: Schema, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+    """A rule about the past is about changes: where there was nothing before, it does not apply."""
+    for rule in schema.get(_VALIDATIONS, ()):
+        holds = _RULES.get(_normal(rule["rule"]))
+        if holds is not None and old is not None and not holds(value, old):
+            message = rule.get("message") or f"failed rule: {rule['rule']}"
+            shown = "" if isinstance(value, dict | list) else f' "{value}":' if isinstance(value, str) else f" {value}:"
+            yield FieldError(path, _INVALID, f"Invalid value:{shown} {message}")
+
+
+def _object_errors(schema: Schema, value: dict[str, Any], old: dict[str, Any], path: str) -> Iterator[FieldError]:
+    known, more = schema.get("properties", {}), schema.get("additionalProperties")
+    for name in schema.get("required", ()):
+        if name not in value:
+            yield FieldError(f"{path}.{name}".lstrip("."), "FieldValueRequired", "Required value")
+    for name, item in value.items():
+        inner = known.get(name, more)
+        if isinstance(inner, dict) and not (not path and name in _SERVERS_OWN):
+            yield from errors(inner, item, old.get(name), f"{path}.{name}".lstrip("."))
+
+
+def _invalid(path: str, value: object, why: str) -> FieldError:
+    shown = f'"{value}"' if isinstance(value, str) else value
+    return FieldError(path, _INVALID, f"Invalid value: {shown}: {why}")
+
+
+def _normal(rule: str) -> str:
+    return " ".join(rule.split())
