@@ -516,6 +516,7 @@ def test_a_namespace_takes_no_more_once_it_is_deleted(api, leases, namespace):
 
 # ---- custom resources ----
 
+STRING = {"type": "string"}
 IMMUTABLE = {
     "type": "string",
     "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "Value is immutable"}],
@@ -533,10 +534,10 @@ THING = {
                 "either": {"x-kubernetes-int-or-string": True},
                 "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
                 "sizes": {"type": "object", "additionalProperties": {"type": "integer"}},
-                "parts": {"type": "array", "maxItems": 2, "items": {"type": "object", "properties": {"id": IMMUTABLE}}},
+                "parts": {"type": "array", "maxItems": 2, "items": {"type": "object", "properties": {"id": STRING}}},
             },
         },
-        "status": {"type": "object", "properties": {"node": IMMUTABLE, "links": {"type": "array", "items": IMMUTABLE}}},
+        "status": {"type": "object", "properties": {"node": IMMUTABLE, "links": {"type": "array", "items": STRING}}},
     },
 }
 
@@ -570,12 +571,31 @@ def things(api, namespace):
     api.ask("DELETE", f"{definitions}/things.{group}")
 
 
-def a_thing(**spec) -> dict:
-    return {"metadata": {"name": "a"}, "spec": {"kind": "one", **spec}}
+def wrong_type(found, wanted) -> str:
+    return f'Invalid value: "{found}": {{}} must be of type {wanted}: "{found}"'
+
+
+def a_thing(things, **spec) -> dict:
+    """The version and kind of a custom object stand in it: no server knows them."""
+    group = things.split("/")[2]
+    return {"apiVersion": f"{group}/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"kind": "one", **spec}}
+
+
+@pytest.mark.parametrize(("change", "code"), [({"kind": ""}, 400), ({"apiVersion": ""}, 400), ({"kind": "Other"}, 422)])
+def test_a_custom_object_says_what_it_is(api, things, change, code):
+    assert api.ask("POST", things, a_thing(things) | change).code == code
+
+
+def test_rules_are_for_what_is_right_otherwise(api, things):
+    refused = api.ask("POST", things, a_thing(things, kind="three"))
+
+    assert [cause["field"] for cause in refused.body["details"]["causes"]] == ["spec.kind", "<nil>"]
 
 
 def test_a_custom_object_gets_defaults_and_loses_what_its_schema_does_not_know(api, things):
-    made = api.ask("POST", things, a_thing(more=1, open={"x": 1}, sizes={"a": 1}, parts=[{"id": "p", "more": 2}]))
+    made = api.ask(
+        "POST", things, a_thing(things, more=1, open={"x": 1}, sizes={"a": 1}, parts=[{"id": "p", "more": 2}])
+    )
 
     assert made.code == 201
     spec = {"kind": "one", "count": 3, "open": {"x": 1}, "sizes": {"a": 1}, "parts": [{"id": "p"}]}
@@ -585,37 +605,38 @@ def test_a_custom_object_gets_defaults_and_loses_what_its_schema_does_not_know(a
 
 
 @pytest.mark.parametrize(
-    ("spec", "field"),
+    ("spec", "field", "reason", "says"),
     [
-        ({"kind": None}, "spec.kind"),
-        ({"kind": "three"}, "spec.kind"),
-        ({"count": "1"}, "spec.count"),
-        ({"count": True}, "spec.count"),
-        ({"count": 0}, "spec.count"),
-        ({"name": "A"}, "spec.name"),
-        ({"name": "abcdef"}, "spec.name"),
-        ({"either": 1.5}, "spec.either"),
-        ({"open": []}, "spec.open"),
-        ({"sizes": {"a": "b"}}, "spec.sizes.a"),
-        ({"parts": [{}, {}, {}]}, "spec.parts"),
-        ({"parts": [{"id": 1}]}, "spec.parts[0].id"),
+        ({"kind": None}, "spec.kind", "Required", "Required value"),
+        ({"kind": "three"}, "spec.kind", "NotSupported", 'Unsupported value: "three": supported values: "one", "two"'),
+        ({"count": "1"}, "spec.count", "TypeInvalid", wrong_type("string", "integer")),
+        ({"count": True}, "spec.count", "TypeInvalid", wrong_type("boolean", "integer")),
+        ({"count": 0}, "spec.count", "Invalid", "Invalid value: 0: {} should be greater than or equal to 1"),
+        ({"name": "A"}, "spec.name", "Invalid", "Invalid value: \"A\": {} should match '^[a-z]+$'"),
+        ({"name": "abcdef"}, "spec.name", "TooLong", "Too long: may not be more than 5 bytes"),
+        ({"either": 1.5}, "spec.either", "TypeInvalid", wrong_type("number", "integer,string")),
+        ({"open": []}, "spec.open", "TypeInvalid", wrong_type("array", "object")),
+        ({"sizes": {"a": "b"}}, "spec.sizes.a", "TypeInvalid", wrong_type("string", "integer")),
+        ({"parts": [{}, {}, {}]}, "spec.parts", "TooMany", "Too many: 3: must have at most 2 items"),
+        ({"parts": [{"id": 1}]}, "spec.parts[0].id", "TypeInvalid", wrong_type("integer", "string")),
     ],
 )
-def test_a_custom_object_that_does_not_fit_its_schema_is_refused(api, things, spec, field):
-    refused = api.ask("POST", things, a_thing(**spec))
+def test_a_custom_object_that_does_not_fit_its_schema_is_refused(api, things, spec, field, reason, says):
+    refused = api.ask("POST", things, a_thing(things, **spec))
 
     assert (refused.code, refused.body["reason"]) == (422, "Invalid")
-    assert field in [cause["field"] for cause in refused.body["details"]["causes"]]
+    cause = {"reason": f"FieldValue{reason}", "message": says.format(f"{field} in body"), "field": field}
+    assert cause in refused.body["details"]["causes"]
 
 
 @pytest.mark.parametrize("spec", [{"either": 1}, {"either": "1"}, {"count": 1, "name": "abcde"}, {"kind": "two"}])
 def test_a_custom_object_that_fits_is_taken(api, things, spec):
-    assert api.ask("POST", things, a_thing(**spec)).code == 201
+    assert api.ask("POST", things, a_thing(things, **spec)).code == 201
 
 
 def test_an_immutable_field_is_set_once(api, things):
     """As MetalLB has it in the status of a ServiceL2Status."""
-    api.ask("POST", things, a_thing())
+    api.ask("POST", things, a_thing(things))
     first = api.ask("PATCH", f"{things}/a/status", {"status": {"node": "n1", "links": ["x"]}}, MERGE)
     same = api.ask("PATCH", f"{things}/a/status", {"status": {"node": "n1", "links": ["y"]}}, MERGE)
     other = api.ask("PATCH", f"{things}/a/status", {"status": {"node": "n2"}}, MERGE)

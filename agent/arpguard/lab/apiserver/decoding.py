@@ -135,11 +135,28 @@ def decode(resource: Resource, value: Any) -> tuple[Json, list[str]]:
 
 def _check_kind(resource: Resource, value: Json) -> None:
     version, kind = value.get("apiVersion", resource.api_version), value.get("kind", resource.kind)
+    if resource.schema is not None:  # nobody knows the kind of a custom object but itself
+        _check_custom_kind(resource, value)
+        return
     if (version, kind) == (resource.api_version, resource.kind):
         return
     short = str(version).rpartition("/")[2]
     message = f'{kind} in version "{short}" cannot be handled as a {resource.kind}: no kind "{kind}" is registered for'
     raise statuses.bad_request(f'{message} version "{version}" in scheme "pkg/runtime/scheme.go:111"')
+
+
+def _check_custom_kind(resource: Resource, value: Json) -> None:
+    version, kind = value.get("apiVersion", ""), value.get("kind", "")
+    if not kind:
+        why = f"(must be of type {resource.kind}): Object 'Kind' is missing in '{json.dumps(value)}'"
+        raise statuses.bad_request(f"the object provided is unrecognized {why}")
+    if version != resource.api_version:
+        why = f"({version}) does not match the expected API version ({resource.api_version})"
+        raise statuses.bad_request(f"the API version in the data {why}")
+    if kind != resource.kind:
+        name = (value.get("metadata") or {}).get("name", "")
+        wrong = statuses.FieldError("kind", "FieldValueInvalid", f'Invalid value: "{kind}": must be {resource.kind}')
+        raise statuses.invalid(resource, name, [wrong])
 
 
 def _read(resource: Resource, body: Json, path: list[str], reader: _Reader) -> None:

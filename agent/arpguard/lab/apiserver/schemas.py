@@ -28,13 +28,22 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,),
 }
 _RULES: Mapping[str, Callable[[Any, Any], bool]] = {"self == oldSelf": operator.eq}
-_LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
-    ("minimum", lambda value, limit: value >= limit, "greater than or equal to {}"),
-    ("maximum", lambda value, limit: value <= limit, "less than or equal to {}"),
-    ("minLength", lambda value, limit: len(value) >= limit, "at least {} chars long"),
-    ("maxLength", lambda value, limit: len(value) <= limit, "at most {} chars long"),
-    ("minItems", lambda value, limit: len(value) >= limit, "at least {} items"),
-    ("maxItems", lambda value, limit: len(value) <= limit, "at most {} items"),
+_LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str, str], ...] = (
+    ("minimum", lambda value, limit: value >= limit, _INVALID, "{path} in body should be greater than or equal to {}"),
+    ("maximum", lambda value, limit: value <= limit, _INVALID, "{path} in body should be less than or equal to {}"),
+    (
+        "minLength",
+        lambda value, limit: len(value) >= limit,
+        _INVALID,
+        "{path} in body should be at least {} chars long",
+    ),
+    ("minItems", lambda value, limit: len(value) >= limit, _INVALID, "{path} in body should have at least {} items"),
+    ("maxLength", lambda value, limit: len(value) <= limit, "FieldValueTooLong", "may not be more than {} bytes"),
+    ("maxItems", lambda value, limit: len(value) <= limit, "FieldValueTooMany", "must have at most {} items"),
+)
+_UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
 )
 
 
@@ -66,19 +75,39 @@ def _complete_object(schema: Schema, value: dict[str, Any], path: str) -> Iterat
             yield field
 
 
-def errors(schema: Schema, value: Any, old: Any = None, path: str = "") -> Iterator[FieldError]:
-    """What is wrong with a value; `old` is what it replaces, None if nothing."""
+def errors(schema: Schema, body: Any, before: Any = None) -> Iterator[FieldError]:
+    """What is wrong with an object; `before` is what it replaces. Rules are for objects that are right otherwise."""
+    found = list(_errors(schema, body, ""))
+    yield from found or _broken_rules(schema, body, before, "")
+    if found and _has_rules(schema):
+        yield FieldError("<nil>", _INVALID, f"Invalid value: null: {_UNCHECKED}")
+
+
+def _errors(schema: Schema, value: Any, path: str) -> Iterator[FieldError]:
     problem = _type_problem(schema, value, path)
     if problem is not None:
         yield problem
         return
     yield from _value_errors(schema, value, path)
-    yield from _rule_errors(schema, value, old, path)
     if isinstance(value, dict):
-        yield from _object_errors(schema, value, old if isinstance(old, dict) else {}, path)
+        for name in schema.get("required", ()):
+            if name not in value:
+                yield FieldError(f"{path}.{name}".lstrip("."), "FieldValueRequired", "Required value")
+    for inner, name, item in _parts(schema, value, path):
+        yield from _errors(inner, item, name)
+
+
+def _parts(schema: Schema, value: Any, path: str) -> Iterator[tuple[Schema, str, Any]]:
+    """What is in a value: the schema, the path and the value of each."""
+    if isinstance(value, dict):
+        known, more = schema.get("properties", {}), schema.get("additionalProperties")
+        for name, item in value.items():
+            inner = known.get(name, more)
+            if isinstance(inner, dict) and not (not path and name in _SERVERS_OWN):
+                yield inner, f"{path}.{name}".lstrip("."), item
     elif isinstance(value, list) and "items" in schema:
-        for index, item in enumerate(value):  # a list is atomic: its items have no past
-            yield from errors(schema["items"], item, None, f"{path}[{index}]")
+        for index, item in enumerate(value):
+            yield schema["items"], f"{path}[{index}]", item
 
 
 def unchecked(schema: Schema) -> Iterator[str]:
@@ -90,14 +119,18 @@ def unchecked(schema: Schema) -> Iterator[str]:
             yield from unchecked(inner)
 
 
+def _has_rules(schema: Schema) -> bool:
+    more = (*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties"))
+    return _VALIDATIONS in schema or any(_has_rules(inner) for inner in more if isinstance(inner, dict))
+
+
 def _type_problem(schema: Schema, value: Any, path: str) -> FieldError | None:
-    wanted = "string" if schema.get(_INT_OR_STRING) and isinstance(value, str) else schema.get("type")
-    if wanted is None or (schema.get(_INT_OR_STRING) and _is_a(value, "integer")) or _is_a(value, wanted):
-        return None
-    if value is None and schema.get("nullable"):
+    wanted = ("integer", "string") if schema.get(_INT_OR_STRING) else (schema["type"],) if "type" in schema else _TYPES
+    if any(_is_a(value, name) for name in wanted) or (value is None and schema.get("nullable")):
         return None
     found = next((name for name in _TYPES if _is_a(value, name)), "null")
-    return _invalid(path, found, f'{path} in body must be of type {wanted}: "{found}"')
+    why = f'Invalid value: "{found}": {path} in body must be of type {",".join(wanted)}: "{found}"'
+    return FieldError(path, "FieldValueTypeInvalid", why)
 
 
 def _is_a(value: Any, name: str) -> bool:
@@ -110,36 +143,35 @@ def _value_errors(schema: Schema, value: Any, path: str) -> Iterator[FieldError]
         message = f'Unsupported value: "{value}": supported values: {supported}'
         yield FieldError(path, "FieldValueNotSupported", message)
     if "pattern" in schema and isinstance(value, str) and not re.search(schema["pattern"], value):
-        yield _invalid(path, value, f"{path} in body should match '{schema['pattern']}'")
-    for name, holds, says in _LIMITS:
+        why = f"{path} in body should match '{schema['pattern']}'"
+        yield FieldError(path, _INVALID, f'Invalid value: "{value}": {why}')
+    for name, holds, reason, says in _LIMITS:
         if name in schema and not holds(value, schema[name]):
-            yield _invalid(path, value, f"{path} in body should be {says.format(schema[name])}")
+            yield FieldError(path, reason, _HEADS[reason](value) + says.format(schema[name], path=path))
 
 
-def _rule_errors(schema: Schema, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+_HEADS: Mapping[str, Callable[[Any], str]] = {
+    _INVALID: lambda value: f"Invalid value: {_shown(value)}: ",
+    "FieldValueTooLong": lambda _: "Too long: ",
+    "FieldValueTooMany": lambda value: f"Too many: {len(value)}: ",
+}
+
+
+def _broken_rules(schema: Schema, value: Any, old: Any, path: str) -> Iterator[FieldError]:
     """A rule about the past is about changes: where there was nothing before, it does not apply."""
     for rule in schema.get(_VALIDATIONS, ()):
         holds = _RULES.get(_normal(rule["rule"]))
         if holds is not None and old is not None and not holds(value, old):
             message = rule.get("message") or f"failed rule: {rule['rule']}"
-            shown = "" if isinstance(value, dict | list) else f' "{value}":' if isinstance(value, str) else f" {value}:"
+            shown = "" if isinstance(value, dict | list) else f" {_shown(value)}:"
             yield FieldError(path, _INVALID, f"Invalid value:{shown} {message}")
+    past = old if isinstance(old, dict) else {}  # a list is atomic: its items have none
+    for inner, name, item in _parts(schema, value, path):
+        yield from _broken_rules(inner, item, past.get(name.rpartition(".")[2]), name)
 
 
-def _object_errors(schema: Schema, value: dict[str, Any], old: dict[str, Any], path: str) -> Iterator[FieldError]:
-    known, more = schema.get("properties", {}), schema.get("additionalProperties")
-    for name in schema.get("required", ()):
-        if name not in value:
-            yield FieldError(f"{path}.{name}".lstrip("."), "FieldValueRequired", "Required value")
-    for name, item in value.items():
-        inner = known.get(name, more)
-        if isinstance(inner, dict) and not (not path and name in _SERVERS_OWN):
-            yield from errors(inner, item, old.get(name), f"{path}.{name}".lstrip("."))
-
-
-def _invalid(path: str, value: object, why: str) -> FieldError:
-    shown = f'"{value}"' if isinstance(value, str) else value
-    return FieldError(path, _INVALID, f"Invalid value: {shown}: {why}")
+def _shown(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
 
 
 def _normal(rule: str) -> str:
