@@ -418,6 +418,130 @@ def test_a_service_gets_its_defaults_and_a_warning_for_external_ips(api, namespa
     assert "spec.externalIPs is deprecated" in made.headers["Warning"]
 
 
+PORTS = [{"port": 80}]
+ANY = object()
+
+
+@pytest.mark.parametrize(
+    ("spec", "gets"),
+    [
+        ({"type": "LoadBalancer", "ports": PORTS}, {"allocateLoadBalancerNodePorts": True}),
+        ({"type": "NodePort", "ports": PORTS}, {"externalTrafficPolicy": "Cluster"}),
+        ({"type": "LoadBalancer", "ports": PORTS, "externalTrafficPolicy": "Local"}, {"healthCheckNodePort": ANY}),
+        ({"clusterIP": "None"}, {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}),
+        ({"clusterIP": "None", "selector": {"a": "b"}}, {"ipFamilyPolicy": "SingleStack"}),
+        ({"type": "ExternalName", "externalName": "x.example.org"}, {"sessionAffinity": "None"}),
+    ],
+)  # fmt: skip
+def test_a_service_gets_the_defaults_of_its_type(api, namespace, spec, gets):
+    path, service = a_service(namespace)
+    made = api.ask("POST", path, {**service, "spec": spec})
+
+    assert made.code == 201
+    found = made.body["spec"]
+    assert {name: found[name] if gets[name] is not ANY else ANY for name in gets} == gets
+    has_node_ports = spec.get("type") in ("LoadBalancer", "NodePort")
+    assert [port.get("nodePort", 0) >= 30000 for port in found.get("ports", ())] == [has_node_ports] * len(
+        found.get("ports", ())
+    )
+
+
+def test_what_a_service_was_given_stays_and_goes_with_its_type(api, namespace):
+    path, service = a_service(namespace, type="LoadBalancer", loadBalancerClass="x.io/y")
+    made = api.ask("POST", path, service).body["spec"]
+    again = api.ask("PUT", f"{path}/s", service).body["spec"]
+    assert again == made
+
+    ingress = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}}}
+    told = api.ask("PATCH", f"{path}/s/status", ingress, MERGE).body["status"]
+    assert told == {"loadBalancer": {"ingress": [{"ip": "192.0.2.9", "ipMode": "VIP"}]}}
+    plain = api.ask("PATCH", f"{path}/s", {"spec": {"type": "ClusterIP"}}, MERGE).body
+    assert plain["status"] == {"loadBalancer": {}}
+    assert plain["spec"]["clusterIP"] == made["clusterIP"]
+    assert plain["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+    gone = ("allocateLoadBalancerNodePorts", "loadBalancerClass", "externalTrafficPolicy")
+    assert not plain["spec"].keys() & set(gone)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"ports": []}, "spec.ports"),
+        ({"ports": [{"port": 0}]}, "spec.ports[0].port"),
+        ({"ports": [{"port": 80, "protocol": "XXX"}]}, "spec.ports[0].protocol"),
+        ({"ports": [{"port": 80}, {"port": 81}]}, "spec.ports[1].name"),
+        ({"externalIPs": ["x"]}, "spec.externalIPs[0]"),
+        ({"externalIPs": ["127.0.0.1"]}, "spec.externalIPs[0]"),
+        ({"externalIPs": ["192.0.2.1", "169.254.0.1"]}, "spec.externalIPs[1]"),
+        ({"externalIPs": ["0.0.0.0"]}, "spec.externalIPs[0]"),
+        ({"type": "Other"}, "spec.type"),
+        ({"externalTrafficPolicy": "Local"}, "spec.externalTrafficPolicy"),
+        ({"type": "NodePort", "externalTrafficPolicy": "Other"}, "spec.externalTrafficPolicy"),
+        ({"loadBalancerClass": "x.io/y"}, "spec.loadBalancerClass"),
+        ({"allocateLoadBalancerNodePorts": True}, "spec.allocateLoadBalancerNodePorts"),
+    ],
+)
+def test_a_service_that_makes_no_sense_is_refused(api, namespace, change, field):
+    path, service = a_service(namespace, **change)
+    refused = api.ask("POST", path, service)
+
+    assert (refused.code, refused.body["reason"]) == (422, "Invalid")
+    assert field in [cause["field"] for cause in refused.body["details"]["causes"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"loadBalancerClass": "x.io/z"}, "spec.loadBalancerClass"), ({"clusterIP": "10.0.0.99"}, "spec.clusterIPs[0]")],
+)
+def test_what_a_service_is_given_once_stays(api, namespace, change, field):
+    path, service = a_service(namespace, type="LoadBalancer", loadBalancerClass="x.io/y")
+    api.ask("POST", path, service)
+    refused = api.ask("PATCH", f"{path}/s", {"spec": change}, MERGE)
+
+    assert (refused.code, [cause["field"] for cause in refused.body["details"]["causes"]]) == (422, [field])
+
+
+def test_an_ingress_is_an_address(api, namespace):
+    path, service = a_service(namespace, type="LoadBalancer")
+    api.ask("POST", path, service)
+    refused = api.ask("PATCH", f"{path}/s/status", {"status": {"loadBalancer": {"ingress": [{"ip": "x"}]}}}, MERGE)
+
+    assert (refused.code, refused.body["details"]["causes"][0]["field"]) == (422, "status.loadBalancer.ingress[0].ip")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"addressType": None}, "addressType"),
+        ({"endpoints": [{"addresses": []}]}, "endpoints[0].addresses"),
+        ({"endpoints": [{"addresses": ["2001:db8::1"]}]}, "endpoints[0].addresses"),
+    ],
+)
+def test_an_endpoint_slice_that_makes_no_sense_is_refused(api, namespace, change, field):
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    refused = api.ask("POST", path, {"metadata": {"name": "x"}, "addressType": "IPv4", "endpoints": [], **change})
+
+    assert (refused.code, [cause["field"] for cause in refused.body["details"]["causes"]]) == (422, [field])
+
+
+def test_the_family_of_an_endpoint_slice_stays(api, namespace):
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    assert api.ask("POST", path, {"metadata": {"name": "x"}, "addressType": "IPv4", "endpoints": []}).code == 201
+    assert api.ask("PATCH", f"{path}/x", {"addressType": "IPv6"}, MERGE).code == 422
+
+
+@pytest.mark.parametrize(("data", "code"), [({"a b": "1"}, 422), ({"a": 1}, 400), ({"a.b_c-1": "1"}, 201)])
+def test_a_config_map_holds_texts_under_plain_keys(api, namespace, data, code):
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    assert api.ask("POST", path, {"metadata": {"name": "x"}, "data": data}).code == code
+
+
+def test_leases_have_nothing_of_coordinated_elections(api, leases):
+    """Which are not enabled by default."""
+    made = api.ask("POST", leases, a_lease(spec={"strategy": "OldestEmulationVersion", "preferredHolder": "n"}))
+    assert (made.code, made.body["spec"]) == (201, {})
+
+
 def test_the_generation_counts_changes_of_the_specification(api, namespace):
     path = f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"
     made = api.ask("POST", path, {"metadata": {"name": "p"}, "spec": {"podSelector": {}, "policyTypes": ["Ingress"]}})
@@ -426,13 +550,39 @@ def test_the_generation_counts_changes_of_the_specification(api, namespace):
     assert [each.body["metadata"]["generation"] for each in (made, labelled, changed)] == [1, 1, 2]
 
 
-def test_an_event_is_one_under_both_of_its_names(api, namespace):
-    event = {
+def an_event(namespace, **change) -> tuple[str, dict]:
+    return f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", {
         "metadata": {"name": "e"}, "regarding": {"kind": "Lease", "name": "a", "namespace": namespace},
         "eventTime": MICRO, "reportingController": "x.io/agent", "reportingInstance": "n", "action": "Do",
-        "reason": "R", "note": "said", "type": "Normal",
+        "reason": "R", "note": "said", "type": "Normal", **change,
     }  # fmt: skip
-    assert api.ask("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", event).code == 201
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"series": {"count": 5, "lastObservedTime": MICRO}}, 200),
+        ({"series": {"count": 1, "lastObservedTime": MICRO}}, 422),
+        ({"note": "other"}, 422),
+        ({"type": "Warning"}, 422),
+        ({"action": "Other"}, 422),
+        ({"eventTime": "2024-01-02T00:00:00.123456Z"}, 422),
+    ],
+)
+def test_of_an_event_only_its_series_changes(api, namespace, change, code):
+    path, event = an_event(namespace)
+    api.ask("POST", path, event)
+    assert api.ask("PATCH", f"{path}/e", change, MERGE).code == code
+
+
+def test_an_event_may_be_about_an_object_elsewhere(api, namespace):
+    path, event = an_event(namespace, regarding={"kind": "Lease", "name": "a", "namespace": "kube-system"})
+    assert api.ask("POST", path, event).code == 201
+
+
+def test_an_event_is_one_under_both_of_its_names(api, namespace):
+    path, event = an_event(namespace)
+    assert api.ask("POST", path, event).code == 201
     old = api.ask("GET", f"/api/v1/namespaces/{namespace}/events/e").body
     assert (old["involvedObject"]["name"], old["message"], old["reportingComponent"]) == ("a", "said", "x.io/agent")
     selected = api.ask("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", fieldSelector="regarding.name=a")
@@ -441,15 +591,24 @@ def test_an_event_is_one_under_both_of_its_names(api, namespace):
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"eventTime": None}, "eventTime"), ({"type": "Loud"}, "type"), ({"reportingInstance": ""}, "reportingInstance")],
+    [
+        ({"eventTime": None}, "eventTime"),
+        ({"type": "Loud"}, "type"),
+        ({"reportingInstance": ""}, "reportingInstance"),
+        ({"reportingInstance": "x" * 129}, "reportingInstance"),
+        ({"reportingController": "a b"}, "reportingController"),
+        ({"action": "x" * 129}, "action"),
+        ({"reason": ""}, "reason"),
+        ({"note": "x" * 1025}, "message"),
+        ({"series": {"count": 1, "lastObservedTime": MICRO}}, "series.count"),
+        ({"series": {"count": 2}}, "series.lastObservedTime"),
+        ({"deprecatedCount": 3}, "count"),
+        ({"regarding": {"kind": "Node", "name": "a"}}, "involvedObject.namespace"),
+    ],
 )
 def test_an_event_says_who_what_and_when(api, namespace, change, field):
-    event = {
-        "metadata": {"name": "e"}, "regarding": {"kind": "Lease", "name": "a", "namespace": namespace},
-        "eventTime": MICRO, "reportingController": "x.io/agent", "reportingInstance": "n", "action": "Do",
-        "reason": "R", "note": "said", "type": "Normal", **change,
-    }  # fmt: skip
-    refused = api.ask("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", event)
+    path, event = an_event(namespace, **change)
+    refused = api.ask("POST", path, event)
     assert (refused.code, field in [cause["field"] for cause in refused.body["details"]["causes"]]) == (422, True)
 
 

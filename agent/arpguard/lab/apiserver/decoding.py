@@ -99,6 +99,7 @@ _FIELDS: Mapping[tuple[str, str], Mapping[str, _Reader]] = {
         "spec.renewTime": _micro_time,
         "spec.strategy": _text,
     },
+    ("", "configmaps"): {"data": _strings},
     EVENTS.table: {
         "eventTime": _micro_time,
         "series.lastObservedTime": _micro_time,

@@ -50,6 +50,12 @@ LABEL_VALUE = Rule(
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
 )
+CONFIG_KEY = Rule(
+    re.compile("[-._a-zA-Z0-9]+"),
+    253,
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
+    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+)
 QUALIFIED = Rule(
     re.compile(rf"({_LABEL_TEXT}(\.{_LABEL_TEXT})*/)?([A-Za-z0-9][-A-Za-z0-9_.]{{0,61}})?[A-Za-z0-9]"),
     317,

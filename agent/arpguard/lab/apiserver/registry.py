@@ -118,6 +118,7 @@ class Registry:
             self._begin(resource, key, body)
         else:
             _keep_own(before.body, body)
+            self._defaults.refill(resource, body, before.body)
         admission.validate(resource, body)
         stored = self._store.write(resource, key, body)
         self._follow(resource, stored)
@@ -235,6 +236,7 @@ class Registry:
         target, resource = write.target, write.target.resource
         _keep_own(before.body, body)
         after = _parts(resource, before.body, body, subresource=target.subresource)
+        self._defaults.refill(resource, after, before.body, subresource=target.subresource)
         admission.validate_update(resource, before.body, after)
         admission.validate(resource, after, before.body)
         if resource.generation and _specification(before.body) != _specification(after):
