@@ -15,6 +15,7 @@ import yaml
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
 PATIENCE_S = 10
 _FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 

@@ -16,7 +16,7 @@ import pytest
 
 from arpguard.lab.apiserver.embedded import running
 from arpguard.lab.apiserver.server import Options
-from kubehttp import JSON_PATCH, MERGE, STRATEGIC, Api, real_kubeconfig
+from kubehttp import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api, real_kubeconfig
 
 REAL = os.environ.get("ARPGUARD_TEST_KUBECONFIG")
 OTHER_UID = "00000000-0000-0000-0000-000000000000"
@@ -671,6 +671,134 @@ def test_a_namespace_takes_no_more_once_it_is_deleted(api, leases, namespace):
     refused = api.ask("POST", leases, a_lease("b"))
     assert (refused.code, refused.body["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
     api.ask("PATCH", f"{leases}/a", {"metadata": {"finalizers": None}}, MERGE)
+
+
+# ---- server-side apply ----
+
+
+def a_config_map(data=None, **metadata) -> dict:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", **metadata}, "data": data or {"a": "1"}}
+
+
+@pytest.fixture
+def apply(api, namespace):
+    """Applies a ConfigMap as a manager."""
+
+    def ask(body, manager="one", **query):
+        path = f"/api/v1/namespaces/{namespace}/configmaps/c"
+        return api.ask("PATCH", path, body, APPLY, fieldManager=manager, **query)
+
+    return ask
+
+
+def managed(reply) -> dict:
+    """Manager and operation -> its fields."""
+    fields = reply.body["metadata"]["managedFields"]
+    assert all(entry["fieldsType"] == "FieldsV1" and entry["time"] for entry in fields)
+    return {(entry["manager"], entry["operation"], entry.get("subresource", "")): entry["fieldsV1"] for entry in fields}
+
+
+def test_an_apply_creates_an_object_and_manages_what_it_names(apply):
+    made = apply(a_config_map({"a": "1", "b": "2"}, labels={"x": "1"}))
+
+    assert made.code == 201
+    fields = {"f:data": {"f:a": {}, "f:b": {}}, "f:metadata": {"f:labels": {"f:x": {}}}}
+    assert managed(made) == {("one", "Apply", ""): fields}
+    assert apply(a_config_map({"a": "1", "b": "2"}, labels={"x": "1"})).version == made.version
+
+
+def test_what_an_apply_names_no_more_goes(apply):
+    apply(a_config_map({"a": "1", "b": "2"}, labels={"x": "1"}))
+    apply(a_config_map({"c": "3"}, labels={"x": "1"}), "two")
+    left = apply(a_config_map({"a": "1"}))
+
+    assert left.body["data"] == {"a": "1", "c": "3"}
+    assert left.body["metadata"]["labels"] == {"x": "1"}  # another manager names it
+
+
+def test_what_another_manages_is_a_conflict_unless_it_is_forced(apply):
+    apply(a_config_map({"a": "1", "b": "2"}))
+    same = apply(a_config_map({"a": "1"}), "two")
+    refused = apply(a_config_map({"a": "2"}), "two")
+    forced = apply(a_config_map({"a": "2"}), "two", force="true")
+
+    assert same.code == 200
+    assert (refused.code, refused.body["reason"]) == (409, "Conflict")
+    assert refused.body["message"] == 'Apply failed with 1 conflict: conflict with "one": .data.a'
+    cause = {"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".data.a"}
+    assert refused.body["details"]["causes"] == [cause]
+    assert forced.body["data"] == {"a": "2", "b": "2"}
+    assert managed(forced) == {
+        ("one", "Apply", ""): {"f:data": {"f:b": {}}},
+        ("two", "Apply", ""): {"f:data": {"f:a": {}}},
+    }
+
+
+def test_other_writes_take_over_the_fields_that_they_change(api, apply, namespace):
+    apply(a_config_map({"a": "1", "b": "2"}))
+    path = f"/api/v1/namespaces/{namespace}/configmaps/c"
+    changed = api.ask("PATCH", path, {"data": {"b": "9"}}, MERGE, fieldManager="two")
+    refused = apply(a_config_map({"a": "1", "b": "2"}))
+
+    assert managed(changed) == {
+        ("one", "Apply", ""): {"f:data": {"f:a": {}}},
+        ("two", "Update", ""): {"f:data": {"f:b": {}}},
+    }
+    assert (refused.code, 'conflict with "two" using v1: .data.b' in refused.body["message"]) == (409, True)
+
+
+def test_a_program_is_the_manager_of_what_it_writes(api, leases):
+    made = api.ask(
+        "POST", leases, a_lease(spec={"holderIdentity": "n"}, labels={"x": "1"}), h_User_Agent="agent/1.2 (x)"
+    )
+    renewed = api.ask("PATCH", f"{leases}/a", {"spec": {"holderIdentity": "m"}}, MERGE, h_User_Agent="other/1")
+
+    assert managed(made) == {
+        ("agent", "Update", ""): {
+            "f:metadata": {"f:labels": {".": {}, "f:x": {}}}, "f:spec": {"f:holderIdentity": {}},
+        },
+    }  # fmt: skip
+    assert managed(renewed)["other", "Update", ""] == {"f:spec": {"f:holderIdentity": {}}}
+    assert managed(renewed)["agent", "Update", ""] == {"f:metadata": {"f:labels": {".": {}, "f:x": {}}}}
+
+
+def test_finalizers_are_applied_one_by_one(apply):
+    apply(a_config_map(finalizers=["x.io/one"]))
+    both = apply(a_config_map(finalizers=["x.io/two"]), "two")
+    left = apply(a_config_map())
+
+    assert both.body["metadata"]["finalizers"] == ["x.io/one", "x.io/two"]
+    assert left.body["metadata"]["finalizers"] == ["x.io/two"]
+    assert apply(a_config_map(), "two").code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "query", "code"),
+    [
+        (a_config_map(), {"fieldManager": ""}, 422),
+        (a_config_map(managedFields=[{"manager": "x"}]), {}, 400),
+        ({"metadata": {"name": "c"}}, {}, 400),
+        (b"a: [", {}, 400),
+    ],
+)
+def test_an_apply_that_cannot_be_is_refused(api, apply, namespace, body, query, code):
+    apply(a_config_map())
+    path = f"/api/v1/namespaces/{namespace}/configmaps/c"
+    assert api.ask("PATCH", path, body, APPLY, **({"fieldManager": "one"} | query)).code == code
+
+
+def test_a_status_is_applied_by_its_own_path(api, things):
+    """As MetalLB does: forced, with everything that it knows."""
+    api.ask("POST", things, a_thing(things))
+    status = {**a_thing(things), "status": {"node": "n1", "links": ["x"]}}
+    del status["spec"]
+    applied = api.ask("PATCH", f"{things}/a/status", status, APPLY, fieldManager="one", force="true")
+
+    assert (applied.code, applied.body["status"]) == (200, {"node": "n1", "links": ["x"]})
+    assert applied.body["spec"] == {"kind": "one", "count": 3}
+    assert managed(applied)["one", "Apply", "status"] == {"f:status": {"f:links": {}, "f:node": {}}}
+    missing = api.ask("PATCH", f"{things}/b/status", status, APPLY, fieldManager="one")
+    assert missing.code in (400, 404)  # the name differs, or there is none
 
 
 # ---- custom resources ----

@@ -6,6 +6,7 @@
     watching.py, listing.py, discovery.py, tables.py, reviews.py   what reads answer
     registry.py, deleting.py              what writes do: preconditions, generation, finalizers
     admission.py, services.py, schemas.py, decoding.py, patching.py, naming.py   what a write may say
+    managing.py                           whose fields are whose: server-side apply
     rbac.py, clients.py, tls.py           who may do what; who is who
     faults.py, counters.py                what goes wrong for whom; what was asked
     state.py, exchanges.py, manifests.py, views.py   the parts wired; HTTP; YAML in; JSON and Tables out

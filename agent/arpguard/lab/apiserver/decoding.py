@@ -190,7 +190,7 @@ def _dict(resource: Resource, value: Any, name: str) -> Json:
 
 def _drop_unknown(resource: Resource, body: Json) -> Iterator[str]:
     if resource.schema is not None:
-        yield from schemas.complete(resource.schema, body)
+        yield from schemas.prune(resource.schema, body)
     known = _FIELDS.get(resource.table, {})
     for part in _CLOSED.get(resource.table, ()):
         for field in [each for each in body.setdefault(part, {}) if f"{part}.{each}" not in known]:

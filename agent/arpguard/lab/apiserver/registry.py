@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from arpguard.lab.apiserver import admission, decoding, patching, resources, selectors, statuses
+from arpguard.lab.apiserver import admission, decoding, managing, patching, resources, schemas, selectors, statuses
 from arpguard.lab.apiserver.deleting import Deleting, may_go, now
-from arpguard.lab.apiserver.paths import Target
+from arpguard.lab.apiserver.managing import Manager
+from arpguard.lab.apiserver.paths import Target, is_true
 from arpguard.lab.apiserver.resources import (
     CUSTOM_RESOURCES,
     NAMESPACES,
@@ -32,6 +33,7 @@ _KEEPS_STATUS = ("nodes", "namespaces")  # whose creation may set it
 _RETURNS_OBJECT = ("services", "pods", "namespaces", "serviceaccounts")  # by a deletion; others return a Status
 _FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _DEFAULT_ACCOUNT = "default"
+APPLY_PATCH = "application/apply-patch+yaml"
 _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -45,11 +47,18 @@ class Write:
     body: Any  # JSON, or None
     query: Mapping[str, str] = field(default_factory=dict)
     content_type: str = "application/json"
+    program: str = "lab"  # that writes, where the query names no manager
 
     @property
     def dry(self) -> bool:
         """Whether nothing may come of it."""
         return "dryRun" in self.query
+
+    @property
+    def manager(self) -> Manager:
+        """Who manages what is written."""
+        operation = managing.APPLY if self.content_type == APPLY_PATCH else managing.UPDATE
+        return Manager(self.program, operation, self.target.subresource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +91,10 @@ class Registry:
             return self._finalize(write)
         if write.target.verb == "update":
             return self._update(write, may_create)
+        if write.target.verb == "patch":
+            return self._patch(write, may_create)
         verbs: dict[str, Callable[[Write], Done]] = {
             "create": self.create,
-            "patch": self._patch,
             "delete": self._delete,
             "deletecollection": self._delete_collection,
         }
@@ -134,7 +144,10 @@ class Registry:
         if resource == PODS:
             self._check_account(key, body)
         self._begin(resource, key, body)
+        _complete(resource, body)
         admission.validate(resource, body)
+        if write.manager.operation == managing.UPDATE:
+            managing.track(resource, None, body, write.manager)
         if key in self._store.table(resource).live:
             raise statuses.already_exists(resource, key[1])
         stored = Stored(body, 0) if write.dry else self._store.write(resource, key, body)
@@ -204,10 +217,39 @@ class Registry:
         _check_version(target, before, version)
         return self._replace(write, before, body, unknown)
 
-    def _patch(self, write: Write) -> Done:
+    def _apply(self, write: Write, before: Stored | None, may_create: Callable[[], None]) -> Done:
+        """Server-side apply."""
+        target, resource = write.target, write.target.resource
+        applied = _applicable(write)
+        metadata = applied["metadata"]
+        if metadata.get("name", target.name) != target.name:
+            why = f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
+            raise statuses.bad_request(why)
+        metadata["name"] = target.name
+        if before is not None:
+            _check_uid(target, before, metadata.get("uid") or before.body["metadata"]["uid"])
+            _check_version(target, before, metadata.get("resourceVersion"))
+        elif target.subresource:
+            raise statuses.not_found(resource, target.name)
+        body, unknown = self._decoded(write, applied)
+        for part in ("status",) if resource.status and not target.subresource else ():
+            body.pop(part, None)
+        if target.subresource:
+            body = {"status": body.get("status") or {}}
+        force = is_true(write.query, "force")
+        if before is None:
+            may_create()
+            made = managing.apply(resource, {"metadata": {}}, body, write.manager, force=force)
+            return self._insert(write, target.key, made, unknown)
+        shown = {**before.body, "metadata": {**before.body["metadata"]}}
+        return self._replace(write, before, managing.apply(resource, shown, body, write.manager, force=force), unknown)
+
+    def _patch(self, write: Write, may_create: Callable[[], None]) -> Done:
         """PATCH, of whichever kind the content type says."""
         target, resource = write.target, write.target.resource
         before = self._store.table(resource).live.get(target.key)
+        if write.content_type == APPLY_PATCH:
+            return self._apply(write, before, may_create)
         if write.content_type not in _PATCHES or (resource.custom and write.content_type == _STRATEGIC_PATCH):
             raise statuses.unsupported_patch()
         if before is None:
@@ -234,6 +276,8 @@ class Registry:
     def _replace(self, write: Write, before: Stored, body: Json, unknown: list[str]) -> Done:
         """The end of PUT and PATCH."""
         target, resource = write.target, write.target.resource
+        managed = body["metadata"].get("managedFields")  # by an apply
+        _complete(resource, body)
         _keep_own(before.body, body)
         after = _parts(resource, before.body, body, subresource=target.subresource)
         self._defaults.refill(resource, after, before.body, subresource=target.subresource)
@@ -242,6 +286,10 @@ class Registry:
         if resource.generation and _specification(before.body) != _specification(after):
             after["metadata"]["generation"] = before.body["metadata"].get("generation", 0) + 1
         warnings = _warnings(resource, after, unknown)
+        if managed is not None:
+            after["metadata"] = {**after["metadata"], "managedFields": managed}
+        else:
+            managing.track(resource, before.body, after, write.manager)
         if after == before.body:
             return Done(200, before, warnings=warnings)
         if write.dry:
@@ -311,6 +359,28 @@ _PATCHES: Mapping[str, tuple[type, Callable[[Json, Any], Json]]] = {
 }
 
 
+def _complete(resource: Resource, body: Json) -> None:
+    if resource.schema is not None:
+        schemas.complete(resource.schema, body)
+
+
+def _applicable(write: Write) -> Json:
+    """The body of an apply; 400 or 422 for what cannot be applied."""
+    applied, resource = write.body, write.target.resource
+    if not write.query.get("fieldManager"):
+        raise statuses.manager_required()
+    if not isinstance(applied, dict) or not (applied.get("apiVersion") and applied.get("kind")):
+        found = applied if isinstance(applied, dict) else {}
+        raise statuses.bad_request(f"invalid object type: {found.get('apiVersion', '/')}, Kind={found.get('kind', '')}")
+    if (applied["apiVersion"], applied["kind"]) != (resource.api_version, resource.kind):
+        why = f"({applied['apiVersion']}, Kind={applied['kind']}) does not match"
+        raise statuses.bad_request(f"invalid object type: {why}")
+    metadata = dict(applied.get("metadata") or {})
+    if metadata.get("managedFields"):
+        raise statuses.bad_request("metadata.managedFields must be nil")
+    return {**applied, "metadata": metadata}
+
+
 def _warnings(resource: Resource, body: Json, unknown: list[str]) -> tuple[str, ...]:
     return (*(f'unknown field "{each}"' for each in unknown), *admission.warnings(resource, body))
 
@@ -341,7 +411,7 @@ def _check_preconditions(target: Target, before: Stored, options: Json) -> None:
 def _keep_own(before: Json, after: Json) -> None:
     """What only the server writes stays as it was."""
     old, new = before["metadata"], after["metadata"]
-    for name in (*_SERVERS_OWN, "namespace", "resourceVersion", "generateName"):
+    for name in (*_SERVERS_OWN, "namespace", "resourceVersion", "generateName", "managedFields"):
         if name in old:
             new[name] = old[name]
         else:

@@ -5,6 +5,7 @@ in CEL (`x-kubernetes-validations`) those are checked that `_RULES` has: that of
 announcers trip over. A definition with any other rule is taken with a Warning that names it.
 """
 
+import copy
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -47,21 +48,35 @@ _UNCHECKED = (
 )
 
 
-def complete(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
-    """Leaves out of a value, in place, what its schema does not know, and fills in defaults; yields what went."""
+def complete(schema: Schema, value: Any) -> None:
+    """Fills in the defaults of a value, in place."""
     if isinstance(value, dict):
-        yield from _complete_object(schema, value, path)
+        known, more = schema.get("properties", {}), schema.get("additionalProperties")
+        for name, inner in known.items():
+            if value.get(name) is None and "default" in inner:
+                value[name] = copy.deepcopy(inner["default"])
+        for name, item in value.items():
+            inner = known.get(name, more)
+            if isinstance(inner, dict):
+                complete(inner, item)
+    elif isinstance(value, list) and "items" in schema:
+        for item in value:
+            complete(schema["items"], item)
+
+
+def prune(schema: Schema, value: Any, path: str = "") -> Iterator[str]:
+    """Leaves out of a value, in place, what its schema does not know; yields what went."""
+    if isinstance(value, dict):
+        yield from _prune_object(schema, value, path)
     elif isinstance(value, list) and "items" in schema:
         for index, item in enumerate(value):
-            yield from complete(schema["items"], item, f"{path}[{index}]")
+            yield from prune(schema["items"], item, f"{path}[{index}]")
 
 
-def _complete_object(schema: Schema, value: dict[str, Any], path: str) -> Iterator[str]:
+def _prune_object(schema: Schema, value: dict[str, Any], path: str) -> Iterator[str]:
     known, more = schema.get("properties", {}), schema.get("additionalProperties")
-    for name, inner in known.items():
-        if value.get(name) is None and "default" in inner:
-            value[name] = inner["default"]
-        elif name in value and value[name] is None and not inner.get("nullable"):
+    for name in [name for name, inner in known.items() if name in value and not inner.get("nullable")]:
+        if value[name] is None:
             del value[name]
     for name in list(value):
         if not path and name in _SERVERS_OWN:
@@ -69,7 +84,7 @@ def _complete_object(schema: Schema, value: dict[str, Any], path: str) -> Iterat
         field = f"{path}.{name}".lstrip(".")
         inner = known.get(name, more if isinstance(more, dict) else None)
         if inner is not None:
-            yield from complete(inner, value[name], field)
+            yield from prune(inner, value[name], field)
         elif not schema.get(_PRESERVES) and more is not True:
             del value[name]
             yield field

@@ -13,6 +13,7 @@ from arpguard.lab.apiserver import (
     clients,
     discovery,
     listing,
+    managing,
     paths,
     rbac,
     reviews,
@@ -28,7 +29,7 @@ from arpguard.lab.apiserver.exchanges import JSON, Answer, Exchange, close, hang
 from arpguard.lab.apiserver.faults import Faults
 from arpguard.lab.apiserver.paths import Target
 from arpguard.lab.apiserver.rbac import Use
-from arpguard.lab.apiserver.registry import Done, Write
+from arpguard.lab.apiserver.registry import APPLY_PATCH, Done, Write
 from arpguard.lab.apiserver.state import State
 from arpguard.lab.apiserver.statuses import ApiError
 from arpguard.lab.apiserver.store import to_bytes
@@ -169,7 +170,8 @@ class Handler:
 
     def _perform(self, exchange: Exchange, target: Target, body: object) -> Done:
         query = exchange.request.query
-        write = Write(target, body, query, exchange.content_type)
+        manager = managing.name_of(query, exchange.request.headers.get("User-Agent", ""))
+        write = Write(target, body, query, exchange.content_type, manager)
         creation = Use("create", target.resource.group, target.resource.plural, target.namespace)
         return self._state.registry.perform(write, lambda: self._require(exchange.client, creation))
 
@@ -250,6 +252,15 @@ def _parse(exchange: Exchange, verb: str) -> Any:
         return None if verb.startswith("delete") else {}
     if exchange.content_type == _YAML:
         return yaml.safe_load(exchange.body)
+    if exchange.content_type == APPLY_PATCH:
+        return _parse_yaml(exchange.body)
     if verb != "patch" and exchange.content_type != JSON:
         raise statuses.unsupported_media_type((JSON, _YAML))
     return parse_json(exchange.body)
+
+
+def _parse_yaml(body: bytes) -> Any:
+    try:
+        return yaml.safe_load(body)
+    except yaml.YAMLError as error:
+        raise statuses.bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error

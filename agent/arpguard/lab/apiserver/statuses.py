@@ -192,6 +192,14 @@ def unsupported_patch() -> ApiError:
     return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
+def manager_required() -> ApiError:
+    """422: an apply by nobody."""
+    error = FieldError("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
+    message = f'PatchOptions.meta.k8s.io "" is invalid: {error}'
+    details = {"group": "meta.k8s.io", "kind": "PatchOptions", "causes": [error.cause()]}
+    return ApiError(422, "Invalid", message, details)
+
+
 def too_large() -> ApiError:
     """413."""
     return ApiError(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
