@@ -15,4 +15,6 @@
 What it answers was compared, request by request, with a kube-apiserver 1.36, and tests/kube/test_apiserver.py runs
 against both. It holds objects as JSON and revisions as etcd does, in memory. It runs no controllers: nothing is
 collected, scheduled or counted, except that a namespace takes its objects along when it goes.
+
+By default it is no kinder than a real one but in what docs/lab.md lists ("What is different from a kube-apiserver").
 """
