@@ -13,7 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 from arpguard.config import parse_config
 from arpguard.kube.writer import Outcome
 from arpguard.observe.metrics import SPECS
-from arpguard.verdict import Hook, Kind, Reason, Verdict
+from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict
 from promtool import run_promtool
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/monitoring"
@@ -21,7 +21,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "deploy/monitoring"
 VALUES = {
     "verdict": {verdict.name.lower() for verdict in Verdict},
     "reason": {reason.name.lower() for reason in Reason},
-    "kind": {kind.name.lower() for kind in Kind},
+    "kind": {kind.name.lower() for kind in VIP_KINDS},
     "mode": {"observe", "enforce"},
     "action": {"observed", "enforced"},
     "hook": {hook.name.lower() for hook in Hook},

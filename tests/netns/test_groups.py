@@ -14,7 +14,7 @@ from arpguard.dataplane.groups import Groups
 from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey, Link, Membership, VipEntry
 from arpguard.runtime.listening import Listening
-from arpguard.verdict import Kind, Mode
+from arpguard.verdict import VIP_KINDS, Kind, Mode
 from arpguard.wire.ndp import solicited_node
 from labtools import Pair, a_pair, address, address6, groups_of, speak_ipv6
 
@@ -192,7 +192,7 @@ def test_groups_of_owned_vips_are_followed(pair):
     ) == [{GROUP}, {GROUP, OTHER_GROUP}, {OTHER_GROUP}, set()]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.OWNED])
+@pytest.mark.parametrize("kind", [kind for kind in VIP_KINDS if kind is not Kind.OWNED])
 def test_groups_of_other_vips_are_not(pair, kind):
     assert following(pair, {VIP6: VipEntry(kind)}) == [set()]
 
