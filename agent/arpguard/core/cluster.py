@@ -108,7 +108,8 @@ class Announcement:
 
     `about` is the namespace and name of a Service, or those of the Lease itself; `uid` the Service's, where it is
     known. `made` tells the newer of two by the order of texts: when the server made the object (RFC 3339, whole
-    seconds), or of an Event the version of its last write. Nothing is waited for by it.
+    seconds), or of an Event the version of its last write. Nothing is waited for by it. `version`, of an object that
+    Events are about, too, is compared with theirs.
     Times that holders write are not here: a renewal is no change.
     """
 
@@ -116,6 +117,7 @@ class Announcement:
     node: str = ""
     made: str = ""
     uid: str = ""
+    version: str = ""
     problems: tuple[str, ...] = ()
 
 

@@ -118,6 +118,7 @@ class Following:
         self._needed: Counter[Source] = Counter()
         self._placed: dict[Source, dict[Key, Ref]] = {source: {} for source in Source}
         self._said: dict[Ref, dict[Key, Announcement]] = {}
+        self._outdated: dict[Ref, str] = {}
 
     @property
     def sources(self) -> frozenset[Source]:
@@ -166,14 +167,19 @@ class Following:
         """An object is there, or is another; None: it is gone. Returns the Services of which something may differ."""
         touched = {ref for ref in (self._take(source, key), self._place(source, key, said)) if ref is not None}
         if source is Source.METALLB and said is not None and said.node:
-            self._outdate((Source.METALLB_EVENT, *said.about))
+            self._outdate((Source.METALLB_EVENT, *said.about), said.version)
         keys = frozenset(each for ref in touched for each in self._concerned.get(ref, ()))
         for each in keys:
             self._asked[each].answers.clear()
         return keys
 
-    def _outdate(self, ref: Ref) -> None:
-        """An Event counts until an object says something: it ends after an hour, and nothing says that it holds."""
+    def _outdate(self, ref: Ref, version: str) -> None:
+        """An Event counts until an object says something, and one from before that never again.
+
+        A speaker drops Events that are many, so the last one may be of a speaker that is dead since.
+        """
+        if ref in self._concerned:
+            self._outdated[ref] = max(version, self._outdated.get(ref, ""))
         for key in tuple(self._said.get(ref, ())):
             self._take(ref[0], key)
 
@@ -185,6 +191,7 @@ class Following:
         """These Services are gone, or follow no longer: nothing is needed for them."""
         for key in keys:
             self._leave(key)
+            self._outdated.pop((Source.METALLB_EVENT, *key), None)
 
     def node_of(self, service: Service, address: Address) -> Followed:
         """Where an address of a Service is announced, by all that is known now."""
@@ -224,7 +231,10 @@ class Following:
     def _place(self, source: Source, key: Key, said: Announcement | None) -> Ref | None:
         if said is None:
             return None
-        ref = self._placed[source][key] = _ref_of(source, said)
+        ref = _ref_of(source, said)
+        if source in UNWATCHED and said.made <= self._outdated.get(ref, ""):
+            return None
+        self._placed[source][key] = ref
         self._said.setdefault(ref, {})[key] = said
         return ref
 

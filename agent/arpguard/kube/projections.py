@@ -292,11 +292,16 @@ def l2_status(raw: JsonObject) -> Announcement:
         about=(said("service-namespace", "serviceNamespace"), said("service-name", "serviceName")),
         node=said("node", "node"),
         made=read.text("metadata.creationTimestamp"),
+        version=_ordered_version(read),
         problems=read.problems,
     )
 
 
 _NODE_ASSIGNED = re.compile(r'announcing from node "([^"]+)" with protocol "layer2"')
+
+
+def _ordered_version(read: _Reading) -> str:
+    return read.text("metadata.resourceVersion").zfill(_VERSION_DIGITS)
 
 
 def l2_event(raw: JsonObject) -> Announcement:
@@ -309,7 +314,7 @@ def l2_event(raw: JsonObject) -> Announcement:
     return Announcement(
         about=(read.name("involvedObject.namespace"), read.name("involvedObject.name")),
         node=sys.intern(said[1]) if said else "",
-        made=read.text("metadata.resourceVersion").zfill(_VERSION_DIGITS),
+        made=_ordered_version(read),
         uid=read.text("involvedObject.uid"),
         problems=read.problems,
     )

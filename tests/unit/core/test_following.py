@@ -304,6 +304,20 @@ def test_metallb_object_outdates_the_events():
     assert cluster.following.silent == {WEB}
 
 
+def test_event_from_before_the_last_object_does_not_count():
+    cluster = Cluster()
+    cluster.ask("metallb/service")
+    raw = recorded("metallb/status")
+    raw["metadata"]["resourceVersion"] = "100"
+    cluster.put(Source.METALLB, raw)
+    cluster.delete(Source.METALLB, "metallb/status")
+    cluster.put(Source.METALLB_EVENT, an_event("worker-2", 99))
+    assert cluster.node("metallb/service") == ""
+
+    cluster.put(Source.METALLB_EVENT, an_event("worker-3", 101))
+    assert cluster.node("metallb/service") == "worker-3"
+
+
 def test_event_of_a_service_of_that_name_that_is_gone_does_not_count():
     cluster = Cluster()
     cluster.put(Source.METALLB_EVENT, an_event("worker-2", 7, uid="other"))
