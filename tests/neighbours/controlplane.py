@@ -27,7 +27,7 @@ from arpguard.lab.topology import HostProcess
 
 BINARIES = Path(__file__).parents[2] / ".cache" / "neighbours" / "bin"
 SERVICE_NETWORK = "10.96.0.0/16"
-SERVER_S = 120.0  # on few cores that do other things, too
+SERVER_S = 600.0  # on few cores that do other things, too
 _TOKEN = "24h"
 _DAYS = "30"
 

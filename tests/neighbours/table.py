@@ -117,17 +117,24 @@ def away(street: Street, group: str):
         api.patch(path, {"metadata": {"labels": {managed: before}}, "spec": back})
 
 
-COLUMNS: dict[str, Act] = {
-    "steady": steady,
-    "SIGTERM": partial(ended, number=signal.SIGTERM),
-    "kill -9": partial(ended, number=signal.SIGKILL),
-    "kill and start again": killed_and_started,
-    "node dead": node_dead,
-    "rolling restart": rolling_restart,
-    "partition": partition,
-    "API group away, agent restarts": group_away,
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What goes wrong, and how often a VIP has to move for that, at most: away, and back again."""
+
+    act: Act
+    moves: int
+
+
+COLUMNS: dict[str, Column] = {
+    "steady": Column(steady, 0),
+    "SIGTERM": Column(partial(ended, number=signal.SIGTERM), 1),
+    "kill -9": Column(partial(ended, number=signal.SIGKILL), 1),
+    "kill and start again": Column(killed_and_started, 2),
+    "node dead": Column(node_dead, 1),
+    "rolling restart": Column(rolling_restart, 2),
+    "partition": Column(partition, 2),
+    "API group away, agent restarts": Column(group_away, 0),
 }
-AT_REST = ("steady", "API group away, agent restarts")
 ROWS: list[Callable[..., Kind]] = [
     *(partial(MetalLb, version=version) for version in METALLB),
     partial(KubeVip, election=False),
@@ -255,13 +262,13 @@ class Cell:
         return f"**{text}: {'; '.join(self.wrong)}**" if self.wrong else text
 
 
-def judge(bare: Seen, guarded: Seen, *, moves: bool = True) -> list[str]:
+def judge(bare: Seen, guarded: Seen, moves: int) -> list[str]:
     """What breaks the bars: never more lost than without the guard, but for a few at a move; nothing doubled.
 
-    `moves`: whether the fault is one that moves a VIP, even if without the guard two nodes answer after it.
+    `moves`: how often the fault moves a VIP, also where without the guard two nodes answer and so nothing moves.
     """
     wrong = []
-    if guarded.lost > bare.lost + AT_A_MOVE * max(bare.moves, int(moves)):
+    if guarded.lost > bare.lost + AT_A_MOVE * max(bare.moves, moves):
         wrong.append(f"{guarded.lost - bare.lost} {MORE_LOST}")
     if guarded.doubled:
         wrong.append("two nodes answered")
@@ -302,11 +309,11 @@ def measure(street: Street, column: str) -> Cell:
     try:
         with StatusEvents(street) as events, street.watch(street.kind.vips, INTERVAL_S / 2, _ADDRESSES) as watch:
             street.go_on(watch, _SECOND)
-            COLUMNS[column](street, watch, owner)
+            COLUMNS[column].act(street, watch, owner)
     finally:
         put_right(street)
     guarded, bare = (seen(watch, vip, street.edits_ns) for vip in street.kind.vips)
-    cell = Cell(row, column, bare, guarded, events.count(), judge(bare, guarded, moves=column not in AT_REST))
+    cell = Cell(row, column, bare, guarded, events.count(), judge(bare, guarded, COLUMNS[column].moves))
     print(f"{cell.row} | {cell.column} | {cell}", flush=True)
     return cell
 

@@ -74,17 +74,17 @@ def test_the_last_second_tells_whether_it_is_silent():
     ],
 )
 def test_a_cell_is_right_when_the_guard_costs_nothing_and_nothing_is_doubled(bare, guarded, is_right):
-    assert (judge(bare, guarded) == []) is is_right
+    assert (judge(bare, guarded, moves=1) == []) is is_right
 
 
 def test_where_nothing_moves_nothing_is_lost():
-    assert judge(RIGHT, of(lost=1), moves=False) == ["1 more lost than without the guard"]
-    assert judge(of(lost=1), of(lost=1), moves=False) == []
+    assert judge(RIGHT, of(lost=1), moves=0) == ["1 more lost than without the guard"]
+    assert judge(of(lost=1), of(lost=1), moves=0) == []
 
 
 def a_cell(lost: int = 0, doubled: int = 0) -> Cell:
     guarded = of(lost=lost, doubled=doubled)
-    return Cell("MetalLB", "partition", RIGHT, guarded, wrong=judge(RIGHT, guarded))
+    return Cell("MetalLB", "partition", RIGHT, guarded, wrong=judge(RIGHT, guarded, moves=1))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """Which neighbours there are, and how they come from the Go module proxy. `make neighbours` builds them once."""
 
 KUBERNETES = "1.36.3"
-METALLB = ("0.14.9", "0.15.3", "0.16.2")
+METALLB = ("0.14.9", "0.15.3", "0.16.1")
 KUBE_VIP = "1.2.2"
