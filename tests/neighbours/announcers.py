@@ -239,6 +239,7 @@ class MetalLb(Kind):
             "KUBECONFIG": str(kubeconfig),
             "METALLB_POD_NAME": "controller",
         }
+        _make_pod(self.plane, METALLB_SYSTEM, "controller", self.hosts[0], {"app": "metallb"}, "controller")
         place = Host("control-plane", self.plane.place, 254)
         self._controller = Announcer(place, self.folder, "metallb-controller", words, settings)
         self._controller.start()

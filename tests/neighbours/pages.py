@@ -18,6 +18,13 @@ def replace_table(page: Path, name: str, text: str) -> None:
     page.write_text(f"{before}{begin}\n{text}{end}{after}", encoding="utf-8")
 
 
+def kept_rows(page: Path, name: str) -> dict[str, str]:
+    """The rows of a table in a page, by their first cells; its head is left out."""
+    text = page.read_text(encoding="utf-8").partition(f"<!-- {name} -->")[2].partition(f"<!-- end of {name} -->")[0]
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return {line.split(" | ")[0].removeprefix("| "): line for line in lines[1:]}
+
+
 def surroundings() -> str:
     """When and with what a table was made."""
     keepalived = subprocess.run(["keepalived", "--version"], capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -28,7 +28,7 @@ from arpguard.lab.topology import Host
 from arpguard.units import NS_PER_MS, NS_PER_S
 from neighbours.announcers import KeepalivedKind, Kind, KubeVip, MetalLb, node_of
 from neighbours.controlplane import BINARIES, missing
-from neighbours.pages import replace_table, surroundings
+from neighbours.pages import kept_rows, replace_table, surroundings
 from neighbours.scene import READY_S, Street, a_street, end_by_signals, pins
 from neighbours.versions import METALLB
 
@@ -350,20 +350,24 @@ def who(street: Street) -> str:
 # ---- the page ----------------------------------------------------------------------------------------------------
 
 
-def table(cells: Sequence[Cell]) -> str:
-    rows = list(dict.fromkeys(cell.row for cell in cells))
-    columns = [column for column in COLUMNS if any(cell.column == column for cell in cells)]
-    of = {(cell.row, cell.column): str(cell) for cell in cells}
-    lines = [f"| | {' | '.join(rows)} |", f"|---|{'---|' * len(rows)}"]
-    lines += [f"| {column} | {' | '.join(of.get((row, column), '') for row in rows)} |" for column in columns]
-    return "\n".join([surroundings(), "", *lines, ""])
+def table(cells: Sequence[Cell], kept: Mapping[str, str]) -> str:
+    """A row for each announcer; those that were not measured now stay as they were."""
+    measured = {row: [cell for cell in cells if cell.row == row] for row in dict.fromkeys(cell.row for cell in cells)}
+    rows = dict(kept) | {row: _row(row, found) for row, found in measured.items()}
+    lines = [f"| announcer | {' | '.join(COLUMNS)} | measured |", f"|---|{'---|' * len(COLUMNS)}---|"]
+    return "\n".join([*lines, *(rows[row] for row in sorted(rows)), ""])
+
+
+def _row(row: str, cells: Sequence[Cell]) -> str:
+    of = {cell.column: str(cell) for cell in cells}
+    return f"| {row} | {' | '.join(of.get(column, '') for column in COLUMNS)} | {surroundings()} |"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--row", action="append", default=[], help="only rows whose name has this")
     parser.add_argument("--column", action="append", default=[], choices=list(COLUMNS))
-    parser.add_argument("--write", type=Path, help="the page whose table a whole run replaces")
+    parser.add_argument("--write", type=Path, help="the page whose rows are replaced, if whole")
     parser.add_argument("--keep", type=Path, help="a folder for all logs")
     asked = parser.parse_args()
     if (why := missing()) is not None:
@@ -376,8 +380,8 @@ def main() -> int:
         for number, make in enumerate(rows):
             folder = (asked.keep or Path(temporary)) / str(number)
             cells += run_row(make, asked.column or COLUMNS, folder, pin_root)
-    if asked.write and not asked.row and not asked.column:
-        replace_table(asked.write, "table", table(cells))
+    if asked.write and not asked.column:
+        replace_table(asked.write, "table", table(cells, kept_rows(asked.write, "table")))
     wrong = [cell for cell in cells if cell.wrong]
     print(f"neighbours: {len(cells)} cells, {len(wrong)} wrong")
     return 1 if wrong else 0

@@ -9,7 +9,7 @@ from arpguard.addresses import MacAddress
 from arpguard.lab.asking import Stream
 from arpguard.lab.capture import Said
 from arpguard.units import NS_PER_MS
-from neighbours.pages import replace_table
+from neighbours.pages import kept_rows, replace_table
 from neighbours.table import Cell, Seen, judge, run_cell, seen, table
 
 VIPS = [IPv4Address("198.51.100.50"), IPv4Address("198.51.100.128")]
@@ -102,18 +102,22 @@ def test_a_cell_that_loses_is_measured_again_and_one_that_doubles_stands(measure
     assert run_cell(iter(measured).__next__) is measured[taken]
 
 
-def test_a_wrong_cell_is_bold_and_the_page_keeps_what_is_around_the_table(tmp_path):
+def test_a_wrong_cell_is_bold_and_the_page_keeps_what_is_not_measured(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text("before\n<!-- table -->\nold\n<!-- end of table -->\nafter\n", encoding="utf-8")
+    old = "| announcer | steady |\n|---|---|\n| MetalLB | old |\n| another | kept |"
+    page.write_text(f"before\n<!-- table -->\n{old}\n<!-- end of table -->\nafter\n", encoding="utf-8")
     cells = [
         Cell("MetalLB", "steady", RIGHT, RIGHT),
         Cell("MetalLB", "partition", of(doubled=3), of(lost=9), 4, ["9 more lost than without the guard"]),
         Cell("kube-vip", "steady", wrong=["nobody announces"]),
     ]
-    replace_table(page, "table", table(cells))
-    text = page.read_text(encoding="utf-8")
-    assert text.startswith("before\n<!-- table -->\n")
-    assert text.endswith("<!-- end of table -->\nafter\n")
-    assert "old" not in text
-    assert "| steady | 0 of 100 lost / 0 of 100 lost | **nobody announces** |" in text
-    assert "| **0 of 100 lost, 3 doubled / 9 of 100 lost; 4 events: 9 more lost than without the guard** |" in text
+    replace_table(page, "table", table(cells, kept_rows(page, "table")))
+    head, *rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    assert head.startswith("| announcer | steady | SIGTERM |")
+    assert [row.split(" | ")[0] for row in rows] == ["| MetalLB", "| another", "| kube-vip"]
+    assert rows[1] == "| another | kept |"
+    assert rows[0].split(" | ")[1] == "0 of 100 lost / 0 of 100 lost"
+    assert "**0 of 100 lost, 3 doubled / 9 of 100 lost; 4 events: 9 more lost than without the guard**" in rows[0]
+    assert rows[2].split(" | ")[1] == "**nobody announces**"
+    assert page.read_text(encoding="utf-8").startswith("before\n<!-- table -->\n| announcer")
+    assert page.read_text(encoding="utf-8").endswith("<!-- end of table -->\nafter\n")
