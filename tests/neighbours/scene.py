@@ -166,16 +166,21 @@ class Street(KubeBench):
         return True
 
     def announcing(self) -> Host | None:
-        """The node that answers for the VIP without a guard, if one alone does."""
-        vip = self.kind.bare_vip
-        macs = self.who(vip)[vip]
-        return self.host_of(macs[0]) if len(macs) == 1 else None
-
-    def is_settled(self) -> bool:
-        """Whether one node answers for both VIPs."""
+        """The node that answers for both VIPs, if one alone does."""
         found = self.who(*self.kind.vips)
-        guarded, bare = (found[vip] for vip in self.kind.vips)
-        return len(guarded) == 1 and guarded == bare
+        guarded, *others = ({self.host_of(mac) for mac in found[vip]} for vip in self.kind.vips)
+        return next(iter(guarded)) if len(guarded) == 1 and all(each == guarded for each in others) else None
+
+    def settled(self, seconds: float) -> Host | None:
+        """The node that comes to answer for both VIPs in time, alone."""
+        seen: list[Host | None] = []
+
+        def is_settled() -> bool:
+            seen.append(self.announcing())
+            return seen[-1] is not None
+
+        self.tend_until(is_settled, seconds)
+        return seen[-1]
 
 
 def end_by_signals() -> None:

@@ -297,14 +297,19 @@ def run_cell(attempt: Callable[[], Cell]) -> Cell:
 
 
 def measure(street: Street, column: str) -> Cell:
-    row = street.kind.name
-    if not street.tend_until(street.is_settled, _SETTLE_S):
-        restart(street)
-        if not street.tend_until(street.is_settled, _SETTLE_S):
-            return Cell(row, column, wrong=[f"not one node for both addresses before it: {who(street)}"])
-    owner = street.announcing()
+    owner = street.settled(_SETTLE_S)
     if owner is None:
-        return Cell(row, column, wrong=["nobody announces"])
+        restart(street)
+        owner = street.settled(_SETTLE_S)
+    cell = Cell(street.kind.name, column, wrong=[f"not one node for both before it: {who(street)}"])
+    if owner is not None:
+        cell = measure_from(street, column, owner)
+    print(f"{cell.row} | {cell.column} | {cell}", flush=True)
+    return cell
+
+
+def measure_from(street: Street, column: str, owner: Host) -> Cell:
+    """Does it to the node that announces both addresses."""
     street.edits_ns.clear()
     try:
         with StatusEvents(street) as events, street.watch(street.kind.vips, INTERVAL_S / 2, _ADDRESSES) as watch:
@@ -313,9 +318,7 @@ def measure(street: Street, column: str) -> Cell:
     finally:
         put_right(street)
     guarded, bare = (seen(watch, vip, street.edits_ns) for vip in street.kind.vips)
-    cell = Cell(row, column, bare, guarded, events.count(), judge(bare, guarded, COLUMNS[column].moves))
-    print(f"{cell.row} | {cell.column} | {cell}", flush=True)
-    return cell
+    return Cell(street.kind.name, column, bare, guarded, events.count(), judge(bare, guarded, COLUMNS[column].moves))
 
 
 def put_right(street: Street) -> None:
