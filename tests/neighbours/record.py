@@ -17,14 +17,14 @@ import time
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from neighbours.announcers import KeepalivedKind, node_of
+from neighbours.announcers import SHOP, KeepalivedKind, node_of
 from neighbours.controlplane import BINARIES, ControlPlane, missing
 from neighbours.scene import Street, a_street, end_by_signals, pins
 from neighbours.table import ROWS, name_of
 
 NAME, ADDRESS = "web", IPv4Address("192.0.2.40")
 _SETTLE_S = 90.0
-_KINDS = ("servicel2statuses.metallb.io", "leases.coordination.k8s.io", "services")
+_KINDS = ("servicel2statuses.metallb.io", "leases.coordination.k8s.io", "services", "events")
 
 
 class Recorder:
@@ -54,6 +54,7 @@ def record(street: Street, folder: Path) -> None:
     kind = street.kind
     street.tend_until(lambda: street.announcing() is not None, _SETTLE_S)
     recorders = [Recorder(kind.plane, each, street.lab.folder) for each in _KINDS if _is_served(kind.plane, each)]
+    kind.mode = ""  # of the Service that is recorded: nothing of arpguard's stands in it
     kind.publish_one(NAME, ADDRESS)
     street.tend_until(lambda: street.who(ADDRESS)[ADDRESS], _SETTLE_S)
     time.sleep(5)
@@ -85,7 +86,8 @@ def _is_about(body: dict) -> bool:
     metadata = body["metadata"]
     labels = metadata.get("labels") or {}
     return (
-        (metadata.get("namespace"), metadata["name"]) == ("shop", NAME)
+        (metadata.get("namespace"), metadata["name"]) == (SHOP, NAME)
+        or body.get("involvedObject", {}).get("name") == NAME
         or labels.get("metallb.io/service-name") == NAME
         or metadata["name"] in ("plndr-svcs-lock", f"kubevip-{NAME}")
     )

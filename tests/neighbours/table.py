@@ -228,7 +228,8 @@ class StatusEvents:
         for line in self._lines:
             name, _, rest = line.strip().partition(" ")
             if name.startswith(("l2-", "plndr-", "kubevip-")):
-                changes += named.get(name) != rest or self._street.kind.watched.startswith("servicel2")
+                renewed = self._street.kind.group.startswith("coordination") and named.get(name, rest) == rest
+                changes += not renewed
                 named[name] = rest
         return changes
 
