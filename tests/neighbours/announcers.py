@@ -163,17 +163,18 @@ class Kind(ABC):
         if host.name not in self.programs:
             self.programs[host.name] = self.program(host)
         self.running.add(host.name)
+        self.programs[host.name].kill(signal.SIGKILL)
         self.programs[host.name].start()
 
     def end(self, host: Host, number: signal.Signals) -> None:
-        """Ends it on a node by a signal; nothing starts it again."""
+        """Sends it a signal on a node and does not wait for its end; nothing starts it again."""
         self.running.discard(host.name)
-        self.programs[host.name].kill(number)
+        self.programs[host.name].send(number)
 
     def replace(self, host: Host) -> None:
         """A new Pod in place of the old one, as a rolling restart does it."""
-        self.end(host, signal.SIGTERM)
-        del self.programs[host.name]
+        self.running.discard(host.name)
+        self.programs.pop(host.name).kill(signal.SIGTERM)
         self.start(host)
 
     def tend(self) -> None:
@@ -186,7 +187,7 @@ class Kind(ABC):
         """Ends all, and takes away what they leave on links."""
         for host in self.hosts:
             if host.name in self.programs:
-                self.end(host, signal.SIGKILL)
+                self.programs[host.name].kill(signal.SIGKILL)
             for vip in self.vips:
                 if holds(host, vip):
                     host.unbind(vip, "eth0")

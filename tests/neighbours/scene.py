@@ -26,6 +26,7 @@ _DEPLOY = Path(__file__).parents[2] / "deploy"
 READY_S = 600.0  # three agents compile at once, on a machine that may have much else to do
 _HEARTBEAT_S = 5.0
 _TEND_S = 0.005
+_STEADY_S = 6.0
 
 
 class Server(ApiUnderTest):
@@ -172,15 +173,19 @@ class Street(KubeBench):
         return next(iter(guarded)) if len(guarded) == 1 and all(each == guarded for each in others) else None
 
     def settled(self, seconds: float) -> Host | None:
-        """The node that comes to answer for both VIPs in time, alone."""
-        seen: list[Host | None] = []
+        """The node that comes to answer for both VIPs in time, alone, and stays the one for a while.
+
+        An announcer that is back takes its VIPs back some seconds later.
+        """
+        owner, since = None, time.monotonic()
 
         def is_settled() -> bool:
-            seen.append(self.announcing())
-            return seen[-1] is not None
+            nonlocal owner, since
+            if (found := self.announcing()) is not owner:
+                owner, since = found, time.monotonic()
+            return owner is not None and time.monotonic() - since > _STEADY_S
 
-        self.tend_until(is_settled, seconds)
-        return seen[-1]
+        return owner if self.tend_until(is_settled, seconds) else None
 
 
 def end_by_signals() -> None:
