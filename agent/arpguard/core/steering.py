@@ -25,9 +25,9 @@ from arpguard.core.following import Followed, Following, Key, Source
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too
-MOST = 6  # two are a rolling restart: away, and back; a busy cluster may do so twice
-WINDOW_NS = 10 * NS_PER_S
-STEADY_NS = 5 * NS_PER_S  # as long as MetalLB takes to notice that a node is dead
+MOST = 6  # two are the restart of a speaker: away, and back; three cannot be restarted within WINDOW
+WINDOW_NS = 4 * NS_PER_S  # speakers that do not reach each other change objects up to 40 times a second
+STEADY_NS = 3 * NS_PER_S
 MAX_NAMED = 8
 
 

@@ -144,7 +144,7 @@ def test_objects_that_sway_are_followed_no_more_and_that_is_a_problem():
     (problem,) = agent.steering.problems(agent.now_ns)
     assert problem == (
         "service shop/web: its announcer's objects name n1 and n2 in turn; n1 is followed until one has been named "
-        "alone for 5 s: see whether the announcer's pods reach each other"
+        "alone for 3 s: see whether the announcer's pods reach each other"
     )
 
 
