@@ -17,8 +17,8 @@
 #   make coverage-core  the same of the decisions and codecs alone, by their unit tests: no branch may be left out
 #   make neighbours  the guard beside real announcers on a real control plane; half an hour, and as long again to build
 #                them with Go, once. The table is in docs/neighbours.md; NEIGHBOURS=takeover is for docs/performance.md,
-#                NEIGHBOURS='table --row 0.15.3 --column partition' for a part, and NEIGHBOURS=resting an hour in which
-#                nothing happens
+#                NEIGHBOURS='table --row 0.15.3 --column partition' for a part, NEIGHBOURS=resting an hour in which
+#                nothing happens, and after `make image-build` NEIGHBOURS=shipped the install on real kubelets
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there

@@ -1,4 +1,4 @@
-"""Builds the real neighbours from the Go module proxy: a control plane and kubelet, MetalLB, kube-vip.
+"""Builds the real neighbours from the Go module proxy: a control plane, kubelet and containerd, MetalLB, kube-vip.
 
     PYTHONPATH=tests python -m neighbours.build .cache/neighbours/bin
 
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from neighbours.versions import KUBE_VIP, KUBERNETES, METALLB
+from neighbours.versions import CONTAINERD, KUBE_VIP, KUBERNETES, METALLB
 
 HERE = Path(__file__).parent
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "kubectl", "etcd")
@@ -38,6 +38,21 @@ def main(into: Path) -> None:
         copy(go, module, "config/manifests/metallb-native.yaml", into / f"metallb-{version}.yaml")
     install(go, f"github.com/kube-vip/kube-vip@v{KUBE_VIP}", "", into / f"kube-vip-{KUBE_VIP}")
     build_kubernetes(go, into)
+    for program in ("containerd", "containerd-shim-runc-v2", "ctr"):
+        install(go, f"github.com/containerd/containerd/v2@v{CONTAINERD}", f"/cmd/{program}", into / program)
+    unpack("runc", "usr/sbin/runc", into / "runc")
+
+
+def unpack(package: str, path: str, file: Path) -> None:
+    """Takes a file out of a Debian package, which is not installed."""
+    if file.exists():
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        download = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package]
+        subprocess.run(download, cwd=folder, check=True)
+        (archive,) = Path(folder).glob("*.deb")
+        subprocess.run(["dpkg-deb", "--extract", archive, folder], check=True)
+        shutil.copy(Path(folder) / path, file)
 
 
 def find_go() -> str | None:
