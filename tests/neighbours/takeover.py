@@ -200,20 +200,30 @@ def wait(street: Street, watch: Watch, victims: dict[Kind, Host], began: dict[Ki
 
 
 def run(street: Street, times: int) -> Samples:
+    """So many of each fault for each VIP; a node that dies takes all that it has."""
     samples: Samples = defaultdict(list)
     put_right(street)
     for number in range(times):
         for fault in (PROCESS, PLANNED):
             measure(street, samples, fault, owners(street))
             put_right(street)
+        take_one(street, samples)
         print(f"{number + 1} of {times}: {summary(samples)}", flush=True)
-    while (missing_one := fewest(street, samples)) is not None and len(samples[missing_one.name, NODE]) < times:
-        have = owners(street)
-        victim = have[missing_one]
-        measure(street, samples, NODE, {kind: host for kind, host in have.items() if host is victim})
-        put_right(street)
-        print(f"nodes: {summary(samples)}", flush=True)
+    while (least := fewest(street, samples)) is not None and len(samples[least.name, NODE]) < times:
+        take_one(street, samples)
+        print(summary(samples), flush=True)
     return samples
+
+
+def take_one(street: Street, samples: Samples) -> None:
+    """The node that has the VIP whose node has died least often."""
+    least = fewest(street, samples)
+    if least is None:
+        return
+    have = owners(street)
+    victim = have.get(least) or next(iter(have.values()))
+    measure(street, samples, NODE, {kind: host for kind, host in have.items() if host is victim})
+    put_right(street)
 
 
 def fewest(street: Street, samples: Samples) -> Kind | None:
