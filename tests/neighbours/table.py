@@ -253,7 +253,7 @@ class Cell:
     @property
     def only_loses(self) -> bool:
         """Whether nothing else is wrong."""
-        return bool(self.wrong) and all(text.endswith((MORE_LOST, SILENT)) for text in self.wrong)
+        return bool(self.wrong) and all(text.endswith(MORE_LOST) for text in self.wrong)
 
     def __str__(self) -> str:
         if self.bare is None or self.guarded is None:

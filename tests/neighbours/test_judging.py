@@ -82,8 +82,8 @@ def test_where_nothing_moves_nothing_is_lost():
     assert judge(of(lost=1), of(lost=1), moves=0) == []
 
 
-def a_cell(lost: int = 0, doubled: int = 0) -> Cell:
-    guarded = of(lost=lost, doubled=doubled)
+def a_cell(**what) -> Cell:
+    guarded = of(**what)
     return Cell("MetalLB", "partition", RIGHT, guarded, wrong=judge(RIGHT, guarded, moves=1))
 
 
@@ -96,9 +96,10 @@ def a_cell(lost: int = 0, doubled: int = 0) -> Cell:
         ([a_cell(lost=50), a_cell(lost=60), a_cell()], 0),
         ([a_cell(doubled=1)], 0),
         ([a_cell(lost=50), a_cell(doubled=1)], 1),
+        ([a_cell(lost=50), a_cell(lost=60, silent_at_the_end=True)], 1),
     ],
 )
-def test_a_cell_that_loses_is_measured_again_and_one_that_doubles_stands(measured, taken):
+def test_a_cell_that_loses_is_measured_again_and_one_that_doubles_or_ends_silent_stands(measured, taken):
     assert run_cell(iter(measured).__next__) is measured[taken]
 
 
