@@ -182,12 +182,20 @@ def measure(street: Street, samples: Samples, fault: str, victims: dict[Kind, Ho
         street.go_on(watch, _QUIET_S)
     for kind, owner in victims.items():
         (vip,) = kind.vips
+        if not had_it(watch, vip, owner, began[kind]):
+            continue  # it was on its way to another node already
         if watch.first(vip, began[kind], owner) is None:
             print(f"{kind.name}: {fault}: nobody took over within {_AT_MOST_S:g} s", file=sys.stderr)
         samples[kind.name, fault].append(watch.stream.silence(vip, began[kind] - _BEFORE_NS).length_ns)
 
 
 _BEFORE_NS = 100_000_000
+
+
+def had_it(watch: Watch, vip: IPv4Address, owner: Host, began_ns: int) -> bool:
+    """Whether a node was the last to answer before a fault."""
+    before = [said for said in watch.said if said.vip == vip and said.time_ns < began_ns and not said.is_announcement]
+    return bool(before) and before[-1].mac == owner.mac
 
 
 def wait(street: Street, watch: Watch, victims: dict[Kind, Host], began: dict[Kind, int]) -> None:
