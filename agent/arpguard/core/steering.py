@@ -5,6 +5,7 @@
 | name a node                                             | that node, after a pause if another one was followed    |
 | name nobody                                             | still the node that was                                 |
 | name others again and again: `MOST` changes in `WINDOW` | the first by name of those named within the last STEADY |
+| name another node, and this one's announcer speaks alone | this node, until objects name one anew (`core.speaking`) |
 
 Nobody is named while an announcer writes its objects, and sometimes for hours though it announces (docs/follow.md).
 Who was followed last either announces still, or is silent anyway: to let it pass costs nothing, and keeps the VIP.
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from arpguard.addresses import Address
 from arpguard.core.cluster import Announcement, Service
 from arpguard.core.following import Followed, Following, Key, Source
+from arpguard.core.speaking import Place, Speaking
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too
@@ -29,6 +31,7 @@ MOST = 6  # two are the restart of a speaker: away, and back; three cannot be re
 WINDOW_NS = 4 * NS_PER_S  # speakers that do not reach each other change objects up to 40 times a second
 STEADY_NS = 3 * NS_PER_S
 MAX_NAMED = 8
+ALONE = "this node's announcer speaks alone: nobody else answers for the VIP"
 
 
 @dataclass(slots=True)
@@ -44,15 +47,17 @@ class Course:
     _changes: deque[int] = field(default_factory=lambda: deque(maxlen=MOST))
     _left: dict[str, int] = field(default_factory=dict)
 
-    def hear(self, node: str, now_ns: int) -> None:
-        """The node that objects name now; empty: none."""
-        if node and node != self._named:
+    def hear(self, node: str, now_ns: int) -> bool:
+        """The node that objects name now; empty: none. Whether it is another than they named last."""
+        is_new = bool(node) and node != self._named
+        if is_new:
             if self._named:
                 self._changes.append(now_ns)
                 self._leave(now_ns)
             self._left.pop(node, None)
             self._named = node
         self._settle(now_ns)
+        return is_new
 
     def at(self, now_ns: int) -> str:
         """The node that is followed now; empty: none, or none yet."""
@@ -102,17 +107,24 @@ class Steering:
     """Follows what `Following` finds, Service by Service and address by address. Synchronous, and without IO.
 
     `is_known`: whether all objects of a source have been read; before that of all sources of a Service, what objects
-    say is not heard, and who was followed stays. `left`: the nodes that the agent before this one followed.
+    say is not heard, and who was followed stays. `left`: the nodes that the agent before this one followed. `me`: this
+    node. `speaking`: its announcers that spoke where another node is followed.
     """
 
     def __init__(
-        self, following: Following, is_known: Callable[[Source], bool], left: Mapping[Address, str] | None = None
+        self,
+        following: Following,
+        is_known: Callable[[Source], bool],
+        left: Mapping[Address, str] | None = None,
+        me: str = "",
     ) -> None:
+        self.speaking = Speaking()
+        self._me = me
         self._following = following
         self._is_known = is_known
         self._left = dict(left or {})
         self._steered: dict[Key, _Steered] = {}
-        self._restless: dict[tuple[Key, Address], Course] = {}
+        self._restless: dict[Place, Course] = {}
 
     def put(self, source: Source, key: Key, said: Announcement | None, now_ns: int) -> frozenset[Key]:
         """As `Following.put`; every single change is heard, so that all agents hear the same."""
@@ -127,12 +139,22 @@ class Steering:
         """The node to follow for an address of a Service now, and why."""
         said = self._following.node_of(service, address)
         course = self._course(service, address)
-        if all(map(self._is_known, self._following.sources_of(service))):
-            course.hear(said.node, now_ns)
+        place = (service.namespace, service.name), address
+        is_known = all(map(self._is_known, self._following.sources_of(service)))
+        is_new = is_known and course.hear(said.node, now_ns)
         node = course.at(now_ns)
         if course.next_ns(now_ns) is not None:
-            self._restless[(service.namespace, service.name), address] = course
+            self._restless[place] = course
+        if node == self._me or (is_new and said.node != self._me):
+            self.speaking.named(place, said.node or node)
+        if self.speaking.is_alone(place):
+            return replace(said, node=self._me, why=ALONE)
         return said if node == said.node else _instead(said, node, course)
+
+    def own_spoke(self, service: Service, address: Address, rank: int, now_ns: int) -> None:
+        """A frame of this node's announcer was suppressed; `rank` as in `Speaking`."""
+        if self._course(service, address).followed != self._me:
+            self.speaking.own_spoke(((service.namespace, service.name), address), rank, now_ns)
 
     def leave(self, keys: Iterable[Key]) -> None:
         """These Services are gone, or follow no longer."""
@@ -141,7 +163,7 @@ class Steering:
         for key in keys:
             steered = self._steered.pop(key, None)
             for address in steered.courses if steered else ():
-                self._restless.pop((key, address), None)
+                self._forget((key, address))
 
     def next_ns(self, now_ns: int) -> int | None:
         """When some node may be another by itself."""
@@ -157,16 +179,23 @@ class Steering:
     def _course(self, service: Service, address: Address) -> Course:
         key = service.namespace, service.name
         steered = self._steered.get(key)
-        if steered is None or steered.service.uid != service.uid:
+        if steered is None:
             steered = self._steered[key] = _Steered(service)
         elif steered.service is not service:
-            kept = {*service.external_ips, *service.ingress_ips}
+            is_same = steered.service.uid == service.uid
+            kept = {*service.external_ips, *service.ingress_ips} if is_same else set()
+            for gone in steered.courses.keys() - kept:
+                del steered.courses[gone]
+                self._forget((key, gone))
             steered.service = service
-            steered.courses = {each: course for each, course in steered.courses.items() if each in kept}
         course = steered.courses.get(address)
         if course is None:
             course = steered.courses[address] = Course(self._left.pop(address, ""))
         return course
+
+    def _forget(self, place: Place) -> None:
+        self._restless.pop(place, None)
+        self.speaking.forget(place)
 
 
 def _problem(key: Key, followed: str, nodes: Iterable[str]) -> str:

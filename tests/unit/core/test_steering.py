@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from arpguard.core.cluster import Announcement, Service
 from arpguard.core.following import Following, Source
-from arpguard.core.steering import MAX_NAMED, MOST, PAUSE_NS, STEADY_NS, WINDOW_NS, Steering
+from arpguard.core.steering import ALONE, MAX_NAMED, MOST, PAUSE_NS, STEADY_NS, WINDOW_NS, Steering
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 IP, OTHER = ip_address("192.0.2.40"), ip_address("192.0.2.41")
@@ -25,7 +25,7 @@ class Agent:
         self.now_ns = now_ns
         self.known = known
         self.following = Following()
-        self.steering = Steering(self.following, lambda _source: self.known, {IP: left} if left else {})
+        self.steering = Steering(self.following, lambda _source: self.known, {IP: left} if left else {}, "n2")
         self.service = WEB
         self.ask()
 
@@ -360,3 +360,83 @@ def test_speakers_that_delete_each_others_objects_are_followed_by_one_node(lag_n
 
     assert set(passing) <= {0, 1}
     assert passing.count(0) * 10 < (MOST + 1) * 80  # ms
+
+
+# ---- an announcer of this node, n2, that speaks alone ----
+
+
+def speak(agent: Agent) -> None:
+    """It speaks, and nobody answers."""
+    speaking = agent.steering.speaking
+    agent.steering.own_spoke(agent.service, IP, 0, agent.now_ns)
+    for _ in range(2):
+        for place in speaking.take_due(agent.now_ns):
+            speaking.asked(place, agent.now_ns, answered=False)
+
+
+def speaks_alone() -> Agent:
+    agent = Agent()
+    agent.put("l2-a", "n1")
+    agent.wait(LATER_NS)
+    speak(agent)
+    return agent
+
+
+def test_announcer_that_speaks_alone_is_let_through_while_objects_still_name_another():
+    agent = speaks_alone()
+
+    assert (agent.ask().node, agent.ask().why) == ("n2", ALONE)
+    agent.put("l2-a", "n1")
+    agent.put("l2-a", None)
+    agent.put("l2-a", "n1")  # the old name repeated is no change
+    assert agent.node == "n2"
+
+
+def test_announcer_of_a_vip_that_nobody_was_named_for_is_let_through_while_it_speaks_alone():
+    agent = Agent()
+    speak(agent)
+
+    assert agent.node == "n2"
+
+
+def test_objects_that_name_another_node_end_it_and_are_followed_as_ever():
+    agent = speaks_alone()
+    agent.put("l2-a", "n3")
+
+    assert agent.node == ""
+    assert agent.wait(PAUSE_NS).node == "n3"
+    assert [text for _, text in agent.steering.speaking.take_news()] == ["", "objects name n3"]
+
+
+def test_objects_that_name_this_node_take_over_without_a_pause():
+    agent = speaks_alone()
+    agent.put("l2-a", "n2")
+
+    assert agent.node == "n2"
+    assert agent.wait(PAUSE_NS).ask().why != ALONE
+    assert agent.node == "n2"
+    assert not agent.steering.speaking.is_alone((ABOUT, IP))
+
+
+def test_announcer_that_is_followed_is_not_asked_about():
+    agent = Agent()
+    agent.put("l2-a", "n2")
+    agent.steering.own_spoke(agent.service, IP, 0, agent.now_ns)
+
+    assert agent.steering.speaking.next_ns() is None
+
+
+@pytest.mark.parametrize("change", [{"ingress_ips": (OTHER,)}, {"uid": "2"}])
+def test_address_that_a_service_lost_is_let_through_no_longer(change):
+    agent = speaks_alone()
+    agent.service = replace(WEB, **change)
+    agent.ask(OTHER)
+
+    assert not agent.steering.speaking.is_alone((ABOUT, IP))
+
+
+def test_announcer_of_a_service_that_follows_no_longer_is_forgotten():
+    agent = speaks_alone()
+    agent.steering.leave([ABOUT])
+
+    assert not agent.steering.speaking.is_alone((ABOUT, IP))

@@ -29,7 +29,9 @@ def run_metallb(bench: KubeBench) -> Iterator[Step]:
     api.create("/api/v1/namespaces", objects.namespace(objects.METALLB))
     api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", objects.l2_status_definition())
     for body in objects.follow_access(bench.home):
-        api.create(f"/apis/{body['apiVersion']}/namespaces/{objects.METALLB}/{body['kind'].lower()}s", body)
+        namespace = body["metadata"].get("namespace", "")
+        where = f"namespaces/{namespace}/" if namespace else ""
+        api.create(f"/apis/{body['apiVersion']}/{where}{body['kind'].lower()}s", body)
     _publish(bench)
     path = f"{collection}/{objects.L2_STATUSES}"
 
@@ -100,6 +102,8 @@ def _followed(
             a.kill(signal.SIGKILL)
             left = {"left_on_its_link": holds(first, _VIP)} if stays else {}
             yield bench.ask(f"the announcer of {first.name} killed (-9)", _VIP, [second], **left)
+            if not stays:
+                yield _speaks_alone(bench, watch, a, b)
     finally:
         bench.lab.reconnect(second)
         for announcer in (a, b):
@@ -107,6 +111,22 @@ def _followed(
         for host in (first, second):
             if holds(host, _VIP):
                 host.unbind(_VIP, "eth0")
+
+
+def _speaks_alone(bench: KubeBench, watch: Watch, begins: HostProcess, ceases: HostProcess) -> Step:
+    """The announcer that is named ceases; the other one begins, long before its objects say so."""
+    ceases.kill(signal.SIGKILL)
+    began_ns = now_ns()
+    begin(begins)
+    _settle(bench, begins.host)
+    watch.poll()
+    arrived = watch.first(_VIP, began_ns, ceases.host)
+    return bench.ask(
+        f"that of {ceases.host.name} killed, that of {begins.host.name} started, and no object changed",
+        _VIP,
+        [begins.host],
+        moved_after_ms=ms(arrived.time_ns - began_ns) if arrived else None,
+    )
 
 
 def _settle(bench: KubeBench, owner: Host) -> None:
