@@ -30,4 +30,5 @@ def surroundings() -> str:
     keepalived = subprocess.run(["keepalived", "--version"], capture_output=True, text=True, check=False)
     first = (keepalived.stderr or keepalived.stdout).splitlines()[:1] or ["no keepalived"]
     day = time.strftime("%Y-%m-%d", time.gmtime())
-    return f"{day}; Linux {platform.release()}, Kubernetes {KUBERNETES}, {first[0].partition('(')[0].strip()}."
+    kernel = platform.release().partition("-")[0]  # what follows is its maker's
+    return f"{day}; Linux {kernel}, Kubernetes {KUBERNETES}, {first[0].partition('(')[0].strip()}."
