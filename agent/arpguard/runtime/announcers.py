@@ -101,8 +101,7 @@ class Announcers:
         """
         lacking = self._following.lacking(self._reflectors.keys()) if self._refused else frozenset()
         refused = (text for source, text in self._refused.items() if source in lacking)
-        said = (*self._following.problems, *self._steering.problems(boot_ns()))
-        return [*self._failed.values(), *refused, *said]
+        return [*self._failed.values(), *refused, *self._steering.problems(boot_ns())]
 
     def look_at(self, places: FollowConfig) -> None:
         """Where the configuration has other announcers now."""

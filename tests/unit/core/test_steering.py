@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from arpguard.core.cluster import Announcement, Service
 from arpguard.core.following import Following, Source
-from arpguard.core.steering import ALONE, MAX_NAMED, MOST, PAUSE_NS, STEADY_NS, WINDOW_NS, Steering
+from arpguard.core.steering import (
+    ALONE,
+    LASTS_NS,
+    MAX_NAMED,
+    MAX_PROBLEMS,
+    MOST,
+    PAUSE_NS,
+    STEADY_NS,
+    WINDOW_NS,
+    Steering,
+)
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 IP, OTHER = ip_address("192.0.2.40"), ip_address("192.0.2.41")
@@ -360,6 +370,54 @@ def test_speakers_that_delete_each_others_objects_are_followed_by_one_node(lag_n
 
     assert set(passing) <= {0, 1}
     assert passing.count(0) * 10 < (MOST + 1) * 80  # ms
+
+
+# ---- what is wrong with objects ----
+
+
+def test_objects_that_disagree_are_a_problem_once_that_has_lasted():
+    agent = Agent()
+    agent.put("l2-a", "n1", made="1")
+    agent.put("l2-b", "n2", made="2")
+    agent.ask()
+
+    assert agent.steering.problems(agent.now_ns) == ()
+    agent.wait(LASTS_NS - 1)
+    assert agent.steering.problems(agent.now_ns) == ()
+    (problem,) = agent.steering.problems(agent.wait(1).now_ns)
+    assert "names the node n2, and " in problem
+    agent.put("l2-a", None)
+    agent.ask()
+    assert agent.steering.problems(agent.now_ns) == ()
+
+
+def test_objects_that_disagree_again_and_again_are_one_problem_and_no_more():
+    """In a partition each speaker makes its object anew, with a new name."""
+    agent, said = Agent(), set()
+    for number in range(400):
+        agent.put(f"l2-{number - 2}", None)
+        agent.put(f"l2-{number}", ("n1", "n2")[number % 2], made=f"{number:03}")
+        agent.ask()
+        said |= set(agent.steering.problems(agent.now_ns))
+        agent.wait(25 * NS_PER_MS)
+
+    assert len(said) == 1
+    assert "n1 and n2 in turn" in said.pop()
+
+
+def test_problems_are_bounded():
+    agent = Agent()
+    for number in range(50):
+        service = replace(WEB, name=f"web-{number}")
+        for node in ("n1", "n2"):
+            said = Announcement((service.namespace, service.name), node)
+            agent.steering.put(Source.METALLB, ("metallb-system", f"{number}-{node}"), said, 0)
+        agent.steering.node_of(service, IP, 0)
+    agent.steering.problems(0)
+
+    problems = agent.steering.problems(LASTS_NS)
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[-1] == "and 30 more problems"
 
 
 # ---- an announcer of this node, n2, that speaks alone ----
