@@ -10,6 +10,7 @@ import pytest
 
 from apiscript import in_loop, until
 from arpguard.addresses import ZERO_MAC
+from arpguard.clock import boot_ns
 from arpguard.core.ownership.records import epoch_number
 from arpguard.lab.apiserver import resources
 from arpguard.lab.apiserver.faults import Delay
@@ -299,6 +300,26 @@ async def test_node_that_rests_is_alive_for_the_others(scene):
         )  # fmt: skip
         assert not one.problems
         assert not two.problems
+
+
+@in_loop
+async def test_late_answer_at_rest_is_no_problem_and_a_lasting_failure_is(scene, caplog):
+    async with _two_at_rest(scene) as (one, _):
+        writes = len(list(one.leases.writes.elements()))
+        scene.fault(NODES[0], fail=2, code=500)
+        _renew_now(one)
+        await waited(lambda: len(list(one.leases.writes.elements())) >= writes + 2)
+
+        assert not _lines(caplog, "lease:")
+        assert not one.problems
+        scene.fault(NODES[0], fail=-1, code=500)
+        _renew_now(one)
+        await until(lambda: one.says("the lease cannot be renewed"), 30)
+        assert len(_lines(caplog, "lease:")) == 1
+
+
+def _renew_now(side) -> None:
+    side.leases.do(side.leases._ownership.hurry(boot_ns()))
 
 
 @in_loop

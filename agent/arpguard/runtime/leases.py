@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 DRAIN_S = 0.012  # what a program that ran before the entry was cleared has sent is on the wire then
 REMOVE_TRIES = 3
 POLL_S = 0.01
+CALM_NS = 5 * NS_PER_S  # for how long renewals of a node at rest may fail without a word
 PROBES_AT_ONCE = 64
 UNBOUNDED = 1 << 30
 BREATH = 3  # deciding about thousands of VIPs takes at most a quarter of the time while much is happening
@@ -109,6 +110,7 @@ class Leases:
         self.writes: Counter[tuple[str, str]] = Counter()
         self.renewed_ns: int | None = None
         self.lost = ""
+        self._failing_ns: int | None = None  # since when renewals and reads of the own heartbeat have failed
 
     async def run(self, decide: Callable[[int], int | None]) -> None:
         """Keeps the protocol going until it is cancelled.
@@ -228,11 +230,20 @@ class Leases:
             if self.lost:
                 log.warning("lease: renewed again")
             self.lost = ""
+            self._failing_ns = None
         elif not isinstance(written, Conflicted):
             why = getattr(written, "reason", "there is none")
-            if not self.lost:
-                log.warning("lease: cannot be renewed, what this node owns falls silent at the fence: %s", why)
-            self.lost = why
+            self._note_failure("lease: cannot be renewed, what this node owns falls silent at the fence: %s", why)
+
+    def _note_failure(self, text: str, why: str) -> None:
+        """In the log once. A node at rest owns nothing, and its lease outlasts a late answer: that is no problem yet."""
+        now_ns = boot_ns()
+        self._failing_ns = self._failing_ns or now_ns
+        if self._ownership.resting and now_ns < self._failing_ns + CALM_NS:
+            return
+        if not self.lost:
+            log.warning(text, why)
+        self.lost = why
 
     async def _read_heartbeat(self, effect: ReadHeartbeat) -> None:
         own = effect.node == self._node
@@ -240,9 +251,8 @@ class Leases:
         try:
             lease = await self._read(self._hearts if own else self._others, claims.node_lease_name(effect.node))
         except ClusterError as error:
-            if own and not self.lost:
-                log.warning("lease: cannot be read, nothing is renewed: %s", error)
-                self.lost = str(error)
+            if own:
+                self._note_failure("lease: cannot be read, nothing is renewed: %s", str(error))
             self.do(self._ownership.heartbeat_read_failed(effect.node, boot_ns()))
         else:
             found = claims.heartbeat_of(lease) if lease else None

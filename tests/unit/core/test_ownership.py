@@ -553,7 +553,9 @@ def test_who_rests_again_before_it_has_published_the_ordinary_lease_claims_nothi
     bench.pass_time(5)
     bench.held = (WriteHeartbeat,)
     bench.pass_time(5)
+    assert bench.core.resting
     bench.serve(bench.core.take_part(True, bench.now))
+    assert not bench.core.resting
     bench.serve(bench.core.take_part(False, bench.now))
     bench.held, bench.did = (), []
 

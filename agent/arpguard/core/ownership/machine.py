@@ -139,6 +139,11 @@ class Ownership:
         self._takes_part = yes
         return self._advance([], now_ns)
 
+    @property
+    def resting(self) -> bool:
+        """Whether this node holds nothing and has nothing to claim."""
+        return self._heartbeat.resting
+
     def hurry(self, now_ns: int) -> list[Effect]:
         """What the heartbeat tells has changed: a renewal is wanted at once."""
         return self._heartbeat.hurry(now_ns)
