@@ -236,7 +236,7 @@ class Leases:
             self._note_failure("lease: cannot be renewed, what this node owns falls silent at the fence: %s", why)
 
     def _note_failure(self, text: str, why: str) -> None:
-        """In the log once. A node at rest owns nothing, and its lease outlasts a late answer: that is no problem yet."""
+        """In the log once. A node at rest owns nothing, and its lease outlasts a late answer: not a problem yet."""
         now_ns = boot_ns()
         self._failing_ns = self._failing_ns or now_ns
         if self._ownership.resting and now_ns < self._failing_ns + CALM_NS:
