@@ -135,6 +135,7 @@ def _settle(bench: KubeBench, owner: Host) -> None:
 
 def _talk(bench: KubeBench, watch: Watch, text: str, heard: HostProcess, silenced: HostProcess) -> Step:
     """Both begin again, so that they announce; everything that is said for a while."""
+    silenced.kill(signal.SIGTERM)  # or it speaks alone while the other one starts, and is let through
     since_ns = begin(heard, silenced)
     time.sleep(_TALK_S)
     _settle(bench, heard.host)
