@@ -105,9 +105,7 @@ class KubeScenario:
 SCENARIOS: dict[str, KubeScenario] = {
     "elect": KubeScenario("VIPs of a Service: exactly one node answers for each; the API's load at rest", _elect),
     "load": KubeScenario("the same with 1,000 VIPs", _load),
-    "burst": KubeScenario(
-        "1,000 VIPs come and go at once: no request for the others is lost, and no claim stays", burst.run_burst
-    ),
+    "burst": KubeScenario("1,000 VIPs come and go at once: the others lose no request", burst.run_burst),
     "new-service": KubeScenario(
         "closed ranges: a VIP that is bound on every node has one answer from the first on", unknown.run_new_service
     ),
