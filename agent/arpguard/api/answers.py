@@ -38,7 +38,7 @@ from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.model import Attachment, EntryKey, Link, NodeControl, OwnerKind, Vip, VipEntry
 from arpguard.node import Node
 from arpguard.v1 import agent_pb2 as pb
-from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Verdict
 
 Numbered = TypeVar("Numbered", Report, Claim)
 
@@ -83,7 +83,7 @@ def list_vips(node: Node, request: pb.ListVipsRequest) -> pb.ListVipsResponse:
     """ListVips."""
     page = read_page(request, 3)
     link = read_link("link", request.link)
-    kind = read_choice("kind", request.kind, Kind)
+    kind = read_choice("kind", request.kind, VIP_KINDS)
     keys = node.state.keys
     if link is not None:
         links = {known.ifindex for known in node.state.links if known.name == link}

@@ -2,6 +2,7 @@
 
 import base64
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -95,15 +96,14 @@ def _digest(request: PagedRequest) -> int:
     return zlib.crc32(type(request).__name__.encode() + same.SerializeToString(deterministic=True))
 
 
-def read_choice(field: str, value: int, choices: type[Choice]) -> Choice | None:
-    """The member of an enum; None when it is not set."""
+def read_choice(field: str, value: int, choices: Iterable[Choice]) -> Choice | None:
+    """The member of an enum, or of a part of it; None when it is not set."""
     if not value:
         return None
-    try:
-        return choices(value)
-    except ValueError:
-        names = ", ".join(member.name for member in choices)
-        raise wrong(field, value, f"one of {names}") from None
+    found = {member.value: member for member in choices}
+    if value not in found:
+        raise wrong(field, value, f"one of {', '.join(member.name for member in found.values())}")
+    return found[value]
 
 
 def read_address(field: str, text: str) -> Address:
