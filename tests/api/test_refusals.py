@@ -35,6 +35,7 @@ TOKEN = "next_page_token of the page before, for the same filter; empty for the 
 OPERATIONS = "one of REQUEST, PROBE, REPLY, ANNOUNCEMENT, OUT_REQUEST, OUT_REPLY, OUT_ANNOUNCEMENT"
 VERDICTS = "one of PASS, ANSWER, SUPPRESS, REWRITE, CONFLICT, REPORT"
 NO_REASON = max(Reason) + 1
+REASONS = f"one of {', '.join(reason.name for reason in Reason)}"
 KINDS = "one of OWNED, FOREIGN, EXTERNAL, UNCLAIMED, DELEGATED"
 TIME = "a time from 1970 to 9999"
 FOREIGN_TOKEN = base64.urlsafe_b64encode(b"1.2.3.4").decode()
@@ -52,7 +53,7 @@ INVALID_FILTERS = [
     ({"filter": {"link": "a/b"}}, f"filter.link: a/b: {LINK}"),
     ({"filter": {"verdict": 7}}, f"filter.verdict: 7: {VERDICTS}"),
     ({"filter": {"verdict": -1}}, f"filter.verdict: -1: {VERDICTS}"),
-    ({"filter": {"reason": NO_REASON}}, f"filter.reason: {NO_REASON}: one of {', '.join(reason.name for reason in Reason)}"),
+    ({"filter": {"reason": NO_REASON}}, f"filter.reason: {NO_REASON}: {REASONS}"),
     ({"filter": {"since": {"seconds": -1}}}, f"filter.since: -1 s, 0 ns: {TIME}"),
     ({"filter": {"since": {"seconds": 2**63 - 1}}}, f"filter.since: {2**63 - 1} s, 0 ns: {TIME}"),
     ({"filter": {"since": {"nanos": 10**9}}}, f"filter.since: 0 s, 1000000000 ns: {TIME}"),
