@@ -84,7 +84,7 @@ class Segment:
     asked: list[Address] = []  # noqa: RUF012
     asked_on: list[str] = []  # noqa: RUF012
 
-    def __init__(self, is_ours, **_how) -> None:
+    def __init__(self, is_ours) -> None:
         self._is_ours = is_ours
 
     async def probe(self, link: Link, address: IPv4Address) -> MacAddress | None:

@@ -7,14 +7,9 @@ from pathlib import Path
 import pytest
 
 from apiscript import in_loop, until
-from arpguard.addresses import MacAddress
-from arpguard.clock import boot_ns
-from arpguard.core.speaking import is_of_speaker
-from arpguard.core.steering import ALONE, MOST
+from arpguard.core.steering import MOST
 from arpguard.lab.cluster import objects
-from arpguard.model import Decision, EntryKey
-from arpguard.verdict import Hook, Kind, Mode, Reason
-from arpguard.wire.arp import ArpOp
+from arpguard.verdict import Kind, Mode
 from kubeside import CONFIG, CONFIGMAP, HOME, Cable, a_side, mac_of, vip, waited
 
 pytestmark = pytest.mark.usefixtures("segment")
@@ -303,80 +298,6 @@ async def test_speakers_that_delete_each_others_objects_move_a_vip_a_few_times_o
 
         writes = [told for told in there.kernel.told if told.startswith("entry")]
         assert len(writes) <= 2 * (MOST + 2), writes
-
-
-def spoke(side, reason: Reason, sha: MacAddress, hook: Hook = Hook.TC_INGRESS) -> None:
-    """The kernel reports a gratuitous reply for the VIP."""
-    reported = (boot_ns(), EntryKey(2, FOLLOWED), reason.verdict, reason, hook, Mode.ENFORCE, Kind.FOREIGN)
-    decision = Decision(*reported, ArpOp.REPLY, FOLLOWED, FOLLOWED, sha, sha, sha, sha)
-    assert is_of_speaker(decision)
-    side.kube.spoke(decision)
-
-
-@in_loop
-async def test_announcer_that_speaks_alone_is_let_through_though_objects_name_another(scene, segment, caplog):
-    """MetalLB to 0.15: its one worker for the status names the new node seconds after that has begun to announce."""
-    caplog.set_level("INFO")
-    scene.nodes("worker-1", "worker-2")
-    scene.put(L2_STATUSES, objects.namespace("metallb-system"), recorded("metallb/service", **FOLLOWING))
-    scene.put(labelled("worker-1", "worker-1"))
-    own, other = mac_of(2), mac_of(1)
-
-    def own_spoke(side) -> None:
-        spoke(side, Reason.EGRESS_NOT_OWNER, own, Hook.TC_EGRESS)
-
-    async with a_side(scene, "worker-2") as side:
-        await until(lambda: side.kernel.kind(FOLLOWED) is Kind.FOREIGN, 10)
-        segment.strangers[FOLLOWED] = other  # the followed node still speaks
-        own_spoke(side)
-        await until(lambda: segment.asked.count(FOLLOWED) == 1)
-        assert not side.kube._cluster._announcers._steering.speaking.next_ns()
-
-        segment.strangers[FOLLOWED] = own  # this node's own answer is none
-        own_spoke(side)
-        await until(lambda: side.kernel.kind(FOLLOWED) is Kind.DELEGATED)
-        assert side.kube.state.origin(FOLLOWED).follows == ALONE
-
-        spoke(side, Reason.DELEGATED_CLAIM, own)  # an echo
-        assert side.kube.state.origin(FOLLOWED).follows == ALONE
-        spoke(side, Reason.DELEGATED_CLAIM, other)
-        await until(lambda: side.kernel.kind(FOLLOWED) is Kind.FOREIGN)
-
-        own_spoke(side)
-        await until(lambda: side.kernel.kind(FOLLOWED) is Kind.DELEGATED)
-        asked = segment.asked.count(FOLLOWED)
-        await until(lambda: segment.asked.count(FOLLOWED) > asked)
-        assert side.kernel.kind(FOLLOWED) is Kind.DELEGATED
-        segment.strangers[FOLLOWED] = other
-        await until(lambda: side.kernel.kind(FOLLOWED) is Kind.FOREIGN)
-
-        del segment.strangers[FOLLOWED]
-        own_spoke(side)
-        await until(lambda: side.kernel.kind(FOLLOWED) is Kind.DELEGATED)
-        scene.put(labelled("worker-2", "worker-1"))
-        await until(lambda: "ServiceL2Status" in side.kube.state.origin(FOLLOWED).follows)
-        assert side.kernel.kind(FOLLOWED) is Kind.DELEGATED
-    assert caplog.text.count(f"follow: vip={FOLLOWED} let through: {ALONE}") == 3
-    assert "its announcer speaks alone: another host claims the VIP" in caplog.text
-    assert "its announcer speaks alone: another host answers for the VIP" in caplog.text
-
-
-@in_loop
-async def test_only_an_own_announcer_on_the_vips_link_is_asked_about(scene):
-    scene.nodes("worker-1", "worker-2")
-    scene.publish("web", [A])
-    scene.put(L2_STATUSES, objects.namespace("metallb-system"), recorded("metallb/service", **FOLLOWING))
-    scene.put(labelled("worker-1", "worker-1"))
-    async with a_side(scene, "worker-2") as side, a_side(scene, "worker-1") as there:
-        await until(lambda: side.kernel.kind(FOLLOWED) is Kind.FOREIGN, 10)
-        await until(lambda: there.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
-        there.kube._cluster.own_spoke(FOLLOWED)  # it is let through already
-        assert there.kube._cluster._announcers._steering.speaking.next_ns() is None
-        for address in (A, vip(77)):  # elected, and none
-            side.kube._cluster.own_spoke(address)
-            side.kube._cluster.other_spoke(address)
-        assert not side.membership.is_home(EntryKey(3, FOLLOWED))
-        assert side.kube._cluster._announcers._steering.speaking.next_ns() is None
 
 
 @in_loop

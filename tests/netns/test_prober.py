@@ -35,7 +35,6 @@ pytestmark = pytest.mark.netns
 VIP, VIP6 = address(50), address6(50)
 GROUP6 = solicited_node(VIP6)
 NOBODY, NOBODY6 = ip_address("0.0.0.0"), ip_address("::")
-LINK_LOCAL = ip_address("fe80::a")
 STRANGER = MacAddress.parse("02:00:00:00:00:64")
 
 
@@ -59,22 +58,19 @@ def occupied(pair, vip) -> Iterator[None]:
 
 
 def a_link(pair: Pair, name: str = "eth0") -> Link:
-    own = (pair.node.address, LINK_LOCAL)
-    return Link(
-        pair.ifindex(), name, pair.node.mac, up=True, addresses=tuple(InterfaceAddress(each, None) for each in own)
-    )
+    return Link(pair.ifindex(), name, pair.node.mac, up=True, addresses=(InterfaceAddress(pair.node.address, None),))
 
 
 def nobody_is_ours(_address: Address, _mac: MacAddress) -> bool:
     return False
 
 
-def run(pair: Pair, work, is_ours=nobody_is_ours, *, as_host: bool = False):
+def run(pair: Pair, work, is_ours=nobody_is_ours):
     """Runs work with a prober in the node's namespace; its sockets are counted before and after."""
 
     async def inside():
         sockets = len(os.listdir("/proc/self/fd"))
-        with Prober(is_ours, as_host=as_host) as prober:
+        with Prober(is_ours) as prober:
             result = await work(prober)
             assert prober._sockets == {}
             assert prober._waiting == {}
@@ -133,7 +129,7 @@ def test_three_solicitations_from_nobody_are_sent_with_a_nonce(pair):
     assert len(nonce) == 6
 
 
-def during(pair: Pair, vip: Address, build, is_ours=nobody_is_ours, *, as_host: bool = False) -> MacAddress | None:
+def during(pair: Pair, vip: Address, build, is_ours=nobody_is_ours) -> MacAddress | None:
     """Sends a frame when a probe is heard; gives what the probe came to. `build` is given the probe's nonce."""
 
     async def work(prober):
@@ -143,7 +139,7 @@ def during(pair: Pair, vip: Address, build, is_ours=nobody_is_ours, *, as_host: 
             ear.send(build(heard.nonce))
             return await probing
 
-    return run(pair, work, is_ours, as_host=as_host)
+    return run(pair, work, is_ours)
 
 
 ANNOUNCES = {
@@ -196,26 +192,6 @@ def test_advertisement_that_no_host_would_believe_is_nobodys(pair, change):
     message = replace(NdMessage(NdType.ADVERTISEMENT, VIP6, NOBODY6, VIP6), **change)
 
     assert during(pair, VIP6, lambda _: message.build_frame(pair.node.mac, STRANGER)) is None
-
-
-def test_who_answers_is_found_whether_it_is_a_node_or_not(pair, vip, occupied):
-    assert run(pair, lambda prober: _probe(prober, pair, vip), as_host=True) == pair.client.mac
-
-
-def test_question_who_answers_for_an_ipv6_address_names_its_sender(pair):
-    """MetalLB's speaker answers none without a source link-layer address, and a probe carries none."""
-    with closing(an_ear(pair)) as ear:
-        run(pair, lambda prober: _probe(prober, pair, VIP6), as_host=True)
-        heard = [frame for frame in iter(partial(ear.hear, 0.05), None) if frame.packet.spa == LINK_LOCAL]
-
-    assert [each.packet for each in heard] == [
-        Facts(NdType.SOLICITATION, pair.node.mac, LINK_LOCAL, ZERO_MAC, VIP6)
-    ] * 3
-
-
-def test_who_probes_for_an_address_does_not_answer_for_it(pair, vip):
-    """Else two nodes that ask at once would each take the other for an answer."""
-    assert during(pair, vip, PROBES[vip], as_host=True) is None
 
 
 def test_group_of_the_address_is_listened_to_while_it_is_probed_for(pair):

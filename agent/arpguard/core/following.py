@@ -37,6 +37,7 @@ Key: TypeAlias = tuple[str, str]  # namespace, name
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # RFC 1123, as apimachinery has it
 MAX_SHOWN = 80
+MAX_PROBLEMS = 20
 MAX_HEARD = 32  # objects, entries and problems for an address; where two nodes are named there is a fault already
 
 
@@ -144,13 +145,13 @@ class Following:
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the answers that were given and still hold, each once, by Service; the first of it."""
-        found = (
-            f"service {namespace}/{name}: {problem}"
+        found = {
+            f"service {namespace}/{name}: {problem}": None
             for (namespace, name), asked in self._asked.items()
             for answer in asked.answers.values()
             for problem in answer.problems
-        )
-        return tuple(dict.fromkeys(found))
+        }
+        return tuple(bounded(tuple(found), MAX_PROBLEMS))
 
     def lacking(self, readable: Collection[Source]) -> frozenset[Source]:
         """The sources of Services that nothing names a node for, and that have no readable one."""

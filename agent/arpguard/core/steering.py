@@ -5,7 +5,6 @@
 | name a node                                             | that node, after a pause if another one was followed    |
 | name nobody                                             | still the node that was                                 |
 | name others again and again: `MOST` changes in `WINDOW` | the first by name of those named within the last STEADY |
-| name another node, and this one's announcer speaks alone | this node, until objects name one anew (`core.speaking`) |
 
 Nobody is named while an announcer writes its objects, and sometimes for hours though it announces (docs/follow.md).
 Who was followed last either announces still, or is silent anyway: to let it pass costs nothing, and keeps the VIP.
@@ -21,10 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from arpguard.addresses import Address
-from arpguard.core.bounding import bounded
 from arpguard.core.cluster import Announcement, Service
 from arpguard.core.following import Followed, Following, Key, Source
-from arpguard.core.speaking import Place, Speaking
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too
@@ -32,9 +29,6 @@ MOST = 6  # two are the restart of a speaker: away, and back; three cannot be re
 WINDOW_NS = 4 * NS_PER_S  # speakers that do not reach each other change objects up to 40 times a second
 STEADY_NS = 3 * NS_PER_S
 MAX_NAMED = 8
-LASTS_NS = 3 * NS_PER_S  # what is wrong with objects for less is a move
-MAX_PROBLEMS = 20
-ALONE = "this node's announcer speaks alone: nobody else answers for the VIP"
 
 
 @dataclass(slots=True)
@@ -50,17 +44,15 @@ class Course:
     _changes: deque[int] = field(default_factory=lambda: deque(maxlen=MOST))
     _left: dict[str, int] = field(default_factory=dict)
 
-    def hear(self, node: str, now_ns: int) -> bool:
-        """The node that objects name now; empty: none. Whether it is another than they named last."""
-        is_new = bool(node) and node != self._named
-        if is_new:
+    def hear(self, node: str, now_ns: int) -> None:
+        """The node that objects name now; empty: none."""
+        if node and node != self._named:
             if self._named:
                 self._changes.append(now_ns)
                 self._leave(now_ns)
             self._left.pop(node, None)
             self._named = node
         self._settle(now_ns)
-        return is_new
 
     def at(self, now_ns: int) -> str:
         """The node that is followed now; empty: none, or none yet."""
@@ -110,25 +102,17 @@ class Steering:
     """Follows what `Following` finds, Service by Service and address by address. Synchronous, and without IO.
 
     `is_known`: whether all objects of a source have been read; before that of all sources of a Service, what objects
-    say is not heard, and who was followed stays. `left`: the nodes that the agent before this one followed. `me`: this
-    node. `speaking`: its announcers that spoke where another node is followed.
+    say is not heard, and who was followed stays. `left`: the nodes that the agent before this one followed.
     """
 
     def __init__(
-        self,
-        following: Following,
-        is_known: Callable[[Source], bool],
-        left: Mapping[Address, str] | None = None,
-        me: str = "",
+        self, following: Following, is_known: Callable[[Source], bool], left: Mapping[Address, str] | None = None
     ) -> None:
-        self.speaking = Speaking()
-        self._me = me
         self._following = following
         self._is_known = is_known
         self._left = dict(left or {})
         self._steered: dict[Key, _Steered] = {}
-        self._restless: dict[Place, Course] = {}
-        self._wrong: dict[str, int] = {}
+        self._restless: dict[tuple[Key, Address], Course] = {}
 
     def put(self, source: Source, key: Key, said: Announcement | None, now_ns: int) -> frozenset[Key]:
         """As `Following.put`; every single change is heard, so that all agents hear the same."""
@@ -143,22 +127,12 @@ class Steering:
         """The node to follow for an address of a Service now, and why."""
         said = self._following.node_of(service, address)
         course = self._course(service, address)
-        place = (service.namespace, service.name), address
-        is_known = all(map(self._is_known, self._following.sources_of(service)))
-        is_new = is_known and course.hear(said.node, now_ns)
+        if all(map(self._is_known, self._following.sources_of(service))):
+            course.hear(said.node, now_ns)
         node = course.at(now_ns)
         if course.next_ns(now_ns) is not None:
-            self._restless[place] = course
-        if node == self._me or (is_new and said.node != self._me):
-            self.speaking.named(place, said.node or node)
-        if self.speaking.is_alone(place):
-            return replace(said, node=self._me, why=ALONE)
+            self._restless[(service.namespace, service.name), address] = course
         return said if node == said.node else _instead(said, node, course)
-
-    def own_spoke(self, service: Service, address: Address, rank: int, now_ns: int) -> None:
-        """A frame of this node's announcer was suppressed; `rank` as in `Speaking`."""
-        if self._course(service, address).followed != self._me:
-            self.speaking.own_spoke(((service.namespace, service.name), address), rank, now_ns)
 
     def leave(self, keys: Iterable[Key]) -> None:
         """These Services are gone, or follow no longer."""
@@ -167,7 +141,7 @@ class Steering:
         for key in keys:
             steered = self._steered.pop(key, None)
             for address in steered.courses if steered else ():
-                self._forget((key, address))
+                self._restless.pop((key, address), None)
 
     def next_ns(self, now_ns: int) -> int | None:
         """When some node may be another by itself."""
@@ -176,38 +150,23 @@ class Steering:
         return min((at_ns for at_ns in times.values() if at_ns is not None), default=None)
 
     def problems(self, now_ns: int) -> tuple[str, ...]:
-        """What is wrong with objects, and the Services for which they name one node after the other.
-
-        During a move objects disagree for a moment, and in a partition all the time, each time in other words.
-        """
-        self._wrong = {text: self._wrong.get(text, now_ns) for text in self._following.problems}
-        lasting = [text for text, since_ns in self._wrong.items() if since_ns + LASTS_NS <= now_ns]
-        return tuple(bounded([*self._in_turn(now_ns), *lasting], MAX_PROBLEMS))
-
-    def _in_turn(self, now_ns: int) -> tuple[str, ...]:
+        """The Services whose objects name one node after the other."""
         found = ((place[0], course, course.rivals(now_ns)) for place, course in self._restless.items())
         return tuple(dict.fromkeys(_problem(key, course.followed, nodes) for key, course, nodes in found if nodes[1:]))
 
     def _course(self, service: Service, address: Address) -> Course:
         key = service.namespace, service.name
         steered = self._steered.get(key)
-        if steered is None:
+        if steered is None or steered.service.uid != service.uid:
             steered = self._steered[key] = _Steered(service)
         elif steered.service is not service:
-            is_same = steered.service.uid == service.uid
-            kept = {*service.external_ips, *service.ingress_ips} if is_same else set()
-            for gone in steered.courses.keys() - kept:
-                del steered.courses[gone]
-                self._forget((key, gone))
+            kept = {*service.external_ips, *service.ingress_ips}
             steered.service = service
+            steered.courses = {each: course for each, course in steered.courses.items() if each in kept}
         course = steered.courses.get(address)
         if course is None:
             course = steered.courses[address] = Course(self._left.pop(address, ""))
         return course
-
-    def _forget(self, place: Place) -> None:
-        self._restless.pop(place, None)
-        self.speaking.forget(place)
 
 
 def _problem(key: Key, followed: str, nodes: Iterable[str]) -> str:

@@ -26,16 +26,10 @@ _NONCE_LEN = 6  # RFC 7527 4.1: what fills the option
 
 
 class Prober:
-    """Probes. `is_ours` tells the MACs of nodes that are guarded: those are silent about an address, or will be.
+    """Probes. `is_ours` tells the MACs of nodes that are guarded: those are silent about an address, or will be."""
 
-    `as_host`: asks who answers for an address, and not whether it is free. Others that probe for it do not count then,
-    and an IPv6 question names its sender where it can: MetalLB's speaker answers none without a source link-layer
-    address (internal/layer2/ndp.go), and RFC 4861 4.3 has one from :: carry none.
-    """
-
-    def __init__(self, is_ours: Callable[[Address, MacAddress], bool], *, as_host: bool = False) -> None:
+    def __init__(self, is_ours: Callable[[Address, MacAddress], bool]) -> None:
         self._is_ours = is_ours
-        self._as_host = as_host
         self._nonce = secrets.token_bytes(_NONCE_LEN)
         self._waiting: dict[tuple[str, Address], asyncio.Future[MacAddress]] = {}
         self._sockets: dict[str, NeighbourSocket] = {}
@@ -50,7 +44,7 @@ class Prober:
         heard = self._waiting.setdefault(key, asyncio.get_running_loop().create_future())
         try:
             ear = self._listening(link, address)
-            question = build_question(ear.mac, self._sender(link, address), address, self._nonce)
+            question = build_question(ear.mac, NOBODY[address.version], address, self._nonce)
             for _ in range(PROBES):
                 if not heard.done():
                     ear.send(question)
@@ -68,11 +62,6 @@ class Prober:
         waiting = self._waiting.get((ifname, address))
         if waiting is not None and not waiting.done() and not sha.is_group and not self._is_ours(address, sha):
             waiting.set_result(sha)
-
-    def _sender(self, link: Link, address: Address) -> Address:
-        own = (each.address for each in link.addresses if each.address.is_link_local and each.usable)
-        named = next((each for each in own if each.version == 6), None)
-        return named if self._as_host and address.version == 6 and named else NOBODY[address.version]
 
     def _listening(self, link: Link, address: Address) -> NeighbourSocket:
         """The group of the address comes first (RFC 4862 5.4.2): others that probe for it are heard there only."""
@@ -99,8 +88,6 @@ class Prober:
         if heard.nonce == self._nonce:
             return
         packet = heard.packet
-        if packet.is_probe and self._as_host:
-            return
         self.claimed(ifname, packet.tpa if packet.is_probe else packet.spa, packet.sha)
 
     def _stop_listening(self, link: Link, address: Address) -> None:

@@ -27,7 +27,6 @@ from arpguard.core.choosing import choose_links
 from arpguard.core.closing import closing_of
 from arpguard.core.decisions import ConflictLog, DecisionLog, Report
 from arpguard.core.sourcing import Sourcing, avoided
-from arpguard.core.speaking import is_of_speaker
 from arpguard.dataplane import bpffs, loader, privileges
 from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher
@@ -427,8 +426,6 @@ class Agent:
     def _decision(self, decision: Decision) -> None:
         report = self._node.decisions.add(decision, self._node.link_name(decision.key.ifindex))
         self._api.publish(report)
-        if self._kubernetes is not None and is_of_speaker(decision):
-            self._kubernetes.spoke(decision)
         if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT):
             self._claimed(decision, report)
 

@@ -1,9 +1,8 @@
-"""Follows the objects of other announcers, while Services follow those; and this node's own, while it speaks alone."""
+"""Follows the objects of other announcers, while Services follow those."""
 
 import asyncio
-import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from arpguard.addresses import Address
@@ -12,17 +11,12 @@ from arpguard.config import FollowConfig
 from arpguard.core.backoff import Backoff
 from arpguard.core.cluster import Announcement, Service, SourceState
 from arpguard.core.following import Following, Key, Source
-from arpguard.core.speaking import Place
-from arpguard.core.steering import ALONE, Steering
-from arpguard.errors import DataPlaneError
+from arpguard.core.steering import Steering
 from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError, ForbiddenError
 from arpguard.kube.following import SOURCES, FollowSource, can_read, read_now, sources_at
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
-from arpguard.runtime.reconciler import some
 from arpguard.units import NS_PER_S
-
-log = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 60.0
 RETRY_S, LONGEST_RETRY_S = 0.25, 2.0
@@ -37,22 +31,14 @@ _EVENTS = next(row for row in SOURCES if row.source is Source.METALLB_EVENT)
 class Announcers:
     """Which node announces what, by the objects that other announcers write; `on_change` when that may differ.
 
-    `left`: the nodes that the agent before this one followed, by address. `is_answered`: whether another host than
-    this node, `me`, answers for an address; raises DataPlaneError when nobody can be asked.
+    `left`: the nodes that the agent before this one followed, by address.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        on_change: Callable[[], None],
-        left: Mapping[Address, str],
-        me: str,
-        is_answered: Callable[[Address], Awaitable[bool]],
-    ) -> None:
+    def __init__(self, client: Client, on_change: Callable[[], None], left: Mapping[Address, str]) -> None:
         self._client = client
         self._on_change = on_change
         self._following = Following()
-        self._steering = Steering(self._following, self._is_known, left, me)
+        self._steering = Steering(self._following, self._is_known, left)
         self._followers: frozenset[Key] = frozenset()
         self._reflectors: dict[Source, Reflector[Announcement]] = {}
         self._settled: set[Source] = set()
@@ -67,8 +53,6 @@ class Announcers:
         self._more_silent = asyncio.Event()
         self._events: set[Key] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._is_answered = is_answered
-        self._spoken = asyncio.Event()
 
     @property
     def complete(self) -> bool:
@@ -101,7 +85,8 @@ class Announcers:
         """
         lacking = self._following.lacking(self._reflectors.keys()) if self._refused else frozenset()
         refused = (text for source, text in self._refused.items() if source in lacking)
-        return [*self._failed.values(), *refused, *self._steering.problems(boot_ns())]
+        said = (*self._following.problems, *self._steering.problems(boot_ns()))
+        return [*self._failed.values(), *refused, *said]
 
     def look_at(self, places: FollowConfig) -> None:
         """Where the configuration has other announcers now."""
@@ -123,23 +108,11 @@ class Announcers:
         if self._silent - before:
             self._more_silent.set()
         self._look_when_due()
-        self._tell_who_speaks()
-
-    def own_spoke(self, service: Service, address: Address, rank: int) -> None:
-        """A frame of this node's announcer was suppressed; `rank`: this node's among those that may speak."""
-        self._steering.own_spoke(service, address, rank, boot_ns())
-        self._spoken.set()
-
-    def other_spoke(self, service: Service, address: Address) -> None:
-        """Another host was heard to announce an address, or to answer for it."""
-        self._steering.speaking.other_spoke(((service.namespace, service.name), address))
-        self._tell_who_speaks()
 
     async def run(self, reflectors: Reflectors) -> None:
         """Starts and stops what is needed, until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_events())
-            tasks.create_task(self._keep_asking())
             tasks.create_task(self._keep_reflectors(reflectors))
 
     # ---- what is watched ----
@@ -234,41 +207,6 @@ class Announcers:
             if self._steering.put(_EVENTS.source, key, found.get(key), now_ns):
                 self._on_change()
         self._events = set(found)
-
-    # ---- whether this node's announcer speaks alone ----
-
-    async def _keep_asking(self) -> None:
-        speaking = self._steering.speaking
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                for place in speaking.take_due(boot_ns()):
-                    tasks.create_task(self._ask(place))
-                next_ns = speaking.next_ns()
-                await _wait(self._spoken, None if next_ns is None else max(0, next_ns - boot_ns()) / NS_PER_S)
-
-    async def _ask(self, place: Place) -> None:
-        try:
-            answered = await self._is_answered(place[1])
-        except DataPlaneError:
-            answered = True  # whoever cannot ask does not know
-        self._steering.speaking.asked(place, boot_ns(), answered=answered)
-        self._tell_who_speaks()
-        self._spoken.set()
-
-    def _tell_who_speaks(self) -> None:
-        """One line for all that begins or ends for the same reason: a node may have a thousand VIPs."""
-        said: dict[str, list[str]] = {}
-        for (_, address), ended in self._steering.speaking.take_news():
-            said.setdefault(ended, []).append(str(address))
-        for ended, addresses in said.items():
-            what = (
-                f"no longer let through because its announcer speaks alone: {ended}"
-                if ended
-                else f"let through: {ALONE}"
-            )
-            log.info("follow: vip=%s %s", some(addresses), what)
-        if said:
-            self._on_change()
 
     # ---- what is due by itself ----
 

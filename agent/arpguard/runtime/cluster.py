@@ -4,7 +4,7 @@ What is watched: Services and Nodes; EndpointSlices while a Service has external
 other announcers while a Service follows one; the own ConfigMap; the Leases of the own namespace.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Any
@@ -16,14 +16,13 @@ from arpguard.core import cluster
 from arpguard.core.closing import Closing, closing_of
 from arpguard.core.cluster import SourceState
 from arpguard.core.origins import Origin
-from arpguard.core.rendezvous import ranked
 from arpguard.core.sourcing import Collected, Sourcing, avoided
 from arpguard.kube import projections
 from arpguard.kube.client import Client
 from arpguard.kube.listing import Scope
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, SERVICES
-from arpguard.model import OwnerKind, Surroundings, Vip
+from arpguard.model import OwnerKind, Surroundings
 from arpguard.runtime.announcers import Announcers
 
 _LEASE_PACE = Pace(cap_s=2.0, steady_s=3.0)
@@ -42,7 +41,7 @@ class Place:
 class Cluster:
     """Follows the objects. `on_change`: something about VIPs may have changed; `on_lease`: a Lease has.
 
-    `followed`: the nodes that the agent before this one followed, by VIP. `is_answered`: as of `Announcers`.
+    `followed`: the nodes that the agent before this one followed, by VIP.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class Cluster:
         on_change: Callable[[], None],
         on_lease: Callable[[Change[cluster.Lease]], None],
         followed: Mapping[Address, str],
-        is_answered: Callable[[Address], Awaitable[bool]],
     ) -> None:
         self._place = place
         self._servers = addresses_of(server)
@@ -71,7 +69,7 @@ class Cluster:
         self._leases = Reflector(
             client, LEASES, projections.lease, on_lease, in_namespace, _LEASE_PACE, self._lease_stream_silent
         )
-        self._announcers = Announcers(client, on_change, followed, place.node, is_answered)
+        self._announcers = Announcers(client, on_change, followed)
         self._reflectors = Reflectors()
         self.nodes: Mapping[str, cluster.Node] = {}
 
@@ -177,31 +175,11 @@ class Cluster:
 
     def origin(self, address: Address) -> Origin:
         """Where an address comes from."""
-        origin, found = self._sourcing.origin(address), self._followed(address)
-        return replace(origin, follows=self._announcers.why(found[1], address)) if found else origin
-
-    def own_spoke(self, address: Address) -> None:
-        """A frame with which this node's own announcer speaks for a VIP was suppressed."""
-        found = self._followed(address)
-        if found is not None:
-            vip, service = found
-            rivals = self.nodes.keys() - {vip.owner.node} | {self._place.node}
-            rank = ranked(str(address), rivals).index(self._place.node)
-            self._announcers.own_spoke(service, address, rank)
-
-    def other_spoke(self, address: Address) -> None:
-        """Another host was heard to speak for a VIP."""
-        found = self._followed(address)
-        if found is not None:
-            self._announcers.other_spoke(found[1], address)
-
-    def _followed(self, address: Address) -> tuple[Vip, cluster.Service] | None:
-        """A VIP that follows another announcer, and its Service."""
-        vip = self._collected.vips.get(address)
-        if vip is None or vip.owner.kind is not OwnerKind.FOLLOW or vip.service is None:
-            return None
-        service = self.services.get(vip.service)
-        return (vip, service) if service is not None else None
+        origin, vip = self._sourcing.origin(address), self._collected.vips.get(address)
+        if vip is None or vip.owner.kind is not OwnerKind.FOLLOW:
+            return origin
+        service = self.services.get(vip.service) if vip.service else None
+        return replace(origin, follows=self._announcers.why(service, address)) if service else origin
 
     async def _watch_what_is_needed(self, collected: Collected) -> None:
         if collected.needs_slices:

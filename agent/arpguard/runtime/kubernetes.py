@@ -24,7 +24,7 @@ from arpguard.kube.events import EventWriter
 from arpguard.kube.projections import is_deleting
 from arpguard.kube.reflector import Change
 from arpguard.kube.resources import DAEMON_SETS, PODS, Request
-from arpguard.model import Decision, OwnerKind, Surroundings, Vip
+from arpguard.model import OwnerKind, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
 from arpguard.runtime.conflicts import Conflicts, Judge
 from arpguard.runtime.leaving import End, KubernetesOptions
@@ -32,7 +32,7 @@ from arpguard.runtime.member import Membership, Tell
 from arpguard.runtime.reconciler import Reconciler, some
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_S
-from arpguard.verdict import Hook, Kind, Verdict
+from arpguard.verdict import Kind, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +79,7 @@ class Kubernetes:
         self._callbacks = callbacks
         left = kernel.adopt()  # before the first pass, which would tell the kernel of no lease
         followed = {vip: place.node for vip, standing in left[1].items() if standing.kind is Kind.DELEGATED}
-        self._cluster = Cluster(
-            clients[0], server, place, callbacks.look, self._lease_changed, followed, self._is_answered
-        )
+        self._cluster = Cluster(clients[0], server, place, callbacks.look, self._lease_changed, followed)
         self._membership = Membership(
             place, self._cluster, kernel, left, clients[1:], Tell(self._owned, self._taken_outside, callbacks.look)
         )
@@ -276,21 +274,6 @@ class Kubernetes:
         """Takes part in telling of claims: who makes them, and Events."""
         conflicts.judge, conflicts.post = self._claimed, self._post_claim
         self._judge.tell = conflicts.tell
-
-    async def _is_answered(self, address: Address) -> bool:
-        return await self._membership.is_answered(address)
-
-    def spoke(self, decision: Decision) -> None:
-        """A frame that only tells whose a VIP is, of this node's own announcer or of another host.
-
-        Of an own one only where it was suppressed, on the link where this node would answer.
-        """
-        vip = decision.key.vip
-        if decision.hook is not Hook.TC_EGRESS:
-            if not self._membership.is_own(decision.sha):
-                self._cluster.other_spoke(vip)
-        elif self._membership.is_home(decision.key):
-            self._cluster.own_spoke(vip)
 
     def _claimed(self, report: Report) -> None:
         decision = report.decision

@@ -32,7 +32,7 @@ from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.reflector import Change
 from arpguard.kube.writer import LeaseWriter
-from arpguard.model import EntryKey, Link, NodeControl, OwnerKind, Standing, Surroundings, Vip
+from arpguard.model import Link, NodeControl, OwnerKind, Standing, Surroundings, Vip
 from arpguard.runtime.cluster import Cluster, Place
 from arpguard.runtime.conflicts import Knowledge
 from arpguard.runtime.leases import DRAIN_S, Leases, Surface
@@ -97,7 +97,6 @@ class Membership:
         self._tell = tell
         self._found = left
         self._prober = Prober(self._is_guarded)
-        self._asker = Prober(lambda _vip, mac: self.is_own(mac), as_host=True)
         self._alone = asyncio.Event()
         self._ownership: Ownership | None = None
         self._leases: Leases | None = None
@@ -167,7 +166,7 @@ class Membership:
         leases.do(ownership.want(self._owned, boot_ns()))  # or its claims, if they are known, would be released
         for claim in filter(None, map(claims.claim_of, self._cluster.leases)):
             leases.claim_seen(claim.vip, claim)
-        with self._prober, self._asker:
+        with self._prober:
             await leases.run(self._decide)
 
     async def _own_heartbeat(self, hearts: LeaseWriter) -> Heartbeat | None:
@@ -259,16 +258,11 @@ class Membership:
     def claimed(self, ifname: str, vip: Address, sha: MacAddress) -> None:
         """The kernel reports that somebody claims a VIP."""
         self._prober.claimed(ifname, vip, sha)
-        self._asker.claimed(ifname, vip, sha)
 
     def is_member(self, mac: MacAddress) -> bool:
         """Whether a MAC is that of a guarded link of some node."""
         published = (link.mac for heard in self._heard.values() for link in heard.heartbeat.links)
         return mac in (link.mac for link in self._kernel.state.links) or mac in published
-
-    def is_own(self, mac: MacAddress) -> bool:
-        """Whether a MAC is that of a link of this node, guarded or not."""
-        return mac in (link.mac for link in (*self._surroundings.links, *self._kernel.state.links))
 
     def _is_guarded(self, vip: Address, mac: MacAddress) -> bool:
         """Whether a MAC is that of a guarded link where this VIP is silent, or will be: what is heard of it is a move.
@@ -474,29 +468,15 @@ class Membership:
         return self._ownership.holder(vip, now_ns) if self._ownership else Holder()
 
     async def _probe(self, vip: Address) -> MacAddress | None:
-        taken_by = await self._prober.probe(self._home(vip), vip)
-        if taken_by is not None and not self._is_guarded(vip, taken_by):
-            await self._tell.taken_outside(vip, taken_by)
-        return taken_by
-
-    async def is_answered(self, vip: Address) -> bool:
-        """Whether any other host answers for a VIP, of the cluster or not. Raises DataPlaneError."""
-        return await self._asker.probe(self._home(vip), vip) is not None
-
-    def is_home(self, key: EntryKey) -> bool:
-        """Whether a link is the one that this node would answer for a VIP on."""
-        try:
-            return self._home(key.vip).ifindex == key.ifindex
-        except DataPlaneError:
-            return False
-
-    def _home(self, vip: Address) -> Link:
         interface = self._interface(vip)
         links = [link for link in self._kernel.state.links if interface in ("", link.name)]
         home = home_link(vip, links, self._surroundings.routes)
         if home is None:
             raise DataPlaneError(f"{vip} cannot be probed for: no link is guarded")
-        return home
+        taken_by = await self._prober.probe(home, vip)
+        if taken_by is not None and not self._is_guarded(vip, taken_by):
+            await self._tell.taken_outside(vip, taken_by)
+        return taken_by
 
     def _links_now(self) -> tuple[PublishedLink, ...]:
         """The guarded links that are up and steady.

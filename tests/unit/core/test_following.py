@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from arpguard.config import AgentConfig
 from arpguard.core.cluster import MARKS
-from arpguard.core.following import MAX_HEARD, Following, Source
+from arpguard.core.following import MAX_HEARD, MAX_PROBLEMS, Following, Source
 from arpguard.core.sourcing import Sourcing
 from arpguard.kube.projections import held, key_of, l2_status, service
 from arpguard.model import Owner, OwnerKind
@@ -662,3 +662,14 @@ def test_of_many_objects_about_a_service_the_newest_are_heard():
 
     assert found.node == f"worker-{MAX_HEARD + 19}"
     assert len(found.problems) == MAX_HEARD - 1
+
+
+def test_problems_of_all_answers_are_bounded():
+    cluster = Cluster()
+    for number in range(50):
+        raw = marked("purelb/service-0.9", **{"purelb.io/announcing-IPv4": "UPPER,eth0"})
+        raw["metadata"]["name"] = f"web-{number}"
+        cluster.ask(raw)
+
+    assert len(cluster.following.problems) == MAX_PROBLEMS + 1
+    assert cluster.following.problems[-1] == "and 30 more problems"

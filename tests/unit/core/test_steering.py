@@ -9,17 +9,7 @@ from hypothesis import strategies as st
 
 from arpguard.core.cluster import Announcement, Service
 from arpguard.core.following import Following, Source
-from arpguard.core.steering import (
-    ALONE,
-    LASTS_NS,
-    MAX_NAMED,
-    MAX_PROBLEMS,
-    MOST,
-    PAUSE_NS,
-    STEADY_NS,
-    WINDOW_NS,
-    Steering,
-)
+from arpguard.core.steering import MAX_NAMED, MOST, PAUSE_NS, STEADY_NS, WINDOW_NS, Steering
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 IP, OTHER = ip_address("192.0.2.40"), ip_address("192.0.2.41")
@@ -35,7 +25,7 @@ class Agent:
         self.now_ns = now_ns
         self.known = known
         self.following = Following()
-        self.steering = Steering(self.following, lambda _source: self.known, {IP: left} if left else {}, "n2")
+        self.steering = Steering(self.following, lambda _source: self.known, {IP: left} if left else {})
         self.service = WEB
         self.ask()
 
@@ -370,131 +360,3 @@ def test_speakers_that_delete_each_others_objects_are_followed_by_one_node(lag_n
 
     assert set(passing) <= {0, 1}
     assert passing.count(0) * 10 < (MOST + 1) * 80  # ms
-
-
-# ---- what is wrong with objects ----
-
-
-def test_objects_that_disagree_are_a_problem_once_that_has_lasted():
-    agent = Agent()
-    agent.put("l2-a", "n1", made="1")
-    agent.put("l2-b", "n2", made="2")
-    agent.ask()
-
-    assert agent.steering.problems(agent.now_ns) == ()
-    agent.wait(LASTS_NS - 1)
-    assert agent.steering.problems(agent.now_ns) == ()
-    (problem,) = agent.steering.problems(agent.wait(1).now_ns)
-    assert "names the node n2, and " in problem
-    agent.put("l2-a", None)
-    agent.ask()
-    assert agent.steering.problems(agent.now_ns) == ()
-
-
-def test_objects_that_disagree_again_and_again_are_one_problem_and_no_more():
-    """In a partition each speaker makes its object anew, with a new name."""
-    agent, said = Agent(), set()
-    for number in range(400):
-        agent.put(f"l2-{number - 2}", None)
-        agent.put(f"l2-{number}", ("n1", "n2")[number % 2], made=f"{number:03}")
-        agent.ask()
-        said |= set(agent.steering.problems(agent.now_ns))
-        agent.wait(25 * NS_PER_MS)
-
-    assert len(said) == 1
-    assert "n1 and n2 in turn" in said.pop()
-
-
-def test_problems_are_bounded():
-    agent = Agent()
-    for number in range(50):
-        service = replace(WEB, name=f"web-{number}")
-        for node in ("n1", "n2"):
-            said = Announcement((service.namespace, service.name), node)
-            agent.steering.put(Source.METALLB, ("metallb-system", f"{number}-{node}"), said, 0)
-        agent.steering.node_of(service, IP, 0)
-    agent.steering.problems(0)
-
-    problems = agent.steering.problems(LASTS_NS)
-    assert len(problems) == MAX_PROBLEMS + 1
-    assert problems[-1] == "and 30 more problems"
-
-
-# ---- an announcer of this node, n2, that speaks alone ----
-
-
-def speak(agent: Agent) -> None:
-    """It speaks, and nobody answers."""
-    speaking = agent.steering.speaking
-    agent.steering.own_spoke(agent.service, IP, 0, agent.now_ns)
-    for _ in range(2):
-        for place in speaking.take_due(agent.now_ns):
-            speaking.asked(place, agent.now_ns, answered=False)
-
-
-def speaks_alone() -> Agent:
-    agent = Agent()
-    agent.put("l2-a", "n1")
-    agent.wait(LATER_NS)
-    speak(agent)
-    return agent
-
-
-def test_announcer_that_speaks_alone_is_let_through_while_objects_still_name_another():
-    agent = speaks_alone()
-
-    assert (agent.ask().node, agent.ask().why) == ("n2", ALONE)
-    agent.put("l2-a", "n1")
-    agent.put("l2-a", None)
-    agent.put("l2-a", "n1")  # the old name repeated is no change
-    assert agent.node == "n2"
-
-
-def test_announcer_of_a_vip_that_nobody_was_named_for_is_let_through_while_it_speaks_alone():
-    agent = Agent()
-    speak(agent)
-
-    assert agent.node == "n2"
-
-
-def test_objects_that_name_another_node_end_it_and_are_followed_as_ever():
-    agent = speaks_alone()
-    agent.put("l2-a", "n3")
-
-    assert agent.node == ""
-    assert agent.wait(PAUSE_NS).node == "n3"
-    assert [text for _, text in agent.steering.speaking.take_news()] == ["", "objects name n3"]
-
-
-def test_objects_that_name_this_node_take_over_without_a_pause():
-    agent = speaks_alone()
-    agent.put("l2-a", "n2")
-
-    assert agent.node == "n2"
-    assert agent.wait(PAUSE_NS).ask().why != ALONE
-    assert agent.node == "n2"
-    assert not agent.steering.speaking.is_alone((ABOUT, IP))
-
-
-def test_announcer_that_is_followed_is_not_asked_about():
-    agent = Agent()
-    agent.put("l2-a", "n2")
-    agent.steering.own_spoke(agent.service, IP, 0, agent.now_ns)
-
-    assert agent.steering.speaking.next_ns() is None
-
-
-@pytest.mark.parametrize("change", [{"ingress_ips": (OTHER,)}, {"uid": "2"}])
-def test_address_that_a_service_lost_is_let_through_no_longer(change):
-    agent = speaks_alone()
-    agent.service = replace(WEB, **change)
-    agent.ask(OTHER)
-
-    assert not agent.steering.speaking.is_alone((ABOUT, IP))
-
-
-def test_announcer_of_a_service_that_follows_no_longer_is_forgotten():
-    agent = speaks_alone()
-    agent.steering.leave([ABOUT])
-
-    assert not agent.steering.speaking.is_alone((ABOUT, IP))

@@ -102,8 +102,6 @@ def _followed(
             a.kill(signal.SIGKILL)
             left = {"left_on_its_link": holds(first, _VIP)} if stays else {}
             yield bench.ask(f"the announcer of {first.name} killed (-9)", _VIP, [second], **left)
-            if not stays:
-                yield _speaks_alone(bench, watch, a, b)
     finally:
         bench.lab.reconnect(second)
         for announcer in (a, b):
@@ -113,29 +111,12 @@ def _followed(
                 host.unbind(_VIP, "eth0")
 
 
-def _speaks_alone(bench: KubeBench, watch: Watch, begins: HostProcess, ceases: HostProcess) -> Step:
-    """The announcer that is named ceases; the other one begins, long before its objects say so."""
-    ceases.kill(signal.SIGKILL)
-    began_ns = now_ns()
-    begin(begins)
-    _settle(bench, begins.host)
-    watch.poll()
-    arrived = watch.first(_VIP, began_ns, ceases.host)
-    return bench.ask(
-        f"that of {ceases.host.name} killed, that of {begins.host.name} started, and no object changed",
-        _VIP,
-        [begins.host],
-        moved_after_ms=ms(arrived.time_ns - began_ns) if arrived else None,
-    )
-
-
 def _settle(bench: KubeBench, owner: Host) -> None:
     bench.until(lambda: bench.who(_VIP)[_VIP] == [owner.mac], _PATIENCE_S, f"{owner.name} answers, alone")
 
 
 def _talk(bench: KubeBench, watch: Watch, text: str, heard: HostProcess, silenced: HostProcess) -> Step:
     """Both begin again, so that they announce; everything that is said for a while."""
-    silenced.kill(signal.SIGTERM)  # or it speaks alone while the other one starts, and is let through
     since_ns = begin(heard, silenced)
     time.sleep(_TALK_S)
     _settle(bench, heard.host)
