@@ -154,4 +154,4 @@ def test_replaced_pod_leaves_the_guard_in_place():
             agent.kill(signal.SIGTERM)
             assert "its pod is replaced" in agent.log.read_text(encoding="utf-8")
             assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac]
-            assert cluster.leases()["node.node-1"]["spec"]["leaseDurationSeconds"] == 30
+            assert cluster.leases()["node.node-1"]["spec"]["leaseDurationSeconds"] == 7

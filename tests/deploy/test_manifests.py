@@ -144,7 +144,7 @@ def test_namespace_of_an_own_kustomization_reaches_the_rights(tmp_path):
     objects = composed(above, f"resources: [../below]\ncomponents: [{', '.join(components)}]\n")
 
     subjects = [subject for each in objects for subject in each.get("subjects", [])]
-    assert subjects == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "other"}] * (2 + len(COMPONENTS))
+    assert subjects == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "other"}] * (3 + len(COMPONENTS))
     own = [each for each in objects if each["metadata"]["name"] == "arpguard"]
     assert {each["metadata"]["namespace"] for each in own if not each["kind"].startswith("Cluster")} == {"other"}
     theirs = {source.scope.namespace for source in SOURCES} - {None}
