@@ -429,7 +429,7 @@ class Membership:
         self._refresh([vip])
 
     def _changed(self, vip: Address) -> None:
-        """Many claims change at once: what the kernel is told of others' is told of all together."""
+        """Claims of other nodes often change together: the agent writes their entries in one go."""
         self._stale.add(vip)
         if not self._unrefreshed:
             asyncio.get_running_loop().call_soon(self._refresh_changed)

@@ -60,7 +60,7 @@ def track(resource: Resource, before: Json | None, after: Json, manager: Manager
     old = _Fields(resource, before or {"metadata": {}})
     new = _Fields(resource, after, dots=True)
     changed = {path for path, value in new.values.items() if old.values.get(path, _MISSING) != value}
-    if before is not None:  # a map that was there is nobody's news
+    if before is not None:  # a map that was there before has no new owner
         changed -= {path for path in changed if path[-1] == "." and old.has(path[:-1])}
     owned = {
         each: (paths & new.values.keys()) - (changed if each != manager else set())

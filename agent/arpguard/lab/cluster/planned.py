@@ -184,7 +184,7 @@ def run_bad_image(bench: KubeBench) -> Iterator[Step]:
         time.sleep(_UNFIT_S)
         pods.discard(following)
     until_ns = dict.fromkeys(_VIPS, EVER_NS)
-    yield _none_lost(bench, watch, "the next agent does not start: the one before goes on", until_ns)
+    yield _none_lost(bench, watch, "the next agent does not start: the old one keeps answering", until_ns)
     with bench.watch(_VIPS) as watch:
         ended_ns = now_ns()
         pods.end(owner)
