@@ -1,5 +1,6 @@
 """Runs scenarios, each on a fresh lab, and says step by step who answered on the wire."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +27,9 @@ from arpguard.lab.topology import Ethernet, Lab
 ROUNDS = "rounds"
 ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never two answer"
 _PIN_PARENT = Path("/sys/fs/bpf")
+_PREFIX = "arpguard-lab-"
+_LONGEST_SOCKET = f"/{_PREFIX}12345678/node-16.sock"
+_MAX_SOCKET_PATH = 107  # bytes, unix(7): sun_path
 
 
 class Show(Protocol):
@@ -138,7 +142,7 @@ def _chosen(names: Sequence[str] | None, table: Iterable[str], lacking: Mapping[
 @contextmanager
 def _folders() -> Iterator[tuple[Path, Path]]:
     """One for files and one for pins, removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="arpguard-lab-"))
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent()))
     pin_root = _PIN_PARENT / folder.name
     try:
         bpffs.prepare(pin_root)
@@ -146,6 +150,12 @@ def _folders() -> Iterator[tuple[Path, Path]]:
     finally:
         bpffs.remove(pin_root)
         shutil.rmtree(folder)
+
+
+def _parent() -> str:
+    """TMPDIR, or /run where TMPDIR is too long for the agents' sockets."""
+    wanted = tempfile.gettempdir()
+    return wanted if len(os.fsencode(wanted)) + len(_LONGEST_SOCKET) <= _MAX_SOCKET_PATH else "/run"
 
 
 __all__ = [

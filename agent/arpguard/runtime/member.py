@@ -512,8 +512,12 @@ class Membership:
 
     def _links_to_publish(self) -> tuple[PublishedLink, ...]:
         """What a renewal tells the others."""
-        self._links_told = self._links_now()
-        return self._links_told
+        links = self._links_now()
+        if links != self._links_told:
+            named = " ".join(f"{link.name}={link.mac}" for link in links)
+            log.info("links that VIPs may be owned on: %s", named or "none")
+        self._links_told = links
+        return links
 
     def _tell_links(self, ownership: Ownership, leases: Leases, now_ns: int) -> None:
         """Others hear at once of links that are lost, found or have a new MAC; of many changes, only now and then."""
@@ -523,9 +527,6 @@ class Membership:
         renewal = ownership.hurry(now_ns)
         if renewal:
             self._links_told_ns = now_ns
-            log.info(
-                "links that VIPs may be owned on: %s", " ".join(f"{link.name}={link.mac}" for link in links) or "none"
-            )
             leases.do(renewal)
 
     def _source(self, vip: Address) -> str:
