@@ -116,7 +116,7 @@ def test_components_let_the_agent_follow_every_source_and_no_more(tmp_path):
         (role["metadata"].get("namespace"), resource, name)
         for role in roles
         for (_, resource, name), verbs in granted(role).items()
-        if verbs == ({"list"} if resource == "events" else {"list", "watch"})
+        if verbs == {"list", "watch"}
     }
     asked = {(source.scope.namespace, source.resource.plural, named(source.scope.fields)) for source in SOURCES}
     everywhere_leases = (None, "leases", None)

@@ -276,9 +276,29 @@ async def test_leader_of_metallb_that_comes_back_is_let_through_though_no_object
         scene.delete(f"/api/v1/namespaces/shop/events/web.{event}")
     async with a_side(scene, "worker-1", kernel) as here:
         await until(lambda: here.kube.state.complete, 10)
-        await until(lambda: scene.count("worker-1", "list", "events") > 2)
+        await until(lambda: scene.count("worker-1", "list", "events") > 3)
         assert here.kernel.kind(FOLLOWED) is Kind.DELEGATED
         assert "worker-1 was followed last" in here.kube.state.origin(FOLLOWED).follows
+
+
+@in_loop
+async def test_leader_of_metallb_that_comes_back_is_let_through_though_the_object_names_a_dead_one(scene):
+    """Of the leader between only its label is left; the status names the one that announces all the time."""
+    scene.nodes("worker-1", "worker-2")
+    scene.put(L2_STATUSES, objects.namespace("metallb-system"), recorded("metallb/service", **FOLLOWING))
+    async with a_side(scene, "worker-1") as here, a_side(scene, "worker-2") as there:
+        announced(scene, "worker-2")
+        scene.put(labelled("worker-2", "worker-1"))
+        await until(lambda: there.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+
+        announced(scene, "worker-1")
+        await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+        await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN, 10)
+
+        scene.delete("/api/v1/namespaces/shop/events/web.worker-1")  # after an hour
+        scene.put(labelled("worker-1", "worker-1"))
+        await until(lambda: "ServiceL2Status" in here.kube.state.origin(FOLLOWED).follows)
+        assert here.kernel.kind(FOLLOWED) is Kind.DELEGATED
 
 
 @in_loop

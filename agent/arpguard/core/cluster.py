@@ -109,7 +109,7 @@ class Announcement:
     `about` is the namespace and name of a Service, or those of the Lease itself; `uid` the Service's, where it is
     known. `made` tells the newer of two by the order of texts: when the server made the object (RFC 3339, whole
     seconds), or of an Event the version of its last write. Nothing is waited for by it. `version`, of an object that
-    Events are about, too, is compared with theirs.
+    Events are about, too, is compared with theirs. `disputed`: another part of the object names another node.
     Times that holders write are not here: a renewal is no change.
     """
 
@@ -118,6 +118,7 @@ class Announcement:
     made: str = ""
     uid: str = ""
     version: str = ""
+    disputed: bool = False
     problems: tuple[str, ...] = ()
 
 

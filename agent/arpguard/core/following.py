@@ -11,7 +11,7 @@ An object that names nobody says nothing. When two name different nodes the firs
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from heapq import nlargest
@@ -37,7 +37,6 @@ Key: TypeAlias = tuple[str, str]  # namespace, name
 
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # RFC 1123, as apimachinery has it
 MAX_SHOWN = 80
-MAX_PROBLEMS = 20
 MAX_HEARD = 32  # objects, entries and problems for an address; where two nodes are named there is a fault already
 
 
@@ -54,19 +53,23 @@ class Source(Enum):
 
 # What a Service is looked up by: the object's `about`, without what is the same for all objects of a source.
 Ref: TypeAlias = tuple[Source, str, str]
-UNWATCHED = frozenset((Source.METALLB_EVENT,))  # asked for where nothing else names a node
+ON_DEMAND = frozenset((Source.METALLB_EVENT,))  # watched where nothing else tells for sure who announces
 _OF_ONE_NAMESPACE = frozenset((Source.CILIUM,))
 _OF_ONE_OBJECT = frozenset((Source.KUBE_VIP, Source.OPENELB))
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The node that announces an address; empty when nobody says so. `why` names the object that decided, in words."""
+    """The node that announces an address; empty when nobody says so. `why` names the object that decided, in words.
+
+    `settled`: it decides by itself. A disputed object does not, and an Event goes in an hour.
+    """
 
     node: str = ""
     announcer: str = ""
     why: str = "no announcer names a node"
     problems: tuple[str, ...] = ()
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class _Statement:
     node: str
     announcer: str
     where: str
+    settled: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,32 +130,27 @@ class Following:
 
         Until each of them has been listed, or was found not to be readable, an empty answer means nothing (K-5).
         """
-        return frozenset(+self._needed) - UNWATCHED
+        return frozenset(+self._needed) - ON_DEMAND
 
     def sources_of(self, service: Service) -> frozenset[Source]:
         """Those that are watched for a Service."""
-        return frozenset(ref[0] for ref in _refs_of(service)) - UNWATCHED
+        return frozenset(ref[0] for ref in _refs_of(service)) - ON_DEMAND
 
     @property
-    def silent(self) -> frozenset[Key]:
-        """The Services of which at most an Event names a node."""
-        return frozenset(key for key, asked in self._asked.items() if self._is_silent(asked))
-
-    def _is_silent(self, asked: _Asked) -> bool:
-        events = [ref for ref in asked.refs if ref[0] in UNWATCHED]
-        named = any(answer.node for answer in asked.answers.values())
-        return bool(events) and (not named or any(ref in self._said for ref in events))
+    def unsettled(self) -> frozenset[Key]:
+        """The Services that an Event might tell more of than what is known."""
+        return frozenset(key for key, asked in self._asked.items() if _is_unsettled(asked))
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the answers that were given and still hold, each once, by Service; the first of it."""
-        found = {
-            f"service {namespace}/{name}: {problem}": None
+        found = (
+            f"service {namespace}/{name}: {problem}"
             for (namespace, name), asked in self._asked.items()
             for answer in asked.answers.values()
             for problem in answer.problems
-        }
-        return tuple(bounded(tuple(found), MAX_PROBLEMS))
+        )
+        return tuple(dict.fromkeys(found))
 
     def lacking(self, readable: Collection[Source]) -> frozenset[Source]:
         """The sources of Services that nothing names a node for, and that have no readable one."""
@@ -164,7 +163,12 @@ class Following:
         )
 
     def put(self, source: Source, key: Key, said: Announcement | None) -> frozenset[Key]:
-        """An object is there, or is another; None: it is gone. Returns the Services of which something may differ."""
+        """An object is there, or is another; None: it is gone. Returns the Services of which something may differ.
+
+        An Event stays: servers drop it after an hour, and what it said is as true as before.
+        """
+        if source in ON_DEMAND and not self._is_news(source, said):
+            return frozenset()
         touched = {ref for ref in (self._take(source, key), self._place(source, key, said)) if ref is not None}
         if source is Source.METALLB and said is not None and said.node:
             self._outdate((Source.METALLB_EVENT, *said.about), said.version)
@@ -173,6 +177,17 @@ class Following:
             self._asked[each].answers.clear()
         return keys
 
+    def _is_news(self, source: Source, said: Announcement | None) -> bool:
+        """Whether an Event is the last word about its Service. The one before it is forgotten."""
+        if said is None or not said.node:
+            return False
+        ref = _ref_of(source, said)
+        known = self._said.get(ref, {})
+        if said.made <= max([self._outdated.get(ref, ""), *(each.made for each in known.values())]):
+            return False
+        self._drop(ref)
+        return True
+
     def _outdate(self, ref: Ref, version: str) -> None:
         """An Event counts until an object says something, and one from before that never again.
 
@@ -180,6 +195,10 @@ class Following:
         """
         if ref in self._concerned:
             self._outdated[ref] = max(version, self._outdated.get(ref, ""))
+        if any(said.made <= version for said in self._said.get(ref, {}).values()):
+            self._drop(ref)
+
+    def _drop(self, ref: Ref) -> None:
         for key in tuple(self._said.get(ref, ())):
             self._take(ref[0], key)
 
@@ -191,7 +210,8 @@ class Following:
         """These Services are gone, or follow no longer: nothing is needed for them."""
         for key in keys:
             self._leave(key)
-            self._outdated.pop((Source.METALLB_EVENT, *key), None)
+            self._drop(event := (Source.METALLB_EVENT, *key))
+            self._outdated.pop(event, None)
 
     def node_of(self, service: Service, address: Address) -> Followed:
         """Where an address of a Service is announced, by all that is known now."""
@@ -232,8 +252,6 @@ class Following:
         if said is None:
             return None
         ref = _ref_of(source, said)
-        if source in UNWATCHED and said.made <= self._outdated.get(ref, ""):
-            return None
         self._placed[source][key] = ref
         self._said.setdefault(ref, {})[key] = said
         return ref
@@ -256,15 +274,14 @@ class Following:
             for other in rest
             if other.node != first.node
         ]
-        return Followed(first.node, first.announcer, first.where, tuple(bounded(problems, MAX_HEARD)))
+        shown = tuple(bounded(problems, MAX_HEARD))
+        return Followed(first.node, first.announcer, first.where, shown, first.settled)
 
     def _heard(self, announcer: _Announcer, service: Service, problems: list[str]) -> Iterator[_Statement]:
         """What objects say; of MetalLB's two, while it moves, the newer one first. Of more, a few."""
-        for ref in announcer.refs(service):
+        for ref in sorted(announcer.refs(service), key=self._is_disputed):
             about = ((key, said) for key, said in self._said.get(ref, {}).items() if said.uid in ("", service.uid))
             found = nlargest(MAX_HEARD, about, key=lambda item: (item[1].made, item[0]))
-            if ref[0] in UNWATCHED:
-                del found[1:]
             named = False
             for key, said in found:
                 where = f"{ref[0].value} {'/'.join(key)}"
@@ -272,9 +289,17 @@ class Following:
                 statement = _statement(said.node, announcer, where, problems)
                 if statement is not None:
                     named = True
-                    yield statement
+                    yield replace(statement, settled=ref[0] not in ON_DEMAND and not said.disputed)
             if named and announcer.first_only:
                 return
+
+    def _is_disputed(self, ref: Ref) -> bool:
+        return any(said.disputed for said in self._said.get(ref, {}).values())
+
+
+def _is_unsettled(asked: _Asked) -> bool:
+    can_be_told = any(ref[0] in ON_DEMAND for ref in asked.refs)
+    return can_be_told and not any(answer.settled for answer in asked.answers.values())
 
 
 def _announcers_of(service: Service) -> tuple[_Announcer, ...]:
@@ -335,7 +360,7 @@ def _no_marks(_service: Service, _address: Address) -> Iterator[tuple[str, str]]
 
 
 def _metallb_refs(service: Service) -> tuple[Ref, ...]:
-    """Its objects; while there are none, the last Event that a speaker wrote when it began to announce."""
+    """Its objects; where there are none, or one is disputed, the last Event of a speaker that began to announce."""
     about = service.namespace, service.name
     return (Source.METALLB, *about), (Source.METALLB_EVENT, *about)
 

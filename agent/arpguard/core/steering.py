@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from arpguard.addresses import Address
+from arpguard.core.bounding import bounded
 from arpguard.core.cluster import Announcement, Service
 from arpguard.core.following import Followed, Following, Key, Source
 from arpguard.units import NS_PER_MS, NS_PER_S
@@ -29,6 +30,8 @@ MOST = 6  # two are the restart of a speaker: away, and back; three cannot be re
 WINDOW_NS = 4 * NS_PER_S  # speakers that do not reach each other change objects up to 40 times a second
 STEADY_NS = 3 * NS_PER_S
 MAX_NAMED = 8
+LASTS_NS = 3 * NS_PER_S  # what is wrong with objects for less is a move
+MAX_PROBLEMS = 20
 
 
 @dataclass(slots=True)
@@ -113,6 +116,7 @@ class Steering:
         self._left = dict(left or {})
         self._steered: dict[Key, _Steered] = {}
         self._restless: dict[tuple[Key, Address], Course] = {}
+        self._wrong: dict[str, int] = {}
 
     def put(self, source: Source, key: Key, said: Announcement | None, now_ns: int) -> frozenset[Key]:
         """As `Following.put`; every single change is heard, so that all agents hear the same."""
@@ -150,7 +154,15 @@ class Steering:
         return min((at_ns for at_ns in times.values() if at_ns is not None), default=None)
 
     def problems(self, now_ns: int) -> tuple[str, ...]:
-        """The Services whose objects name one node after the other."""
+        """What is wrong with objects, and the Services for which they name one node after the other.
+
+        During a move objects disagree for a moment, and in a partition all the time, each time in other words.
+        """
+        self._wrong = {text: self._wrong.get(text, now_ns) for text in self._following.problems}
+        lasting = [text for text, since_ns in self._wrong.items() if since_ns + LASTS_NS <= now_ns]
+        return tuple(bounded([*self._in_turn(now_ns), *lasting], MAX_PROBLEMS))
+
+    def _in_turn(self, now_ns: int) -> tuple[str, ...]:
         found = ((place[0], course, course.rivals(now_ns)) for place, course in self._restless.items())
         return tuple(dict.fromkeys(_problem(key, course.followed, nodes) for key, course, nodes in found if nodes[1:]))
 

@@ -2,7 +2,7 @@
 
 One row for each `Source`; `SOURCES` are where the announcers' own manifests have them.
 Nothing here is watched unless a Service follows an announcer that it belongs to (`core.following.Following.sources`).
-Events are not watched: servers keep no cache of them for watches, and there are many. They are read where they count.
+Events are watched in few namespaces and not for long: servers keep no cache of them for watches, and there are many.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,9 @@ from arpguard.core.cluster import Announcement
 from arpguard.core.following import Source
 from arpguard.kube.client import Client
 from arpguard.kube.errors import ForbiddenError, JsonObject, NotFoundError
-from arpguard.kube.listing import Scope, read_pages
-from arpguard.kube.projections import held, key_of, l2_event, l2_status
+from arpguard.kube.listing import Scope
+from arpguard.kube.projections import held, l2_event, l2_status
 from arpguard.kube.resources import CORE_EVENTS, L2_STATUSES, LEASES, Discovery, Request, Resource
-
-READ_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +96,6 @@ async def can_read(client: Client, source: FollowSource) -> Readable:
     except NotFoundError:
         return _NOT_INSTALLED
     return _READABLE
-
-
-async def read_now(client: Client, source: FollowSource) -> dict[tuple[str, str], Announcement]:
-    """The objects of a source that name a node, by namespace and name. Raises ClusterError."""
-    found: dict[tuple[str, str], Announcement] = {}
-    async for page in read_pages(client, source.resource, source.scope, timeout_s=READ_S):
-        for raw in page.items:
-            key = key_of(raw) if isinstance(raw, dict) else None
-            if key is not None and isinstance(raw, dict) and (said := source.project(raw)).node:
-                found[key] = said
-    return found
 
 
 def _one_of(scope: Scope) -> dict[str, str]:

@@ -279,7 +279,8 @@ def l2_status(raw: JsonObject) -> Announcement:
     """A metallb.io/v1beta1 ServiceL2Status, by its labels as MetalLB itself reads it.
 
     Its status says the same, but later, and from 0.14.8 to 0.15.3 not after a move: there `status.node` cannot be
-    changed, and a new speaker takes an object over by its label alone (metallb/metallb#2930).
+    changed, and a new speaker takes an object over by its label alone (metallb/metallb#2930). When the first speaker
+    is the leader again, it finds itself in the status and writes nothing.
     """
     read = _Reading(raw)
     labels: dict[str, object] = read.value("metadata.labels", dict) or {}
@@ -288,9 +289,11 @@ def l2_status(raw: JsonObject) -> Announcement:
         known = read.expect("metadata.labels", labels.get(f"{METALLB}/{label}"), str) or ""
         return sys.intern(read.short("metadata.labels", known, MAX_NAME)) or read.name(f"status.{field}")
 
+    node, written = said("node", "node"), read.name("status.node")
     return Announcement(
         about=(said("service-namespace", "serviceNamespace"), said("service-name", "serviceName")),
-        node=said("node", "node"),
+        node=node,
+        disputed=written not in ("", node),
         made=read.text("metadata.creationTimestamp"),
         version=_ordered_version(read),
         problems=read.problems,

@@ -13,8 +13,8 @@ from arpguard.core.cluster import Announcement, Service, SourceState
 from arpguard.core.following import Following, Key, Source
 from arpguard.core.steering import Steering
 from arpguard.kube.client import Client
-from arpguard.kube.errors import ClusterError, ForbiddenError
-from arpguard.kube.following import SOURCES, FollowSource, can_read, read_now, sources_at
+from arpguard.kube.errors import ClusterError
+from arpguard.kube.following import SOURCES, FollowSource, can_read, sources_at
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.units import NS_PER_S
 
@@ -22,9 +22,8 @@ LOOK_AGAIN_S = 60.0
 RETRY_S, LONGEST_RETRY_S = 0.25, 2.0
 _PACE = Pace(cap_s=LONGEST_RETRY_S)
 
-# Events are read soon after a Service's last object went, and then less and less often.
-EVENTS_S, LONGEST_EVENTS_S = 0.05, 30.0
-MANY_NAMESPACES = 8  # more of them are read at once, with all others
+EVENTS_S = 0.05  # most objects that go are followed by another one at once, and no Event is needed
+MANY_NAMESPACES = 8  # of more the Events of all are watched
 _EVENTS = next(row for row in SOURCES if row.source is Source.METALLB_EVENT)
 
 
@@ -49,9 +48,9 @@ class Announcers:
         self._places = FollowConfig()
         self._rows = SOURCES
         self._watched: dict[Source, FollowSource] = {}
-        self._silent: frozenset[Key] = frozenset()
-        self._more_silent = asyncio.Event()
-        self._events: set[Key] = set()
+        self._unsettled: frozenset[Key] = frozenset()
+        self._more_unsettled = asyncio.Event()
+        self._events: dict[str, Reflector[Announcement]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -85,8 +84,7 @@ class Announcers:
         """
         lacking = self._following.lacking(self._reflectors.keys()) if self._refused else frozenset()
         refused = (text for source, text in self._refused.items() if source in lacking)
-        said = (*self._following.problems, *self._steering.problems(boot_ns()))
-        return [*self._failed.values(), *refused, *said]
+        return [*self._failed.values(), *refused, *self._steering.problems(boot_ns())]
 
     def look_at(self, places: FollowConfig) -> None:
         """Where the configuration has other announcers now."""
@@ -104,15 +102,15 @@ class Announcers:
         needed = self._following.sources
         if needed - self._settled - self._failed.keys() or self._reflectors.keys() - needed:
             self._wanted.set()
-        before, self._silent = self._silent, self._find_silent()
-        if self._silent - before:
-            self._more_silent.set()
+        before, self._unsettled = self._unsettled, self._find_unsettled()
+        if self._unsettled - before:
+            self._more_unsettled.set()
         self._look_when_due()
 
     async def run(self, reflectors: Reflectors) -> None:
         """Starts and stops what is needed, until it is cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_events())
+            tasks.create_task(self._keep_events(reflectors))
             tasks.create_task(self._keep_reflectors(reflectors))
 
     # ---- what is watched ----
@@ -173,40 +171,39 @@ class Announcers:
         if self._steering.put(source, change.key, change.new, boot_ns()):
             self._on_change()
 
-    # ---- what is read where no object names a node ----
+    # ---- what is watched where objects do not settle who announces ----
 
-    def _find_silent(self) -> frozenset[Key]:
+    def _find_unsettled(self) -> frozenset[Key]:
         metallb = self._reflectors.get(Source.METALLB)
-        return self._following.silent if metallb is not None and metallb.synced else frozenset()
+        return self._following.unsettled if metallb is not None and metallb.synced else frozenset()
 
-    async def _keep_events(self) -> None:
-        backoff = Backoff(EVENTS_S, LONGEST_EVENTS_S, random.random)
+    async def _keep_events(self, reflectors: Reflectors) -> None:
+        """Events of a namespace are watched from soon after a Service needs them until a minute after none does."""
         while True:
-            if await _wait(self._more_silent, backoff.next_s() if self._silent else None):
-                backoff.reset()
-                await asyncio.sleep(backoff.next_s())
-            try:
-                await self._read_events({namespace for namespace, _ in self._silent})
-            except ForbiddenError:
-                await asyncio.sleep(LOOK_AGAIN_S)
-            except ClusterError:
-                continue  # Events are better than nothing, and the objects' own failures are told
+            more = await _wait(self._more_unsettled, LOOK_AGAIN_S if self._events or self._unsettled else None)
+            await asyncio.sleep(EVENTS_S)
+            needed = self._namespaces()
+            for namespace in needed - self._events.keys():
+                await self._watch_events(namespace, reflectors)
+            for namespace in self._events.keys() - needed if not more else ():
+                await reflectors.stop(self._events.pop(namespace))
 
-    async def _read_events(self, namespaces: set[str]) -> None:
-        if len(namespaces) > MANY_NAMESPACES:
-            rows = [_EVENTS]
-        else:
-            rows = [_EVENTS.within(namespace) for namespace in sorted(namespaces)]
-        found: dict[Key, Announcement] = {}
-        for row in rows:
-            found |= await read_now(self._client, row)
-        silent = self._find_silent()  # an object may have named a node meanwhile
-        found = {key: said for key, said in found.items() if said.about in silent}
-        now_ns = boot_ns()
-        for key in {*self._events, *found}:
-            if self._steering.put(_EVENTS.source, key, found.get(key), now_ns):
-                self._on_change()
-        self._events = set(found)
+    def _namespaces(self) -> frozenset[str]:
+        """Those of unsettled Services; empty: all."""
+        found = frozenset(namespace for namespace, _ in self._find_unsettled())
+        return found if len(found) <= MANY_NAMESPACES else frozenset(("",))
+
+    async def _watch_events(self, namespace: str, reflectors: Reflectors) -> None:
+        """They are better than nothing: where they may not be read, that is asked again later."""
+        row = _EVENTS.within(namespace)
+        try:
+            if not (await can_read(self._client, row)).readable:
+                return
+        except ClusterError:
+            pass  # a reflector tries again by itself
+        told = partial(self._told, row.source)
+        self._events[namespace] = Reflector(self._client, row.resource, row.project, told, row.scope, _PACE)
+        reflectors.start(self._events[namespace])
 
     # ---- what is due by itself ----
 

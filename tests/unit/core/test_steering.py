@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from arpguard.core.cluster import Announcement, Service
 from arpguard.core.following import Following, Source
-from arpguard.core.steering import MAX_NAMED, MOST, PAUSE_NS, STEADY_NS, WINDOW_NS, Steering
+from arpguard.core.steering import (
+    LASTS_NS,
+    MAX_NAMED,
+    MAX_PROBLEMS,
+    MOST,
+    PAUSE_NS,
+    STEADY_NS,
+    WINDOW_NS,
+    Steering,
+)
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 IP, OTHER = ip_address("192.0.2.40"), ip_address("192.0.2.41")
@@ -36,12 +45,14 @@ class Agent:
     def node(self) -> str:
         return self.ask().node
 
-    def put(self, name: str, node: str | None, source: Source = Source.METALLB, made: str = "") -> frozenset:
-        said = None if node is None else Announcement(ABOUT, node, made)
+    def put(self, name: str, node: str | None, made: str = "", version: int = 0) -> frozenset:
+        return self.hear(name, None if node is None else Announcement(ABOUT, node, made, version=f"{version:020}"))
+
+    def hear(self, name: str, said: Announcement | None, source: Source = Source.METALLB) -> frozenset:
         return self.steering.put(source, ("metallb-system", name), said, self.now_ns)
 
     def event(self, node: str, version: int) -> None:
-        self.put(f"event-{node}", node, Source.METALLB_EVENT, f"{version:020}")
+        self.hear(f"event-{node}", Announcement(ABOUT, node, f"{version:020}"), Source.METALLB_EVENT)
 
     def wait(self, ns: int) -> "Agent":
         self.now_ns += ns
@@ -102,7 +113,7 @@ def test_old_leader_that_comes_back_and_writes_no_object_is_found_by_its_event()
     agent.event("n1", 7)
 
     assert agent.wait(PAUSE_NS).node == "n1"
-    agent.put("l2-b", "n3")
+    agent.put("l2-b", "n3", version=8)
     assert agent.wait(PAUSE_NS).node == "n3"
     agent.put("l2-b", None)
     assert agent.node == "n3"  # the event is older than the object
@@ -239,21 +250,30 @@ class Server:
     """The objects now, and every change of them in its order; agents hear it, each when it comes to it."""
 
     def __init__(self) -> None:
-        self.log: list[tuple[int, str, str | None, str]] = []
+        self.log: list[tuple[int, str, Announcement | None]] = []
         self.writes = 0
-        self.objects: dict[tuple[str, str], tuple[str, str]] = {}
+        self.objects: dict[tuple[str, str], Announcement] = {}
+        self.first: dict[str, str] = {}
         self.now_ns = 0
 
     def write(self, kind: str, name: str, node: str | None) -> None:
-        """MetalLB's Events outlive its objects."""
+        """MetalLB's Events outlive its objects, whose status names for ever who made them."""
         self.writes += 1
         made = f"{self.writes:020}"
+        said = None
+        if kind == "event":
+            said = Announcement(ABOUT, node, made)
+        elif node is not None:
+            disputed = self.first.setdefault(name, node) != node
+            said = Announcement(ABOUT, node, made, version=made, disputed=disputed)
+        else:
+            self.first.pop(name, None)
         if kind == "status":
-            self.log.append((self.now_ns, name, node, made))
-        if node is None:
+            self.log.append((self.now_ns, name, said))
+        if said is None:
             self.objects.pop((kind, name), None)
         else:
-            self.objects[kind, name] = node, made
+            self.objects[kind, name] = said
 
 
 class Watcher:
@@ -263,9 +283,9 @@ class Watcher:
         self.me, self.server, self.lag_ns = node, server, lag_ns
         self.agent = Agent(left, server.now_ns, known=False)
         self.heard = len(server.log)
-        for (kind, name), (said, made) in server.objects.items():
+        for (kind, name), said in server.objects.items():
             if kind == "status":
-                self.agent.put(name, said, made=made)
+                self.agent.hear(name, said)
         self.agent.known = True
 
     @property
@@ -275,20 +295,20 @@ class Watcher:
     def catch_up(self) -> None:
         now_ns = self.server.now_ns
         while self.heard < len(self.server.log):
-            at_ns, name, said, made = self.server.log[self.heard]
+            at_ns, name, said = self.server.log[self.heard]
             if at_ns + self.lag_ns > now_ns:
                 break
             self.agent.now_ns = max(self.agent.now_ns, at_ns + self.lag_ns)
-            self.agent.put(name, said, made=made)
+            self.agent.hear(name, said)
             self.heard += 1
         self.agent.now_ns = now_ns
         self.agent.ask()
 
     def read_events(self) -> None:
-        if self.agent.following.silent:
-            for (kind, name), (said, made) in self.server.objects.items():
+        if self.agent.following.unsettled:
+            for (kind, name), said in self.server.objects.items():
                 if kind == "event":
-                    self.agent.put(f"event-{name}", said, Source.METALLB_EVENT, made)
+                    self.agent.hear(f"event-{name}", said, Source.METALLB_EVENT)
 
     def restarted(self) -> "Watcher":
         """The kernel keeps what the agent let through."""
@@ -360,3 +380,51 @@ def test_speakers_that_delete_each_others_objects_are_followed_by_one_node(lag_n
 
     assert set(passing) <= {0, 1}
     assert passing.count(0) * 10 < (MOST + 1) * 80  # ms
+
+
+# ---- what is wrong with objects ----
+
+
+def test_objects_that_disagree_are_a_problem_once_that_has_lasted():
+    agent = Agent()
+    agent.put("l2-a", "n1", made="1")
+    agent.put("l2-b", "n2", made="2")
+    agent.ask()
+
+    assert agent.steering.problems(agent.now_ns) == ()
+    agent.wait(LASTS_NS - 1)
+    assert agent.steering.problems(agent.now_ns) == ()
+    (problem,) = agent.steering.problems(agent.wait(1).now_ns)
+    assert "names the node n2, and " in problem
+    agent.put("l2-a", None)
+    agent.ask()
+    assert agent.steering.problems(agent.now_ns) == ()
+
+
+def test_objects_that_disagree_again_and_again_are_one_problem_and_no_more():
+    """In a partition each speaker makes its object anew, with a new name."""
+    agent, said = Agent(), set()
+    for number in range(400):
+        agent.put(f"l2-{number - 2}", None)
+        agent.put(f"l2-{number}", ("n1", "n2")[number % 2], made=f"{number:03}")
+        agent.ask()
+        said |= set(agent.steering.problems(agent.now_ns))
+        agent.wait(25 * NS_PER_MS)
+
+    assert len(said) == 1
+    assert "n1 and n2 in turn" in said.pop()
+
+
+def test_problems_are_bounded():
+    agent = Agent()
+    for number in range(50):
+        service = replace(WEB, name=f"web-{number}")
+        for node in ("n1", "n2"):
+            said = Announcement((service.namespace, service.name), node)
+            agent.steering.put(Source.METALLB, ("metallb-system", f"{number}-{node}"), said, 0)
+        agent.steering.node_of(service, IP, 0)
+    agent.steering.problems(0)
+
+    problems = agent.steering.problems(LASTS_NS)
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[-1] == "and 30 more problems"
