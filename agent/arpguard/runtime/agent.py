@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 AUDIT_INTERVAL_S = 0.5
 AUDIT_SHARE = 0.05  # of one core, at most: a map of 100,000 entries is read back less often
 TURN_S = 0.05
-SETTLE_S = 0.02  # netlink messages come in flocks
+SETTLE_S = 0.02  # netlink messages come in flocks, and so do objects
 LOOK_PAUSE = 3  # times as long as a look at links and routes takes: routes by BGP may change all the time
 
 
@@ -361,12 +361,13 @@ class Agent:
         Programs and control are looked after twice a second; reading back all entries, and links and routes after
         a change, as often as a small share of a core allows.
         """
-        next_pass_s = 0.0
+        next_pass_s = settled_s = 0.0
         while True:
             try:
                 async with asyncio.timeout(AUDIT_INTERVAL_S):
                     await self._changed.wait()
-                await asyncio.sleep(SETTLE_S)
+                # An owner that changes by itself is not kept waiting: two nodes may answer until it is performed.
+                await asyncio.sleep(SETTLE_S if self._links_changed else settled_s - time.monotonic())
             except TimeoutError:
                 pass
             began_s = time.thread_time()
@@ -387,6 +388,7 @@ class Agent:
                 self._log_pass_error(str(error))
             self._due.set()
             self._looked.set()
+            settled_s = time.monotonic() + SETTLE_S
 
     def _keep_pinned(self) -> None:
         repinned = loader.keep_pinned(self._settings.started_with.bpf.pin_dir, self._source, self._loaded)
