@@ -266,7 +266,8 @@ class Cell:
 def judge(bare: Seen, guarded: Seen, moves: int) -> list[str]:
     """What breaks the bars: never more lost than without the guard, but for a few at a move; nothing doubled.
 
-    `moves`: how often the fault moves a VIP, also where without the guard two nodes answer and so nothing moves.
+    `moves`: how often the fault moves a VIP, also where without the guard two nodes answer and so nothing moves; and
+    how often the announcer's objects or the edited configuration did.
     """
     wrong = []
     if guarded.lost > bare.lost + AT_A_MOVE * max(bare.moves, moves):
@@ -319,7 +320,9 @@ def measure_from(street: Street, column: str, owner: Host) -> Cell:
     finally:
         put_right(street)
     guarded, bare = (seen(watch, vip, street.edits_ns) for vip in street.kind.vips)
-    return Cell(street.kind.name, column, bare, guarded, events.count(), judge(bare, guarded, COLUMNS[column].moves))
+    count = events.count()
+    moves = max(COLUMNS[column].moves, min(guarded.moves, count + len(street.edits_ns)))
+    return Cell(street.kind.name, column, bare, guarded, count, judge(bare, guarded, moves))
 
 
 def put_right(street: Street) -> None:
