@@ -26,9 +26,9 @@ from arpguard.core.following import Followed, Following, Key, Source
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too
-# A speaker that restarts makes two changes, away and back, more than a second apart; speakers that do not reach each
-# other make up to 40 in a second. Who is followed meanwhile may have ceased: so it is not long.
-MOST = 2
+# A speaker that restarts makes two changes, away and back; speakers that do not reach each other make up to 40 in a
+# second. Who is followed meanwhile may have ceased: so it is not for long.
+MOST = 3
 SWAYING_NS = NS_PER_S
 MAX_NAMED = 8
 LASTS_NS = 3 * NS_PER_S  # what is wrong with objects for less is a move

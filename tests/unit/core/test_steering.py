@@ -144,7 +144,6 @@ def test_rolling_restart_is_followed_there_and_back():
     for node in ("n1", "n2", "n1"):
         agent.put("l2-a", node)
         assert agent.wait(PAUSE_NS).node == node
-        agent.wait(SWAYING_NS - PAUSE_NS)
     assert agent.steering.problems(agent.now_ns) == ()
 
 
@@ -172,7 +171,7 @@ def test_node_that_is_named_alone_for_long_enough_is_followed_again():
     agent.wait(PAUSE_NS).put("l2-a", "n1")
     agent.put("l2-a", "n2", made="9")
     assert agent.node == "n1"
-    assert agent.steering.next_ns(agent.now_ns) == agent.now_ns + SWAYING_NS
+    assert agent.now_ns < agent.steering.next_ns(agent.now_ns) <= agent.now_ns + SWAYING_NS
     assert agent.wait(SWAYING_NS).node == ""
     assert agent.wait(PAUSE_NS).node == "n2"
     assert agent.steering.problems(agent.now_ns) == ()
