@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 import yaml
 
 from arpguard.addresses import MacAddress
-from arpguard.cli.serving import OneLine
+from arpguard.cli.agent import OneLine
 from arpguard.config import MAX_PROBLEMS, AgentConfig, parse_config
 from arpguard.core.choosing import choose_links
 from arpguard.core.cluster import ConfigMap, Node, Service

@@ -80,7 +80,7 @@ async def test_agent_and_commands_do_without_it():
     """Whoever runs it without a cluster pays nothing for one."""
     found = await _measure("commands")
 
-    assert "arpguard.cli.serving" in found["modules"]
+    assert "arpguard.cli.agent" in found["modules"]
     unwanted = {"aiohttp", "kubernetes", "arpguard.kube", "arpguard.runtime.kubernetes", "arpguard.runtime.member"}
     assert not set(found["modules"]) & unwanted
 

@@ -14,7 +14,7 @@ from arpguard.api.messages import OPERATIONS
 from arpguard.cli import client, everywhere, exits, render, tables
 from arpguard.cli.client import Agent, Source
 from arpguard.cli.exits import AskError
-from arpguard.cli.explaining import explanation
+from arpguard.cli.explain import explanation
 from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_PAST
 from arpguard.cli.targets import source, target
 from arpguard.cli.words import problems
@@ -166,7 +166,7 @@ def _is_guarded(answer: pb.ExplainVipResponse) -> bool:
 
 def watch(options: argparse.Namespace) -> int:
     """`arpguard watch`."""
-    from arpguard.cli.watching import watch as run  # noqa: PLC0415 - rich is for this command only
+    from arpguard.cli.watch import watch as run  # noqa: PLC0415 - rich is for this command only
 
     return run(target(options), options.interval)
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from arpguard import __version__
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
-from arpguard.cli.later import later
+from arpguard.cli.lazy import lazily
 from arpguard.cli.options import SubParsers, add_asking, positive
 from arpguard.cli.render import clean
-from arpguard.cli.replay_options import add_replay
+from arpguard.cli.replay.options import add_replay
 from arpguard.config import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
 
@@ -129,7 +129,7 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         action="store_true",
         help="while another agent runs on this node, get ready, wait until it ends, and take over from it",
     )
-    parser.set_defaults(run=later("serving", "run_agent"))
+    parser.set_defaults(run=lazily("agent", "run_agent"))
 
 
 def _add_node_name(parser: argparse.ArgumentParser) -> None:
@@ -188,7 +188,7 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
-    parser.set_defaults(run=later("showing", "run_lab"))
+    parser.set_defaults(run=lazily("lab", "run_lab"))
 
 
 def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -206,7 +206,7 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--wait", type=positive(float), default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
     )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-    parser.set_defaults(run=later("commands", "run_whohas"))
+    parser.set_defaults(run=lazily("commands", "run_whohas"))
 
 
 def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -238,7 +238,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "-o", "--output", choices=("table", "json"), default="table", help="for people or programs (default: table)"
     )
     parser.add_argument("--json", action="store_true", help="the same as -o json")
-    parser.set_defaults(run=later("doctoring", "run_doctor"))
+    parser.set_defaults(run=lazily("doctor", "run_doctor"))
 
 
 def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -250,7 +250,7 @@ def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         description="Prints every problem with its path, its value and what is allowed; exit code 2 when there is one.",
     )
     check.add_argument("file", type=Path, metavar="FILE")
-    check.set_defaults(run=later("commands", "check_config"))
+    check.set_defaults(run=lazily("commands", "check_config"))
 
 
 def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -261,7 +261,7 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="take bpf.pin_dir from here")
     _add_pin_dir(parser)
-    parser.set_defaults(run=later("commands", "clean_up"))
+    parser.set_defaults(run=lazily("commands", "clean_up"))
 
 
 def _add_pin_dir(parser: argparse.ArgumentParser) -> None:

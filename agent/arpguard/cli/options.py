@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from pathlib import Path
 
-from arpguard.cli.later import later
+from arpguard.cli.lazy import lazily
 from arpguard.config import BpfConfig, GrpcConfig
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.stimulus import STRANGER_MAC, STRANGERS, Operation
@@ -129,7 +129,7 @@ def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=later("asking", "show_status"))
+    parser.set_defaults(run=lazily("asking", "show_status"))
 
 
 def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -147,7 +147,7 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=later("asking", "show_vips"))
+    parser.set_defaults(run=lazily("asking", "show_vips"))
 
 
 def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -160,7 +160,7 @@ def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     _add_output(parser)
     _add_pin_dir(parser)
-    parser.set_defaults(run=later("asking", "show_links"))
+    parser.set_defaults(run=lazily("asking", "show_links"))
 
 
 def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -190,7 +190,7 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help=f"at most N of the past (default: {DEFAULT_LIMIT}, with --follow {DEFAULT_PAST})",
     )
     _add_output(parser)
-    parser.set_defaults(run=later("asking", "show_decisions"))
+    parser.set_defaults(run=lazily("asking", "show_decisions"))
 
 
 def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -209,7 +209,7 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     add_choice(parser, "claimant", ClaimantKind, "only claims of such hosts")
     _add_output(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=later("asking", "show_conflicts"))
+    parser.set_defaults(run=lazily("asking", "show_conflicts"))
 
 
 def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -247,7 +247,7 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=later("asking", "explain"))
+    parser.set_defaults(run=lazily("asking", "explain"))
 
 
 def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -267,7 +267,7 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="S",
         help=f"seconds between two looks (default: 1, at least {_SHORTEST_INTERVAL_S})",
     )
-    parser.set_defaults(run=later("asking", "watch"))
+    parser.set_defaults(run=lazily("asking", "watch"))
 
 
 def _command(

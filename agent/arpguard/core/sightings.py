@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from arpguard.addresses import Address, MacAddress, address_order
-from arpguard.core.replaying import ABOUT_NO_VIP, About, Passed, Protocol
+from arpguard.core.replay import ABOUT_NO_VIP, About, Passed, Protocol
 from arpguard.model import Vip
 from arpguard.verdict import Reason, Verdict
 from arpguard.wire.arp import ArpOp, ArpPacket, parse_arp

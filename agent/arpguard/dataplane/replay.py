@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from arpguard.core.replaying import OWN_LINK, About, Passed, Scene, Seen, attributed, look_at
+from arpguard.core.replay import OWN_LINK, About, Passed, Scene, Seen, attributed, look_at
 from arpguard.core.sightings import Ledger, Message, Sighting, read_message
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.explain import Trial, try_frame

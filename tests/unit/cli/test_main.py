@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from arpguard import __version__
-from arpguard.cli import asking, serving, showing
+from arpguard.cli import agent, asking, lab
 from arpguard.errors import DataPlaneError
 
 
@@ -63,7 +63,7 @@ def test_whohas_of_no_host_exits_2(address, run):
 
 
 def test_unknown_scenario_exits_2(run, monkeypatch):
-    monkeypatch.setattr(showing, "need_root", lambda: None)
+    monkeypatch.setattr(lab, "need_root", lambda: None)
     code, _, err = run("lab", "--scenario", "nonsense")
 
     assert code == 2
@@ -153,7 +153,7 @@ def test_closed_pipe_ends_what_prints_but_not_the_agent(run, monkeypatch):
         seen[options.command] = signal.getsignal(signal.SIGPIPE)
         return 0
 
-    monkeypatch.setattr(serving, "run_agent", note)
+    monkeypatch.setattr(agent, "run_agent", note)
     monkeypatch.setattr(asking, "show_vips", note)
     before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
@@ -173,8 +173,8 @@ def test_interrupt_ends_every_command_also_where_it_was_ignored(run, monkeypatch
         seen[options.command] = signal.getsignal(signal.SIGINT)
         return 0
 
-    monkeypatch.setattr(serving, "run_agent", note)
-    monkeypatch.setattr(showing, "run_lab", note)
+    monkeypatch.setattr(agent, "run_agent", note)
+    monkeypatch.setattr(lab, "run_lab", note)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         run("agent", "--config", "x")

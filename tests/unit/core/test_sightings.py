@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.core.replaying import About, Passed, Protocol
+from arpguard.core.replay import About, Passed, Protocol
 from arpguard.core.sightings import Act, Ledger, Message, Sighting, Sightings, at_once, read_message
 from arpguard.model import Owner, OwnerKind, Vip
 from arpguard.verdict import Reason, Verdict

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 
-def later(module: str, name: str) -> Callable[[argparse.Namespace], int]:
+def lazily(module: str, name: str) -> Callable[[argparse.Namespace], int]:
     """The command `name` of a module beside this one."""
 
     def run(options: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from arpguard.cli.render import (
 )
 from arpguard.cli.words import NONE, counted, span
 from arpguard.core.claimants import virtual_router
-from arpguard.core.replaying import PLACEHOLDER_MAC, About, Passed, Protocol, Scene
+from arpguard.core.replay import PLACEHOLDER_MAC, About, Passed, Protocol, Scene
 from arpguard.core.sightings import Act, Ledger, Sighting, at_once
 from arpguard.core.stimulus import describe
 from arpguard.dataplane.explain import Trial

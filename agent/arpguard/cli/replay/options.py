@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
-from arpguard.cli.later import later
+from arpguard.cli.lazy import lazily
 from arpguard.cli.options import SubParsers, add_choice
 from arpguard.config import NODE_NAME
 from arpguard.verdict import Reason, Verdict
@@ -49,7 +49,7 @@ def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         default="table",
         help="for people, or a document for each frame and one for the account at the end (default: table)",
     )
-    parser.set_defaults(run=later("replay", "run_replay"))
+    parser.set_defaults(run=lazily("replay.command", "run_replay"))
 
 
 def _add_scene(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from arpguard.addresses import ZERO_MAC
 from arpguard.config import parse_config
-from arpguard.core.replaying import (
+from arpguard.core.replay import (
     OWN_LINK,
     PLACEHOLDER_ADDRESSES,
     PLACEHOLDER_MAC,

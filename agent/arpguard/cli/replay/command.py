@@ -7,11 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from arpguard.cli import exits, render, replayed
+from arpguard.cli import exits, render
 from arpguard.cli.arguments import need_root
-from arpguard.cli.replayed import FrameLines, Story
+from arpguard.cli.replay import page
+from arpguard.cli.replay.page import FrameLines, Story
 from arpguard.config import read_config
-from arpguard.core.replaying import Scene
+from arpguard.core.replay import Scene
 from arpguard.dataplane.replay import Judged, Replay
 from arpguard.errors import ConfigError, Problem
 from arpguard.verdict import Mode, Verdict
@@ -44,10 +45,10 @@ def run_replay(options: argparse.Namespace) -> int:
 def _show_summary(options: argparse.Namespace, story: Story) -> None:
     """The last of several documents, or the only one."""
     if options.output == "table":
-        print(replayed.summary(story))
+        print(page.summary(story))
         return
-    show = render.document if options.summary else replayed.document
-    print(show({"summary": replayed.summary_dict(story)}, options.output))
+    show = render.document if options.summary else page.document
+    print(show({"summary": page.summary_dict(story)}, options.output))
 
 
 def _scene(options: argparse.Namespace) -> Scene:

@@ -1,4 +1,4 @@
-"""`arpguard agent`: the command that goes on."""
+"""`arpguard agent`: runs until it is told to stop."""
 
 import argparse
 import asyncio

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from arpguard.cli.client import Target, connected
 from arpguard.cli.polling import Poller, Rates, Reading, Sample
-from arpguard.cli.watching import view
+from arpguard.cli.watch import view
 from arpguard.v1 import agent_pb2 as pb
 from clitools import DECISION, HOSTILE, VIP, lines_of
 from labtools import until

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from arpguard.cli.serving import OneLine
+from arpguard.cli.agent import OneLine
 
 
 def line_of(text: str, **more) -> str:
