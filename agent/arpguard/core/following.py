@@ -169,9 +169,9 @@ class Following:
         """
         if source in ON_DEMAND and not self._is_news(source, said):
             return frozenset()
-        touched = {ref for ref in (self._take(source, key), self._place(source, key, said)) if ref is not None}
-        if source is Source.METALLB and said is not None and said.node:
+        if source is Source.METALLB and said is not None and said.node not in ("", self._named_by(source, key)):
             self._outdate((Source.METALLB_EVENT, *said.about), said.version)
+        touched = {ref for ref in (self._take(source, key), self._place(source, key, said)) if ref is not None}
         keys = frozenset(each for ref in touched for each in self._concerned.get(ref, ()))
         for each in keys:
             self._asked[each].answers.clear()
@@ -189,14 +189,19 @@ class Following:
         return True
 
     def _outdate(self, ref: Ref, version: str) -> None:
-        """An Event counts until an object says something, and one from before that never again.
+        """An Event counts until an object names another node, and one from before that never again.
 
-        A speaker drops Events that are many, so the last one may be of a speaker that is dead since.
+        A speaker drops Events that are many, so the last one may be of a speaker that is dead since. An object whose
+        node stays may change, too: the garbage collector takes a Pod that is gone off its owners.
         """
         if ref in self._concerned:
             self._outdated[ref] = max(version, self._outdated.get(ref, ""))
         if any(said.made <= version for said in self._said.get(ref, {}).values()):
             self._drop(ref)
+
+    def _named_by(self, source: Source, key: Key) -> str:
+        ref = self._placed[source].get(key)
+        return self._said[ref][key].node if ref is not None else ""
 
     def _drop(self, ref: Ref) -> None:
         for key in tuple(self._said.get(ref, ())):

@@ -318,10 +318,10 @@ def test_event_from_before_the_last_object_does_not_count():
     assert cluster.node("metallb/service") == "worker-3"
 
 
-def disputed(version: int) -> dict:
+def disputed(version: int, node: str = "worker-2") -> dict:
     """The label is the leader's, the status that of the first one for ever."""
     raw = recorded("metallb/status")
-    raw["metadata"]["labels"]["metallb.io/node"] = "worker-2"
+    raw["metadata"]["labels"]["metallb.io/node"] = node
     raw["metadata"]["resourceVersion"] = str(version)
     return raw
 
@@ -357,8 +357,11 @@ def test_event_counts_on_when_the_server_drops_it_after_an_hour():
     cluster.following.put(Source.METALLB_EVENT, key_of(an_event("worker-1", 101)), None)
     assert cluster.node("metallb/service") == "worker-1"
 
-    cluster.put(Source.METALLB, disputed(102))
-    assert cluster.node("metallb/service") == "worker-2"
+    cluster.put(Source.METALLB, disputed(102))  # the garbage collector, and no speaker
+    assert cluster.node("metallb/service") == "worker-1"
+
+    cluster.put(Source.METALLB, disputed(103, "worker-3"))
+    assert cluster.node("metallb/service") == "worker-3"
 
 
 def test_event_of_before_is_no_news():
