@@ -307,7 +307,7 @@ async def test_speakers_that_delete_each_others_objects_move_a_vip_a_few_times_o
     scene.nodes("worker-1", "worker-2")
     scene.put(L2_STATUSES, objects.namespace("metallb-system"), recorded("metallb/service", **FOLLOWING))
     async with a_side(scene, "worker-1") as here, a_side(scene, "worker-2") as there:
-        for number in range(200):  # longer than what a problem has to last
+        for number in range(60):
             node = ("worker-1", "worker-2")[number % 2]
             scene.put(labelled(node, node))
             await asyncio.sleep(0.02)

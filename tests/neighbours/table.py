@@ -77,6 +77,10 @@ def node_dead(street: Street, watch: Watch, owner: Host) -> None:
 
 def rolling_restart(street: Street, watch: Watch, _owner: Host) -> None:
     for host in street.nodes:
+        old = street.kind.programs[host.name]
+        street.kind.end(host, signal.SIGTERM)
+        while old.pid is not None:
+            street.go_on(watch, INTERVAL_S)
         street.kind.replace(host)
         street.go_on(watch, street.kind.patience_s / 2)
 

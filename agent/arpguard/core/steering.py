@@ -4,14 +4,14 @@
 | ------------------------------------------------------- | ------------------------------------------------------- |
 | name a node                                             | that node, after a pause if another one was followed    |
 | name nobody                                             | still the node that was                                 |
-| name others again and again: `MOST` changes in SWAYING  | the first by name of those named within that time       |
+| name others again and again: `MOST` changes in `WINDOW` | the first by name of those named within the last STEADY |
 
 Nobody is named while an announcer writes its objects, and sometimes for hours though it announces (docs/follow.md).
 Who was followed last either announces still, or is silent anyway: to let it pass costs nothing, and keeps the VIP.
 
 Two agents follow the same node because they hear the same changes in the same order, and what is decided depends on
 those alone, and not on what an agent followed before; so one that starts while objects change agrees with the others
-after a few changes. During the pause after each change both of two nodes are suppressed, so that the new one is let
+after `MOST` changes. During the pause after each change both of two nodes are suppressed, so that the new one is let
 through only after the old one's agent has heard of it, too.
 """
 
@@ -26,10 +26,9 @@ from arpguard.core.following import Followed, Following, Key, Source
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too
-# A speaker that restarts makes two changes, away and back; speakers that do not reach each other make up to 40 in a
-# second. Who is followed meanwhile may have ceased: so it is not for long.
-MOST = 3
-SWAYING_NS = NS_PER_S
+MOST = 6  # two are the restart of a speaker: away, and back; three cannot be restarted within WINDOW
+WINDOW_NS = 4 * NS_PER_S  # speakers that do not reach each other change objects up to 40 times a second
+STEADY_NS = 3 * NS_PER_S
 MAX_NAMED = 8
 LASTS_NS = 3 * NS_PER_S  # what is wrong with objects for less is a move
 MAX_PROBLEMS = 20
@@ -65,15 +64,16 @@ class Course:
 
     def rivals(self, now_ns: int) -> tuple[str, ...]:
         """The nodes that are named again and again, sorted; none while objects change no more than they should."""
-        if len(self._changes) < MOST or self._changes[0] + SWAYING_NS <= now_ns:
+        if len(self._changes) < MOST or self._changes[0] + WINDOW_NS <= now_ns:
             return ()
-        lately = (node for node, left_ns in self._left.items() if left_ns + SWAYING_NS > now_ns)
+        lately = (node for node, left_ns in self._left.items() if left_ns + STEADY_NS > now_ns)
         return tuple(sorted((self._named, *lately)))
 
     def next_ns(self, now_ns: int) -> int | None:
         """When `at` may be another by itself."""
         times = [] if self._moved_ns is None else [self._moved_ns + PAUSE_NS]
-        times += [left_ns + SWAYING_NS for left_ns in (*self._changes, *self._left.values())]
+        if len(self._changes) == MOST:
+            times += [self._changes[0] + WINDOW_NS, *(left_ns + STEADY_NS for left_ns in self._left.values())]
         return min((at_ns for at_ns in times if at_ns > now_ns), default=None)
 
     def _leave(self, now_ns: int) -> None:
@@ -158,10 +158,9 @@ class Steering:
 
         During a move objects disagree for a moment, and in a partition all the time, each time in other words.
         """
-        found = *self._in_turn(now_ns), *self._following.problems
-        self._wrong = {text: self._wrong.get(text, now_ns) for text in found}
+        self._wrong = {text: self._wrong.get(text, now_ns) for text in self._following.problems}
         lasting = [text for text, since_ns in self._wrong.items() if since_ns + LASTS_NS <= now_ns]
-        return tuple(bounded(lasting, MAX_PROBLEMS))
+        return tuple(bounded([*self._in_turn(now_ns), *lasting], MAX_PROBLEMS))
 
     def _in_turn(self, now_ns: int) -> tuple[str, ...]:
         found = ((place[0], course, course.rivals(now_ns)) for place, course in self._restless.items())
@@ -185,7 +184,7 @@ class Steering:
 def _problem(key: Key, followed: str, nodes: Iterable[str]) -> str:
     return (
         f"service {'/'.join(key)}: its announcer's objects name {' and '.join(nodes)} in turn; {followed} "
-        f"is followed until one has been named alone for {SWAYING_NS // NS_PER_S} s: see whether the announcer's pods "
+        f"is followed until one has been named alone for {STEADY_NS // NS_PER_S} s: see whether the announcer's pods "
         "reach each other"
     )
 
