@@ -7,6 +7,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network, address_order, is_everywhere
+from arpguard.overlay import Overlay
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 
 
@@ -315,7 +316,7 @@ class Drift:
 
 @dataclass(slots=True)
 class NodeState:
-    """What the last pass of the reconciler found and did. `entries` is replaced, and never changed in place.
+    """What the last pass of the reconciler, and elections since then, found and did.
 
     `ownership_changes` counts VIPs that this node began or ceased to speak for, since the agent started.
     `left_out` are the entries that found no room in the kernel's map. `ranges` are those in which addresses without an
@@ -324,7 +325,7 @@ class NodeState:
 
     links: tuple[Link, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    entries: dict[EntryKey, VipEntry] = field(default_factory=dict)
+    guarded: Overlay[EntryKey, VipEntry] = field(default_factory=Overlay)
     ranges: dict[RangeKey, VipEntry] = field(default_factory=dict)
     control: NodeControl | None = None
     problems: tuple[str, ...] = ()
@@ -333,6 +334,15 @@ class NodeState:
     left_out: frozenset[EntryKey] = frozenset()
     _ordered: tuple[dict[EntryKey, VipEntry], list[EntryKey]] | None = None
     _counted: tuple[dict[EntryKey, VipEntry], list[tuple[VipEntry, int]]] | None = None
+
+    @property
+    def entries(self) -> dict[EntryKey, VipEntry]:
+        """What the kernel has: another object when it is something else."""
+        return self.guarded.whole
+
+    @entries.setter
+    def entries(self, entries: dict[EntryKey, VipEntry]) -> None:
+        self.guarded = Overlay(entries)
 
     @property
     def variety(self) -> list[tuple[VipEntry, int]]:

@@ -28,6 +28,7 @@ from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.lab.topology import AgentProcess
 from arpguard.model import Decision, EntryKey, Link, NodeControl, NodeState, RangeKey, Surroundings, VipEntry
 from arpguard.node import Node
+from arpguard.overlay import Overlay
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
@@ -215,7 +216,7 @@ def a_node(
         control=value,
         totals=loaded.maps["totals"],
         programs=loaded.programs,
-        state=NodeState(links=known, entries=read_back, ranges=dict(ranges or {}), control=wanted),
+        state=NodeState(links=known, guarded=Overlay(read_back), ranges=dict(ranges or {}), control=wanted),
         surroundings=Surroundings(known),
         decisions=DecisionLog(capacity),
         conflicts=ConflictLog(capacity),

@@ -10,6 +10,7 @@ from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.model import Attachment, NodeState
 from arpguard.node import Node
+from arpguard.overlay import Overlay
 from arpguard.verdict import Hook
 
 
@@ -40,7 +41,7 @@ def read_node(pin_dir: Path) -> Node:
         state=NodeState(
             links=tuple(link for link in surroundings.links if link.ifindex in guarded),
             attachments=attachments,
-            entries=entries,
+            guarded=Overlay(entries),
             ranges=ranges.read().entries,
             control=told,
             problems=() if told else ("the kernel has not been told its mode: start the agent",),

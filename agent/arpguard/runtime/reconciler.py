@@ -48,6 +48,7 @@ from arpguard.model import (
     Vip,
     VipEntry,
 )
+from arpguard.overlay import Overlay
 from arpguard.runtime.latest import Latest
 from arpguard.verdict import Hook, Kind, Mode, Reason
 
@@ -129,15 +130,16 @@ class Reconciler:
         self._control = control
         self._attacher = attacher
         self._schedule = schedule
-        self._programmed: dict[EntryKey, VipEntry] | None = None
-        self._settled: dict[EntryKey, VipEntry] | None = None
+        self._has_programmed = False
+        self._is_settled = False  # whether the kernel took all that the last pass wanted
+        self._ifindexes: set[int] = set()  # of links that entries were found on
         self._closed: dict[RangeKey, VipEntry] | None = None
         # With thousands of VIPs these cost more than all the rest of a pass that finds nothing to do.
         self._spoken_for_by = Latest(spoken_for)
         self._strictest_mode = Latest(strictest_mode)
         self._strictest6_mode = Latest(strictest6_mode)
         self._vips4_of = Latest(vips4_of)
-        self._spoken_for: dict[EntryKey, MacAddress] = {}
+        self._spoken_for: Overlay[EntryKey, MacAddress] = Overlay()
         self._standings: dict[Address, Standing] = {}
         self._fence = (0, 0, 0)
         self._scene: _Scene | None = None
@@ -151,7 +153,7 @@ class Reconciler:
         config = asked.config
         choice = self._choose(asked, surroundings, asked.vips, self._to_keep(asked))
         problems = [*asked.problems, *asked.closing.problems, *choice.problems]
-        left = self._left_behind() if self._programmed is None else None
+        left = {} if self._has_programmed else self._left_behind()
         if config.mode is Mode.ENFORCE:
             self._enforce_first()
         self._program(_Scene.of(asked, surroundings, choice), problems)
@@ -160,11 +162,13 @@ class Reconciler:
         await self._attach(config.datapath, choice.links, surroundings, problems)
         risen = self._risen(choice.links)
         self._publish(choice.links, problems)
-        for key in self._spoken_for.keys() if risen else ():
+        for key in self._spoken_for.whole if risen else ():
             if key.ifindex in risen:
                 self._schedule.link_up(key, now_ns)
-        before, self._spoken_for = left or self._spoken_for, self._spoken_for_by(self.state.entries, config.mode)
-        self._schedule_announcements(before, now_ns)
+        before, after = left or self._spoken_for.whole, self._spoken_for_by(self.state.entries, config.mode)
+        if before is not after:
+            self._spoken_for = Overlay(after)
+            self._announce_changes(before, after, now_ns)
 
     def _choose(
         self, asked: Asked, surroundings: Surroundings, vips: Iterable[Address], guarded: Iterable[int]
@@ -213,7 +217,7 @@ class Reconciler:
         With thousands of VIPs it takes a tenth of the time. What others changed meanwhile is left to `apply`.
         """
         last = self._scene
-        if last is None or self._settled is None or self.state.control is None:
+        if last is None or not self._is_settled or self.state.control is None:
             return False
         changed = last.changes(_Scene(asked, surroundings, last.choice, last.primaries))
         guarded = [link.ifindex for link in self.state.links]
@@ -230,16 +234,16 @@ class Reconciler:
 
     def _change(self, scene: _Scene, changed: Mapping[Address, Vip | None], now_ns: int) -> bool:
         """Writes the entries of a few VIPs; False when that is not all there is to do."""
-        entries, control = self.state.entries, self.state.control
+        entries, control = self.state.guarded, self.state.control
         wanted = self._entries_in(scene, (vip for vip in changed.values() if vip is not None))
         left_out = self.state.left_out
         writes = {key: entry for key, entry in wanted.items() if entries.get(key) != entry and key not in left_out}
         links = [link.ifindex for link in scene.choice.links]
         keys = (EntryKey(ifindex, address) for address in changed for ifindex in links if scene.asked.complete)
-        gone = [key for key in keys if key not in wanted and (key in entries or key in left_out)]
+        gone = [key for key in keys if key not in wanted and (entries.get(key) or key in left_out)]
         if control is None or strictest_mode(control.mode, writes) > control.strictest:
             return False
-        if not self._has_room(sum(key not in entries for key in writes), len(gone)):
+        if not self._has_room(sum(entries.get(key) is None for key in writes), len(gone)):
             return False
         self._widen_control(writes)
         self._entries.delete(gone)
@@ -248,7 +252,7 @@ class Reconciler:
         except MapFullError:
             return False
         self._scene = scene
-        self._note_change(writes, gone)
+        entries.change(writes, gone)
         self._speak_of(writes, gone, control.mode, now_ns)
         return True
 
@@ -256,23 +260,13 @@ class Reconciler:
         """Whether entries come and go without a choice of those that fit."""
         if self.state.left_out:
             return not added and not gone
-        return len(self.state.entries) + added - gone <= self._entries.capacity
-
-    def _note_change(self, writes: Mapping[EntryKey, VipEntry], gone: Iterable[EntryKey]) -> None:
-        entries = {**self.state.entries, **writes}
-        for key in gone:
-            del entries[key]
-        self._programmed = self._settled = self.state.entries = entries
+        return not added or len(self.state.entries) + added - gone <= self._entries.capacity
 
     def _speak_of(self, writes: Mapping[EntryKey, VipEntry], gone: Iterable[EntryKey], mode: Mode, now_ns: int) -> None:
-        touched = {*writes, *gone}
-        before = {key: self._spoken_for[key] for key in touched & self._spoken_for.keys()}
-        after = spoken_for(writes, mode)
+        known = ((key, self._spoken_for.get(key)) for key in (*writes, *gone))
+        before, after = {key: mac for key, mac in known if mac is not None}, spoken_for(writes, mode)
         if before != after:
-            spoken = {**self._spoken_for, **after}
-            for key in before.keys() - after.keys():
-                del spoken[key]
-            self._spoken_for = spoken
+            self._spoken_for.change(after, before.keys() - after.keys())
             self._announce_changes(before, after, now_ns)
 
     def _entries_in(self, scene: _Scene, vips: Iterable[Vip]) -> dict[EntryKey, VipEntry]:
@@ -335,27 +329,36 @@ class Reconciler:
                 self._standings[vip] = standing
         scene = self._scene
         if scene is None:
-            self._withdraw(self._entries.read().entries, standings)
+            self._withdraw(self._entries.read().entries.items(), standings)
             return True
         vips = {address: scene.asked.vips.get(address) for address in standings}
         elected = {address: vip for address, vip in vips.items() if vip is not None and _is_elected(vip)}
-        is_done = not elected or (self._settled is not None and self._change(scene, elected, now_ns))
+        is_done = not elected or (self._is_settled and self._change(scene, elected, now_ns))
         if not is_done:
-            self._settled = None  # or a pass that finds the same VIPs in the same surroundings does nothing
+            self._is_settled = False  # or a pass that finds the same VIPs in the same surroundings does nothing
         if not (is_done and scene.asked.complete):
-            given_up = self._withdraw(self.state.entries, standings)
+            given_up = self._withdraw(self._entries_of(standings), standings)
             if given_up:
-                self._programmed = self.state.entries = {**self.state.entries, **given_up}
-                self._settled = None
+                self.state.guarded.change(given_up)
+                self._is_settled = False
         return is_done
 
+    def _entries_of(self, vips: Iterable[Address]) -> Iterator[tuple[EntryKey, VipEntry]]:
+        """What the kernel has of a few VIPs."""
+        for vip in vips:
+            for ifindex in self._ifindexes:
+                key = EntryKey(ifindex, vip)
+                entry = self.state.guarded.get(key)
+                if entry is not None:
+                    yield key, entry
+
     def _withdraw(
-        self, entries: Mapping[EntryKey, VipEntry], standings: Mapping[Address, Standing]
+        self, entries: Iterable[tuple[EntryKey, VipEntry]], standings: Mapping[Address, Standing]
     ) -> dict[EntryKey, VipEntry]:
         """Gives up what this node has no more: also where nobody has asked for it yet, and where there is no room."""
         given_up = {
             key: replace(entry, kind=standings[key.vip].kind, epoch=0, hold=False)
-            for key, entry in entries.items()
+            for key, entry in entries
             if key.vip in standings and standings[key.vip].kind is not Kind.OWNED
             if entry.kind is Kind.OWNED and entry.epoch
         }
@@ -379,7 +382,7 @@ class Reconciler:
 
     def conflict(self, decision: Decision, now_ns: int) -> bool:
         """A foreign claim came in; whether it is to be answered by an announcement (RFC 5227 2.4)."""
-        mine = decision.key in self._spoken_for and decision.mode is Mode.ENFORCE
+        mine = self._spoken_for.get(decision.key) is not None and decision.mode is Mode.ENFORCE
         return decision.reason is Reason.CONFLICT and mine and self._schedule.conflict(decision.key, now_ns)
 
     def announceable(self, key: EntryKey) -> tuple[Link, MacAddress] | None:
@@ -397,7 +400,7 @@ class Reconciler:
         actual = self._entries.read()
         drifted = self._note_drift(actual)
         last, self._scene = self._scene, scene
-        if not drifted and self._settled is not None and last is not None:
+        if not drifted and self._is_settled and last is not None:
             same_vips = last.asked.vips is scene.asked.vips or not last.changes(scene)
             if same_vips and last.differs_in_vips_only(scene):
                 problems.extend(self._too_many())
@@ -417,10 +420,10 @@ class Reconciler:
         except MapFullError as error:
             problems.append(str(error))
         found = self._entries.read().entries if delta else actual.entries
-        if self._programmed is None or found != self._programmed:
+        if found != self.state.entries:
             self.state.entries = found
-        self._programmed = self.state.entries
-        self._settled = found if found == wanted else None
+        self._ifindexes = {key.ifindex for key in found} | {link.ifindex for link in scene.choice.links}
+        self._has_programmed, self._is_settled = True, found == wanted
 
     def _too_many(self) -> Iterator[str]:
         """What is to be said while there are entries that do not fit."""
@@ -436,11 +439,11 @@ class Reconciler:
 
     def _note_drift(self, actual: TableContent[EntryKey]) -> bool:
         """Whether the kernel has something else than it was left with; that is counted, unless nothing was left yet."""
-        if actual.entries == self._programmed and not actual.strangers:
-            return False
-        if self._programmed is None:
+        if not self._has_programmed:
             return True
-        delta = plan(self._programmed, actual.entries)
+        if actual.entries == self.state.entries and not actual.strangers:
+            return False
+        delta = plan(self.state.entries, actual.entries)
         keys = {*delta.writes, *delta.deletes, *actual.strangers}
         changed = [f"{key.vip} on interface {key.ifindex}" for key in sorted(keys, key=lambda key: key.order)]
         self.state.drift.entries += len(changed)
@@ -450,10 +453,6 @@ class Reconciler:
             some(changed),
         )
         return True
-
-    def _schedule_announcements(self, before: dict[EntryKey, MacAddress], now_ns: int) -> None:
-        if before is not self._spoken_for:
-            self._announce_changes(before, self._spoken_for, now_ns)
 
     def _announce_changes(
         self, before: Mapping[EntryKey, MacAddress], after: Mapping[EntryKey, MacAddress], now_ns: int

@@ -364,6 +364,18 @@ def test_what_was_left_can_be_given_up_before_anybody_asks_for_it(left, kernel):
     assert left.state.entries == kernel.entries
 
 
+def test_what_was_left_on_a_link_that_is_not_guarded_now_is_given_up_too(left, kernel):
+    elsewhere = replace(KEY, ifindex=9)
+    kernel.entries[elsewhere] = kernel.entries[KEY]
+    left.adopt()
+    run_pass(left, ELECTED, complete=False)
+
+    left.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+
+    assert (kernel.entries[elsewhere].kind, kernel.entries[elsewhere].epoch) == (Kind.UNCLAIMED, 0)
+    assert left.state.entries == kernel.entries
+
+
 def test_programs_that_were_left_stay_before_the_first_pass(left, kernel):
     kernel.pinned = [2]
     left.adopt()
