@@ -74,18 +74,24 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """What the last pass was about: entries are a function of it, and of how elected VIPs stand."""
+    """What the last pass was about: entries are a function of it, and of how elected VIPs stand.
+
+    `routes`: those that say which of the guarded links a VIP is at home on; a node with many pods has many others.
+    """
 
     asked: Asked
     surroundings: Surroundings
     choice: Choice
     primaries: Primaries
+    routes: tuple[Route, ...]
 
     @classmethod
     def of(cls, asked: Asked, surroundings: Surroundings, choice: Choice) -> "_Scene":
         here = (own.address for link in choice.links for own in link.addresses)
         no_primaries = {*asked.vips, *filter(asked.closing.is_closed, here)}
-        return cls(asked, surroundings, choice, primary_addresses(choice.links, no_primaries))
+        guarded = {link.ifindex for link in choice.links}
+        routes = tuple(route for route in surroundings.routes if route.ifindex in guarded)
+        return cls(asked, surroundings, choice, primary_addresses(choice.links, no_primaries), routes)
 
     def differs_in_vips_only(self, other: "_Scene") -> bool:
         """Whether the entries of VIPs that are the same object in both are equal."""
@@ -97,15 +103,9 @@ class _Scene:
             and self.routes == other.routes
         )
 
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """Those that say which of the guarded links a VIP is at home on; a node with many pods has many others."""
-        guarded = {link.ifindex for link in self.choice.links}
-        return tuple(route for route in self.surroundings.routes if route.ifindex in guarded)
-
-    def changes(self, later: "_Scene") -> dict[Address, Vip | None]:
-        """The VIPs that are others, or gone, in a later scene."""
-        before, after = self.asked.vips, later.asked.vips
+    def changes(self, after: Mapping[Address, Vip]) -> dict[Address, Vip | None]:
+        """The VIPs that are others, or gone, in what is asked later."""
+        before = self.asked.vips
         changed: dict[Address, Vip | None] = {
             address: vip for address, vip in after.items() if before.get(address) is not vip
         }
@@ -219,7 +219,7 @@ class Reconciler:
         last = self._scene
         if last is None or not self._is_settled or self.state.control is None:
             return False
-        changed = last.changes(_Scene(asked, surroundings, last.choice, last.primaries))
+        changed = last.changes(asked.vips)
         guarded = [link.ifindex for link in self.state.links]
         deciding = changed if surroundings is last.surroundings else asked.vips
         choice = self._choose(asked, surroundings, deciding, guarded)
@@ -236,16 +236,18 @@ class Reconciler:
         """Writes the entries of a few VIPs; False when that is not all there is to do."""
         entries, control = self.state.guarded, self.state.control
         wanted = self._entries_in(scene, (vip for vip in changed.values() if vip is not None))
-        left_out = self.state.left_out
-        writes = {key: entry for key, entry in wanted.items() if entries.get(key) != entry and key not in left_out}
+        known, left_out = {key: entries.get(key) for key in wanted}, self.state.left_out
+        writes = {key: entry for key, entry in wanted.items() if known[key] != entry and key not in left_out}
+        added = {key: entry for key, entry in writes.items() if known[key] is None}
         links = [link.ifindex for link in scene.choice.links]
         keys = (EntryKey(ifindex, address) for address in changed for ifindex in links if scene.asked.complete)
         gone = [key for key in keys if key not in wanted and (entries.get(key) or key in left_out)]
         if control is None or strictest_mode(control.mode, writes) > control.strictest:
             return False
-        if not self._has_room(sum(entries.get(key) is None for key in writes), len(gone)):
+        if not self._has_room(len(added), len(gone)):
             return False
-        self._widen_control(writes)
+        if added or any(before is not None and before.mode != wanted[key].mode for key, before in known.items()):
+            self._widen_control(writes)
         self._entries.delete(gone)
         try:
             self._entries.write(writes)
@@ -401,7 +403,7 @@ class Reconciler:
         drifted = self._note_drift(actual)
         last, self._scene = self._scene, scene
         if not drifted and self._is_settled and last is not None:
-            same_vips = last.asked.vips is scene.asked.vips or not last.changes(scene)
+            same_vips = last.asked.vips is scene.asked.vips or not last.changes(scene.asked.vips)
             if same_vips and last.differs_in_vips_only(scene):
                 problems.extend(self._too_many())
                 return
