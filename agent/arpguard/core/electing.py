@@ -16,14 +16,14 @@ circles. Where no node may own both, each is elected by itself.
 Two that want the same VIP are no harm: claims are compared and swapped. Nobody is asked, and nobody has to agree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from arpguard.addresses import Address
 from arpguard.config import LeaseConfig
 from arpguard.core.balancing import to_move
-from arpguard.core.members import Member, Pool, Pools, parties
+from arpguard.core.members import Member, Place, Pool, Pools, parties
 from arpguard.core.rendezvous import fingerprint
 from arpguard.model import OwnerKind, Vip
 from arpguard.units import NS_PER_S
@@ -58,7 +58,8 @@ class Wishes:
 class _Seat:
     """An elected VIP. `since_ns`: since when `first` is its first choice; `free_ns`: since when nobody has it.
 
-    `giving_to`: the first choice that this node gives it up to, and until `giving_ns` does not want it itself.
+    `ahead`: how many are preferred to this node. `giving_to`: the first choice that this node gives it up to, and until
+    `giving_ns` does not want it itself.
     `party`: the VIPs that are to have one owner with it, the lead first; `follows`: it goes with that, and is another.
     `leader`: the one of both that `number` is of, by which nodes are preferred. `is_apart`: no node may own it too.
     """
@@ -68,6 +69,7 @@ class _Seat:
     pool: Pool
     first: str
     since_ns: int
+    ahead: int = 0
     free_ns: int | None = None
     giving_to: str = ""
     giving_ns: int = 0
@@ -76,12 +78,11 @@ class _Seat:
     follows: bool = False
     is_apart: bool = False
 
-    def place(self, name: str) -> int:
-        """How many are preferred to one of the pool."""
-        if name == self.first:
+    def place(self, me: str) -> int:
+        """Which choice this node is, from 0 on, if it is in the pool."""
+        if me == self.first:
             return 0
-        place = self.pool.rank(self.number, name)
-        return place + 1 if self.follows and place < self.pool.rank(self.number, self.first) else place
+        return self.ahead + (self.follows and self.pool.prefers(self.number, me, self.first))
 
 
 class Election:
@@ -89,6 +90,7 @@ class Election:
 
     def __init__(self, me: str, started_ns: int, settle_ns: int = SETTLE_NS) -> None:
         self._me = me
+        self._number = fingerprint(me)
         self._settled_ns = started_ns + settle_ns
         self._seats: dict[Address, _Seat] = {}
         self._vips: Mapping[Address, Vip] = {}
@@ -111,7 +113,8 @@ class Election:
         `holders`: who has a VIP, by a claim that is valid, and is alive; "" where the claim is released or void, or
         its holder is not heard of. A VIP that is not in it was never held. `vips` is not changed between two calls.
         """
-        self._sit_down(vips, members, now_ns)
+        for _ in self.sit_down(vips, members, now_ns):
+            pass
         look = _Look(self._me, now_ns, self._settled_ns, undecided)
         if members and all(member.alive for member in members if member.ready and not member.excluded):
             look.settled_ns = now_ns
@@ -127,7 +130,9 @@ class Election:
 
     def _follow(self, seat: _Seat, lead_holder: str, now_ns: int) -> None:
         """Whoever has the lead is the first choice; while nobody has, or one who must not, it is the lead's."""
-        first = lead_holder if lead_holder in seat.pool else self._seats[seat.party[0].address].first
+        lead = self._seats[seat.party[0].address]
+        seat.ahead = lead.ahead
+        first = lead_holder if lead_holder in seat.pool else lead.first
         if first != seat.first:
             seat.first, seat.since_ns = first, now_ns
 
@@ -150,8 +155,11 @@ class Election:
                 given_up.append(address)
         return frozenset(given_up)
 
-    def _sit_down(self, vips: Mapping[Address, Vip], members: tuple[Member, ...], now_ns: int) -> None:
-        """Brings the seats up to date with VIPs and members."""
+    def sit_down(self, vips: Mapping[Address, Vip], members: tuple[Member, ...], now_ns: int) -> Iterator[None]:
+        """What `wanted` begins with, in steps, for who has others to attend to: all that takes long.
+
+        It brings the seats up to date with VIPs and members, and has to be gone through to the end.
+        """
         pools = self._pools
         if members != self._members:
             self._members = members
@@ -160,11 +168,12 @@ class Election:
             self._pools, self._steady_ns = pools, now_ns
             for seat in self._seats.values():
                 self._choose(seat, now_ns)
+                yield
         if vips is not self._vips:
             self._vips = vips
-            self._invite(vips, now_ns)
+            yield from self._invite(vips, now_ns)
 
-    def _invite(self, vips: Mapping[Address, Vip], now_ns: int) -> None:
+    def _invite(self, vips: Mapping[Address, Vip], now_ns: int) -> Iterator[None]:
         elected, groups = 0, parties(vips)
         for address, vip in vips.items():
             if not _is_elected(vip):
@@ -175,10 +184,12 @@ class Election:
             if seat is None:
                 number = fingerprint(str(address))
                 seat = self._seats[address] = _Seat(vip, number, _EMPTY, "", now_ns, leader=address, party=party)
-                self._choose(seat, now_ns)
             elif seat.vip is not vip or seat.party != party:
                 seat.vip, seat.party = vip, party
-                self._choose(seat, now_ns)
+            else:
+                continue
+            self._choose(seat, now_ns)
+            yield
         if len(self._seats) != elected:
             self._seats = {address: seat for address, seat in self._seats.items() if _is_elected(vips.get(address))}
 
@@ -189,10 +200,8 @@ class Election:
             self._join(seat)
         if seat.follows:
             return  # its first choice is the holder of another: `_follow`
-        if seat.leader == leader:
-            first = seat.pool.first_after(before, seat.first, seat.number)
-        else:
-            first = seat.pool.first(seat.number)
+        place = Place(seat.first, seat.ahead) if seat.leader == leader else Place()
+        first, seat.ahead = seat.pool.place_after(before, place, seat.number, self._number)
         if first != seat.first:
             seat.first, seat.since_ns = first, now_ns
 

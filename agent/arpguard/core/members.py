@@ -6,18 +6,21 @@ Every other reason is a hard one: such a node's answers would lead nowhere.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 from weakref import ref
 
 from arpguard.addresses import Address, Network, address_order
 from arpguard.core.cluster import Node
 from arpguard.core.holding import Candidate
 from arpguard.core.prefixes import Prefixes
-from arpguard.core.rendezvous import fingerprint, ranked, weight
+from arpguard.core.rendezvous import Scales, fingerprint, ranked, weight
 from arpguard.core.reporting import Subject
 from arpguard.model import OwnerKind, Vip
 
+Terms: TypeAlias = tuple[frozenset[str] | None, str, tuple[Network, ...]]
+
 EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
+SLOWER = 4  # how much longer it takes to weigh one node after the other than all of a pool at once
 CORDONED = "cordoned: second choice, and there is another"
 
 
@@ -95,43 +98,68 @@ def members_of(
     )
 
 
+class Place(NamedTuple):
+    """Who is preferred for a VIP, and how many of the pool are preferred to the node that asks."""
+
+    first: str = ""
+    ahead: int = 0
+
+
 class Pool:
-    """The nodes that may own a VIP. Any two VIPs of the same nodes, interface and subnets have the same pool."""
+    """The nodes that may own a VIP. Any two VIPs of the same nodes, interface and subnets have the same pool.
+
+    VIPs, and nodes that ask, are given by their fingerprints. Of two nodes of one weight the last by name is preferred.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._fingerprints = {name: fingerprint(name) for name in names}
+        self.fingerprints = {name: fingerprint(name) for name in sorted(names, reverse=True)}
+        self._names = tuple(self.fingerprints)
+        self._scales = Scales(self.fingerprints.values())
         self._before: Callable[[], Pool | None] = lambda: None  # not kept alive, for it had one before it too
-        self._joined: list[str] = []
+        self._joined: dict[str, int] = {}
+        self._left: list[int] = []
 
     def __contains__(self, name: str) -> bool:
-        return name in self._fingerprints
+        return name in self.fingerprints
 
     def __bool__(self) -> bool:
-        return bool(self._fingerprints)
+        return bool(self._names)
 
     def is_only(self, name: str) -> bool:
         """Whether one of them is all of them."""
-        return self._fingerprints.keys() == {name}
+        return self._names == (name,)
 
-    def first(self, number: int) -> str:
-        """Who is preferred for a VIP with this fingerprint; empty when there is nobody."""
-        return self._first_of(self._fingerprints, number)
+    def place(self, vip: int, asking: int) -> Place:
+        """Of all of them."""
+        if not self:
+            return Place()
+        weights, own = self._scales.weights(vip), weight(vip, asking)
+        return Place(self._names[weights.index(max(weights))], sum(map(own.__lt__, weights)))
 
-    def first_after(self, before: "Pool", first: str, number: int) -> str:
-        """The same, where `first` was it in the pool before: only those who joined since then can be preferred."""
-        if first not in self:
-            return self.first(number)
+    def place_after(self, before: "Pool", place: Place, vip: int, asking: int) -> Place:
+        """The same, where `place` was that of the pool before: where few came and went, only those are weighed."""
+        if place.first not in self or self._has_little_of(before):
+            return self.place(vip, asking)
+        if not (self._joined or self._left):
+            return place
+        own = weight(vip, asking)
+        come, gone = (sum(weight(vip, each) > own for each in those) for those in (self._joined.values(), self._left))
+        first = max((place.first, *self._joined), key=lambda name: self._order(vip, name))
+        return Place(first, place.ahead + come - gone)
+
+    def _has_little_of(self, before: "Pool") -> bool:
         if self._before() is not before:
-            self._before, self._joined = ref(before), [name for name in self._fingerprints if name not in before]
-        return self._first_of([first, *self._joined], number) if self._joined else first
+            self._before = ref(before)
+            self._joined = {name: each for name, each in self.fingerprints.items() if name not in before}
+            self._left = [each for name, each in before.fingerprints.items() if name not in self]
+        return SLOWER * (len(self._joined) + len(self._left)) > len(self._names)
 
-    def rank(self, number: int, name: str) -> int:
-        """How many are preferred to one of them."""
-        own = weight(number, self._fingerprints[name]), name
-        return sum((weight(number, other), each) > own for each, other in self._fingerprints.items())
+    def prefers(self, vip: int, name: str, other: str) -> bool:
+        """Whether one of them is preferred to another."""
+        return self._order(vip, name) > self._order(vip, other)
 
-    def _first_of(self, names: Iterable[str], number: int) -> str:
-        return max(names, key=lambda name: (weight(number, self._fingerprints[name]), name), default="")
+    def _order(self, vip: int, name: str) -> tuple[int, str]:
+        return weight(vip, self.fingerprints[name]), name
 
 
 class Pools:
@@ -142,8 +170,9 @@ class Pools:
         self._usable = tuple(member for member in members if member.refusal is None)
         self._interfaces: dict[str, Prefixes] = {}
         self._links = {link for member in members for link in member.links}
-        self._pools: dict[tuple[object, ...], Pool] = {}
+        self._pools: dict[Terms, Pool] = {}
         self._parties: dict[Address, tuple[tuple[Vip, ...], Pool, frozenset[Address]]] = {}
+        self._alike: dict[tuple[Terms, ...], tuple[Pool, dict[Terms, bool]]] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pools) and (self._usable, self._links) == (other._usable, other._links)
@@ -170,21 +199,26 @@ class Pools:
         return known[1:]
 
     def _joined(self, party: tuple[Vip, ...]) -> tuple[Pool, frozenset[Address]]:
-        """Those that are alike join alike: who may own them is found out once."""
-        fit = self._fit(party[0])
-        joins = {self._terms(party[0]): bool(fit)}
-        joined = [party[0].address]
-        for vip in party[1:]:
-            terms = self._terms(vip)
-            if terms not in joins:
-                those = set(self._fit(vip))
-                common = [member for member in fit if member in those]
-                joins[terms], fit = bool(common), common or fit
-            if joins[terms]:
-                joined.append(vip.address)
-        return _pool(fit), frozenset(joined)
+        """Those that are alike join alike, and parties that are alike have the same pool."""
+        terms = tuple(map(self._terms, party))
+        if terms not in self._alike:
+            self._alike[terms] = self._join(dict(zip(terms, party, strict=True)))
+        pool, joins = self._alike[terms]
+        more = (vip.address for vip, each in zip(party[1:], terms[1:], strict=True) if joins[each])
+        return pool, frozenset((party[0].address, *more))
 
-    def _terms(self, vip: Vip) -> tuple[object, ...]:
+    def _join(self, vips: Mapping[Terms, Vip]) -> tuple[Pool, dict[Terms, bool]]:
+        """The nodes that are left when one VIP after the other joins, but those that would leave none."""
+        fit: list[Member] = []
+        joins: dict[Terms, bool] = {}
+        for terms, vip in vips.items():
+            those = self._fit(vip)
+            among = set(those)
+            common = [member for member in fit if member in among] if joins else those
+            joins[terms], fit = bool(common), common or fit
+        return _pool(fit), joins
+
+    def _terms(self, vip: Vip) -> Terms:
         return vip.nodes, vip.interface, self.subnets(vip)
 
     def _fit(self, vip: Vip) -> list[Member]:

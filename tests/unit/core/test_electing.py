@@ -484,6 +484,18 @@ def test_pair_counts_as_one_for_balance():
     assert len(vips.keys() - set(singles) - kept) == 1, "the lead alone: what goes with it goes after it"
 
 
+def test_what_takes_long_is_done_in_steps_and_comes_to_the_same():
+    """One for each VIP that is new, or whose nodes are others; none where all is as it was."""
+    at_once, in_steps = Election(SECOND, START), Election(SECOND, START)
+    fewer = members(**{FIRST: {"alive": False}})
+
+    for now_ns, present, steps in ((LATER, members(), len(MANY)), (QUIET, fewer, len(MANY)), (QUIET + 1, fewer, 0)):
+        assert len(list(in_steps.sit_down(MANY, present, now_ns))) == steps
+        assert not list(in_steps.sit_down(MANY, present, now_ns))
+        asked = MANY, present, {}, now_ns
+        assert in_steps.wanted(*asked) == at_once.wanted(*asked)
+
+
 def test_members_that_come_and_go_leave_nothing_behind():
     election = Election(FIRST, START)
     pools = set()
