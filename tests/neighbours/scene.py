@@ -14,6 +14,7 @@ from arpguard.dataplane import bpffs
 from arpguard.errors import ArpguardError
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.bench import KubeBench, Watch, now_ns
+from arpguard.lab.cluster.kubeapi import KubeApi
 from arpguard.lab.cluster.servers import ApiUnderTest, Fault
 from arpguard.lab.cluster.topology import API_ADDRESS, KubeLab
 from arpguard.lab.topology import Host
@@ -29,40 +30,21 @@ _TEND_S = 0.005
 _STEADY_S = 6.0
 
 
-class Server(ApiUnderTest):
-    """A control plane in the lab, with what `deploy/base` installs but the DaemonSet: the lab starts the agents."""
+class Given(ApiUnderTest):
+    """A control plane that somebody else looks after."""
 
-    def __init__(self, lab: KubeLab, plane: ControlPlane) -> None:
+    def __init__(self, lab: KubeLab, api: KubeApi) -> None:
         super().__init__(lab, HOME)
-        self.plane = plane
-        self.api = plane.api
-        self.components: Sequence[str] = ()
+        self.api = api
 
     def node_name(self, host: Host) -> str:
         return node_of(host)
 
     def start(self) -> None:
-        installed = [each for each in self._manifests() if each["kind"] != "DaemonSet"]
-        self.plane.apply(objects.namespace(SHOP), *installed)
-        for host in self.lab.nodes:
-            path = self.lab.folder / f"{host.name}-agent.kubeconfig"
-            self.lab.guards[host.name].kubeconfig = self.plane.write_account(path, HOME, objects.ACCOUNT)
-
-    def _manifests(self) -> list[dict]:
-        """As an operator's own kustomization would have them."""
-        folder = self.lab.folder / "install"
-        folder.mkdir(exist_ok=True)
-        document = {
-            "apiVersion": "kustomize.config.k8s.io/v1beta1",
-            "kind": "Kustomization",
-            "resources": [os.path.relpath(_DEPLOY / "base", folder)],
-            "components": [os.path.relpath(_DEPLOY / "components" / name, folder) for name in self.components],
-        }
-        (folder / "kustomization.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-        return [each for each in yaml.safe_load_all(self.plane.kubectl("kustomize", folder)) if each]
+        """Nothing: it runs."""
 
     def stop(self) -> None:
-        """Nothing: the control plane ends with the scene."""
+        """Nothing: it ends after the lab."""
 
     def go_down(self) -> None:
         raise NotImplementedError
@@ -72,6 +54,37 @@ class Server(ApiUnderTest):
 
     def trouble(self, host: Host, fault: Fault | None) -> None:
         raise NotImplementedError
+
+
+def manifests(plane: ControlPlane, folder: Path, components: Sequence[str] = ()) -> list[dict]:
+    """What `deploy/base` installs, by a kustomization in a folder, as an operator's own; without the DaemonSet."""
+    install = folder / "install"
+    install.mkdir(exist_ok=True)
+    document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(_DEPLOY / "base", install)],
+        "components": [os.path.relpath(_DEPLOY / "components" / name, install) for name in components],
+    }
+    (install / "kustomization.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    found = yaml.safe_load_all(plane.kubectl("kustomize", install))
+    return [each for each in found if each and each["kind"] != "DaemonSet"]
+
+
+class Server(Given):
+    """A control plane in the lab, with what `deploy/base` installs but the DaemonSet: the lab starts the agents."""
+
+    def __init__(self, lab: KubeLab, plane: ControlPlane) -> None:
+        super().__init__(lab, plane.api)
+        self.plane = plane
+        self.components: Sequence[str] = ()
+
+    def start(self) -> None:
+        installed = manifests(self.plane, self.lab.folder, self.components)
+        self.plane.apply(objects.namespace(SHOP), *installed)
+        for host in self.lab.nodes:
+            path = self.lab.folder / f"{host.name}-agent.kubeconfig"
+            self.lab.guards[host.name].kubeconfig = self.plane.write_account(path, HOME, objects.ACCOUNT)
 
 
 class Kubelets:
