@@ -1,16 +1,16 @@
 """Builds the real neighbours from the Go module proxy: a control plane, kubelet and containerd, MetalLB, kube-vip.
 
-    PYTHONPATH=tests python -m neighbours.build .cache/neighbours/bin
+    PYTHONPATH=tests python -m neighbours.build .cache/neighbours/bin [--only kubernetes]
 
 What is there is not built again; Go's own cache keeps the rest, for all checkouts on a machine.
 """
 
+import argparse
 import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -24,20 +24,31 @@ _STAGING = re.compile(r"(\S+) => \./staging/src/\S+")
 _STRIPPED = "-s -w"
 
 
-def main(into: Path) -> None:
+def main() -> None:
     """Builds what is missing; nothing where Go is."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("into", type=Path)
+    parser.add_argument("--only", choices=["kubernetes"])
+    asked = parser.parse_args()
+    into = asked.into.absolute()
     go = find_go()
     if go is None:
         print("neighbours: nothing is built, because Go is not installed (https://go.dev/dl)")
         return
     into.mkdir(parents=True, exist_ok=True)
+    build_kubernetes(go, into)
+    if not asked.only:
+        build_others(go, into)
+
+
+def build_others(go: str, into: Path) -> None:
+    """Builds the announcers, and what runs containers."""
     for version in METALLB:
         module = f"go.universe.tf/metallb@v{version}"
         for program in ("speaker", "controller"):
             install(go, module, f"/{program}", into / f"metallb-{program}-{version}")
         copy(go, module, "config/manifests/metallb-native.yaml", into / f"metallb-{version}.yaml")
     install(go, f"github.com/kube-vip/kube-vip@v{KUBE_VIP}", "", into / f"kube-vip-{KUBE_VIP}")
-    build_kubernetes(go, into)
     for program in ("containerd", "containerd-shim-runc-v2", "ctr"):
         install(go, f"github.com/containerd/containerd/v2@v{CONTAINERD}", f"/cmd/{program}", into / program)
     unpack("runc", "usr/sbin/runc", into / "runc")
@@ -123,4 +134,4 @@ def _run(words: list[str], stdout: int | None = None) -> "subprocess.CompletedPr
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).absolute())
+    main()
