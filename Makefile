@@ -19,6 +19,9 @@
 #                them with Go, once. The table is in docs/neighbours.md; NEIGHBOURS=takeover is for docs/performance.md,
 #                NEIGHBOURS='table --row 0.15.3 --column partition' for a part, NEIGHBOURS=resting an hour in which
 #                nothing happens, and after `make image-build` NEIGHBOURS=shipped the install on real kubelets
+#   make kernels  the guard on kernels of the distribution, emulated by QEMU: so far beside the real kube-proxy in IPVS
+#                mode; half an hour for each kernel, and it builds Kubernetes with Go, once. ARPGUARD_KERNEL=6.12 runs
+#                one of them. The table is in docs/neighbours.md
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
@@ -32,12 +35,13 @@ APT_RUN := ca-certificates ethtool iproute2 libbpf1 procps python3-bpfcc python3
 # Debian's keepalived starts nothing, now or at boot, while there is no /etc/keepalived/keepalived.conf.
 APT_LAB := keepalived openssl
 APT_FRESH := debootstrap git util-linux
+APT_KERNELS := busybox-static cpio ipset iptables kmod qemu-system-x86
 APT_IMAGE := buildah crun debootstrap podman
 APT_DEV := arping bpftool clang clang-format crun curl gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test fresh coverage coverage-core lint format docs proto model fuzz mutate chaos soak bench neighbours lock audit image image-build clean apt-run apt-lab apt-dev apt-fuzz apt-fresh apt-image
+.PHONY: lab test fresh coverage coverage-core lint format docs proto model fuzz mutate chaos soak bench neighbours kernels lock audit image image-build clean apt-run apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
@@ -124,6 +128,12 @@ neighbours: apt-dev .venv/.dev
 	PYTHONPATH=tests $(BIN)/python -m neighbours.build .cache/neighbours/bin
 	PYTHONPATH=tests $(BIN)/python -m neighbours.$(NEIGHBOURS) --write docs/$(if $(findstring takeover,$(NEIGHBOURS)),performance,neighbours).md
 
+# Without Go, or a package of such a kernel, it says so and is skipped.
+kernels: apt-lab apt-kernels .venv/.run
+	PYTHONPATH=tests $(BIN)/python -m neighbours.build .cache/neighbours/bin --only kubernetes
+	$(BIN)/python -m compileall -q agent tests/kernels tests/neighbours
+	PYTHONPATH=tests $(BIN)/python -m kernels.run $(if $(ARPGUARD_KERNEL),--kernel $(ARPGUARD_KERNEL)) --write docs/neighbours.md
+
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/arpguard/__init__.py)
 IMAGE := localhost/arpguard
 
@@ -165,6 +175,9 @@ apt-fresh:
 
 apt-image:
 	$(call install,$(APT_IMAGE))
+
+apt-kernels:
+	$(call install,$(APT_KERNELS))
 
 # The system's site-packages are visible in it: bcc comes from there, and from nowhere else.
 .venv/.base: | apt-run

@@ -1,0 +1,118 @@
+"""A virtual machine with a kernel of its own and this machine's files, which it cannot change.
+
+It has no disk. The host's `/` comes over 9p, read-only, with memory over it for what is written; one folder is shared
+both ways. The processor is emulated (tcg), so everything takes about ten times as long as outside.
+"""
+
+import lzma
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from arpguard.lab.netns import Netns
+from kernels.packages import Kernel
+
+SCRIPT = Path(__file__).parent / "guest.sh"
+QEMU = "qemu-system-x86_64"
+_NEEDED = (QEMU, "busybox", "cpio", "depmod", "modprobe")
+_EARLY = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
+_MEMORY_MB, _PROCESSORS = 3072, 2
+_HOST = "trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro"
+_INIT = f"""#!/bin/busybox sh
+busybox=/bin/busybox
+$busybox mkdir -p /proc /dev /host /top /root
+$busybox mount -t proc proc /proc
+$busybox mount -t devtmpfs dev /dev
+for module in $($busybox cat /order); do $busybox insmod /modules/$module; done
+$busybox mount -t 9p -o {_HOST} host /host
+$busybox mount -t tmpfs top /top
+$busybox mkdir /top/upper /top/work
+$busybox mount -t overlay -o lowerdir=/host,upperdir=/top/upper,workdir=/top/work root /root
+exec $busybox switch_root /root /bin/sh {{script}} {{shared}} {{modules}}
+"""
+
+
+def missing() -> str | None:
+    """Why there can be no machine; None where there can."""
+    lacking = [name for name in _NEEDED if shutil.which(name) is None]
+    if lacking:
+        return f"{', '.join(lacking)} missing"
+    return None if Path("/dev/net/tun").exists() else "there is no /dev/net/tun"
+
+
+class Machine:
+    """Boots, runs one command, and is gone."""
+
+    def __init__(self, kernel: Kernel, shared: Path, place: Netns, tap: str) -> None:
+        """`shared`: a folder, the same inside and outside. `tap`: a device in `place`; the guest's end is eth0."""
+        self._kernel = kernel
+        self._shared = shared
+        self._place = place
+        self._tap = tap
+
+    def run(self, words: Sequence[object], environment: dict[str, str], timeout_s: float) -> str:
+        """What the command said; RuntimeError when it fails, or takes too long."""
+        exports = [f"export {name}='{text}'" for name, text in environment.items()]
+        command = "\n".join([*exports, " ".join(map(str, words)), ""])
+        (self._shared / "command").write_text(command, encoding="utf-8")
+        console = self._shared / "console"
+        with console.open("wb") as log, tempfile.TemporaryDirectory() as folder:
+            initramfs = self._initramfs(Path(folder))
+            qemu = [*self._place.prefix(), *self._words(initramfs)]
+            process = subprocess.Popen(qemu, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                raise RuntimeError(f"the guest was not done after {timeout_s:g} s: {self._shared}") from None
+            finally:
+                process.kill()
+                process.wait()
+        return self._said(console)
+
+    def _said(self, console: Path) -> str:
+        status, output = self._shared / "status", self._shared / "output"
+        if not status.exists():
+            lines = console.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
+            raise RuntimeError("the guest ended before its command did: " + "\n".join(lines))
+        said = output.read_text(encoding="utf-8", errors="replace")
+        if status.read_text(encoding="ascii").strip() != "0":
+            raise RuntimeError(f"the command in the guest failed: {said}")
+        return said
+
+    def _words(self, initramfs: Path) -> list[str]:
+        share = "security_model=none,multidevs=remap"
+        return [
+            *(QEMU, "-accel", "tcg,thread=multi", "-cpu", "max"),
+            *("-smp", str(_PROCESSORS), "-m", str(_MEMORY_MB), "-nographic", "-no-reboot", "-nodefaults"),
+            *("-serial", "stdio", "-kernel", str(self._kernel.image), "-initrd", str(initramfs)),
+            *("-append", "console=ttyS0 quiet panic=-1"),
+            *("-virtfs", f"local,path=/,mount_tag=host,readonly=on,{share}"),
+            *("-virtfs", f"local,path={self._shared},mount_tag=shared,{share}"),
+            *("-netdev", f"tap,id=net,ifname={self._tap},script=no,downscript=no"),
+            *("-device", "virtio-net-pci,netdev=net,romfile="),
+        ]
+
+    def _initramfs(self, folder: Path) -> Path:
+        """Enough to mount the host's files: busybox and a few modules."""
+        root, archive = folder / "root", folder / "initramfs"
+        for name in ("bin", "modules"):
+            (root / name).mkdir(parents=True)
+        shutil.copy(str(shutil.which("busybox")), root / "bin" / "busybox")
+        order = []
+        for file in self._kernel.files_of(*_EARLY):
+            name = file.name.removesuffix(".xz")
+            content = file.read_bytes()
+            (root / "modules" / name).write_bytes(lzma.decompress(content) if name != file.name else content)
+            order.append(name)
+        (root / "order").write_text("\n".join(order), encoding="ascii")
+        init = _INIT.format(script=SCRIPT, shared=self._shared, modules=self._kernel.modules)
+        (root / "init").write_text(init, encoding="ascii")
+        (root / "init").chmod(0o755)
+        names = "\n".join(str(path.relative_to(root)) for path in sorted(root.rglob("*")))
+        with archive.open("wb") as file:
+            subprocess.run(
+                ["cpio", "-o", "-H", "newc", "--quiet"], cwd=root, input=names.encode(), stdout=file, check=True
+            )
+        return archive
