@@ -20,6 +20,7 @@ import yaml
 from arpguard.addresses import Address, MacAddress, Network, vip_refusal
 from arpguard.errors import ConfigError, Problem
 from arpguard.model import Datapath, Owner, OwnerKind, Vip
+from arpguard.names import is_label, is_subdomain
 from arpguard.units import NS_PER_MS
 from arpguard.verdict import Mode
 
@@ -35,10 +36,7 @@ MAX_LISTEN = 16
 MAX_LABELS = 64
 MAX_CLOSED = 64
 _MAX_DEPTH = 16
-_IFNAME = re.compile(r"[^\s/:]{1,15}")
 _ANY_IFNAME = re.compile(r"[^\s/:]{1,127}")  # altnames are longer (linux/if.h: ALTIFNAMSIZ)
-NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, a label
 # In ASCII: Python takes the digits of all scripts for digits.
 _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,9})?)(ms|s|m)")
 _DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
@@ -207,11 +205,6 @@ def parse_config(text: str, source: str = "configuration") -> AgentConfig:
     if problems:
         raise ConfigError(source, problems.told)
     return config
-
-
-def is_ifname(text: str) -> bool:
-    """Whether a network interface may be called so. The kernel allows control characters; nobody can read those."""
-    return text.isprintable() and _IFNAME.fullmatch(text) is not None
 
 
 class _Composer:
@@ -518,7 +511,7 @@ class _Reader:
         return None
 
     def _node_name(self, raw: Raw, path: str) -> str | None:
-        if isinstance(raw, str) and NODE_NAME.fullmatch(raw):
+        if isinstance(raw, str) and is_subdomain(raw):
             return raw
         self._wrong(path, raw, "a node name as Kubernetes writes it (lower case letters, digits, - and .)")
         return None
@@ -537,9 +530,9 @@ class _Reader:
         return ServicesConfig(**values)
 
     def _follow(self, raw: Raw, path: str) -> FollowConfig:
-        place = {"namespace": self._object_name(_NAMESPACE, "namespace")}
+        place = {"namespace": self._object_name(is_label, "namespace")}
         places = dict.fromkeys(("metallb", "cilium", "openelb"), place)
-        places["kube_vip"] = {**place, "lease": self._object_name(NODE_NAME, "Lease")}
+        places["kube_vip"] = {**place, "lease": self._object_name(is_subdomain, "Lease")}
         given = self._given(raw, path, {name: partial(self._given, fields=fields) for name, fields in places.items()})
         found = {
             name if key == "namespace" else f"{name}_{key}": text
@@ -548,9 +541,9 @@ class _Reader:
         }
         return FollowConfig(**found)
 
-    def _object_name(self, pattern: re.Pattern[str], what: str) -> Callable[[Raw, str], str | None]:
+    def _object_name(self, fits: Callable[[str], bool], what: str) -> Callable[[Raw, str], str | None]:
         def parse(raw: Raw, path: str) -> str | None:
-            if isinstance(raw, str) and pattern.fullmatch(raw):
+            if isinstance(raw, str) and fits(raw):
                 return raw
             self._wrong(path, raw, f"the name of a {what} (lower case letters, digits and -)")
             return None

@@ -185,3 +185,8 @@ def test_nothing_that_anybody_writes_raises(name, annotations, spec):
 
     assert heartbeat is None or heartbeat.duration_ns >= 0
     assert claim is None or claim.holder == "" or claim.epoch or claim.unreadable
+
+
+@pytest.mark.parametrize(("name", "node"), [("n" * 248, "n" * 248), ("n" * 249, None), (".n", None), ("", None)])
+def test_node_is_one_whose_lease_can_be_called_so(name, node):
+    assert claims.node_of(f"node.{name}") == node

@@ -8,7 +8,6 @@ import argparse
 import errno
 import io
 import os
-import re
 import signal
 import socket
 import sys
@@ -23,9 +22,8 @@ from arpguard.cli.render import clean
 from arpguard.cli.replay.options import add_replay
 from arpguard.config import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
+from arpguard.names import is_label, is_subdomain
 
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as the API server has it
-_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _EPILOG = (
     "exit codes: 0 ok, 1 the thing asked about is not right, 2 bad usage or configuration, "
     "3 the agent or kernel cannot be reached"
@@ -144,7 +142,7 @@ def _add_node_name(parser: argparse.ArgumentParser) -> None:
 def _object_name(text: str) -> str:
     """An argument type: NAMESPACE/NAME."""
     namespace, slash, name = text.partition("/")
-    if not (slash and _NAMESPACE.fullmatch(namespace) and _OBJECT.fullmatch(name)):
+    if not (slash and is_label(namespace) and is_subdomain(name)):
         raise argparse.ArgumentTypeError(f"{text!r} is no NAMESPACE/NAME such as arpguard/arpguard")
     return text
 

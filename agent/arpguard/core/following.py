@@ -8,7 +8,6 @@ statements are heard in the order of trust: what goes away with the announcer or
 An object that names nobody says nothing. When two name different nodes the first is followed, and that is a problem.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -31,11 +30,11 @@ from arpguard.core.cluster import (
     Announcement,
     Service,
 )
+from arpguard.names import is_subdomain
 
 Key: TypeAlias = tuple[str, str]  # namespace, name
 
 
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # RFC 1123, as apimachinery has it
 MAX_SHOWN = 80
 MAX_HEARD = 32  # objects, entries and problems for an address; where two nodes are named there is a fault already
 
@@ -330,7 +329,7 @@ def _ref_of(source: Source, said: Announcement) -> Ref:
 
 def _statement(node: str, announcer: _Announcer, where: str, problems: list[str]) -> _Statement | None:
     """Only what can be a Node's name is one: whoever writes a Service writes its annotations too."""
-    if _NODE_NAME.fullmatch(node):
+    if is_subdomain(node):
         return _Statement(node, announcer.name, where)
     if node:
         problems.append(f"{where} says what cannot be a node's name: {node[:MAX_SHOWN]!r}")

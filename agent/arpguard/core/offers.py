@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from arpguard.addresses import MacAddress
-from arpguard.config import NODE_NAME, ServicesConfig, is_ifname
+from arpguard.config import ServicesConfig
 from arpguard.core.bounding import bounded
 from arpguard.core.cluster import PREFIX, Service
 from arpguard.core.reporting import Notice, Subject
 from arpguard.model import SERVICE_SOURCE, Owner, OwnerKind, Vip
+from arpguard.names import is_ifname, is_subdomain
 from arpguard.verdict import Mode
 
 T = TypeVar("T")
@@ -108,7 +109,7 @@ class _Annotations:
 
 
 def _node_owner(name: str) -> Owner | None:
-    return Owner(OwnerKind.NODE, node=name) if NODE_NAME.fullmatch(name) else None
+    return Owner(OwnerKind.NODE, node=name) if is_subdomain(name) else None
 
 
 def _pinned_owner(text: str) -> Owner | None:

@@ -5,7 +5,6 @@ Whoever may write Leases may write anything: nothing raises, and what cannot be 
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from ipaddress import ip_address, ip_network
 from uuid import UUID
@@ -15,6 +14,7 @@ from arpguard.core.cluster import PREFIX, Lease, Pairs
 from arpguard.core.ownership.records import Claim, Heartbeat, PublishedLink, Version, WriteClaim, WriteHeartbeat
 from arpguard.kube.projections import MAX_INT32
 from arpguard.kube.writer import LeaseContent
+from arpguard.names import MAX_SUBDOMAIN, is_subdomain
 from arpguard.units import NS_PER_S
 
 KIND_LABEL = PREFIX + "kind"
@@ -37,8 +37,6 @@ MAX_LINKS = 64
 MAX_NETWORKS = 64
 CLAIM_DURATION_S = 1  # a Lease needs one; nobody reads that of a claim
 
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,246}[a-z0-9])?")  # a DNS subdomain, behind "node." in 253 characters
-
 # ---- names ----
 
 
@@ -50,7 +48,12 @@ def node_lease_name(node: str) -> str:
 def node_of(name: str) -> str | None:
     """The node whose heartbeat a Lease of this name is; None when it is none's."""
     kind, _, node = name.partition(".")
-    return node if kind == "node" and _NODE_NAME.fullmatch(node) else None
+    return node if kind == "node" and _has_lease(node) else None
+
+
+def _has_lease(node: str) -> bool:
+    """Whether a node may be called so, and its Lease after it."""
+    return is_subdomain(node) and len(node_lease_name(node)) <= MAX_SUBDOMAIN
 
 
 def lease_name(vip: Address) -> str:
@@ -122,7 +125,7 @@ def claim_of(lease: Lease) -> Claim | None:
 def _unreadable(lease: Lease, epoch: str) -> str:
     if lease.problems:
         return lease.problems[0]
-    if lease.holder and not _NODE_NAME.fullmatch(lease.holder):
+    if lease.holder and not _has_lease(lease.holder):
         return f"spec.holderIdentity is no node's name ({lease.holder!r:.80})"
     if lease.holder and not _epoch(epoch):
         return f"annotation {_HOLDER_EPOCH} is no epoch ({epoch!r:.80})"

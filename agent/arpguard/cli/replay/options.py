@@ -10,7 +10,7 @@ from pathlib import Path
 from arpguard.addresses import Address, MacAddress, vip_refusal
 from arpguard.cli.lazy import lazily
 from arpguard.cli.options import SubParsers, add_choice
-from arpguard.config import NODE_NAME
+from arpguard.names import is_subdomain
 from arpguard.verdict import Reason, Verdict
 
 _WIDTH = 78
@@ -105,7 +105,7 @@ def _mac(text: str) -> tuple[str, MacAddress]:
         found = MacAddress.parse(mac)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if found.is_group or found.is_zero or (node and not NODE_NAME.fullmatch(node)):
+    if found.is_group or found.is_zero or (node and not is_subdomain(node)):
         raise argparse.ArgumentTypeError(f"{text!r} is no host's MAC such as 02:00:00:00:00:01, or NODE=MAC")
     return node, found
 
@@ -125,7 +125,7 @@ def _address(text: str) -> Address:
 def _owner(text: str) -> tuple[Address, str]:
     """An argument type: an address and the node that owns it."""
     address, equals, node = text.partition("=")
-    if not equals or not NODE_NAME.fullmatch(node):
+    if not equals or not is_subdomain(node):
         raise argparse.ArgumentTypeError(f"{text!r} is no ADDRESS=NODE such as 192.0.2.10=node-1")
     return _address(address), node
 
