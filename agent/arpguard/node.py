@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.core.standing import ClusterState
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, read_totals

@@ -21,7 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.api.server import ApiServer
 from arpguard.clock import boot_ns
-from arpguard.config import GrpcConfig
+from arpguard.config.model import GrpcConfig
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable

@@ -12,7 +12,7 @@ from api.apitools import UNARY, a_node, an_api, ended, seconds, served
 from api.conftest import CONFIG, DELEGATED, ELECT, EXTERNAL, FOREIGN, OBSERVED, OWNED, PEER_MAC, PINNED
 from arpguard import __version__
 from arpguard.addresses import MacAddress
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.records import Holder
 from arpguard.dataplane import loader, syscall

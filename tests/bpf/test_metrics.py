@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from arpguard import __version__
 from arpguard.addresses import MacAddress
 from arpguard.clock import boot_ns
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.cluster import SourceState
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.core.ownership.heartbeat import Times

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.cli.main import main
 from arpguard.cli.replay.page import Story, _frame_dict, _frame_row
-from arpguard.config import parse_config
+from arpguard.config.files import parse_config
 from arpguard.core.replay import OWN_LINK, PLACEHOLDER_MAC, Scene
 from arpguard.core.respond import Situation, respond_egress, respond_ingress
 from arpguard.core.sightings import Ledger

@@ -10,7 +10,7 @@ import kubernetes.client
 import pytest
 import yaml
 
-from arpguard.config import parse_config
+from arpguard.config.files import parse_config
 from arpguard.dataplane.privileges import NEEDED
 from arpguard.kube.following import SOURCES
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NODES, SERVICES, Resource

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client.process_collector import ProcessCollector
 
-from arpguard.config import parse_config
+from arpguard.config.files import parse_config
 from arpguard.kube.writer import Outcome
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict

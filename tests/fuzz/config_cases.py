@@ -8,7 +8,8 @@ import yaml
 
 from arpguard.addresses import MacAddress
 from arpguard.cli.agent import OneLine
-from arpguard.config import MAX_PROBLEMS, AgentConfig, parse_config
+from arpguard.config.files import MAX_PROBLEMS, parse_config
+from arpguard.config.model import AgentConfig
 from arpguard.core.choosing import choose_links
 from arpguard.core.cluster import ConfigMap, Node, Service
 from arpguard.core.desired import plan, primary_addresses, standing_of, wanted_entries

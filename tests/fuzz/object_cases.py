@@ -8,7 +8,7 @@ from pathlib import Path
 from arpguard.addresses import vip_refusal
 from arpguard.api import clustering
 from arpguard.api.messages import WallClock
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.electing import Election
 from arpguard.core.following import Following, Source
 from arpguard.core.members import candidates, members_of

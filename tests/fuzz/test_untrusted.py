@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from arpguard import config
-from arpguard.config import MAX_PROBLEMS, parse_config
+from arpguard.config import files, reading
+from arpguard.config.files import MAX_PROBLEMS, parse_config
 from arpguard.errors import ConfigError
 from fuzz.config_cases import WHOLE, ConfigFuzzer, ConfigJudge
 from fuzz.object_cases import BASES, ObjectFuzzer, ObjectJudge
@@ -40,7 +40,7 @@ def test_random_configurations_and_objects_are_read_or_explained():
 
 def test_judge_of_configurations_has_teeth(monkeypatch):
     """It fails where problems are not bounded, or are no text to print."""
-    monkeypatch.setattr(config, "_shown", str)
+    monkeypatch.setattr(reading, "shown", str)
 
     assert any(fails(ConfigJudge(), ConfigFuzzer(number).text_of_config()) for number in range(500))
 
@@ -104,7 +104,7 @@ LARGE = {
     "documents": "---\n{}\n" * (SIZE // 7),
     "tags": "vips: [" + "!!python/object/apply:os.system x," * (SIZE // 34) + "]",
     "tabs": "\t" * SIZE,
-    "megabytes": "#" * (config.MAX_FILE_BYTES + 1),
+    "megabytes": "#" * (files.MAX_FILE_BYTES + 1),
 }
 
 
@@ -120,7 +120,7 @@ def test_large_configuration_is_refused_in_few_words(text):
 
 
 def test_values_are_counted(monkeypatch):
-    monkeypatch.setattr(config, "MAX_VALUES", 12)
+    monkeypatch.setattr(files, "MAX_VALUES", 12)
 
     assert parse_config("vips: []\nranges: [" + "192.0.2.0/24," * 9 + "]").ranges
     with pytest.raises(ConfigError, match="line 2, column 127: more than 12 values"):

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from arpguard.config import AgentConfig, ServicesConfig
+from arpguard.config.model import AgentConfig, ServicesConfig
 from arpguard.core.cluster import EndpointSlice, Node, Service
 from arpguard.core.sourcing import Avoided, Sourcing
 from arpguard.model import Owner, OwnerKind, Vip

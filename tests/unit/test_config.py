@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arpguard.addresses import MacAddress
-from arpguard.config import (
-    MAX_PROBLEMS,
+from arpguard.config.files import MAX_PROBLEMS, parse_config, read_config
+from arpguard.config.model import (
     AgentConfig,
     FollowConfig,
     GrpcConfig,
@@ -19,8 +19,6 @@ from arpguard.config import (
     ServicesConfig,
     TlsConfig,
     is_local,
-    parse_config,
-    read_config,
 )
 from arpguard.errors import ConfigError
 from arpguard.model import Datapath, Owner, OwnerKind, Vip
@@ -91,7 +89,9 @@ def test_whole_configuration_is_read():
         2 * 10**9,
     )
     assert (config.bpf.pin_dir, config.bpf.max_entries) == (Path("/sys/fs/bpf/other"), 4096)
-    assert config.services == ServicesConfig(enabled=True, selector=(("app", "web"),), owner="follow", hold=True)
+    assert config.services == ServicesConfig(
+        enabled=True, selector=(("app", "web"),), owner=Owner(OwnerKind.FOLLOW), hold=True
+    )
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# nothing but a comment\n"], ids=["empty", "blank", "comment"])
@@ -206,6 +206,22 @@ vips:
 )
 def test_problem_names_place_value_and_remedy(text, expected):
     assert any(expected in problem for problem in _problems(text)), _problems(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("vips: [me, {address: 192.0.2.1, owner: elect}, {address: 192.0.2.1, owner: elect}]", "vips[2].address: "),
+        ("grpc: {listen: [me, '127.0.0.1:5', '127.0.0.1:5']}", "grpc.listen[2]: "),
+        ("grpc: {listen: [me, '10.0.0.1:5']}", "grpc.listen[1]: "),
+    ],
+)
+def test_item_behind_a_wrong_one_is_named_by_its_own_number(text, last):
+    assert _problems(text)[-1].startswith(last)
+
+
+def test_key_is_shown_as_it_is_written():
+    assert _problems(".mode: enforce")[0].startswith(".mode: unknown key")
 
 
 def test_mac_that_yaml_takes_for_a_number_is_a_mac():

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from arpguard.cli.main import build_parser
-from arpguard.config import AgentConfig, parse_config, read_config
+from arpguard.config.files import parse_config, read_config
+from arpguard.config.model import AgentConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not {".venv", ".cache"} & set(page.parts))

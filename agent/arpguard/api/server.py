@@ -19,7 +19,7 @@ from arpguard.api.health import Health
 from arpguard.api.reflecting import add_reflection
 from arpguard.api.service import AgentService
 from arpguard.api.watching import Broadcast
-from arpguard.config import GrpcConfig, TlsConfig, is_local
+from arpguard.config.model import GrpcConfig, TlsConfig, is_local
 from arpguard.core.decisions import Report
 from arpguard.errors import ConfigError, ListenError, Problem
 from arpguard.node import Node

@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from arpguard.api.server import Listener
-from arpguard.config import GrpcConfig
+from arpguard.config.model import GrpcConfig
 from arpguard.errors import ListenError
 
 WAITS = "this agent waits until the one before it on this node ends: ask that one"

@@ -7,7 +7,8 @@ from arpguard.addresses import NOBODY, Address
 from arpguard.cli import exits, render
 from arpguard.cli.arguments import host_address, need_root
 from arpguard.clock import boot_ns
-from arpguard.config import NOT_A_PIN_DIR, read_config
+from arpguard.config.files import read_config
+from arpguard.config.model import NOT_A_PIN_DIR
 from arpguard.core.choosing import route_to
 from arpguard.core.desired import primary_address
 from arpguard.dataplane import bpffs

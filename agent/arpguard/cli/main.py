@@ -20,7 +20,7 @@ from arpguard.cli.lazy import lazily
 from arpguard.cli.options import SubParsers, add_asking, positive
 from arpguard.cli.render import clean
 from arpguard.cli.replay.options import add_replay
-from arpguard.config import BpfConfig
+from arpguard.config.model import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
 from arpguard.names import is_label, is_subdomain
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from arpguard.cli.lazy import lazily
-from arpguard.config import BpfConfig, GrpcConfig
+from arpguard.config.model import BpfConfig, GrpcConfig
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.stimulus import STRANGER_MAC, STRANGERS, Operation
 from arpguard.verdict import VIP_KINDS, Reason, Verdict

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from arpguard.cli import client
 from arpguard.cli.client import OTHER_AGENT, OTHER_SOURCES, Source, Target, Tls
 from arpguard.cli.options import DEFAULT_PORT, DEFAULT_TARGET
-from arpguard.config import is_local
+from arpguard.config.model import is_local
 from arpguard.errors import ConfigError, Problem
 
 _TLS_FLAGS = ("tls_ca", "tls_cert", "tls_key")

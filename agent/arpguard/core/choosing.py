@@ -12,7 +12,7 @@ from ipaddress import ip_network
 from typing import TypeAlias
 
 from arpguard.addresses import Address, Network, is_everywhere, vip_refusal
-from arpguard.config import InterfaceSelector, SelectorKind
+from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.model import Link, Route, Surroundings
 
 Preference: TypeAlias = tuple[int, bool, int]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_network
 
 from arpguard.addresses import Address, Network
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.choosing import unguardable
 from arpguard.core.desired import NO_VIP, Primaries
 from arpguard.core.sourcing import Avoided

@@ -21,7 +21,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from arpguard.addresses import Address
-from arpguard.config import LeaseConfig
+from arpguard.config.model import LeaseConfig
 from arpguard.core.balancing import to_move
 from arpguard.core.members import Member, Place, Pool, Pools, parties
 from arpguard.core.rendezvous import fingerprint

@@ -9,7 +9,7 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.desired import (
     primary_addresses,
     standing_of,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from arpguard.addresses import Address, reserved_address, vip_refusal
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.bounding import bounded
 from arpguard.core.cluster import EndpointSlice, Node, Service
 from arpguard.core.offers import ACTION, ANNOTATED, SELECTED, Offer, offer_of

@@ -8,7 +8,7 @@ Events are watched in few namespaces and not for long: servers keep no cache of 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from arpguard.config import FollowConfig
+from arpguard.config.model import FollowConfig
 from arpguard.core.cluster import Announcement
 from arpguard.core.following import Source
 from arpguard.kube.client import Client

@@ -21,7 +21,7 @@ from arpguard.addresses import MacAddress
 from arpguard.api.server import ApiServer
 from arpguard.api.standby import Standby
 from arpguard.clock import boot_ns
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import choose_links
 from arpguard.core.closing import closing_of

@@ -7,7 +7,7 @@ from functools import partial
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
-from arpguard.config import FollowConfig
+from arpguard.config.model import FollowConfig
 from arpguard.core.backoff import Backoff
 from arpguard.core.cluster import Announcement, Service, SourceState
 from arpguard.core.following import Following, Key, Source

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from arpguard.addresses import NOBODY, Address, MacAddress
-from arpguard.config import AgentConfig, SelectorKind, parse_config, read_config
+from arpguard.config.files import parse_config, read_config
+from arpguard.config.model import AgentConfig, SelectorKind
 from arpguard.core.checkup.picture import Picture, questions
 from arpguard.core.checkup.snapshot import AgentWord, ClusterView, Question, Snapshot, Unread, Wire
 from arpguard.core.cluster import CONFIG_KEY, ConfigMap

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from arpguard.addresses import Address
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core import cluster
 from arpguard.core.closing import Closing, closing_of
 from arpguard.core.cluster import SourceState

@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from arpguard.config import FollowConfig, parse_config
+from arpguard.config.files import parse_config
+from arpguard.config.model import FollowConfig
 from arpguard.core.checkup.snapshot import ClusterView, Unread
 from arpguard.core.cluster import ConfigMap
 from arpguard.errors import ConfigError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.claimants import OUTSIDE, Claimant
 from arpguard.core.closing import Closing
 from arpguard.core.cluster import Lease

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress
 from arpguard.clock import boot_ns
-from arpguard.config import LeaseConfig
+from arpguard.config.model import LeaseConfig
 from arpguard.core import members
 from arpguard.core.choosing import home_link
 from arpguard.core.cluster import Lease

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address, MacAddress, address_order
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.closing import NOTHING, Closing, closed_ranges, strictest_of_ranges, with_ranges

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from arpguard.clock import boot_ns
-from arpguard.config import AgentConfig, parse_config, read_config
+from arpguard.config.files import parse_config, read_config
+from arpguard.config.model import AgentConfig
 from arpguard.core.cluster import CONFIG_KEY, ConfigMap
 from arpguard.errors import ConfigError
 from arpguard.node import ConfigInForce

@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_interface
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.config import parse_config
+from arpguard.config.files import parse_config
 from arpguard.core.checkup import answering
 from arpguard.core.checkup.findings import Finding, Grade, listed, shell, summed_up, worst
 from arpguard.core.checkup.node import NEEDED

@@ -7,7 +7,8 @@ from ipaddress import ip_address, ip_interface, ip_network
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.config import InterfaceSelector, SelectorKind, parse_config
+from arpguard.config.files import parse_config
+from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.choosing import choose_links, home_link, route_to
 from arpguard.model import InterfaceAddress, Link, Route, Surroundings
 

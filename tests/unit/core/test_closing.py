@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, ip_address, ip_interface, ip_network
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.closing import (
     NOTHING,
     Closing,

@@ -6,7 +6,7 @@ from weakref import ref
 
 import pytest
 
-from arpguard.config import LeaseConfig
+from arpguard.config.model import LeaseConfig
 from arpguard.core.balancing import to_move
 from arpguard.core.electing import (
     BACKUP_NS,

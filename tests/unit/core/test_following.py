@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.cluster import MARKS
 from arpguard.core.following import MAX_HEARD, Following, Source
 from arpguard.core.sourcing import Sourcing

@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from arpguard.config import AgentConfig, ServicesConfig
+from arpguard.config.model import AgentConfig, ServicesConfig
 from arpguard.core.cluster import Node, Service
 from arpguard.core.origins import Origin
 from arpguard.core.sourcing import Avoided, Sourcing

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from arpguard.addresses import ZERO_MAC
-from arpguard.config import parse_config
+from arpguard.config.files import parse_config
 from arpguard.core.replay import (
     OWN_LINK,
     PLACEHOLDER_ADDRESSES,

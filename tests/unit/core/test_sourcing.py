@@ -6,7 +6,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.config import AgentConfig, ServicesConfig
+from arpguard.config.model import AgentConfig, ServicesConfig
 from arpguard.core.cluster import EndpointSlice, Node, Service
 from arpguard.core.sourcing import MAX_ALIKE, MAX_PROBLEMS, Avoided, Sourcing, avoided, follow_nobody
 from arpguard.model import InterfaceAddress, Link, Owner, OwnerKind, Surroundings, Vip
@@ -120,8 +120,32 @@ def test_other_annotation_that_cannot_be_read_counts_as_not_there(name, text):
     assert f"arpguard.io/{name}" in collected.problems[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("owner", "me", "me: node/NAME, external, external/MAC, elect or follow; left alone until then"),
+        ("mode", "on", "on: one of observe, enforce"),
+        ("interface", "a/b", "a/b: the name of an interface such as eth0"),
+        ("hold", "yes", "yes: one of true, false"),
+        ("onwer", "elect", "unknown key: one of owner, mode, interface, hold"),
+    ],
+    ids=["owner", "mode", "interface", "hold", "unknown"],
+)
+def test_problem_of_an_annotation_names_it_its_value_and_what_is_allowed(name, text, problem):
+    (found,) = collect(a_service(**{name: text})).problems
+
+    assert found == f"service shop/web: annotation arpguard.io/{name}: {problem}"
+
+
+def test_hostile_annotation_is_shown_in_a_few_letters_that_can_be_printed():
+    (found,) = collect(a_service(mode="\x1b" * 500)).problems
+
+    assert found.isprintable()
+    assert len(found) < 160
+
+
 def test_configuration_says_who_owns_and_whether_to_hold_by_default():
-    config = replace(CONFIG, services=ServicesConfig(owner="follow", hold=True))
+    config = replace(CONFIG, services=ServicesConfig(owner=Owner(OwnerKind.FOLLOW), hold=True))
 
     vips = collect(a_service(), a_service("api", OTHER, owner="elect", hold="false"), config=config).vips
 
@@ -566,6 +590,17 @@ def test_unknown_annotations_of_a_service_are_told_of_in_a_few_words():
 
     assert len(collected.notices) == 5
     assert collected.problems[-1] == "service shop/web: and 996 more such annotations"
+
+
+def test_wrong_annotations_are_told_of_before_unknown_ones():
+    annotations = {f"a{number}": "x" for number in range(1000)}
+
+    collected = collect(a_service("web", owner="me", mode="on", **annotations))
+
+    assert [notice.note.partition(": ")[0] for notice in collected.notices[:2]] == [
+        "annotation arpguard.io/mode",
+        "annotation arpguard.io/owner",
+    ]
 
 
 def test_those_who_ask_for_an_address_are_named_up_to_a_number():

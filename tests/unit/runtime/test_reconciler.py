@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.config import parse_config
+from arpguard.config.files import parse_config
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.closing import NOTHING, Closing
 from arpguard.model import (

@@ -11,7 +11,7 @@ from arpguard.cli import exits, render
 from arpguard.cli.arguments import need_root
 from arpguard.cli.replay import page
 from arpguard.cli.replay.page import FrameLines, Story
-from arpguard.config import read_config
+from arpguard.config.files import read_config
 from arpguard.core.replay import Scene
 from arpguard.dataplane.replay import Judged, Replay
 from arpguard.errors import ConfigError, Problem

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from arpguard.config import InterfaceSelector, SelectorKind
+from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, unknown
 from arpguard.core.checkup.picture import Picture
 from arpguard.core.checkup.snapshot import NOT_ASKED, Eip, Program, Unread

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from arpguard.addresses import Address, address_order, vip_refusal
-from arpguard.config import InterfaceSelector, SelectorKind
+from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.checkup.answering import has, kernel_answers, on_segment, places
 from arpguard.core.checkup.findings import listed
 from arpguard.core.checkup.snapshot import ClusterView, Guard, Program, Question, Snapshot, Unread

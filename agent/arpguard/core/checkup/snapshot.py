@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.config import AgentConfig
+from arpguard.config.model import AgentConfig
 from arpguard.core.checkup.sysctls import Sysctls
 from arpguard.core.cluster import Node, Service
 from arpguard.model import EntryKey, Surroundings, VipEntry

@@ -1,0 +1,157 @@
+"""A whole, valid configuration as values, with the default of each setting."""
+
+import fnmatch
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from ipaddress import ip_address
+from pathlib import Path
+
+from arpguard.addresses import Address, Network
+from arpguard.model import Datapath, Owner, OwnerKind, Vip
+from arpguard.units import NS_PER_MS
+from arpguard.verdict import Mode
+
+_ELECTED = Owner(OwnerKind.ELECT)
+NOT_A_PIN_DIR = (Path("/"), Path("/sys/fs/bpf"))
+_HOST_PORT = re.compile(r"(?:\[(?P<host6>[0-9a-fA-F:.]+)\]|(?P<host>[0-9.]+)):[0-9]{1,5}")
+
+
+class SelectorKind(Enum):
+    """How an `interfaces:` item names links."""
+
+    AUTO = "auto"
+    NAME = "name"
+    GLOB = "glob"
+    CIDR = "cidr"
+    CAN_REACH = "can_reach"
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceSelector:
+    """One item of `interfaces:`; `pattern` for names and globs, `network` or `address` for the other kinds."""
+
+    kind: SelectorKind
+    pattern: str = ""
+    network: Network | None = None
+    address: Address | None = None
+
+    def matches(self, name: str) -> bool:
+        """Whether a link's name is meant by a NAME or GLOB selector."""
+        return fnmatch.fnmatchcase(name, self.pattern)
+
+    def __str__(self) -> str:
+        if self.kind in (SelectorKind.NAME, SelectorKind.GLOB):
+            return self.pattern
+        argument = self.network or self.address
+        return f"{self.kind.value}:{argument}" if argument else self.kind.value
+
+
+class Unknown(Enum):
+    """What becomes of frames about an address of a range that no entry is about."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    SUPPRESS = "suppress"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseConfig:
+    """Times of the node's lease in nanoseconds: how long it lasts, how often it is renewed, and the safety margin."""
+
+    duration_ns: int = 3000 * NS_PER_MS
+    renew_ns: int = 1000 * NS_PER_MS
+    margin_ns: int = 1000 * NS_PER_MS
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesConfig:
+    """Which Services bring VIPs, and who owns those by default; `hold` as in `Vip`."""
+
+    enabled: bool = True
+    selector: tuple[tuple[str, str], ...] = ()
+    owner: Owner = _ELECTED
+    hold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FollowConfig:
+    """Where other announcers write who announces what: their namespaces, and kube-vip's Lease for all Services."""
+
+    metallb: str = "metallb-system"
+    cilium: str = "kube-system"
+    openelb: str = "openelb-system"
+    kube_vip: str = "kube-system"
+    kube_vip_lease: str = "plndr-svcs-lock"
+
+
+@dataclass(frozen=True, slots=True)
+class BpfConfig:
+    """Where the kernel objects are pinned, and for how many (link, VIP) pairs there is room."""
+
+    pin_dir: Path = Path("/sys/fs/bpf/arpguard")
+    max_entries: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """PEM files of mutual TLS: this agent's certificate chain and key, and the CA that signed its clients'."""
+
+    cert: Path
+    key: Path
+    client_ca: Path
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcConfig:
+    """Addresses that the API listens on, unix:///PATH or HOST:PORT; those that are not local speak mutual TLS."""
+
+    listen: tuple[str, ...] = ("unix:///run/arpguard/agent.sock", "127.0.0.1:50051")
+    tls: TlsConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """Address that Prometheus scrapes, HOST:PORT; empty: none."""
+
+    listen: str = "0.0.0.0:9469"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionsConfig:
+    """How many different decisions are remembered."""
+
+    capacity: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """A whole, valid configuration. `closed`: those of `ranges` in which what no entry is about is suppressed."""
+
+    mode: Mode = Mode.OBSERVE
+    datapath: Datapath = Datapath.AUTO
+    interfaces: tuple[InterfaceSelector, ...] = (InterfaceSelector(SelectorKind.AUTO),)
+    vips: tuple[Vip, ...] = ()
+    ranges: tuple[Network, ...] = ()
+    closed: tuple[Network, ...] = ()
+    services: ServicesConfig = field(default_factory=ServicesConfig)
+    follow: FollowConfig = field(default_factory=FollowConfig)
+    lease: LeaseConfig = field(default_factory=LeaseConfig)
+    bpf: BpfConfig = field(default_factory=BpfConfig)
+    grpc: GrpcConfig = field(default_factory=GrpcConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    decisions: DecisionsConfig = field(default_factory=DecisionsConfig)
+
+
+def is_local(listen: str) -> bool:
+    """Whether only this machine can reach an address of `grpc.listen`."""
+    host = host_of(listen)
+    return listen.startswith("unix:") or (host is not None and host.is_loopback)
+
+
+def host_of(listen: str) -> Address | None:
+    """The host in HOST:PORT; None where that is no IP address."""
+    match = _HOST_PORT.fullmatch(listen)
+    try:
+        return ip_address(match["host"] or match["host6"]) if match else None
+    except ValueError:
+        return None

@@ -1,0 +1,297 @@
+"""What a configuration has to be: its sections, each with its settings."""
+
+import re
+from collections.abc import Collection
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from arpguard.addresses import Address, Network, vip_refusal
+from arpguard.config import model
+from arpguard.config.reading import Place, Raw, Reader, choice, each, items, number, scalar, section, text
+from arpguard.config.values import MODE, TRUTH, owner
+from arpguard.model import Datapath, Owner, OwnerKind, Vip
+from arpguard.names import is_label, is_subdomain
+from arpguard.units import NS_PER_MS
+
+# What anybody may put into a file is bounded.
+MAX_INTERFACES = 256
+MAX_LISTEN = 16
+MAX_LABELS = 64
+MAX_CLOSED = 64
+_MAX_UNIX_URL = len("unix://") + 107  # unix(7): sun_path
+_MAX_PIN_DIR = 1024  # bytes, a quarter of PATH_MAX: there are folders and files below it
+
+_ANY_IFNAME = re.compile(r"[^\s/:]{1,127}")  # altnames are longer (linux/if.h: ALTIFNAMSIZ)
+_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,9})?)(ms|s|m)")
+_DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
+_TWICE = "an address that is not in the list already"
+# Of IPv6 all but global unicast and unique local addresses (RFC 4291 2.4, RFC 4193 3.1).
+_NEVER_CLOSED: tuple[Network, ...] = tuple(
+    ip_network(network)
+    for network in (
+        *("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3"),
+        *("::/3", "4000::/2", "8000::/2", "c000::/3", "e000::/4", "f000::/5", "f800::/6", "fe00::/7"),
+    )
+)
+
+
+def whole(raw: Raw, place: Place) -> model.AgentConfig:
+    """The configuration, if nothing is noted."""
+    if raw in (None, ""):
+        place.wrong("empty", "a mapping; `vips: []` is how to guard nothing")
+        return model.AgentConfig()
+
+    found = _WHOLE(raw, place) or {}
+    ranges, unknown = found.pop("ranges", ()), found.pop("unknown", model.Unknown.PASS)
+    closed = [(item.network, at) for item, at in ranges if (item.unknown or unknown) is model.Unknown.SUPPRESS]
+    _refuse_to_close(closed, place.under("ranges"))
+    return model.AgentConfig(
+        **found,
+        ranges=tuple(item.network for item, _ in ranges),
+        closed=tuple(dict.fromkeys(network for network, _ in closed)),
+    )
+
+
+# ---- addresses ----
+
+
+def _address(found: str) -> Address | None:
+    return None if "%" in found else ip_address(found)
+
+
+def _network(found: str) -> Network | None:
+    return None if "%" in found else ip_network(found)
+
+
+_ADDRESS: Reader[Address] = scalar(_address, "an IP address such as 192.0.2.10, without a zone")
+_NETWORK: Reader[Network] = scalar(_network, "a network without host bits such as 192.0.2.0/24")
+
+# ---- interfaces ----
+
+
+def _interfaces(raw: Raw, place: Place) -> tuple[model.InterfaceSelector, ...]:
+    if raw == []:
+        place.wrong(raw, "at least one item; leave the key out for auto")
+    return tuple(selector for selector, _ in each(_selector, raw, place, MAX_INTERFACES))
+
+
+def _selector(raw: Raw, place: Place) -> model.InterfaceSelector | None:
+    if raw == "lo":
+        place.wrong(raw, "an interface that faces the network; nobody asks for addresses on lo")
+        return None
+
+    kind, _, argument = raw.partition(":") if isinstance(raw, str) else ("", "", "")
+    if kind == "cidr":
+        network = _NETWORK(argument, place)
+        return model.InterfaceSelector(model.SelectorKind.CIDR, network=network) if network else None
+    if kind == "can_reach":
+        address = _ADDRESS(argument, place)
+        return model.InterfaceSelector(model.SelectorKind.CAN_REACH, address=address) if address else None
+    return _OF_NAME(raw, place)
+
+
+def _named(found: str) -> model.InterfaceSelector | None:
+    if found == "auto":
+        return model.InterfaceSelector(model.SelectorKind.AUTO)
+    if not found.isprintable() or not _ANY_IFNAME.fullmatch(found):
+        return None
+    kind = model.SelectorKind.GLOB if any(sign in found for sign in "*?[") else model.SelectorKind.NAME
+    return model.InterfaceSelector(kind, pattern=found)
+
+
+_OF_NAME = scalar(_named, "auto, an interface name or glob (eth0, eth*), can_reach:ADDRESS or cidr:NETWORK")
+
+# ---- vips ----
+
+
+def _vip_address(raw: Raw, place: Place) -> Address | None:
+    address = _ADDRESS(raw, place)
+    refusal = vip_refusal(address) if address else None
+    if refusal:
+        place.wrong(raw, f"{address} {refusal}: a unicast address that a host can own")
+    return None if refusal else address
+
+
+_VIP = section(
+    Vip,
+    {"address": _vip_address, "owner": owner, "mode": MODE, "hold": TRUTH},
+    ["address", "owner"],
+    "every VIP needs an address and an owner",
+)
+
+
+def _vips(raw: Raw, place: Place) -> tuple[Vip, ...]:
+    vips: dict[Address, Vip] = {}
+    for vip, at in each(_VIP, raw, place):
+        if vip.address in vips:
+            at.under("address").wrong(str(vip.address), _TWICE)
+        vips[vip.address] = vip
+    return tuple(vips.values())
+
+
+# ---- ranges ----
+
+
+class _Range(NamedTuple):
+    network: Network
+    unknown: model.Unknown | None = None  # None: as the configuration's
+
+
+_UNKNOWN = choice({item.value: item for item in model.Unknown})
+_LONG_RANGE = section(_Range, {"network": _NETWORK, "unknown": _UNKNOWN}, ["network"], "a network such as 192.0.2.0/24")
+
+
+def _range(raw: Raw, place: Place) -> _Range | None:
+    if isinstance(raw, dict):
+        return _LONG_RANGE(raw, place)
+    network = _NETWORK(raw, place)
+    return _Range(network) if network else None
+
+
+def _refuse_to_close(closed: Collection[tuple[Network, Place]], place: Place) -> None:
+    """Notes which networks cannot be closed."""
+    for network, at in closed:
+        if any(other.overlaps(network) for other in _NEVER_CLOSED if other.version == network.version):
+            allowed = "a range of hosts' addresses: no loopback, link-local or multicast ones can be closed"
+            at.wrong(str(network), f"{allowed} (unknown: suppress)")
+
+    if len(closed) > MAX_CLOSED:
+        place.wrong(f"{len(closed)} closed ranges", f"at most {MAX_CLOSED} with unknown: suppress")
+
+
+# ---- services, follow ----
+
+
+def _labels(raw: Raw, place: Place) -> tuple[tuple[str, str], ...] | None:
+    if isinstance(raw, dict) and len(raw) <= MAX_LABELS and all(isinstance(value, str) for value in raw.values()):
+        return tuple(sorted(raw.items()))
+    place.wrong(raw, f"a mapping of labels to values, at most {MAX_LABELS}")
+    return None
+
+
+_OWNERS = choice({kind.value: Owner(kind) for kind in (OwnerKind.ELECT, OwnerKind.FOLLOW)})
+_SERVICES = section(model.ServicesConfig, {"enabled": TRUTH, "selector": _labels, "owner": _OWNERS, "hold": TRUTH})
+
+_NAMESPACE = text(is_label, "the name of a namespace (lower case letters, digits and -)")
+_LEASE_NAME = text(is_subdomain, "the name of a Lease (lower case letters, digits and -)")
+_ANNOUNCER: Reader[dict[str, str]] = section(dict, {"namespace": _NAMESPACE})
+_KUBE_VIP: Reader[dict[str, str]] = section(dict, {"namespace": _NAMESPACE, "lease": _LEASE_NAME})
+
+
+def _places(**given: dict[str, str]) -> model.FollowConfig:
+    found = {(name, key): value for name, values in given.items() for key, value in values.items()}
+    return model.FollowConfig(**{"_".join(at).removesuffix("_namespace"): value for at, value in found.items()})
+
+
+_FOLLOW = section(_places, {**dict.fromkeys(("metallb", "cilium", "openelb"), _ANNOUNCER), "kube_vip": _KUBE_VIP})
+
+# ---- lease ----
+
+
+def _duration_ns(found: str) -> int | None:
+    match = _DURATION.fullmatch(found)
+    return round(float(match[1]) * _DURATION_NS[match[2]]) if match else None
+
+
+_TIME = scalar(_duration_ns, "a duration such as 3s or 500ms")
+_TIMES: Reader[dict[str, int]] = section(dict, dict.fromkeys(("duration", "renew", "margin"), _TIME))
+
+
+def _lease(raw: Raw, place: Place) -> model.LeaseConfig:
+    lease = model.LeaseConfig(**{f"{name}_ns": value for name, value in (_TIMES(raw, place) or {}).items()})
+    for name, value, what, limit in (
+        ("margin", lease.margin_ns, "duration", lease.duration_ns),
+        ("renew", lease.renew_ns, "duration less the margin", lease.duration_ns - lease.margin_ns),
+    ):
+        if not 0 < value < limit:
+            place.under(name).wrong(f"{value / 1e9:g}s", f"more than 0 and less than the {what}")
+    return lease
+
+
+# ---- bpf, grpc, metrics, decisions ----
+
+
+def _pin_dir(found: str) -> Path | None:
+    folder = Path(found)
+    name = str(folder)
+    plain = name.isprintable() and not set(name) & set('"\\') and ".." not in folder.parts  # it is a string in C
+    fits = folder.is_absolute() and folder not in model.NOT_A_PIN_DIR and plain and len(name.encode()) <= _MAX_PIN_DIR
+    return folder if fits else None
+
+
+_BPF = section(
+    model.BpfConfig,
+    {
+        "pin_dir": scalar(_pin_dir, "an absolute folder below a BPF file system such as /sys/fs/bpf/arpguard"),
+        "max_entries": number(1 << 20, "each costs about 500 bytes for each CPU"),
+    },
+)
+
+
+def _is_host_port(found: str) -> bool:
+    return model.host_of(found) is not None and 0 < int(found.rpartition(":")[2]) < 1 << 16
+
+
+_TCP = text(_is_host_port, "unix:///PATH or HOST:PORT such as 127.0.0.1:50051; the host is an IP address")
+_UNIX = text(
+    lambda found: found.startswith("unix:///") and len(found.encode()) <= _MAX_UNIX_URL and found.isprintable(),
+    "unix:///PATH with a path of at most 107 bytes",
+)
+
+
+def _listen(raw: Raw, place: Place) -> str | None:
+    return (_UNIX if isinstance(raw, str) and raw.startswith("unix:") else _TCP)(raw, place)
+
+
+def _file(found: str) -> Path | None:
+    return Path(found) if found.startswith("/") and found.isprintable() else None
+
+
+_FILES = dict.fromkeys(("cert", "key", "client_ca"), scalar(_file, "the absolute path of a PEM file"))
+_TLS = section(model.TlsConfig, _FILES, _FILES, "a PEM file: grpc.tls needs cert, key and client_ca")
+
+
+def _grpc(listen: Collection[tuple[str, Place]] | None = None, tls: model.TlsConfig | None = None) -> model.GrpcConfig:
+    if listen is None:
+        return model.GrpcConfig(tls=tls)
+
+    taken: dict[str, Place] = {}
+    for address, place in listen:
+        if tls is None and not model.is_local(address):
+            allowed = "a loopback address, or unix:///PATH; any other needs grpc.tls with cert, key and client_ca"
+            place.wrong(address, allowed)
+        if address in taken:
+            place.wrong(address, _TWICE)
+        taken[address] = place
+    return model.GrpcConfig(tuple(taken), tls)
+
+
+_GRPC = section(_grpc, {"listen": items(_listen, MAX_LISTEN), "tls": _TLS})
+
+
+def _scraped(found: str) -> str | None:
+    return "" if found == "off" else found if _is_host_port(found) else None
+
+
+_METRICS = section(model.MetricsConfig, {"listen": scalar(_scraped, "HOST:PORT such as 0.0.0.0:9469, or off")})
+_DECISIONS = section(model.DecisionsConfig, {"capacity": number(100_000, "each costs about a kilobyte")})
+
+_WHOLE: Reader[dict[str, Any]] = section(
+    dict,
+    {
+        "mode": MODE,
+        "datapath": choice({item.value: item for item in Datapath}),
+        "interfaces": _interfaces,
+        "vips": _vips,
+        "ranges": items(_range),
+        "unknown": _UNKNOWN,
+        "services": _SERVICES,
+        "follow": _FOLLOW,
+        "lease": _lease,
+        "bpf": _BPF,
+        "grpc": _GRPC,
+        "metrics": _METRICS,
+        "decisions": _DECISIONS,
+    },
+)

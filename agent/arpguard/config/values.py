@@ -1,0 +1,47 @@
+"""Readers of what both configurations and annotations have in them: words, and who owns a VIP."""
+
+from functools import partial
+
+from arpguard.addresses import MacAddress
+from arpguard.config.reading import Place, Problems, Raw, Reader, choice, scalar, section, text
+from arpguard.model import Owner, OwnerKind
+from arpguard.names import is_subdomain
+from arpguard.verdict import Mode
+
+TRUTH = choice({"true": True, "false": False})
+MODE = choice({"observe": Mode.OBSERVE, "enforce": Mode.ENFORCE})
+
+
+def _mac(found: str) -> MacAddress | None:
+    mac = MacAddress.parse(found)
+    return None if mac.is_group or mac.is_zero else mac
+
+
+_MAC = scalar(_mac, "the MAC address of one host such as 02:00:00:00:00:aa")
+_NODE = text(is_subdomain, "a node name as Kubernetes writes it (lower case letters, digits, - and .)")
+_PLAIN = {kind.value: Owner(kind) for kind in (OwnerKind.EXTERNAL, OwnerKind.ELECT, OwnerKind.FOLLOW)}
+_NAMED: dict[str, Reader[Owner]] = {
+    "external": section(lambda external: Owner(OwnerKind.EXTERNAL, mac=external), {"external": _MAC}, ["external"]),
+    "node": section(partial(Owner, OwnerKind.NODE), {"node": _NODE, "delegated": TRUTH}, ["node"]),
+}
+
+
+def owner(raw: Raw, place: Place) -> Owner | None:
+    """Who owns a VIP of the configuration."""
+    if isinstance(raw, str) and raw in ("external", "elect"):
+        return _PLAIN[raw]
+    if isinstance(raw, dict):
+        for key, read in _NAMED.items():
+            if key in raw:
+                return read(raw, place)
+    place.wrong(raw, "{node: NAME}, {node: NAME, delegated: true}, external, {external: MAC} or elect")
+    return None
+
+
+def _in_short(found: str) -> Owner | None:
+    """As an annotation has it: `node/NAME` for `{node: NAME}`."""
+    kind, slash, name = found.partition("/")
+    return owner({kind: name}, Place(Problems(0))) if slash else _PLAIN.get(found)
+
+
+SHORT_OWNER = scalar(_in_short, "node/NAME, external, external/MAC, elect or follow; left alone until then")
