@@ -3,7 +3,7 @@
 `ConfigError` is the operator's: a wrong configuration or command line (exit code 2).
 `DataPlaneError` is the node's: the kernel, its headers, or the permissions (exit code 3).
 An expected outcome (a foreign frame, a link that is not there yet) is a value and no exception.
-Every message ends with what to do.
+A message ends with what to do, where this program can know that.
 """
 
 from collections.abc import Sequence

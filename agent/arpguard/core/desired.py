@@ -1,4 +1,7 @@
-"""What the kernel is to be told: a function of the configuration and the surroundings, and of nothing before."""
+"""What the kernel is to be told: a function of VIPs, guarded links, routes, and who has each elected VIP.
+
+What it was told before counts in `plan`, which has the difference, and in `fitting`: what is in a full map stays.
+"""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass

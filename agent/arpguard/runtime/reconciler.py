@@ -1,4 +1,6 @@
-"""The one owner of state: makes the kernel have what configuration and surroundings ask for, and keeps it so.
+"""The one writer of entries, ranges and control: makes the kernel have what is asked for, and keeps it so.
+
+Configuration, surroundings and elections ask.
 
 Every pass reads back what the kernel has, mends what others changed (drift), and writes the difference.
 Entries come before the programs that read them, and programs are replaced through their links: no frame is ever
