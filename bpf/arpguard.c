@@ -2,8 +2,9 @@
 /* The three programs: ingress_tc, ingress_xdp, egress_tc.
  *
  * Each one parses, looks up, decides, counts, and acts. Each has a twin, try_*, which is the same code over the
- * same maps but counts and reports nothing: it returns what was decided, for BPF_PROG_TEST_RUN, and is never attached. Map access is in this file only: bcc rewrites map
- * operations in the main file and nowhere else. The loader defines:
+ * same maps but counts and reports nothing: it returns what was decided, for BPF_PROG_TEST_RUN, and is never attached.
+ *
+ * Map access is in this file only: bcc rewrites map operations in the main file and nowhere else. The loader defines:
  *   MAPS         directory in bpffs that the maps are pinned in, as a string
  *   MAX_ENTRIES  size of the entries map
  *   RING_BYTES   size of the event ring buffer, a power of two

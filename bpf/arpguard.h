@@ -133,8 +133,9 @@ struct control {
 	__u8 strictest6;  /* the same of IPv6 entries and closed ranges only; 0: there is none */
 	__u8 closed;	  /* whether there is any range */
 	__u32 generation; /* of the configuration; 0: never written */
-	/* All guarded IPv4 addresses, those of closed ranges among them, lie in [first, first + span], host order: first | span << 32. Spares most
-	 * frames their lookups. Widened before an entry is added, narrowed after one is deleted. */
+	/* All guarded IPv4 addresses, those of closed ranges among them, lie in [first, first + span], host order:
+	 * first | span << 32. Spares most frames their lookups. Widened before an entry is added, narrowed after one is
+	 * deleted. */
 	__u64 vips4;
 };
 
