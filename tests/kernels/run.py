@@ -35,7 +35,7 @@ from neighbours.scene import HOME, NODES, end_by_signals, manifests
 from neighbours.versions import KUBERNETES
 
 CACHE = Path(__file__).parents[2] / ".cache" / "kernels"
-GUEST_S = 5400.0
+GUEST_S = 7200.0
 NAMES = [f"worker-{number}" for number in range(1, NODES + 1)]
 _TESTS = Path(__file__).parents[1]
 _TAP = "guest0"
