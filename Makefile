@@ -18,7 +18,8 @@
 #   make neighbours  the guard beside real announcers on a real control plane; half an hour, and as long again to build
 #                them with Go, once. The table is in docs/neighbours.md; NEIGHBOURS=takeover is for docs/performance.md,
 #                NEIGHBOURS='table --row 0.15.3 --column partition' for a part, NEIGHBOURS=resting an hour in which
-#                nothing happens, and after `make image-build` NEIGHBOURS=shipped the install on real kubelets
+#                nothing happens, NEIGHBOURS=burst a thousand VIPs at once, and after `make image-build`
+#                NEIGHBOURS=shipped the install on real kubelets
 #   make kernels  the guard on kernels of the distribution, emulated by QEMU: so far beside the real kube-proxy in IPVS
 #                mode; half an hour for each kernel, and it builds Kubernetes with Go, once. ARPGUARD_KERNEL=6.12 runs
 #                one of them. The table is in docs/neighbours.md

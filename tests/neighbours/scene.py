@@ -130,8 +130,8 @@ class Street(KubeBench):
         self.kubelets = Kubelets(self)
         self._owner: Host | None = None
 
-    def config(self, mode: str = "enforce", extra: str = "", interfaces: str = "[eth0]") -> str:
-        lines = [f"mode: {mode}", f"interfaces: {interfaces}", f"ranges: {RANGES}", "services: {owner: elect}", extra]
+    def config(self, mode: str = "enforce", extra: str = "", interfaces: str = "[eth0]", ranges: str = RANGES) -> str:
+        lines = [f"mode: {mode}", f"interfaces: {interfaces}", f"ranges: {ranges}", "services: {owner: elect}", extra]
         return "\n".join(lines)
 
     def set_up(self) -> None:
