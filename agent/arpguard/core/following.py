@@ -168,7 +168,7 @@ class Following:
         """
         if source in ON_DEMAND and not self._is_news(source, said):
             return frozenset()
-        if source is Source.METALLB and said is not None and said.node not in ("", self._named_by(source, key)):
+        if source is Source.METALLB and said is not None and said.node and not said.disputed:
             self._outdate((Source.METALLB_EVENT, *said.about), said.version)
         touched = {ref for ref in (self._take(source, key), self._place(source, key, said)) if ref is not None}
         keys = frozenset(each for ref in touched for each in self._concerned.get(ref, ()))
@@ -177,30 +177,26 @@ class Following:
         return keys
 
     def _is_news(self, source: Source, said: Announcement | None) -> bool:
-        """Whether an Event is the last word about its Service. The one before it is forgotten."""
+        """Whether an Event is its speaker's last word about a Service. The one before it is forgotten."""
         if said is None or not said.node:
             return False
         ref = _ref_of(source, said)
-        known = self._said.get(ref, {})
-        if said.made <= max([self._outdated.get(ref, ""), *(each.made for each in known.values())]):
+        before = {key: each for key, each in self._said.get(ref, {}).items() if each.node == said.node}
+        if said.made <= max([self._outdated.get(ref, ""), *(each.made for each in before.values())]):
             return False
-        self._drop(ref)
+        for key in before:
+            self._take(source, key)
         return True
 
     def _outdate(self, ref: Ref, version: str) -> None:
-        """An Event counts until an object names another node, and one from before that never again.
+        """An Event from before an object that nothing disputes never counts again.
 
-        A speaker drops Events that are many, so the last one may be of a speaker that is dead since. An object whose
-        node stays may change, too: the garbage collector takes a Pod that is gone off its owners.
+        A speaker drops Events that are many, so the last one may be of a speaker that is dead since.
         """
         if ref in self._concerned:
             self._outdated[ref] = max(version, self._outdated.get(ref, ""))
-        if any(said.made <= version for said in self._said.get(ref, {}).values()):
-            self._drop(ref)
-
-    def _named_by(self, source: Source, key: Key) -> str:
-        ref = self._placed[source].get(key)
-        return self._said[ref][key].node if ref is not None else ""
+        for key in [key for key, said in self._said.get(ref, {}).items() if said.made <= version]:
+            self._take(ref[0], key)
 
     def _drop(self, ref: Ref) -> None:
         for key in tuple(self._said.get(ref, ())):
@@ -283,9 +279,10 @@ class Following:
 
     def _heard(self, announcer: _Announcer, service: Service, problems: list[str]) -> Iterator[_Statement]:
         """What objects say; of MetalLB's two, while it moves, the newer one first. Of more, a few."""
-        for ref in sorted(announcer.refs(service), key=self._is_disputed):
+        for ref in sorted(announcer.refs(service), key=self._is_overtaken):
             about = ((key, said) for key, said in self._said.get(ref, {}).items() if said.uid in ("", service.uid))
-            found = nlargest(MAX_HEARD, about, key=lambda item: (item[1].made, item[0]))
+            most = 1 if ref[0] in ON_DEMAND else MAX_HEARD
+            found = nlargest(most, about, key=lambda item: (item[1].made, item[0]))
             named = False
             for key, said in found:
                 where = f"{ref[0].value} {'/'.join(key)}"
@@ -297,8 +294,15 @@ class Following:
             if named and announcer.first_only:
                 return
 
-    def _is_disputed(self, ref: Ref) -> bool:
-        return any(said.disputed for said in self._said.get(ref, {}).values())
+    def _is_overtaken(self, ref: Ref) -> bool:
+        """Whether an object names a speaker after whose last Event another one began to announce.
+
+        A speaker whose write of the status is refused sets its label again and again, also when it announces no more.
+        """
+        disputed = {said.node for said in self._said.get(ref, {}).values() if said.disputed}
+        events = self._said.get((Source.METALLB_EVENT, *ref[1:]), {}).values() if disputed else ()
+        began = {said.node: said.made for said in events}
+        return any(began.get(node, last) < last for node in disputed for last in began.values())
 
 
 def _is_unsettled(asked: _Asked) -> bool:
