@@ -107,8 +107,6 @@ def table(runs: Sequence[Run]) -> str:
     """The runs as Markdown."""
     first, *_ = runs
     lines = [
-        f"{made_with()}",
-        "",
         f"| what is done | what has to be |{'|'.join(f' Linux {each.release} ' for each in runs)}|",
         "|---|---|" + "---|" * len(runs),
     ]
@@ -154,7 +152,7 @@ def main() -> int:
             for row in runs[-1].rows:
                 print(f"{'ok  ' if row.holds else 'FAIL'} {row.done}: {row.found}", flush=True)
     if runs and asked.write and not asked.kernel:
-        replace_table(asked.write, "kube-proxy", table(runs))
+        replace_table(asked.write, "kube-proxy", f"{made_with()}\n\n{table(runs)}")
     return int(not all(row.holds for each in runs for row in each.rows))
 
 
