@@ -96,7 +96,7 @@ def tally(text: str) -> str:
 
 @contextmanager
 def a_root(suite: str) -> Iterator[Path]:
-    """Minbase, git and make, with a clone in /root/arpguard; removed in the end."""
+    """Minbase, git and make, with a clone in /srv, where any user may read it; removed in the end."""
     archive = _archive(suite)
     for name in ("apt", "home/.cache", "home/go"):
         (KEPT / name).mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def a_root(suite: str) -> Iterator[Path]:
         _reach_registries(root)
         _link_packages(KEPT / "apt", root / "var/cache/apt/archives")
         _run("git", "-C", str(TOP), "bundle", "create", "--quiet", str(root / "root/arpguard.bundle"), "HEAD")
-        _run(*_enter(root, "/root", "git -c advice.detachedHead=false clone --quiet arpguard.bundle arpguard"))
+        _run(*_enter(root, "/srv", "git -c advice.detachedHead=false clone --quiet /root/arpguard.bundle arpguard"))
         try:
             yield root
         finally:
@@ -154,7 +154,7 @@ def _link_packages(source: Path, into: Path) -> None:
 
 
 def _inside(root: Path, command: str) -> list[str]:
-    return _enter(root, "/root/arpguard", command)
+    return _enter(root, "/srv/arpguard", command)
 
 
 def _enter(root: Path, folder: str, command: str) -> list[str]:
