@@ -375,6 +375,18 @@ def test_event_of_before_is_no_news():
     assert cluster.node("metallb/service") == "worker-1"
 
 
+def test_of_each_speaker_one_event_is_remembered_however_often_it_starts_anew():
+    cluster = Cluster()
+    for version in range(101, 120):
+        raw = an_event("worker-1", version)
+        raw["metadata"]["name"] = f"web.{version}"
+        cluster.put(Source.METALLB_EVENT, raw)
+    found = cluster.ask("metallb/service")
+
+    assert (found.node, found.why) == ("worker-1", "Event of MetalLB shop/web.119")
+    assert len(cluster.following._placed[Source.METALLB_EVENT]) == 1
+
+
 def test_event_does_not_outlive_its_service():
     cluster = Cluster()
     cluster.put(Source.METALLB_EVENT, an_event("worker-1", 101))
