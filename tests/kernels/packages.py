@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from neighbours.build import extract
+
 KERNELS = ("6.1", "6.12")
 # Not the cloud's, which have no 9p from 6.12 on, and not those for real time.
 _NAME = re.compile(r"linux-image-(\d+\.\d+)\.([\d.]+(?:-\d+)?(?:\+\w+)?)-amd64")
@@ -68,9 +70,5 @@ def _unpack(package: str, kernel: Kernel) -> None:
     """The package has no modules.dep: installing it would make one."""
     shutil.rmtree(kernel.root, ignore_errors=True)
     kernel.root.mkdir(parents=True)
-    download = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package]
-    subprocess.run(download, cwd=kernel.root, check=True)
-    (archive,) = kernel.root.glob("*.deb")
-    subprocess.run(["dpkg-deb", "--extract", archive, kernel.root], check=True)
-    archive.unlink()
+    extract(package, kernel.root)
     subprocess.run(["depmod", "--basedir", kernel.root, kernel.release], check=True)

@@ -59,11 +59,17 @@ def unpack(package: str, path: str, file: Path) -> None:
     if file.exists():
         return
     with tempfile.TemporaryDirectory() as folder:
-        download = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package]
-        subprocess.run(download, cwd=folder, check=True)
-        (archive,) = Path(folder).glob("*.deb")
-        subprocess.run(["dpkg-deb", "--extract", archive, folder], check=True)
+        extract(package, Path(folder))
         shutil.copy(Path(folder) / path, file)
+
+
+def extract(package: str, into: Path) -> None:
+    """Downloads a Debian package and extracts it into an empty folder."""
+    download = ["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", package]
+    subprocess.run(download, cwd=into, check=True)
+    (archive,) = into.glob("*.deb")
+    subprocess.run(["dpkg-deb", "--extract", archive, into], check=True)
+    archive.unlink()
 
 
 def find_go() -> str | None:

@@ -8,7 +8,6 @@ the others was lost, or a claim was left after 30 s.
 
 import argparse
 import sys
-import tempfile
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from arpguard.lab.cluster.burst import run_burst
 from arpguard.lab.topology import Host
 from neighbours.controlplane import missing
 from neighbours.pages import replace_table, surroundings
-from neighbours.scene import a_street, end_by_signals, pins
+from neighbours.scene import a_street_alone, end_by_signals
 from neighbours.takeover import Elected
 
 RANGES = "[198.51.100.48/28, 198.18.4.0/22]"
@@ -54,11 +53,7 @@ def main() -> int:
         print(f"neighbours: skipped: {why}")
         return 0
     end_by_signals()
-    with (
-        tempfile.TemporaryDirectory(prefix="arpguard-burst-") as folder,
-        pins() as pin_root,
-        a_street(Path(folder), pin_root, Nobody) as street,
-    ):
+    with a_street_alone(Nobody) as street:
         street.configure(street.config(ranges=RANGES))
         step, *_ = run_burst(street)
     print(table(step), step.remark())

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -230,6 +231,17 @@ def a_control_plane(
         ControlPlane(plane_folder, API_ADDRESS, lab.api, options=options) as plane,
     ):
         yield lab, plane
+
+
+@contextmanager
+def a_street_alone(make: Callable[[ControlPlane, Sequence[Host]], Kind]) -> Iterator[Street]:
+    """`a_street` for a program that has no other, with a folder and pins that go with it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="arpguard-street-") as folder,
+        pins() as pin_root,
+        a_street(Path(folder), pin_root, make) as street,
+    ):
+        yield street
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import signal
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +24,7 @@ from arpguard.lab.topology import Host, HostProcess
 from neighbours.announcers import SHOP, KeepalivedKind, Kind, KubeVip, MetalLb, node_of
 from neighbours.controlplane import ControlPlane, missing
 from neighbours.pages import replace_table, surroundings
-from neighbours.scene import READY_S, Street, a_street, end_by_signals, pins
+from neighbours.scene import READY_S, Street, a_street_alone, end_by_signals
 from neighbours.versions import METALLB
 
 INTERVAL_S = 0.002  # the VIPs take turns: each is asked for every 12 ms
@@ -266,11 +265,7 @@ def main() -> int:
         print(f"neighbours: skipped: {why}")
         return 0
     end_by_signals()
-    with (
-        tempfile.TemporaryDirectory(prefix="arpguard-takeover-") as folder,
-        pins() as pin_root,
-        a_street(Path(folder), pin_root, Several) as street,
-    ):
+    with a_street_alone(Several) as street:
         samples = run(street, asked.times)
     text = table(samples)
     print(text)

@@ -10,7 +10,7 @@ An object that names nobody says nothing. When two name different nodes the firs
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from heapq import nlargest
@@ -78,7 +78,7 @@ class _Statement:
     node: str
     announcer: str
     where: str
-    settled: bool = True
+    settled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,10 +287,11 @@ class Following:
             for key, said in found:
                 where = f"{ref[0].value} {'/'.join(key)}"
                 problems += [f"{where}: {problem}" for problem in said.problems]
-                statement = _statement(said.node, announcer, where, problems)
+                settled = ref[0] not in ON_DEMAND and not said.disputed
+                statement = _statement(said.node, announcer, where, problems, settled=settled)
                 if statement is not None:
                     named = True
-                    yield replace(statement, settled=ref[0] not in ON_DEMAND and not said.disputed)
+                    yield statement
             if named and announcer.first_only:
                 return
 
@@ -331,10 +332,12 @@ def _ref_of(source: Source, said: Announcement) -> Ref:
     return source, "" if source in _OF_ONE_NAMESPACE else namespace, name
 
 
-def _statement(node: str, announcer: _Announcer, where: str, problems: list[str]) -> _Statement | None:
+def _statement(
+    node: str, announcer: _Announcer, where: str, problems: list[str], *, settled: bool = True
+) -> _Statement | None:
     """Only what can be a Node's name is one: whoever writes a Service writes its annotations too."""
     if is_subdomain(node):
-        return _Statement(node, announcer.name, where)
+        return _Statement(node, announcer.name, where, settled)
     if node:
         problems.append(f"{where} says what cannot be a node's name: {node[:MAX_SHOWN]!r}")
     return None
