@@ -1,4 +1,4 @@
-"""`arpguard agent`: runs until it is told to stop."""
+"""`arpguard agent`: guards this node until SIGTERM or SIGINT."""
 
 import argparse
 import asyncio

@@ -149,7 +149,7 @@ def is_local(listen: str) -> bool:
 
 
 def host_of(listen: str) -> Address | None:
-    """The host in HOST:PORT; None where that is no IP address."""
+    """The host of HOST:PORT, or None if it is not an IP address."""
     match = _HOST_PORT.fullmatch(listen)
     try:
         return ip_address(match["host"] or match["host6"]) if match else None
