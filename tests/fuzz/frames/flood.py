@@ -106,9 +106,9 @@ class Flood:
         Raises FloodError or AssertionError with the first frame of which not all say the same.
         """
         plane = self._plane
-        left = plane.table.read()
-        plane.table.delete([*left.entries, *left.strangers])
-        plane.ranges.delete(plane.ranges.read().entries)
+        for table in (plane.table, plane.ranges):  # what a run before this one wrote is a stranger to them
+            left = table.read()
+            table.delete([*left.entries, *left.strangers])
         programs = [plane.programs[PROGRAM[hook]].number for hook in sorted(PROGRAM)]
         maps = [plane.maps[name].number for name in ("entries", "ranges", "control", "counters", "totals")]
         every = max(1, frames // samples) | 1  # odd: not always the same hook
