@@ -13,7 +13,7 @@ import pytest
 from arpguard.dataplane.groups import Groups
 from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey, Link, Membership, VipEntry
-from arpguard.runtime.listening import Listening
+from arpguard.runtime.kernel.listening import Listening
 from arpguard.verdict import VIP_KINDS, Kind, Mode
 from arpguard.wire.ndp import solicited_node
 from labtools import Pair, a_pair, address, address6, groups_of, speak_ipv6

@@ -43,11 +43,11 @@ from arpguard.observe.exporter import Exporter
 from arpguard.observe.metrics import ApiMetrics, node_registry
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.filewatch import FileWatch
-from arpguard.runtime.hearing import Hearing
+from arpguard.runtime.kernel.hearing import Hearing
+from arpguard.runtime.kernel.listening import Listening
+from arpguard.runtime.kernel.reconciler import Asked, Reconciler, some
 from arpguard.runtime.leaving import End, KubernetesOptions, remove_guard
-from arpguard.runtime.listening import Listening
 from arpguard.runtime.loglimit import LogLimit
-from arpguard.runtime.reconciler import Asked, Reconciler, some
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Verdict

@@ -51,7 +51,7 @@ from arpguard.model import (
     VipEntry,
 )
 from arpguard.overlay import Overlay
-from arpguard.runtime.latest import Latest
+from arpguard.runtime.kernel.latest import Latest
 from arpguard.verdict import Hook, Kind, Mode, Reason
 
 log = logging.getLogger(__name__)

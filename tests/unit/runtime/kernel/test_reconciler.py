@@ -24,7 +24,7 @@ from arpguard.model import (
     Surroundings,
     Vip,
 )
-from arpguard.runtime.reconciler import Asked, Reconciler
+from arpguard.runtime.kernel.reconciler import Asked, Reconciler
 from arpguard.verdict import Kind, Mode
 from recorder import Control, Entries, Ranges, Recorder
 

@@ -1,4 +1,4 @@
-from arpguard.runtime.latest import Latest
+from arpguard.runtime.kernel.latest import Latest
 
 
 def test_same_arguments_give_the_same_object_and_others_a_new_one():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from arpguard.runtime.hearing import BURST_S, SHARE, Hearing
+from arpguard.runtime.kernel.hearing import BURST_S, SHARE, Hearing
 
 
 class Flooded:

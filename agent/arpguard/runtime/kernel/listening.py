@@ -10,7 +10,7 @@ from arpguard.core.desired import membership_of, memberships_of
 from arpguard.dataplane.groups import Groups
 from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey, Link, Membership, VipEntry
-from arpguard.runtime.latest import Latest
+from arpguard.runtime.kernel.latest import Latest
 
 _BATCH = 100  # 5 ms; with ten thousand groups on a link each costs more than the one before
 
