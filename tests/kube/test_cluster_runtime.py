@@ -159,6 +159,14 @@ async def test_announcer_that_may_not_be_read_is_no_problem_beside_one_that_may(
         await until(lambda: side.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
         assert not side.problems
 
+    one.fault(NODE, fail=-1, group="metallb.io")
+    async with a_side(one, NODE, service_account=f"{HOME}/{objects.ACCOUNT}") as side:
+        await until(lambda: side.says("ServiceL2Status of MetalLB cannot be followed now: "), 10)
+        await waited(lambda: one.count(NODE, "list", "leases"))
+        assert not side.says("Lease of Cilium")
+        one.fault(NODE)
+        await until(lambda: not side.problems, 15)
+
         other = recorded("cilium/service", **FOLLOWING)
         other["spec"]["loadBalancerClass"] = "io.cilium/l2-announcer"
         one.delete("/api/v1/namespaces/shop/services/web")
@@ -279,6 +287,25 @@ async def test_leader_of_metallb_that_comes_back_is_let_through_though_no_object
         await until(lambda: scene.count("worker-1", "list", "events") > 3)
         assert here.kernel.kind(FOLLOWED) is Kind.DELEGATED
         assert "worker-1 was followed last" in here.kube.state.origin(FOLLOWED).follows
+
+
+@in_loop
+async def test_kernel_keeps_followed_vips_until_events_tell_who_announces(scene):
+    """An agent starts while label and status of the object differ: the labelled node is let through at no time."""
+    scene.nodes("worker-1", "worker-2")
+    scene.put(L2_STATUSES, objects.namespace("metallb-system"), recorded("metallb/service", **FOLLOWING))
+    kernel = Cable()
+    async with a_side(scene, "worker-1", kernel) as here:
+        announced(scene, "worker-2")
+        scene.put(labelled("worker-2", "worker-1"))
+        announced(scene, "worker-1")
+        await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+    kernel.told.clear()
+    async with a_side(scene, "worker-1", kernel) as here:
+        await until(lambda: "Event of MetalLB" in here.kube.state.origin(FOLLOWED).follows, 10)
+        await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED)
+
+        assert not [told for told in kernel.told if told.startswith(("entry", "delete"))]
 
 
 @in_loop

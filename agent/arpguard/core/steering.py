@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from arpguard.addresses import Address
 from arpguard.core.bounding import bounded
 from arpguard.core.cluster import Announcement, Service
-from arpguard.core.following import Followed, Following, Key, Source
+from arpguard.core.following import ON_DEMAND, Followed, Following, Key, Source
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too
@@ -56,6 +56,11 @@ class Course:
             self._left.pop(node, None)
             self._named = node
         self._settle(now_ns)
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether objects have named a node."""
+        return bool(self._named)
 
     def at(self, now_ns: int) -> str:
         """The node that is followed now; empty: none, or none yet."""
@@ -104,12 +109,13 @@ class _Steered:
 class Steering:
     """Follows what `Following` finds, Service by Service and address by address. Synchronous, and without IO.
 
-    `is_known`: whether all objects of a source have been read; before that of all sources of a Service, what objects
-    say is not heard, and who was followed stays. `left`: the nodes that the agent before this one followed.
+    `is_known`: whether all objects of a source that are about Services of a namespace have been read. Before that of
+    all sources of a Service, what objects say is not heard, and the node that was followed stays.
+    `left`: the nodes that the agent before this one followed.
     """
 
     def __init__(
-        self, following: Following, is_known: Callable[[Source], bool], left: Mapping[Address, str] | None = None
+        self, following: Following, is_known: Callable[[Source, str], bool], left: Mapping[Address, str] | None = None
     ) -> None:
         self._following = following
         self._is_known = is_known
@@ -131,12 +137,19 @@ class Steering:
         """The node to follow for an address of a Service now, and why."""
         said = self._following.node_of(service, address)
         course = self._course(service, address)
-        if all(map(self._is_known, self._following.sources_of(service))):
+        if self._may_be_heard(said, service, course):
             course.hear(said.node, now_ns)
         node = course.at(now_ns)
         if course.next_ns(now_ns) is not None:
             self._restless[(service.namespace, service.name), address] = course
         return said if node == said.node else _instead(said, node, course)
+
+    def _may_be_heard(self, said: Followed, service: Service, course: Course) -> bool:
+        """An agent that has just started waits for the Events, too, where objects do not settle who announces."""
+        sources = self._following.sources_of(service)
+        if not (said.settled or course.has_heard):
+            sources |= ON_DEMAND
+        return all(self._is_known(source, service.namespace) for source in sources)
 
     def leave(self, keys: Iterable[Key]) -> None:
         """These Services are gone, or follow no longer."""

@@ -51,6 +51,7 @@ class Announcers:
         self._unsettled: frozenset[Key] = frozenset()
         self._more_unsettled = asyncio.Event()
         self._events: dict[str, Reflector[Announcement]] = {}
+        self._silent: set[str] = set()  # namespaces of which Events may not be read
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -82,7 +83,8 @@ class Announcers:
         What may not be read is a problem where Services have nothing else; else it belongs to an announcer that is
         not there, or not followed.
         """
-        lacking = self._following.lacking(self._reflectors.keys()) if self._refused else frozenset()
+        perhaps = self._reflectors.keys() | self._failed.keys()
+        lacking = self._following.lacking(perhaps) if self._refused else frozenset()
         refused = (text for source, text in self._refused.items() if source in lacking)
         return [*self._failed.values(), *refused, *self._steering.problems(boot_ns())]
 
@@ -162,8 +164,10 @@ class Announcers:
         self._failed.pop(source, None)
         self._refused.pop(source, None)
 
-    def _is_known(self, source: Source) -> bool:
+    def _is_known(self, source: Source, namespace: str) -> bool:
         """Whether all that can be read of a source is: what cannot be read now must not keep the rest waiting."""
+        if source is _EVENTS.source:
+            return self._are_events_known(namespace)
         reflector = self._reflectors.get(source)
         return reflector.synced if reflector is not None else source in self._settled or source in self._failed
 
@@ -188,6 +192,11 @@ class Announcers:
             for namespace in self._events.keys() - needed if not more else ():
                 await reflectors.stop(self._events.pop(namespace))
 
+    def _are_events_known(self, namespace: str) -> bool:
+        """Whether those of a namespace have been read, or may not be."""
+        watched = self._events.keys() & {namespace, ""}
+        return bool(self._silent & {namespace, ""}) or any(self._events[each].synced for each in watched)
+
     def _namespaces(self) -> frozenset[str]:
         """Those of unsettled Services; empty: all."""
         found = frozenset(namespace for namespace, _ in self._find_unsettled())
@@ -198,9 +207,11 @@ class Announcers:
         row = _EVENTS.within(namespace)
         try:
             if not (await can_read(self._client, row)).readable:
+                self._silent.add(namespace)
                 return
         except ClusterError:
             pass  # a reflector tries again by itself
+        self._silent.discard(namespace)
         told = partial(self._told, row.source)
         self._events[namespace] = Reflector(self._client, row.resource, row.project, told, row.scope, _PACE)
         reflectors.start(self._events[namespace])

@@ -32,11 +32,15 @@ class Agent:
 
     def __init__(self, left: str = "", now_ns: int = 0, *, known: bool = True):
         self.now_ns = now_ns
-        self.known = known
+        self.known = self.knows_events = known
         self.following = Following()
-        self.steering = Steering(self.following, lambda _source: self.known, {IP: left} if left else {})
+        self.steering = Steering(self.following, self.is_known, {IP: left} if left else {})
         self.service = WEB
         self.ask()
+
+    def is_known(self, source: Source, namespace: str) -> bool:
+        assert namespace == WEB.namespace
+        return self.knows_events if source is Source.METALLB_EVENT else self.known
 
     def ask(self, address=IP):
         return self.steering.node_of(self.service, address, self.now_ns)
@@ -235,6 +239,34 @@ def test_service_that_follows_no_longer_is_forgotten():
     assert agent.node == ""
 
 
+def test_agent_that_starts_waits_for_events_where_objects_do_not_settle_who_announces():
+    """Else it would let the labelled node through for the moment that reading the Events takes."""
+    agent = Agent(left="n1")
+    agent.knows_events = False
+    agent.hear("l2-a", Announcement(ABOUT, "n2", version=f"{1:020}", disputed=True))
+    assert (agent.node, agent.steering.next_ns(agent.now_ns)) == ("n1", None)
+    agent.event("n2", 2)
+    agent.event("n1", 3)
+    agent.knows_events = True
+    assert (agent.node, agent.steering.next_ns(agent.now_ns)) == ("n1", None)
+
+
+def test_agent_that_starts_follows_what_is_settled_without_events():
+    agent = Agent(left="n1")
+    agent.knows_events = False
+    agent.put("l2-a", "n2")
+    assert agent.wait(PAUSE_NS).node == "n2"
+
+
+def test_agent_that_runs_waits_for_no_events():
+    """They are watched only once objects dispute, and a move does not wait for that."""
+    agent = Agent()
+    agent.put("l2-a", "n1")
+    agent.knows_events = False
+    agent.hear("l2-a", Announcement(ABOUT, "n2", version=f"{2:020}", disputed=True))
+    assert agent.wait(PAUSE_NS).node == "n2"
+
+
 # Several agents
 
 
@@ -314,6 +346,7 @@ class Watcher:
             for (kind, name), said in self.server.objects.items():
                 if kind == "event":
                     self.agent.hear(f"event-{name}", said, Source.METALLB_EVENT)
+            self.agent.knows_events = True
 
     def restarted(self) -> "Watcher":
         """The kernel keeps what the agent let through."""
