@@ -7,7 +7,9 @@ mount -t devtmpfs dev /dev
 mount -t tmpfs run /run
 mount -t bpf bpf /sys/fs/bpf
 mount -t cgroup2 cgroup /sys/fs/cgroup
-mkdir -p /lib/modules && ln -s "$2" "/lib/modules/$(uname -r)"
+# The folder may be there already: of headers, with a link to them.
+modules="/lib/modules/$(uname -r)"
+mkdir -p "$modules" && mount --bind "$2" "$modules"
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 shared "$1"
 modprobe virtio_net
 ip link set lo up
