@@ -15,9 +15,9 @@ from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.lab.apiserver.embedded import Embedded
 from arpguard.lab.cluster import objects
 from arpguard.model import EntryKey, InterfaceAddress, Link, Surroundings, VipEntry
+from arpguard.runtime.cluster.kubernetes import Callbacks, Kubernetes
+from arpguard.runtime.cluster.leaving import KubernetesOptions
 from arpguard.runtime.kernel.reconciler import Asked, Reconciler
-from arpguard.runtime.kubernetes import Callbacks, Kubernetes
-from arpguard.runtime.leaving import KubernetesOptions
 from arpguard.runtime.settings import Settings
 from arpguard.verdict import Kind
 from kubehttp import Api

@@ -24,7 +24,7 @@ from arpguard.core.ownership.records import WriteClaim, WriteHeartbeat
 from arpguard.kube.claims import claim_content, heartbeat_content, lease_name
 from arpguard.kube.writer import LeaseContent
 from arpguard.lab.cluster import objects
-from arpguard.runtime.leaving import End
+from arpguard.runtime.cluster.leaving import End
 from arpguard.units import NS_PER_S
 from kubehttp import MERGE, Api
 from kubeside import Segment, a_side, waited
@@ -315,7 +315,7 @@ class RealScene:
 @pytest.fixture
 def real(cluster, tmp_path, monkeypatch) -> Iterator[RealScene]:
     """The base's objects in the namespace of the test, two Nodes, and a Service."""
-    monkeypatch.setattr("arpguard.runtime.member.Prober", Segment)
+    monkeypatch.setattr("arpguard.runtime.cluster.member.Prober", Segment)
     monkeypatch.setattr(kubeside, "HOME", cluster.namespace)
     for name, text in (("POD_NAMESPACE", cluster.namespace), ("DAEMONSET_NAME", "arpguard"), ("POD_NAME", "x")):
         monkeypatch.setenv(name, text)

@@ -10,7 +10,7 @@ from arpguard.core.cluster import OPENELB_BRAND, OPENELB_NEXT_HOP
 from arpguard.lab.apiserver.embedded import running
 from arpguard.lab.apiserver.server import Options
 from arpguard.lab.cluster import objects
-from arpguard.runtime.leaving import End
+from arpguard.runtime.cluster.leaving import End
 from kubehttp import MERGE
 from kubeside import HOME, Scene, Segment, a_side, vip, waited
 from manifests import DEPLOY, built, composed, one, parsed
@@ -48,7 +48,7 @@ def with_components(folder) -> list[dict]:
 @pytest.fixture(params=["base", "components"])
 def scene(request, tmp_path, monkeypatch):
     """The shipped objects, and their roles in force; agents that know their Pod and its DaemonSet."""
-    monkeypatch.setattr("arpguard.runtime.member.Prober", Segment)
+    monkeypatch.setattr("arpguard.runtime.cluster.member.Prober", Segment)
     for name, text in (("POD_NAME", POD), ("POD_NAMESPACE", HOME), ("DAEMONSET_NAME", DAEMONSET)):
         monkeypatch.setenv(name, text)
     shipped = parsed(built("base")) if request.param == "base" else with_components(tmp_path)

@@ -52,7 +52,7 @@ async def _follow(kubeconfig: Path) -> dict[str, int]:
 
 def _imports() -> dict[str, object]:
     before = _resident_kb()
-    import arpguard.runtime.kubernetes  # noqa: F401 - and all that the agent needs with it
+    import arpguard.runtime.cluster.kubernetes  # noqa: F401 - and all that the agent needs with it
     from arpguard.kube.importing import import_part
 
     for part in ("client.rest", "client.configuration", "config.incluster_config"):

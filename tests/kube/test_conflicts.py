@@ -17,7 +17,7 @@ from arpguard.dataplane.prober import LISTEN_S
 from arpguard.errors import DataPlaneError
 from arpguard.lab.cluster import objects
 from arpguard.model import Decision, EntryKey
-from arpguard.runtime.conflicts import CHECKS, WAITING, Conflicts, Judge, Knowledge
+from arpguard.runtime.cluster.conflicts import CHECKS, WAITING, Conflicts, Judge, Knowledge
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from builders import a_claim
@@ -70,7 +70,7 @@ def neighbours(monkeypatch):
         reads.append(boot_ns())
         return list(table.items())
 
-    monkeypatch.setattr("arpguard.runtime.conflicts.read_neighbours", read)
+    monkeypatch.setattr("arpguard.runtime.cluster.conflicts.read_neighbours", read)
     read.table, read.reads = table, reads
     return read
 
@@ -266,7 +266,7 @@ async def test_neighbours_that_cannot_be_read_make_nobody_a_node(cluster, monkey
     async def fail():
         raise DataPlaneError("no rtnetlink here")
 
-    monkeypatch.setattr("arpguard.runtime.conflicts.read_neighbours", fail)
+    monkeypatch.setattr("arpguard.runtime.cluster.conflicts.read_neighbours", fail)
     async with two_nodes(cluster) as (ear, _, _):
         ear.hear(A, STRANGER)
         ear.hear(A, mac_of(98))
@@ -366,7 +366,7 @@ async def test_all_nodes_together_read_no_more_claims_than_they_renew(monkeypatc
     mine = Holding("me", own_since_ns=0)
     judge = Judge(Knowledge(lambda: macs, dict, frozenset, lambda _: mine, read.append))
     for second, expected in ((0, CHECKS), (window_s - 1, CHECKS), (window_s, 2 * CHECKS)):
-        monkeypatch.setattr("arpguard.runtime.conflicts.boot_ns", lambda at=second: (1000 + at) * NS_PER_S)
+        monkeypatch.setattr("arpguard.runtime.cluster.conflicts.boot_ns", lambda at=second: (1000 + at) * NS_PER_S)
         for number in range(3 * CHECKS):
             judge.heard(a_report(second * 3 * CHECKS + number, mac_of(1)))
         await judge._judge()

@@ -81,7 +81,13 @@ async def test_agent_and_commands_do_without_it():
     found = await _measure("commands")
 
     assert "arpguard.cli.agent" in found["modules"]
-    unwanted = {"aiohttp", "kubernetes", "arpguard.kube", "arpguard.runtime.kubernetes", "arpguard.runtime.member"}
+    unwanted = {
+        "aiohttp",
+        "kubernetes",
+        "arpguard.kube",
+        "arpguard.runtime.cluster.kubernetes",
+        "arpguard.runtime.cluster.member",
+    }
     assert not set(found["modules"]) & unwanted
 
 

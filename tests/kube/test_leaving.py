@@ -6,9 +6,9 @@ import pytest
 
 from apiscript import in_loop, until
 from arpguard.lab.cluster import objects
-from arpguard.runtime import kubernetes
-from arpguard.runtime.kubernetes import ASK_S, LEAVE_S, PARTING_NS
-from arpguard.runtime.leaving import End
+from arpguard.runtime.cluster import kubernetes
+from arpguard.runtime.cluster.kubernetes import ASK_S, LEAVE_S, PARTING_NS
+from arpguard.runtime.cluster.leaving import End
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
 from kubeside import HOME, a_side, vip

@@ -213,7 +213,7 @@ async def test_vip_with_hold_is_taken_over_from_a_kernel_that_answers_on(scene, 
 
 @in_loop
 async def test_vip_that_is_gone_takes_its_claim_along(one, monkeypatch):
-    monkeypatch.setattr("arpguard.runtime.member.TIDY_NS", NS_PER_S // 5)
+    monkeypatch.setattr("arpguard.runtime.cluster.member.TIDY_NS", NS_PER_S // 5)
     async with a_side(one) as side:
         await _owns(side, A)
         one.delete("/api/v1/namespaces/shop/services/web")
@@ -223,7 +223,7 @@ async def test_vip_that_is_gone_takes_its_claim_along(one, monkeypatch):
 
 @in_loop
 async def test_claim_on_what_was_never_seen_to_be_a_vip_is_removed(one, monkeypatch):
-    monkeypatch.setattr("arpguard.runtime.member.TIDY_NS", NS_PER_S // 5)
+    monkeypatch.setattr("arpguard.runtime.cluster.member.TIDY_NS", NS_PER_S // 5)
     async with a_side(one) as side:
         one.publish("more", [B])
         await _owns(side, A, B)

@@ -24,7 +24,7 @@ from arpguard.lab.apiserver import resources
 from arpguard.lab.apiserver.embedded import Embedded
 from arpguard.lab.cluster import objects
 from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent
-from arpguard.runtime.claimlog import FIRST_PER_S, LINES_PER_S
+from arpguard.runtime.cluster.claimlog import FIRST_PER_S, LINES_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard.wire.ndp import build_solicitation, build_unsolicited_advertisement
 from labtools import Pair, Wire, a_netns, a_pair, a_wire, address, address6, arp_of, arpguard, speak_ipv6, until

@@ -11,7 +11,7 @@ from arpguard.cli import exits
 from arpguard.cli.arguments import need_root
 from arpguard.errors import ConfigError, Problem
 from arpguard.runtime.agent import Agent, AgentOptions
-from arpguard.runtime.leaving import KubernetesOptions
+from arpguard.runtime.cluster.leaving import KubernetesOptions
 
 _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
 

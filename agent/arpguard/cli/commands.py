@@ -15,7 +15,7 @@ from arpguard.dataplane import bpffs
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.errors import ConfigError, DataPlaneError, Problem
-from arpguard.runtime.leaving import remove_guard
+from arpguard.runtime.cluster.leaving import remove_guard
 from arpguard.units import NS_PER_S
 
 

@@ -41,19 +41,19 @@ from arpguard.model import Decision, EntryKey, Link, OwnerKind, Surroundings
 from arpguard.node import Node
 from arpguard.observe.exporter import Exporter
 from arpguard.observe.metrics import ApiMetrics, node_registry
-from arpguard.runtime.conflicts import Conflicts
+from arpguard.runtime.cluster.conflicts import Conflicts
+from arpguard.runtime.cluster.leaving import End, KubernetesOptions, remove_guard
 from arpguard.runtime.filewatch import FileWatch
 from arpguard.runtime.kernel.hearing import Hearing
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.runtime.kernel.reconciler import Asked, Reconciler, some
-from arpguard.runtime.leaving import End, KubernetesOptions, remove_guard
 from arpguard.runtime.loglimit import LogLimit
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Verdict
 
 if TYPE_CHECKING:
-    from arpguard.runtime.kubernetes import Kubernetes
+    from arpguard.runtime.cluster.kubernetes import Kubernetes
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class Agent:
         """Programs compiled and accepted by the kernel, and modules in memory."""
         await _load(pin_dir, self._source)
         if self._options.kubernetes is not None:
-            import arpguard.runtime.kubernetes  # noqa: F401, PLC0415 - 10 MB, not for everybody
+            import arpguard.runtime.cluster.kubernetes  # noqa: F401, PLC0415 - 10 MB, not for everybody
 
     def _assemble(self, loaded: loader.Loaded) -> None:
         """The reconciler over the kernel's objects, and what others read of both."""
@@ -205,7 +205,7 @@ class Agent:
         """To Kubernetes, if it is used; whether the server is there shows later."""
         options = self._options.kubernetes
         if options is not None:
-            from arpguard.runtime.kubernetes import Callbacks, Kubernetes  # noqa: PLC0415 - 10 MB, not for everybody
+            from arpguard.runtime.cluster.kubernetes import Callbacks, Kubernetes  # noqa: PLC0415 - 10 MB, not for everybody
 
             node, callbacks = self._options.node, Callbacks(look=self._changed.set, announce=self._due.set)
             self._kubernetes = await Kubernetes.connect(options, node, self._reconciler, self._settings, callbacks)

@@ -62,7 +62,7 @@ async def read_setting(wanted: Wanted) -> Setting:
 
 
 async def _with_cluster(wanted: Wanted, setting: Setting) -> Setting:
-    from arpguard.runtime.clusterview import is_in_pod, read_cluster  # noqa: PLC0415 - 10 MB, not for everybody
+    from arpguard.runtime.cluster.clusterview import is_in_pod, read_cluster  # noqa: PLC0415 - 10 MB, not for everybody
 
     if not (wanted.kubeconfig or wanted.configmap or is_in_pod()):
         return setting

@@ -5,7 +5,7 @@ import asyncio
 from apiscript import in_loop, until
 from arpguard.clock import boot_ns
 from arpguard.core.pacing import Pacing
-from arpguard.runtime.pool import PacedPool, Pool
+from arpguard.runtime.cluster.pool import PacedPool, Pool
 from arpguard.units import NS_PER_MS
 
 

@@ -14,7 +14,7 @@ from arpguard.core.decisions import ConflictLog, Report
 from arpguard.dataplane.neighbours import read_neighbours
 from arpguard.errors import DataPlaneError
 from arpguard.model import Decision
-from arpguard.runtime.claimlog import ClaimLog
+from arpguard.runtime.cluster.claimlog import ClaimLog
 from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)

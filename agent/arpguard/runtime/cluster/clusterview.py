@@ -20,7 +20,7 @@ from arpguard.kube.looking import (
     read_nodes,
     read_services,
 )
-from arpguard.runtime.cluster import addresses_of
+from arpguard.runtime.cluster.objects import addresses_of
 
 
 def is_in_pod() -> bool:

@@ -40,7 +40,7 @@ from arpguard.kube import claims
 from arpguard.kube.errors import ClusterError, ThrottledError, UnavailableError
 from arpguard.kube.writer import Applied, Conflicted, LeaseContent, LeaseWriter, Missing, Refused, Unknown
 from arpguard.kube.writer import Outcome as Written
-from arpguard.runtime.pool import PacedPool, Pool
+from arpguard.runtime.cluster.pool import PacedPool, Pool
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 log = logging.getLogger(__name__)

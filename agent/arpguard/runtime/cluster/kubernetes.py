@@ -25,11 +25,11 @@ from arpguard.kube.projections import is_deleting
 from arpguard.kube.reflector import Change
 from arpguard.kube.resources import DAEMON_SETS, PODS, Request
 from arpguard.model import OwnerKind, Surroundings, Vip
-from arpguard.runtime.cluster import Cluster, Place
-from arpguard.runtime.conflicts import Conflicts, Judge
+from arpguard.runtime.cluster.conflicts import Conflicts, Judge
+from arpguard.runtime.cluster.leaving import End, KubernetesOptions
+from arpguard.runtime.cluster.member import Membership, Tell
+from arpguard.runtime.cluster.objects import Cluster, Place
 from arpguard.runtime.kernel.reconciler import Reconciler, some
-from arpguard.runtime.leaving import End, KubernetesOptions
-from arpguard.runtime.member import Membership, Tell
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind, Verdict

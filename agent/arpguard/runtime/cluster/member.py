@@ -33,10 +33,10 @@ from arpguard.kube.errors import ClusterError
 from arpguard.kube.reflector import Change
 from arpguard.kube.writer import LeaseWriter
 from arpguard.model import Link, NodeControl, OwnerKind, Standing, Surroundings, Vip
-from arpguard.runtime.cluster import Cluster, Place
-from arpguard.runtime.conflicts import Knowledge
+from arpguard.runtime.cluster.conflicts import Knowledge
+from arpguard.runtime.cluster.leases import DRAIN_S, Leases, Surface
+from arpguard.runtime.cluster.objects import Cluster, Place
 from arpguard.runtime.kernel.reconciler import Reconciler
-from arpguard.runtime.leases import DRAIN_S, Leases, Surface
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
 

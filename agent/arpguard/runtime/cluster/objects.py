@@ -23,7 +23,7 @@ from arpguard.kube.listing import Scope
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, SERVICES
 from arpguard.model import OwnerKind, Surroundings
-from arpguard.runtime.announcers import Announcers
+from arpguard.runtime.cluster.announcers import Announcers
 
 _LEASE_PACE = Pace(cap_s=2.0, steady_s=3.0)
 _QUICK_PACE = Pace(cap_s=2.0)
