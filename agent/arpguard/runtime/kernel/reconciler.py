@@ -30,12 +30,10 @@ from arpguard.core.desired import (
     vips4_of,
     wanted_entries,
 )
-from arpguard.dataplane.attach import Attacher, runs_first
-from arpguard.dataplane.device import strips_vlan_tags
+from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, TableContent
-from arpguard.errors import AttachConflictError, DataPlaneError, MapFullError
+from arpguard.errors import MapFullError
 from arpguard.model import (
-    Attachment,
     Datapath,
     Decision,
     EntryKey,
@@ -51,8 +49,9 @@ from arpguard.model import (
     VipEntry,
 )
 from arpguard.overlay import Overlay
+from arpguard.runtime.kernel.attaching import Attaching
 from arpguard.runtime.kernel.latest import Latest
-from arpguard.verdict import Hook, Kind, Mode, Reason
+from arpguard.verdict import Kind, Mode, Reason
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +129,7 @@ class Reconciler:
         self._entries = entries
         self._ranges = ranges
         self._control = control
-        self._attacher = attacher
+        self._attaching = Attaching(attacher)
         self._schedule = schedule
         self._has_programmed = False
         self._is_settled = False  # whether the kernel took all that the last pass wanted
@@ -145,10 +144,8 @@ class Reconciler:
         self._standings: dict[Address, Standing] = {}
         self._fence = (0, 0, 0)
         self._scene: _Scene | None = None
-        self._attached: dict[tuple[int, Hook], Attachment] = {}
         self._logged: tuple[str, ...] = ()
         self.state = NodeState()
-        self.alone = False  # whether no program of another build is left
 
     async def apply(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> None:
         """One pass. Raises nothing for what can be tried again: that is a problem in `state`."""
@@ -161,7 +158,7 @@ class Reconciler:
         self._program(_Scene.of(asked, surroundings, choice), problems)
         self._close(problems)
         self._set_control(self._wanted_control(config.mode, asked.generation))
-        await self._attach(config.datapath, choice.links, surroundings, problems)
+        problems += await self._attach(config.datapath, choice.links, surroundings)
         risen = self._risen(choice.links)
         self._publish(choice.links, problems)
         for key in self._spoken_for.whole if risen else ():
@@ -291,12 +288,12 @@ class Reconciler:
         """Links, by index, that stay guarded whatever else is chosen."""
         same = self.state.control is not None and self.state.control.generation == asked.generation
         guarded = [link.ifindex for link in self.state.links] if same else []
-        return guarded if asked.complete else [*guarded, *(pin.wanted_ifindex for pin in self._attacher.pins())]
+        return guarded if asked.complete else [*guarded, *self._attaching.left_behind]
 
     @property
     def knows_less(self) -> bool:
         """Whether programs are attached that were told what these maps have not been: those of another build."""
-        return self._control.read() is None and bool(self._attacher.pins())
+        return self._control.read() is None and bool(self._attaching.left_behind)
 
     # ---- elected VIPs ----
 
@@ -381,8 +378,8 @@ class Reconciler:
             return  # no pass yet: what an agent before this one attached stays
         if self.state.control is not None:
             self._set_control(self.state.control)
-        await self._attach(datapath, self.state.links, surroundings, [])
-        self.state.attachments = tuple(self._attached.values())
+        await self._attach(datapath, self.state.links, surroundings)
+        self.state.attachments = self._attaching.attachments
 
     def conflict(self, decision: Decision, now_ns: int) -> bool:
         """A foreign claim came in; whether it is to be answered by an announcement (RFC 5227 2.4)."""
@@ -517,78 +514,15 @@ class Reconciler:
             self._control.write(wanted)
         self.state.control = wanted
 
-    async def _attach(
-        self, datapath: Datapath, links: Iterable[Link], surroundings: Surroundings, problems: list[str]
-    ) -> None:
-        attached: dict[tuple[int, Hook], Attachment] = {}
-        failed: set[int] = set()
-        for link in links:
-            try:
-                for attachment in await self._attach_link(datapath, link, problems):
-                    attached[attachment.ifindex, attachment.hook] = attachment
-            except (DataPlaneError, OSError) as error:
-                problems.append(f"{link.name}: {error}")
-                failed.add(link.ifindex)
-        await self._detach_others(attached, failed, surroundings)
-        self._note_reattached(attached)
-        self._attached = attached
-        self.alone = not failed
+    async def _attach(self, datapath: Datapath, links: Iterable[Link], surroundings: Surroundings) -> list[str]:
+        problems = await self._attaching.ensure(datapath, links, surroundings)
+        self.state.drift.programs = self._attaching.reattached
+        return problems
 
-    async def _attach_link(self, datapath: Datapath, link: Link, problems: list[str]) -> list[Attachment]:
-        """Egress first: what this node says is guarded before what it hears."""
-        attachments = [await self._attacher.ensure(link.ifindex, Hook.TC_EGRESS)]
-        ingress = await self._attach_xdp(link, problems) if datapath is Datapath.XDP else None
-        if ingress is None:
-            ingress = await self._attacher.ensure(link.ifindex, Hook.TC_INGRESS)
-        attachments.append(ingress)
-        hidden = [attachment for attachment in attachments if not await runs_first(attachment)]
-        problems.extend(
-            f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide frames "
-            "from it; attach that one behind, or after the agent"
-            for attachment in hidden
-        )
-        return attachments
-
-    async def _attach_xdp(self, link: Link, problems: list[str]) -> Attachment | None:
-        """XDP where it sees and answers everything; None, and a problem, where it does not: tc serves there."""
-        if strips_vlan_tags(link.name):
-            problems.append(
-                f"{link.name}: RX VLAN offload hides tags from XDP, tc is used; "
-                f"`ethtool -K {link.name} rxvlan off` allows XDP"
-            )
-            return None
-        try:
-            attachment = await self._attacher.ensure(link.ifindex, Hook.XDP)
-        except (AttachConflictError, DataPlaneError) as error:
-            problems.append(f"{link.name}: {error}")
-            return None
-        if link.kind == "veth":
-            problems.append(
-                f"{link.name}: native XDP on a veth loses its answers, silently, unless the peer runs native XDP too; "
-                "use datapath: tc"
-            )
-        return attachment
-
-    async def _detach_others(
-        self, attached: dict[tuple[int, Hook], Attachment], failed: set[int], surroundings: Surroundings
-    ) -> None:
-        """Only after the wanted ones are attached: a frame may meet two programs, never none.
-
-        Where attaching failed, what is there stays.
-        """
-        present = {link.ifindex for link in surroundings.links}
-        stale = {(pin.wanted_ifindex, pin.hook) for pin in self._attacher.pins()} | self._attached.keys()
-        clsact = {key for key, attachment in self._attached.items() if attachment.how == "clsact"}
-        for ifindex, hook in stale - attached.keys():
-            if ifindex in failed:
-                continue
-            await self._attacher.detach(ifindex, hook, filters=(ifindex, hook) in clsact and ifindex in present)
-
-    def _note_reattached(self, attached: dict[tuple[int, Hook], Attachment]) -> None:
-        replaced = [key for key, attachment in attached.items() if attachment.fresh and key in self._attached]
-        if replaced:
-            self.state.drift.programs += len(replaced)
-            log.warning("drift: %d programs were detached behind the agent and are attached again", len(replaced))
+    @property
+    def alone(self) -> bool:
+        """Whether no program of another build is left."""
+        return self._attaching.alone
 
     def log_problems(self) -> None:
         """Says once what is not as it was asked for, and once when it is again."""
@@ -603,7 +537,7 @@ class Reconciler:
 
     def _publish(self, links: tuple[Link, ...], problems: list[str]) -> None:
         self.state.links = links
-        self.state.attachments = tuple(self._attached.values())
+        self.state.attachments = self._attaching.attachments
         self.state.problems = tuple(problems)
 
 

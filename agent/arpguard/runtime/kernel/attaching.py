@@ -1,0 +1,110 @@
+"""Keeps the programs on the guarded links, and takes them off all others: a frame may meet two programs, never none."""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from arpguard.dataplane.attach import Attacher, runs_first
+from arpguard.dataplane.device import strips_vlan_tags
+from arpguard.errors import AttachConflictError, DataPlaneError
+from arpguard.model import Attachment, Datapath, Link, Surroundings
+from arpguard.verdict import Hook
+
+log = logging.getLogger(__name__)
+
+
+class Attaching:
+    """What is attached, by index of the link and hook.
+
+    `alone`: no program of another build is left. `reattached`: how many were detached behind the agent's back so far.
+    """
+
+    def __init__(self, attacher: Attacher) -> None:
+        self._attacher = attacher
+        self._attached: dict[tuple[int, Hook], Attachment] = {}
+        self.alone = False
+        self.reattached = 0
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """What the last `ensure` attached or found attached."""
+        return tuple(self._attached.values())
+
+    @property
+    def left_behind(self) -> list[int]:
+        """The links, by index, that programs of any agent are pinned for."""
+        return [pin.wanted_ifindex for pin in self._attacher.pins()]
+
+    async def ensure(self, datapath: Datapath, links: Iterable[Link], surroundings: Surroundings) -> list[str]:
+        """Attaches what is missing on `links`, then takes off what is on others; returns problems."""
+        attached: dict[tuple[int, Hook], Attachment] = {}
+        failed: set[int] = set()
+        problems: list[str] = []
+        for link in links:
+            try:
+                for attachment in await self._attach(datapath, link, problems):
+                    attached[attachment.ifindex, attachment.hook] = attachment
+            except (DataPlaneError, OSError) as error:
+                problems.append(f"{link.name}: {error}")
+                failed.add(link.ifindex)
+
+        # Only now: where attaching failed, what is there stays.
+        await self._detach_others(attached, failed, surroundings)
+        self._note_reattached(attached)
+        self._attached = attached
+        self.alone = not failed
+        return problems
+
+    async def _attach(self, datapath: Datapath, link: Link, problems: list[str]) -> list[Attachment]:
+        """Egress first: what this node says is guarded before what it hears."""
+        attachments = [await self._attacher.ensure(link.ifindex, Hook.TC_EGRESS)]
+        ingress = await self._attach_xdp(link, problems) if datapath is Datapath.XDP else None
+        if ingress is None:
+            ingress = await self._attacher.ensure(link.ifindex, Hook.TC_INGRESS)
+        attachments.append(ingress)
+
+        hidden = [attachment for attachment in attachments if not await runs_first(attachment)]
+        problems.extend(
+            f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide frames "
+            "from it; attach that one behind, or after the agent"
+            for attachment in hidden
+        )
+        return attachments
+
+    async def _attach_xdp(self, link: Link, problems: list[str]) -> Attachment | None:
+        """XDP where it sees and answers everything; None, and a problem, where it does not: tc serves there."""
+        if strips_vlan_tags(link.name):
+            problems.append(
+                f"{link.name}: RX VLAN offload hides tags from XDP, tc is used; "
+                f"`ethtool -K {link.name} rxvlan off` allows XDP"
+            )
+            return None
+
+        try:
+            attachment = await self._attacher.ensure(link.ifindex, Hook.XDP)
+        except (AttachConflictError, DataPlaneError) as error:
+            problems.append(f"{link.name}: {error}")
+            return None
+
+        if link.kind == "veth":
+            problems.append(
+                f"{link.name}: native XDP on a veth loses its answers, silently, unless the peer runs native XDP too; "
+                "use datapath: tc"
+            )
+        return attachment
+
+    async def _detach_others(
+        self, attached: Mapping[tuple[int, Hook], Attachment], failed: set[int], surroundings: Surroundings
+    ) -> None:
+        present = {link.ifindex for link in surroundings.links}
+        stale = {(pin.wanted_ifindex, pin.hook) for pin in self._attacher.pins()} | self._attached.keys()
+        clsact = {key for key, attachment in self._attached.items() if attachment.how == "clsact"}
+        for ifindex, hook in stale - attached.keys():
+            if ifindex not in failed:
+                filters = (ifindex, hook) in clsact and ifindex in present
+                await self._attacher.detach(ifindex, hook, filters=filters)
+
+    def _note_reattached(self, attached: Mapping[tuple[int, Hook], Attachment]) -> None:
+        replaced = [key for key, attachment in attached.items() if attachment.fresh and key in self._attached]
+        if replaced:
+            self.reattached += len(replaced)
+            log.warning("drift: %d programs were detached behind the agent and are attached again", len(replaced))
