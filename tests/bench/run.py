@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import answers
 import cluster
+import electing
 import flood
 import footprint
 import frames
@@ -32,6 +33,7 @@ SECTIONS: dict[str, ModuleType] = {
     "agent": footprint,
     "api": serving,
     "cluster": cluster,
+    "electing": electing,
     "replace": replace,
     "flood": flood,
     "scale": scale,

@@ -1,0 +1,180 @@
+"""Elections in a large cluster: what a claim costs the reconciler, and what it takes to decide who wants which VIP.
+
+10,000 VIPs that nobody has, and 100 or 1,000 nodes, beside ten VIPs and three nodes in the same run. All times are CPU
+time of the thread that has the event loop: so long others wait, on an idle machine. A stretch is one without the loop.
+"""
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address, ip_interface
+from types import SimpleNamespace
+
+from bed import NODE_MAC, a_pin_dir
+from report import Row, Section
+
+from arpguard.clock import boot_ns
+from arpguard.config.files import parse_config
+from arpguard.config.model import LeaseConfig
+from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.cluster import Node
+from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.machine import Ownership
+from arpguard.core.ownership.records import Heartbeat, PublishedLink, Version
+from arpguard.core.sourcing import Collected
+from arpguard.dataplane import loader
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
+from arpguard.dataplane.source import find_source
+from arpguard.model import InterfaceAddress, Link, Owner, OwnerKind, Standing, Surroundings, Vip
+from arpguard.runtime.cluster.leases import Leases, Surface
+from arpguard.runtime.cluster.member import Membership, Tell
+from arpguard.runtime.cluster.objects import Place
+from arpguard.runtime.kernel.reconciler import Asked, Reconciler
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Kind
+from recorder import Recorder
+
+TITLE = "electing: 10,000 VIPs, and up to 1,000 nodes"
+FEW, MANY = 10, 10_000
+CLAIM_MS, STRETCH_MS = 0.1, 50
+PASS_MS = {3: None, 100: 50, 1000: 300}  # by how many nodes there are; of three each wants thousands of VIPs at once
+_ME = "node-0"
+_OWN = ip_interface("10.20.0.1/16")
+_FIRST = IPv4Address("10.20.16.0")
+_LINK = Link(2, "eth0", NODE_MAC, up=True, addresses=(InterfaceAddress(_OWN.ip, _OWN.network),))
+_HERE = Surroundings(links=(_LINK,))
+_CONFIG = parse_config("{mode: enforce, interfaces: [eth0]}")
+_MINE, _NOBODYS = Standing(Kind.OWNED, 1), Standing(Kind.UNCLAIMED)
+_LONG_NS = 3600 * NS_PER_S
+
+
+def measure(*, quick: bool) -> Section:
+    """The section."""
+    section, rounds = Section(TITLE), 1 if quick else 5
+    for vips in (FEW, MANY):
+        for known, complete in (("", True), (", while the cluster is read", False)):
+            goal = ("under 0.1", CLAIM_MS) if vips == MANY else None
+            samples = [_claim_ms(vips, complete=complete) for _ in range(rounds)]
+            section.add(_row(f"a claim's outcome told to the kernel: {vips:,} VIPs{known}", samples, goal))
+    for nodes, pass_ms in PASS_MS.items():
+        figures = [_decisions(nodes) for _ in range(rounds)]
+        goal = (f"under {pass_ms}", pass_ms) if pass_ms else None
+        stretch = (f"under {STRETCH_MS}", STRETCH_MS) if pass_ms else None
+        section.add(_row(f"{nodes:,} nodes: the first decision", [each.first_ms for each in figures]))
+        section.add(_row(f"{nodes:,} nodes: each further one", [each.pass_ms for each in figures], goal))
+        section.add(_row(f"{nodes:,} nodes: when one has gone", [each.gone_ms for each in figures]))
+        section.add(_row(f"{nodes:,} nodes: longest stretch of all", [each.stretch_ms for each in figures], stretch))
+    return section
+
+
+def _row(name: str, samples: list[float], goal: tuple[str, float] | None = None) -> Row:
+    said, limit = goal or ("", 0)
+    return Row(name, samples, "ms", said, max(samples) < limit if goal else None)
+
+
+def _vips(count: int) -> dict[IPv4Address, Vip]:
+    return {_FIRST + number: Vip(_FIRST + number, Owner(OwnerKind.ELECT)) for number in range(count)}
+
+
+@contextmanager
+def _a_reconciler(vips: dict[IPv4Address, Vip], *, complete: bool = True) -> Iterator[Reconciler]:
+    """Over real maps, after its first pass; nothing is attached."""
+    with a_pin_dir("electing") as pin_dir:
+        maps = loader.load(pin_dir, find_source(2 * MANY)).maps
+        tables = EntryTable(maps["entries"], maps["counters"]), RangeTable(maps["ranges"], maps["counters"])
+        control = ControlValue(maps["control"])
+        reconciler = Reconciler(_ME, *tables, control, Recorder(), AnnouncementSchedule())
+        asyncio.run(reconciler.apply(Asked(_CONFIG, 1, vips, complete), _HERE, 0))
+        yield reconciler
+
+
+def _claim_ms(count: int, *, complete: bool, claims: int = 1000) -> float:
+    """Of one claim; of each VIP, one is taken and given up in turns."""
+    vips = _vips(count)
+    with _a_reconciler(vips, complete=complete) as reconciler:
+        gc.collect()
+        gc.freeze()  # as the agent does
+        addresses = [*vips][:claims]
+        began_s = time.thread_time()
+
+        for _ in range(claims // len(addresses)):
+            for standing in (_MINE, _NOBODYS):
+                for address in addresses:
+                    reconciler.elect({address: standing}, 0)
+
+        took_s = time.thread_time() - began_s
+        gc.unfreeze()
+    return took_s / (2 * claims) * 1000
+
+
+@dataclass
+class Decisions:
+    """How long they took, in ms of CPU."""
+
+    first_ms: float = 0.0
+    pass_ms: float = 0.0
+    gone_ms: float = 0.0
+    stretch_ms: float = 0.0
+
+
+def _decisions(nodes: int) -> Decisions:
+    """Of a member of so many nodes; nobody has any of the VIPs, and no server answers."""
+    names, vips = [f"node-{number}" for number in range(nodes)], _vips(MANY)
+    with _a_reconciler(vips) as kernel:
+        return asyncio.run(_measured(_a_member(names, vips, kernel), names[-1]))
+
+
+async def _measured(member: Membership, last: str) -> Decisions:
+    found = Decisions()
+    gc.collect()
+    gc.freeze()  # as the agent does
+    watching = asyncio.create_task(_watch(found))
+    found.first_ms = await _decide_ms(member)
+    found.pass_ms = min([await _decide_ms(member) for _ in range(5)])
+    member._hear(last, None)
+    found.gone_ms = await _decide_ms(member)
+    watching.cancel()
+    gc.unfreeze()
+    return found
+
+
+async def _watch(found: Decisions) -> None:
+    """Has its turn as often as there is one."""
+    while True:
+        began_s = time.thread_time()
+        await asyncio.sleep(0)
+        found.stretch_ms = max(found.stretch_ms, (time.thread_time() - began_s) * 1000)
+
+
+async def _decide_ms(member: Membership) -> float:
+    await asyncio.sleep(0)
+    began_s = time.thread_time()
+    member._decide(boot_ns())
+    return (time.thread_time() - began_s) * 1000
+
+
+class Silent:
+    """A server that never answers."""
+
+    timeout_s = 1.0
+
+    async def read(self, _name: str) -> None:
+        await asyncio.Event().wait()
+
+
+def _a_member(names: list[str], vips: dict[IPv4Address, Vip], kernel: Reconciler) -> Membership:
+    cluster = SimpleNamespace(nodes={name: Node(name, ready=True) for name in names}, known=True, sources={}, leases=())
+    tell = Tell(lambda _vip: None, lambda _vip, _mac: asyncio.sleep(0), lambda: None)
+    member = Membership(Place(_ME, "arpguard", ""), cluster, kernel, (None, {}), (None, None), tell)
+    times = Times(_LONG_NS, NS_PER_S, NS_PER_S, _LONG_NS)
+    member._ownership = Ownership(_ME, "1", times, lambda: "epoch")
+    surface = Surface(kernel, *[lambda *_: None] * 7)
+    member._leases = Leases(_ME, member._ownership, Silent(), Silent(), surface)
+    for name in names[1:]:
+        link = PublishedLink("eth0", NODE_MAC, (_OWN.network,))
+        member._hear(name, Heartbeat(name, "epoch", name, _LONG_NS, Version(name, "1"), (link,)))
+    member.look_at(Collected(vips), _HERE, LeaseConfig())
+    return member
