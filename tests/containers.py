@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from arpguard.lab.topology import AgentProcess, Host
+from arpguard_lab.topology import AgentProcess, Host
 from manifests import DEPLOY, one
 from required import do_without
 

@@ -12,8 +12,9 @@ OTHERS = 90.0
 
 def package_of(path: str) -> str:
     """agent/arpguard/core/ownership/claims.py is in core; modules beside the packages are taken together."""
-    parts = PurePath(path).parts
-    inside = parts[parts.index("arpguard") + 1 :]
+    _, top, *inside = PurePath(path).parts
+    if top != "arpguard":
+        return top
     return inside[0] if len(inside) > 1 else "(modules)"
 
 
@@ -38,7 +39,7 @@ def main(path: Path) -> int:
     short = False
     for name, percent, floor in rows(by_package(files)):
         short |= percent < floor
-        print(f"{name:12} {percent:6.2f} %  of {floor:g} %{'  TOO LITTLE' if percent < floor else ''}")
+        print(f"{name:13}{percent:6.2f} %  of {floor:g} %{'  TOO LITTLE' if percent < floor else ''}")
     return int(short)
 
 

@@ -19,10 +19,10 @@ from ipaddress import IPv4Address, IPv6Address
 from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane import syscall
 from arpguard.dataplane.syscall import Fd
-from arpguard.lab.netns import Netns
 from arpguard.wire.arp import ArpOp, build_announcements, build_request, parse_arp_frame
 from arpguard.wire.ethernet import ETHERTYPE_ARP
 from arpguard.wire.ndp import build_solicitation
+from arpguard_lab.netns import Netns
 from rawbpf import Patch, Word, random_generator
 
 BATCH = 20_000

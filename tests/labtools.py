@@ -30,12 +30,12 @@ from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.source import find_source
-from arpguard.lab.netns import Netns
-from arpguard.lab.topology import NETWORK, NETWORK6, AgentProcess, Host
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, parse_arp
 from arpguard.wire.ethernet import ETHERTYPE_ARP, parse_ethernet
+from arpguard_lab.netns import Netns
+from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host
 from prog_run import hexdump
 
 REPAIR_S = 1.0  # how long the agent may take to follow a change

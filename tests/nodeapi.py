@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from arpguard.lab.apiserver.embedded import Embedded, running
-from arpguard.lab.apiserver.server import Options
-from arpguard.lab.netns import Netns
+from arpguard_lab.apiserver.embedded import Embedded, running
+from arpguard_lab.apiserver.server import Options
+from arpguard_lab.netns import Netns
 from kubehttp import Api, Reply
 
 

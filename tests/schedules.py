@@ -2,9 +2,9 @@
 
 from unittest.mock import MagicMock
 
-from arpguard.lab.cluster.double import Double
-from arpguard.lab.cluster.rounds import Schedule
-from arpguard.lab.topology import Host
+from arpguard_lab.cluster.double import Double
+from arpguard_lab.cluster.rounds import Schedule
+from arpguard_lab.topology import Host
 
 
 def a_schedule(seed: int) -> Schedule:

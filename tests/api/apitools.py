@@ -25,13 +25,13 @@ from arpguard.config.model import GrpcConfig
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
-from arpguard.lab.topology import AgentProcess
 from arpguard.model import Decision, EntryKey, Link, NodeControl, NodeState, RangeKey, Surroundings, VipEntry
 from arpguard.node import Node
 from arpguard.overlay import Overlay
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from arpguard_lab.topology import AgentProcess
 
 T = TypeVar("T")
 

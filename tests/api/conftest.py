@@ -7,7 +7,7 @@ import pytest
 from api.apitools import Api, an_api
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.source import find_source
-from arpguard.lab.topology import AgentProcess
+from arpguard_lab.topology import AgentProcess
 from labtools import Pair, a_pair, a_place, address
 
 OWNED, FOREIGN, EXTERNAL, PINNED, ELECT, DELEGATED, OBSERVED = (address(number) for number in range(50, 57))

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from api.apitools import Api, an_api
-from arpguard.lab.cluster.bench import KubeBench, vip
-from arpguard.lab.cluster.scene import a_bench
-from arpguard.lab.cluster.topology import KubeAgent, KubeLab
-from arpguard.lab.topology import Host
 from arpguard.v1 import agent_pb2 as pb
+from arpguard_lab.cluster.bench import KubeBench, vip
+from arpguard_lab.cluster.scene import a_bench
+from arpguard_lab.cluster.topology import KubeAgent, KubeLab
+from arpguard_lab.topology import Host
 from clitools import make_pki, tls_flags
 from labtools import a_place, until
 

@@ -16,8 +16,8 @@ import grpc
 import pytest
 
 from api.apitools import UNAVAILABLE, an_api, ended
-from arpguard.lab.topology import AgentProcess
 from arpguard.v1 import agent_pb2 as pb
+from arpguard_lab.topology import AgentProcess
 from labtools import Pair, a_pair, address, said, until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]

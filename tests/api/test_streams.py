@@ -19,9 +19,9 @@ from api.apitools import EXHAUSTED, UNAVAILABLE, a_decision, a_node, an_api, end
 from api.conftest import FOREIGN, OWNED
 from arpguard.api.calls import MAX_STREAMS, REQUEST_S
 from arpguard.api.watching import QUEUE_LEN
-from arpguard.lab.topology import AgentProcess
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Reason
+from arpguard_lab.topology import AgentProcess
 from labtools import a_wire, asking, said, until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]

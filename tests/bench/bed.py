@@ -24,11 +24,11 @@ from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.dataplane.source import Source, find_source
-from arpguard.lab.netns import Netns
 from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode
 from arpguard.wire.arp import build_request
+from arpguard_lab.netns import Netns
 
 NODE_MAC, CLIENT_MAC = MacAddress(bytes((2, 0, 0, 0, 0, 1))), MacAddress(bytes((2, 0, 0, 0, 0, 2)))
 NODE_IP, CLIENT_IP = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")

@@ -27,7 +27,7 @@ from report import Row, Section
 from arpguard.addresses import to_mapped
 from arpguard.dataplane import syscall
 from arpguard.dataplane.layout import Entry, EntryKey
-from arpguard.lab.netns import Netns
+from arpguard_lab.netns import Netns
 
 TITLE = "cluster: 5,000 Services, 10,000 EndpointSlices"
 SERVICES, SLICES, LOCAL_EVERY = 5_000, 10_000, 10
@@ -121,7 +121,7 @@ class Cluster:
     def server(self, services: int, slices: int) -> Iterator[None]:
         objects = self.folder / "objects.yaml"
         objects.write_text(_objects(services, slices), encoding="utf-8")
-        words = [sys.executable, "-m", "arpguard.lab.apiserver", "--http", "--listen", f"127.0.0.1:{PORT}"]
+        words = [sys.executable, "-m", "arpguard_lab.apiserver", "--http", "--listen", f"127.0.0.1:{PORT}"]
         words += ["--control", f"unix:{self.folder}/control", "--load", str(objects)]
         words += ["--client", f"{_NODE}=arpguard/arpguard", "--kubeconfigs", str(self.folder)]
         process = subprocess.Popen([*self.netns.prefix(), *words], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)

@@ -23,7 +23,7 @@ from report import Row, Section
 
 from arpguard.dataplane import bpffs, syscall
 from arpguard.dataplane.source import PROGRAMS
-from arpguard.lab.netns import Netns
+from arpguard_lab.netns import Netns
 
 TITLE = "agent: time to `ready:`, and memory"
 MEMORY_MB, COLD_S, WARM_S = 60, 1.5, 0.5

@@ -23,9 +23,9 @@ from apiscript import in_loop
 from arpguard.core.ownership.records import WriteClaim, WriteHeartbeat
 from arpguard.kube.claims import claim_content, heartbeat_content, lease_name
 from arpguard.kube.writer import LeaseContent
-from arpguard.lab.cluster import objects
 from arpguard.runtime.cluster.leaving import End
 from arpguard.units import NS_PER_S
+from arpguard_lab.cluster import objects
 from kubehttp import MERGE, Api
 from kubeside import Segment, a_side, waited
 from manifests import DEPLOY, built, charted, one, parsed

@@ -14,8 +14,8 @@ import pytest
 from arpguard.cli import exits
 from arpguard.core.checkup import node as checkup
 from arpguard.dataplane.privileges import KEPT, NEEDED, Capability
-from arpguard.lab.topology import AgentProcess
 from arpguard.wire.ndp import solicited_node
+from arpguard_lab.topology import AgentProcess
 from containers import Container, runtime_default, shipped
 from labtools import Pair, a_pair, a_wire, address, address6, arpguard, groups_of, pid_of, speak_ipv6, until
 from manifests import DEPLOY

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from arpguard.dataplane import bpffs
-from arpguard.lab.topology import AgentProcess
+from arpguard_lab.topology import AgentProcess
 from kubehttp import MERGE, Api, Reply
 from labtools import Pair, a_pair, a_wire, address, until
 from manifests import built, one, parsed
@@ -61,7 +61,7 @@ class Cluster:
         scene = pair.folder / "scene.yaml"
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
         scene.write_text(yaml.safe_dump_all([namespace, *self.objects, NODE, SERVICE, POD]), encoding="utf-8")
-        words = [sys.executable, "-m", "arpguard.lab.apiserver", "--load", str(scene), "--rbac", str(scene)]
+        words = [sys.executable, "-m", "arpguard_lab.apiserver", "--load", str(scene), "--rbac", str(scene)]
         words += ["--kubeconfigs", str(pair.folder), "--client", "admin", "--client", "agent=arpguard/arpguard"]
         self._netns = pair.node.netns
         self.process = subprocess.Popen([*self._netns.prefix(), *words], stdout=subprocess.PIPE)

@@ -14,10 +14,10 @@ from arpguard.config.files import parse_config
 from arpguard.dataplane.privileges import NEEDED
 from arpguard.kube.following import SOURCES
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NODES, SERVICES, Resource
-from arpguard.lab.apiserver.embedded import running
-from arpguard.lab.apiserver.server import Options
 from arpguard.model import OwnerKind
 from arpguard.verdict import Mode
+from arpguard_lab.apiserver.embedded import running
+from arpguard_lab.apiserver.server import Options
 from manifests import CHART, DEPLOY, built, charted, composed, one, parsed, tool
 
 PODS, DAEMONSETS = Resource("", "v1", "pods"), Resource("apps", "v1", "daemonsets")

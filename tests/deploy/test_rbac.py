@@ -7,10 +7,10 @@ import yaml
 
 from apiscript import in_loop, until
 from arpguard.core.cluster import OPENELB_BRAND, OPENELB_NEXT_HOP
-from arpguard.lab.apiserver.embedded import running
-from arpguard.lab.apiserver.server import Options
-from arpguard.lab.cluster import objects
 from arpguard.runtime.cluster.leaving import End
+from arpguard_lab.apiserver.embedded import running
+from arpguard_lab.apiserver.server import Options
+from arpguard_lab.cluster import objects
 from kubehttp import MERGE
 from kubeside import HOME, Scene, Segment, a_side, vip, waited
 from manifests import DEPLOY, built, composed, one, parsed

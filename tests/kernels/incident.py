@@ -19,12 +19,12 @@ import yaml
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.errors import DataPlaneError
-from arpguard.lab.cluster import objects
-from arpguard.lab.cluster.bench import KubeBench, vip
-from arpguard.lab.cluster.kubeapi import KubeApi, connect_directly
-from arpguard.lab.cluster.topology import API_ADDRESS, MANAGEMENT, KubeLab
-from arpguard.lab.netns import command
-from arpguard.lab.topology import Host, HostProcess
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.bench import KubeBench, vip
+from arpguard_lab.cluster.kubeapi import KubeApi, connect_directly
+from arpguard_lab.cluster.topology import API_ADDRESS, MANAGEMENT, KubeLab
+from arpguard_lab.netns import command
+from arpguard_lab.topology import Host, HostProcess
 from neighbours.announcers import SHOP, node_of
 from neighbours.controlplane import BINARIES
 from neighbours.scene import NODES, Given, pins

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from arpguard.lab.netns import Netns
+from arpguard_lab.netns import Netns
 from kernels.packages import Kernel
 
 SCRIPT = Path(__file__).parent / "guest.sh"

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from arpguard.lab.cluster import objects
-from arpguard.lab.cluster.real import Heartbeats
-from arpguard.lab.cluster.topology import API_ADDRESS
-from arpguard.lab.netns import Netns
-from arpguard.lab.topology import NETWORK
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.real import Heartbeats
+from arpguard_lab.cluster.topology import API_ADDRESS
+from arpguard_lab.netns import Netns
+from arpguard_lab.topology import NETWORK
 from kernels import machine, packages
 from kernels.incident import Row
 from neighbours import controlplane

@@ -2,8 +2,8 @@ import uuid
 
 import pytest
 
-from arpguard.lab.apiserver.embedded import running
-from arpguard.lab.apiserver.server import Options
+from arpguard_lab.apiserver.embedded import running
+from arpguard_lab.apiserver.server import Options
 from kubehttp import Api
 from kubeside import Scene, Segment
 

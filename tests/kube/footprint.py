@@ -63,10 +63,10 @@ def _imports() -> dict[str, object]:
 
 def _commands() -> dict[str, object]:
     import arpguard.cli
-    import arpguard.lab.scenarios
 
-    for module in pkgutil.iter_modules(arpguard.cli.__path__, "arpguard.cli."):
-        importlib.import_module(module.name)
+    commands = (module.name for module in pkgutil.iter_modules(arpguard.cli.__path__, "arpguard.cli."))
+    for name in (*commands, "arpguard_lab.command", "arpguard_lab.scenarios"):
+        importlib.import_module(name)
     return {"modules": sorted(sys.modules)}
 
 

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from arpguard.lab.apiserver.embedded import running
-from arpguard.lab.apiserver.server import Options
+from arpguard_lab.apiserver.embedded import running
+from arpguard_lab.apiserver.server import Options
 from kubehttp import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api, real_kubeconfig
 
 REAL = os.environ.get("ARPGUARD_TEST_KUBECONFIG")

@@ -20,10 +20,10 @@ from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
 
 from arpguard.errors import ConfigError, ListenError
-from arpguard.lab.apiserver import resources, store
-from arpguard.lab.apiserver.embedded import running
-from arpguard.lab.apiserver.faults import Delay
-from arpguard.lab.apiserver.server import ApiServer, Options
+from arpguard_lab.apiserver import resources, store
+from arpguard_lab.apiserver.embedded import running
+from arpguard_lab.apiserver.faults import Delay
+from arpguard_lab.apiserver.server import ApiServer, Options
 from kubehttp import MERGE, STRATEGIC, Api
 from manifests import tool
 
@@ -563,7 +563,7 @@ def test_kubectl_applies_shows_patches_and_deletes(kubectl):
 @contextmanager
 def a_process(tmp_path, *arguments):
     control = tmp_path / "control.sock"
-    command = [sys.executable, "-m", "arpguard.lab.apiserver", "--control", f"unix:{control}", *arguments]
+    command = [sys.executable, "-m", "arpguard_lab.apiserver", "--control", f"unix:{control}", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             url = process.stdout.readline().strip()
@@ -652,7 +652,7 @@ def test_a_process_goes_down_and_comes_up(tmp_path):
 def test_a_process_says_what_is_wrong_with_its_files(tmp_path):
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("kind: [")
-    command = [sys.executable, "-m", "arpguard.lab.apiserver", "--load", str(wrong)]
+    command = [sys.executable, "-m", "arpguard_lab.apiserver", "--load", str(wrong)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert (done.returncode, str(wrong) in done.stderr) == (2, True)
 

@@ -8,8 +8,8 @@ import pytest
 
 from apiscript import in_loop, until
 from arpguard.core.steering import MOST
-from arpguard.lab.cluster import objects
 from arpguard.verdict import Kind, Mode
+from arpguard_lab.cluster import objects
 from kubeside import CONFIG, CONFIGMAP, HOME, Cable, a_side, mac_of, vip, waited
 
 pytestmark = pytest.mark.usefixtures("segment")

@@ -15,11 +15,11 @@ from arpguard.core.conflicts import Holding
 from arpguard.core.decisions import ConflictLog, DecisionLog, Report
 from arpguard.dataplane.prober import LISTEN_S
 from arpguard.errors import DataPlaneError
-from arpguard.lab.cluster import objects
 from arpguard.model import Decision, EntryKey
 from arpguard.runtime.cluster.conflicts import CHECKS, WAITING, Conflicts, Judge, Knowledge
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from arpguard_lab.cluster import objects
 from builders import a_claim
 from kubeside import LEASES, LINK, Side, a_side, mac_of, vip, waited
 

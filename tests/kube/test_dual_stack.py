@@ -8,8 +8,8 @@ import pytest
 
 from apiscript import in_loop, until
 from arpguard.kube.claims import lease_name
-from arpguard.lab.cluster import objects
 from arpguard.model import InterfaceAddress, Surroundings
+from arpguard_lab.cluster import objects
 from kubeside import CONFIG, Side, a_link, a_side, number_of, vip, waited
 
 pytestmark = pytest.mark.usefixtures("segment")

@@ -18,7 +18,7 @@ from arpguard.kube.following import SOURCES, FollowSource, Readable, can_read, i
 from arpguard.kube.projections import key_of, service
 from arpguard.kube.reflector import Reflector
 from arpguard.kube.resources import L2_STATUSES, LEASES
-from arpguard.lab.apiserver.server import ApiServer, Options
+from arpguard_lab.apiserver.server import ApiServer, Options
 from kubehttp import MERGE, Api
 from recordings import OF, recorded
 

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from arpguard.errors import ArpguardError
-from arpguard.lab.apiserver.embedded import running
-from arpguard.lab.apiserver.server import Options
-from arpguard.lab.cluster import objects, real
-from arpguard.lab.cluster.kubeapi import KubeApi, KubeApiError
-from arpguard.lab.cluster.real import Heartbeats, Real, refuse_rivals
-from arpguard.lab.cluster.topology import DAEMONSET
+from arpguard_lab.apiserver.embedded import running
+from arpguard_lab.apiserver.server import Options
+from arpguard_lab.cluster import objects, real
+from arpguard_lab.cluster.kubeapi import KubeApi, KubeApiError
+from arpguard_lab.cluster.real import Heartbeats, Real, refuse_rivals
+from arpguard_lab.cluster.topology import DAEMONSET
 from kubehttp import Api
 
 VIP = "198.51.100.50"

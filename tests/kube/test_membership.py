@@ -12,12 +12,12 @@ from apiscript import in_loop, until
 from arpguard.addresses import ZERO_MAC
 from arpguard.clock import boot_ns
 from arpguard.core.ownership.records import epoch_number
-from arpguard.lab.apiserver import resources
-from arpguard.lab.apiserver.faults import Delay
-from arpguard.lab.cluster import objects
 from arpguard.model import EntryKey
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
+from arpguard_lab.apiserver import resources
+from arpguard_lab.apiserver.faults import Delay
+from arpguard_lab.cluster import objects
 from kubeside import CONFIG, CONFIGMAP, HOME, LEASES, Cable, a_side, mac_of, number_of, vip, waited
 
 pytestmark = pytest.mark.usefixtures("segment")

@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from arpguard.addresses import Address
-from arpguard.lab.cluster import objects
-from arpguard.lab.peers.programs import ROUTER_ID, Keepalived, holds
-from arpguard.lab.topology import Host, HostProcess
+from arpguard_lab.cluster import objects
+from arpguard_lab.peers.programs import ROUTER_ID, Keepalived, holds
+from arpguard_lab.topology import Host, HostProcess
 from neighbours.controlplane import BINARIES, ControlPlane
 from neighbours.versions import KUBE_VIP
 

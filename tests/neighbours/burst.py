@@ -11,9 +11,9 @@ import sys
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from arpguard.lab.bench import Step
-from arpguard.lab.cluster.burst import run_burst
-from arpguard.lab.topology import Host
+from arpguard_lab.bench import Step
+from arpguard_lab.cluster.burst import run_burst
+from arpguard_lab.topology import Host
 from neighbours.controlplane import missing
 from neighbours.pages import replace_table, surroundings
 from neighbours.scene import a_street_alone, end_by_signals

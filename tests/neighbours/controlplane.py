@@ -21,9 +21,9 @@ from typing import Any, Self
 
 import yaml
 
-from arpguard.lab.cluster.kubeapi import KubeApi, connect_directly, inlined
-from arpguard.lab.netns import Netns
-from arpguard.lab.topology import HostProcess
+from arpguard_lab.cluster.kubeapi import KubeApi, connect_directly, inlined
+from arpguard_lab.netns import Netns
+from arpguard_lab.topology import HostProcess
 
 BINARIES = Path(__file__).parents[2] / ".cache" / "neighbours" / "bin"
 SERVICE_NETWORK = "10.96.0.0/16"

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import yaml
 
-from arpguard.lab.bench import until
-from arpguard.lab.cluster.topology import MANAGEMENT
-from arpguard.lab.topology import Host, HostProcess
+from arpguard_lab.bench import until
+from arpguard_lab.cluster.topology import MANAGEMENT
+from arpguard_lab.topology import Host, HostProcess
 from neighbours.controlplane import BINARIES, ControlPlane
 
 ROOT = Path(__file__).parents[2]

@@ -26,10 +26,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from arpguard.lab.cluster import objects
-from arpguard.lab.cluster.bench import KubeBench
-from arpguard.lab.cluster.real import Heartbeats
-from arpguard.lab.topology import Host
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.bench import KubeBench
+from arpguard_lab.cluster.real import Heartbeats
+from arpguard_lab.topology import Host
 from neighbours.controlplane import ControlPlane, missing
 from neighbours.pages import replace_table, surroundings
 from neighbours.scene import HOME, Server, a_control_plane, pins

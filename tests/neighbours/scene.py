@@ -13,12 +13,12 @@ import yaml
 
 from arpguard.dataplane import bpffs
 from arpguard.errors import ArpguardError
-from arpguard.lab.cluster import objects
-from arpguard.lab.cluster.bench import KubeBench, Watch, now_ns
-from arpguard.lab.cluster.kubeapi import KubeApi
-from arpguard.lab.cluster.servers import ApiUnderTest, Fault
-from arpguard.lab.cluster.topology import API_ADDRESS, KubeLab
-from arpguard.lab.topology import Host
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.bench import KubeBench, Watch, now_ns
+from arpguard_lab.cluster.kubeapi import KubeApi
+from arpguard_lab.cluster.servers import ApiUnderTest, Fault
+from arpguard_lab.cluster.topology import API_ADDRESS, KubeLab
+from arpguard_lab.topology import Host
 from neighbours.announcers import RANGES, SHOP, Kind, node_of
 from neighbours.controlplane import ControlPlane
 

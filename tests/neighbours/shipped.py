@@ -20,9 +20,9 @@ from pathlib import Path
 import yaml
 
 from arpguard.errors import ArpguardError
-from arpguard.lab.cluster import objects
-from arpguard.lab.cluster.bench import KubeBench, Watch, ms, now_ns, vip
-from arpguard.lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns, vip
+from arpguard_lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
 from neighbours import kubelets
 from neighbours.controlplane import ControlPlane
 from neighbours.controlplane import missing as control_plane_missing

@@ -23,9 +23,9 @@ from typing import Self
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.errors import ArpguardError
-from arpguard.lab.cluster.bench import Watch
-from arpguard.lab.topology import Host
 from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard_lab.cluster.bench import Watch
+from arpguard_lab.topology import Host
 from neighbours.announcers import KeepalivedKind, Kind, KubeVip, MetalLb, node_of
 from neighbours.controlplane import BINARIES, missing
 from neighbours.pages import kept_rows, replace_table, surroundings

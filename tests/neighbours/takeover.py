@@ -17,10 +17,10 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from arpguard.errors import ArpguardError
-from arpguard.lab.cluster import objects
-from arpguard.lab.cluster.bench import Watch, ms, now_ns
-from arpguard.lab.oracle import Spread
-from arpguard.lab.topology import Host, HostProcess
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.bench import Watch, ms, now_ns
+from arpguard_lab.oracle import Spread
+from arpguard_lab.topology import Host, HostProcess
 from neighbours.announcers import SHOP, KeepalivedKind, Kind, KubeVip, MetalLb, node_of
 from neighbours.controlplane import ControlPlane, missing
 from neighbours.pages import replace_table, surroundings

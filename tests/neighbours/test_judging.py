@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.lab.asking import Stream
-from arpguard.lab.capture import Said
 from arpguard.units import NS_PER_MS
+from arpguard_lab.asking import Stream
+from arpguard_lab.capture import Said
 from neighbours.pages import kept_rows, replace_table
 from neighbours.table import Cell, Seen, judge, run_cell, seen, table
 

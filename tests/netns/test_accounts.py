@@ -19,12 +19,12 @@ import grpc
 import pytest
 
 from arpguard.api.offline import read_node
-from arpguard.lab.topology import AgentProcess
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
 from arpguard.verdict import Reason
 from arpguard.wire.arp import build_request
 from arpguard.wire.ethernet import ETHERTYPE_ARP
+from arpguard_lab.topology import AgentProcess
 from labtools import Pair, a_pair, address, said, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

@@ -15,9 +15,9 @@ from arpguard.addresses import MacAddress
 from arpguard.dataplane import loader, syscall
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.source import Source, find_source
-from arpguard.lab.topology import AgentProcess
 from arpguard.model import EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason
+from arpguard_lab.topology import AgentProcess
 from builders import a_control, an_entry
 from labtools import (
     REPAIR_S,

@@ -20,7 +20,6 @@ from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import ControlValue
 from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket
-from arpguard.lab.topology import AgentProcess
 from arpguard.verdict import Mode
 from arpguard.wire.facts import facts_of
 from arpguard.wire.ndp import (
@@ -30,6 +29,7 @@ from arpguard.wire.ndp import (
     build_unsolicited_advertisement,
     solicited_node,
 )
+from arpguard_lab.topology import AgentProcess
 from labtools import (
     ANSWER_S,
     REPAIR_S,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.lab.topology import AgentProcess, Lab
 from arpguard.verdict import Reason
+from arpguard_lab.topology import AgentProcess, Lab
 from labtools import Pair, a_pair, a_place, a_wire, address, arpguard, claims, said, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

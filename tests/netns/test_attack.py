@@ -20,13 +20,13 @@ import nodeapi
 from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.reporting import OBJECT_BURST
 from arpguard.dataplane.neighboursocket import NeighbourSocket
-from arpguard.lab.apiserver import resources
-from arpguard.lab.apiserver.embedded import Embedded
-from arpguard.lab.cluster import objects
-from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent
 from arpguard.runtime.cluster.claimlog import FIRST_PER_S, LINES_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard.wire.ndp import build_solicitation, build_unsolicited_advertisement
+from arpguard_lab.apiserver import resources
+from arpguard_lab.apiserver.embedded import Embedded
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent
 from labtools import Pair, Wire, a_netns, a_pair, a_wire, address, address6, arp_of, arpguard, speak_ipv6, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

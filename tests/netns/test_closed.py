@@ -10,10 +10,10 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import RangeTable
-from arpguard.lab.topology import AgentProcess
 from arpguard.model import RangeKey
 from arpguard.verdict import Reason
 from arpguard.wire.arp import ArpOp
+from arpguard_lab.topology import AgentProcess
 from labtools import REPAIR_S, Pair, Wire, a_netns, a_pair, a_wire, address, arp_of, claims, said, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

@@ -16,14 +16,14 @@ from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.conflicts import GRACE_NS
 from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket, build_question
 from arpguard.kube.claims import lease_name
-from arpguard.lab.apiserver import resources
-from arpguard.lab.apiserver.embedded import Embedded
-from arpguard.lab.apiserver.faults import Delay
-from arpguard.lab.cluster import objects
-from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent
 from arpguard.units import NS_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard.wire.ndp import build_dad_solicitation, build_solicitation, build_unsolicited_advertisement
+from arpguard_lab.apiserver import resources
+from arpguard_lab.apiserver.embedded import Embedded
+from arpguard_lab.apiserver.faults import Delay
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent
 from labtools import ANSWER_S, Pair, a_pair, address, address6, speak_ipv6, until
 from nodeapi import a_server, events
 

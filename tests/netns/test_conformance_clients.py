@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.lab.topology import AgentProcess, Host, Lab
+from arpguard_lab.topology import AgentProcess, Host, Lab
 from labtools import REPAIR_S, a_place, a_wire, address, said, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

@@ -16,8 +16,8 @@ import labtools
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import syscall
 from arpguard.errors import DataPlaneError
-from arpguard.lab.topology import NETWORK, AgentProcess, Lab
 from arpguard.wire.arp import ArpOp
+from arpguard_lab.topology import NETWORK, AgentProcess, Lab
 from builders import a_frame, a_packet
 from labtools import (
     REPAIR_S,

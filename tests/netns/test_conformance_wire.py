@@ -18,12 +18,12 @@ from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.dataplane import loader, syscall
 from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
-from arpguard.lab.netns import command
-from arpguard.lab.topology import AgentProcess
 from arpguard.model import EntryKey, NodeControl
 from arpguard.verdict import Mode
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ethernet import ETHERTYPE_8021AD, ETHERTYPE_8021Q, VlanTag
+from arpguard_lab.netns import command
+from arpguard_lab.topology import AgentProcess
 from builders import a_frame, a_packet, the_answer
 from labtools import ANSWER_S, Pair, Wire, a_pair, address, arp_of, attached, claims, said, shown, until
 

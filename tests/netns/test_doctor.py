@@ -18,11 +18,11 @@ from arpguard.core.checkup.snapshot import Unread
 from arpguard.core.checkup.table import CHECKS
 from arpguard.dataplane import syscall
 from arpguard.errors import DataPlaneError
-from arpguard.lab.cluster import objects
-from arpguard.lab.topology import Lab
-from arpguard.lab.traps import FIRST_WARD, TRAPS
-from arpguard.lab.ward import SHOP, Ward, treat
 from arpguard.runtime.checkup import Wanted, look, read_setting
+from arpguard_lab.cluster import objects
+from arpguard_lab.topology import Lab
+from arpguard_lab.traps import FIRST_WARD, TRAPS
+from arpguard_lab.ward import SHOP, Ward, treat
 from labtools import (
     TC_OK,
     Pair,
@@ -404,7 +404,7 @@ def test_page_has_every_check_as_the_code_has_it():
 def test_the_lab_shows_each_trap_before_and_after():
     """In a process of its own: the names of a lab's namespaces are by process."""
     code = (
-        "from arpguard.lab import traps; from arpguard.cli.main import main\n"
+        "from arpguard_lab import traps; from arpguard.cli.main import main\n"
         "traps.TRAPS = [trap for trap in traps.TRAPS if trap.check in ('takeovers', 'can-reach')]\n"
         "main(['lab', '--nodes', '2', '--scenario', 'doctor'])\n"
     )

@@ -27,13 +27,13 @@ from arpguard.api import answers
 from arpguard.api.offline import read_node
 from arpguard.core.stimulus import STRANGERS
 from arpguard.dataplane import syscall
-from arpguard.lab.topology import AgentProcess, Host
 from arpguard.model import Tally
 from arpguard.node import Node
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
 from arpguard.verdict import Hook, Mode, Reason
 from arpguard.wire.arp import ArpOp, ArpPacket, build_announcements, build_frame
+from arpguard_lab.topology import AgentProcess, Host
 from builders import EPOCH, a_control, an_entry
 from labtools import (
     ANSWER_S,

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from arpguard.lab.cluster.bench import KubeBench, Watch, now_ns, vip
-from arpguard.lab.cluster.scene import a_bench
-from arpguard.lab.cluster.servers import Fault
-from arpguard.lab.cluster.topology import KubeLab
-from arpguard.lab.topology import Host
 from arpguard.units import NS_PER_S
+from arpguard_lab.cluster.bench import KubeBench, Watch, now_ns, vip
+from arpguard_lab.cluster.scene import a_bench
+from arpguard_lab.cluster.servers import Fault
+from arpguard_lab.cluster.topology import KubeLab
+from arpguard_lab.topology import Host
 from labtools import a_place, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

@@ -26,10 +26,10 @@ import flooding
 from arpguard.addresses import Address
 from arpguard.api.offline import read_node
 from arpguard.dataplane import syscall
-from arpguard.lab.topology import AgentProcess, Host
 from arpguard.model import EntryKey
 from arpguard.node import Node
 from arpguard.verdict import Hook, Reason
+from arpguard_lab.topology import AgentProcess, Host
 from labtools import Pair, a_pair, an_xdp_program, attached, pid_of, speak_ipv6, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

@@ -9,10 +9,10 @@ import pytest
 
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.maps import ControlValue
-from arpguard.lab.apiserver.embedded import Embedded
-from arpguard.lab.cluster import objects
-from arpguard.lab.cluster.topology import CONFIGMAP, DAEMONSET, KubeAgent
 from arpguard.verdict import Mode
+from arpguard_lab.apiserver.embedded import Embedded
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.topology import CONFIGMAP, DAEMONSET, KubeAgent
 from labtools import Pair, a_pair, address, tcx_programs, until
 from nodeapi import a_server, ask
 

@@ -11,11 +11,11 @@ from arpguard.addresses import Address, MacAddress
 from arpguard.core.ownership.records import Claim
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.kube import claims, projections
-from arpguard.lab.apiserver.embedded import Embedded
-from arpguard.lab.cluster import objects
-from arpguard.lab.cluster.topology import CONFIGMAP, KubeAgent
 from arpguard.wire.facts import Facts
 from arpguard.wire.ndp import NdType, solicited_node
+from arpguard_lab.apiserver.embedded import Embedded
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent
 from labtools import Pair, a_pair, address, address6, groups_of, speak_ipv6, until
 from nodeapi import a_server, ask
 

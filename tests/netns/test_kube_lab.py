@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 from arpguard.dataplane import bpffs
-from arpguard.lab import runner
-from arpguard.lab.asking import Stream
-from arpguard.lab.capture import Capture
-from arpguard.lab.cluster.bench import Watch
-from arpguard.lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
-from arpguard.lab.topology import Host
 from arpguard.wire.arp import build_announcements, build_request
+from arpguard_lab import runner
+from arpguard_lab.asking import Stream
+from arpguard_lab.capture import Capture
+from arpguard_lab.cluster.bench import Watch
+from arpguard_lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
+from arpguard_lab.topology import Host
 from labrun import LabRun
 from labtools import arpguard, until
 from schedules import digest

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from arpguard.lab import runner
-from arpguard.lab.peers.programs import VMAC
-from arpguard.lab.scenarios import SCENARIOS as SCENARIO_TABLE
+from arpguard_lab import runner
+from arpguard_lab.peers.programs import VMAC
+from arpguard_lab.scenarios import SCENARIOS as SCENARIO_TABLE
 from labrun import LabRun
 from labtools import arpguard, until
 

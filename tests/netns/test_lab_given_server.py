@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from arpguard.lab.apiserver.embedded import running
-from arpguard.lab.apiserver.faults import Delay
-from arpguard.lab.apiserver.paths import WRITES
-from arpguard.lab.apiserver.resources import NAMESPACES, NODES, PODS, SERVICES
-from arpguard.lab.apiserver.server import Options
-from arpguard.lab.cluster import objects
+from arpguard_lab.apiserver.embedded import running
+from arpguard_lab.apiserver.faults import Delay
+from arpguard_lab.apiserver.paths import WRITES
+from arpguard_lab.apiserver.resources import NAMESPACES, NODES, PODS, SERVICES
+from arpguard_lab.apiserver.server import Options
+from arpguard_lab.cluster import objects
 from labrun import LabRun
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

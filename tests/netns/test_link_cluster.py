@@ -10,11 +10,11 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import EntryTable
-from arpguard.lab.cluster.bench import KubeBench, Watch, now_ns, vip
-from arpguard.lab.cluster.scene import a_bench
-from arpguard.lab.cluster.topology import KubeLab
-from arpguard.lab.topology import Host
 from arpguard.units import NS_PER_MS
+from arpguard_lab.cluster.bench import KubeBench, Watch, now_ns, vip
+from arpguard_lab.cluster.scene import a_bench
+from arpguard_lab.cluster.topology import KubeLab
+from arpguard_lab.topology import Host
 from labtools import a_place, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

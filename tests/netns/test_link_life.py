@@ -20,11 +20,11 @@ from arpguard.dataplane.attach import read_pins
 from arpguard.dataplane.maps import EntryTable, read_totals
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.dataplane.syscall import ATTACH_TCX_INGRESS
-from arpguard.lab.netns import command
-from arpguard.lab.topology import NETWORK, AgentProcess
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.ndp import solicited_node
+from arpguard_lab.netns import command
+from arpguard_lab.topology import NETWORK, AgentProcess
 from labtools import (
     REPAIR_S,
     Pair,

@@ -13,9 +13,9 @@ import pytest
 
 from arpguard.addresses import Address
 from arpguard.dataplane.attach import read_pins
-from arpguard.lab.netns import Netns
-from arpguard.lab.topology import AgentProcess
 from arpguard.verdict import Hook
+from arpguard_lab.netns import Netns
+from arpguard_lab.topology import AgentProcess
 from labtools import ANSWER_S, REPAIR_S, Pair, a_pair, address, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

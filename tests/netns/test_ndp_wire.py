@@ -19,8 +19,6 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import syscall
-from arpguard.lab.neighbours import States, is_free, mac_of, quicken
-from arpguard.lab.topology import AgentProcess
 from arpguard.wire.ethernet import ETHERTYPE_IPV6
 from arpguard.wire.ndp import (
     ALL_NODES,
@@ -30,6 +28,8 @@ from arpguard.wire.ndp import (
     checksum,
     parse_nd_frame,
 )
+from arpguard_lab.neighbours import States, is_free, mac_of, quicken
+from arpguard_lab.topology import AgentProcess
 from builders import patched
 from labtools import (
     ANSWER_S,

@@ -7,8 +7,6 @@ from ipaddress import IPv6Address
 import pytest
 
 from arpguard.addresses import BROADCAST_MAC, MacAddress
-from arpguard.lab.peers.programs import Keepalived, KubeVipLike, MetalLbLike, find, holds
-from arpguard.lab.topology import HostProcess
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ethernet import ETHERTYPE_IPV6
 from arpguard.wire.ndp import (
@@ -20,6 +18,8 @@ from arpguard.wire.ndp import (
     build_solicitation,
     parse_nd_frame,
 )
+from arpguard_lab.peers.programs import Keepalived, KubeVipLike, MetalLbLike, find, holds
+from arpguard_lab.topology import HostProcess
 from builders import a_frame, a_packet
 from labtools import ANSWER_S, Pair, Wire, a_pair, a_wire, address, address6, said, speak_ipv6, until
 from ndbuilders import tlla

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from api.apitools import needs_grpcurl
-from arpguard.lab.topology import Lab
+from arpguard_lab.topology import Lab
 from labtools import address, asking
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]

@@ -17,8 +17,6 @@ import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, Address, MacAddress
 from arpguard.core.sightings import Act, read_message
-from arpguard.lab.netns import Netns
-from arpguard.lab.topology import Host, Lab
 from arpguard.wire.arp import ArpOp, ArpPacket, build_request
 from arpguard.wire.capture import BrokenCaptureError, read_capture
 from arpguard.wire.ethernet import VlanTag
@@ -30,6 +28,8 @@ from arpguard.wire.ndp import (
     build_unsolicited_advertisement,
     multicast_mac,
 )
+from arpguard_lab.netns import Netns
+from arpguard_lab.topology import Host, Lab
 from builders import a_frame, patched
 from labtools import Pair, a_pair, a_place, a_wire, address, address6, arpguard, speak_ipv6, until
 

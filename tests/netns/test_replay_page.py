@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from arpguard.lab.topology import Lab
+from arpguard_lab.topology import Lab
 from labtools import a_place, address, asking
 from netns.test_readme import _BEFORE, ROOT, Typed, _typed
 

@@ -8,9 +8,9 @@ from ipaddress import IPv4Address
 import grpc
 import pytest
 
-from arpguard.lab.topology import AgentProcess
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
+from arpguard_lab.topology import AgentProcess
 from labtools import Pair, Wire, a_pair, a_wire, address, said, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

@@ -11,8 +11,8 @@ from contextlib import closing
 import pytest
 
 from arpguard.dataplane.neighboursocket import NeighbourSocket
-from arpguard.lab.topology import AgentProcess, Lab
 from arpguard.wire.ndp import NdType, build_solicitation, solicited_node
+from arpguard_lab.topology import AgentProcess, Lab
 from labtools import a_place, address6, speak_ipv6, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

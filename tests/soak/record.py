@@ -14,7 +14,7 @@ from statistics import median
 
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import EntryTable
-from arpguard.lab.cluster.topology import KubeAgent
+from arpguard_lab.cluster.topology import KubeAgent
 
 _MOST_POINTS = 300  # of a series, for the slope: pairs grow with the square
 

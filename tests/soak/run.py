@@ -25,11 +25,11 @@ import record
 
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import bpffs
-from arpguard.lab.cluster.bench import KubeBench, Watch, vip
-from arpguard.lab.cluster.refused import OUTSIDER
-from arpguard.lab.cluster.scene import a_bench
-from arpguard.lab.cluster.topology import KubeLab
 from arpguard.wire.arp import build_announcements
+from arpguard_lab.cluster.bench import KubeBench, Watch, vip
+from arpguard_lab.cluster.refused import OUTSIDER
+from arpguard_lab.cluster.scene import a_bench
+from arpguard_lab.cluster.topology import KubeLab
 
 NODES = 3
 VIPS = [vip(50 + number) for number in range(10)]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arpguard.lab import runner
+from arpguard_lab import runner
 from schedules import a_schedule
 
 TESTS = Path(__file__).parents[1]

@@ -3,12 +3,14 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from arpguard import __version__
-from arpguard.cli import agent, asking, lab
+from arpguard.cli import agent, asking
 from arpguard.errors import DataPlaneError
+from arpguard_lab import command as lab
 
 
 def test_version(run):
@@ -118,6 +120,23 @@ def test_interrupted_command_says_so_by_its_code(run, monkeypatch):
     monkeypatch.setattr(asking, "show_vips", interrupt)
 
     assert run("vips") == (130, "", "")
+
+
+def test_where_the_lab_is_not_installed_its_command_says_so_and_exits_2(run, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "arpguard_lab"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if not (Path(each) / "arpguard_lab").is_dir()])
+
+    said = "arpguard lab: the lab is not installed here: run `make lab` in a checkout\n"
+    assert run("lab", "--list") == (2, "", said)
+
+
+def test_module_that_the_lab_lacks_is_not_taken_for_the_lab(run, monkeypatch):
+    monkeypatch.delitem(sys.modules, "arpguard_lab.command")
+    monkeypatch.setitem(sys.modules, "arpguard_lab.cluster.rounds", None)
+
+    with pytest.raises(ModuleNotFoundError, match="rounds"):
+        run("lab", "--list")
 
 
 def test_lab_lists_its_scenarios(run):

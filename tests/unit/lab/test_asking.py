@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.lab.asking import Stream, answered_by
-from arpguard.lab.capture import Said
 from arpguard.units import NS_PER_MS
+from arpguard_lab.asking import Stream, answered_by
+from arpguard_lab.capture import Said
 
 VIPS = [IPv4Address("198.51.100.50"), IPv4Address("198.51.100.51")]
 A, B = MacAddress.parse("02:00:00:00:00:01"), MacAddress.parse("02:00:00:00:00:02")

@@ -7,9 +7,9 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.errors import DataPlaneError
-from arpguard.lab.cluster import bench as benches
-from arpguard.lab.cluster import scenarios
-from arpguard.lab.cluster.bench import KubeBench
+from arpguard_lab.cluster import bench as benches
+from arpguard_lab.cluster import scenarios
+from arpguard_lab.cluster.bench import KubeBench
 
 A, B = MacAddress.parse("02:00:00:00:00:01"), MacAddress.parse("02:00:00:00:00:02")
 VIPS = [IPv4Address("198.18.0.0") + number for number in range(1, 6)]

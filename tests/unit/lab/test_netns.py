@@ -3,7 +3,7 @@
 import pytest
 
 from arpguard.errors import DataPlaneError
-from arpguard.lab.netns import command
+from arpguard_lab.netns import command
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from ipaddress import IPv4Address, ip_address
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.lab.capture import Said
-from arpguard.lab.oracle import MIN_GAP_NS, LeaseWrite, Ledger, Oracle, Spread
 from arpguard.units import NS_PER_MS
+from arpguard_lab.capture import Said
+from arpguard_lab.oracle import MIN_GAP_NS, LeaseWrite, Ledger, Oracle, Spread
 
 VIP, OTHER = IPv4Address("198.51.100.50"), IPv4Address("198.51.100.51")
 A, B = MacAddress.parse("02:00:00:00:00:01"), MacAddress.parse("02:00:00:00:00:02")

@@ -3,7 +3,7 @@
 import pytest
 
 from arpguard.errors import ConfigError
-from arpguard.lab import runner
+from arpguard_lab import runner
 
 WITH_KEEPALIVED = ["keepalived", "keepalived-vmac", "keepalived-ipv6"]
 

@@ -1,7 +1,7 @@
 """What random rounds do is a matter of the seed alone, and over time all of it is done."""
 
-from arpguard.lab.cluster.double import Double
-from arpguard.lab.cluster.tampering import CLOSING, OPENING
+from arpguard_lab.cluster.double import Double
+from arpguard_lab.cluster.tampering import CLOSING, OPENING
 from schedules import a_schedule, digest
 
 KINDS = {

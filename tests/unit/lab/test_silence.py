@@ -3,9 +3,9 @@
 from ipaddress import IPv4Address
 
 from arpguard.addresses import MacAddress
-from arpguard.lab.capture import Said
-from arpguard.lab.cluster.bench import vip
-from arpguard.lab.cluster.rounds import Silence
+from arpguard_lab.capture import Said
+from arpguard_lab.cluster.bench import vip
+from arpguard_lab.cluster.rounds import Silence
 
 FIRST, SECOND, LOCAL = vip(50), vip(51), vip(60)
 NODES = [MacAddress(bytes([2, 0, 0, 0, 0, number])) for number in (1, 2)]

@@ -1,0 +1,227 @@
+"""What the scenarios are made of: steps, agents, and questions that the client really sends."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.dataplane.neighboursocket import NeighbourSocket
+from arpguard.errors import DataPlaneError
+from arpguard.wire.arp import ArpOp
+from arpguard.wire.ndp import NdType
+from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host, Lab, names_of
+
+VIP = IPv4Address(f"{NETWORK}.50")
+ASK_WAIT_S = 0.1
+_POLL_S = 0.02
+_PATIENCE_S = 10.0
+_NOBODY = {4: IPv4Address(f"{NETWORK}.99"), 6: IPv6Address(f"{NETWORK6}::99")}
+
+COLUMNS = ("STEP", "WHO", "EXPECTED")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One question to the wire: which hosts should answer for the VIP, and which MACs did, with how many replies."""
+
+    scenario: str
+    step: str
+    vip: str
+    expected: tuple[str, ...]
+    nodes: tuple[str, ...]
+    macs: tuple[str, ...] = ()
+    ok: bool = False
+    facts: dict[str, object] = field(default_factory=dict)
+
+    def cells(self) -> tuple[str, ...]:
+        """The step as a table row under COLUMNS."""
+        return self.step, _names(self.nodes), _names(self.expected)
+
+    def remark(self) -> str:
+        """Figures that belong to the step; of checks those that failed, and what was said about them."""
+        figures = [f"{name}={value}" for name, value in self.facts.items() if type(value) is int]
+        failed = [f"NOT {name}" for name, value in self.facts.items() if value is False]
+        return " ".join([*figures, *failed, *(value for value in self.facts.values() if isinstance(value, str))])
+
+    def as_json(self) -> dict[str, object]:
+        """The step for machines."""
+        return {
+            "scenario": self.scenario,
+            "step": self.step,
+            "vip": self.vip,
+            "macs": list(self.macs),
+            "nodes": list(self.nodes),
+            "expected": list(self.expected),
+            "ok": self.ok,
+            **self.facts,
+        }
+
+
+def _names(names: Sequence[str], few: int = 2) -> str:
+    """Hosts in few words: cluster nodes are counted when there are more than a few."""
+    nodes = [name for name in names if name.startswith("node-")]
+    if len(nodes) <= few:
+        return ", ".join(names) or "nobody"
+    return " and ".join([*(name for name in names if name not in nodes), f"{len(nodes)} nodes"])
+
+
+class Bench:
+    """What the scenarios are made of."""
+
+    def __init__(self, lab: Lab, scenario: str) -> None:
+        self.lab = lab
+        self._scenario = scenario
+        self._asker: NeighbourSocket | None = None
+
+    @property
+    def nodes(self) -> list[Host]:
+        """The cluster nodes."""
+        return self.lab.nodes
+
+    def asker(self) -> NeighbourSocket:
+        """The client's ear and mouth."""
+        if self._asker is None:
+            self._asker = self.lab.client.listen()
+        return self._asker
+
+    def ask(self, step: str, vip: Address, expected: Sequence[Host], **facts: object) -> Step:
+        """Asks who answers for a VIP, and compares with who should."""
+        return self.judge(step, vip, expected, self.answerers(vip), **facts)
+
+    def answerers(self, vip: Address, count: int = 2) -> list[MacAddress]:
+        """Who answers for a VIP now, asked so many times."""
+        self.drain()
+        replies = self.asker().ask(vip, self.lab.client.address_like(vip), count=count, wait_s=ASK_WAIT_S)
+        return sorted({reply.packet.sha for reply in replies})
+
+    def drain(self) -> None:
+        """Forgets what the client heard so far: answers to others, what kernels repeat."""
+        while self.asker().hear(0) is not None:
+            pass
+
+    def wait_for_owner(self, vip: Address, owner: Host) -> None:
+        """Returns once this host answers for a VIP, alone."""
+        until(lambda: self.answerers(vip) == [owner.mac], _PATIENCE_S, f"{owner.name} answers for {vip}, alone")
+
+    def judge(
+        self, step: str, vip: Address, expected: Sequence[Host], macs: Sequence[MacAddress], **facts: object
+    ) -> Step:
+        """A step from the MACs that were seen."""
+        known = [(name, mac) for mac in macs for name in names_of(self.lab, [mac])]
+        return self._step(step, vip, expected, known, facts)
+
+    def compare(
+        self,
+        step: str,
+        vip: Address,
+        expected: Sequence[Host],
+        seen: Sequence[tuple[Host, MacAddress]],
+        **facts: object,
+    ) -> Step:
+        """A step from the hosts that were seen, and the MACs that they spoke with."""
+        return self._step(step, vip, expected, [(host.name, mac) for host, mac in seen], facts)
+
+    def _step(
+        self,
+        step: str,
+        vip: Address,
+        expected: Sequence[Host],
+        seen: Sequence[tuple[str, MacAddress]],
+        facts: dict[str, object],
+    ) -> Step:
+        """Right when exactly the expected hosts were seen, and no fact is False."""
+        seen = sorted(seen)
+        nodes = tuple(name for name, _ in seen)
+        wanted = tuple(sorted(host.name for host in expected))
+        holds = all(fact is not False for fact in facts.values())
+        return Step(
+            scenario=self._scenario,
+            step=step,
+            vip=str(vip),
+            expected=wanted,
+            nodes=nodes,
+            macs=tuple(str(mac) for _, mac in seen),
+            ok=nodes == wanted and holds,
+            facts=facts,
+        )
+
+    def guard(self, config: str, nodes: Sequence[Host] | None = None) -> dict[str, AgentProcess]:
+        """Starts an agent with this configuration on each node, and returns once all are ready."""
+        agents = {host.name: self.lab.agent(host) for host in nodes or self.nodes}
+        for agent in agents.values():
+            agent.configure(config)
+            agent.start()
+        for agent in agents.values():
+            agent.wait_for()
+        return agents
+
+    def unguard(self, agents: dict[str, AgentProcess]) -> None:
+        """Stops the agents and removes the guard, as an operator would."""
+        for agent in agents.values():
+            agent.kill(signal.SIGTERM)
+            self.arpguard(agent.host, "cleanup", "--pin-dir", str(agent.pin_dir))
+
+    def bind_everywhere(self, where: str, *vips: Address) -> None:
+        """Puts VIPs on all nodes."""
+        for host in self.nodes:
+            for vip in vips:
+                host.bind(vip, where)
+
+    def arpguard(self, host: Host, *words: str) -> str:
+        """Runs the command line on a host."""
+        return host.netns.run(sys.executable, "-m", "arpguard", *words)
+
+    def decided(self, agent: AgentProcess, vip: Address, how: str) -> dict[str, int]:
+        """What the counters of a node say that it did about a VIP (`enforced`), or would have done (`observed`)."""
+        document = json.loads(self.arpguard(agent.host, "vips", str(vip), "-o", "json", "--address", agent.api))
+        counts = {
+            count["reason"].removeprefix("REASON_").lower(): int(count[how])
+            for row in document["vips"]
+            for count in row["reasons"]
+        }
+        return {reason: count for reason, count in counts.items() if count}
+
+    def senders(self, vip: Address, hosts: Sequence[Host]) -> list[MacAddress]:
+        """Who asks in the VIP's name when each host talks from the VIP to a silent neighbour."""
+        self.drain()
+        for host in hosts:
+            _talk_from(host, vip)
+        seen = set()
+        while (heard := self.asker().hear(0.3)) is not None:
+            packet = heard.packet
+            if packet.op in (ArpOp.REQUEST, NdType.SOLICITATION) and packet.spa == vip != packet.tpa:
+                seen.add(packet.sha)
+        return sorted(seen)
+
+
+def owned_by(owner: str, *vips: Address, mode: str = "enforce", interfaces: str = "auto") -> str:
+    """A configuration in which `owner` (as it stands after `owner:`) answers for some VIPs."""
+    lines = [f"mode: {mode}", f'interfaces: ["{interfaces}"]', "vips:"]
+    lines += [f"  - {{address: {vip}, owner: {owner}}}" for vip in vips]
+    return "\n".join(lines) + "\n"
+
+
+def until(condition: Callable[[], object], limit_s: float, what: str) -> float:
+    """Waits until a condition holds, and says how many seconds that took; DataPlaneError after `limit_s`."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > limit_s:
+            raise DataPlaneError(f"not within {limit_s:g} s: {what}")
+        time.sleep(_POLL_S)
+    return time.monotonic() - began
+
+
+def _talk_from(host: Host, vip: Address) -> None:
+    """Sends a datagram from the VIP to an address nobody has, so that the kernel asks for it."""
+    code = (
+        "import socket\n"
+        f"s = socket.socket(socket.{'AF_INET' if vip.version == 4 else 'AF_INET6'}, socket.SOCK_DGRAM)\n"
+        f"s.bind(('{vip}', 0))\n"
+        f"s.sendto(b'.', ('{_NOBODY[vip.version]}', 9))\n"
+    )
+    subprocess.run([*host.netns.prefix(), sys.executable, "-c", code], check=True)  # noqa: S603

@@ -1,0 +1,141 @@
+"""The table of scenarios with Kubernetes, and the one about elections in peace."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from arpguard.addresses import Address, MacAddress
+from arpguard_lab.bench import Step
+from arpguard_lab.cluster import burst, crashes, follow, planned, refused, unknown
+from arpguard_lab.cluster.bench import KubeBench, vip
+
+_FEW = [vip(50 + number) for number in range(10)]
+_REST_S = 8.0
+_HEARD_S = 6.0
+
+
+def _elect(bench: KubeBench) -> Iterator[Step]:
+    bench.publish("few", _FEW)
+    bench.settle_evenly(_FEW)
+    bench.bind_everywhere(*_FEW)
+    with bench.watch(_FEW) as watch:
+        at_rest = _at_rest(bench)
+    bench.check_against_journal(watch)
+    yield _spread(bench, f"{len(_FEW)} VIPs of a Service", _FEW, **at_rest, **watch.facts())
+
+
+def _load(bench: KubeBench) -> Iterator[Step]:
+    services = burst.services_of(burst.MANY)
+    with burst.a_wide_network(bench):
+        began = time.monotonic()
+        for name, vips in services.items():
+            bench.publish(name, vips)
+        bench.settle(burst.MANY)
+        took_s = time.monotonic() - began
+        _until_quiet(bench)
+        facts = {"settled_after_ms": round(took_s * 1000), **_at_rest(bench)}
+        yield _spread(bench, f"{len(burst.MANY)} VIPs of {len(services)} Services", burst.MANY, **facts)
+
+
+def _spread(bench: KubeBench, text: str, vips: list[IPv4Address], **facts: object) -> Step:
+    """Whether exactly one node answers for each of some VIPs, and how many each node has."""
+    found = _who(bench, vips)
+    single = [macs[0] for macs in found.values() if len(macs) == 1]
+    counts = Counter(bench.lab.who(mac) for mac in single)
+    shares = {f"on_{host.name.replace('-', '_')}": counts[host.name] for host in bench.nodes}
+    return bench.step(
+        f"{text}: exactly one node answers for each",
+        vips[0],
+        bench.nodes,
+        single,
+        vips=len(vips),
+        exactly_one_each=len(single) == len(vips),
+        **shares,
+        **facts,
+    )
+
+
+def _who(bench: KubeBench, vips: list[IPv4Address]) -> dict[Address, list[MacAddress]]:
+    """Who answers; those are asked for again whose answer was not heard, as a busy machine drops some of a thousand."""
+    found, deadline = bench.who(*vips), time.monotonic() + _HEARD_S
+    while (unheard := [address for address, macs in found.items() if not macs]) and time.monotonic() < deadline:
+        found |= bench.who(*unheard)
+    return found
+
+
+def _at_rest(bench: KubeBench) -> dict[str, object]:
+    """API writes while nothing changes, by the server's own counters; nothing where nobody counts."""
+    before, claims, began_s = bench.server.writes(), bench.server.claim_writes(), time.monotonic()
+    reads = bench.server.reads()
+    time.sleep(_REST_S)
+    after, took_s = bench.server.writes(), time.monotonic() - began_s
+    if not after:
+        return {}
+    rates = [(after[name] - before[name]) / took_s for name in after]
+    polls = bench.server.reads() - reads
+    return {
+        "writes_per_node_and_100_s": round(100 * max(rates)),
+        "one_write_per_second_at_most": max(rates) <= 1.0 + 1.5 / took_s,
+        "claim_writes": bench.server.claim_writes() - claims,
+        "reads": polls,
+    }
+
+
+def _until_quiet(bench: KubeBench, limit_s: float = 60.0) -> None:
+    """Until no claim was written for some seconds, where that can be told."""
+    deadline, quiet_since, before = time.monotonic() + limit_s, time.monotonic(), bench.server.claim_writes()
+    while time.monotonic() - quiet_since < 3.0 and time.monotonic() < deadline:
+        time.sleep(0.5)
+        claims = bench.server.claim_writes()
+        if claims != before:
+            quiet_since, before = time.monotonic(), claims
+
+
+@dataclass(frozen=True, slots=True)
+class KubeScenario:
+    """What it shows, and its steps."""
+
+    summary: str
+    run: Callable[[KubeBench], Iterator[Step]]
+    own_server: bool = False  # it writes where nothing of the lab belongs on another API server
+
+
+SCENARIOS: dict[str, KubeScenario] = {
+    "elect": KubeScenario("VIPs of a Service: exactly one node answers for each; the API's load at rest", _elect),
+    "load": KubeScenario("the same with 1,000 VIPs", _load),
+    "burst": KubeScenario("1,000 VIPs come and go at once: the others lose no request", burst.run_burst),
+    "new-service": KubeScenario(
+        "closed ranges: a VIP that is bound on every node has one answer from the first on", unknown.run_new_service
+    ),
+    "kill": KubeScenario("the owner's node dies: another one answers within 4 s", crashes.run_kill),
+    "hang": KubeScenario(
+        "the owner's agent hangs: its kernel falls silent before another one answers", crashes.run_hang
+    ),
+    "partition": KubeScenario(
+        "the owner is cut off from the API, and heard on the LAN: the same", crashes.run_partition
+    ),
+    "api-down": KubeScenario("no API server: answers end, held ones go on; back within 2 s", crashes.run_api_down),
+    "drain": KubeScenario("cordoned, not ready, excluded: handed over within 50 ms", planned.run_drain),
+    "rolling-update": KubeScenario(
+        "agents replaced: no request lost; DaemonSet deleted: nothing left", planned.run_rolling_update
+    ),
+    "bad-image": KubeScenario(
+        "the next agent does not start, or never comes: VIPs are silent for 3 s at most", planned.run_bad_image
+    ),
+    "toggle": KubeScenario(
+        "observe and enforce by the ConfigMap, live; a wrong edit changes nothing", planned.run_toggle
+    ),
+    "node-ip": KubeScenario("an externalIP that is a node's own address is left to the node", refused.run_node_ip),
+    "taken-outside": KubeScenario(
+        "an externalIP that a host outside has is left to that host", refused.run_taken_outside
+    ),
+    "follow-metallb": KubeScenario(
+        "two speakers answer: the one that MetalLB's status names is let through", follow.run_metallb, own_server=True
+    ),
+    "follow-kube-vip": KubeScenario(
+        "two nodes have the address: the one that kube-vip's annotation names is let through", follow.run_kube_vip
+    ),
+    "etp-local": KubeScenario("externalTrafficPolicy Local: only where endpoints are ready", planned.run_etp_local),
+}

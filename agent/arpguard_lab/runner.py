@@ -1,0 +1,172 @@
+"""Runs scenarios, each on a fresh lab, and says step by step who answered on the wire."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from arpguard.dataplane import bpffs
+from arpguard.errors import ArpguardError, ConfigError, Problem
+from arpguard_lab.bench import COLUMNS, Bench, Step
+from arpguard_lab.cluster.bench import KubeBench
+from arpguard_lab.cluster.real import VARIABLE
+from arpguard_lab.cluster.refused import OUTSIDER
+from arpguard_lab.cluster.rounds import SECOND_CLIENT, Extent, run_rounds
+from arpguard_lab.cluster.scenarios import SCENARIOS as KUBE_SCENARIOS
+from arpguard_lab.cluster.scenarios import KubeScenario
+from arpguard_lab.cluster.scene import a_bench, kubeconfig_given
+from arpguard_lab.cluster.topology import KubeLab
+from arpguard_lab.peers.programs import find
+from arpguard_lab.scenarios import SCENARIOS, Scenario
+from arpguard_lab.topology import Ethernet, Lab
+
+ROUNDS = "rounds"
+ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never two answer"
+_PIN_PARENT = Path("/sys/fs/bpf")
+_PREFIX = "arpguard-lab-"
+_LONGEST_SOCKET = f"/{_PREFIX}12345678/node-16.sock"
+_MAX_SOCKET_PATH = 107  # bytes, unix(7): sun_path
+
+
+class Show(Protocol):
+    """Told of a scenario's steps once it is through."""
+
+    def __call__(self, scenario: str, steps: Sequence[Step]) -> None:
+        """Shows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsWanted:
+    """Rounds of random faults; the same seed gives the same faults. `tell` is told how far they are."""
+
+    extent: Extent
+    seed: int
+    tell: Callable[[str], None]
+
+
+def catalogue(*, kubernetes: bool = False) -> list[tuple[str, str]]:
+    """(name, what it shows) of every scenario."""
+    return [(name, scenario.summary) for name, scenario in _table(kubernetes=kubernetes).items()]
+
+
+def summary(name: str, *, kubernetes: bool = False) -> str:
+    """What a scenario shows."""
+    return ROUNDS_SUMMARY if name == ROUNDS else _table(kubernetes=kubernetes)[name].summary
+
+
+def left_out(*, kubernetes: bool = False) -> dict[str, str]:
+    """The scenarios that cannot be run here, and why."""
+    if kubernetes:
+        given = kubeconfig_given() is not None
+        foreign = f"writes in other namespaces: only with the lab's own API server, without {VARIABLE}"
+        return {name: foreign for name, scenario in KUBE_SCENARIOS.items() if given and scenario.own_server}
+    return {
+        name: f"{scenario.needs} is missing: apt-get install {scenario.needs}"
+        for name, scenario in SCENARIOS.items()
+        if scenario.needs and find(scenario.needs) is None
+    }
+
+
+def columns(name: str) -> tuple[str, ...]:
+    """What a scenario's table shows."""
+    return SCENARIOS[name].columns
+
+
+def run(names: Sequence[str] | None, nodes: int, show: Show | None = None) -> list[Step]:
+    """Runs scenarios (default: all that can be run here); ConfigError for one that is not there, or cannot."""
+    chosen = [name for name in _chosen(names, SCENARIOS, left_out()) if names or not SCENARIOS[name].long]
+    steps: list[Step] = []
+    with _folders() as (folder, pin_root):
+        for name in chosen:
+            scenario = SCENARIOS[name]
+            with Lab(nodes, folder, pin_root, scenario.others, scenario.ethernet) as lab:
+                done = list(scenario.run(Bench(lab, name)))
+            steps += done
+            if show is not None:
+                show(name, done)
+    return steps
+
+
+def run_kubernetes(
+    names: Sequence[str] | None, nodes: int, rounds: RoundsWanted | None, show: Show | None = None
+) -> list[Step]:
+    """Runs scenarios with an API server (default: all that can be run here, or only `rounds`); ConfigError as `run`."""
+    chosen = _chosen(names, KUBE_SCENARIOS, left_out(kubernetes=True)) if names or not rounds else []
+    play: dict[str, Callable[[KubeBench], Iterator[Step]]] = {name: KUBE_SCENARIOS[name].run for name in chosen}
+    if rounds is not None:
+        play[ROUNDS] = lambda bench: run_rounds(bench, rounds.extent, rounds.seed, rounds.tell)
+    steps: list[Step] = []
+    others = [OUTSIDER, SECOND_CLIENT] if rounds else [OUTSIDER]
+    with (
+        _folders() as (folder, pin_root),
+        KubeLab(nodes, folder, pin_root, others, Ethernet(ipv6=rounds is not None)) as lab,
+    ):
+        for name, scenario_run in play.items():
+            done = _play(lab, name, scenario_run)
+            steps += done
+            if show is not None:
+                show(name, done)
+    return steps
+
+
+def _play(lab: KubeLab, name: str, scenario_run: Callable[[KubeBench], Iterator[Step]]) -> list[Step]:
+    """One scenario; what keeps it from going on is a step that is not right."""
+    done: list[Step] = []
+    try:
+        with a_bench(lab, name) as bench:
+            done.extend(scenario_run(bench))
+    except (ArpguardError, OSError) as error:
+        done.append(Step(name, "could not go on", "", ("the steps after this",), (), facts={"error": str(error)}))
+    return done
+
+
+def _table(*, kubernetes: bool) -> Mapping[str, Scenario | KubeScenario]:
+    return KUBE_SCENARIOS if kubernetes else SCENARIOS
+
+
+def _chosen(names: Sequence[str] | None, table: Iterable[str], lacking: Mapping[str, str]) -> list[str]:
+    """Those that were named, once each, or all that can be run; ConfigError for a name that cannot."""
+    known = list(table)
+    for name in names or ():
+        if name not in known:
+            raise ConfigError("arpguard lab", [Problem("--scenario", name, f"one of {', '.join(known)}")])
+        if name in lacking:
+            raise ConfigError("arpguard lab", [Problem("--scenario", name, lacking[name])])
+    return list(dict.fromkeys(names or [name for name in known if name not in lacking]))
+
+
+@contextmanager
+def _folders() -> Iterator[tuple[Path, Path]]:
+    """One for files and one for pins, removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent()))
+    pin_root = _PIN_PARENT / folder.name
+    try:
+        bpffs.prepare(pin_root)
+        yield folder, pin_root
+    finally:
+        bpffs.remove(pin_root)
+        shutil.rmtree(folder)
+
+
+def _parent() -> str:
+    """TMPDIR, or /run where TMPDIR is too long for the agents' sockets."""
+    wanted = tempfile.gettempdir()
+    return wanted if len(os.fsencode(wanted)) + len(_LONGEST_SOCKET) <= _MAX_SOCKET_PATH else "/run"
+
+
+__all__ = [
+    "COLUMNS",
+    "RoundsWanted",
+    "Show",
+    "Step",
+    "catalogue",
+    "columns",
+    "left_out",
+    "run",
+    "run_kubernetes",
+    "summary",
+]

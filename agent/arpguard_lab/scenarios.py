@@ -1,0 +1,242 @@
+"""The scenarios: what is set up, who should answer, and what the wire said.
+
+Every expectation is written here; every answer comes from ARP requests that the client really sent.
+"""
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.wire.arp import ArpOp, build_request
+from arpguard_lab import ipv6, traps
+from arpguard_lab.bench import COLUMNS, VIP, Bench, Step, owned_by
+from arpguard_lab.peers.programs import KEEPALIVED, KubeVipLike, MetalLbLike
+from arpguard_lab.peers.scenarios import run_keepalived, run_split
+from arpguard_lab.topology import NETWORK, Ethernet
+
+VIP2 = IPv4Address(f"{NETWORK}.51")
+_STREAM_INTERVAL_S = 0.001
+_STREAM_LEN = 2000
+
+
+def _flux(bench: Bench) -> Iterator[Step]:
+    first, second = bench.nodes[:2]
+    places = ("lo", "kube-ipvs0 down", "kube-ipvs0 up")
+    for place in places:
+        bench.bind_everywhere(place, VIP)
+        yield bench.ask(f"VIP on {place}, no guard", VIP, bench.nodes)
+        for host in bench.nodes:
+            host.unbind(VIP, place)
+    agents = bench.guard(
+        owned_by(f"{{node: {first.name}}}", VIP) + f"  - {{address: {VIP2}, owner: {{node: {second.name}}}}}\n"
+    )
+    for place in places:
+        bench.bind_everywhere(place, VIP)
+        yield bench.ask(f"VIP on {place}, guarded", VIP, [first])
+        for host in bench.nodes:
+            host.unbind(VIP, place)
+    yield bench.ask(f"{VIP2}, bound nowhere, of node-2", VIP2, [second])
+    bench.bind_everywhere("lo", VIP)
+    bench.unguard(agents)
+    yield bench.ask("guard removed again", VIP, bench.nodes)
+
+
+def _lvs_dr(bench: Bench) -> Iterator[Step]:
+    director, *real_servers = bench.nodes
+    director.bind(VIP, "eth0")
+    for host in real_servers:
+        host.bind(VIP, "lo")
+    yield bench.ask("director and real servers, no guard", VIP, bench.nodes)
+    leaked = bench.senders(VIP, real_servers)
+    yield bench.judge("asks in the VIP's name, no guard", VIP, real_servers, leaked)
+    bench.guard(owned_by(f"{{node: {director.name}, delegated: true}}", VIP))
+    yield bench.ask("guarded: the director's own kernel answers", VIP, [director])
+    yield bench.judge("asks in the VIP's name, guarded", VIP, [], bench.senders(VIP, real_servers))
+
+
+def _external(bench: Bench) -> Iterator[Step]:
+    database = bench.lab.hosts["db"]
+    database.bind(VIP, "eth0")
+    yield bench.ask("the database's VIP, before it is an externalIP", VIP, [database])
+    bench.bind_everywhere("kube-ipvs0 down", VIP)
+    yield bench.ask("taken for an externalIP, no guard", VIP, [*bench.nodes, database])
+    bench.guard(owned_by(f'{{external: "{database.mac}"}}', VIP))
+    yield bench.ask("guarded: owner external", VIP, [database])
+
+
+def _can_reach(bench: Bench) -> Iterator[Step]:
+    owner = bench.nodes[0]
+    bench.bind_everywhere("lo", VIP)
+    says_lo = " dev lo " in owner.netns.run("ip", "route", "get", str(VIP))
+    yield bench.ask("can_reach:VIP, `ip route get` says lo, no guard", VIP, bench.nodes, route_get_says_lo=says_lo)
+    bench.guard(owned_by(f"{{node: {owner.name}}}", VIP, interfaces=f"can_reach:{VIP}"))
+    yield bench.ask("guarded: resolved outside the local table", VIP, [owner])
+
+
+def _observe(bench: Bench) -> Iterator[Step]:
+    owner, *others = bench.nodes
+    bench.bind_everywhere("lo", VIP)
+    agents = bench.guard(owned_by(f"{{node: {owner.name}}}", VIP, mode="observe"))
+    step = bench.ask("mode observe: nothing is touched", VIP, bench.nodes)
+    counts = {name: bench.decided(agent, VIP, "observed") for name, agent in agents.items()}
+    yield step
+    silenced = [host.mac for host in others if counts[host.name].get("foreign")]
+    yield bench.judge("the counters say: would be suppressed", VIP, others, silenced, counters=counts)
+    for agent in agents.values():
+        agent.configure(owned_by(f"{{node: {owner.name}}}", VIP))
+    for agent in agents.values():
+        agent.wait_for("taken over: mode=enforce")
+    answers = _until_settled(bench, VIP)
+    yield bench.judge("mode enforce, switched live", VIP, [owner], answers)
+
+
+def _until_settled(bench: Bench, vip: IPv4Address, limit_s: float = 3.0) -> list[MacAddress]:
+    """Who answers once a single host does, at most `limit_s` later."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        macs = bench.answerers(vip, count=1)
+        if len(macs) == 1 or time.monotonic() > deadline:
+            return macs
+
+
+def _restart(bench: Bench) -> Iterator[Step]:
+    owner = bench.nodes[0]
+    bench.bind_everywhere("lo", VIP)
+    agents = bench.guard(owned_by(f"{{node: {owner.name}}}", VIP))
+    agent = agents[owner.name]
+    yield bench.ask("guarded", VIP, [owner])
+
+    def disturb() -> None:
+        agent.kill(signal.SIGKILL)
+        agent.start()
+        agent.wait_for()
+
+    macs, counts = _stream(bench, VIP, disturb)
+    yield bench.judge("the owner's agent killed and restarted", VIP, [owner], macs, **counts)
+
+
+def _stream(bench: Bench, vip: IPv4Address, disturb: Callable[[], None]) -> tuple[list[MacAddress], dict[str, object]]:
+    """A request each millisecond while `disturb` runs: who answered, and how many were lost or answered twice.
+
+    Each request comes from an address of its own, so that replies can be told apart.
+    """
+    asker = bench.asker()
+    worker = threading.Thread(target=disturb)
+    replies: Counter[Address] = Counter()
+    macs: set[MacAddress] = set()
+    stop = threading.Event()
+
+    ear = bench.lab.client.listen()
+
+    def collect() -> None:
+        while (heard := ear.hear(0.2)) is not None or not stop.is_set():
+            if heard is not None and heard.packet.op is ArpOp.REPLY and heard.packet.spa == vip:
+                replies[heard.packet.tpa] += 1
+                macs.add(heard.packet.sha)
+        ear.close()
+
+    collector = threading.Thread(target=collect)
+    collector.start()
+    sent = 0
+    started = False
+    while sent < _STREAM_LEN or worker.is_alive():
+        if sent == _STREAM_LEN // 10 and not started:
+            worker.start()
+            started = True
+        asker.send(build_request(asker.mac, IPv4Address(f"10.{sent >> 16}.{sent >> 8 & 255}.{sent & 255}"), vip))
+        sent += 1
+        time.sleep(_STREAM_INTERVAL_S)
+    worker.join()
+    stop.set()
+    collector.join()
+    lost, doubled = sent - len(replies), sum(count - 1 for count in replies.values())
+    perfect = not lost and not doubled
+    return sorted(macs), {"requests": sent, "lost": lost, "doubled": doubled, "none_lost_or_doubled": perfect}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """`others`: (name, last byte of the address) of hosts outside the cluster. `long`: it runs when it is named."""
+
+    summary: str
+    run: Callable[[Bench], Iterator[Step]]
+    others: tuple[tuple[str, int], ...] = ()
+    ethernet: Ethernet = Ethernet()  # noqa: RUF009 - a constant
+    needs: str = ""  # a program that has to be installed
+    columns: tuple[str, ...] = COLUMNS
+    long: bool = False
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "flux": Scenario("on every node: all answer without the guard, exactly the owner with it", _flux),
+    "lvs-dr": Scenario("only the director answers, and no real server speaks for the VIP", _lvs_dr),
+    "external": Scenario(
+        "a database outside keeps its VIP, though taken for an externalIP",
+        _external,
+        others=(("db", 80),),
+    ),
+    "can-reach": Scenario("an address that is bound as a VIP leads to the network, not to lo", _can_reach),
+    "observe": Scenario("all answer, the counters tell who would be silenced; then enforce, live", _observe),
+    "restart": Scenario("the owner's agent killed under requests: none lost, none doubled", _restart),
+    "ipv6": Scenario(
+        "on every node: all or nobody without the guard, exactly the owner with it",
+        ipv6.run_flux,
+        ethernet=Ethernet(ipv6=True),
+    ),
+    "ipv6-snooping": Scenario(
+        "a switch that forwards to listeners only: the owner listens, and is asked",
+        ipv6.run_snooping,
+        ethernet=Ethernet(ipv6=True, snooping=True),
+    ),
+    "ipv6-clients": Scenario(
+        "a client's kernel: told that the VIP is taken, answered when it probes, moved",
+        ipv6.run_clients,
+        ethernet=Ethernet(ipv6=True),
+    ),
+    "keepalived": Scenario(
+        "two masters in a partition, an address left by kill -9: one is let through",
+        partial(run_keepalived, vip=VIP),
+        needs=KEEPALIVED,
+    ),
+    "keepalived-vmac": Scenario(
+        "the same, with the virtual router's MAC on both nodes",
+        partial(run_keepalived, vip=VIP, vmac=True),
+        needs=KEEPALIVED,
+    ),
+    "keepalived-ipv6": Scenario(
+        "the same in IPv6",
+        partial(run_keepalived, vip=ipv6.VIP),
+        ethernet=Ethernet(ipv6=True),
+        needs=KEEPALIVED,
+    ),
+    "metallb-like": Scenario(
+        "two speakers answer by packet sockets: one is let through",
+        partial(run_split, program=MetalLbLike, vip=VIP, stays=False),
+    ),
+    "kube-vip-like": Scenario(
+        "two nodes have the address on their links and announce it: one is let through",
+        partial(run_split, program=KubeVipLike, vip=VIP, stays=True),
+    ),
+    "metallb-like-ipv6": Scenario(
+        "the same in IPv6, by ICMPv6 sockets",
+        partial(run_split, program=MetalLbLike, vip=ipv6.VIP, stays=False),
+        ethernet=Ethernet(ipv6=True),
+    ),
+    "kube-vip-like-ipv6": Scenario(
+        "the same in IPv6",
+        partial(run_split, program=KubeVipLike, vip=ipv6.VIP, stays=True),
+        ethernet=Ethernet(ipv6=True),
+    ),
+    "doctor": Scenario(
+        "every trap that the doctor knows: found, and mended (takes minutes: name it)",
+        traps.doctor,
+        columns=traps.COLUMNS,
+        long=True,
+    ),
+}
