@@ -4,7 +4,7 @@
 | ------------------------------------------------------- | ------------------------------------------------------- |
 | name a node                                             | that node, after a pause if another one was followed    |
 | name nobody                                             | still the node that was                                 |
-| name others again and again: `MOST` changes in `WINDOW` | the first by name of those named within the last STEADY |
+| name others again and again: `MOST` changes in `WINDOW` | MetalLB's choice among those named within the last STEADY |
 
 Nobody is named while an announcer writes its objects, and sometimes for hours though it announces (docs/follow.md).
 Who was followed last either announces still, or is silent anyway: to let it pass costs nothing, and keeps the VIP.
@@ -13,11 +13,15 @@ Two agents follow the same node because they hear the same changes in the same o
 those alone, and not on what an agent followed before; so one that starts while objects change agrees with the others
 after `MOST` changes. During the pause after each change both of two nodes are suppressed, so that the new one is let
 through only after the old one's agent has heard of it, too.
+
+Of nodes that are named in turn the one is followed that MetalLB elects once its speakers reach each other again: so the
+VIP stays where it is over the end of a partition, of which no object tells for STEADY.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from arpguard.addresses import Address
 from arpguard.core.bounding import bounded
@@ -38,10 +42,12 @@ MAX_PROBLEMS = 20
 class Course:
     """The node that is followed for one address. Times are CLOCK_BOOTTIME nanoseconds.
 
+    `elected_by`: the Service's first address, by which MetalLB elects among nodes.
     `_left`: the nodes that were named before `_named`, each with when it ceased to be, the latest last.
     """
 
     followed: str = ""
+    elected_by: str = ""
     _named: str = ""
     _moved_ns: int | None = None
     _changes: deque[int] = field(default_factory=lambda: deque(maxlen=MOST))
@@ -89,10 +95,14 @@ class Course:
 
     def _settle(self, now_ns: int) -> None:
         rivals = self.rivals(now_ns)
-        chosen = rivals[0] if rivals else self._named or self.followed
+        chosen = min(rivals, key=self._rank) if rivals else self._named or self.followed
         if chosen != self.followed:
             self._moved_ns = now_ns if self.followed else None
             self.followed = chosen
+
+    def _rank(self, node: str) -> bytes:
+        """The lowest of those that are up announces (`ShouldAnnounce` in MetalLB's speaker, 0.14 to 0.16)."""
+        return sha256(f"{node}#{self.elected_by}".encode()).digest()
 
     def _is_pausing(self, now_ns: int) -> bool:
         return self._moved_ns is not None and now_ns < self._moved_ns + PAUSE_NS
@@ -188,10 +198,16 @@ class Steering:
             kept = {*service.external_ips, *service.ingress_ips}
             steered.service = service
             steered.courses = {each: course for each, course in steered.courses.items() if each in kept}
+            for kept_course in steered.courses.values():
+                kept_course.elected_by = _elected_by(service)
         course = steered.courses.get(address)
         if course is None:
-            course = steered.courses[address] = Course(self._left.pop(address, ""))
+            course = steered.courses[address] = Course(self._left.pop(address, ""), _elected_by(service))
         return course
+
+
+def _elected_by(service: Service) -> str:
+    return str(service.ingress_ips[0]) if service.ingress_ips else ""
 
 
 def _problem(key: Key, followed: str, nodes: Iterable[str]) -> str:

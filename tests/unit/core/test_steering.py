@@ -63,6 +63,13 @@ class Agent:
         return self
 
 
+# By MetalLB's own election (speaker/layer2_controller.go of 0.16.1): the order of nodes for an address.
+ELECTED = {
+    "192.0.2.40": ("worker-1", "worker-2", "worker-3"),
+    "198.51.100.50": ("worker-3", "worker-1", "worker-2"),
+}
+
+
 def swaying() -> Agent:
     """Two speakers that do not reach each other, as of MetalLB 0.16: each deletes the other's object."""
     agent = Agent()
@@ -184,6 +191,38 @@ def test_node_that_is_named_alone_for_long_enough_is_followed_again():
     assert agent.wait(STEADY_NS).node == ""
     assert agent.wait(PAUSE_NS).node == "n2"
     assert agent.steering.problems(agent.now_ns) == ()
+
+
+@pytest.mark.parametrize("vip", ELECTED)
+def test_vip_stays_over_a_partition_where_metallb_elects_it_before_and_after(vip):
+    first, other, last = ELECTED[vip]
+    address = ip_address(vip)
+    agent = Agent()
+    agent.service = replace(WEB, ingress_ips=(address,))
+    agent.put("l2-a", first)
+    assert agent.ask(address).node == first
+    for number in range(10 * MOST):  # each of the three announces, and deletes what the others wrote
+        agent.put("l2-a", (other, last, first)[number % 3])
+        agent.wait(25 * NS_PER_MS)
+        assert number < MOST or agent.ask(address).node == first
+    agent.put("l2-a", first)  # they reach each other again
+
+    for _ in range(200):
+        assert agent.wait(25 * NS_PER_MS).ask(address).node == first
+
+
+def test_addresses_of_a_service_go_together_while_objects_sway():
+    """MetalLB elects once for all of them, by the first."""
+    agent = Agent()
+    agent.service = replace(WEB, ingress_ips=(ip_address("198.51.100.50"), IP))
+    for number in range(2 * MOST):
+        agent.put("l2-a", ("worker-1", "worker-3")[number % 2])
+        for address in agent.service.ingress_ips:
+            agent.ask(address)
+        agent.wait(25 * NS_PER_MS)
+
+    agent.wait(PAUSE_NS)
+    assert {agent.ask(address).node for address in agent.service.ingress_ips} == {"worker-3"}
 
 
 def test_swaying_that_has_ended_is_forgotten():
