@@ -14,7 +14,7 @@
 #   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
-#   make coverage-core  the same of the decisions and codecs alone, by their unit tests: no branch may be left out
+#   make coverage-core  the same of the decisions, the codecs and the reference model, by their unit tests: no branch may be left out
 #   make neighbours  the guard beside real announcers on a real control plane; half an hour, and as long again to build
 #                them with Go, once. The table is in docs/neighbours.md; NEIGHBOURS=takeover is for docs/performance.md,
 #                NEIGHBOURS='table --row 0.15.3 --column partition' for a part, NEIGHBOURS=resting an hour in which
@@ -65,8 +65,8 @@ fresh: apt-run apt-fresh
 # Quick, and the same each time: pure functions, and tests without chance.
 coverage-core: .venv/.dev
 	@rm -rf .cache/coverage-core
-	$(BIN)/coverage run --data-file=.cache/coverage-core/data --source=arpguard.core,arpguard.wire \
-		-m pytest -q -m 'not hypothesis' tests/unit/core tests/unit/wire
+	$(BIN)/coverage run --data-file=.cache/coverage-core/data --source=arpguard.core,arpguard.wire,reference \
+		-m pytest -q -m 'not hypothesis' tests/unit/core tests/unit/wire tests/unit/reference
 	$(BIN)/coverage combine --quiet --data-file=.cache/coverage-core/data
 	$(BIN)/coverage report --data-file=.cache/coverage-core/data --skip-covered --show-missing --fail-under=100
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verdict table (README.md), as code. Pure: facts, entries and times in, decisions out.
  *
- * agent/arpguard/core/respond says the same in Python; tests/bpf compares the two on random frames.
+ * tests/reference says the same in Python; tests/bpf compares the two on random frames.
  *
  * Answering is strict: what RFC 826 and RFC 5227 ask for, and nothing else.
  * Suppression is lenient: whatever Linux could answer for a VIP this node may not answer for is dropped.

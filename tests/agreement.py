@@ -1,4 +1,4 @@
-"""Random maps, and the comparison of the programs with core/respond: verdicts, reasons, counters, and every byte.
+"""Random maps, and the comparison of the programs with tests/reference: verdicts, reasons, counters, and every byte.
 
 The seed is printed with every failure; ARPGUARD_SEED repeats a run.
 """
@@ -12,13 +12,13 @@ from ipaddress import ip_network
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network
 from arpguard.clock import boot_ns
-from arpguard.core.respond import Response, Situation, respond_egress, respond_ingress
 from arpguard.dataplane.explain import Trial
 from arpguard.model import ALL_IPV4, EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason
 from builders import EPOCH, GUARD, HOUR_NS, OWNER, PRIMARY_IP
 from ndbuilders import PRIMARY_IP6
 from prog_run import DROPPED, HIDE, LO, PASS, SEND_BACK, Count, Outcome, Plane, assert_counted, assert_outcome, hexdump
+from reference import Response, Situation, respond_egress, respond_ingress
 
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
 BATCHES, FRAMES_PER_BATCH = 120, 300  # at each of the three hooks: 108,000 frames

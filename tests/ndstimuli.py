@@ -7,7 +7,6 @@ from ipaddress import IPv4Address, IPv6Address
 
 from agreement import VIRTUAL_MAC, Maps, a_random_control, a_random_entry
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
-from arpguard.core.respond.nd import MAX_READ_LEN
 from arpguard.verdict import Hook, Mode
 from arpguard.wire.ethernet import parse_ethernet
 from arpguard.wire.ndp import (
@@ -35,6 +34,7 @@ from ndbuilders import (
     slla,
 )
 from ndmutants import IPV6, Mutant, a_mutant, some_options
+from reference.nd import MAX_READ_LEN
 
 V4_VIP = IPv4Address("192.0.2.100")
 MAPPED = IPv6Address("::ffff:192.0.2.100")

@@ -1,4 +1,4 @@
-"""Random and mutated ARP frames against random maps: the programs do what core/respond says, to the byte."""
+"""Random and mutated ARP frames against random maps: the programs do what tests/reference says, to the byte."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Random and mutated IPv6 frames against random maps: the programs do what core/respond says, to the byte."""
+"""Random and mutated IPv6 frames against random maps: the programs do what tests/reference says, to the byte."""
 
 import pytest
 

@@ -26,7 +26,6 @@ from arpguard.cli.main import main
 from arpguard.cli.replay.page import Story, _frame_dict, _frame_row
 from arpguard.config.files import parse_config
 from arpguard.core.replay import OWN_LINK, PLACEHOLDER_MAC, Scene
-from arpguard.core.respond import Situation, respond_egress, respond_ingress
 from arpguard.core.sightings import Ledger
 from arpguard.dataplane.loader import Loaded
 from arpguard.dataplane.maps import EntryTable
@@ -53,6 +52,7 @@ from builders import (
 )
 from captures import ETHERNET, SLL, SLL2, Packet, cooked, cooked2, interface, packet, pcap, pcapng, section
 from labtools import until
+from reference import Situation, respond_egress, respond_ingress
 
 pytestmark = pytest.mark.bpf
 

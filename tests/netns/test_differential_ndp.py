@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
-from arpguard.core.respond import Situation, respond_ingress
 from arpguard.model import VipEntry
 from arpguard.verdict import Hook, Kind, Reason
 from arpguard.wire.ethernet import ETHERTYPE_IPV6, parse_ethernet
@@ -39,6 +38,7 @@ from labtools import FragmentSender, Guard, Pair, Wire, a_guard, a_pair, a_wire,
 from ndbuilders import a_control6, a_solicitation, an_advertisement, an_entry6
 from ndmutants import Mutant, a_mutant, some_options
 from prog_run import INGRESS, hexdump
+from reference import Situation, respond_ingress
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

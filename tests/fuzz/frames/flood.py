@@ -12,13 +12,13 @@ import arpstimuli
 import ndstimuli
 from agreement import assert_agrees, expected_outcome, with_random_ranges
 from arpguard.clock import boot_ns
-from arpguard.core.respond import Situation, respond_egress, respond_ingress
 from arpguard.dataplane import layout, syscall
 from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, raw_range_key
 from arpguard.dataplane.source import Source, find_source
 from arpguard.model import EntryKey, RangeKey
 from arpguard.verdict import Hook
 from prog_run import ACTIONS, DROP, DROPPED, LO, PROGRAM, Outcome, Plane
+from reference import Situation, respond_egress, respond_ingress
 from userspace import FOLDER, MAX_ENTRIES, MAX_RANGES, build, flags
 
 SOURCES = [FOLDER / name for name in ("flood.c", "mutate.c", "answers.c", "programs.c", "kernel.c")]

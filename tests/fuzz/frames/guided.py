@@ -12,12 +12,12 @@ from flood import some_seeds
 
 from agreement import assert_agrees, expected_outcome
 from arpguard.clock import boot_ns
-from arpguard.core.respond import Situation, respond_egress, respond_ingress
 from arpguard.dataplane.maps import _control_from, _entry_from, _key_from, _split, range_key_from
 from arpguard.dataplane.source import Source, find_source
 from arpguard.verdict import Hook, Reason
 from builders import HOUR_NS
 from prog_run import Plane
+from reference import Situation, respond_egress, respond_ingress
 from userspace import FOLDER, Arrival, UserPlane, build, flags
 
 SOURCES = [FOLDER / f"{name}.c" for name in ("fuzz", "input", "mutate", "answers", "programs", "kernel")]

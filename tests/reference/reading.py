@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from arpguard.core.respond.arp import HeardArp
-from arpguard.core.respond.message import Message
-from arpguard.core.respond.nd import HeardNd
 from arpguard.model import NodeControl
 from arpguard.verdict import Mode, Reason
 from arpguard.wire.arp import parse_arp
 from arpguard.wire.ethernet import ETHERTYPE_ARP, ETHERTYPE_IPV6, VLAN_ETHERTYPES, EthernetFrame, parse_ethernet
 from arpguard.wire.ndp import NdPacket, Unread, parse_nd
+from reference.arp import HeardArp
+from reference.message import Message
+from reference.nd import HeardNd
 
 MAX_TAGS = 8
 """Linux removes any number of nested VID-0 tags; this is how many are read through."""

@@ -3,7 +3,6 @@
 from ipaddress import IPv6Address
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.core.respond.message import Message, first_broken, is_own
 from arpguard.model import VipEntry
 from arpguard.verdict import Reason
 from arpguard.wire.ethernet import EthernetFrame
@@ -17,6 +16,7 @@ from arpguard.wire.ndp import (
     multicast_mac,
     solicited_node,
 )
+from reference.message import Message, first_broken, is_own
 
 MAX_READ_LEN = 512
 """Of a longer message neither options nor checksum are looked at. Real ones have a few dozen bytes."""

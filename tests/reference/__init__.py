@@ -5,8 +5,8 @@ Written for reading, not for speed. `table` is the verdict table; what a frame s
 `arp`'s and `nd`'s to tell; `reading` finds out which of the two it is.
 """
 
-from arpguard.core.respond.reading import MAX_TAGS
-from arpguard.core.respond.situation import Judgement, Response, Situation
-from arpguard.core.respond.table import respond_egress, respond_ingress
+from reference.reading import MAX_TAGS
+from reference.situation import Judgement, Response, Situation
+from reference.table import respond_egress, respond_ingress
 
 __all__ = ["MAX_TAGS", "Judgement", "Response", "Situation", "respond_egress", "respond_ingress"]

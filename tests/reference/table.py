@@ -1,10 +1,10 @@
 """The verdict table of README.md: who may answer for an address, and what becomes of a frame that says or asks it."""
 
-from arpguard.core.respond.message import Message, is_own
-from arpguard.core.respond.reading import Unreadable, read_frame
-from arpguard.core.respond.situation import Judgement, Response, Situation
 from arpguard.model import VipEntry
 from arpguard.verdict import Kind, Mode, Reason, Verdict
+from reference.message import Message, is_own
+from reference.reading import Unreadable, read_frame
+from reference.situation import Judgement, Response, Situation
 
 _NOT_GUARDED = (Judgement(None, Verdict.PASS, Reason.NOT_GUARDED),)
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.core.respond.message import Message, first_broken, is_own
 from arpguard.model import VipEntry
 from arpguard.verdict import Reason
 from arpguard.wire.arp import HTYPE_ETHERNET, ArpOp, ArpPacket, build_frame
 from arpguard.wire.ethernet import MIN_FRAME_LEN, EthernetFrame
+from reference.message import Message, first_broken, is_own
 
 _FRAME_LEN = 42
 _BODY_LEN = 28

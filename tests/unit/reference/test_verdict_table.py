@@ -3,10 +3,10 @@
 import pytest
 
 from arpguard.clock import boot_ns
-from arpguard.core.respond import Judgement, Response, Situation, respond_egress, respond_ingress
 from arpguard.model import EntryKey, RangeKey
 from arpguard.verdict import Hook, Reason
 from prog_run import DROPPED, Outcome, hidden, passed, sent_back
+from reference import Judgement, Response, Situation, respond_egress, respond_ingress
 from verdict_cells import EGRESS_CASES, INGRESS_CASES, MODES, enforced_outcome, situation, what_is_counted
 
 LINK = 3

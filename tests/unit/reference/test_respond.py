@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arpguard.addresses import MacAddress
-from arpguard.core.respond import Judgement, Response, Situation, respond_egress, respond_ingress
 from arpguard.model import EntryKey, RangeKey
 from arpguard.verdict import Kind, Mode, Reason, Verdict
 from arpguard.wire.arp import ArpOp, parse_arp_frame
@@ -48,6 +47,7 @@ from ndbuilders import (
     nd_frame,
     slla,
 )
+from reference import Judgement, Response, Situation, respond_egress, respond_ingress
 
 LINK = 3
 NOW = 1_000_000_000_000
