@@ -1,9 +1,14 @@
-"""Writes docs/reasons.md and docs/metrics.md from the code: `make docs`. A test compares."""
+"""Writes docs/reasons.md, docs/metrics.md and the diagram of docs/protocol.md from the code: `make docs`.
 
+A test compares.
+"""
+
+import re
 from pathlib import Path
 
 from prometheus_client.process_collector import ProcessCollector
 
+from arpguard.core.ownership.stages import TRANSITIONS, Owned, Stage
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import Reason
 
@@ -38,6 +43,10 @@ Of the agent's process, under the names that all Prometheus clients use:
 | metric | type | meaning |
 |---|---|---|
 """
+_OF_OWNED = """\
+        answers while the fence lies ahead;
+        stays over a restart of the agent
+"""
 
 
 def reasons_page() -> str:
@@ -62,7 +71,25 @@ def metrics_page() -> str:
     return "".join([_METRICS, *ours, _PROCESS, *process])
 
 
-PAGES = {"reasons.md": reasons_page, "metrics.md": metrics_page}
+def protocol_page() -> str:
+    """The page about the claim protocol, with the diagram as it has to be."""
+    causes: dict[tuple[type[Stage] | None, type[Stage]], list[str]] = {}
+    for (before, cause), to in TRANSITIONS.items():
+        causes.setdefault((before, to), []).append(cause.value)
+
+    arrows = "".join(
+        f"    {_state(before)} --> {_state(to)}: {' / '.join(why)}\n" for (before, to), why in causes.items()
+    )
+    diagram = f"stateDiagram-v2\n{arrows}    note right of {_state(Owned)}\n{_OF_OWNED}    end note\n"
+    page = (FOLDER / "protocol.md").read_text(encoding="utf-8")
+    return re.sub(r"(?<=^```mermaid\n)stateDiagram-v2\n.*?(?=^```$)", diagram, page, flags=re.MULTILINE | re.DOTALL)
+
+
+def _state(stage: type[Stage] | None) -> str:
+    return stage.__name__.lower() if stage else "[*]"
+
+
+PAGES = {"reasons.md": reasons_page, "metrics.md": metrics_page, "protocol.md": protocol_page}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -5,7 +5,6 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from arpguard.core.ownership import claims
 from arpguard.core.ownership.claims import Claims
 from arpguard.core.ownership.heartbeat import OwnHeartbeat, Times
 from arpguard.core.ownership.machine import Ownership
@@ -47,9 +46,6 @@ class BrokenRule:
         made: dict[str, object] = {}
         exec(source.replace(self.old, self.new), dict(vars(inspect.getmodule(owner))), made)
         monkeypatch.setattr(owner, name, made[name])
-        for stage, step in claims._STEPS.items():
-            if step is found:
-                monkeypatch.setitem(claims._STEPS, stage, made[name])
 
 
 RULES = [
@@ -130,36 +126,36 @@ RULES = [
     BrokenRule(
         "answered before a renewal confirms",
         (Claims, "_confirming"),
-        "moment.renewal is None or moment.renewal <= state.renewal",
+        "moment.renewal is None or moment.renewal <= stage.renewal",
         "False",
         renewal_under_way,
     ),
     BrokenRule(
         "answered after a renewal that was sent before",
         (Claims, "_confirming"),
-        "moment.renewal <= state.renewal",
-        "moment.renewal < state.renewal",
+        "moment.renewal <= stage.renewal",
+        "moment.renewal < stage.renewal",
         renewal_under_way,
     ),
     BrokenRule(
         "answered on the strength of a read",
         (Claims, "_take"),
-        "        return self._write(vip, state, self._node, moment.epoch)\n    effects",
-        "        state.stage = Stage.OWNED\n        return [SetEntry(vip, moment.epoch)]\n    effects",
+        "        return self._write(state, Cause.FREE, self._node, moment.epoch)\n\n    effects",
+        "        state.stage = Owned()\n        return [SetEntry(state.vip, moment.epoch)]\n\n    effects",
         release_on_its_way,
     ),
     BrokenRule(
         "released before it is cleared",
         (Claims, "_owned"),
-        "state.stage = Stage.DRAINING\n    return [",
-        "return [*self._release(vip, state), ",
+        "state.move(cause)\n    return [",
+        "state.stage = Idle()\n    return [*self._end(state, Cause.UNWANTED), ",
         hand_over,
     ),
     BrokenRule(
         "released before it is drained",
         (Claims, "_owned"),
-        "state.stage = Stage.DRAINING\n    return [ClearEntry(vip, drain=True)]",
-        "return [ClearEntry(vip, drain=True), *self._release(vip, state)]",
+        "state.move(cause)\n    return [ClearEntry(state.vip, drain=True)]",
+        "state.stage = Idle()\n    return [ClearEntry(state.vip, drain=True), *self._end(state, Cause.UNWANTED)]",
         hand_over,
     ),
     BrokenRule(

@@ -3,10 +3,12 @@
 `make mutate` runs all, in 15 minutes of a core, and fails below 90 %. `ownership.py '*mutmut_7'`: only the mutants of
 such names. It works on a copy of what it needs, in a folder of its own; nothing in the tree is touched.
 Properties, constants and defaults are not mutated (mutmut replaces functions while a process runs): rules that stand in
-those are broken in `broken_rules`.
+those are broken in `broken_rules`; but every row of the table of transitions is, here: it leads to another stage.
 """
 
 import argparse
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +36,8 @@ timeout_multiplier = 5
 use_git_change_detection = false
 track_dependencies = false
 """
+TABLE = "arpguard/core/ownership/stages.py"
+ROW = re.compile(r"^    \((\w+), Cause\.(\w+)\): (\w+),$", flags=re.MULTILINE)
 PYTEST = """\
 [pytest]
 addopts = --import-mode=importlib -p no:cacheprovider
@@ -87,6 +91,31 @@ def run(folder: Path, names: Sequence[str]) -> Result:
     return Result(len(tested), tuple(name for name, status in tested.items() if status not in NOTICED))
 
 
+def run_table(folder: Path, every: int = 1) -> Result:
+    """Tests every row of the table of transitions (or one of so many) with another stage. Raises MutationError."""
+    table = folder / "src" / TABLE
+    source = table.read_text(encoding="utf-8")
+    rows = list(ROW.finditer(source))[::every]
+    if not rows or not _passes(folder):
+        raise MutationError(f"{TABLE}: no rows, or the tests fail without a mutant")
+
+    survived = []
+    for row in rows:
+        other = "Draining" if row[3] == "Idle" else "Idle"
+        stage = f"lambda *holds: {other}()"
+        table.write_text(source[: row.start(3)] + stage + source[row.end(3) :], encoding="utf-8")
+        if _passes(folder):
+            survived.append(f"TRANSITIONS[{row[1]}, {row[2]}] = {other}")
+    table.write_text(source, encoding="utf-8")
+    return Result(len(rows), tuple(survived))
+
+
+def _passes(folder: Path) -> bool:
+    command = [sys.executable, "-m", "pytest", "-q", "-x", *TESTS]
+    path = {**os.environ, "PYTHONPATH": str(folder / "src")}
+    return subprocess.run(command, cwd=folder, env=path, capture_output=True, check=False).returncode == 0
+
+
 def show(folder: Path, name: str) -> str:
     """The lines that the mutant changes."""
     lines = mutmut(folder, "show", name).splitlines()
@@ -105,6 +134,10 @@ def main() -> int:
         result = run(folder, args.names)
         for survivor in result.survived:
             print(show(folder, survivor))
+        if not args.names:
+            table = run_table(folder)
+            print(*table.survived, sep="\n")
+            result = Result(result.mutants + table.mutants, result.survived + table.survived)
         killed = result.mutants - len(result.survived)
         print(f"mutants {result.mutants}, killed {killed}, survived {len(result.survived)}: {result.percent:.1f} %")
     return 0 if result.percent >= LEAST else 1

@@ -1,6 +1,6 @@
 """The part of `make mutate` that takes seconds."""
 
-from mutation.ownership import LEAST, prepare, run, show
+from mutation.ownership import LEAST, prepare, run, run_table, show
 
 SOME = "*mutmut_12"  # one of every function that has so many
 
@@ -12,3 +12,12 @@ def test_nearly_all_of_some_mutants_are_noticed(tmp_path):
 
     assert found.percent >= LEAST, "\n".join(show(tmp_path, name) for name in found.survived)
     assert found.mutants > 30
+
+
+def test_rows_of_the_table_of_transitions_are_noticed(tmp_path):
+    prepare(tmp_path)
+
+    found = run_table(tmp_path, every=6)
+
+    assert found.survived == ()
+    assert found.mutants >= 4

@@ -18,7 +18,7 @@ def _blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["reasons.md", "metrics.md"])
+@pytest.mark.parametrize("name", ["reasons.md", "metrics.md", "protocol.md"])
 def test_page_is_the_generated_one(name):
     pages = runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"]
 

@@ -7,7 +7,6 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from arpguard.core.ownership import claims
-from arpguard.core.ownership.claims import Stage
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import Kept
 from arpguard.core.ownership.peers import Peers
@@ -28,6 +27,7 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
     epoch_number,
 )
+from arpguard.core.ownership.stages import Confirming, Owned
 from arpguard.core.ownership.waiting import Waiting
 from ownership_bench import OTHER, SECOND_STRANGER, STRANGER, TIMES, VIP, Bench, S, an_owner
 
@@ -817,15 +817,13 @@ def test_holders():
 def test_a_thousand_vips_are_taken_over_without_looking_at_all_of_them_each_time(monkeypatch):
     looked = Counter()
 
-    def counted(step):
-        def count_it(self, vip, *rest):
-            looked[vip] += 1
-            return step(self, vip, *rest)
+    step = claims.Claims._step
 
-        return count_it
+    def counted(self, state, moment):
+        looked[state.vip] += 1
+        return step(self, state, moment)
 
-    for stage, step in claims._STEPS.items():
-        monkeypatch.setitem(claims._STEPS, stage, counted(step))
+    monkeypatch.setattr(claims.Claims, "_step", counted)
     vips = [IPv4Address("10.0.0.0") + number for number in range(1000)]
     bench = Bench()
     bench.pass_time(0)
@@ -841,7 +839,7 @@ def test_a_thousand_vips_are_taken_over_without_looking_at_all_of_them_each_time
         bench.let()
 
     assert bench.core.held() == set(vips)
-    assert bench.core.stage(vips[0]) is Stage.OWNED
+    assert bench.core.stage(vips[0]) is Owned
     assert max(looked.values()) < 15
 
 
@@ -1078,6 +1076,7 @@ def test_answers_that_nobody_waits_for_change_nothing():
     bench = an_owner()
 
     assert bench.core.claim_read(VIP, bench.store[VIP], bench.now) == []
+    assert bench.core.claim_read_failed(VIP, bench.now) == []
     assert bench.core.drained(VIP, bench.now) == []
     assert bench.core.probed(OTHER, STRANGER, bench.now) == []
 
@@ -1112,23 +1111,13 @@ def test_a_claim_that_is_not_wanted_any_more_before_it_is_confirmed_is_released(
     bench.pass_time(0)
     bench.held = (WriteHeartbeat,)
     bench.want(VIP)
-    assert bench.core.stage(VIP) is Stage.CONFIRMING
+    assert bench.core.stage(VIP) is Confirming
 
     bench.want()
     bench.let()
 
     assert bench.store[VIP].holder == ""
     assert SetEntry(VIP, "epoch-1") not in bench.did
-
-
-def test_where_there_is_no_claim_there_is_nothing_to_release():
-    """White box: what is being confirmed has a claim, or it is lost."""
-    machines = claims.Claims("a", Peers(TIMES, str), [])
-    machines._vips[VIP] = claims._Vip(known=True, stage=Stage.CONFIRMING)
-    moment = claims.Moment(wanted=(), epoch="epoch-1", renewal=1, asked=1, parting=False, rested=False, now_ns=0)
-
-    assert machines.advance([VIP], moment) == []
-    assert machines.stage(VIP) is Stage.IDLE
 
 
 def test_a_claim_that_cannot_be_deleted_is_read_and_deleted_later():

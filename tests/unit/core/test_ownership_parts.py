@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from arpguard.core.ownership.claims import Stage
+from arpguard.core.ownership.claims import LastSeen
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import Kept, Ownership
 from arpguard.core.ownership.peers import Peers
@@ -24,6 +24,7 @@ from arpguard.core.ownership.records import (
     WriteClaim,
     WriteHeartbeat,
 )
+from arpguard.core.ownership.stages import Claiming, Confirming, Deleting, Draining, Idle, Reading, Releasing
 from arpguard.core.ownership.waiting import Waiting
 from ownership_bench import OTHER, STRANGER, TIMES, VIP, Bench, S, an_owner
 
@@ -189,7 +190,7 @@ def test_a_claim_of_an_epoch_that_was_is_void_when_the_heartbeat_was_read_since(
 def test_nothing_is_known_of_a_vip_that_was_never_seen():
     bench = Bench()
 
-    assert bench.core._claims.claim(VIP) == (False, None, 0)
+    assert bench.core._claims.last_seen(VIP) == LastSeen(known=False)
 
 
 def test_the_own_claim_is_known_from_the_answer():
@@ -198,7 +199,7 @@ def test_the_own_claim_is_known_from_the_answer():
     bench.want()
     bench.want(VIP)
 
-    assert bench.core._claims.claim(VIP) == (True, bench.store[VIP], bench.now)
+    assert bench.core._claims.last_seen(VIP) == LastSeen(known=True, claim=bench.store[VIP], seen_ns=bench.now)
     assert bench.store[VIP].transitions == 1
 
 
@@ -263,7 +264,7 @@ def test_what_was_not_answered_for_yet_is_lost_without_a_word_to_the_kernel():
     bench.claim("b", "b-1")
 
     assert bench.took() == []
-    assert bench.core.stage(VIP) is Stage.IDLE
+    assert bench.core.stage(VIP) is Idle
 
 
 def test_what_is_confirmed_is_confirmed_whatever_else_is_told():
@@ -313,15 +314,110 @@ def test_a_write_that_is_under_way_is_a_stage():
     bench.pass_time(0)
     bench.held = (WriteClaim, DeleteClaim)
     bench.want(VIP)
-    assert bench.core.stage(VIP) is Stage.CLAIMING
+    assert bench.core.stage(VIP) is Claiming
     bench.let()
 
     bench.want()
-    assert bench.core.stage(VIP) is Stage.RELEASING
+    assert bench.core.stage(VIP) is Releasing
     bench.let()
 
     bench.serve(bench.core.forget(VIP, bench.now))
-    assert bench.core.stage(VIP) is Stage.DELETING
+    assert bench.core.stage(VIP) is Deleting
+
+
+def of_a_vip_that_is_no_more(bench):
+    bench.serve(bench.core.forget(VIP, bench.now))
+
+
+def of_a_claim_that_somebody_deletes(bench):
+    bench.claim("a", bench.store["a"].epoch, deleting=True)
+
+
+def of_a_vip_that_is_not_wanted(bench):
+    bench.want()
+
+
+@pytest.mark.parametrize(
+    "end", [of_a_vip_that_is_no_more, of_a_claim_that_somebody_deletes, of_a_vip_that_is_not_wanted]
+)
+def test_whatever_is_told_while_the_last_frames_are_on_their_way_the_claim_is_kept(end):
+    bench = an_owner()
+    bench.held = (ClearEntry,)
+    end(bench)
+    assert bench.core.stage(VIP) is Draining
+
+    bench.claim("a", bench.store["a"].epoch, transitions=9)
+    assert bench.took() == [ClearEntry(VIP, drain=True)]
+    bench.let()
+
+    assert isinstance(bench.took()[0], WriteClaim | DeleteClaim)
+
+
+def after_a_release_that_failed(bench):
+    bench.refused = (WriteClaim,)
+    bench.want()
+
+
+def after_a_delete_that_failed(bench):
+    bench.want()
+    bench.refused = (DeleteClaim,)
+    bench.serve(bench.core.forget(VIP, bench.now))
+
+
+def after_a_list_without_it(bench):
+    bench.serve(bench.core.own_claims_listed([], bench.now + 1, bench.now + 1))
+
+
+def after_a_list_without_it_before_it_was_confirmed(bench):
+    bench.want()
+    bench.held = (WriteHeartbeat, ReadClaim)
+    bench.want(VIP)
+    bench.serve(bench.core.own_claims_listed([], bench.now + 1, bench.now + 1))
+
+
+def after_a_read_without_an_answer(bench):
+    after_a_release_that_failed(bench)
+    bench.serve(bench.core.claim_read_failed(VIP, bench.now))
+    bench.pass_time(2)
+    assert sum(effect == ReadClaim(VIP) for effect, _ in bench.waiting) == 2
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        after_a_release_that_failed,
+        after_a_delete_that_failed,
+        after_a_list_without_it,
+        after_a_list_without_it_before_it_was_confirmed,
+        after_a_read_without_an_answer,
+    ],
+)
+def test_whatever_a_watch_shows_while_a_claim_is_read_nothing_is_written(read):
+    bench = an_owner()
+    bench.held = (ReadClaim,)
+    read(bench)
+    assert bench.core.stage(VIP) is Reading
+    bench.took()
+
+    bench.claim("", "")
+
+    assert bench.took() == []
+
+
+def test_a_claim_that_waits_for_a_renewal_when_the_epoch_ends_is_claimed_anew():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.held = (WriteHeartbeat,)
+    bench.want(VIP)
+    assert bench.core.stage(VIP) is Confirming
+    bench.took()
+
+    bench.store["a"] = replace(bench.store["a"], epoch="c-1", instance="", version=bench.version())
+    bench.let()
+    bench.held = ()
+    bench.pass_time(0)
+
+    assert [effect.epoch for effect in bench.took() if isinstance(effect, WriteClaim)] == ["epoch-2"]
 
 
 def test_a_release_says_nothing_but_how_often_the_holder_changed():
@@ -374,7 +470,7 @@ def test_a_claim_that_its_delete_removed_at_once_is_gone():
     bench.serve(bench.core.claim_deleted(sent, Outcome.APPLIED, None, bench.now))
 
     assert not bench.core.holder(VIP, bench.now).exists
-    assert bench.core.stage(VIP) is Stage.IDLE
+    assert bench.core.stage(VIP) is Idle
 
 
 @pytest.mark.parametrize(("outcome", "version"), [(Outcome.UNKNOWN, THIRD), (Outcome.APPLIED, None)])

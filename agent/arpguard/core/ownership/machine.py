@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.core.ownership.claims import Claims, Moment, Stage
+from arpguard.core.ownership.claims import Claims, Moment
 from arpguard.core.ownership.heartbeat import OwnHeartbeat, Times
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import (
@@ -23,6 +23,7 @@ from arpguard.core.ownership.records import (
     WriteClaim,
     WriteHeartbeat,
 )
+from arpguard.core.ownership.stages import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Ownership:
         """Whether anything is held, wanted, or being handed over."""
         return self._claims.active
 
-    def stage(self, vip: Address) -> Stage:
+    def stage(self, vip: Address) -> type[Stage]:
         """Where this node stands with a VIP."""
         return self._claims.stage(vip)
 
@@ -78,22 +79,23 @@ class Ownership:
 
     def holder(self, vip: Address, now_ns: int) -> Holder:
         """Who has a VIP, as far as it is known here."""
-        known, claim, seen_ns = self._claims.claim(vip)
+        last = self._claims.last_seen(vip)
+        claim = last.claim
         if claim is None:
-            return Holder(known=known)
-        alive, void = self._standing(claim, seen_ns, now_ns)
+            return Holder(known=last.known)
+        alive, void = self._standing(claim, last.seen_ns, now_ns)
         return Holder(
             node=claim.holder,
             epoch=claim.epoch,
             alive=alive,
             void=void,
             external=claim.external,
-            known=known,
+            known=last.known,
             deleting=claim.deleting,
             unreadable=claim.unreadable,
             exists=True,
             transitions=claim.transitions,
-            seen_ns=seen_ns,
+            seen_ns=last.seen_ns,
         )
 
     def _standing(self, claim: Claim, seen_ns: int, now_ns: int) -> tuple[bool, bool | None]:

@@ -19,10 +19,10 @@ from arpguard.core.conflicts import Holding
 from arpguard.core.electing import REST_NS, Election, Wishes, lease_times, rest_ns
 from arpguard.core.holding import Candidate
 from arpguard.core.members import candidates, is_alone, members_of, party_of
-from arpguard.core.ownership.claims import Stage
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder, PublishedLink, epoch_number
+from arpguard.core.ownership.stages import Idle
 from arpguard.core.sourcing import Collected
 from arpguard.core.steadiness import Steadiness
 from arpguard.dataplane.prober import Prober
@@ -397,7 +397,7 @@ class Membership:
             return
         elected = frozenset(vip for vip, item in vips.items() if item.owner.kind is OwnerKind.ELECT)
         for vip in self._elected - elected:
-            if ownership.stage(vip) is not Stage.IDLE or self._holders.get(vip) == self._me:
+            if ownership.stage(vip) is not Idle or self._holders.get(vip) == self._me:
                 leases.do(ownership.forget(vip, now_ns))
         self._elected, self._elected_of = elected, vips
 

@@ -1,0 +1,135 @@
+"""The stages of a claim on one node, and the table of what moves it from one to the next.
+
+`claims` runs the table, and `docs/protocol.md` shows it (`make docs`). A stage holds what is needed while it lasts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Not this node's; it may wait, or probe.
+
+    `not_before_ns`: nothing is written before, because writes have failed.
+    """
+
+    not_before_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claiming:
+    """The CAS is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The claim is read: nothing is known of it, or what came of a write is not known, or it lost.
+
+    `not_before_ns`: as in `Idle`, which comes next. `again_ns`: when to ask again, None while an answer is awaited.
+    """
+
+    not_before_ns: int = 0
+    again_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Confirming:
+    """The CAS was applied.
+
+    `since_ns`: when that was heard. `renewal`: how many renewals had been asked for then; a later one confirms.
+    """
+
+    since_ns: int
+    renewal: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The kernel answers. `since_ns`: when the own CAS was heard to be applied; 0: by an agent before this one."""
+
+    since_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """The kernel is silent, its last frames are on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Releasing:
+    """The CAS to nobody is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deleting:
+    """The delete of a claim whose VIP is no more is under way."""
+
+
+Stage: TypeAlias = Idle | Claiming | Reading | Confirming | Owned | Draining | Releasing | Deleting
+
+
+class Cause(Enum):
+    """Why a claim moves on, as the diagram says it."""
+
+    KEPT = "the kernel has its entry from an agent before"
+    HEARD = "seen, or wanted"
+    UNKNOWN = "nothing is known of it"
+    FREE = "wanted, and free or own, CAS"
+    OUTSIDE = "a host outside has the VIP, CAS that says so"
+    TAKEN = "applied, and this node's"
+    DONE = "applied"
+    FAILED = "conflict, or no clear answer"
+    READ = "read"
+    UNANSWERED = "no answer"
+    DUE = "asked again"
+    CONFIRMED = "a renewal sent since succeeded"
+    UNWANTED = "not wanted"
+    DELETED = "marked as deleted"
+    GONE = "the VIP is no more"
+    LOST = "another's, or nobody's"
+    EPOCH_ENDED = "epoch ended"
+    UNLISTED = "not on the list of own claims"
+    DRAINED = "12 ms"
+
+
+# From (None: nothing was known of the claim), and why: to.
+TRANSITIONS: Mapping[tuple[type[Stage] | None, Cause], type[Stage]] = {
+    (None, Cause.HEARD): Idle,
+    (None, Cause.KEPT): Owned,
+    (Idle, Cause.UNKNOWN): Reading,
+    (Idle, Cause.FREE): Claiming,
+    (Idle, Cause.OUTSIDE): Claiming,
+    (Idle, Cause.UNWANTED): Releasing,
+    (Idle, Cause.DELETED): Releasing,
+    (Idle, Cause.GONE): Deleting,
+    (Claiming, Cause.TAKEN): Confirming,
+    (Claiming, Cause.DONE): Idle,
+    (Claiming, Cause.FAILED): Reading,
+    (Reading, Cause.READ): Idle,
+    (Reading, Cause.UNANSWERED): Reading,
+    (Reading, Cause.DUE): Reading,
+    (Confirming, Cause.CONFIRMED): Owned,
+    (Confirming, Cause.UNWANTED): Releasing,
+    (Confirming, Cause.LOST): Idle,
+    (Confirming, Cause.EPOCH_ENDED): Idle,
+    (Confirming, Cause.UNLISTED): Reading,
+    (Owned, Cause.UNWANTED): Draining,
+    (Owned, Cause.DELETED): Draining,
+    (Owned, Cause.GONE): Draining,
+    (Owned, Cause.LOST): Idle,
+    (Owned, Cause.EPOCH_ENDED): Idle,
+    (Owned, Cause.UNLISTED): Reading,
+    (Draining, Cause.DRAINED): Idle,
+    (Releasing, Cause.DONE): Idle,
+    (Releasing, Cause.FAILED): Reading,
+    (Deleting, Cause.DONE): Idle,
+    (Deleting, Cause.FAILED): Reading,
+}
+
+
+def after(stage: Stage | None, cause: Cause, *holds: int) -> Stage:
+    """The stage that the table has next, with what it holds. KeyError where it has none: a fault of this program."""
+    return TRANSITIONS[None if stage is None else type(stage), cause](*holds)
