@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"arpguard {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
     _add_agent(subparsers)
     _add_lab(subparsers)
     add_asking(subparsers)
@@ -47,6 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_config(subparsers)
     _add_cleanup(subparsers)
     _add_completion(subparsers)
+
     return parser
 
 
@@ -57,9 +59,11 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if options.command != "agent":  # whose sockets' peers may go at any time; a reader of printed lines ends the rest
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that has no such letters gets question marks
+
     try:
         if options.command != "agent":
             _need_output()
@@ -68,6 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _tell(options.command, error)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
+
     raise SystemExit(_written(options.command, code))
 
 
@@ -122,12 +127,14 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: as a pod is told)"
     )
+
     _add_node_name(parser)
     parser.add_argument(
         "--standby",
         action="store_true",
         help="while another agent runs on this node, get ready, wait until it ends, and take over from it",
     )
+
     parser.set_defaults(run=lazily("agent", "run_agent"))
 
 
@@ -156,10 +163,12 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "neighbour solicitations, who answers for a VIP without and with the guard, and removes everything again. "
         "Exit code 0 only if each scenario came out as it should. Needs root.",
     )
+
     parser.add_argument("--nodes", type=int, default=3, metavar="N", help="cluster nodes, 2 to 16 (default: 3)")
     parser.add_argument(
         "--scenario", action="append", metavar="NAME", help="only this one; may be given again (default: all)"
     )
+
     parser.add_argument(
         "--kubernetes",
         action="store_true",
@@ -185,8 +194,10 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="S",
         help="which random faults; the report names it, and the same again repeats them (default: others each time)",
     )
+
     parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+
     parser.set_defaults(run=_run_lab)
 
 
@@ -210,14 +221,16 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "answers. Exit code 0: exactly one did. "
         "This node does not hear itself: for a VIP that it owns, ask from another host.",
     )
+
     parser.add_argument("address", metavar="ADDRESS", help="an IPv4 or IPv6 address")
     parser.add_argument("--interface", metavar="I", help="ask here (default: where the routes lead, `local` left out)")
     parser.add_argument("--count", type=positive(int), default=3, metavar="N", help="requests to send (default: 3)")
     parser.add_argument(
         "--wait", type=positive(float), default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
     )
+
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
-    parser.set_defaults(run=lazily("commands", "run_whohas"))
+    parser.set_defaults(run=lazily("whohas", "run_whohas"))
 
 
 def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -229,6 +242,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "Services, Nodes and kube-proxy. Changes nothing, and asks the segment for the VIPs. Exit code 1: something is "
         "bad.",
     )
+
     parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration")
     parser.add_argument(
         "--configmap", type=_object_name, metavar="NS/NAME", help="the same, in a ConfigMap (key config.yaml)"
@@ -236,19 +250,23 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: as a pod is told)"
     )
+
     _add_node_name(parser)
     parser.add_argument(
         "--address", dest="agent", metavar="TARGET", help="the agent on this node (default: grpc.listen's first)"
     )
     parser.add_argument("--pin-dir", type=Path, metavar="DIR", help="in place of the configuration's bpf.pin_dir")
+
     parser.add_argument("--no-ask", action="store_true", help="do not ask the segment for VIPs")
     parser.add_argument(
         "--fix-hints", action="store_true", help="print the shell commands that mend what is bad, and run none"
     )
+
     parser.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="for people or programs (default: table)"
     )
     parser.add_argument("--json", action="store_true", help="the same as -o json")
+
     parser.set_defaults(run=lazily("doctor", "run_doctor"))
 
 
@@ -261,7 +279,7 @@ def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         description="Prints every problem with its path, its value and what is allowed; exit code 2 when there is one.",
     )
     check.add_argument("file", type=Path, metavar="FILE")
-    check.set_defaults(run=lazily("commands", "check_config"))
+    check.set_defaults(run=lazily("config", "check_config"))
 
 
 def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -272,7 +290,7 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="take bpf.pin_dir from here")
     _add_pin_dir(parser)
-    parser.set_defaults(run=lazily("commands", "clean_up"))
+    parser.set_defaults(run=lazily("cleanup", "clean_up"))
 
 
 def _add_pin_dir(parser: argparse.ArgumentParser) -> None:

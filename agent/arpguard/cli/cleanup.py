@@ -1,0 +1,32 @@
+"""`arpguard cleanup`: removes the guard of an agent that is gone."""
+
+import argparse
+import asyncio
+
+from arpguard.cli import exits
+from arpguard.cli.arguments import need_root
+from arpguard.config.files import read_config
+from arpguard.config.model import NOT_A_PIN_DIR
+from arpguard.dataplane import bpffs
+from arpguard.errors import ConfigError, DataPlaneError, Problem
+from arpguard.runtime.cluster.leaving import remove_guard
+
+
+def clean_up(options: argparse.Namespace) -> int:
+    """`arpguard cleanup`."""
+    pin_dir = read_config(options.config).bpf.pin_dir if options.config else options.pin_dir
+    need_root()
+
+    if pin_dir in NOT_A_PIN_DIR:
+        raise ConfigError("arpguard cleanup", [Problem("--pin-dir", str(pin_dir), "must be the agent's own folder")])
+    if not pin_dir.is_dir():
+        print(f"nothing is pinned under {pin_dir}")
+        return exits.OK
+    if not bpffs.is_bpffs(pin_dir):
+        raise DataPlaneError(f"{pin_dir} is no BPF file system: name the agent's bpf.pin_dir")
+
+    with bpffs.lock(pin_dir):
+        asyncio.run(remove_guard(pin_dir))
+    bpffs.remove_all(pin_dir)
+    print(f"removed the guard and everything under {pin_dir}")
+    return exits.OK
