@@ -52,6 +52,7 @@ def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusRespons
     control, clock = node.read_control(), WallClock.now()
     tally, events = node.read_totals()
     drift, variety = node.state.drift, node.state.variety
+
     response = pb.GetStatusResponse(
         node=node.name,
         version=__version__,
@@ -70,12 +71,15 @@ def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusRespons
         kinds=_kinds(variety),
         closed_ranges=_closed(node),
     )
+
+    # Unset where there is nothing to tell, not zero: clients ask whether the field is there.
     fence = fence_left_ns((entry for entry, _ in variety), control, boot_ns())
     if fence is not None:
         response.fence_left.CopyFrom(messages.duration(fence))
     if node.started_ns is not None:
         response.start_time.CopyFrom(clock.timestamp(node.started_ns))
     _add_config(response, node, clock)
+
     return response
 
 
@@ -84,15 +88,18 @@ def list_vips(node: Node, request: pb.ListVipsRequest) -> pb.ListVipsResponse:
     page = read_page(request, 3)
     link = read_link("link", request.link)
     kind = read_choice("kind", request.kind, VIP_KINDS)
+
     keys = node.state.keys
     if link is not None:
         links = {known.ifindex for known in node.state.links if known.name == link}
         keys = [key for key in keys if key.ifindex in links]
     if kind is not None:
         keys = [key for key in keys if node.state.entries[key].kind is kind]
+
     start = bisect_right(keys, page.after, key=lambda key: key.order) if page.after else 0
     wanted = keys[start : start + page.size]
     more = start + page.size < len(keys)
+
     return pb.ListVipsResponse(
         vips=_vips(node, wanted),
         next_page_token=page.token(*wanted[-1].order) if more else "",
@@ -115,11 +122,13 @@ def explain_vip(node: Node, request: pb.ExplainVipRequest) -> pb.ExplainVipRespo
     peer = _peer(request, address)
     name = read_link("link", request.link)
     operations = _operations(request.operations)
+
     links = [link for link in node.state.links if name in (None, link.name)]
     if name and not links:
         guarded = ", ".join(link.name for link in node.state.links) or "none"
         raise RequestError(grpc.StatusCode.NOT_FOUND, f"link: {name}: this node does not guard it, but {guarded}")
     control = node.read_control()
+
     stories = []
     for link in links:
         story = _ownership(node, control, address, link)
@@ -129,6 +138,7 @@ def explain_vip(node: Node, request: pb.ExplainVipRequest) -> pb.ExplainVipRespo
             found for operation, frame in stimuli for found in _frame_story(node, link, operation, frame, mode)
         )
         stories.append(story)
+
     return pb.ExplainVipResponse(links=stories)
 
 
@@ -311,16 +321,19 @@ def _operations(numbers: Sequence[int]) -> list[Operation]:
 def _ownership(node: Node, control: NodeControl, address: Address, link: Link) -> pb.LinkExplanation:
     """Entry and chain, without frames."""
     now_ns = boot_ns()
+
     key = EntryKey(link.ifindex, address)
     entry = node.table.lookup(key)
     item, vip = _source(node, address)
     where = node.in_force.source if node.in_force else ""
     source = f"{item} in {where}" if item and vip and not vip.source else item or where
+
     around = range_of(address, link.ifindex, node.state.ranges)
     scene = Scene(node.name, link, node.state.links, node.surroundings, control, now_ns, around)
     state = node.read_cluster()
     cluster = clustering.in_cluster(state, address, vip) if state else None
     found = explain_ownership(address, source, vip, entry, scene, cluster)
+
     story = pb.LinkExplanation(link=link.name, summary=summary(entry, control, now_ns, around))
     story.ownership.source = source if vip else ""
     story.ownership.steps.extend(found.steps)
@@ -330,8 +343,11 @@ def _ownership(node: Node, control: NodeControl, address: Address, link: Link) -
         )
     if cluster is not None and vip is not None and vip.owner.kind is OwnerKind.ELECT:
         story.ownership.claim.CopyFrom(clustering.claim(cluster.holder, WallClock.now()))
+
     if found.fence_left_ns is not None:
         story.ownership.fence_left.CopyFrom(messages.duration(found.fence_left_ns))
+
+    # The kernel may have no entry for the address; then this adds none.
     for message in _vips(node, [key]):
         story.entry.CopyFrom(message)
     return story
@@ -348,8 +364,10 @@ def _frame_story(
     for attachment in _attachments(node, link.ifindex):
         if (attachment.hook is Hook.TC_EGRESS) is not operation.outgoing:
             continue
+
         trial = try_frame(node.programs, attachment.hook, link.ifindex, frame)
         verdict, reason = trial.decisions[-1]
+
         yield pb.FrameExplanation(
             operation=OPERATIONS[operation],
             hook=pb.Hook.ValueType(attachment.hook),

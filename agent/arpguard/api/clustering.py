@@ -34,6 +34,7 @@ def kubernetes(state: ClusterState, clock: messages.WallClock) -> pb.Kubernetes:
         events_written=state.events_written,
         events_dropped=state.events_dropped,
     )
+
     if state.renewed_ns is not None:
         message.renewal_time.CopyFrom(clock.timestamp(state.renewed_ns))
     return message

@@ -20,6 +20,7 @@ def read_node(pin_dir: Path) -> Node:
     Filters attached by clsact have no pin and are not among the attachments.
     """
     maps = loader.open_maps(pin_dir)
+
     surroundings = asyncio.run(read_surroundings())
     attachments = tuple(
         Attachment(pin.info.ifindex, pin.hook, "xdp" if pin.hook is Hook.XDP else "tcx", pin.info.program_id)
@@ -27,6 +28,7 @@ def read_node(pin_dir: Path) -> Node:
         if pin.info.ifindex
     )
     guarded = {attachment.ifindex for attachment in attachments}
+
     table, control = EntryTable(maps["entries"], maps["counters"]), ControlValue(maps["control"])
     ranges = RangeTable(maps["ranges"], maps["counters"])
     entries = dict(sorted(table.read().entries.items(), key=lambda item: item[0].order))

@@ -72,18 +72,22 @@ def read_page(request: PagedRequest, numbers: int) -> Page:
     if request.page_size < 0:
         raise wrong("page_size", request.page_size, "0 (for 100) to 1000")
     digest = _digest(request)
-    after: tuple[int, ...] = ()
-    if request.page_token:
-        try:
-            padded = request.page_token + "=" * (-len(request.page_token) % 4)
-            found, *after_list = map(int, base64.b64decode(padded, altchars=b"-_", validate=True).decode().split("."))
-        except ValueError:
-            found, after_list = -1, []
-        if found != digest or len(after_list) != numbers:
-            allowed = "next_page_token of the page before, for the same filter; empty for the first page"
-            raise wrong("page_token", request.page_token, allowed)
-        after = tuple(after_list)
+    after = _position(request.page_token, digest, numbers) if request.page_token else ()
     return Page(min(request.page_size or PAGE_SIZE, MAX_PAGE_SIZE), after, digest)
+
+
+def _position(token: str, digest: int, numbers: int) -> tuple[int, ...]:
+    """What a token says that its page comes after; RequestError where it is for another filter, or made up."""
+    padded = token + "=" * (-len(token) % 4)
+    try:
+        found, *position = map(int, base64.b64decode(padded, altchars=b"-_", validate=True).decode().split("."))
+    except ValueError:
+        found, position = -1, []
+
+    if found != digest or len(position) != numbers:
+        allowed = "next_page_token of the page before, for the same filter; empty for the first page"
+        raise wrong("page_token", token, allowed)
+    return tuple(position)
 
 
 def _digest(request: PagedRequest) -> int:
