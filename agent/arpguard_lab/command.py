@@ -22,17 +22,21 @@ def run_lab(options: argparse.Namespace) -> int:
         rows = runner.catalogue(kubernetes=options.kubernetes)
         print(render.table(("SCENARIO", "WHAT IT SHOWS, AND EXPECTS"), rows))
         return exits.OK
+
     _refuse_nonsense(options)
     need_root()
     exits.leave_on_signals()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # connections of the lab's end at any time; a lost reader is an error
+
     results = _run(options)
+
     if options.json:
         print(render.json_text([step.as_json() for step in results]))
     else:
         failed = sum(not step.ok for step in results)
         verdict = render.bad(f"{failed} not as expected") if failed else render.good("all as expected")
         print(f"\n{len(results)} steps, {verdict}")
+
     return exits.OK if results and all(step.ok for step in results) else exits.NOT_RIGHT
 
 
@@ -40,16 +44,19 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
     problems = []
     if not 2 <= options.nodes <= _MAX_LAB_NODES:
         problems.append(Problem("--nodes", str(options.nodes), f"must be 2 to {_MAX_LAB_NODES}"))
+
     given = {"--rounds": options.rounds, "--for": options.seconds, "--seed": options.seed}
     problems += [
         Problem(option, f"{value:g}", "is for --kubernetes")
         for option, value in given.items()
         if value is not None and not options.kubernetes
     ]
+
     if options.rounds is not None and options.seconds is not None:
         problems.append(Problem("--for", f"{options.seconds:g}", "is another way to say --rounds: give one of them"))
     if options.rounds is not None and options.rounds > _MAX_ROUNDS:
         problems.append(Problem("--rounds", str(options.rounds), f"must be 1 to {_MAX_ROUNDS}"))
+
     if problems:
         raise ConfigError("arpguard lab", problems)
 

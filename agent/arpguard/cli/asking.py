@@ -106,13 +106,16 @@ def show_decisions(options: argparse.Namespace) -> int:
         verdict=pb.Verdict.ValueType(_number(Verdict, options.verdict)),
         reason=pb.Reason.ValueType(_number(Reason, options.reason)),
     )
+
     if options.since is not None:
         wanted.since.CopyFrom(_ago(options.since))
+
     with client.connected(target(options)) as agent:
         if options.follow:
             return _follow(options, agent, wanted)
         request = pb.ListDecisionsRequest(filter=wanted)
         answer = _all(agent.list_decisions, request, options.limit or DEFAULT_LIMIT)
+
     _show(options, answer, lambda found: tables.decisions(found, _filters(options)))
     return exits.OK
 
@@ -147,6 +150,7 @@ def explain(options: argparse.Namespace) -> int:
         sender_mac=options.sender_mac,
         sender_address=options.sender_address,
     )
+
     if options.all_nodes:
         return everywhere.show(
             options,
@@ -154,6 +158,7 @@ def explain(options: argparse.Namespace) -> int:
             lambda answers: everywhere.explanations(options.vip, answers),
             lambda answers: any(map(_is_guarded, answers)),
         )
+
     with source(options) as asked:
         answer = asked.explain_vip(request)
     _show(options, answer, lambda found: explanation(options.vip, found))

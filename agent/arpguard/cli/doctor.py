@@ -33,13 +33,16 @@ def run_doctor(options: argparse.Namespace) -> int:
         pin_dir=options.pin_dir,
         ask=not options.no_ask,
     )
+
     results = asyncio.run(_examine(wanted, options.agent))
+
     if options.json or options.output == "json":
         print(render.json_text(as_json(wanted.node, results)))
     elif options.fix_hints:
         print("\n".join(hints(results)))
     else:
         print(page(results))
+
     return exits.NOT_RIGHT if worst(result.grade for result in results) is Grade.BAD else exits.OK
 
 

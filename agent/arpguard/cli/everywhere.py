@@ -145,8 +145,10 @@ def statuses(answers: Sequence[tuple[str, pb.GetStatusResponse]]) -> str:
         )
         for node, status in answers
     ]
+
     told = [f"{node}: {text}" for node, status in answers for text in problems(status)]
     lines = [str(render.bad(line)) for text in told for line in render.wrapped(text, render.page_width())]
+
     page = render.table(head, rows, yielding="VERSION")
     return f"{page}\n\n" + "\n".join(lines) if lines else page
 

@@ -141,9 +141,11 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "and how many frames had which reason. Exit code 1: ADDRESS is guarded on no link.",
         _VIPS_EXAMPLES,
     )
+
     parser.add_argument("vip", nargs="?", default="", metavar="ADDRESS", help="only this one, in detail")
     _add_link(parser)
     add_choice(parser, "kind", VIP_KINDS, "only VIPs of this kind")
+
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
@@ -172,11 +174,13 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "each as it comes. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
         _DECISIONS_EXAMPLES,
     )
+
     parser.add_argument("--follow", "-f", action="store_true", help="go on until interrupted, or the agent stops")
     _add_vip(parser)
     _add_link(parser)
     add_choice(parser, "verdict", Verdict, "only this verdict")
     add_choice(parser, "reason", Reason, "only this reason (docs/reasons.md)", listed=False)
+
     parser.add_argument(
         "--since",
         type=_span,
@@ -189,6 +193,7 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="N",
         help=f"at most N of the past (default: {DEFAULT_LIMIT}, with --follow {DEFAULT_PAST})",
     )
+
     _add_output(parser)
     parser.set_defaults(run=lazily("asking", "show_decisions"))
 
@@ -204,9 +209,11 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "Exit code 1: a claim has the reason conflict, and so came from somebody else for certain, or is a node's.",
         _CONFLICTS_EXAMPLES,
     )
+
     _add_vip(parser)
     _add_link(parser)
     add_choice(parser, "claimant", ClaimantKind, "only claims of such hosts")
+
     _add_output(parser)
     _add_all_nodes(parser)
     parser.set_defaults(run=lazily("asking", "show_conflicts"))
@@ -225,8 +232,10 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "is guarded on no link.",
         _EXPLAIN_EXAMPLES,
     )
+
     parser.add_argument("vip", metavar="ADDRESS", help="an IPv4 or IPv6 address")
     _add_link(parser)
+
     parser.add_argument(
         "--operation",
         type=_member("operation_", "-"),
@@ -244,6 +253,7 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="IP",
         help=f"who asks, or is spoken to by this node (default: {_NOBODY})",
     )
+
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
@@ -260,6 +270,7 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "of the kernel's exact counters.",
         _WATCH_EXAMPLES,
     )
+
     parser.add_argument(
         "--interval",
         type=_seconds(_SHORTEST_INTERVAL_S),
@@ -267,6 +278,7 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         metavar="S",
         help=f"seconds between two looks (default: 1, at least {_SHORTEST_INTERVAL_S})",
     )
+
     parser.set_defaults(run=lazily("asking", "watch"))
 
 
@@ -281,19 +293,23 @@ def _command(
         epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
     agent = parser.add_argument_group("the agent to ask")
+
     agent.add_argument(
         "--address",
         dest="agent",
         metavar="TARGET",
         help=f"unix:///PATH or HOST:PORT (default: $ARPGUARD_ADDRESS, then {DEFAULT_TARGET})",
     )
+
     agent.add_argument("--tls-ca", type=Path, metavar="FILE", help="PEM: who signed the agent's certificate")
     agent.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM: this client's certificate (mutual TLS)")
     agent.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM: its private key")
     agent.add_argument(
         "--tls-server-name", default="", metavar="NAME", help="in the agent's certificate (default: TARGET's host)"
     )
+
     agent.add_argument(
         "--timeout",
         type=_seconds(_SHORTEST_TIMEOUT_S),
@@ -301,6 +317,7 @@ def _command(
         metavar="S",
         help="seconds to wait for an answer (default: 5)",
     )
+
     return parser
 
 
@@ -350,6 +367,7 @@ def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
             _HELP_WIDTH,
         ),
     )
+
     group.add_argument("--all-nodes", action="store_true", help="ask the agents of all nodes of the cluster")
     group.add_argument(
         "--port",

@@ -88,17 +88,21 @@ def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     """What only an agent knows is left out where none was asked."""
     asked = answer.HasField("start_time")
     yield "up since", _up_since(answer) if asked else _NOT_ASKED.format(answer.version)
+
     if answer.HasField("config"):
         yield "config", _config(answer.config)
     yield "fence", f"{duration(answer.fence_left)} left" if answer.HasField("fence_left") else "no fence needed"
+
     if answer.HasField("lease"):
         lease = answer.lease
         renewed = f"renewed every {duration(lease.renew_interval)}, margin {duration(lease.margin)}"
         stretched = ", longer than configured: there are so many nodes" if lease.stretched else ""
         yield "lease", f"{duration(lease.duration)}, {renewed}{stretched}"
+
     if asked:
         yield from cluster_facts(answer)
         yield "drift", _drift(answer.drift)
+
     yield "events", _events(answer.events, received=asked)
     yield "VIPs", ", ".join(f"{kind.count} {word(kind, 'kind')}" for kind in answer.kinds) or "none"
     if answer.closed_ranges:
@@ -156,6 +160,7 @@ def links(found: Iterable[pb.Link]) -> str:
         )
         for link in found
     ]
+
     return table(head, rows, yielding="ADDRESSES") if rows else "no link is guarded"
 
 

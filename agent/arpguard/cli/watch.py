@@ -66,20 +66,24 @@ def watch(target: Target, interval_s: float) -> int:
     """Shows the view until somebody leaves it."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise AskError(exits.USAGE, "needs a terminal: `arpguard status` and `arpguard decisions --follow` need none")
+
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)  # rich would believe them; the terminal itself knows its size when that has changed
     exits.leave_on_signals()
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped view would leave its screen to the shell
+
     with connected(target) as agent, _keys() as key, Live(screen=True, auto_refresh=False, console=Console()) as live:
         poller = Poller(agent, interval_s)
         poller.start()
         shown: object = None
+
         while key() not in {"q", "Q"}:
             now = poller.latest.number, live.console.size, int(time.monotonic())
             if now != shown:
                 live.update(view(target, poller.latest, *live.console.size), refresh=True)
                 shown = now
         poller.end()
+
     return exits.OK
 
 
@@ -104,14 +108,17 @@ def view(target: Target, sample: Sample, width: int, height: int) -> RenderableT
     """Everything, in so many columns and lines."""
     if width < _NARROWEST or height < _LOWEST:
         return _line(Text(f"too small: make it at least {_NARROWEST}x{_LOWEST}"), width)
+
     head = list(_head(target, sample, width))[: height - _LOWEST + 2]
     if sample.status is None:
         return Group(*head)
+
     links = sample.status.links[: max(1, height // 8)]
     # Each of the three tables has a line of titles and an empty one above it; the last line tells how to leave.
     left = max(2, height - len(head) - len(links) - 7)
     vips = sample.vips[: max(left * 3 // 5, left - len(sample.decisions))]
     decisions = sample.decisions[: left - len(vips)]
+
     return Group(
         *head,
         Text(),
@@ -135,6 +142,7 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
     status = sample.status
     if status is not None:
         yield _line(_title(status, sample), width)
+
     if sample.trouble:
         old = f"; what is shown is {span(time.monotonic() - sample.at_s)} old" if status else ""
         room = max(20, width - len(_TRYING) - len(old))
@@ -142,6 +150,7 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
         yield _line(Text(clean(f"({sample.trouble})"), "dim"), width)
     elif status is None:
         yield _line(Text(clean(f"asking {target.address}")), width)
+
     if status is not None:
         wrong = problems(status)
         if wrong:
@@ -150,6 +159,7 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
         if status.kubernetes.server:
             text, well = watch_line(status)
             yield _line(Text(clean(text), "" if well else "bold red"), width)
+
         yield _line(_account(status), width)
 
 

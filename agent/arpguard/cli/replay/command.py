@@ -31,11 +31,13 @@ def run_replay(options: argparse.Namespace) -> int:
             frames = read_capture(read)
         except NotACaptureError as error:
             raise _no_capture(options.file, str(error)) from error
+
         need_root()
         exits.leave_on_signals()
         replay = Replay(scene)
         story = Story(options.file, scene, replay.ledger)
         interrupted = _show_frames(options, replay.run(frames), story)
+
     _show_summary(options, story)
     if interrupted:
         return interrupted

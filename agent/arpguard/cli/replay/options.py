@@ -37,10 +37,12 @@ def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
     parser.add_argument("file", metavar="FILE", help="pcap or pcapng, also gzipped; - reads standard input")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration (YAML)")
     _add_scene(parser)
     _add_choice_of_frames(parser)
+
     parser.add_argument("--summary", action="store_true", help="only the account of the whole capture")
     parser.add_argument(
         "-o",
@@ -49,6 +51,7 @@ def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         default="table",
         help="for people, or a document for each frame and one for the account at the end (default: table)",
     )
+
     parser.set_defaults(run=lazily("replay.command", "run_replay"))
 
 
@@ -60,6 +63,7 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the node to decide for, as `owner: {node: N}` has it (default: $NODE_NAME, then the host name)",
     )
+
     scene.add_argument(
         "--mac",
         type=_mac,
@@ -77,6 +81,7 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         metavar="IP",
         help="this node's address on the link, which takes a VIP's place in outgoing requests (default: a dummy)",
     )
+
     scene.add_argument(
         "--owner",
         type=_owner,
@@ -85,6 +90,7 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS=NODE",
         help="assume that NODE was elected to own ADDRESS, also where no file makes it a VIP; may be given again",
     )
+
     scene.add_argument("--mode", choices=("observe", "enforce"), default="", help="instead of all modes configured")
 
 

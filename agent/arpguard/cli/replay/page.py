@@ -166,8 +166,10 @@ def _frame_dict(story: Story, found: Judged) -> dict[str, object]:
         ],
         "fate": f"FATE_{fate}",
     }
+
     if result is not None and fate != "PASSED":
         told["result"] = _picture(result)
+
     return told
 
 
@@ -239,6 +241,7 @@ def _is_in_capture(ledger: Ledger, address: Address) -> bool:
 def _heading(story: Story) -> Iterator[tuple[str, object]]:
     ledger, scene = story.ledger, story.scene
     yield "capture", story.file
+
     if story.broken:
         yield "broken", careful(story.broken)
     if ledger.first_ns is not None and ledger.last_ns is not None:
@@ -247,12 +250,15 @@ def _heading(story: Story) -> Iterator[tuple[str, object]]:
             "time",
             f"{_local(ledger.first_ns):%Y-%m-%d %H:%M:%S} to {_local(ledger.last_ns):%Y-%m-%d %H:%M:%S}, {length}",
         )
+
     yield "node", f"{scene.node}, MAC {scene.own_mac or 'not told'}, mode {story.mode.name.lower()}"
     judged = ", ".join(f"{ledger.judged[protocol]:,} {protocol.value}" for protocol in Protocol)
     yield "frames", f"{ledger.read:,} read, {judged}; {ledger.about:,} about a VIP"
+
     left_out = [f"{count:,} {why.value}" for why, count in ledger.passed.items()]
     if left_out:
         yield "left out", ", ".join(left_out)
+
     silent = sum(not _is_in_capture(ledger, address) for address in ledger.vips)
     yield "VIPs", f"{len(ledger.vips):,}" + (f", {silent:,} of them not in the capture" if silent else "")
 
@@ -393,7 +399,9 @@ def _verdict(ledger: Ledger) -> str:
 def summary_dict(story: Story) -> dict[str, object]:
     """The account for programs."""
     ledger, scene = story.ledger, story.scene
+
     others = {address: macs for address, macs in ledger.doubled().items() if address not in ledger.vips}
+
     return {
         "file": story.file,
         "broken": story.broken,
@@ -436,6 +444,7 @@ def _count_dict(verdict: Verdict, reason: Reason, count: int) -> dict[str, objec
 
 def _macs_dict(story: Story, macs: Macs) -> dict[str, object]:
     answering = [seen for seen in macs.values() if seen.answers]
+
     return {
         "answeringMacs": len(answering),
         "atOnce": at_once(answering),
