@@ -43,18 +43,22 @@ def closing_of(config: AgentConfig, surroundings: Surroundings, avoided: Avoided
     """What the configuration closes on this node; `own` are the addresses of its Node object."""
     if not config.closed:
         return NOTHING
+
     needed = [
         *((address, "this node's gateway") for address in sorted(avoided.gateways, key=str)),
         *((address, "the API server") for address in sorted(avoided.api_servers, key=str)),
     ]
+
     refused: dict[Network, str] = {}
     for address, what in needed:
         network = _smallest(address, config.ranges)
         if network is not None and network in config.closed:
             refused.setdefault(network, f"it contains {what}, {address}")
+
     closed = tuple(network for network in config.closed if network not in refused)
     exceptions = [network for network in config.ranges if network not in closed]
     exceptions += [ip_network(address) for address in {*own, *own_addresses(surroundings)}]
+
     return Closing(
         closed,
         tuple(dict.fromkeys(network for network in exceptions if _is_in_any(network, closed))),

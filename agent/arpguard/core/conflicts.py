@@ -61,10 +61,12 @@ class Suspicions:
         """A node claims a VIP. Whether that is new, and what is to be told now: a claim that counts already."""
         key = report.decision.key, report.decision.sha
         known = self._known.pop(key, None)
+
         if holding.node == claimant.node:
             return False, None
         if known is not None and known.report.last_ns + FORGET_NS < now_ns:
             known = None
+
         if known is None:
             known = _Suspicion(report, claimant, now_ns + GRACE_NS)
             is_new = True
@@ -74,6 +76,7 @@ class Suspicions:
             if not known.counts and known.due_ns is None:
                 known.due_ns = now_ns + GRACE_NS
             is_new = False
+
         self._known[key] = known
         if len(self._known) > self._capacity:
             self._known.popitem(last=False)

@@ -124,6 +124,7 @@ class ConflictLog:
         decision = report.decision
         if decision.verdict not in (Verdict.CONFLICT, Verdict.REPORT):
             return
+
         claims = self._claims.setdefault(decision.key, OrderedDict())
         before = len(claims)
         known = claims.pop(decision.sha, None)
@@ -139,6 +140,7 @@ class ConflictLog:
             dropped=decision.verdict is Verdict.CONFLICT and decision.mode is Mode.ENFORCE,
             claimant=claimant,
         )
+
         self._recount(decision.key, before)
         if self._size > self._capacity:
             self._forget_one()

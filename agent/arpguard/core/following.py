@@ -266,14 +266,17 @@ class Following:
                 *_marked(announcer, service, address, problems),
             )
         ]
+
         if not statements:
             return Followed(why=_nobody(service), problems=tuple(bounded(problems, MAX_HEARD)))
+
         first, *rest = statements
         problems += [
             f"{first.where} names the node {first.node}, and {other.where} names {other.node}"
             for other in rest
             if other.node != first.node
         ]
+
         shown = tuple(bounded(problems, MAX_HEARD))
         return Followed(first.node, first.announcer, first.where, shown, first.settled)
 
@@ -284,6 +287,7 @@ class Following:
             most = 1 if ref[0] in ON_DEMAND else MAX_HEARD
             found = nlargest(most, about, key=lambda item: (item[1].made, item[0]))
             named = False
+
             for key, said in found:
                 where = f"{ref[0].value} {'/'.join(key)}"
                 problems += [f"{where}: {problem}" for problem in said.problems]
@@ -292,6 +296,7 @@ class Following:
                 if statement is not None:
                     named = True
                     yield statement
+
             if named and announcer.first_only:
                 return
 

@@ -93,6 +93,7 @@ def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, 
         ClaimState.NONE: f"nobody has claimed it yet: {free}",
         ClaimState.UNKNOWN: "what the claim says, or is worth, is not known yet",
     }
+
     state = claim_state(holder)
     yield texts[state]
     if state is ClaimState.VALID:

@@ -169,17 +169,21 @@ def look_at(captured: Captured, scene: Scene) -> Seen | Passed:
     found = _on_ethernet(captured, scene)
     if isinstance(found, Passed):
         return found
+
     frame = found.frame if scene.vlan is None else _on_vlan(found.frame, scene.vlan)
     if frame is None:
         return Passed.OTHER_VLAN
+
     protocol, at = _protocol(frame)
     if protocol is None:
         return Passed.OTHER if len(frame) >= _HEADER_LEN else Passed.TOO_SHORT
     if captured.length > len(captured.data) and not _is_enough(protocol, frame[at:]):
         return Passed.CUT_OFF
+
     frame = frame[:_LONGEST_ARP] if protocol is Protocol.ARP else frame
     if len(frame) > _LONGEST:
         return Passed.TOO_LONG
+
     sent = scene.macs.get(MacAddress(frame[6:12])) == scene.node
     return Seen(frame, sent or found.outgoing, found.link, protocol)
 

@@ -37,15 +37,18 @@ def announcers(picture: Picture) -> Iterator[Finding]:
     if isinstance(cluster, Unread):
         yield unknown(cluster.why)
         return
+
     followers = [vip for vip in picture.vips.values() if vip is not None and vip.owner.kind is OwnerKind.FOLLOW]
     if not followers:
         yield ok("no VIP follows another announcer")
         return
+
     read = ", ".join(each.kind for each in cluster.announcers if not each.unread)
     unread = ", ".join(f"{each.kind} ({each.unread})" for each in cluster.announcers if each.unread)
     if read:
         yield ok(f"read: {read}" + (f"; not read: {unread}" if unread else ""))
         return
+
     yield Finding(
         Grade.BAD,
         f"not read: {unread}",
@@ -59,6 +62,7 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
     enforcing = any(guard.mode is Mode.ENFORCE for guard in picture.guards)
     seen = f"mode ipvs, strictARP {str(strict).lower()}"
     applied = picture.sysctls.own("ipv4/arp_ignore", "all")
+
     if strict and not applied and applied is not None:
         yield Finding(
             Grade.BAD,

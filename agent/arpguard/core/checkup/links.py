@@ -18,6 +18,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
         links = listed(link.name for link in picture.facing)
         yield ok(f"no configuration was named; VIPs may be asked for on {links or 'no link'}")
         return
+
     if picture.choice.problems:
         for problem in picture.choice.problems:
             selector = problem.removeprefix("interfaces: ").partition(": ")
@@ -29,6 +30,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
                 f"correct `interfaces:` in {picture.snapshot.source}",
             )
         return
+
     down = [link.name for link in picture.choice.links if not link.up]
     if down:
         yield Finding(
@@ -39,6 +41,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
             "bring it up",
             tuple(shell("ip", "link", "set", "dev", name, "up") for name in down),
         )
+
     yield ok(f"{listed(picture.config.interfaces)}: {listed(link.name for link in picture.choice.links) or 'no link'}")
 
 
@@ -62,9 +65,11 @@ def _reached_by_guard(picture: Picture, selector: InterfaceSelector) -> Finding:
     says = picture.snapshot.kernel_routes.get(address, NOT_ASKED) if address else NOT_ASKED
     if isinstance(says, Unread):
         return unknown(f"`ip route get` has no answer: {says.why}", str(selector))
+
     ours = listed(link.name for link in choose_links((selector,), picture.surroundings, ()).links)
     if says != _LO or address is None:
         return ok(f"{ours or 'no link'}; `ip route get` says {says}", str(selector))
+
     return Finding(
         Grade.WARN if ours else Grade.BAD,
         f"the kernel says lo, for the address is bound here ({picture.bound_on(address)}); "
@@ -82,8 +87,10 @@ def _reached_by_openelb(picture: Picture, eip: Eip) -> Finding:
         return unknown(f"`ip route get` has no answer for {eip.address}: {says.why}", about)
     if says != _LO:
         return ok(f"can_reach:{eip.address}: `ip route get` says {says}", about)
+
     gateways = [each for each in picture.avoided.gateways if each.version == eip.address.version]
     interface = f'{{"spec":{{"interface":"can_reach:{min(gateways)}"}}}}' if gateways else ""
+
     return Finding(
         Grade.BAD,
         f"can_reach:{eip.address}: the kernel says lo, for the address is bound here ({picture.bound_on(eip.address)})",
@@ -100,6 +107,7 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
     if isinstance(programs, Unread):
         yield unknown(programs.why)
         return
+
     found = False
     for link in picture.facing:
         here = [each for each in programs if each.ifindex == link.ifindex]
@@ -107,6 +115,7 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
         if not others:
             continue
         found = True
+
         before = _before_ours(here)
         if before:
             yield Finding(
@@ -120,6 +129,7 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
             yield ok(
                 f"others are there and run after the guard, or without one: {listed(map(_shown, others))}", link.name
             )
+
     if not found:
         yield ok(f"only the guard's own, if any, on {listed(link.name for link in picture.facing) or 'no link'}")
 
@@ -145,6 +155,7 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
     if isinstance(picture.snapshot.guards, Unread):
         yield unknown(picture.snapshot.guards.why)
         return
+
     own = str(picture.config.bpf.pin_dir)
     others = [guard for guard in picture.guards if guard.pin_dir != own and len(picture.guards) > 1]
     for guard in others:
@@ -161,6 +172,7 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
             "stop the agent that is too many, and remove its guard",
             () if guard.running else (shell("arpguard", "cleanup", "--pin-dir", guard.pin_dir),),
         )
+
     doubled = [link for link in picture.facing if _doubled(picture, link)]
     if doubled and not others:
         yield Finding(
@@ -170,6 +182,7 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
             "two guards judge every frame by two tables",
             "stop all agents but one; the next start of that one leaves its own programs only",
         )
+
     if not others and not doubled:
         yield ok(f"{len(picture.guards)} on this node")
 
@@ -184,6 +197,7 @@ def xdp(picture: Picture) -> Iterator[Finding]:
     if picture.config.datapath is not Datapath.XDP:
         yield ok(f"not asked for (datapath: {picture.config.datapath.value})")
         return
+
     found = False
     for link in picture.choice.links:
         why = _no_xdp(picture, link)
@@ -196,6 +210,7 @@ def xdp(picture: Picture) -> Iterator[Finding]:
                 "the guard takes tc there, or answers are lost",
                 "set `datapath: auto`, or a NIC with native XDP",
             )
+
     if not found:
         yield ok(listed(link.name for link in picture.choice.links) or "no link is chosen")
 

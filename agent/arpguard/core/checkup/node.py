@@ -19,10 +19,12 @@ def agent(picture: Picture) -> Iterator[Finding]:
     if isinstance(snapshot.guards, Unread):
         yield unknown(snapshot.guards.why)
         return
+
     word = snapshot.agent
     if not snapshot.source and not picture.guards and isinstance(word, Unread):
         yield ok("no guard on this node, and no configuration was named")
         return
+
     running = not isinstance(word, Unread) or any(guard.running for guard in picture.guards)
     if not picture.guards and not running:
         yield Finding(
@@ -33,6 +35,7 @@ def agent(picture: Picture) -> Iterator[Finding]:
             commands=(snapshot.start,) if snapshot.start else (),
         )
         return
+
     untold = [guard for guard in picture.guards if guard.mode is None]
     if untold:
         yield Finding(
@@ -42,6 +45,7 @@ def agent(picture: Picture) -> Iterator[Finding]:
             fix="start the agent",
             commands=(snapshot.start,) if snapshot.start else (),
         )
+
     if not running:
         yield Finding(
             Grade.WARN,
@@ -50,6 +54,7 @@ def agent(picture: Picture) -> Iterator[Finding]:
             fix="start the agent",
             commands=(snapshot.start,) if snapshot.start else (),
         )
+
     problems = () if isinstance(word, Unread) else word.problems
     for problem in problems:
         yield Finding(
@@ -58,6 +63,7 @@ def agent(picture: Picture) -> Iterator[Finding]:
             word.node if not isinstance(word, Unread) else "",
             fix="see `arpguard status`, and the agent's log",
         )
+
     if running and not problems and not untold:
         modes = listed(guard.mode.name.lower() for guard in picture.guards if guard.mode is not None)
         count = sum(len(guard.entries) for guard in picture.guards)
@@ -68,6 +74,7 @@ def kernel(picture: Picture) -> Iterator[Finding]:
     """The kernel's version, and whether it compiles BPF."""
     machine = picture.snapshot.machine
     version = _version(machine.release)
+
     if version and version < _OLDEST:
         yield Finding(Grade.BAD, f"Linux {machine.release}", fix="the guard needs Linux 5.15 or newer")
     elif isinstance(machine.jited, Unread):
@@ -105,6 +112,7 @@ def compiler(picture: Picture) -> Iterator[Finding]:
     machine = picture.snapshot.machine
     grade = Grade.WARN if picture.guards else Grade.BAD
     why = "the agent cannot compile its programs" + (": the next upgrade fails" if picture.guards else "")
+
     if isinstance(machine.headers, Unread):
         yield Finding(grade, machine.headers.why, "headers", why, "install kernel headers; any version serves")
     if isinstance(machine.bcc, Unread):
@@ -117,6 +125,7 @@ def compiler(picture: Picture) -> Iterator[Finding]:
             "environment of it with --system-site-packages)",
             (shell("apt-get", "install", "-y", "python3-bpfcc"),),
         )
+
     if not isinstance(machine.headers, Unread) and not isinstance(machine.bcc, Unread):
         yield ok(f"headers in {machine.headers}, bcc in {machine.bcc}")
 

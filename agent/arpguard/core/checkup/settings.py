@@ -32,10 +32,12 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
     value = picture.sysctls.effective("ipv4/arp_ignore", link.name)
     if not value:
         return None
+
     commands = picture.sysctls.set("ipv4/arp_ignore", link.name, 0)
     if value == _IGNORES_ALL:
         why = "the kernel answers no ARP request here: after their caches time out, no neighbour reaches this node"
         return Finding(Grade.BAD, f"arp_ignore is {value}", link.name, why, "set it to 0 or 1", commands)
+
     dark = [
         vip
         for vip in picture.vips
@@ -44,6 +46,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
     ]
     if not dark:
         return None
+
     return Finding(
         Grade.BAD,
         f"arp_ignore is {value}: the kernel does not answer for {listed(dark)}, bound on {picture.bound_on(dark[0])}",
@@ -58,6 +61,7 @@ def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
     """The usual mistake: the setting of the device that carries the VIP."""
     if picture.sysctls.effective("ipv4/arp_ignore", link.name):
         return None
+
     vain = {
         place.name: value
         for vip in picture.vips
@@ -67,6 +71,7 @@ def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
     }
     if not vain:
         return None
+
     devices = listed(f"{name} ({value})" for name, value in vain.items())
     return Finding(
         Grade.WARN,
@@ -108,10 +113,12 @@ def _loop(picture: Picture, link: Link, vips: Sequence[Address]) -> Finding:
     unbound = [vip for vip in vips if not picture.bound_on(vip)]
     forwards = picture.sysctls.effective("ipv4/forwarding", link.name) != 0
     seen = f"accept_local is 1, rp_filter {rp_filter}, forwarding {'on' if forwards else 'off'}"
+
     if unbound and forwards:
         state = f"{listed(unbound)} is not bound here: what this node sends there"
     else:
         state = f"as soon as {listed(vips)} is not bound here and packets are forwarded, what this node sends there"
+
     return Finding(
         Grade.BAD,
         seen,
@@ -130,6 +137,7 @@ def same_segment(picture: Picture) -> Iterator[Finding]:
         shared = [own.network for own in first.addresses if own.address.version == 4 and in_subnet(second, own.address)]
         if not shared:
             continue
+
         open_links = [
             link
             for link in (first, second)
@@ -139,12 +147,14 @@ def same_segment(picture: Picture) -> Iterator[Finding]:
         if open_links:
             found = True
             yield _two_links(picture, first, second, str(shared[0]), open_links)
+
     if not found:
         yield ok("no two links answer for each other's addresses")
 
 
 def _two_links(picture: Picture, first: Link, second: Link, network: str, open_links: list[Link]) -> Finding:
     commands = tuple(line for link in open_links for line in picture.sysctls.set("ipv4/arp_filter", link.name, 1))
+
     bare = [
         vip
         for vip in picture.vips
@@ -155,6 +165,7 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
     if bare:
         names = listed(link.name for link in open_links)
         why += f"; also one for {listed(dict.fromkeys(bare))}, which no guard keeps from it on {names}"
+
     return Finding(
         Grade.BAD if bare and picture.guards else Grade.WARN,
         f"{first.name} and {second.name} are both in {network}; arp_filter and arp_ignore are 0",
@@ -171,6 +182,7 @@ def rp_filter(picture: Picture) -> Iterator[Finding]:
     for link in (link for link in picture.segments if link.up):
         if picture.sysctls.effective("ipv4/rp_filter", link.name) != _STRICT:
             continue
+
         other = _other_way_back(picture, link)
         if other is not None:
             found = True
@@ -182,6 +194,7 @@ def rp_filter(picture: Picture) -> Iterator[Finding]:
                 "filter loosely, or correct the routes",
                 picture.sysctls.set("ipv4/rp_filter", link.name, 2),
             )
+
     if not found:
         yield _values(picture, "ipv4/rp_filter")
 
@@ -212,6 +225,7 @@ def takeovers(picture: Picture) -> Iterator[Finding]:
                     "set it to 0",
                     picture.sysctls.set(name, link.name, 0),
                 )
+
     if not found:
         yield _values(picture, "ipv4/drop_gratuitous_arp")
 
@@ -223,11 +237,13 @@ def proxy_arp(picture: Picture) -> Iterator[Finding]:
         if not picture.sysctls.effective("ipv4/proxy_arp", link.name):
             continue
         found = True
+
         taken = [
             vip
             for vip in picture.vips
             if not picture.bound_on(vip) and picture.kernel_answers(vip, link) and picture.cover(vip, link) is None
         ]
+
         yield Finding(
             Grade.BAD if taken else Grade.WARN,
             "proxy_arp is 1" + (f", and the route to {listed(taken)} leads elsewhere" if taken else ""),
@@ -236,6 +252,7 @@ def proxy_arp(picture: Picture) -> Iterator[Finding]:
             "turn it off, unless hosts behind this node need it",
             picture.sysctls.set("ipv4/proxy_arp", link.name, 0),
         )
+
     if not found:
         yield _values(picture, "ipv4/proxy_arp")
 
@@ -246,6 +263,7 @@ def ipv6_settings(picture: Picture) -> Iterator[Finding]:
     if not vips:
         yield ok("no IPv6 VIP is known here")
         return
+
     found = False
     for link in picture.facing:
         near = [vip for vip in vips if link in picture.facing_of(vip)]
@@ -260,6 +278,7 @@ def ipv6_settings(picture: Picture) -> Iterator[Finding]:
                     f"set it to {1 - bad}",
                     picture.sysctls.set(name, link.name, 1 - bad),
                 )
+
     if not found:
         yield ok(f"nothing is in the way of {listed(vips)}")
 

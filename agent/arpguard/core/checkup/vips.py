@@ -33,6 +33,7 @@ def _bound(picture: Picture, vip: Address) -> Finding:
     open_links = [link for link in links if picture.cover(vip, link) is None]
     observed = [link for link in links if (cover := picture.cover(vip, link)) and not cover.enforced]
     where = picture.bound_on(vip)
+
     if open_links:
         return _open(picture, vip, open_links)
     if observed:
@@ -43,6 +44,7 @@ def _bound(picture: Picture, vip: Address) -> Finding:
             "the kernel of each node that has it bound answers, as without the guard",
             "set `mode: enforce` when `arpguard vips` shows what you expect",
         )
+
     covers = [
         f"{_KINDS[cover.kind]} ({link.name}{'' if cover.enforced else ', only observed'})"
         for link in picture.facing_of(vip)
@@ -58,10 +60,12 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
     """The kernel answers, and nobody keeps it from it."""
     where = picture.bound_on(vip)
     known = picture.vips.get(vip)
+
     on_the_link = all(picture.is_on(vip, link) for link in links)
     seen = f"bound on {where or 'nothing'}; the kernel answers for it on {_names(links)}, no guard"
     if not where:
         seen = f"routed elsewhere; the kernel answers for it on {_names(links)} (proxy_arp), no guard"
+
     if on_the_link and not picture.is_of_others(vip):
         why = "it answers for as long as the address is there, also when another node has taken over"
         if _starting_helps(picture, [vip]):
@@ -69,6 +73,7 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
         delegated = "`delegated: true` where another program moves the address"
         fix = f"have it guarded: an item of `vips:` with this node as its owner ({delegated})"
         return Finding(Grade.WARN, seen, str(vip), why, fix)
+
     why = "every node that has it bound answers like this one, and clients reach any of them"
     if known is not None and known.owner.kind is OwnerKind.EXTERNAL:
         why = "a host outside the cluster has it, and clients reach this node instead"
@@ -139,6 +144,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
                 "have them guarded, or have the kernel ask in the name of the link's own address",
                 (picture.snapshot.start,) if starts else picture.sysctls.set("ipv4/arp_announce", link.name, 2),
             )
+
     if not found:
         values = listed(
             f"{link.name}: arp_announce {picture.sysctls.effective('ipv4/arp_announce', link.name)}"
@@ -161,6 +167,7 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
     if device is None:
         yield ok(f"there is no {KUBE_PROXY_DEVICE}")
         return
+
     addresses = [own.address for own in device.addresses]
     asked = [address for address in addresses if any(on_segment(link, address) for link in picture.segments)]
     exposed = {
@@ -171,11 +178,13 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
         ]
         for address in asked
     }
+
     bare = [address for address, links in exposed.items() if links]
     counts = f"addresses: {len(device.addresses)}, {len(asked)} of them in a link's subnet"
     if not bare:
         yield ok(f"{counts}; the kernel answers for none of these without a guard", device.name)
         return
+
     links = list({link.ifindex: link for address in bare for link in exposed[address]}.values())
     yield Finding(
         Grade.BAD,
@@ -195,6 +204,7 @@ def vip_refused(picture: Picture) -> Iterator[Finding]:
             if address in picture.settled or vip_refusal(address) is not None:
                 bad = True
                 yield _refused_of_service(picture, service, address)
+
     for vip in picture.config.vips:
         reasons = picture.refusals(vip.address) if vip.address in picture.settled else ()
         if reasons:
@@ -206,6 +216,7 @@ def vip_refused(picture: Picture) -> Iterator[Finding]:
                 _HIJACK,
                 f"take it out of `vips:` in {picture.snapshot.source}",
             )
+
     if not bad:
         limited = "" if picture.cluster else " (of this node: the cluster's others are not known)"
         yield ok(f"no VIP is a node's address, a gateway, or the API server's{limited}")
@@ -286,6 +297,7 @@ def _answered(
     here = picture.this_node_answers(vip, link)
     who = [*(["this node"] if here else []), *(_who(mac, names) for mac in macs)]
     seen = f"answered on {link.name} by {listed(who)}" if who else f"nobody answers on {link.name}"
+
     if len(who) > 1:
         return Finding(
             Grade.BAD,
@@ -294,6 +306,7 @@ def _answered(
             "clients reach whoever answers last, and another one after each timeout of their caches",
             *_to_one(picture, vip, link, here=here),
         )
+
     owner = _owners_mac(picture, vip, link)
     if owner is not None and macs and owner not in macs:
         return Finding(
@@ -303,6 +316,7 @@ def _answered(
             "somebody else has taken the address, or the owner has another NIC now",
             "find the host by its MAC in the switch's table; correct the owner if it is the right one",
         )
+
     strangers = [mac for mac in macs if mac not in names]
     if strangers and _is_the_clusters(picture, vip):
         # For a person to decide: whoever is on the segment can answer, and a command would give the VIP away.
@@ -317,6 +331,7 @@ def _answered(
             f"say that it is external ({named}): then the guard keeps the cluster silent; or take an address that "
             "nobody has; or find the host by its MAC, if it is an impostor",
         )
+
     if not who and picture.bound_on(vip):
         return Finding(
             Grade.WARN,
