@@ -83,11 +83,13 @@ class Attacher:
     def _ensure_link(self, ifindex: int, hook: Hook, program: Fd) -> Attachment:
         if hook is not Hook.XDP and not self._use_tcx:
             raise OSError(errno.EINVAL, "TCX is not to be used")
+
         path = self._links / f"{ifindex}-{_PIN[hook]}"
         wanted = syscall.program_info(program).id
         how = "xdp" if hook is Hook.XDP else "tcx"
         link = _alive(path, ifindex, hook)
         fresh = link is None
+
         if link is None:
             path.unlink(missing_ok=True)
             self._links.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -95,6 +97,7 @@ class Attacher:
             syscall.obj_pin(link, str(path))
         elif syscall.link_info(link).program_id != wanted:
             syscall.link_update(link, program)
+
         return Attachment(ifindex, hook, how, syscall.link_info(link).program_id, fresh)
 
 

@@ -64,6 +64,7 @@ def decode_event(raw: bytes) -> Decision:
     vip, sha = from_mapped(bytes(value.vip)), MacAddress(bytes(value.sha))
     spa, tpa = from_mapped(bytes(value.spa)), from_mapped(bytes(value.tpa))
     eth_src = MacAddress(bytes(value.eth_src))
+
     return Decision(
         time_ns=value.time_ns,
         key=EntryKey(value.ifindex, vip),

@@ -31,21 +31,26 @@ async def read_guards(
     """The guards that have programs on these links, that of `pin_dir` first; and all programs on the links."""
     if os.geteuid() != 0:
         return Unread("pinned objects and programs are root's to read: run as root"), Unread("run as root")
+
     folders = dict.fromkeys((pin_dir, *_pin_folders(root)))
     pins = {folder: _pins(folder) for folder in folders}
     owners = {pin.info.program_id: str(folder) for folder, found in pins.items() for pin in found}
+
     try:
         attached = await _read_attached()
         programs = tuple([each for link in links for each in await _programs_on(link, attached, owners)])
     except (NetlinkError, OSError) as error:
         return Unread("programs cannot be read"), Unread(f"programs cannot be read: {error}: run as root")
+
     here = {(each.ifindex, each.id) for each in programs if each.ours}
     filters = any(each.ours and each.hook in _CLSACT for each in programs)
     guards = []
+
     for folder, found in pins.items():
         is_here = any((pin.info.ifindex, pin.info.program_id) in here for pin in found)
         if is_here or (folder == pin_dir and filters):
             guards.append(_guard(folder))
+
     return tuple(guards), programs
 
 

@@ -48,10 +48,12 @@ def find_headers(root: Path = Path("/"), environ: "os._Environ[str] | dict[str, 
                 "correct it, or unset it to have the headers found"
             )
         return tree
+
     for candidate in _candidates(root):
         tree = _tree(candidate)
         if tree is not None:
             return tree
+
     raise DataPlaneError(
         f"no kernel headers to compile BPF with (looked in {root}lib/modules/*/build and {root}usr/src): "
         f"{_install_hint(root)}, or set BCC_KERNEL_SOURCE to a header tree; any version serves"

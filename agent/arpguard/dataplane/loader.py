@@ -146,6 +146,7 @@ def _compile(maps_dir: Path, programs_dir: Path, source: Source) -> None:
     building = programs_dir.with_name(programs_dir.name + "-building")
     bpffs.remove(building)
     building.mkdir(mode=0o700)
+
     task = {
         "parent": os.getpid(),
         "source": str(source.folder / "arpguard.c"),
@@ -153,6 +154,7 @@ def _compile(maps_dir: Path, programs_dir: Path, source: Source) -> None:
         "kernel_source": str(headers.kernel_source) if headers.kernel_source else "",
         "pins": str(building),
     }
+
     child = subprocess.run(  # noqa: S603 - our own module, no shell
         [sys.executable, "-m", "arpguard.dataplane.compiler", json.dumps(task)],
         stdin=subprocess.DEVNULL,
@@ -162,6 +164,7 @@ def _compile(maps_dir: Path, programs_dir: Path, source: Source) -> None:
         check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
+
     if child.returncode != 0:
         bpffs.remove(building)
         raise DataPlaneError(_compile_failure(child.stderr))

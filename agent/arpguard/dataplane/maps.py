@@ -114,6 +114,7 @@ class Table(ABC, Generic[K]):
                 refused += 1
             else:
                 pairs.append((self._raw_key(key), _raw_entry(entry, slot)))
+
         for some in _batched(pairs, _BATCH):
             try:
                 self._set(some)
@@ -121,6 +122,7 @@ class Table(ABC, Generic[K]):
                 if error.errno not in _NO_MEMORY:
                     raise
                 refused += len(some)
+
         if refused:
             raise MapFullError(
                 f"the kernel took {len(entries) - refused} of {len(entries)} {self.what}, into a map with room for "
@@ -358,6 +360,7 @@ def _control_from(raw: bytes) -> NodeControl | None:
     value = layout.Control.from_buffer_copy(raw)
     if not value.generation or not {value.mode, value.strictest} <= _NODE_MODES or value.strictest6 not in _MODES:
         return None
+
     first = IPv4Address(value.vips4 & 0xFFFFFFFF)
     return NodeControl(
         mode=Mode(value.mode),

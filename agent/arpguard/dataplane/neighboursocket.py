@@ -70,6 +70,7 @@ class NeighbourSocket:
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         except PermissionError as error:
             raise DataPlaneError("raw sockets are refused: run as root, or with CAP_NET_RAW") from error
+
         program = b"".join(struct.pack("HBBI", *step) for step in _NEIGHBOURS)
         code = ctypes.create_string_buffer(program)
         try:
@@ -85,6 +86,7 @@ class NeighbourSocket:
             raise DataPlaneError(
                 f"cannot listen on interface {ifname} ({error.strerror}): name one that is there"
             ) from error
+
         self._ready = select.poll()  # select(2) takes no descriptor above 1023
         self._ready.register(self._socket, select.POLLIN)
         self.mac = MacAddress(self._socket.getsockname()[4])

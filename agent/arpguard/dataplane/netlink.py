@@ -131,6 +131,7 @@ def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
     info = message.get("linkinfo")
     kind = (info.get("kind") if info else None) or ""
     text = message.get("address") or ""
+
     return Link(
         ifindex=message["index"],
         name=_text(message.get("ifname") or ""),

@@ -45,6 +45,7 @@ class Prober:
         try:
             ear = self._listening(link, address)
             question = build_question(ear.mac, NOBODY[address.version], address, self._nonce)
+
             for _ in range(PROBES):
                 if not heard.done():
                     ear.send(question)

@@ -58,6 +58,7 @@ async def _dump(request: int, header: bytes) -> list[memoryview] | None:
     with closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)) as asked:
         asked.setblocking(False)
         asked.send(_HEADER.pack(_HEADER.size + len(header), request, _REQUEST_DUMP, 1, 0) + header)
+
         bodies: list[memoryview] = []
         while True:
             for kind, flags, body in _messages(memoryview(await loop.sock_recv(asked, _BUFFER))):

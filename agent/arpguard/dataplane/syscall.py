@@ -152,6 +152,7 @@ def map_items(fd: Fd, key_size: int, value_size: int, chunk: int = 4096) -> Iter
     """
     state_in, state_out = ctypes.create_string_buffer(max(key_size, 8)), ctypes.create_string_buffer(max(key_size, 8))
     first = True
+
     while True:
         keys = ctypes.create_string_buffer(key_size * chunk)
         values = ctypes.create_string_buffer(value_size * chunk)
@@ -166,13 +167,16 @@ def map_items(fd: Fd, key_size: int, value_size: int, chunk: int = 4096) -> Iter
             0,
             0,
         )
+
         done, full, count = _lookup_batch(attr)
         if full:  # one hash bucket holds more than a whole chunk
             chunk *= 2
             continue
+
         raw_keys, raw_values = keys.raw, values.raw
         for i in range(count):
             yield raw_keys[i * key_size : (i + 1) * key_size], raw_values[i * value_size : (i + 1) * value_size]
+
         if done:
             return
         state_in.raw, first = state_out.raw, False
@@ -315,6 +319,7 @@ def program_test_run(
     frame_out = ctypes.create_string_buffer(out_size)
     context_in = ctypes.create_string_buffer(context, len(context)) if context else None
     live = bool(flags & TEST_XDP_LIVE_FRAMES)
+
     attr = struct.pack(
         "=IIIIQQIIIIQQII",
         program.number,
@@ -332,6 +337,7 @@ def program_test_run(
         flags,
         0,
     )
+
     _, result = _bpf(PROG_TEST_RUN, attr)
     retval, size_out, duration = (struct.unpack_from("=I", result.raw, at)[0] for at in (4, 12, 36))
     return TestRun(retval=retval, frame=frame_out.raw[:size_out], duration_ns=duration)

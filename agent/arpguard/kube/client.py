@@ -112,12 +112,15 @@ class Client:
         self, request: Request, limits: aiohttp.ClientTimeout, answer_s: float | None = None
     ) -> AsyncIterator[tuple[aiohttp.ClientResponse, int]]:
         headers = {"User-Agent": self._agent, "Accept": "application/json", **await self._access.headers()}
+
         data = None
         if request.body is not None:
             headers["Content-Type"] = _MERGE_PATCH if request.verb == "patch" else "application/json"
             data = json.dumps(request.body).encode()
+
         url = URL(self._access.host + request.path, encoded=True).with_query(request.query)
         sent_ns = self._clock()
+        # Ends when the answer begins: a stream goes on for longer, up to `limits`.
         try:
             async with asyncio.timeout(answer_s):
                 response = await self._session.request(
@@ -132,6 +135,7 @@ class Client:
                 )
         except _TROUBLES as error:
             raise self._translated(error, request) from error
+
         async with response:
             if not 200 <= response.status < 300:
                 raise await self._refusal(response, request)

@@ -83,6 +83,7 @@ class PodAccess(Access):
         loading = import_part("kubernetes.aio.config.incluster_config")
         configuration = _new_configuration()
         self._token = folder / "token"
+
         try:
             loading.InClusterConfigLoader(
                 token_filename=str(self._token),

@@ -88,6 +88,7 @@ class EventWriter:
     async def _deliver(self, posting: Posting) -> None:
         """Tries a few times; the name is the same each time, so that it is not there twice."""
         backoff = Backoff(self._retry_s, MAX_RETRY_S, random.random)
+
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 await self._send(posting)

@@ -205,13 +205,16 @@ _FAMILIES = {"IPv4": 4, "IPv6": 6}  # of addressType; the third is FQDN
 def endpoint_slice(raw: JsonObject) -> EndpointSlice:
     """A discovery.k8s.io/v1 EndpointSlice. A condition `ready` that is not there means ready (its API's comment)."""
     read = _Reading(raw)
+
     nodes = set()
     for _, endpoint in read.items("endpoints", dict):
         ready = read.value("conditions.ready", bool, endpoint)
         if ready is None or ready:
             nodes.add(read.name("nodeName", endpoint))
+
     labels: dict[str, object] = read.value("metadata.labels", dict) or {}
     owner = read.expect("metadata.labels", labels.get(SERVICE_NAME_LABEL), str) or ""
+
     return EndpointSlice(
         namespace=read.name("metadata.namespace"),
         name=read.text("metadata.name"),
@@ -226,13 +229,16 @@ def node(raw: JsonObject) -> Node:
     """A core/v1 Node. A Node that says nothing about its readiness is not ready."""
     read = _Reading(raw)
     labels: dict[str, object] = read.value("metadata.labels", dict) or {}
+
     conditions = [item for _, item in read.items("status.conditions", dict)]
     addresses = [
         (place, read.text("address", within=item))
         for place, item in read.items("status.addresses", dict)
         if read.text("type", within=item) in ("InternalIP", "ExternalIP")
     ]
+
     networks = (read.parsed(place, item, _any_network, "network") for place, item in read.items("spec.podCIDRs", str))
+
     return Node(
         name=read.text("metadata.name"),
         uid=read.text("metadata.uid"),

@@ -114,14 +114,17 @@ class Reflector(Generic[T]):
         self._pace = pace
         self._on_silent = on_silent
         self._backoff = Backoff(pace.base_s, pace.cap_s, random.random)
+
         self._objects: dict[Key, T] = {}
         self._version = ""
         self._page = PAGE
         self._synced = False
+
         self._patience: asyncio.Timeout | None = None  # with the stream that runs
         self._heard_ns = 0
         self._owed = False  # something has to come, and has not
         self._mute = False  # the last stream was lost because nothing came
+
         self.state = SourceState()
 
     @property
@@ -201,6 +204,7 @@ class Reflector(Generic[T]):
     async def _follow(self) -> None:
         """One stream from the last version on. It returns when the server ended it in good order."""
         seconds = random.randint(*self._pace.watch_s)  # noqa: S311 (it spreads load, and hides nothing)
+
         query = {
             **self._scope.query,
             "watch": "true",
@@ -209,6 +213,7 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(seconds),
         }
         request = Request("watch", self._resource, self._scope.namespace, query=query)
+
         async with self._client.stream(request, self._pace.answer_s, seconds + STREAM_GRACE_S) as pieces:
             self.state.streams += 1
             with self._steadying() as is_steady:

@@ -53,9 +53,11 @@ def look_at(node: Node) -> Look:
     """Reads what the metrics are made of."""
     control = node.read_control()
     tally, events = node.read_totals()
+
     vips: Count[tuple[Kind, Mode]] = Count()
     for entry, count in node.state.variety:
         vips[entry.kind, entry.mode or control.mode] += count
+
     return Look(
         node=node,
         clock=WallClock.now(),

@@ -52,11 +52,13 @@ def parse_arp(data: bytes) -> ArpPacket | None:
     """The packet at the start of `data`, or None for what Linux's arp_rcv() and arp_process() would not read."""
     if len(data) < _BODY_LEN:
         return None
+
     htype, ptype, hlen, plen, op = _HEAD.unpack_from(data)
     if htype not in (HTYPE_ETHERNET, HTYPE_IEEE802) or (ptype, hlen, plen) != (ETHERTYPE_IPV4, 6, 4):
         return None
     if op not in (ArpOp.REQUEST, ArpOp.REPLY):
         return None
+
     return ArpPacket(
         op=ArpOp(op),
         sha=MacAddress(data[8:14]),

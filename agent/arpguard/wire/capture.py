@@ -184,6 +184,7 @@ def _read_pcapng(stream: _Stream) -> Iterator[_Frame]:
     """Sections one behind the other, each with a byte order and interfaces of its own; other blocks are left out."""
     order, interfaces = "", list[_Interface]()
     kind = _SECTION  # its four bytes were the magic number
+
     while True:
         if kind == _SECTION:
             size = stream.take(4)
@@ -194,15 +195,18 @@ def _read_pcapng(stream: _Stream) -> Iterator[_Frame]:
         else:
             (total,) = struct.unpack(order + "I", stream.take(4))
             block = _Block(stream, _body(total, 12))
+
         if kind == _INTERFACE:
             interfaces.append(_interface(block, order))
             if len(interfaces) > _MAX_INTERFACES:
                 raise _Damage(f"more than {_MAX_INTERFACES:,} interfaces, which no capture has")
         elif kind in _PACKETS:
             yield _PACKETS[kind](block, order, interfaces)
+
         block.skip()
         if stream.take(4) != struct.pack(order + "I", total):
             raise _Damage("the length at the end of a block differs from that at its beginning")
+
         raw = stream.take_if_any(4)
         if not raw:
             return

@@ -40,8 +40,10 @@ def uncooked(linktype: int, data: bytes, own: MacAddress) -> Uncooked | None:
             return None
         kind, hardware, size, source, ethertype = _SLL.unpack_from(data)
         payload, link = data[_SLL.size :], ""
+
     if hardware != _ARPHRD_ETHER or size != 6:
         return None
+
     destination = _destination(kind, ethertype, payload, own)
     frame = destination.octets + source[:6] + struct.pack("!H", ethertype) + payload
     return Uncooked(frame, kind == _OUTGOING, link)

@@ -46,6 +46,7 @@ def parse_ethernet(data: bytes) -> EthernetFrame | None:
     """The frame in `data`, or None when it is cut off before its EtherType."""
     tags: list[VlanTag] = []
     at = 12
+
     while len(data) >= at + 2:
         (ethertype,) = struct.unpack_from("!H", data, at)
         if ethertype not in VLAN_ETHERTYPES:
@@ -56,9 +57,11 @@ def parse_ethernet(data: bytes) -> EthernetFrame | None:
                 payload=data[at + 2 :],
                 tags=tuple(tags),
             )
+
         if len(data) < at + 4:
             return None
         (tci,) = struct.unpack_from("!H", data, at + 2)
         tags.append(VlanTag(vid=tci & 0xFFF, pcp=tci >> 13, dei=bool(tci >> 12 & 1), tpid=ethertype))
         at += 4
+
     return None

@@ -253,15 +253,19 @@ def parse_nd_frame(data: bytes) -> NdPacket | None:
 def parse_nd(frame: EthernetFrame) -> NdPacket | Unread:
     """The solicitation or advertisement in a frame that carries IPv6, whatever its tags."""
     packet = frame.payload
+
     walked = _walk(packet)
     if isinstance(walked, Unread):
         return walked
     at, extensions = walked
+
     if len(packet) < at + MESSAGE_LEN:
         return Unread.CUT_OFF
     length = _end_of(packet) - at
+
     message, options_fit = _message(packet, at, length)
     header_at = len(frame.build()) - len(packet)
+
     return NdPacket(
         message=message,
         frame_src=frame.src,
@@ -346,9 +350,11 @@ def _message(packet: bytes, at: int, length: int) -> tuple[NdMessage, bool]:
     """The message at an offset, and whether its options fill it to its last byte."""
     body = packet[at:]
     kind = NdType(body[0])
+
     options, fit = _options(body[MESSAGE_LEN : max(length, MESSAGE_LEN)])
     flag_bits = _FLAGS if kind is NdType.ADVERTISEMENT else 0
     word = int.from_bytes(body[4:8], "big")
+
     message = NdMessage(
         kind=kind,
         src=IPv6Address(packet[8:24]),
@@ -380,6 +386,7 @@ def _flaw(message: NdMessage, packet: bytes, at: int, length: int, *, options_fi
     solicits = message.kind is NdType.SOLICITATION
     tells_group = not solicits and message.dst.is_multicast
     option = message.link_layer_option
+
     flaws = (
         (message.hop_limit != HOP_LIMIT, Flaw.HOP_LIMIT),
         (message.code != 0, Flaw.CODE),
@@ -392,4 +399,5 @@ def _flaw(message: NdMessage, packet: bytes, at: int, length: int, *, options_fi
         (message.is_dad and option is not None, Flaw.DAD_LINK_LAYER),
         (bool(checksum(message.src, message.dst, packet[at : at + length])), Flaw.CHECKSUM),
     )
+
     return next((flaw for holds, flaw in flaws if holds), None)
