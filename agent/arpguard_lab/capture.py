@@ -144,6 +144,7 @@ def _open() -> socket.socket:
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))  # on every port at once
     program = b"".join(struct.pack("HBBI", *step) for step in _CLAIMS)
     code = ctypes.create_string_buffer(program)
+
     opened.setsockopt(
         socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HxxxxxxP", len(_CLAIMS), ctypes.addressof(code))
     )
@@ -151,6 +152,7 @@ def _open() -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER)
     opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     opened.settimeout(0)
+
     with suppress(BlockingIOError):
         while True:
             opened.recv(_NA_LEN)  # what came before there was a filter

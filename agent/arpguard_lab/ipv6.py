@@ -31,14 +31,17 @@ def run_flux(bench: Bench) -> Iterator[Step]:
         with _bound(bench, place):
             expected = bench.nodes if place == "eth0" else []
             yield bench.ask(f"VIP on {place}, no guard", VIP, expected)
+
     with _bound(bench, "eth0"):
         yield bench.judge("asks in the VIP's name, no guard", VIP, bench.nodes, bench.senders(VIP, bench.nodes))
         yield _link_bounced(bench, "no guard", bench.nodes)
+
     bench.guard(owned_by(f"{{node: {first.name}}}", VIP) + f"  - {{address: {VIP2}, owner: {{node: {second.name}}}}}\n")
     for place in _PLACES:
         with _bound(bench, place):
             yield bench.ask(f"VIP on {place}, guarded", VIP, [first])
     yield bench.ask(f"{VIP2}, bound nowhere, of {second.name}", VIP2, [second])
+
     with _bound(bench, "eth0"):
         yield bench.judge("asks in the VIP's name, guarded", VIP, [first], bench.senders(VIP, bench.nodes))
         yield _link_bounced(bench, "guarded", [first])
@@ -72,6 +75,7 @@ def run_snooping(bench: Bench) -> Iterator[Step]:
     bench.bind_everywhere("lo", VIP)
     until(lambda: _listeners(bench, bench.nodes[0].address6), _PATIENCE_S, "the switch knows who listens")
     yield bench.ask("VIP on lo, no guard", VIP, [], nobody_listens=_listeners(bench, VIP) == [])
+
     agents = bench.guard(owned_by(f"{{node: {first.name}}}", VIP))
     until(lambda: _listeners(bench, VIP), _PATIENCE_S, "somebody listens to the VIP's group")
     yield bench.ask(
@@ -80,6 +84,7 @@ def run_snooping(bench: Bench) -> Iterator[Step]:
         [first],
         only_it_listens=_listeners(bench, VIP) == [first],
     )
+
     for agent in agents.values():
         agent.configure(owned_by(f"{{node: {second.name}}}", VIP))
     bench.wait_for_owner(VIP, second)
@@ -101,8 +106,10 @@ def run_clients(bench: Bench) -> Iterator[Step]:
     quicken(client)
     bench.bind_everywhere("lo", VIP)
     yield bench.ask("the client takes the VIP for itself, no guard", VIP, [], it_is_free=is_free(client, VIP))
+
     agents = bench.guard(owned_by(f"{{node: {first.name}}}", VIP))
     yield bench.ask("the same, guarded: the VIP is taken", VIP, [first], it_is_taken=not is_free(client, VIP))
+
     states = _states(client)
     yield bench.judge(
         "used, at rest, used again: it is probed",
@@ -112,6 +119,7 @@ def run_clients(bench: Bench) -> Iterator[Step]:
         states=" ".join(states),
         as_expected=states == ["REACHABLE", "STALE", "PROBE", "REACHABLE"],
     )
+
     for agent in agents.values():
         agent.configure(owned_by(f"{{node: {second.name}}}", VIP))
     took_s = until(lambda: mac_of(client, VIP) == second.mac, _PATIENCE_S, "the client's entry moves, and nobody asks")

@@ -99,6 +99,7 @@ def run_kubernetes(
     play: dict[str, Callable[[KubeBench], Iterator[Step]]] = {name: KUBE_SCENARIOS[name].run for name in chosen}
     if rounds is not None:
         play[ROUNDS] = lambda bench: run_rounds(bench, rounds.extent, rounds.seed, rounds.tell)
+
     steps: list[Step] = []
     others = [OUTSIDER, SECOND_CLIENT] if rounds else [OUTSIDER]
     with (
@@ -110,6 +111,7 @@ def run_kubernetes(
             steps += done
             if show is not None:
                 show(name, done)
+
     return steps
 
 

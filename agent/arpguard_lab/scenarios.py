@@ -28,11 +28,13 @@ _STREAM_LEN = 2000
 def _flux(bench: Bench) -> Iterator[Step]:
     first, second = bench.nodes[:2]
     places = ("lo", "kube-ipvs0 down", "kube-ipvs0 up")
+
     for place in places:
         bench.bind_everywhere(place, VIP)
         yield bench.ask(f"VIP on {place}, no guard", VIP, bench.nodes)
         for host in bench.nodes:
             host.unbind(VIP, place)
+
     agents = bench.guard(
         owned_by(f"{{node: {first.name}}}", VIP) + f"  - {{address: {VIP2}, owner: {{node: {second.name}}}}}\n"
     )
@@ -41,6 +43,7 @@ def _flux(bench: Bench) -> Iterator[Step]:
         yield bench.ask(f"VIP on {place}, guarded", VIP, [first])
         for host in bench.nodes:
             host.unbind(VIP, place)
+
     yield bench.ask(f"{VIP2}, bound nowhere, of node-2", VIP2, [second])
     bench.bind_everywhere("lo", VIP)
     bench.unguard(agents)

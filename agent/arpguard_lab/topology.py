@@ -314,12 +314,14 @@ class Lab:
         host = Host(name, self.namespace(name), number)
         if self._ethernet.ipv6:
             host.netns.run("sysctl", "-qw", *_QUIET_IPV6, *(line.replace("=1", "=0") for line in _WITHOUT_IPV6))
+
         switch.batch(
             [
                 f"link add {host.port} type veth peer name eth0 netns {host.netns.name}",
                 f"link set {host.port} master br0 up",
             ]
         )
+
         host.netns.batch(
             [
                 f"link set eth0 address {host.mac}",

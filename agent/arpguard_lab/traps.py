@@ -119,6 +119,7 @@ def _openelb(ward: Ward) -> None:
     """An address pool that finds its link by an address of its own, which a Service has got meanwhile."""
     kind = {"kind": "Eip", "plural": "eips", "singular": "eip"}
     version = {"name": "v1alpha2", "served": True, "storage": True}
+
     ward.serve(
         {
             "apiVersion": "apiextensions.k8s.io/v1",

@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--http", action="store_true", help="plain HTTP, over which kubectl sends no token (default: HTTPS)"
     )
+
     parser.add_argument(
         "--rbac", type=Path, action="append", default=[], metavar="FILE", help="RBAC objects to enforce (default: none)"
     )
@@ -47,13 +48,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--bare", action="store_true", help="as where no kube-controller-manager runs: deleted namespaces stay"
     )
+
     parser.add_argument("--client", action="append", default=[], metavar="NAME[=NAMESPACE/SERVICEACCOUNT]")
     parser.add_argument("--kubeconfigs", type=Path, metavar="DIR", help="writes DIR/NAME.yaml for each --client")
+
     return parser
 
 
 async def _run(arguments: argparse.Namespace) -> None:
     host, _, port = arguments.listen.rpartition(":")
+
     options = Options(
         host=host.strip("[]"),
         port=int(port),
@@ -62,6 +66,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         rbac=[each for path in arguments.rbac for each in manifests.of_rbac(manifests.read(path))],
         objects=[each for path in arguments.load for each in manifests.read(path)],
     )
+
     async with ApiServer(options) as server:
         _introduce(server, arguments)
         control = Control(server)

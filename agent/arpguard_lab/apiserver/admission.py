@@ -130,10 +130,12 @@ def _event(body: Json, resource: Resource, before: Json | None) -> Iterator[Fiel
     given, namespace = (body.get("involvedObject") or {}).get("namespace", ""), body["metadata"].get("namespace")
     is_timed = bool(body.get("eventTime"))
     places = (given,) if given else ("default", "kube-system") if is_timed else ("default",)
+
     if namespace not in places and not (given and is_timed):
         yield invalid_value("involvedObject.namespace", given, "does not match event.namespace")
     if is_timed:
         yield from _timed_event(body)
+
     if resource.group and before is None:
         yield from _new_event(body)
     elif resource.group and before is not None:

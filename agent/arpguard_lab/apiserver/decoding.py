@@ -168,10 +168,12 @@ def _read(resource: Resource, body: Json, path: list[str], reader: _Reader) -> N
         if part in body:
             body[part] = inner = dict(inner)
         body = inner
+
     value = body.get(last)
     if value is None:
         body.pop(last, None)
         return
+
     try:
         body[last] = reader(value)
     except _WrongTypeError as error:

@@ -53,11 +53,13 @@ def read_list(store: Store, target: Target, query: Mapping[str, str], stale: int
     """GET of a collection."""
     resource = target.resource
     wanted = selectors.parse(resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+
     reading = _choose(store, query, stale)
     ordered = page(_state(store, target, reading), reading.after)
     chosen = [(key, stored) for key, stored in ordered if target.namespace in ("", key[0])]
     if wanted is not None:
         chosen = [(key, stored) for key, stored in chosen if wanted(stored.body)]
+
     limit = int(query.get("limit") or 0) if reading.paged else 0
     metadata: Json = {"resourceVersion": str(reading.revision)}
     if limit and len(chosen) > limit:
@@ -65,6 +67,7 @@ def read_list(store: Store, target: Target, query: Mapping[str, str], stale: int
         if wanted is None:
             metadata["remainingItemCount"] = len(chosen) - limit
         chosen = chosen[:limit]
+
     return Listed([stored for _key, stored in chosen], metadata)
 
 
@@ -82,11 +85,13 @@ def _choose(store: Store, query: Mapping[str, str], stale: int | None) -> _Readi
     version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     if query.get("continue"):
         return _continued(query["continue"])
+
     if match and not version:
         why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
         raise statuses.wrong_options("resourceVersionMatch", why)
     if match not in _MATCHES or (match == "Exact" and version == "0"):
         raise statuses.wrong_options("resourceVersionMatch", f'"{match}" is not allowed here')
+
     asked = number(version, lambda why: statuses.bad_request(f"invalid resource version: {why}"))
     store.require(asked)
     if match == "Exact":

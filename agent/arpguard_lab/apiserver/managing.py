@@ -79,13 +79,16 @@ def apply(resource: Resource, before: Json, applied: Json, manager: Manager, *, 
     conflicts = {each: sorted(paths & changed) for each, paths in others.items() if paths & changed}
     if conflicts and not force:
         raise _conflict(resource, conflicts)
+
     after: Json = _merged(resource.schema, before, applied, "")
     for path in sorted(owned.get(manager, set()) - wanted.values.keys() - set().union(*others.values()), reverse=True):
         _remove(after, path)
+
     left = _Fields(resource, after).values
     kept = {
         each: {path for path in paths if path in left or path[-1] == "."} - changed for each, paths in others.items()
     }
+
     _write(resource, before, after, kept | {manager: set(wanted.values)})
     return after
 
@@ -110,6 +113,7 @@ class _Fields:
     def _take(self, schema: Any, value: Any, path: Path, name: str) -> None:
         if path in _NOBODYS:
             return
+
         if isinstance(value, dict) and (value or not path):
             if self._dots and name in _MAPS:
                 self.values[*path, "."] = None
@@ -172,6 +176,7 @@ def _remove(body: Any, path: Path) -> None:
     element, rest = path[0], path[1:]
     if element == ".":
         return
+
     if isinstance(body, list):
         keys = tuple(json.loads(element[2:])) if element.startswith("k:") else _SET
         at = next((index for index, (each, _) in enumerate(_elements(keys, body)) if each == element), None)
@@ -180,6 +185,7 @@ def _remove(body: Any, path: Path) -> None:
         elif at is not None:
             _remove(body[at], rest)
         return
+
     name = element.removeprefix("f:")
     if not isinstance(body, dict) or name not in body:
         return
@@ -222,6 +228,7 @@ def _write(resource: Resource, before: Json | None, after: Json, owned: Mapping[
         Manager(entry["manager"], entry["operation"], entry.get("subresource", "")): entry["time"]
         for entry in (before or {"metadata": {}})["metadata"].get("managedFields") or ()
     }
+
     for manager, paths in owned.items():
         if paths:
             entry = {
@@ -233,6 +240,7 @@ def _write(resource: Resource, before: Json | None, after: Json, owned: Mapping[
                 "fieldsV1": _trie(paths),
             }
             entries.append(entry | ({"subresource": manager.subresource} if manager.subresource else {}))
+
     entries.sort(key=lambda entry: (entry["operation"], entry["time"], entry["manager"]))
     if entries:
         metadata["managedFields"] = entries
@@ -246,6 +254,7 @@ def _conflict(resource: Resource, conflicts: Mapping[Manager, list[Path]]) -> Ap
         using = f" using {resource.api_version}" if manager.operation == UPDATE else ""
         using = f' with subresource "{manager.subresource}"{using}' if manager.subresource else using
         found.append((f'"{manager.name}"{using}', [_shown(path) for path in paths]))
+
     count = sum(len(fields) for _, fields in found)
     listed = [
         f"conflict with {who}: {fields[0]}"
@@ -253,11 +262,13 @@ def _conflict(resource: Resource, conflicts: Mapping[Manager, list[Path]]) -> Ap
         else f"conflicts with {who}:\n" + "\n".join(f"- {field}" for field in fields)
         for who, fields in found
     ]
+
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": field}
         for who, fields in found
         for field in fields
     ]
+
     message = f"Apply failed with {count} conflict{'s' if count > 1 else ''}: " + "\n".join(listed)
     return statuses.ApiError(409, "Conflict", message, {"causes": causes})
 

@@ -55,14 +55,17 @@ def parse(catalogue: Catalogue, method: str, path: str, query: Mapping[str, str]
     head = {"api": 1, "apis": 2}.get(prefix)
     if head is None or len(parts) <= head:
         return None
+
     group, version = ("", parts[0]) if head == 1 else (parts[0], parts[1])
     namespace, rest = _split_namespace(parts[head:])
     plural, name, subresource = [*rest, "", "", ""][:3]
+
     resource = catalogue.find(group, version, plural)
     if resource is None or len(rest) > 3 or bool(namespace) > resource.namespaced:
         raise statuses.no_such_path()
     if name and resource.namespaced and not namespace:
         raise statuses.no_such_path()
+
     verb = _verb(method, bool(name), query)
     target = Target(verb, resource, namespace, name, subresource)
     _check(target)

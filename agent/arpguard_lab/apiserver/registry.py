@@ -121,6 +121,7 @@ class Registry:
         if resource.namespaced:
             metadata.setdefault("namespace", "default")
             self._ensure_namespace(metadata["namespace"])
+
         key = (metadata.get("namespace", ""), metadata.get("name", ""))
         before = self._store.table(resource).live.get(key)
         metadata.pop("resourceVersion", None)
@@ -129,6 +130,7 @@ class Registry:
         else:
             _keep_own(before.body, body)
             self._defaults.refill(resource, body, before.body)
+
         admission.validate(resource, body)
         stored = self._store.write(resource, key, body)
         self._follow(resource, stored)
@@ -143,13 +145,16 @@ class Registry:
         self._check_namespace(resource, key)
         if resource == PODS:
             self._check_account(key, body)
+
         self._begin(resource, key, body)
         _complete(resource, body)
         admission.validate(resource, body)
         if write.manager.operation == managing.UPDATE:
             managing.track(resource, None, body, write.manager)
+
         if key in self._store.table(resource).live:
             raise statuses.already_exists(resource, key[1])
+
         stored = Stored(body, 0) if write.dry else self._store.write(resource, key, body)
         if not write.dry:
             self._follow(resource, stored)
@@ -198,23 +203,28 @@ class Registry:
         target, resource = write.target, write.target.resource
         body, unknown = self._decoded(write)
         metadata = body["metadata"]
+
         if metadata.get("name") != target.name:
             name = metadata.get("name", "")
             why = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
             raise statuses.bad_request(why)
+
         before = self._store.table(resource).live.get(target.key)
         if metadata.get("uid") and (before or resource.upsert):
             _check_uid(target, before, metadata["uid"])
+
         if before is None:
             if not resource.upsert or target.subresource:
                 raise statuses.not_found(resource, target.name)
             may_create()
             metadata.pop("resourceVersion", None)  # that of a missing object is not compared
             return self._insert(write, target.key, body, unknown)
+
         version = metadata.get("resourceVersion")
         if not version and not resource.unconditional:
             raise statuses.version_required(resource, target.name)
         _check_version(target, before, version)
+
         return self._replace(write, before, body, unknown)
 
     def _apply(self, write: Write, before: Stored | None, may_create: Callable[[], None]) -> Done:
@@ -222,25 +232,30 @@ class Registry:
         target, resource = write.target, write.target.resource
         applied = _applicable(write)
         metadata = applied["metadata"]
+
         if metadata.get("name", target.name) != target.name:
             why = f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
             raise statuses.bad_request(why)
         metadata["name"] = target.name
+
         if before is not None:
             _check_uid(target, before, metadata.get("uid") or before.body["metadata"]["uid"])
             _check_version(target, before, metadata.get("resourceVersion"))
         elif target.subresource:
             raise statuses.not_found(resource, target.name)
+
         body, unknown = self._decoded(write, applied)
         for part in ("status",) if resource.status and not target.subresource else ():
             body.pop(part, None)
         if target.subresource:
             body = {"status": body.get("status") or {}}
+
         force = is_true(write.query, "force")
         if before is None:
             may_create()
             made = managing.apply(resource, {"metadata": {}}, body, write.manager, force=force)
             return self._insert(write, target.key, made, unknown)
+
         shown = {**before.body, "metadata": {**before.body["metadata"]}}
         return self._replace(write, before, managing.apply(resource, shown, body, write.manager, force=force), unknown)
 
@@ -277,6 +292,7 @@ class Registry:
         """The end of PUT and PATCH."""
         target, resource = write.target, write.target.resource
         managed = body["metadata"].get("managedFields")  # by an apply
+
         _complete(resource, body)
         _keep_own(before.body, body)
         after = _parts(resource, before.body, body, subresource=target.subresource)
@@ -285,11 +301,13 @@ class Registry:
         admission.validate(resource, after, before.body)
         if resource.generation and _specification(before.body) != _specification(after):
             after["metadata"]["generation"] = before.body["metadata"].get("generation", 0) + 1
+
         warnings = _warnings(resource, after, unknown)
         if managed is not None:
             after["metadata"] = {**after["metadata"], "managedFields": managed}
         else:
             managing.track(resource, before.body, after, write.manager)
+
         if after == before.body:
             return Done(200, before, warnings=warnings)
         if write.dry:
@@ -297,6 +315,7 @@ class Registry:
         if may_go(after):
             self._deleting.remove(resource, target.key)
             return Done(200, Stored(after, before.revision), warnings=warnings)
+
         stored = self._store.write(resource, target.key, after)
         self._follow(resource, stored)
         return Done(200, stored, warnings=warnings)

@@ -164,6 +164,7 @@ def from_definition(definition: dict[str, Any]) -> list[Resource]:
     """The resources of a CustomResourceDefinition, one per served version."""
     spec = definition["spec"]
     names = spec["names"]
+
     return [
         Resource(
             spec["group"],

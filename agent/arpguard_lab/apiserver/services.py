@@ -121,15 +121,18 @@ def errors(body: Json, before: Json | None) -> Iterator[FieldError]:
     spec = body.get("spec") or {}
     if spec["type"] not in _TYPES:
         yield _unsupported("spec.type", spec["type"], _TYPES)
+
     yield from _port_errors(spec)
     for index, text in enumerate(spec.get("externalIPs") or ()):
         yield from _address_errors(f"spec.externalIPs[{index}]", text)
     yield from _policy_errors(spec)
     yield from _status_errors(body, spec)
+
     old = (before or {}).get("spec") or {}
     if _is(spec, "cluster") and old.get("clusterIP") and _is(old, "cluster") and spec["clusterIP"] != old["clusterIP"]:
         shown = f'["{spec["clusterIP"]}"]'
         yield FieldError("spec.clusterIPs[0]", _INVALID, f"Invalid value: {shown}: may not change once set")
+
     given = spec.get("loadBalancerClass")
     if _is(spec, "LoadBalancer") and _is(old, "LoadBalancer") and given != old.get("loadBalancerClass"):
         why = f'Invalid value: "{given}": may not change once set' if given else "Required value: may not be cleared"

@@ -89,6 +89,7 @@ class Watch:
     async def run(self, write: Write, gate: Gate, bookmark_interval_s: float) -> None:
         """Sends until the time is over or the history is lost. `gate` holds it up as long as a fault wants."""
         due = time.monotonic() + bookmark_interval_s
+
         while True:
             changed = self._table.changed
             await gate()
@@ -97,12 +98,14 @@ class Watch:
             except ApiError as error:
                 await write(error_line(error))
                 return
+
             now = time.monotonic()
             if self._options.bookmarks and now >= min(due, self._deadline):
                 due = now + bookmark_interval_s
                 lines.append(self._bookmark())
             if lines:
                 await write(b"".join(lines))
+
             if now >= self._deadline:
                 return
             if len(lines) < _CHANGES_AT_ONCE:

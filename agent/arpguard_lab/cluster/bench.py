@@ -343,18 +343,21 @@ class KubeBench:
         """Who answers for VIPs now: one question for each, every answer."""
         while self._asker.hear(0) is not None:
             pass
+
         asked: dict[Address, Address] = {}
         for address in vips:
             self._questions += 1
             spa = type(address)(_ASKERS[address.version] + self._questions)
             asked[spa] = address
             self._asker.send(build_question(self._asker.mac, spa, address))
+
         found: dict[Address, list[MacAddress]] = {address: [] for address in vips}
         deadline = time.monotonic() + _WAIT_S
         while (heard := self._asker.hear(deadline - time.monotonic())) is not None:
             packet = heard.packet
             if not packet.is_question and asked.get(packet.tpa) == packet.spa:
                 found[packet.spa].append(first_mac(packet.sha))
+
         return found
 
     def settle(self, vips: Sequence[Address], among: Sequence[Host] | None = None, limit_s: float = SETTLE_S) -> None:

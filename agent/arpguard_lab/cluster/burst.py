@@ -54,20 +54,24 @@ def run_burst(bench: KubeBench) -> Iterator[Step]:
 def _come_and_go(bench: KubeBench, text: str, vips: Sequence[IPv4Address], gone_s: float) -> Step:
     """The old VIPs are asked for all the time, and every answer is recorded."""
     before_s = [bench.agent(host).cpu_s() for host in bench.nodes]
+
     with bench.watch(_OLD, _INTERVAL_S) as watch:
         began_s = time.monotonic()
         for name, some in services_of(vips).items():
             bench.publish(name, some)
         owned_s = _until(lambda: _claims(bench, held=True) >= len(vips) + len(_OLD), began_s)
         bench.settle(vips, limit_s=_PATIENCE_S)
+
         gone_from_s = time.monotonic()
         for name in services_of(vips):
             bench.withdraw(name)
         left_s = _until(lambda: _claims(bench) <= len(_OLD), gone_from_s)
+
     used_s = sum(bench.agent(host).cpu_s() for host in bench.nodes) - sum(before_s)
     bench.check_against_journal(watch)
     lost = {each: watch.stream.lost(each) for each in _OLD}
     silences = Spread.of([watch.stream.silence(each).length_ns for each in _OLD])
+
     return bench.one_of(
         f"{text}: none of the others is missed",
         _OLD[0],

@@ -26,6 +26,7 @@ def run_kill(bench: KubeBench) -> Iterator[Step]:
     bench.publish("web", _VIPS)
     bench.settle_evenly(_VIPS)
     bench.bind_everywhere(*_VIPS)
+
     taken_ns: list[int] = []
     with bench.watch(_VIPS) as watch:
         for number in range(_KILLS):
@@ -40,6 +41,7 @@ def run_kill(bench: KubeBench) -> Iterator[Step]:
             bench.agent(victim).start()
             bench.agent(victim).wait_for()
             bench.settle_evenly(_VIPS)
+
     yield _verdict(bench, watch, "all deaths", taken_ns, median_s=MEDIAN_S)
 
 
@@ -66,6 +68,7 @@ def _silenced(
     bench.publish("web", _VIPS)
     bench.settle_evenly(_VIPS)
     bench.bind_everywhere(*_VIPS)
+
     taken_ns: list[int] = []
     with bench.watch(_VIPS) as watch:
         victim = bench.owner(_VIPS[0])
@@ -73,6 +76,7 @@ def _silenced(
         began_ns = now_ns()
         do_harm(victim)
         yield _taken_over(bench, watch, f"{victim.name}: {harm}", victim, lost, began_ns, taken_ns)
+
         last_ns = max((said.time_ns for each in lost if (said := watch.last(each, victim))), default=began_ns)
         silent_ms = ms(last_ns - began_ns)
         limit_ms = round((LEASE_S - MARGIN_S) * 1000)
@@ -85,6 +89,7 @@ def _silenced(
             limit_ms=limit_ms,
             silent_in_time=silent_ms <= limit_ms,
         )
+
         cured_ns = now_ns()
         do_cure(victim)
         time.sleep(_AFTER_S)
@@ -100,6 +105,7 @@ def _silenced(
             bench.who(lost[0])[lost[0]],
             old_owner_kept_silent=not early,
         )
+
     yield _verdict(bench, watch, "all of it", taken_ns)
 
 
@@ -118,10 +124,12 @@ def _taken_over(
         _PATIENCE_S,
         f"others answer for the VIPs of {victim.name}",
     )
+
     firsts = [said for each in lost if (said := watch.first(each, began_ns, victim))]
     taken = [said.time_ns - began_ns for said in firsts]
     taken_ns += taken
     spread = Spread.of(taken)
+
     return bench.one_of(
         text,
         lost[0],
@@ -138,6 +146,7 @@ def _verdict(bench: KubeBench, watch: Watch, text: str, taken_ns: list[int], med
     bench.check_against_journal(watch)
     spread = Spread.of(taken_ns)
     handovers = Spread.of([each.gap_ns for each in watch.gaps()])
+
     return bench.one_of(
         f"{text}: at most one answered at any moment",
         _VIPS[0],
@@ -161,25 +170,30 @@ def run_api_down(bench: KubeBench, outage_s: float = 10.0) -> Iterator[Step]:
     every = [*_VIPS, _HELD]
     bench.settle_evenly(every)
     bench.bind_everywhere(*every)
+
     holder = bench.owner(_HELD)
     with bench.watch(every, interval_s=0.002) as watch:
         lines = {host: len(bench.agent(host).said().splitlines()) for host in bench.nodes}
         cpu_s = {host: bench.agent(host).cpu_s() for host in bench.nodes}
         rss_kb = {host: bench.agent(host).rss_kb() for host in bench.nodes}
+
         down_ns = now_ns()
         bench.server.go_down()
         time.sleep(outage_s)
         answered = bench.who(_VIPS[0], _HELD)
         yield bench.step("API server gone: the fence ends answers", _VIPS[0], [], answered[_VIPS[0]])
         yield bench.step("a VIP that is held goes on", _HELD, [holder], answered[_HELD])
+
         used = max(bench.agent(host).cpu_s() - cpu_s[host] for host in bench.nodes)
         grown = max(bench.agent(host).rss_kb() - rss_kb[host] for host in bench.nodes)
         said = max(len(bench.agent(host).said().splitlines()) - lines[host] for host in bench.nodes)
+
         back_ns = now_ns()
         bench.server.come_back()
         watch.wait(
             lambda: all(watch.first(each, back_ns) for each in _VIPS), _PATIENCE_S, "all VIPs are answered for again"
         )
+
         firsts = [first.time_ns - back_ns for each in _VIPS if (first := watch.first(each, back_ns))]
         watch.poll()
         last_ns = max((each.time_ns for each in watch.said if each.vip != _HELD and each.time_ns < back_ns), default=0)
@@ -194,9 +208,11 @@ def run_api_down(bench: KubeBench, outage_s: float = 10.0) -> Iterator[Step]:
             recovered_within_2_s=recovered.worst_ms is not None and recovered.worst_ms <= 2000,
             silent_after_ms=ms(last_ns - down_ns),
         )
+
     bench.check_against_journal(watch, skip=[_HELD])
     share = round(1000 * used / outage_s) / 10
     lost = watch.stream.lost(_HELD)
+
     yield bench.one_of(
         f"{outage_s:g} s without the API server",
         _HELD,

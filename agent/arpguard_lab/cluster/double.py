@@ -57,15 +57,18 @@ class Double(ApiUnderTest):
         """A new process with an empty store."""
         folder = self.lab.folder
         (folder / "control.sock").unlink(missing_ok=True)
+
         scene = folder / "scene.yaml"
         scene.write_text(yaml.safe_dump_all([objects.namespace(self.home), *self._documents]), encoding="utf-8")
         rbac = folder / "rbac.yaml"
         rbac.write_text(yaml.safe_dump_all(of_rbac(self._documents)), encoding="utf-8")
+
         words = [sys.executable, "-m", "arpguard_lab.apiserver", "--listen", f"{API_ADDRESS}:{API_PORT}"]
         words += ["--control", f"unix:{folder / 'control.sock'}", "--kubeconfigs", str(folder / "kubeconfigs")]
         words += ["--load", str(scene), "--rbac", str(rbac), "--client", _ADMIN]
         for host in self.lab.nodes:
             words += ["--client", f"{host.name}={self.home}/{objects.ACCOUNT}"]
+
         (folder / "kubeconfigs").mkdir(exist_ok=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
@@ -75,6 +78,7 @@ class Double(ApiUnderTest):
                 stderr=log,
                 text=True,
             )
+
         self._wait_until_it_listens(self._process)
         self._revision = 1
         for host in self.lab.nodes:

@@ -73,6 +73,7 @@ def _followed(
 ) -> Iterator[Step]:
     first, second = bench.nodes[:2]
     a, b = (bench.lab.program(program(host, bench.lab.folder, _VIP)) for host in (first, second))
+
     try:
         with bench.watch([_VIP], _INTERVAL_S, FEW_ADDRESSES) as watch:
             name(first)
@@ -82,15 +83,18 @@ def _followed(
             bench.configure(bench.config("enforce", owner="follow"))
             _settle(bench, first)
             yield _talk(bench, watch, "mode enforce: all they say", a, b)
+
             bench.lab.cut_off(second)
             yield _talk(bench, watch, f"{second.name} cut off from the API: all they say", a, b)
             bench.lab.reconnect(second)
+
             began_ns = now_ns()
             name(second)
             _settle(bench, second)
             watch.poll()
             last = watch.last(_VIP, first, began_ns)
             arrived = watch.first(_VIP, began_ns, first)
+
             yield bench.ask(
                 f"{second.name} is named instead, and both go on",
                 _VIP,
@@ -99,6 +103,7 @@ def _followed(
                 silenced_after_ms=ms(last.time_ns - began_ns) if last else 0,
             )
             yield _talk(bench, watch, "then: all they say", b, a)
+
             a.kill(signal.SIGKILL)
             left = {"left_on_its_link": holds(first, _VIP)} if stays else {}
             yield bench.ask(f"the announcer of {first.name} killed (-9)", _VIP, [second], **left)
@@ -121,6 +126,7 @@ def _talk(bench: KubeBench, watch: Watch, text: str, heard: HostProcess, silence
     time.sleep(_TALK_S)
     _settle(bench, heard.host)
     watch.poll()
+
     announced = {said.mac for said in watch.said if said.time_ns >= since_ns and said.is_announcement}
     return bench.step(
         text,

@@ -45,6 +45,7 @@ class Mischief:
         self._dice = dice
         self._vips = list(vips)
         self._pods = pods
+
         self._menu: list[tuple[int, Callable[[Host], list[Deed]]]] = [
             (3, self._kill),
             (2, self._restart),
@@ -247,6 +248,7 @@ class Mischief:
     def _edit_config(self, _host: Host) -> list[Deed]:
         begin, end = self._span(3.0)
         bench = self._bench
+
         what, text = self._dice.choice(
             [
                 ("lease of 4 s", bench.config(extra="lease: {duration: 4s, renew: 1s, margin: 1s}")),
@@ -258,6 +260,7 @@ class Mischief:
                 ("unknown setting", bench.config(extra="modes: {enforce: true}")),
             ]
         )
+
         return [
             Deed(begin, f"config {what}: all", partial(bench.configure, text)),
             Deed(end, "config back", partial(bench.configure, bench.config()), harm=False),
@@ -277,12 +280,14 @@ class Mischief:
         silent = begin + self._dice.uniform(2.0, 5.0)
         end = silent + self._dice.uniform(0.5, 4.0)
         lab, agent = self._bench.lab, self._bench.agent(host)
+
         ways: list[_Way] = [
             ("hang", partial(agent.send, signal.SIGSTOP), partial(agent.send, signal.SIGCONT)),
             ("partition", partial(lab.cut_off, host), partial(lab.reconnect, host)),
             ("kill", partial(agent.kill, signal.SIGKILL), agent.start),
         ]
         text, do, undo = self._dice.choice(ways)
+
         return [
             Deed(begin, f"slow clock: {host.name}", partial(self._restart_as, agent, _SLOW_CLOCK)),
             Deed(silent, f"slow clock, then {text}: {host.name}", do),

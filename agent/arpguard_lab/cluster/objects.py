@@ -118,6 +118,7 @@ def l2_status_definition() -> Json:
         "type": "string",
         "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "Value is immutable"}],
     }
+
     links = {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}}
     status = {"node": kept, "serviceName": kept, "serviceNamespace": kept, "interfaces": links}
     schema = {
@@ -125,6 +126,7 @@ def l2_status_definition() -> Json:
         "properties": {"spec": {"type": "object"}, "status": {"type": "object", "properties": status}},
     }
     version = {"name": "v1beta1", "served": True, "storage": True, "subresources": {"status": {}}}
+
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -35,17 +35,20 @@ def run_drain(bench: KubeBench) -> Iterator[Step]:
     bench.publish("web", [_VIP])
     bench.settle_evenly([_VIP])
     bench.bind_everywhere(_VIP)
+
     ways: list[tuple[str, Callable[[Host], None], Callable[[Host], None]]] = [
         ("cordoned", bench.cordon, partial(bench.cordon, cordoned=False)),
         ("not ready", partial(bench.set_ready, ready=False), partial(bench.set_ready, ready=True)),
         ("excluded", bench.exclude, partial(bench.exclude, excluded=False)),
     ]
+
     with _moves(bench) as moves:
         for text, do, undo in ways:
             owner = bench.owner(_VIP)
             yield moves.move(f"{owner.name} is {text}", owner, partial(do, owner), bench.others(owner))
             undo(owner)
             bench.settle_evenly([_VIP])
+
     yield moves.verdict("all drains")
 
 
@@ -53,11 +56,13 @@ def run_etp_local(bench: KubeBench) -> Iterator[Step]:
     """Moves the ready endpoints of a Service with externalTrafficPolicy Local."""
     first, second, *others = bench.nodes
     none = dict.fromkeys(bench.nodes, False)
+
     bench.publish("local", [_VIP], local=True)
     bench.endpoints("local", {**none, first: True})
     bench.settle([_VIP], among=[first])
     bench.bind_everywhere(_VIP)
     yield bench.ask(f"a ready endpoint on {first.name} only", _VIP, [first])
+
     with _moves(bench) as moves:
         ready = {**none, second: True}
         yield moves.move(f"ready on {second.name} instead", first, partial(bench.endpoints, "local", ready), [second])
@@ -66,10 +71,12 @@ def run_etp_local(bench: KubeBench) -> Iterator[Step]:
         yield bench.ask("ready nowhere: nobody answers", _VIP, [])
         told = bench.until(lambda: bench.events("Service", "local"), _PATIENCE_S, "an Event on the Service")
         yield bench.ask("and an Event on the Service says so", _VIP, [], event_after_ms=round(told * 1000))
+
         back = {**none, (others or [first])[0]: True}
         bench.endpoints("local", back)
         bench.settle([_VIP], among=[(others or [first])[0]])
         yield bench.ask("ready on another one", _VIP, [(others or [first])[0]])
+
     yield moves.verdict("all moves")
 
 
@@ -89,15 +96,18 @@ class _Moves:
         few writes to the API server took at that time.
         """
         began_ns = now_ns()
+
         action()
         self.watch.wait(
             lambda: self.watch.first(_VIP, began_ns, owner), _PATIENCE_S, f"another node answers for {_VIP}"
         )
+
         first, last = self.watch.first(_VIP, began_ns, owner), self.watch.last(_VIP, owner)
         gap_ms = ms(first.time_ns - last.time_ns) if first and last else None
         if gap_ms is not None:
             self.gaps_ms.append(gap_ms)
         write_ms = self.yardstick.worst_ms(began_ns)
+
         return self.bench.one_of(
             text,
             _VIP,
@@ -135,12 +145,14 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
     pods = Pods(bench)
     bench.settle_evenly(_VIPS)
     bench.bind_everywhere(*_VIPS)
+
     with bench.watch(_VIPS) as watch:
         for host in bench.nodes:
             pods.replace(host)
         bench.settle(_VIPS)
         time.sleep(1.0)
     yield _none_lost(bench, watch, "every agent replaced, one after the other", dict.fromkeys(_VIPS, EVER_NS))
+
     bench.settle_evenly(_VIPS)
     with bench.watch(_VIPS) as watch:
         owner = bench.owner(_VIPS[0])
@@ -157,10 +169,12 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
     end_ns = EVER_NS if in_time else fence_ns + ahead_ns - AT_THE_FENCE_NS  # nobody promises what comes after it
     until_ns = {vip: end_ns if vip in owned else EVER_NS for vip in _VIPS}
     yield _none_lost(bench, watch, f"the agent of {owner.name} killed and started again at once", until_ns)
+
     bench.unbind_everywhere(*_VIPS)
     pods.delete_daemon_set()
     for host in bench.nodes[:-1]:
         pods.end(host)
+
     keeper = bench.nodes[-1]
     bench.settle(_VIPS, among=[keeper])
     yield bench.ask("DaemonSet deleted: all is handed over to the last agent", _VIPS[0], [keeper])
@@ -177,12 +191,14 @@ def run_bad_image(bench: KubeBench) -> Iterator[Step]:
     pods = Pods(bench)
     bench.settle_evenly(_VIPS)
     bench.bind_everywhere(*_VIPS)
+
     with bench.watch(_VIPS) as watch:
         owner = bench.owner(_VIPS[0])
         following = pods.surge(owner)
         following.kill(signal.SIGKILL)  # as a container that fails while it starts
         time.sleep(_UNFIT_S)
         pods.discard(following)
+
     until_ns = dict.fromkeys(_VIPS, EVER_NS)
     yield _none_lost(bench, watch, "the next agent does not start: the old one keeps answering", until_ns)
     with bench.watch(_VIPS) as watch:
@@ -190,6 +206,7 @@ def run_bad_image(bench: KubeBench) -> Iterator[Step]:
         pods.end(owner)
         watch.wait(lambda: watch.first(_VIPS[0], ended_ns, owner), _PATIENCE_S, "another node answers")
         bench.settle(_VIPS, among=bench.others(owner))
+
     bench.check_against_journal(watch)
     silence_ms = max(watch.stream.silence(each).length_ms for each in _VIPS)
     yield bench.one_of(
@@ -227,8 +244,10 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
     bench.bind_everywhere(_VIP)
     owner = bench.owner(_VIP)
     pids = {host: bench.agent(host).pid for host in bench.nodes}
+
     with bench.watch([_VIP], interval_s=0.004, addresses=FEW_ADDRESSES) as watch:
         yield bench.ask("mode enforce", _VIP, [owner])
+
         wrote_ns = now_ns()
         bench.configure(bench.config("observe"))
         everybody = {host.mac for host in bench.nodes}
@@ -237,6 +256,7 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
         )
         firsts = [said.time_ns - wrote_ns for host in bench.nodes if (said := _first_of(watch, host, wrote_ns))]
         observed = Spread.of(firsts)
+
         yield bench.ask(
             "mode observe: nothing is touched, all answer",
             _VIP,
@@ -244,6 +264,7 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
             followed_worst_ms=observed.worst_ms,
             within_1_s=observed.worst_ms is not None and observed.worst_ms < 1000,
         )
+
         wrote_ns = now_ns()
         bench.configure(bench.config("enforce"))
         bench.until(lambda: bench.who(_VIP)[_VIP] == [owner.mac], _PATIENCE_S, "one node answers")
@@ -251,6 +272,7 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
         watch.poll()
         lasts = [said.time_ns - wrote_ns for host in bench.others(owner) if (said := watch.last(_VIP, host, wrote_ns))]
         enforced = Spread.of(lasts)
+
         yield bench.ask(
             "mode enforce again: one answers",
             _VIP,
@@ -258,6 +280,7 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
             followed_worst_ms=enforced.worst_ms or 0,
             within_1_s=(enforced.worst_ms or 0) < 1000,
         )
+
         bench.configure("mode: nonsense\n")
         told_s = bench.until(lambda: bench.events("ConfigMap", CONFIGMAP), _PATIENCE_S, "an Event on the ConfigMap")
         bench.until(lambda: all(_complains(bench, host) for host in bench.nodes), _PATIENCE_S, "status tells")
@@ -270,11 +293,14 @@ def run_toggle(bench: KubeBench) -> Iterator[Step]:
             metric_on_nodes=len(metrics),
             metric_tells=len(metrics) == len(bench.nodes),
         )
+
         bench.configure(bench.config())
         bench.until(lambda: not any(map(_config_problem, bench.nodes)), _PATIENCE_S, "the problem is over")
+
     same = all(bench.agent(host).pid == pids[host] for host in bench.nodes)
     silence = watch.stream.silence(_VIP)
     lost = watch.stream.lost(_VIP)
+
     yield bench.ask(
         "nobody was started again, and no request was lost",
         _VIP,

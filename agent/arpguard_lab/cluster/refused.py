@@ -23,6 +23,7 @@ def run_node_ip(bench: KubeBench) -> Iterator[Step]:
     bench.publish("web", [_VIP])
     bench.settle([_VIP])
     yield bench.ask("before", target.address, [target], tcp_connects=_reaches(bench, target.netns, target.address))
+
     bench.publish("wrong", [target.address])
     told_s = bench.until(lambda: bench.events("Service", "wrong"), _PATIENCE_S, "an Event on the Service")
     bench.until(
@@ -32,6 +33,7 @@ def run_node_ip(bench: KubeBench) -> Iterator[Step]:
         _PATIENCE_S,
         "status names the address",
     )
+
     yield bench.ask(
         "a Service has it as externalIP: the node itself still answers, alone",
         target.address,
@@ -39,6 +41,7 @@ def run_node_ip(bench: KubeBench) -> Iterator[Step]:
         tcp_connects=_reaches(bench, target.netns, target.address),
         event_after_ms=round(told_s * 1000),
     )
+
     yield bench.one_of("other VIPs are guarded as before", _VIP, bench.nodes, bench.who(_VIP)[_VIP])
 
 
@@ -63,6 +66,7 @@ def run_taken_outside(bench: KubeBench) -> Iterator[Step]:
     """Publishes a Service whose externalIP a host outside the cluster answers for already."""
     database = bench.lab.hosts[OUTSIDER[0]]
     database.bind(_VIP, "eth0")
+
     try:
         yield bench.ask("a host outside the cluster has the address", _VIP, [database])
         with bench.watch([_VIP], interval_s=0.002) as watch:
@@ -75,6 +79,7 @@ def run_taken_outside(bench: KubeBench) -> Iterator[Step]:
                 event_after_ms=round(told_s * 1000),
             )
             time.sleep(_WATCH_S)
+
         intruders = {said.mac for said in watch.said} - {database.mac}
         yield bench.step(
             "meanwhile nobody else ever did",
@@ -87,6 +92,7 @@ def run_taken_outside(bench: KubeBench) -> Iterator[Step]:
         )
     finally:
         database.unbind(_VIP, "eth0")
+
     took_s = bench.until(lambda: len(bench.who(_VIP)[_VIP]) == 1, 90.0, "a node answers")
     yield bench.one_of(
         "it is silent now: elected again",

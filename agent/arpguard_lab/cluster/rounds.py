@@ -205,11 +205,13 @@ class _Record:
             "answers_uncounted": self.uncounted,
             "every_answer_counted": not self.uncounted,
         }
+
         said = {
             "strange": "; ".join(self.strange[:3]),
             "lost": "; ".join(self.lost[:3]),
             "broken_off": self.broken_off,
         }
+
         return facts | {name: text for name, text in said.items() if text}
 
 
@@ -221,11 +223,13 @@ def run_rounds(
     bench.publish("both", _PAIR)
     bench.publish("local", [_LOCAL], local=True)
     bench.endpoints("local", dict.fromkeys(bench.nodes, True))
+
     schedule = Schedule(bench, seed, Pods(bench))
     rounds = Rounds(bench, schedule)
     dice = Random(f"{seed} looks")  # noqa: S311 - no secret; apart, so that the schedule is of the seed alone
     bench.settle(EVERY)
     bench.bind_everywhere(*EVERY)
+
     record = _Record(counted_before={host.name: bench.agent(host).answers_counted() for host in bench.nodes})
     second = Stream(bench.lab.hosts[SECOND_CLIENT[0]].listen(), EVERY, _INTERVAL_S, lane=1)
     with bench.watch(EVERY, _INTERVAL_S, also=second) as watch:
@@ -239,6 +243,7 @@ def run_rounds(
         except (ArpguardError, OSError, KeyboardInterrupt, SystemExit) as error:
             record.broken_off = str(error) if isinstance(error, (ArpguardError, OSError)) else "by a signal"
             tell(f"broken off in round {record.number}: {record.broken_off}")
+
     fresh = _judge(bench, watch, record, "at the end")
     if fresh:
         yield _found(bench, "at the end", fresh)
@@ -312,12 +317,14 @@ def _stop_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> 
     """What an agent owned when it was stopped is not answered for by its kernel after the fence."""
     agent = bench.agent(victim)
     owned = bench.owned(EVERY, victim)
+
     agent.send(signal.SIGSTOP)
     try:
         watch.wait(lambda: boot_ns() > agent.fence_ns() + NS_PER_S // 2, _SETTLE_S, "the fence to pass")
         fence_ns = agent.fence_ns() + max(now_ns() - boot_ns() for _ in range(9))  # two clocks, not read at once
     finally:
         agent.send(signal.SIGCONT)
+
     record.stops += bool(owned)
     late = [
         each
@@ -336,9 +343,11 @@ def _kill_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> 
     agent.kill(signal.SIGKILL)
     owned = [address for address in agent.owned() if address in EVERY]
     killed_ns, left_ns = now_ns(), agent.fence_ns() - boot_ns()
+
     agent.start()
     until_ns = killed_ns + max(0, left_ns) - AT_THE_FENCE_NS
     watch.wait(lambda: now_ns() > until_ns + NS_PER_S // 2, _SETTLE_S, "the fence to pass")
+
     record.kills += bool(owned)
     lost = {address: watch.stream.lost(address, killed_ns, until_ns) for address in owned}
     record.lost += [
@@ -358,6 +367,7 @@ def _found(bench: KubeBench, text: str, findings: list[Finding]) -> Step:
 
 def _verdict(bench: KubeBench, watch: Watch, rounds: Rounds, record: _Record, text: str) -> Step:
     gaps = Spread.of([each.gap_ns for each in watch.gaps()])
+
     return bench.one_of(
         text,
         _VIPS[0],

@@ -150,6 +150,7 @@ class KubeLab(Lab):
         super()._build()
         self.switch.batch(["link add br1 type bridge forward_delay 0 mcast_snooping 0", "link set br1 up"])
         self.api = self.namespace("api")
+
         for netns, number in [*((host.netns, self.number(host)) for host in self.nodes), (self.api, API_NUMBER)]:
             self.switch.batch(
                 [
@@ -158,6 +159,7 @@ class KubeLab(Lab):
                 ]
             )
             netns.batch(["link set mgmt0 up", f"addr add {MANAGEMENT}.{number}/24 dev mgmt0"])
+
         for host in self.nodes:
             guard = KubeAgent(host, self.folder, self.pin_root / host.name)
             self.guards[host.name] = guard

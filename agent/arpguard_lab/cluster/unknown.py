@@ -31,12 +31,14 @@ def run_new_service(bench: KubeBench) -> Iterator[Step]:
 def _appear_one_by_one(bench: KubeBench) -> Step:
     """A client asks for each from before it is bound."""
     first_ns = []
+
     with bench.watch(_NEW, _INTERVAL_S) as watch:
         for number, address in enumerate(_NEW):
             bench.bind_everywhere(address)
             since_ns = now_ns()
             bench.publish(f"new-{number}", [address])
             first_ns.append(_first_answer_ns(watch, address, since_ns))
+
     bench.check_against_journal(watch)
     after = Spread.of(first_ns)
     return bench.one_of(

@@ -51,6 +51,7 @@ class Keepalived(HostProcess):
         self._vip = vip
         self.device = VMAC_DEVICE if vmac else "eth0"
         self._config = folder / f"{host.name}-keepalived.conf"
+
         text = _KEEPALIVED_CONF.format(
             name=host.name,
             options="use_vmac" if vmac else "",
@@ -59,6 +60,7 @@ class Keepalived(HostProcess):
             interval=ADVERTISEMENT_S,
             vip=f"{vip}/{vip.max_prefixlen}",
         )
+
         self._config.write_text(text, encoding="utf-8")
 
     def words(self) -> list[str]:

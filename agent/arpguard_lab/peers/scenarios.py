@@ -37,6 +37,7 @@ def run_keepalived(bench: Bench, vip: Address, *, vmac: bool = False) -> Iterato
         bench.lab.program(Keepalived(host, bench.lab.folder, vip, priority, vmac=vmac))
         for host, priority in ((first, 110), (second, 100))
     )
+
     with Witness(bench, vip) as witness:
         for daemon in (a, b):
             daemon.start()
@@ -44,16 +45,19 @@ def run_keepalived(bench: Bench, vip: Address, *, vmac: bool = False) -> Iterato
         yield witness.ask("the master answers, no guard", [first])
         yield _parted(bench, witness, (a, b), "no guard", [first, second])
         yield _healed(bench, witness, (a, b), "no guard")
+
         _kill_master(a, b)
         left = holds(first, vip)
         yield witness.ask("master killed (-9), no guard", [first, second], left_on_its_link=left)
         yield _kernel_speaks(bench, witness, a, "no guard", [first])
+
         a.start()
         _wait_for_master(a, b)
         agents = bench.guard(_delegated(first, vip))
         yield witness.ask(f"guarded, delegated to {first.name}", [first])
         yield _parted(bench, witness, (a, b), "guarded", [first])
         yield _healed(bench, witness, (a, b), "guarded")
+
         _kill_master(a, b)
         since_ns = _delegate(agents, witness, second)
         until(lambda: second in witness.announcers(since_ns), _PATIENCE_S, "the new master announces again")
@@ -80,11 +84,13 @@ def _parted(
     since_ns = time.time_ns()
     bench.lab.part(hosts)
     until(lambda: all(daemon.holds() for daemon in daemons), _PATIENCE_S, "both are master")
+
     client = bench.lab.client.netns
     advertising = client.call(lambda: _advertisers(hosts, witness.vip))
     refused = [host for host in hosts if client.call(partial(_refuses, host.address_like(witness.vip)))]
     time.sleep(_TALK_S)
     witness.settle(expected)
+
     return witness.judge(
         f"parted, both are master: all they say, {text}",
         expected,
@@ -121,10 +127,12 @@ def run_split(bench: Bench, program: Program, vip: Address, *, stays: bool) -> I
     """Two announcers that both think the VIP is theirs; `stays`: who is killed leaves the address on the link."""
     first, second = bench.nodes[:2]
     a, b = (bench.lab.program(program(host, bench.lab.folder, vip)) for host in (first, second))
+
     with Witness(bench, vip) as witness:
         since_ns = begin(a, b)
         until(lambda: witness.announcers(since_ns) == [first, second], _PATIENCE_S, "both announce the VIP")
         yield witness.ask("both answer and announce, no guard", [first, second])
+
         agents = bench.guard(_delegated(first, vip))
         yield witness.ask(f"guarded, delegated to {first.name}", [first])
         bench.lab.part([first, second])
@@ -132,9 +140,11 @@ def run_split(bench: Bench, program: Program, vip: Address, *, stays: bool) -> I
         bench.lab.heal([first, second])
         _delegate(agents, witness, second)
         yield _talk(bench, witness, f"delegated to {second.name}: all they say", b, agents[first.name], a)
+
         a.kill(signal.SIGKILL)
         left = {"left_on_its_link": holds(first, vip)} if stays else {}
         yield witness.ask(f"the announcer of {first.name} killed (-9)", [second], **left)
+
         bench.unguard(agents)
         yield witness.ask("guard removed again", [first, second] if stays else [second])
 
