@@ -31,7 +31,7 @@ from arpguard.api.requests import (
 from arpguard.clock import boot_ns
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.closing import range_of
-from arpguard.core.decisions import Claim, Report, ReportFilter
+from arpguard.core.decisions import Report, ReportFilter, RivalClaim
 from arpguard.core.explaining import Scene, explain_ownership, fence_left_ns, summary
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import Trial, try_frame
@@ -40,7 +40,7 @@ from arpguard.node import Node
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Verdict
 
-Numbered = TypeVar("Numbered", Report, Claim)
+Numbered = TypeVar("Numbered", Report, RivalClaim)
 
 _OPERATION_OF: dict[int, Operation] = {number: operation for operation, number in OPERATIONS.items()}
 _MAX_OPERATIONS = 64
@@ -282,7 +282,7 @@ def _vips(node: Node, keys: list[EntryKey]) -> Iterator[pb.Vip]:
             yield _vip(node, key, entry, mode, claims.get(key), clock)
 
 
-def _vip(node: Node, key: EntryKey, entry: VipEntry, mode: Mode, claim: Claim | None, clock: WallClock) -> pb.Vip:
+def _vip(node: Node, key: EntryKey, entry: VipEntry, mode: Mode, claim: RivalClaim | None, clock: WallClock) -> pb.Vip:
     message = messages.vip(key, entry, node.link_name(key.ifindex), mode, node.table.tally(key))
     source, wanted = _source(node, key.vip)
     if wanted is not None:

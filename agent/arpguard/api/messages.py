@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from arpguard import clock
 from arpguard.addresses import MacAddress
 from arpguard.core.claimants import Claimant
-from arpguard.core.decisions import Claim, Report
+from arpguard.core.decisions import Report, RivalClaim
 from arpguard.core.stimulus import Operation, describe
 from arpguard.model import EntryKey, Link, Tally, VipEntry
 from arpguard.units import NS_PER_S
@@ -105,7 +105,7 @@ def decision(report: Report, clock: WallClock) -> pb.Decision:
     )
 
 
-def conflict(claim: Claim, clock: WallClock) -> pb.Conflict:
+def conflict(claim: RivalClaim, clock: WallClock) -> pb.Conflict:
     """A foreign claim."""
     return pb.Conflict(
         vip=str(claim.key.vip),

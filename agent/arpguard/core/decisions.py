@@ -91,7 +91,7 @@ class DecisionLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RivalClaim:
     """A host that claimed a VIP that is not its own, times in CLOCK_BOOTTIME nanoseconds; `number` as in Report."""
 
     number: int
@@ -116,7 +116,7 @@ class ConflictLog:
         self._capacity = capacity
         self._size = 0
         # What was heard last is last. VIPs by how many claims there are of each: a flood must not search through all.
-        self._claims: dict[EntryKey, OrderedDict[MacAddress, Claim]] = {}
+        self._claims: dict[EntryKey, OrderedDict[MacAddress, RivalClaim]] = {}
         self._by_count: dict[int, OrderedDict[EntryKey, None]] = {}
 
     def add(self, report: Report, claimant: Claimant = OUTSIDE) -> None:
@@ -128,7 +128,7 @@ class ConflictLog:
         claims = self._claims.setdefault(decision.key, OrderedDict())
         before = len(claims)
         known = claims.pop(decision.sha, None)
-        claims[decision.sha] = Claim(
+        claims[decision.sha] = RivalClaim(
             number=report.number,
             key=decision.key,
             link=report.link,
@@ -165,7 +165,7 @@ class ConflictLog:
         self._claims[key].popitem(last=False)
         self._recount(key, most)
 
-    def newest(self, before: int | None = None) -> Iterator[Claim]:
+    def newest(self, before: int | None = None) -> Iterator[RivalClaim]:
         """The claims, the latest first; `before`: only those with a smaller number.
 
         One that was held back for a while was heard before some that are listed already.
@@ -174,6 +174,6 @@ class ConflictLog:
         ordered = sorted(heard, key=lambda claim: claim.number, reverse=True)
         return (claim for claim in ordered if before is None or claim.number < before)
 
-    def latest_by_key(self) -> dict[EntryKey, Claim]:
+    def latest_by_key(self) -> dict[EntryKey, RivalClaim]:
         """The latest claim for each VIP on each link."""
         return {claim.key: claim for claim in reversed(list(self.newest()))}
