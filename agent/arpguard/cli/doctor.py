@@ -11,7 +11,7 @@ from arpguard.cli.client import Target
 from arpguard.cli.exits import AskError
 from arpguard.cli.words import problems, seconds_since
 from arpguard.core.checkup.findings import Finding, Grade, worst
-from arpguard.core.checkup.snapshot import AgentWord, Claim, Unread
+from arpguard.core.checkup.snapshot import AgentWord, Rival, Unread
 from arpguard.core.checkup.table import Result, examine
 from arpguard.runtime.checkup import Wanted, look, read_setting
 from arpguard.v1 import agent_pb2 as pb
@@ -70,8 +70,8 @@ def _ask_agent(target: str) -> AgentWord | Unread:
     return AgentWord(target, status.node, tuple(problems(status)), claims)
 
 
-def _claim(conflict: pb.Conflict) -> Claim:
-    return Claim(
+def _claim(conflict: pb.Conflict) -> Rival:
+    return Rival(
         vip=conflict.vip,
         link=conflict.link,
         mac=conflict.mac,

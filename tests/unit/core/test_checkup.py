@@ -14,7 +14,6 @@ from arpguard.core.checkup.node import NEEDED
 from arpguard.core.checkup.picture import MAX_ASKED, Picture, questions
 from arpguard.core.checkup.snapshot import (
     AgentWord,
-    Claim,
     ClusterView,
     Eip,
     Followable,
@@ -23,6 +22,7 @@ from arpguard.core.checkup.snapshot import (
     Machine,
     Program,
     Question,
+    Rival,
     Snapshot,
     Unread,
     Wire,
@@ -590,7 +590,7 @@ def test_a_link_that_cannot_be_heard_on_is_unknown():
 
 @pytest.mark.parametrize(("ago_s", "expected"), [(5.0, "bad"), (3600.0, "warn")])
 def test_claims_that_the_agent_heard(ago_s, expected):
-    claim = Claim(str(VIP), "eth0", "00:00:5e:00:01:07", "VRRP router 7", 3, ago_s=ago_s)
+    claim = Rival(str(VIP), "eth0", "00:00:5e:00:01:07", "VRRP router 7", 3, ago_s=ago_s)
     scene = picture(agent=AgentWord("unix:///a", "node-1", claims=(claim,)))
     assert grade("vip-claimed", scene) == expected
     assert "(VRRP router 7), reports: 3" in said("vip-claimed", scene)[0].seen
@@ -598,7 +598,7 @@ def test_claims_that_the_agent_heard(ago_s, expected):
 
 
 def test_claims_of_a_node_of_the_cluster_are_told_apart():
-    claim = Claim(str(VIP), "eth0", "02:00:00:00:00:02", "node-2 (cluster node)", of_node=True)
+    claim = Rival(str(VIP), "eth0", "02:00:00:00:00:02", "node-2 (cluster node)", of_node=True)
     found = said("vip-claimed", picture(agent=AgentWord("unix:///a", "node-1", claims=(claim,))))[0]
     assert "two nodes of this cluster" in found.why
 

@@ -106,7 +106,7 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Rival:
     """A claim to a VIP, as the running agent tells. `who` is in words; `of_node`: of a node of this cluster."""
 
     vip: str
@@ -125,7 +125,7 @@ class AgentWord:
     target: str
     node: str
     problems: tuple[str, ...] = ()
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[Rival, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
