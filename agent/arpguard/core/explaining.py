@@ -17,7 +17,7 @@ Around: TypeAlias = tuple[RangeKey, VipEntry]
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
+class OwnershipFacts:
     """`source` is empty when it is not known; `fence_left_ns` is None when no fence is needed."""
 
     source: str = ""
@@ -102,7 +102,7 @@ def explain_ownership(
     entry: VipEntry | None,
     scene: Scene,
     cluster: InCluster | None = None,
-) -> Ownership:
+) -> OwnershipFacts:
     """The chain for an address on a link.
 
     `source` names the object that `vip` is from; without a VIP, the configuration that has none; empty: not known.
@@ -115,7 +115,7 @@ def explain_ownership(
     elected = vip is not None and vip.owner.kind is OwnerKind.ELECT
     steps += [*_link_steps(address, vip, entry, scene), *_entry_steps(entry, scene, fence, elected=elected)]
     candidates = cluster.candidates if elected and cluster else _candidates(vip, scene.node)
-    return Ownership(source, candidates, fence, tuple(steps))
+    return OwnershipFacts(source, candidates, fence, tuple(steps))
 
 
 def _needs_fence(entry: VipEntry) -> bool:
