@@ -32,7 +32,7 @@ from arpguard.clock import boot_ns
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.closing import range_of
 from arpguard.core.decisions import Report, ReportFilter, RivalClaim
-from arpguard.core.explaining import Scene, explain_ownership, fence_left_ns, summary
+from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.model import Attachment, EntryKey, Link, NodeControl, OwnerKind, Vip, VipEntry
@@ -329,7 +329,7 @@ def _ownership(node: Node, control: NodeControl, address: Address, link: Link) -
     source = f"{item} in {where}" if item and vip and not vip.source else item or where
 
     around = range_of(address, link.ifindex, node.state.ranges)
-    scene = Scene(node.name, link, node.state.links, node.surroundings, control, now_ns, around)
+    scene = Viewpoint(node.name, link, node.state.links, node.surroundings, control, now_ns, around)
     state = node.read_cluster()
     cluster = clustering.in_cluster(state, address, vip) if state else None
     found = explain_ownership(address, source, vip, entry, scene, cluster)

@@ -43,7 +43,7 @@ class InCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Viewpoint:
     """Where the question is asked: this node, the link, the links that are guarded, and the moment (boot clock).
 
     `around`: the range that decides about the address on that link if no entry does.
@@ -100,7 +100,7 @@ def explain_ownership(
     source: str,
     vip: Vip | None,
     entry: VipEntry | None,
-    scene: Scene,
+    scene: Viewpoint,
     cluster: InCluster | None = None,
 ) -> OwnershipFacts:
     """The chain for an address on a link.
@@ -167,7 +167,7 @@ def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InClu
     return [nothing, *origin.refusals]
 
 
-def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Scene) -> list[str]:
+def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Viewpoint) -> list[str]:
     """Which node it comes to in the cluster, where the source does not name it."""
     if vip.owner.kind is OwnerKind.FOLLOW:
         chosen = f"so {vip.owner.node} has it" if vip.owner.node else "so it is suppressed on all nodes"
@@ -182,7 +182,7 @@ def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Scene) -
     return steps
 
 
-def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene: Scene) -> list[str]:
+def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene: Viewpoint) -> list[str]:
     """Which link answers, where this node is the owner; who else on this node might; and whether the link is up."""
     steps = []
     if vip is not None and vip.owner.node == scene.node:
@@ -198,7 +198,7 @@ def _link_steps(address: Address, vip: Vip | None, entry: VipEntry | None, scene
     return steps
 
 
-def _unguarded(address: Address, bound: list[str], entry: VipEntry | None, scene: Scene) -> str:
+def _unguarded(address: Address, bound: list[str], entry: VipEntry | None, scene: Viewpoint) -> str:
     """What the kernel does by itself: for an IPv4 address of any link, for an IPv6 one of the same link only."""
     if address.version == 6 and scene.link.name not in bound:
         return f"the kernel answers for an IPv6 address on its own link only, and so not on {scene.link.name}"
@@ -206,7 +206,7 @@ def _unguarded(address: Address, bound: list[str], entry: VipEntry | None, scene
     return "without the guard the kernel would answer for it" if silent else "the kernel answers for it"
 
 
-def _home(address: Address, home: Link, scene: Scene) -> str:
+def _home(address: Address, home: Link, scene: Viewpoint) -> str:
     elsewhere = "" if home == scene.link else f", and not on {scene.link.name}"
     if any(address in network for network in home.subnets):
         return f"it answers on {home.name}{elsewhere}: the VIP is in that link's subnet"
@@ -215,7 +215,7 @@ def _home(address: Address, home: Link, scene: Scene) -> str:
     return f"it answers on {home.name}{elsewhere}: no link has the VIP's subnet, and the routes lead there"
 
 
-def _entry_steps(entry: VipEntry | None, scene: Scene, fence_left: int | None, *, elected: bool) -> list[str]:
+def _entry_steps(entry: VipEntry | None, scene: Viewpoint, fence_left: int | None, *, elected: bool) -> list[str]:
     if entry is None:
         return _range_steps(scene)
     mode = entry.mode or scene.control.mode
@@ -231,7 +231,7 @@ def _entry_steps(entry: VipEntry | None, scene: Scene, fence_left: int | None, *
     return steps
 
 
-def _range_steps(scene: Scene) -> list[str]:
+def _range_steps(scene: Viewpoint) -> list[str]:
     nothing = f"so the kernel has no entry for it on {scene.link.name}"
     if scene.around is None:
         return [f"{nothing}, and every frame about it passes"]
@@ -242,7 +242,7 @@ def _range_steps(scene: Scene) -> list[str]:
     return [silent, f"the mode is {scene.control.mode.name.lower()} (the node's)"]
 
 
-def _is_closed(scene: Scene) -> bool:
+def _is_closed(scene: Viewpoint) -> bool:
     return scene.around is not None and scene.around[1].kind is Kind.CLOSED
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.core.desired import primary_addresses, standing_of, wanted_entries
-from arpguard.core.explaining import Scene, explain_ownership, fence_left_ns, summary
+from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
 from arpguard.core.holding import Candidate
 from arpguard.model import (
     EntryKey,
@@ -50,12 +50,12 @@ def a_control(mode: Mode = Mode.ENFORCE, **changes: int) -> NodeControl:
     return NodeControl(mode, generation=1, **changes)
 
 
-def a_scene(link=ETH0, guarded=(ETH0,), bound=(), control=None, routes=(DEFAULT,)) -> Scene:
+def a_scene(link=ETH0, guarded=(ETH0,), bound=(), control=None, routes=(DEFAULT,)) -> Viewpoint:
     lo = a_link(1, "lo", *(f"{address}/32" for address in bound))
-    return Scene("me", link, guarded, Surroundings((lo, *guarded), routes), control or a_control(), NOW_NS)
+    return Viewpoint("me", link, guarded, Surroundings((lo, *guarded), routes), control or a_control(), NOW_NS)
 
 
-def explain(owner: Owner | None, scene: Scene, address=VIP, mode=Mode.INHERIT, entry: VipEntry | None = None):
+def explain(owner: Owner | None, scene: Viewpoint, address=VIP, mode=Mode.INHERIT, entry: VipEntry | None = None):
     """With the entry that the agent would write, unless the test has another one."""
     vip = Vip(address, owner, mode) if owner else None
     vips = [vip] if vip else []
@@ -416,7 +416,7 @@ def test_kernel_answers_for_ipv6_addresses_of_the_same_link_only(where, owner, s
     eth0, lo = a_link(2, "eth0", "2001:db8::1/64"), a_link(1, "lo")
     own = InterfaceAddress(VIP6, ip_network(f"{VIP6}/128"))
     eth0, lo = (replace(link, addresses=(*link.addresses, *[own][: link.name == where])) for link in (eth0, lo))
-    scene = Scene("me", eth0, (eth0,), Surroundings((lo, eth0)), a_control(), NOW_NS)
+    scene = Viewpoint("me", eth0, (eth0,), Surroundings((lo, eth0)), a_control(), NOW_NS)
 
     assert f"{VIP6} is bound on {step}" in explain(owner, scene, VIP6).steps
 

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from arpguard.core.explaining import InCluster, Scene, explain_ownership
+from arpguard.core.explaining import InCluster, Viewpoint, explain_ownership
 from arpguard.core.holding import Candidate, ClaimState, claim_state, holding_steps
 from arpguard.core.origins import Origin
 from arpguard.core.ownership.records import Holder
@@ -148,7 +148,7 @@ def test_vip_that_is_apart_from_the_one_it_goes_with_is_about_to_move():
 # ---- the whole chain ---------------------------------------------------------------------------------------------
 
 ETH0 = Link(2, "eth0", GUARD, up=True)
-SCENE = Scene("n1", ETH0, (ETH0,), Surroundings((ETH0,)), NodeControl(Mode.ENFORCE, 1), NOW_NS)
+SCENE = Viewpoint("n1", ETH0, (ETH0,), Surroundings((ETH0,)), NodeControl(Mode.ENFORCE, 1), NOW_NS)
 
 
 def explain(owner: Owner | None, cluster: InCluster | None, entry: VipEntry | None = None):
