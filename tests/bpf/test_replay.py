@@ -25,7 +25,7 @@ from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.cli.main import main
 from arpguard.cli.replay.page import Story, _frame_dict, _frame_row
 from arpguard.config.files import parse_config
-from arpguard.core.replay import OWN_LINK, PLACEHOLDER_MAC, Scene
+from arpguard.core.replay import OWN_LINK, PLACEHOLDER_MAC, ReplayScene
 from arpguard.core.sightings import Ledger
 from arpguard.dataplane.loader import Loaded
 from arpguard.dataplane.maps import EntryTable
@@ -64,7 +64,7 @@ vips:
   - {{address: {OTHER_VIP}, owner: {{node: other}}, mode: observe}}
   - {{address: {EXTERNAL}, owner: {{external: "{OWNER}"}}}}
 """
-SCENE = Scene("me", parse_config(CONFIG), macs={GUARD: "me"}, addresses=(PRIMARY_IP,))
+SCENE = ReplayScene("me", parse_config(CONFIG), macs={GUARD: "me"}, addresses=(PRIMARY_IP,))
 VIRTUAL = MacAddress.parse("00:00:5e:00:01:07")
 SENDERS = (TESTER, GUARD, OWNER, THIRD)
 ADDRESSES = (VIP, OTHER_VIP, EXTERNAL, TESTER_IP)

@@ -36,7 +36,7 @@ _COOKED = (LINKTYPE_SLL, LINKTYPE_SLL2)
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ReplayScene:
     """The node to replay for, and what is taken for granted.
 
     `owners`: who owns VIPs that are elected, and what no file names. `macs`: whose they are; a node's first is its
@@ -164,7 +164,7 @@ class Seen:
         return MacAddress(self.frame[6:12])
 
 
-def look_at(captured: Captured, scene: Scene) -> Seen | Passed:
+def look_at(captured: Captured, scene: ReplayScene) -> Seen | Passed:
     """The frame in a record of the capture, if it is ARP or NDP, and the scene is about it."""
     found = _on_ethernet(captured, scene)
     if isinstance(found, Passed):
@@ -188,7 +188,7 @@ def look_at(captured: Captured, scene: Scene) -> Seen | Passed:
     return Seen(frame, sent or found.outgoing, found.link, protocol)
 
 
-def _on_ethernet(captured: Captured, scene: Scene) -> Uncooked | Passed:
+def _on_ethernet(captured: Captured, scene: ReplayScene) -> Uncooked | Passed:
     """The frame as it was on an interface that the scene is about."""
     if captured.linktype == LINKTYPE_ETHERNET:
         found: Uncooked | None = Uncooked(captured.data, bool(captured.outgoing), captured.link)

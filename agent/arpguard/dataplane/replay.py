@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from arpguard.core.replay import OWN_LINK, About, Passed, Scene, Seen, attributed, look_at
+from arpguard.core.replay import OWN_LINK, About, Passed, ReplayScene, Seen, attributed, look_at
 from arpguard.core.sightings import Ledger, Message, Sighting, read_message
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.explain import Trial, try_frame
@@ -39,7 +39,7 @@ class Judged:
 class Replay:
     """The programs with the scene's entries in their maps."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ReplayScene) -> None:
         """Compiles and loads, which takes a second or two; raises DataPlaneError."""
         entries = scene.entries()
         loaded = _load(max(1, len(entries)))

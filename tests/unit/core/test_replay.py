@@ -14,7 +14,7 @@ from arpguard.core.replay import (
     About,
     Passed,
     Protocol,
-    Scene,
+    ReplayScene,
     Seen,
     attributed,
     look_at,
@@ -36,7 +36,7 @@ vips:
   - {{address: {OTHER_VIP}, owner: elect}}
 """
 )
-SCENE = Scene("me", CONFIG)
+SCENE = ReplayScene("me", CONFIG)
 REQUEST, SOLICITATION = an_arp_request(), build_solicitation(TESTER, ASKER, SIX)
 
 

@@ -12,7 +12,7 @@ from arpguard.cli.arguments import need_root
 from arpguard.cli.replay import page
 from arpguard.cli.replay.page import FrameLines, Story
 from arpguard.config.files import read_config
-from arpguard.core.replay import Scene
+from arpguard.core.replay import ReplayScene
 from arpguard.dataplane.replay import Judged, Replay
 from arpguard.errors import ConfigError, Problem
 from arpguard.verdict import Mode, Verdict
@@ -53,9 +53,9 @@ def _show_summary(options: argparse.Namespace, story: Story) -> None:
     print(show({"summary": page.summary_dict(story)}, options.output))
 
 
-def _scene(options: argparse.Namespace) -> Scene:
+def _scene(options: argparse.Namespace) -> ReplayScene:
     macs = {mac: node or options.node for node, mac in options.mac}
-    return Scene(
+    return ReplayScene(
         node=options.node,
         config=read_config(options.config),
         mode=Mode[options.mode.upper()] if options.mode else Mode.INHERIT,

@@ -21,7 +21,7 @@ from arpguard.cli.render import (
 )
 from arpguard.cli.words import NONE, counted, span
 from arpguard.core.claimants import virtual_router
-from arpguard.core.replay import PLACEHOLDER_MAC, About, Passed, Protocol, Scene
+from arpguard.core.replay import PLACEHOLDER_MAC, About, Passed, Protocol, ReplayScene
 from arpguard.core.sightings import Act, Ledger, Sighting, at_once
 from arpguard.core.stimulus import describe
 from arpguard.dataplane.explain import Trial
@@ -47,7 +47,7 @@ class Story:
     """What there is to tell about a replay. `broken` says where the capture could not be read on."""
 
     file: str
-    scene: Scene
+    scene: ReplayScene
     ledger: Ledger
     broken: str = ""
 
