@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from arpguard.api.messages import OPERATIONS
 from arpguard.cli import client, everywhere, exits, render, tables
-from arpguard.cli.client import Agent, Source
+from arpguard.cli.client import AgentQuestions, Questions
 from arpguard.cli.exits import AskError
 from arpguard.cli.explain import explanation
 from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_PAST
@@ -62,7 +62,7 @@ def show_vips(options: argparse.Namespace) -> int:
 def _show_vips_everywhere(options: argparse.Namespace, kind: pb.Kind.ValueType) -> int:
     """A list also for one address: what the nodes have of it is to be compared."""
 
-    def ask(agent: Agent) -> pb.ListVipsResponse:
+    def ask(agent: AgentQuestions) -> pb.ListVipsResponse:
         if options.vip:
             return pb.ListVipsResponse(vips=_one_vip(agent, options, kind).vips)
         return _all(agent.list_vips, pb.ListVipsRequest(link=options.link, kind=kind))
@@ -76,7 +76,7 @@ def _show_vips_everywhere(options: argparse.Namespace, kind: pb.Kind.ValueType) 
     )
 
 
-def _one_vip(asked: Source, options: argparse.Namespace, kind: pb.Kind.ValueType) -> pb.GetVipResponse:
+def _one_vip(asked: Questions, options: argparse.Namespace, kind: pb.Kind.ValueType) -> pb.GetVipResponse:
     """A VIP on those of its links that the options let through: the API has no filter for one."""
     found = asked.get_vip(pb.GetVipRequest(address=options.vip)).vips
     kept = [vip for vip in found if options.link in ("", vip.link) and kind in (0, vip.kind)]
@@ -125,7 +125,7 @@ def show_conflicts(options: argparse.Namespace) -> int:
     kind = pb.Claimant.Kind.ValueType(_number(ClaimantKind, options.claimant))
     request = pb.ListConflictsRequest(vip=options.vip, link=options.link, claimant=kind)
 
-    def ask(agent: Agent) -> pb.ListConflictsResponse:
+    def ask(agent: AgentQuestions) -> pb.ListConflictsResponse:
         return _all(agent.list_conflicts, request)
 
     if options.all_nodes:
@@ -211,7 +211,7 @@ def _all(ask: Callable[[PagedRequest], PagedAnswer], request: PagedRequest, limi
     return whole
 
 
-def _follow(options: argparse.Namespace, agent: Agent, wanted: pb.DecisionFilter) -> int:
+def _follow(options: argparse.Namespace, agent: AgentQuestions, wanted: pb.DecisionFilter) -> int:
     """The last --limit decisions and then each as it comes; AskError when the agent stops."""
     wanted = _recent(agent, wanted, options.limit or DEFAULT_PAST)
     lines = tables.DecisionLines()
@@ -223,7 +223,7 @@ def _follow(options: argparse.Namespace, agent: Agent, wanted: pb.DecisionFilter
     return exits.OK
 
 
-def _recent(agent: Agent, wanted: pb.DecisionFilter, count: int) -> pb.DecisionFilter:
+def _recent(agent: AgentQuestions, wanted: pb.DecisionFilter, count: int) -> pb.DecisionFilter:
     """The filter that lets the latest `count` of the past through, and all that comes.
 
     A stream has no deadline: this question says in time that there is no agent, too.

@@ -101,7 +101,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class Questions:
     """What can be asked of an agent as well as of pinned objects. Each raises AskError."""
 
     get_status: Callable[[pb.GetStatusRequest], pb.GetStatusResponse]
@@ -111,7 +111,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Agent(Source):
+class AgentQuestions(Questions):
     """What only a running agent knows, too."""
 
     list_decisions: Callable[[pb.ListDecisionsRequest], pb.ListDecisionsResponse]
@@ -120,12 +120,12 @@ class Agent(Source):
 
 
 @contextmanager
-def connected(target: Target) -> Iterator[Agent]:
+def connected(target: Target) -> Iterator[AgentQuestions]:
     """An agent that is asked over the network; nothing is sent before the first question."""
     channel = _open(target)
     try:
         stub = rpc.AgentServiceStub(channel)
-        yield Agent(
+        yield AgentQuestions(
             get_status=_asked(stub.GetStatus, target),
             list_vips=_asked(stub.ListVips, target),
             get_vip=_asked(stub.GetVip, target),
@@ -138,7 +138,7 @@ def connected(target: Target) -> Iterator[Agent]:
         channel.close()
 
 
-def pinned(pin_dir: Path) -> Source:
+def pinned(pin_dir: Path) -> Questions:
     """The kernel's objects under `pin_dir`, asked without an agent; DataPlaneError when there are none."""
     node = offline.read_node(pin_dir)
 
@@ -151,7 +151,7 @@ def pinned(pin_dir: Path) -> Source:
 
         return ask
 
-    return Source(
+    return Questions(
         get_status=read(answers.get_status),
         list_vips=read(answers.list_vips),
         get_vip=read(answers.get_vip),

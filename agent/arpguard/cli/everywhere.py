@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from google.protobuf.message import Message
 
 from arpguard.cli import client, exits, render, tables
-from arpguard.cli.client import Agent
+from arpguard.cli.client import AgentQuestions
 from arpguard.cli.clustering import connection, lease_state
 from arpguard.cli.exits import AskError
 from arpguard.cli.explain import explanation
@@ -42,7 +42,7 @@ class Heard(Generic[Answer]):
     exit_code: int = exits.OK
 
 
-def ask(options: argparse.Namespace, question: Callable[[Agent], Answer]) -> list[Heard[Answer]]:
+def ask(options: argparse.Namespace, question: Callable[[AgentQuestions], Answer]) -> list[Heard[Answer]]:
     """All nodes' answers, by node. AskError when the agent that knows the nodes cannot be asked, or knows none."""
     refuse_pins(options)
     home = target(options)
@@ -70,7 +70,7 @@ def _nodes(status: pb.GetStatusResponse, address: str) -> list[pb.ClusterNode]:
 
 
 def _hear_other(
-    options: argparse.Namespace, node: pb.ClusterNode, question: Callable[[Agent], Answer]
+    options: argparse.Namespace, node: pb.ClusterNode, question: Callable[[AgentQuestions], Answer]
 ) -> Heard[Answer]:
     if not node.addresses:
         return Heard(node.name, "", None, "its Node object has no address", exits.UNREACHABLE)
@@ -82,7 +82,9 @@ def _hear_other(
         return _hear(node.name, found.address, question, agent)
 
 
-def _hear(node: str, address: str, question: Callable[[Agent], Answer], agent: Agent) -> Heard[Answer]:
+def _hear(
+    node: str, address: str, question: Callable[[AgentQuestions], Answer], agent: AgentQuestions
+) -> Heard[Answer]:
     try:
         return Heard(node, address, question(agent))
     except AskError as error:

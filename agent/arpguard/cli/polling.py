@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from arpguard.cli.client import Agent
+from arpguard.cli.client import AgentQuestions
 from arpguard.cli.exits import AskError
 from arpguard.cli.words import frames
 from arpguard.v1 import agent_pb2 as pb
@@ -75,7 +75,7 @@ class Sample:
 class Poller(threading.Thread):
     """Asks an agent again and again, so that the screen never waits for an answer; `latest` is what it knows."""
 
-    def __init__(self, agent: Agent, interval_s: float) -> None:
+    def __init__(self, agent: AgentQuestions, interval_s: float) -> None:
         super().__init__(daemon=True)
         self.latest = Sample()
         self._agent = agent

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ipaddress import ip_address
 
 from arpguard.cli import client
-from arpguard.cli.client import OTHER_AGENT, OTHER_SOURCES, Source, Target, Tls
+from arpguard.cli.client import OTHER_AGENT, OTHER_SOURCES, Questions, Target, Tls
 from arpguard.cli.options import DEFAULT_PORT, DEFAULT_TARGET
 from arpguard.config.model import is_local
 from arpguard.errors import ConfigError, Problem
@@ -44,7 +44,7 @@ def need_tls(options: argparse.Namespace) -> None:
         raise ConfigError(f"arpguard {options.command}", [Problem(flag, "missing", needed) for flag in flags])
 
 
-def source(options: argparse.Namespace) -> AbstractContextManager[Source]:
+def source(options: argparse.Namespace) -> AbstractContextManager[Questions]:
     """An agent, or with --pin-dir the pinned objects."""
     if options.pin_dir is None:
         return client.connected(target(options))
