@@ -10,7 +10,7 @@ from pathlib import Path
 import arpstimuli
 import ndstimuli
 from agreement import compare
-from arpguard.dataplane.source import Source, find_source
+from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.verdict import Hook
 from edges import first_wrong_edge
 from prog_run import INGRESS, Plane
@@ -87,11 +87,11 @@ def changed_text(name: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def faulty_source(folder: Path, name: str, old: str, new: str) -> Source:
+def faulty_source(folder: Path, name: str, old: str, new: str) -> ProgramSource:
     """A copy of the source, in a new folder `bpf`, with a fault put in."""
     shutil.copytree(find_source().folder, folder / "bpf")
     (folder / "bpf" / name).write_text(changed_text(name, old, new))
-    return Source(folder / "bpf")
+    return ProgramSource(folder / "bpf")
 
 
 class Bench:
@@ -103,9 +103,9 @@ class Bench:
         self._number = 0
 
     @property
-    def source(self) -> Source:
+    def source(self) -> ProgramSource:
         """The copy, with the file that `plane` has put into it."""
-        return Source(self._copy)
+        return ProgramSource(self._copy)
 
     @contextmanager
     def plane(self, name: str, text: str) -> Iterator[UserPlane]:

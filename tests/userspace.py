@@ -17,7 +17,7 @@ from arpguard.clock import boot_ns
 from arpguard.dataplane import layout
 from arpguard.dataplane.explain import Trial, _trial
 from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, _tally, raw_range_key
-from arpguard.dataplane.source import Source, find_source
+from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.verdict import Hook
 from prog_run import ACTIONS, DROP, DROPPED, HIDE, LO, Count, Outcome, counts_of
@@ -75,7 +75,7 @@ class Departure(ctypes.Structure):
     )
 
 
-def flags(source: Source, max_entries: int = MAX_ENTRIES) -> list[str]:
+def flags(source: ProgramSource, max_entries: int = MAX_ENTRIES) -> list[str]:
     """What every build in user space needs."""
     folders = (FOLDER, FOLDER / "kernel", source.folder)
     sizes = (f"-DMAX_ENTRIES={max_entries}", "-DRING_BYTES=4096", '-DMAPS=""')
@@ -106,7 +106,7 @@ def _objects(folder: Path) -> list[Path]:
 class UserPlane:
     """The programs of a source, in this process. `folder`: for what is built, one for many planes."""
 
-    def __init__(self, folder: Path, source: Source, name: str = "programs") -> None:
+    def __init__(self, folder: Path, source: ProgramSource, name: str = "programs") -> None:
         objects = [FOLDER / "programs.c", *_objects(folder)]
         built = build(folder / f"{name}.so", objects, ["-O0", "-shared", "-fPIC", *flags(source)])
         self.library = ctypes.CDLL(str(built))

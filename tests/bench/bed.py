@@ -23,7 +23,7 @@ from arpguard.core.desired import strictest6_mode, vips4_of
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
-from arpguard.dataplane.source import Source, find_source
+from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode
@@ -75,7 +75,7 @@ def a_namespace(name: str) -> Iterator[Netns]:
 
 
 @contextmanager
-def a_changed_source(head: str, max_entries: int) -> Iterator[Source]:
+def a_changed_source(head: str, max_entries: int) -> Iterator[ProgramSource]:
     """A copy of the source with a line put before it."""
     original = find_source(max_entries)
     with tempfile.TemporaryDirectory(prefix="arpguard-bench-") as folder:
@@ -84,13 +84,13 @@ def a_changed_source(head: str, max_entries: int) -> Iterator[Source]:
             Path(folder, path.name).write_text(
                 f"{head}\n{text}" if path.name == "arpguard.c" else text, encoding="utf-8"
             )
-        yield Source(Path(folder), max_entries)
+        yield ProgramSource(Path(folder), max_entries)
 
 
 class Plane:
     """Loaded programs and their maps, set for one link."""
 
-    def __init__(self, pin_dir: Path, source: Source, ifindex: int) -> None:
+    def __init__(self, pin_dir: Path, source: ProgramSource, ifindex: int) -> None:
         loaded = loader.load(pin_dir, source)
         self.programs = loaded.programs
         self.maps = loaded.maps

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from arpguard.dataplane import bpffs, loader, syscall
-from arpguard.dataplane.source import MAPS, PROGRAMS, Source, find_source
+from arpguard.dataplane.source import MAPS, PROGRAMS, ProgramSource, find_source
 from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey
 from builders import VIP, a_control, an_entry
@@ -40,7 +40,7 @@ def no_compiler(monkeypatch):
     monkeypatch.setattr(loader, "_compile", refuse)
 
 
-def a_source(folder: Path, change: str = "", **sizes) -> Source:
+def a_source(folder: Path, change: str = "", **sizes) -> ProgramSource:
     """A copy of the source, with something appended to decide.h."""
     shutil.copytree(SMALL.folder, folder)
     path = folder / "decide.h"

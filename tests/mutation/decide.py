@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "agent"), str(ROOT / "tests")]
 
-from arpguard.dataplane.source import Source, find_source  # noqa: E402
+from arpguard.dataplane.source import ProgramSource, find_source  # noqa: E402
 from judging import Bench, judged  # noqa: E402
 from mutation.cmutants import Mutant, mutants_of  # noqa: E402
 from userspace import FOLDER, build, flags  # noqa: E402
@@ -62,7 +62,7 @@ class Judge:
             return NOT_COMPILED
         return EXCUSED if (mutant.what, line_of(self._name, mutant)) in EQUIVALENT else SURVIVED
 
-    def _optimized(self, source: Source) -> bytes:
+    def _optimized(self, source: ProgramSource) -> bytes:
         """The code that the compiler makes of it: mutants of which it makes the same are no faults."""
         options = ["-O2", "-c", "-fPIC", *flags(source)]
         return build(self._folder / "optimized.o", [FOLDER / "programs.c"], options).read_bytes()

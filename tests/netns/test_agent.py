@@ -14,7 +14,7 @@ from arpguard import __version__
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import loader, syscall
 from arpguard.dataplane.maps import ControlValue, EntryTable
-from arpguard.dataplane.source import Source, find_source
+from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard_lab.topology import AgentProcess
@@ -377,7 +377,7 @@ def test_the_agent_never_maps_llvm(pair):
     assert [name for name in ("LLVM", "clang", "libbcc.so") if name in maps] == []
 
 
-def another_build(folder: Path) -> Source:
+def another_build(folder: Path) -> ProgramSource:
     """The programs with an instruction more: another digest, the same maps."""
     shutil.copytree(find_source().folder, folder)
     text = (folder / "arpguard.c").read_text()
@@ -385,7 +385,7 @@ def another_build(folder: Path) -> Source:
     changed = text.replace(head, head + "\tif (skb->len < 14)\n\t\treturn TC_ACT_UNSPEC;\n")
     assert changed != text
     (folder / "arpguard.c").write_text(changed)
-    return Source(folder)
+    return ProgramSource(folder)
 
 
 def test_an_upgrade_replaces_the_programs_without_losing_a_request(pair, tmp_path):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from arpguard.dataplane import bpffs, layout, privileges, syscall
 from arpguard.dataplane.headers import find_headers
-from arpguard.dataplane.source import MAPS, PROGRAMS, Source
+from arpguard.dataplane.source import MAPS, PROGRAMS, ProgramSource
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
 
@@ -39,7 +39,7 @@ class Loaded:
     warm: bool
 
 
-def load(pin_dir: Path, source: Source) -> Loaded:
+def load(pin_dir: Path, source: ProgramSource) -> Loaded:
     """Opens the pinned programs of `source`, or compiles and pins them (in a child process).
 
     Other builds stay pinned until `discard_others`. Raises DataPlaneError.
@@ -57,7 +57,7 @@ def load(pin_dir: Path, source: Source) -> Loaded:
     return reopened or _open(maps_dir, programs_dir, source.digest(), warm=False)
 
 
-def _reopen(maps_dir: Path, programs_dir: Path, source: Source) -> Loaded | None:
+def _reopen(maps_dir: Path, programs_dir: Path, source: ProgramSource) -> Loaded | None:
     """What is pinned of this source; None where that is not all of it."""
     try:
         return _open(maps_dir, programs_dir, source.digest(), warm=True)
@@ -67,7 +67,7 @@ def _reopen(maps_dir: Path, programs_dir: Path, source: Source) -> Loaded | None
         raise DataPlaneError(privileges.refusal()) from None
 
 
-def keep_pinned(pin_dir: Path, source: Source, loaded: Loaded) -> int:
+def keep_pinned(pin_dir: Path, source: ProgramSource, loaded: Loaded) -> int:
     """Pins again what somebody has unpinned, and says how much that was: by its pins the next agent finds it."""
     maps_dir, programs_dir = _folders(pin_dir, source)
     pins = {maps_dir / name: fd for name, fd in loaded.maps.items()}
@@ -109,13 +109,13 @@ def _open_newest(pin_dir: Path, pattern: str, names: Sequence[str]) -> dict[str,
     raise DataPlaneError(f"no arpguard data plane under {pin_dir} ({reason}): start `arpguard agent`, as root")
 
 
-def has_other_maps(pin_dir: Path, source: Source) -> bool:
+def has_other_maps(pin_dir: Path, source: ProgramSource) -> bool:
     """Whether another build has left maps, and so programs, perhaps as filters, which are not pinned."""
     own, _ = _folders(pin_dir, source)
     return any(folder != own for folder in pin_dir.glob("maps-*"))
 
 
-def discard_others(pin_dir: Path, source: Source) -> None:
+def discard_others(pin_dir: Path, source: ProgramSource) -> None:
     """Unpins programs and maps of other builds, once no link uses them."""
     keep = _folders(pin_dir, source)
     for pattern in ("maps-*", "programs-*"):
@@ -124,7 +124,7 @@ def discard_others(pin_dir: Path, source: Source) -> None:
                 bpffs.remove(folder)
 
 
-def _folders(pin_dir: Path, source: Source) -> tuple[Path, Path]:
+def _folders(pin_dir: Path, source: ProgramSource) -> tuple[Path, Path]:
     return pin_dir / f"maps-{source.geometry()}", pin_dir / f"programs-{source.digest()}"
 
 
@@ -141,7 +141,7 @@ def _open(maps_dir: Path, programs_dir: Path, digest: str, *, warm: bool) -> Loa
     return Loaded(programs, maps, digest, warm)
 
 
-def _compile(maps_dir: Path, programs_dir: Path, source: Source) -> None:
+def _compile(maps_dir: Path, programs_dir: Path, source: ProgramSource) -> None:
     headers = find_headers()
     building = programs_dir.with_name(programs_dir.name + "-building")
     bpffs.remove(building)

@@ -15,7 +15,7 @@ DEFAULT_MAX_ENTRIES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ProgramSource:
     """The folder with arpguard.c, and the sizes of its maps (entries, bytes)."""
 
     folder: Path
@@ -41,12 +41,12 @@ class Source:
         ]
 
 
-def find_source(max_entries: int = DEFAULT_MAX_ENTRIES) -> Source:
+def find_source(max_entries: int = DEFAULT_MAX_ENTRIES) -> ProgramSource:
     """The source that belongs to this package: installed inside it, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "bpf", package.parents[1] / "bpf"):
         if (folder / "arpguard.c").is_file():
-            return Source(folder, max_entries)
+            return ProgramSource(folder, max_entries)
     raise DataPlaneError(f"bpf/arpguard.c is neither in {package} nor beside it: install arpguard again")
 
 

@@ -34,7 +34,7 @@ from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.kernelclock import require_the_kernels_clock
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
-from arpguard.dataplane.source import Source, find_source
+from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError, ListenError, LockedError
 from arpguard.model import Decision, EntryKey, Link, OwnerKind, Surroundings
@@ -471,7 +471,7 @@ class Agent:
         log.info("announced: vip=%s interface=%s mac=%s%s", key.vip, link.name, mac, more)
 
 
-async def _load(pin_dir: Path, source: Source) -> loader.Loaded:
+async def _load(pin_dir: Path, source: ProgramSource) -> loader.Loaded:
     """In a thread, as compiling takes a second, and one that ends: threads keep what capabilities they have."""
     with ThreadPoolExecutor(1) as pool:
         return await asyncio.get_running_loop().run_in_executor(pool, loader.load, pin_dir, source)

@@ -14,7 +14,7 @@ from agreement import assert_agrees, expected_outcome, with_random_ranges
 from arpguard.clock import boot_ns
 from arpguard.dataplane import layout, syscall
 from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, raw_range_key
-from arpguard.dataplane.source import Source, find_source
+from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey, RangeKey
 from arpguard.verdict import Hook
 from prog_run import ACTIONS, DROP, DROPPED, LO, PROGRAM, Outcome, Plane
@@ -91,7 +91,7 @@ def some_seeds(rng: random.Random, number: int) -> Iterator[tuple[int, bytes]]:
 class Flood:
     """The driver, built into `folder`, with maps and frames made of `seed`; in user space it has `source`."""
 
-    def __init__(self, folder: Path, plane: Plane, seed: int, source: Source | None = None) -> None:
+    def __init__(self, folder: Path, plane: Plane, seed: int, source: ProgramSource | None = None) -> None:
         self._folder, self._plane, self._seed = folder, plane, seed
         self._driver = build(folder / "flood", SOURCES, ["-O1", *flags(source or find_source())])
         rng, now_ns = random.Random(seed), boot_ns()

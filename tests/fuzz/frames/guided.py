@@ -13,7 +13,7 @@ from flood import some_seeds
 from agreement import assert_agrees, expected_outcome
 from arpguard.clock import boot_ns
 from arpguard.dataplane.maps import _control_from, _entry_from, _key_from, _split, range_key_from
-from arpguard.dataplane.source import Source, find_source
+from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.verdict import Hook, Reason
 from builders import HOUR_NS
 from prog_run import Plane
@@ -61,7 +61,7 @@ class Found:
 class Guided:
     """libFuzzer on a source, in `folder`."""
 
-    def __init__(self, folder: Path, seed: int, source: Source | None = None) -> None:
+    def __init__(self, folder: Path, seed: int, source: ProgramSource | None = None) -> None:
         self._folder, self._seed = folder, seed
         self.corpus = folder / "corpus"
         options = ["-g", "-O1", *SANITIZERS, VERDICTS, *flags(source or find_source(), max_entries=4)]

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from arpguard.dataplane import source as source_module
-from arpguard.dataplane.source import Source, find_source
+from arpguard.dataplane.source import ProgramSource, find_source
 
 FILES = ["arpguard.c", "arpguard.h", "arp.h", "decide.h", "facts.h", "frame.h", "ndp.h", "tc.h", "xdp.h"]
 
 
 @pytest.fixture
-def source(tmp_path) -> Source:
+def source(tmp_path) -> ProgramSource:
     folder = tmp_path / "bpf"
     shutil.copytree(find_source().folder, folder)
-    return Source(folder)
+    return ProgramSource(folder)
 
 
-def change(source: Source, name: str) -> None:
+def change(source: ProgramSource, name: str) -> None:
     path = source.folder / name
     path.write_text(path.read_text() + "/* changed */\n")
 
