@@ -10,7 +10,7 @@ SHARE = 0.03  # of one core
 BURST_S = 0.1  # of CPU, thousands of reports: as much as is saved up while there is little to hear
 
 
-class Source(Protocol):
+class Feed(Protocol):
     """What there is to take in, some at a time."""
 
     def fileno(self) -> int:
@@ -27,7 +27,7 @@ class Hearing:
     round has cost, as on a machine that is starved, no pause is longer than BURST_S / SHARE: a few seconds.
     """
 
-    def __init__(self, source: Source, cpu_s: Callable[[], float] = time.thread_time) -> None:
+    def __init__(self, source: Feed, cpu_s: Callable[[], float] = time.thread_time) -> None:
         self._source = source
         self._cpu_s = cpu_s
         self._loop = asyncio.get_running_loop()
