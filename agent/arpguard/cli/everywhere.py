@@ -32,7 +32,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard(Generic[Answer]):
+class NodeAnswer(Generic[Answer]):
     """What one node's agent said: an answer, or why there is none."""
 
     node: str
@@ -42,7 +42,7 @@ class Heard(Generic[Answer]):
     exit_code: int = exits.OK
 
 
-def ask(options: argparse.Namespace, question: Callable[[AgentQuestions], Answer]) -> list[Heard[Answer]]:
+def ask(options: argparse.Namespace, question: Callable[[AgentQuestions], Answer]) -> list[NodeAnswer[Answer]]:
     """All nodes' answers, by node. AskError when the agent that knows the nodes cannot be asked, or knows none."""
     refuse_pins(options)
     home = target(options)
@@ -52,7 +52,7 @@ def ask(options: argparse.Namespace, question: Callable[[AgentQuestions], Answer
         if len(nodes) > 1:
             need_tls(options)
 
-        def hear(node: pb.ClusterNode) -> Heard[Answer]:
+        def hear(node: pb.ClusterNode) -> NodeAnswer[Answer]:
             if node.name == status.node:
                 return _hear(node.name, home.address, question, agent)
             return _hear_other(options, node, question)
@@ -71,31 +71,31 @@ def _nodes(status: pb.GetStatusResponse, address: str) -> list[pb.ClusterNode]:
 
 def _hear_other(
     options: argparse.Namespace, node: pb.ClusterNode, question: Callable[[AgentQuestions], Answer]
-) -> Heard[Answer]:
+) -> NodeAnswer[Answer]:
     if not node.addresses:
-        return Heard(node.name, "", None, "its Node object has no address", exits.UNREACHABLE)
+        return NodeAnswer(node.name, "", None, "its Node object has no address", exits.UNREACHABLE)
     try:
         found = target_of(options, node.addresses[0])
     except ValueError as error:
-        return Heard(node.name, "", None, str(error), exits.UNREACHABLE)
+        return NodeAnswer(node.name, "", None, str(error), exits.UNREACHABLE)
     with client.connected(found) as agent:
         return _hear(node.name, found.address, question, agent)
 
 
 def _hear(
     node: str, address: str, question: Callable[[AgentQuestions], Answer], agent: AgentQuestions
-) -> Heard[Answer]:
+) -> NodeAnswer[Answer]:
     try:
-        return Heard(node, address, question(agent))
+        return NodeAnswer(node, address, question(agent))
     except AskError as error:
         if error.exit_code == exits.USAGE:  # every node would say the same
             raise
-        return Heard(node, address, None, str(error), error.exit_code)
+        return NodeAnswer(node, address, None, str(error), error.exit_code)
 
 
 def show(
     options: argparse.Namespace,
-    heard: Sequence[Heard[Answer]],
+    heard: Sequence[NodeAnswer[Answer]],
     as_page: Callable[[Sequence[tuple[str, Answer]]], str],
     is_right: Callable[[Sequence[Answer]], bool],
 ) -> int:
@@ -113,7 +113,7 @@ def show(
     return exits.OK if is_right([answer for _, answer in answers]) else exits.NOT_RIGHT
 
 
-def _silent(heard: Iterable[Heard[Answer]]) -> Iterator[str]:
+def _silent(heard: Iterable[NodeAnswer[Answer]]) -> Iterator[str]:
     """Why some have no answer, as a block."""
     lines = []
     for each in heard:
@@ -125,7 +125,7 @@ def _silent(heard: Iterable[Heard[Answer]]) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _plain(heard: Heard[Answer]) -> dict[str, object]:
+def _plain(heard: NodeAnswer[Answer]) -> dict[str, object]:
     found = {"node": heard.node, "target": heard.target, "error": heard.error}
     return found | (render.as_dict(heard.answer) if heard.answer is not None else {})
 
