@@ -19,7 +19,7 @@ import pytest
 from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import ControlValue
-from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket
+from arpguard.dataplane.neighboursocket import HeardFrame, NeighbourSocket
 from arpguard.verdict import Mode
 from arpguard.wire.facts import facts_of
 from arpguard.wire.ndp import (
@@ -85,14 +85,14 @@ class Asker:
     def __init__(self, pair: Pair) -> None:
         self.socket = pair.client.netns.call(lambda: NeighbourSocket("eth0"))
 
-    def heard_until_mark(self, frames: Sequence[bytes], mark: IPv6Address) -> list[Heard] | None:
+    def heard_until_mark(self, frames: Sequence[bytes], mark: IPv6Address) -> list[HeardFrame] | None:
         """What is heard before the answer about `mark`, which is asked for last; None when none comes."""
         while self.socket.hear(0) is not None:
             pass
         for frame in frames:
             self.socket.send(frame)
         self.socket.send(build_solicitation(CLIENT_MAC, CLIENT, mark))
-        found: list[Heard] = []
+        found: list[HeardFrame] = []
         deadline = time.monotonic() + ANSWER_S
         while (heard := self.socket.hear(deadline - time.monotonic())) is not None:
             if (heard.packet.spa, heard.packet.tpa) == (mark, CLIENT):
@@ -108,9 +108,9 @@ class Asker:
         answers = [packet for packet in packets if not (packet.tpa == ALL_NODES and packet.spa in ANNOUNCED)]
         return {vip: [packet.sha for packet in answers if packet.spa == vip] for vip in vips}
 
-    def listen(self, wait_s: float, count: int = 1) -> list[Heard]:
+    def listen(self, wait_s: float, count: int = 1) -> list[HeardFrame]:
         """The next advertisements to all nodes; fewer than `count` if so many do not come in time."""
-        found: list[Heard] = []
+        found: list[HeardFrame] = []
         deadline = time.monotonic() + wait_s
         while len(found) < count and (heard := self.socket.hear(deadline - time.monotonic())) is not None:
             if heard.packet.op is NdType.ADVERTISEMENT and heard.packet.tpa == ALL_NODES:
@@ -118,7 +118,7 @@ class Asker:
         return found
 
 
-def about(heard: Sequence[Heard], vip: IPv6Address) -> list[Heard]:
+def about(heard: Sequence[HeardFrame], vip: IPv6Address) -> list[HeardFrame]:
     return [each for each in heard if each.packet.spa == vip]
 
 
@@ -205,7 +205,7 @@ def test_node_asks_neighbours_in_its_own_name(pair, younger_address, agent, aske
 def test_takeover_is_announced_three_times_a_second_apart(agent, asker):
     agent.configure(a_config({**VIPS, MOVING: "node-1"}))
 
-    heard: list[Heard] = []
+    heard: list[HeardFrame] = []
     until(lambda: heard.extend(asker.listen(0.1)) or len(about(heard, MOVING)) >= 3, what="three advertisements")
     heard = about(heard + asker.listen(1.5 * SPACING_S, count=99), MOVING)
 

@@ -14,7 +14,7 @@ import pytest
 
 from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.conflicts import GRACE_NS
-from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket, build_question
+from arpguard.dataplane.neighboursocket import HeardFrame, NeighbourSocket, build_question
 from arpguard.kube.claims import lease_name
 from arpguard.units import NS_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
@@ -120,7 +120,7 @@ def question_in_its_name(vip: Address, mac: MacAddress) -> bytes:
     return build_frame(ArpPacket(ArpOp.REQUEST, mac, vip, MacAddress(bytes(6)), address(200)), BROADCAST_MAC, mac)
 
 
-def defences(socket: NeighbourSocket, vip: Address, wait_s: float) -> list[Heard]:
+def defences(socket: NeighbourSocket, vip: Address, wait_s: float) -> list[HeardFrame]:
     """The announcements of a VIP that are heard from the node for so long."""
     found, deadline = [], time.monotonic() + wait_s
     while (heard := socket.hear(max(0.0, deadline - time.monotonic()))) is not None:

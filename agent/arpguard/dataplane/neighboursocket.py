@@ -50,7 +50,7 @@ _NEIGHBOURS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HeardFrame:
     """What came in, and when (nanoseconds of CLOCK_MONOTONIC). `nonce`: of a solicitation that has one."""
 
     packet: Facts
@@ -99,7 +99,7 @@ class NeighbourSocket:
         """Sends a whole frame."""
         self._socket.send(frame)
 
-    def hear(self, wait_s: float) -> Heard | None:
+    def hear(self, wait_s: float) -> HeardFrame | None:
         """The next packet from outside that a receiver would believe; None after `wait_s` seconds without one."""
         deadline = time.monotonic() + wait_s
         while True:
@@ -111,7 +111,7 @@ class NeighbourSocket:
             if heard is not None:
                 return heard
 
-    def ask(self, address: Address, spa: Address, *, count: int = 3, wait_s: float = 0.3) -> list[Heard]:
+    def ask(self, address: Address, spa: Address, *, count: int = 3, wait_s: float = 0.3) -> list[HeardFrame]:
         """Asks `count` times who has `address`, and listens `wait_s` seconds each time: every reply that came.
 
         `spa` is who asks, of the same family; 0.0.0.0 or :: for a probe, which claims nothing.
@@ -147,11 +147,11 @@ def build_question(sha: MacAddress, spa: Address, address: Address, nonce: bytes
     return build_solicitation(sha, IPv6Address(spa), address)
 
 
-def _read(data: bytes) -> Heard | None:
+def _read(data: bytes) -> HeardFrame | None:
     """What a frame says; of neighbour discovery only what is valid, for the rest may come from anywhere."""
     packet = parse_nd_frame(data)
     if packet is not None and packet.flaw is not None:
         return None
     facts = facts_of(data) if packet is None else facts_of_nd(packet)
     nonce = packet.message.nonce if packet is not None else b""
-    return Heard(facts, MacAddress(data[6:12]), time.monotonic_ns(), nonce) if facts is not None else None
+    return HeardFrame(facts, MacAddress(data[6:12]), time.monotonic_ns(), nonce) if facts is not None else None

@@ -12,7 +12,7 @@ from typing import Self
 from arpguard.addresses import NOBODY, Address, MacAddress
 from arpguard.core.desired import membership_of
 from arpguard.dataplane.groups import Groups
-from arpguard.dataplane.neighboursocket import Heard, NeighbourSocket, build_question
+from arpguard.dataplane.neighboursocket import HeardFrame, NeighbourSocket, build_question
 from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey, Link
 
@@ -84,7 +84,7 @@ class Prober:
         except OSError:
             return  # the link went down: nobody is heard
 
-    def _take(self, ifname: str, heard: Heard) -> None:
+    def _take(self, ifname: str, heard: HeardFrame) -> None:
         """Who probes for an address is about to claim it (RFC 5227 2.1.1, RFC 4862 5.4.3), but for an own echo."""
         if heard.nonce == self._nonce:
             return
