@@ -5,7 +5,7 @@ import asyncio
 from apiscript import in_loop, until
 from arpguard.clock import boot_ns
 from arpguard.core.pacing import Pacing
-from arpguard.runtime.cluster.pool import PacedPool, Pool
+from arpguard.runtime.cluster.pool import PacedPool, TaskPool
 from arpguard.units import NS_PER_MS
 
 
@@ -30,7 +30,7 @@ class Jobs:
 
 @in_loop
 async def test_no_more_than_the_bound_run_and_the_rest_follows_in_order():
-    pool, jobs = Pool(2, [].append), Jobs()
+    pool, jobs = TaskPool(2, [].append), Jobs()
     for number in range(5):
         pool.add(jobs.job(number))
 
@@ -48,7 +48,7 @@ async def test_no_more_than_the_bound_run_and_the_rest_follows_in_order():
 @in_loop
 async def test_fault_of_one_is_told_and_does_not_stop_the_others():
     faults = []
-    pool, jobs = Pool(1, faults.append), Jobs()
+    pool, jobs = TaskPool(1, faults.append), Jobs()
 
     async def broken() -> None:
         raise RuntimeError("of all things")
@@ -64,7 +64,7 @@ async def test_fault_of_one_is_told_and_does_not_stop_the_others():
 @in_loop
 async def test_stop_ends_what_runs_and_forgets_what_waits():
     faults = []
-    pool, jobs = Pool(1, faults.append), Jobs()
+    pool, jobs = TaskPool(1, faults.append), Jobs()
     pool.add(jobs.job(0))
     pool.add(jobs.job(1))
     await until(lambda: jobs.begun == [0])
@@ -80,7 +80,7 @@ async def test_stop_ends_what_runs_and_forgets_what_waits():
 
 @in_loop
 async def test_work_may_be_added_while_others_run():
-    pool, jobs = Pool(1, [].append), Jobs()
+    pool, jobs = TaskPool(1, [].append), Jobs()
 
     async def adding() -> None:
         pool.add(jobs.job(1))

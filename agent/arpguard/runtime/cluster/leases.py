@@ -40,7 +40,7 @@ from arpguard.kube import claims
 from arpguard.kube.errors import ClusterError, ThrottledError, UnavailableError
 from arpguard.kube.writer import Applied, Conflicted, LeaseContent, LeaseWriter, Missing, Refused, Unknown
 from arpguard.kube.writer import Outcome as Written
-from arpguard.runtime.cluster.pool import PacedPool, Pool
+from arpguard.runtime.cluster.pool import PacedPool, TaskPool
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 log = logging.getLogger(__name__)
@@ -97,10 +97,10 @@ class Leases:
         self._hearts = hearts
         self._others = others
         self._surface = surface
-        self._at_once = Pool(UNBOUNDED, self._fail)
+        self._at_once = TaskPool(UNBOUNDED, self._fail)
         self._pacing = Pacing()
         self._claiming = PacedPool(self._pacing, self._fail)
-        self._probing = Pool(PROBES_AT_ONCE, self._fail)
+        self._probing = TaskPool(PROBES_AT_ONCE, self._fail)
         self._probed: set[Address] = set()
         self._unasked = ""
         self._fault: BaseException | None = None
@@ -471,7 +471,7 @@ Performer: TypeAlias = Callable[[Leases, Any], None]
 Request: TypeAlias = Callable[[Leases, Any], Coroutine[Any, Any, None]]
 
 
-def _in(pool: Callable[[Leases], Pool], request: Request) -> Performer:
+def _in(pool: Callable[[Leases], TaskPool], request: Request) -> Performer:
     """Performs an effect by a request, which waits for its turn."""
     return lambda leases, effect: pool(leases).add(lambda: request(leases, effect))
 

@@ -12,7 +12,7 @@ from arpguard.units import NS_PER_S
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Pool:
+class TaskPool:
     """Does at most `most` at once. A fault of one is told to `on_fault`, and the others go on."""
 
     def __init__(self, most: int, on_fault: Callable[[BaseException], None]) -> None:
@@ -49,7 +49,7 @@ class Pool:
         self._fill()
 
 
-class PacedPool(Pool):
+class PacedPool(TaskPool):
     """Does as much at once as a server's pace allows."""
 
     def __init__(self, pacing: Pacing, on_fault: Callable[[BaseException], None]) -> None:
