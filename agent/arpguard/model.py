@@ -144,7 +144,7 @@ class Link:
         return tuple(network for network in networks if network.num_addresses > 1 and not is_everywhere(network))
 
 
-class Membership(NamedTuple):
+class GroupMembership(NamedTuple):
     """A multicast group on a link, that a host listens to."""
 
     ifindex: int

@@ -12,7 +12,7 @@ import pytest
 
 from arpguard.dataplane.groups import Groups
 from arpguard.errors import DataPlaneError
-from arpguard.model import EntryKey, Link, Membership, VipEntry
+from arpguard.model import EntryKey, GroupMembership, Link, VipEntry
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.verdict import VIP_KINDS, Kind, Mode
 from arpguard.wire.ndp import solicited_node
@@ -52,10 +52,10 @@ def inside(pair: Pair, work):
 
 
 @contextmanager
-def some_groups(pair: Pair) -> Iterator[tuple[Groups, Membership]]:
+def some_groups(pair: Pair) -> Iterator[tuple[Groups, GroupMembership]]:
     groups = Groups()
     try:
-        yield groups, Membership(pair.ifindex(), GROUP)
+        yield groups, GroupMembership(pair.ifindex(), GROUP)
     finally:
         groups.close()
 

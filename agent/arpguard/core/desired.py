@@ -10,7 +10,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, address_order, is_everywhere
 from arpguard.core.choosing import home_link
-from arpguard.model import EntryKey, Link, Membership, OwnerKind, Route, Standing, Vip, VipEntry
+from arpguard.model import EntryKey, GroupMembership, Link, OwnerKind, Route, Standing, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
 from arpguard.wire.ndp import solicited_node
 
@@ -108,12 +108,12 @@ def spoken_for(entries: Mapping[EntryKey, VipEntry], mode: Mode) -> dict[EntryKe
     }
 
 
-def membership_of(key: EntryKey) -> Membership | None:
+def membership_of(key: EntryKey) -> GroupMembership | None:
     """What whoever has an address listens to (RFC 4861 7.2.3, RFC 4291 2.7.1): a group of IPv6, nothing of IPv4."""
-    return Membership(key.ifindex, solicited_node(key.vip)) if isinstance(key.vip, IPv6Address) else None
+    return GroupMembership(key.ifindex, solicited_node(key.vip)) if isinstance(key.vip, IPv6Address) else None
 
 
-def memberships_of(entries: Mapping[EntryKey, VipEntry]) -> frozenset[Membership]:
+def memberships_of(entries: Mapping[EntryKey, VipEntry]) -> frozenset[GroupMembership]:
     """What a node listens to for the VIPs that it owns; some share a group.
 
     Also while it only observes: a switch that snoops would else keep from it what it is to decide about.

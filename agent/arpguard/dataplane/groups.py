@@ -13,7 +13,7 @@ from ipaddress import IPv6Address
 from pathlib import Path
 
 from arpguard.errors import DataPlaneError
-from arpguard.model import Membership
+from arpguard.model import GroupMembership
 
 _MEMBERSHIPS = Path("/proc/thread-self/net/igmp6")
 _FULL = (errno.ENOMEM, errno.ENOBUFS)  # net.core.optmem_max: 2340 memberships of a socket where it is 128 KiB
@@ -32,19 +32,19 @@ class Groups:
 
     def __init__(self) -> None:
         self._ears: list[_Ear] = []
-        self._ear_of: dict[Membership, _Ear] = {}
+        self._ear_of: dict[GroupMembership, _Ear] = {}
 
     @property
-    def joined(self) -> frozenset[Membership]:
+    def joined(self) -> frozenset[GroupMembership]:
         """What is listened to."""
         return frozenset(self._ear_of)
 
-    def join(self, membership: Membership) -> None:
+    def join(self, membership: GroupMembership) -> None:
         """Listens to a group, or goes on. Raises DataPlaneError when the kernel refuses."""
         if membership not in self._ear_of:
             self._ear_of[membership] = self._add(membership)
 
-    def leave(self, membership: Membership) -> None:
+    def leave(self, membership: GroupMembership) -> None:
         """Listens no more, if it did."""
         ear = self._ear_of.pop(membership, None)
         if ear is not None:
@@ -68,7 +68,7 @@ class Groups:
         self._ears.clear()
         self._ear_of.clear()
 
-    def _add(self, membership: Membership) -> _Ear:
+    def _add(self, membership: GroupMembership) -> _Ear:
         for ear in reversed(self._ears):  # the youngest has room most likely
             if self._add_to(ear, membership):
                 return ear
@@ -81,7 +81,7 @@ class Groups:
             raise DataPlaneError("no memory for a group: raise net.core.optmem_max")
         return ear
 
-    def _add_to(self, ear: _Ear, membership: Membership) -> bool:
+    def _add_to(self, ear: _Ear, membership: GroupMembership) -> bool:
         """False when the socket has no room for it."""
         try:
             ear.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, _mreq(membership))
@@ -92,7 +92,7 @@ class Groups:
         ear.count += 1
         return True
 
-    def _drop(self, ear: _Ear, membership: Membership) -> None:
+    def _drop(self, ear: _Ear, membership: GroupMembership) -> None:
         with suppress(OSError):  # the link is no more, and nobody listens there
             ear.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_LEAVE_GROUP, _mreq(membership))
         ear.count -= 1
@@ -101,15 +101,15 @@ class Groups:
             self._ears.remove(ear)
 
 
-def _mreq(membership: Membership) -> bytes:
+def _mreq(membership: GroupMembership) -> bytes:
     """Struct ipv6_mreq."""
     return membership.group.packed + struct.pack("=i", membership.ifindex)
 
 
-def _known() -> set[Membership]:
+def _known() -> set[GroupMembership]:
     """All memberships in this network namespace, whoever's (/proc/net/igmp6: index, name, group...).
 
     It is there where there is IPv6, and so wherever anything was joined.
     """
     rows = (line.split() for line in _MEMBERSHIPS.read_bytes().splitlines())
-    return {Membership(int(row[0]), IPv6Address(bytes.fromhex(row[2].decode()))) for row in rows}
+    return {GroupMembership(int(row[0]), IPv6Address(bytes.fromhex(row[2].decode()))) for row in rows}

@@ -20,7 +20,7 @@ from arpguard.core.desired import (
     vips4_of,
     wanted_entries,
 )
-from arpguard.model import EntryKey, InterfaceAddress, Link, Membership, Owner, OwnerKind, Vip, VipEntry
+from arpguard.model import EntryKey, GroupMembership, InterfaceAddress, Link, Owner, OwnerKind, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
 
 VIP = ip_address("192.0.2.50")
@@ -206,7 +206,7 @@ def test_node_listens_to_the_groups_of_the_ipv6_addresses_that_it_owns_and_to_ea
     }
     group = ip_address("ff02::1:ff00:50")
 
-    assert memberships_of(entries) == {Membership(2, group), Membership(3, group)}
+    assert memberships_of(entries) == {GroupMembership(2, group), GroupMembership(3, group)}
 
 
 def test_address_that_nobody_is_found_to_announce_is_unclaimed():

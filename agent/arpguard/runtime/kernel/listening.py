@@ -9,7 +9,7 @@ from typing import Self
 from arpguard.core.desired import membership_of, memberships_of
 from arpguard.dataplane.groups import Groups
 from arpguard.errors import DataPlaneError
-from arpguard.model import EntryKey, Link, Membership, VipEntry
+from arpguard.model import EntryKey, GroupMembership, Link, VipEntry
 from arpguard.runtime.kernel.latest import Latest
 
 _BATCH = 100  # 5 ms; with ten thousand groups on a link each costs more than the one before
@@ -21,7 +21,7 @@ class Listening:
     def __init__(self) -> None:
         self._groups = Groups()
         self._memberships_of = Latest(memberships_of)
-        self._settled: frozenset[Membership] | None = None
+        self._settled: frozenset[GroupMembership] | None = None
         self._links: Sequence[Link] = ()
         self.problems: tuple[str, ...] = ()
 
@@ -50,7 +50,7 @@ class Listening:
         before, self.problems = self.problems, tuple(self._problem(*item) for item in sorted(refused.items()))
         return self.problems != before
 
-    async def _join(self, memberships: frozenset[Membership]) -> dict[int, str]:
+    async def _join(self, memberships: frozenset[GroupMembership]) -> dict[int, str]:
         """What refused links say. One that does is not asked again for each of its groups."""
         refused: dict[int, str] = {}
         for number, membership in enumerate(memberships, 1):
@@ -62,7 +62,7 @@ class Listening:
             await _let_others_work(number)
         return refused
 
-    async def _leave(self, memberships: frozenset[Membership]) -> None:
+    async def _leave(self, memberships: frozenset[GroupMembership]) -> None:
         for number, membership in enumerate(memberships, 1):
             self._groups.leave(membership)
             await _let_others_work(number)
