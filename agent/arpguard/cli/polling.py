@@ -19,7 +19,7 @@ _DECISIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class VipRate:
     """A VIP on a link, all its frames so far, and how many it had in a second between the last two readings."""
 
     vip: pb.Vip
@@ -27,17 +27,17 @@ class Reading:
     at_s: float
     per_second: float = 0.0
 
-    def next(self, vip: pb.Vip, at_s: float) -> "Reading":
-        """The reading after this one. A counter that is smaller now was made anew."""
+    def next(self, vip: pb.Vip, at_s: float) -> "VipRate":
+        """The rate after this one. A counter that is smaller now was made anew."""
         total = frames(vip.reasons)
-        return Reading(vip, total, at_s, max(0, total - self.total) / max(at_s - self.at_s, 1e-3))
+        return VipRate(vip, total, at_s, max(0, total - self.total) / max(at_s - self.at_s, 1e-3))
 
 
 class Rates:
     """The latest reading of every VIP."""
 
     def __init__(self) -> None:
-        self._readings: dict[tuple[int, str], Reading] = {}
+        self._readings: dict[tuple[int, str], VipRate] = {}
         self._unseen: set[tuple[int, str]] = set()
 
     def take(self, vips: Iterable[pb.Vip], at_s: float) -> None:
@@ -45,7 +45,7 @@ class Rates:
         for vip in vips:
             key = vip.ifindex, vip.address
             known = self._readings.get(key)
-            self._readings[key] = known.next(vip, at_s) if known else Reading(vip, frames(vip.reasons), at_s)
+            self._readings[key] = known.next(vip, at_s) if known else VipRate(vip, frames(vip.reasons), at_s)
             self._unseen.discard(key)
 
     def end_round(self) -> None:
@@ -54,7 +54,7 @@ class Rates:
             del self._readings[key]
         self._unseen = set(self._readings)
 
-    def busiest(self) -> list[Reading]:
+    def busiest(self) -> list[VipRate]:
         """The readings by rate, then by total; those that are equal in the order of their addresses."""
         return sorted(self._readings.values(), key=lambda reading: (-reading.per_second, -reading.total))
 
@@ -65,7 +65,7 @@ class Sample:
 
     number: int = 0
     status: pb.GetStatusResponse | None = None
-    vips: Sequence[Reading] = ()
+    vips: Sequence[VipRate] = ()
     decisions: Sequence[pb.Decision] = ()
     per_second: float = 0.0
     trouble: str = ""

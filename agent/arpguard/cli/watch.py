@@ -21,7 +21,7 @@ from arpguard.cli import exits
 from arpguard.cli.client import Target, connected
 from arpguard.cli.clustering import owner, watch_line
 from arpguard.cli.exits import AskError
-from arpguard.cli.polling import Poller, Reading, Sample
+from arpguard.cli.polling import Poller, Sample, VipRate
 from arpguard.cli.render import clean, shortened
 from arpguard.cli.words import (
     NONE,
@@ -233,7 +233,7 @@ _LINKS: tuple[Column[pb.Link], ...] = (
     Column("MAC", lambda link: link.mac, _WIDE),
     Column("ADDRESSES", lambda link: " ".join(link.addresses) or NONE, _WIDE, yielding=True),
 )
-_VIPS: tuple[Column[Reading], ...] = (
+_VIPS: tuple[Column[VipRate], ...] = (
     Column("VIP", lambda reading: reading.vip.address),
     Column("LINK", lambda reading: reading.vip.link),
     Column("KIND", lambda reading: _in_style(word(reading.vip, "kind"), _KIND_STYLE.get(reading.vip.kind, ""))),

@@ -20,7 +20,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from arpguard.cli.client import Target, connected
-from arpguard.cli.polling import Poller, Rates, Reading, Sample
+from arpguard.cli.polling import Poller, Rates, Sample, VipRate
 from arpguard.cli.watch import view
 from arpguard.v1 import agent_pb2 as pb
 from clitools import DECISION, HOSTILE, VIP, lines_of
@@ -151,7 +151,7 @@ def a_sample(text="eth0", vips=500, trouble=""):
         kinds=[pb.KindCount(kind=kind, count=12345) for kind in range(1, 6)],
     )
     readings = [
-        Reading(pb.Vip(address=f"10.0.0.{number}", link=text, kind=1, mode=2, owner=text), number, 0.0, 500 - number)
+        VipRate(pb.Vip(address=f"10.0.0.{number}", link=text, kind=1, mode=2, owner=text), number, 0.0, 500 - number)
         for number in range(vips)
     ]
     decision = pb.Decision(vip="10.0.0.1", link=text, verdict=5, reason=23, sha=text, count=2**63)
@@ -241,7 +241,7 @@ def test_long_addresses_and_reasons_leave_the_macs_whole():
     mac = "02:00:00:00:00:50"
     sample = a_sample("eth0", vips=0)
     sample.status.links[0].mac, sample.status.links[0].addresses[:] = mac, ["2001:db8::1/64"] * 9
-    reading = Reading(pb.Vip(address="192.0.2.10", owner=f"external {mac}", reasons=[pb.ReasonCount(reason=28)]), 0, 0)
+    reading = VipRate(pb.Vip(address="192.0.2.10", owner=f"external {mac}", reasons=[pb.ReasonCount(reason=28)]), 0, 0)
     lines = drawn(replace(sample, vips=[reading]), 100, 24)
 
     assert any(line.startswith("eth0 ") and mac in line and "…" in line for line in lines)
