@@ -35,10 +35,10 @@ class World(ctypes.Structure):
     _fields_ = (
         ("control", layout.Control),
         ("ranges", ctypes.c_uint32),
-        ("range_keys", layout.RangeKey * MAX_RANGES),
+        ("range_keys", layout.RangeKeyStruct * MAX_RANGES),
         ("range_values", layout.Entry * MAX_RANGES),
         ("entries", ctypes.c_uint32),
-        ("keys", layout.EntryKey * MAX_ENTRIES),
+        ("keys", layout.EntryKeyStruct * MAX_ENTRIES),
         ("values", layout.Entry * MAX_ENTRIES),
         ("counters", layout.Counters * (MAX_ENTRIES + MAX_RANGES)),
         ("totals", layout.Totals),
@@ -136,11 +136,11 @@ class UserPlane:
         ranges = ranges or {}
         world = World(control=layout.Control.from_buffer_copy(_raw_control(control)), entries=len(entries))
         for slot, (vip, entry) in enumerate(entries.items()):
-            world.keys[slot] = layout.EntryKey.from_buffer_copy(_raw_key(EntryKey(LO, vip)))
+            world.keys[slot] = layout.EntryKeyStruct.from_buffer_copy(_raw_key(EntryKey(LO, vip)))
             world.values[slot] = layout.Entry.from_buffer_copy(_raw_entry(entry, slot))
         world.ranges = len(ranges)
         for at, (network, entry) in enumerate(ranges.items()):
-            world.range_keys[at] = layout.RangeKey.from_buffer_copy(raw_range_key(RangeKey(LO, network)))
+            world.range_keys[at] = layout.RangeKeyStruct.from_buffer_copy(raw_range_key(RangeKey(LO, network)))
             world.range_values[at] = layout.Entry.from_buffer_copy(_raw_entry(entry, MAX_ENTRIES + at))
         ctypes.pointer(self.world)[0] = world
         self.now_ns = boot_ns() if now_ns is None else now_ns

@@ -26,7 +26,7 @@ from report import Row, Section
 
 from arpguard.addresses import to_mapped
 from arpguard.dataplane import syscall
-from arpguard.dataplane.layout import Entry, EntryKey
+from arpguard.dataplane.layout import Entry, EntryKeyStruct
 from arpguard_lab.netns import Netns
 
 TITLE = "cluster: 5,000 Services, 10,000 EndpointSlices"
@@ -240,7 +240,7 @@ def _changes(cluster: Cluster, count: int) -> tuple[list[float], list[float]]:
     with syscall.obj_get(str(path)) as entries:
         for number in range(count):
             address = _FIRST_NEW + number
-            key = bytes(EntryKey(ifindex=ifindex, addr=(ctypes.c_uint8 * 16)(*to_mapped(address))))
+            key = bytes(EntryKeyStruct(ifindex=ifindex, addr=(ctypes.c_uint8 * 16)(*to_mapped(address))))
             began = time.perf_counter()
             cluster.change(number, address)
             _wait(lambda key=key: syscall.map_lookup(entries, key, ctypes.sizeof(Entry)) is not None, "an entry")

@@ -17,8 +17,8 @@ BPF = find_source().folder
 HEADER = (BPF / "arpguard.h").read_text()
 ENUMS = {"verdict": Verdict, "reason": Reason, "kind": Kind, "mode": Mode, "hook": Hook}
 STRUCTS = {
-    "entry_key": layout.EntryKey,
-    "range_key": layout.RangeKey,
+    "entry_key": layout.EntryKeyStruct,
+    "range_key": layout.RangeKeyStruct,
     "entry": layout.Entry,
     "control": layout.Control,
     "counters": layout.Counters,

@@ -60,7 +60,7 @@ def reopened(plane: Plane) -> EntryTable:
 
 
 def raw_items(plane: Plane):
-    sizes = ctypes.sizeof(layout.EntryKey), ctypes.sizeof(layout.Entry)
+    sizes = ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.Entry)
     return syscall.map_items(plane.maps["entries"], *sizes)
 
 

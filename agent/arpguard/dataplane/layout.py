@@ -8,16 +8,16 @@ ENTRY_HOLD = 0x01
 MAX_RANGES = 256
 
 
-class EntryKey(Structure):
+class EntryKeyStruct(Structure):
     """Which VIP on which link: 20 bytes, the address in network order and v4-mapped."""
 
     _fields_ = (("ifindex", c_uint32), ("addr", c_uint8 * 16))
 
 
-class RangeKey(Structure):
+class RangeKeyStruct(Structure):
     """Which addresses of a link: `prefixlen` counts the 32 bits of the ifindex, too."""
 
-    _fields_ = (("prefixlen", c_uint32), ("at", EntryKey))
+    _fields_ = (("prefixlen", c_uint32), ("at", EntryKeyStruct))
 
 
 class Entry(Structure):

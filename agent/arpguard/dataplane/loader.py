@@ -21,8 +21,8 @@ from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
 
 _MAP_SIZES = {
-    "entries": (ctypes.sizeof(layout.EntryKey), ctypes.sizeof(layout.Entry)),
-    "ranges": (ctypes.sizeof(layout.RangeKey), ctypes.sizeof(layout.Entry)),
+    "entries": (ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.Entry)),
+    "ranges": (ctypes.sizeof(layout.RangeKeyStruct), ctypes.sizeof(layout.Entry)),
     "counters": (4, ctypes.sizeof(layout.Counters)),
     "totals": (4, ctypes.sizeof(layout.Totals)),
     "control": (4, ctypes.sizeof(layout.Control)),

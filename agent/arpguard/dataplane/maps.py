@@ -209,7 +209,7 @@ class EntryTable(Table[EntryKey]):
         return _key_from(raw)
 
     def _items(self) -> Iterator[tuple[bytes, bytes]]:
-        return syscall.map_items(self._entries, ctypes.sizeof(layout.EntryKey), ctypes.sizeof(layout.Entry))
+        return syscall.map_items(self._entries, ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.Entry))
 
     def _set(self, pairs: list[tuple[bytes, bytes]]) -> None:
         syscall.map_update_batch(self._entries, [key for key, _ in pairs], [value for _, value in pairs])
@@ -231,7 +231,7 @@ class RangeTable(Table[RangeKey]):
         return range_key_from(raw)
 
     def _items(self) -> Iterator[tuple[bytes, bytes]]:
-        for key in syscall.map_keys(self._entries, ctypes.sizeof(layout.RangeKey)):
+        for key in syscall.map_keys(self._entries, ctypes.sizeof(layout.RangeKeyStruct)):
             value = syscall.map_lookup(self._entries, key, ctypes.sizeof(layout.Entry))
             if value is not None:
                 yield key, value

@@ -39,9 +39,9 @@ class SceneValue(ctypes.Structure):
         ("control", layout.Control),
         ("entries", ctypes.c_uint32),
         ("ranges", ctypes.c_uint32),
-        ("keys", layout.EntryKey * MAX_ENTRIES),
+        ("keys", layout.EntryKeyStruct * MAX_ENTRIES),
         ("values", layout.Entry * MAX_ENTRIES),
-        ("range_keys", layout.RangeKey * MAX_RANGES),
+        ("range_keys", layout.RangeKeyStruct * MAX_RANGES),
         ("range_values", layout.Entry * MAX_RANGES),
     )
 
@@ -70,11 +70,11 @@ def a_scene(rng: random.Random, now_ns: int) -> Situation:
 def scene_bytes(scene: Situation) -> bytes:
     value = SceneValue(layout.Control.from_buffer_copy(_raw_control(scene.control)), len(scene.entries))
     for slot, (key, entry) in enumerate(scene.entries.items()):
-        value.keys[slot] = layout.EntryKey.from_buffer_copy(_raw_key(key))
+        value.keys[slot] = layout.EntryKeyStruct.from_buffer_copy(_raw_key(key))
         value.values[slot] = layout.Entry.from_buffer_copy(_raw_entry(entry, slot))
     value.ranges = len(scene.ranges)
     for at, (network, entry) in enumerate(scene.ranges.items()):
-        value.range_keys[at] = layout.RangeKey.from_buffer_copy(raw_range_key(network))
+        value.range_keys[at] = layout.RangeKeyStruct.from_buffer_copy(raw_range_key(network))
         value.range_values[at] = layout.Entry.from_buffer_copy(_raw_entry(entry, MAX_ENTRIES + at))
     return bytes(value)
 
