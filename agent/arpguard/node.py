@@ -36,7 +36,7 @@ class ConfigInForce:
 
 
 @dataclass(slots=True)
-class Node:
+class ThisNode:
     """Who this node is, its kernel objects, and what the agent knows.
 
     `started_ns` (CLOCK_BOOTTIME) and `in_force` are None when no agent is asked, but its pinned objects; `cluster`

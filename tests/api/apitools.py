@@ -26,7 +26,7 @@ from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.model import Decision, EntryKey, Link, NodeControl, NodeState, RangeKey, Surroundings, VipEntry
-from arpguard.node import Node
+from arpguard.node import ThisNode
 from arpguard.overlay import Overlay
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
@@ -127,7 +127,7 @@ class Counted:
 class Served:
     """A node whose API is served by an event loop in a thread of its own."""
 
-    def __init__(self, node: Node, address: str) -> None:
+    def __init__(self, node: ThisNode, address: str) -> None:
         self.node = node
         self.address = address
         self.meter = Counted()
@@ -174,7 +174,7 @@ class Served:
 
 
 @contextmanager
-def served(node: Node, folder: Path) -> Iterator[Served]:
+def served(node: ThisNode, folder: Path) -> Iterator[Served]:
     made = Served(node, f"unix://{folder}/api.sock")
     made.start()
     try:
@@ -198,7 +198,7 @@ def a_node(
     capacity: int = 10_000,
     links: int = 2,
     ranges: Mapping[RangeKey, VipEntry] | None = None,
-) -> Node:
+) -> ThisNode:
     """A node whose kernel maps have exactly these entries and ranges, and this control."""
     table, value = EntryTable(loaded.maps["entries"], loaded.maps["counters"]), ControlValue(loaded.maps["control"])
     closed = RangeTable(loaded.maps["ranges"], loaded.maps["counters"])
@@ -209,7 +209,7 @@ def a_node(
     value.write(wanted)
     known = tuple(a_link(ifindex) for ifindex in range(1, links + 1))
     read_back = dict(sorted(table.read().entries.items(), key=lambda item: item[0].order))
-    return Node(
+    return ThisNode(
         name="node-1",
         table=table,
         ranges=closed,

@@ -19,7 +19,7 @@ from arpguard.core.ownership.heartbeat import Times
 from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.source import find_source
 from arpguard.model import Attachment, Drift, EntryKey, Link, NodeState, Owner, OwnerKind, Surroundings, Vip
-from arpguard.node import ConfigInForce, Node
+from arpguard.node import ConfigInForce, ThisNode
 from arpguard.observe.metrics import MAX_CLAIMS, SPECS, ApiMetrics, node_registry
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason
@@ -40,7 +40,7 @@ class Guarded:
 
     def __init__(self, plane) -> None:
         self.plane = plane
-        self.node = Node(
+        self.node = ThisNode(
             name="node-1",
             table=plane.table,
             ranges=plane.ranges,

@@ -28,7 +28,7 @@ from arpguard.api.offline import read_node
 from arpguard.core.stimulus import STRANGERS
 from arpguard.dataplane import syscall
 from arpguard.model import Tally
-from arpguard.node import Node
+from arpguard.node import ThisNode
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
 from arpguard.verdict import Hook, Mode, Reason
@@ -168,7 +168,7 @@ class Sayings:
 
     explain: Callable[[pb.ExplainVipRequest], pb.ExplainVipResponse]
     get: Callable[[pb.GetVipRequest], pb.GetVipResponse]
-    node: Node
+    node: ThisNode
     defended: tuple[str, ...]
 
     def about(self, vip: IPv4Address) -> dict[int, pb.FrameExplanation]:

@@ -27,7 +27,7 @@ from arpguard.addresses import Address
 from arpguard.api.offline import read_node
 from arpguard.dataplane import syscall
 from arpguard.model import EntryKey
-from arpguard.node import Node
+from arpguard.node import ThisNode
 from arpguard.verdict import Hook, Reason
 from arpguard_lab.topology import AgentProcess, Host
 from labtools import Pair, a_pair, an_xdp_program, attached, pid_of, speak_ipv6, until
@@ -148,7 +148,7 @@ def aftermath(request, scene) -> Aftermath:
     return measure(case, pair, agent, flooding.Flood(pair.client.netns, frames))
 
 
-def node_of(pair: Pair, agent: AgentProcess) -> Node:
+def node_of(pair: Pair, agent: AgentProcess) -> ThisNode:
     return pair.node.netns.call(lambda: read_node(agent.pin_dir))
 
 
@@ -174,7 +174,7 @@ def received_by(pair: Pair) -> int:
     return link["stats64"]["rx"]["packets"]
 
 
-def counts_of(node: Node, keys: list[EntryKey]) -> Counts:
+def counts_of(node: ThisNode, keys: list[EntryKey]) -> Counts:
     """Decisions about what came in, by address, and of the node."""
     total, _ = node.read_totals()
     tallies = {key.vip: node.table.tally(key) for key in keys} | {None: total}

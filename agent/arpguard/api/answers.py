@@ -36,7 +36,7 @@ from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.model import Attachment, EntryKey, Link, NodeControl, OwnerKind, Vip, VipEntry
-from arpguard.node import Node
+from arpguard.node import ThisNode
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Verdict
 
@@ -47,7 +47,7 @@ _MAX_OPERATIONS = 64
 _MAX_PROBLEMS, _MAX_PROBLEM = 100, 2000
 
 
-def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusResponse:
+def get_status(node: ThisNode, _request: pb.GetStatusRequest) -> pb.GetStatusResponse:
     """GetStatus."""
     control, clock = node.read_control(), WallClock.now()
     tally, events = node.read_totals()
@@ -83,7 +83,7 @@ def get_status(node: Node, _request: pb.GetStatusRequest) -> pb.GetStatusRespons
     return response
 
 
-def list_vips(node: Node, request: pb.ListVipsRequest) -> pb.ListVipsResponse:
+def list_vips(node: ThisNode, request: pb.ListVipsRequest) -> pb.ListVipsResponse:
     """ListVips."""
     page = read_page(request, 3)
     link = read_link("link", request.link)
@@ -107,7 +107,7 @@ def list_vips(node: Node, request: pb.ListVipsRequest) -> pb.ListVipsResponse:
     )
 
 
-def get_vip(node: Node, request: pb.GetVipRequest) -> pb.GetVipResponse:
+def get_vip(node: ThisNode, request: pb.GetVipRequest) -> pb.GetVipResponse:
     """GetVip."""
     address = read_address("address", request.address)
     vips = list(_vips(node, [EntryKey(link.ifindex, address) for link in node.state.links]))
@@ -116,7 +116,7 @@ def get_vip(node: Node, request: pb.GetVipRequest) -> pb.GetVipResponse:
     return pb.GetVipResponse(vips=vips)
 
 
-def explain_vip(node: Node, request: pb.ExplainVipRequest) -> pb.ExplainVipResponse:
+def explain_vip(node: ThisNode, request: pb.ExplainVipRequest) -> pb.ExplainVipResponse:
     """ExplainVip."""
     address = read_host("address", request.address)
     peer = _peer(request, address)
@@ -154,7 +154,7 @@ def _peer(request: pb.ExplainVipRequest, vip: Address) -> Party:
     return peer
 
 
-def list_decisions(node: Node, request: pb.ListDecisionsRequest) -> pb.ListDecisionsResponse:
+def list_decisions(node: ThisNode, request: pb.ListDecisionsRequest) -> pb.ListDecisionsResponse:
     """ListDecisions."""
     page, clock = read_page(request, 1), WallClock.now()
     wanted = read_filter(request.filter, clock)
@@ -164,7 +164,7 @@ def list_decisions(node: Node, request: pb.ListDecisionsRequest) -> pb.ListDecis
     )
 
 
-def list_conflicts(node: Node, request: pb.ListConflictsRequest) -> pb.ListConflictsResponse:
+def list_conflicts(node: ThisNode, request: pb.ListConflictsRequest) -> pb.ListConflictsResponse:
     """ListConflicts."""
     page, clock = read_page(request, 1), WallClock.now()
     vip = read_address("vip", request.vip) if request.vip else None
@@ -209,7 +209,7 @@ def _shortened(problems: Sequence[str]) -> list[str]:
     return [*found, f"and {left} more"] if left else found
 
 
-def _links(node: Node) -> list[pb.Link]:
+def _links(node: ThisNode) -> list[pb.Link]:
     vips = Counter(key.ifindex for key in node.state.entries)
     return [
         messages.link(link, map(_attachment, _attachments(node, link.ifindex)), vips[link.ifindex])
@@ -217,7 +217,7 @@ def _links(node: Node) -> list[pb.Link]:
     ]
 
 
-def _attachments(node: Node, ifindex: int) -> list[Attachment]:
+def _attachments(node: ThisNode, ifindex: int) -> list[Attachment]:
     return [attachment for attachment in node.state.attachments if attachment.ifindex == ifindex]
 
 
@@ -233,7 +233,7 @@ def _kinds(variety: Iterable[tuple[VipEntry, int]]) -> list[pb.KindCount]:
     return [pb.KindCount(kind=pb.Kind.ValueType(kind), count=counts[kind]) for kind in sorted(counts)]
 
 
-def _closed(node: Node) -> Iterator[pb.ClosedRange]:
+def _closed(node: ThisNode) -> Iterator[pb.ClosedRange]:
     ranges = node.state.ranges
     for key in sorted((key for key, entry in ranges.items() if entry.kind is Kind.CLOSED), key=lambda key: key.order):
         exceptions = (other for other, entry in ranges.items() if entry.kind is Kind.OPEN and other.is_in(key))
@@ -245,7 +245,7 @@ def _closed(node: Node) -> Iterator[pb.ClosedRange]:
         )
 
 
-def _add_config(response: pb.GetStatusResponse, node: Node, clock: WallClock) -> None:
+def _add_config(response: pb.GetStatusResponse, node: ThisNode, clock: WallClock) -> None:
     """What only a running agent knows."""
     if node.in_force is None:
         return
@@ -262,7 +262,7 @@ def _add_config(response: pb.GetStatusResponse, node: Node, clock: WallClock) ->
     response.lease.stretched = in_use.duration_ns > lease.duration_ns
 
 
-def _kubernetes(node: Node, clock: WallClock) -> pb.Kubernetes:
+def _kubernetes(node: ThisNode, clock: WallClock) -> pb.Kubernetes:
     state = node.read_cluster()
     if state is None:
         return pb.Kubernetes(state=pb.Kubernetes.STATE_NOT_USED)
@@ -272,7 +272,7 @@ def _kubernetes(node: Node, clock: WallClock) -> pb.Kubernetes:
 # ---- VIPs ----
 
 
-def _vips(node: Node, keys: list[EntryKey]) -> Iterator[pb.Vip]:
+def _vips(node: ThisNode, keys: list[EntryKey]) -> Iterator[pb.Vip]:
     """Those of the pairs that the kernel has an entry for, with their counters."""
     mode, clock = node.read_control().mode, WallClock.now()
     claims = node.conflicts.latest_by_key()
@@ -282,7 +282,9 @@ def _vips(node: Node, keys: list[EntryKey]) -> Iterator[pb.Vip]:
             yield _vip(node, key, entry, mode, claims.get(key), clock)
 
 
-def _vip(node: Node, key: EntryKey, entry: VipEntry, mode: Mode, claim: RivalClaim | None, clock: WallClock) -> pb.Vip:
+def _vip(
+    node: ThisNode, key: EntryKey, entry: VipEntry, mode: Mode, claim: RivalClaim | None, clock: WallClock
+) -> pb.Vip:
     message = messages.vip(key, entry, node.link_name(key.ifindex), mode, node.table.tally(key))
     source, wanted = _source(node, key.vip)
     if wanted is not None:
@@ -294,7 +296,7 @@ def _vip(node: Node, key: EntryKey, entry: VipEntry, mode: Mode, claim: RivalCla
     return message
 
 
-def _source(node: Node, address: Address) -> tuple[str, Vip | None]:
+def _source(node: ThisNode, address: Address) -> tuple[str, Vip | None]:
     """What makes an address a VIP: what it is called, and the VIP. A Service has a name of its own."""
     if node.in_force is None:
         return "", None
@@ -318,7 +320,7 @@ def _operations(numbers: Sequence[int]) -> list[Operation]:
     return [_OPERATION_OF[number] for number in dict.fromkeys(numbers)] or list(Operation)
 
 
-def _ownership(node: Node, control: NodeControl, address: Address, link: Link) -> pb.LinkExplanation:
+def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Link) -> pb.LinkExplanation:
     """Entry and chain, without frames."""
     now_ns = boot_ns()
 
@@ -358,7 +360,7 @@ def _mode_of(story: pb.LinkExplanation, control: NodeControl) -> Mode:
 
 
 def _frame_story(
-    node: Node, link: Link, operation: Operation, frame: bytes, mode: pb.Mode.ValueType
+    node: ThisNode, link: Link, operation: Operation, frame: bytes, mode: pb.Mode.ValueType
 ) -> Iterator[pb.FrameExplanation]:
     """What the program of the hook that the frame would meet does with it; nothing where none is attached."""
     for attachment in _attachments(node, link.ifindex):

@@ -13,13 +13,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from arpguard.api.clustering import is_well
 from arpguard.api.requests import RequestError, stopping
-from arpguard.node import Node
+from arpguard.node import ThisNode
 
 _LOOK_S = 0.5
 _Status: TypeAlias = int  # of health_pb2.HealthCheckResponse.ServingStatus, which has no types
 
 
-def statuses(node: Node) -> dict[str, _Status]:
+def statuses(node: ThisNode) -> dict[str, _Status]:
     """The status of each component; "" and the service's name stand for the whole.
 
     A wrong edit of the configuration makes `config` not serving and nothing else: the last good one is in force.
@@ -48,7 +48,7 @@ def _serving(*, holds: bool) -> _Status:
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # no types
     """The service."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ThisNode) -> None:
         self._node = node
         self._stopping = asyncio.Event()
 

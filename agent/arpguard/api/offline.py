@@ -9,12 +9,12 @@ from arpguard.dataplane.attach import read_pins
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.model import Attachment, NodeState
-from arpguard.node import Node
+from arpguard.node import ThisNode
 from arpguard.overlay import Overlay
 from arpguard.verdict import Hook
 
 
-def read_node(pin_dir: Path) -> Node:
+def read_node(pin_dir: Path) -> ThisNode:
     """What is pinned under `pin_dir`; DataPlaneError when nothing is, or it may not be read.
 
     Filters attached by clsact have no pin and are not among the attachments.
@@ -33,7 +33,7 @@ def read_node(pin_dir: Path) -> Node:
     ranges = RangeTable(maps["ranges"], maps["counters"])
     entries = dict(sorted(table.read().entries.items(), key=lambda item: item[0].order))
     told = control.read()
-    return Node(
+    return ThisNode(
         name="this node",  # what configurations call it, only the agent knows
         table=table,
         ranges=ranges,

@@ -12,7 +12,7 @@ from arpguard.api.messages import WallClock
 from arpguard.api.requests import MAX_PAGE_SIZE, stopping
 from arpguard.api.watching import Broadcast
 from arpguard.clock import boot_ns
-from arpguard.node import Node
+from arpguard.node import ThisNode
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
@@ -36,7 +36,7 @@ class _Kept:
         self._answers: dict[tuple[str, bytes], tuple[int, Any]] = {}
         self._turn = asyncio.Lock()
 
-    async def answer(self, make: Callable[[Node, Request], Response], node: Node, request: Request) -> Response:
+    async def answer(self, make: Callable[[ThisNode, Request], Response], node: ThisNode, request: Request) -> Response:
         """`make(node, request)`, or what that was a moment ago."""
         key = make.__name__, request.SerializeToString(deterministic=True)
         kept = self._fresh(key)
@@ -50,7 +50,7 @@ class _Kept:
         return kept if boot_ns() < until_ns else None
 
     async def _make(
-        self, key: tuple[str, bytes], make: Callable[[Node, Request], Response], node: Node, request: Request
+        self, key: tuple[str, bytes], make: Callable[[ThisNode, Request], Response], node: ThisNode, request: Request
     ) -> Response:
         began_ns = boot_ns()
         answer = make(node, request)
@@ -67,7 +67,7 @@ class _Kept:
 class AgentService(agent_pb2_grpc.AgentServiceServicer):
     """The methods; RequestError becomes the call's status in api/calls.py."""
 
-    def __init__(self, node: Node, broadcast: Broadcast, meter: Meter) -> None:
+    def __init__(self, node: ThisNode, broadcast: Broadcast, meter: Meter) -> None:
         self._node = node
         self._broadcast = broadcast
         self._meter = meter

@@ -20,7 +20,7 @@ from arpguard.cli import exits
 from arpguard.cli.exits import AskError
 from arpguard.cli.options import DEFAULT_TARGET
 from arpguard.errors import ConfigError, Problem
-from arpguard.node import Node
+from arpguard.node import ThisNode
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc as rpc
 
@@ -142,7 +142,7 @@ def pinned(pin_dir: Path) -> Questions:
     """The kernel's objects under `pin_dir`, asked without an agent; DataPlaneError when there are none."""
     node = offline.read_node(pin_dir)
 
-    def read(answer: Callable[[Node, Request], Response]) -> Callable[[Request], Response]:
+    def read(answer: Callable[[ThisNode, Request], Response]) -> Callable[[Request], Response]:
         def ask(request: Request) -> Response:
             try:
                 return answer(node, request)

@@ -19,7 +19,7 @@ from arpguard import __version__
 from arpguard.clock import WallClock, boot_ns
 from arpguard.core.explaining import fence_left_ns
 from arpguard.model import EventAccount, NodeControl, Tally
-from arpguard.node import Node
+from arpguard.node import ThisNode
 from arpguard.observe.cluster import CLUSTER, look_at_cluster
 from arpguard.observe.spec import Row, Spec
 from arpguard.units import NS_PER_S
@@ -35,7 +35,7 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class Look:
     """One look at a node: what several metrics need is read once. `claims`: (reports, last) by these labels."""
 
-    node: Node
+    node: ThisNode
     clock: WallClock
     control: NodeControl
     tally: Tally
@@ -49,7 +49,7 @@ class Look:
         return round(self.clock.real_ns(then_ns) / NS_PER_S, 3)
 
 
-def look_at(node: Node) -> Look:
+def look_at(node: ThisNode) -> Look:
     """Reads what the metrics are made of."""
     control = node.read_control()
     tally, events = node.read_totals()
@@ -70,7 +70,7 @@ def look_at(node: Node) -> Look:
     )
 
 
-def _claims(node: Node) -> dict[tuple[str, ...], tuple[int, int]]:
+def _claims(node: ThisNode) -> dict[tuple[str, ...], tuple[int, int]]:
     """Never by MAC address: the neighbours choose those."""
     claims: dict[tuple[str, ...], tuple[int, int]] = {}
     for claim in itertools.islice(node.conflicts.newest(), MAX_CLAIMS):
@@ -415,7 +415,7 @@ _NODE: tuple[tuple[Spec, Callable[[Look], Iterable[Row]]], ...] = (
 class NodeCollector(Collector):
     """The metrics of a node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ThisNode) -> None:
         self._node = node
 
     def describe(self) -> Iterator[Metric]:
@@ -509,7 +509,7 @@ class ApiMetrics:
 SPECS = (*(spec for spec, _ in _NODE), *(spec for spec, _ in CLUSTER), _REQUESTS, _LATENCY, _WATCHERS, _WATCH_LOST)
 
 
-def node_registry(node: Node) -> CollectorRegistry:
+def node_registry(node: ThisNode) -> CollectorRegistry:
     """A registry with the metrics of a node and of this process (`process_*`, under their usual names)."""
     registry = CollectorRegistry()
     registry.register(NodeCollector(node))

@@ -38,7 +38,7 @@ from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError, ListenError, LockedError
 from arpguard.model import Decision, EntryKey, Link, OwnerKind, Surroundings
-from arpguard.node import Node
+from arpguard.node import ThisNode
 from arpguard.observe.exporter import Exporter
 from arpguard.observe.metrics import ApiMetrics, node_registry
 from arpguard.runtime.cluster.conflicts import Conflicts
@@ -185,7 +185,7 @@ class Agent:
         attacher = Attacher(self._config.bpf.pin_dir, loaded.programs)
         ranges = RangeTable(loaded.maps["ranges"], loaded.maps["counters"])
         self._reconciler = Reconciler(self._options.node, table, ranges, control, attacher, self._schedule)
-        self._node = Node(
+        self._node = ThisNode(
             name=self._options.node,
             table=table,
             ranges=ranges,
