@@ -47,7 +47,7 @@ class InterfaceSelector:
         return f"{self.kind.value}:{argument}" if argument else self.kind.value
 
 
-class Unknown(Enum):
+class UnknownAddress(Enum):
     """What becomes of frames about an address of a range that no entry is about."""
 
     PASS = "pass"  # noqa: S105 - no password

@@ -43,8 +43,8 @@ def whole(raw: Raw, place: Place) -> model.AgentConfig:
         return model.AgentConfig()
 
     found = _WHOLE(raw, place) or {}
-    ranges, unknown = found.pop("ranges", ()), found.pop("unknown", model.Unknown.PASS)
-    closed = [(item.network, at) for item, at in ranges if (item.unknown or unknown) is model.Unknown.SUPPRESS]
+    ranges, unknown = found.pop("ranges", ()), found.pop("unknown", model.UnknownAddress.PASS)
+    closed = [(item.network, at) for item, at in ranges if (item.unknown or unknown) is model.UnknownAddress.SUPPRESS]
     _refuse_to_close(closed, place.under("ranges"))
     return model.AgentConfig(
         **found,
@@ -135,10 +135,10 @@ def _vips(raw: Raw, place: Place) -> tuple[Vip, ...]:
 
 class _Range(NamedTuple):
     network: Network
-    unknown: model.Unknown | None = None  # None: as the configuration's
+    unknown: model.UnknownAddress | None = None  # None: as the configuration's
 
 
-_UNKNOWN = choice({item.value: item for item in model.Unknown})
+_UNKNOWN = choice({item.value: item for item in model.UnknownAddress})
 _LONG_RANGE = section(_Range, {"network": _NETWORK, "unknown": _UNKNOWN}, ["network"], "a network such as 192.0.2.0/24")
 
 
