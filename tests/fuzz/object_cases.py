@@ -7,7 +7,7 @@ from pathlib import Path
 
 from arpguard.addresses import vip_refusal
 from arpguard.api import clustering
-from arpguard.api.messages import WallClock
+from arpguard.api.messages import MessageClock
 from arpguard.config.model import AgentConfig
 from arpguard.core.electing import Election
 from arpguard.core.following import Following, Source
@@ -210,7 +210,7 @@ class ObjectJudge:
             assert_lines([claim.unreadable, claim.external])
             self._ownership.claim_seen(claim.vip, claim, self._now_ns)
             holder = self._ownership.holder(claim.vip, self._now_ns)
-            assert clustering.claim(holder, WallClock.now()).SerializeToString() is not None
+            assert clustering.claim(holder, MessageClock.now()).SerializeToString() is not None
 
     def _look(self) -> None:
         """What a pass makes of it all."""
@@ -227,7 +227,7 @@ class ObjectJudge:
         wishes = self._election.wanted(collected.vips, members, {}, self._now_ns, collected.undecided)
         assert wishes.wanted <= collected.vips.keys()
         state = a_cluster(collected.vips.values(), nodes=self._nodes, members=members)
-        assert clustering.kubernetes(state, WallClock.now()).SerializeToString()
+        assert clustering.kubernetes(state, MessageClock.now()).SerializeToString()
         for vip in list(collected.vips.values())[:3]:
             assert vip_refusal(vip.address) is None
             assert_lines(each.why for each in candidates(vip, members))

@@ -15,7 +15,7 @@ import grpc
 from arpguard import __version__
 from arpguard.addresses import Address
 from arpguard.api import clustering, messages
-from arpguard.api.messages import OPERATIONS, WallClock
+from arpguard.api.messages import OPERATIONS, MessageClock
 from arpguard.api.requests import (
     Page,
     RequestError,
@@ -49,7 +49,7 @@ _MAX_PROBLEMS, _MAX_PROBLEM = 100, 2000
 
 def get_status(node: ThisNode, _request: pb.GetStatusRequest) -> pb.GetStatusResponse:
     """GetStatus."""
-    control, clock = node.read_control(), WallClock.now()
+    control, clock = node.read_control(), MessageClock.now()
     tally, events = node.read_totals()
     drift, variety = node.state.drift, node.state.variety
 
@@ -156,7 +156,7 @@ def _peer(request: pb.ExplainVipRequest, vip: Address) -> Party:
 
 def list_decisions(node: ThisNode, request: pb.ListDecisionsRequest) -> pb.ListDecisionsResponse:
     """ListDecisions."""
-    page, clock = read_page(request, 1), WallClock.now()
+    page, clock = read_page(request, 1), MessageClock.now()
     wanted = read_filter(request.filter, clock)
     found, token = _cut(node.decisions.newest(wanted, *page.after), page)
     return pb.ListDecisionsResponse(
@@ -166,7 +166,7 @@ def list_decisions(node: ThisNode, request: pb.ListDecisionsRequest) -> pb.ListD
 
 def list_conflicts(node: ThisNode, request: pb.ListConflictsRequest) -> pb.ListConflictsResponse:
     """ListConflicts."""
-    page, clock = read_page(request, 1), WallClock.now()
+    page, clock = read_page(request, 1), MessageClock.now()
     vip = read_address("vip", request.vip) if request.vip else None
     link = read_link("link", request.link)
     kind = read_choice("claimant", request.claimant, ClaimantKind)
@@ -187,7 +187,7 @@ def _cut(newest: Iterator[Numbered], page: Page) -> tuple[list[Numbered], str]:
     return found[: page.size], page.token(found[page.size - 1].number) if len(found) > page.size else ""
 
 
-def read_filter(message: pb.DecisionFilter, clock: WallClock) -> ReportFilter:
+def read_filter(message: pb.DecisionFilter, clock: MessageClock) -> ReportFilter:
     """Which decisions are wanted; RequestError for what makes no sense."""
     since = read_time("filter.since", message.since) - clock.ahead_ns if message.HasField("since") else None
     return ReportFilter(
@@ -245,7 +245,7 @@ def _closed(node: ThisNode) -> Iterator[pb.ClosedRange]:
         )
 
 
-def _add_config(response: pb.GetStatusResponse, node: ThisNode, clock: WallClock) -> None:
+def _add_config(response: pb.GetStatusResponse, node: ThisNode, clock: MessageClock) -> None:
     """What only a running agent knows."""
     if node.in_force is None:
         return
@@ -262,7 +262,7 @@ def _add_config(response: pb.GetStatusResponse, node: ThisNode, clock: WallClock
     response.lease.stretched = in_use.duration_ns > lease.duration_ns
 
 
-def _kubernetes(node: ThisNode, clock: WallClock) -> pb.Kubernetes:
+def _kubernetes(node: ThisNode, clock: MessageClock) -> pb.Kubernetes:
     state = node.read_cluster()
     if state is None:
         return pb.Kubernetes(state=pb.Kubernetes.STATE_NOT_USED)
@@ -274,7 +274,7 @@ def _kubernetes(node: ThisNode, clock: WallClock) -> pb.Kubernetes:
 
 def _vips(node: ThisNode, keys: list[EntryKey]) -> Iterator[pb.Vip]:
     """Those of the pairs that the kernel has an entry for, with their counters."""
-    mode, clock = node.read_control().mode, WallClock.now()
+    mode, clock = node.read_control().mode, MessageClock.now()
     claims = node.conflicts.latest_by_key()
     for key in keys:
         entry = node.table.lookup(key)
@@ -283,7 +283,7 @@ def _vips(node: ThisNode, keys: list[EntryKey]) -> Iterator[pb.Vip]:
 
 
 def _vip(
-    node: ThisNode, key: EntryKey, entry: VipEntry, mode: Mode, claim: RivalClaim | None, clock: WallClock
+    node: ThisNode, key: EntryKey, entry: VipEntry, mode: Mode, claim: RivalClaim | None, clock: MessageClock
 ) -> pb.Vip:
     message = messages.vip(key, entry, node.link_name(key.ifindex), mode, node.table.tally(key))
     source, wanted = _source(node, key.vip)
@@ -344,7 +344,7 @@ def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Lin
             node=candidate.node, eligible=candidate.eligible, chosen=candidate.chosen, why=candidate.why
         )
     if cluster is not None and vip is not None and vip.owner.kind is OwnerKind.ELECT:
-        story.ownership.claim.CopyFrom(clustering.claim(cluster.holder, WallClock.now()))
+        story.ownership.claim.CopyFrom(clustering.claim(cluster.holder, MessageClock.now()))
 
     if found.fence_left_ns is not None:
         story.ownership.fence_left.CopyFrom(messages.duration(found.fence_left_ns))

@@ -17,7 +17,7 @@ _MAX_TRANSITIONS = (1 << 32) - 1
 _HELD = (ClaimState.VALID, ClaimState.DELETING)
 
 
-def kubernetes(state: ClusterState, clock: messages.WallClock) -> pb.Kubernetes:
+def kubernetes(state: ClusterState, clock: messages.MessageClock) -> pb.Kubernetes:
     """The connection, the lease and the nodes."""
     message = pb.Kubernetes(
         state=connection(state),
@@ -69,7 +69,7 @@ def _node(member: Member, found: Node | None) -> pb.ClusterNode:
     return pb.ClusterNode(name=member.name, alive=member.alive, refusal=member.refusal or "", addresses=addresses)
 
 
-def claim(holder: Holder, clock: messages.WallClock) -> pb.Claim:
+def claim(holder: Holder, clock: messages.MessageClock) -> pb.Claim:
     """Who has a VIP."""
     message = pb.Claim(
         holder=holder.node,

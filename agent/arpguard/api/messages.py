@@ -1,4 +1,4 @@
-"""Values as protobuf messages. Times of the boot clock become Timestamps by a `WallClock` taken once for a message."""
+"""Values as protobuf messages. Times of the boot clock become Timestamps by one `MessageClock` for a message."""
 
 from collections.abc import Iterable
 
@@ -24,7 +24,7 @@ _OPS = {int(op): op.name.lower() for op in (*ArpOp, *NdType)}
 OPERATIONS = {operation: pb.Operation.Value(f"OPERATION_{operation.name}") for operation in Operation}
 
 
-class WallClock(clock.WallClock):
+class MessageClock(clock.WallClock):
     """The wall clock, in Timestamps."""
 
     def timestamp(self, at_ns: int) -> Timestamp:
@@ -81,7 +81,7 @@ def link(of: Link, attachments: Iterable[pb.Attachment], vips: int) -> pb.Link:
     )
 
 
-def decision(report: Report, clock: WallClock) -> pb.Decision:
+def decision(report: Report, clock: MessageClock) -> pb.Decision:
     """Equal decisions, as they were reported."""
     made = report.decision
     return pb.Decision(
@@ -105,7 +105,7 @@ def decision(report: Report, clock: WallClock) -> pb.Decision:
     )
 
 
-def conflict(claim: RivalClaim, clock: WallClock) -> pb.Conflict:
+def conflict(claim: RivalClaim, clock: MessageClock) -> pb.Conflict:
     """A foreign claim."""
     return pb.Conflict(
         vip=str(claim.key.vip),

@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from arpguard.api import answers, messages
 from arpguard.api.calls import Meter
-from arpguard.api.messages import WallClock
+from arpguard.api.messages import MessageClock
 from arpguard.api.requests import MAX_PAGE_SIZE, stopping
 from arpguard.api.watching import Broadcast
 from arpguard.clock import boot_ns
@@ -96,17 +96,17 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
         self, request: pb.WatchDecisionsRequest, _context: object
     ) -> AsyncIterator[pb.WatchDecisionsResponse]:
         """Subscribes before it looks back, in one go: nothing is missing between, and nothing comes twice."""
-        wanted = answers.read_filter(request.filter, WallClock.now())
+        wanted = answers.read_filter(request.filter, MessageClock.now())
         self._meter.watchers_changed(1)
         try:
             with self._broadcast.reader(wanted) as reader:
                 recent = list(self._node.decisions.newest(wanted)) if request.include_recent else []
                 while recent:  # none is kept longer than it has to be
                     report = recent.pop()
-                    yield pb.WatchDecisionsResponse(decision=messages.decision(report, WallClock.now()))
+                    yield pb.WatchDecisionsResponse(decision=messages.decision(report, MessageClock.now()))
                 while (found := await reader.next()) is not None:
                     report, lost = found
-                    yield pb.WatchDecisionsResponse(decision=messages.decision(report, WallClock.now()), lost=lost)
+                    yield pb.WatchDecisionsResponse(decision=messages.decision(report, MessageClock.now()), lost=lost)
         finally:
             self._meter.watchers_changed(-1)
         raise stopping()

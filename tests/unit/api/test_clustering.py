@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import pytest
 
 from arpguard.api import clustering
-from arpguard.api.messages import WallClock
+from arpguard.api.messages import MessageClock
 from arpguard.clock import boot_ns
 from arpguard.core.cluster import Node, SourceState
 from arpguard.core.holding import Candidate, ClaimState
@@ -53,7 +53,7 @@ def test_message_has_sources_nodes_writes_and_events():
         writes=Counter({("heartbeat", "applied"): 5}),
         events_dropped=1,
     )
-    clock = WallClock.now()
+    clock = MessageClock.now()
 
     assert clustering.kubernetes(state, clock) == pb.Kubernetes(
         state=pb.Kubernetes.STATE_LOST,
@@ -74,7 +74,7 @@ def test_message_has_sources_nodes_writes_and_events():
 
 
 def test_claim_has_the_kernels_number_of_the_epoch():
-    clock = WallClock.now()
+    clock = MessageClock.now()
 
     assert clustering.claim(HELD, clock) == pb.Claim(
         holder="n1", epoch=7, state=pb.Claim.STATE_VALID, alive=True, transitions=3
@@ -85,7 +85,7 @@ def test_claim_has_the_kernels_number_of_the_epoch():
 def test_epoch_that_cannot_be_read_has_no_number(epoch):
     holder = Holder("n1", epoch, known=True, exists=True, unreadable="epoch")
 
-    assert clustering.claim(holder, WallClock.now()) == pb.Claim(holder="n1", state=pb.Claim.STATE_UNREADABLE)
+    assert clustering.claim(holder, MessageClock.now()) == pb.Claim(holder="n1", state=pb.Claim.STATE_UNREADABLE)
 
 
 def test_every_state_of_a_claim_has_a_value_of_its_own():
@@ -93,7 +93,7 @@ def test_every_state_of_a_claim_has_a_value_of_its_own():
 
 
 def test_claim_says_since_when_it_was_seen_so():
-    clock, now_ns = WallClock.now(), boot_ns()
+    clock, now_ns = MessageClock.now(), boot_ns()
     found = clustering.claim(Holder("n1", EPOCH, known=True, exists=True, seen_ns=now_ns), clock)
 
     assert found.seen_time == clock.timestamp(now_ns)

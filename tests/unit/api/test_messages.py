@@ -6,7 +6,7 @@ import pytest
 
 from arpguard import clock
 from arpguard.api import messages
-from arpguard.api.messages import WallClock
+from arpguard.api.messages import MessageClock
 from arpguard.clock import boot_ns
 from arpguard.units import NS_PER_MS
 
@@ -23,16 +23,16 @@ def skew(monkeypatch):
 
 
 def test_time_is_that_of_the_wall_clock():
-    at = WallClock.now().timestamp(boot_ns())
+    at = MessageClock.now().timestamp(boot_ns())
 
     assert abs(at.seconds + at.nanos / 1e9 - time.time()) < 0.1
 
 
 def test_time_is_in_whole_microseconds():
-    at = WallClock(1).timestamp(1_999_999_999)
+    at = MessageClock(1).timestamp(1_999_999_999)
 
     assert (at.seconds, at.nanos) == (2, 0)
-    assert WallClock(0).timestamp(1_999_999_999).nanos == 999_999_000
+    assert MessageClock(0).timestamp(1_999_999_999).nanos == 999_999_000
 
 
 @pytest.mark.parametrize(
@@ -41,24 +41,24 @@ def test_time_is_in_whole_microseconds():
 def test_equal_times_stay_equal_until_the_clock_is_set(skew, moved_ns, followed):
     """A moment passes between the readings of two clocks, and each time another one."""
     ahead, moved = skew
-    assert WallClock.now().ahead_ns == ahead
+    assert MessageClock.now().ahead_ns == ahead
     moved[0] = moved_ns
 
-    assert WallClock.now().ahead_ns == ahead + (moved_ns if followed else 0)
-    assert clock.WallClock.now().ahead_ns == WallClock.now().ahead_ns  # one for all who tell times
+    assert MessageClock.now().ahead_ns == ahead + (moved_ns if followed else 0)
+    assert clock.WallClock.now().ahead_ns == MessageClock.now().ahead_ns  # one for all who tell times
 
 
 @pytest.mark.parametrize("known", [False, True])
 def test_clocks_are_read_again_where_somebody_had_the_cpu_in_between(skew, monkeypatch, known):
     ahead, _ = skew
     if known:
-        WallClock.now()
+        MessageClock.now()
     late = 6 * NS_PER_MS
     boot, real = iter([0, late, late, late]), iter([ahead + late, ahead + late])
     monkeypatch.setattr(clock, "boot_ns", lambda: next(boot))
     monkeypatch.setattr(clock.time, "time_ns", lambda: next(real))
 
-    assert WallClock.now().ahead_ns == ahead
+    assert MessageClock.now().ahead_ns == ahead
 
 
 @pytest.mark.parametrize(
