@@ -12,10 +12,11 @@ from apiscript import until
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.basis import Asked
 from arpguard.model import EntryKey, InterfaceAddress, Link, Surroundings, VipEntry
 from arpguard.runtime.cluster.kubernetes import Callbacks, Kubernetes
 from arpguard.runtime.cluster.leaving import KubernetesOptions
-from arpguard.runtime.kernel.reconciler import Asked, Reconciler
+from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.runtime.settings import Settings
 from arpguard.verdict import Kind
 from arpguard_lab.apiserver.embedded import Embedded

@@ -23,6 +23,11 @@ class Overlay(Generic[K, V]):
         self._above.update(writes)
         self._above.update(dict.fromkeys(gone))
 
+    def replace(self, whole: dict[K, V]) -> None:
+        """Has all items be others, unless they are the same: then `whole` stays the same object."""
+        if whole != self.whole:
+            self._below = whole
+
     @property
     def whole(self) -> dict[K, V]:
         """All items: the same object while nothing changes, and not to be changed."""

@@ -20,6 +20,7 @@ from arpguard.clock import boot_ns
 from arpguard.config.files import parse_config
 from arpguard.config.model import LeaseConfig
 from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.basis import Asked
 from arpguard.core.cluster import Node
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import Ownership
@@ -32,7 +33,7 @@ from arpguard.model import InterfaceAddress, Link, Owner, OwnerKind, Standing, S
 from arpguard.runtime.cluster.leases import Leases, Surface
 from arpguard.runtime.cluster.member import Membership, Tell
 from arpguard.runtime.cluster.objects import Place
-from arpguard.runtime.kernel.reconciler import Asked, Reconciler
+from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
 from recorder import Recorder

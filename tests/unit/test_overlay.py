@@ -33,3 +33,14 @@ def test_whole_stays_as_it_was_given_out_and_is_another_object_after_a_change():
     assert first == {1: "a", 2: "b"}
     assert overlay.whole == {1: "c"}
     assert overlay.whole is overlay.whole
+
+
+def test_whole_that_is_replaced_by_an_equal_one_stays_the_same_object():
+    overlay = Overlay({1: "a"})
+    overlay.change({2: "b"})
+    before = overlay.whole
+
+    overlay.replace({1: "a", 2: "b"})
+    assert overlay.whole is before
+    overlay.replace({1: "a"})
+    assert overlay.whole == {1: "a"}

@@ -1,12 +1,11 @@
 """What the kernel is to be told: a function of VIPs, guarded links, routes, and who has each elected VIP.
 
-What it was told before counts in `plan`, which has the difference, and in `fitting`: what is in a full map stays.
+What it was told before counts in `fitting` only: what is in a full map stays.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, address_order, is_everywhere
 from arpguard.core.choosing import home_link
@@ -14,23 +13,11 @@ from arpguard.model import EntryKey, GroupMembership, Link, OwnerKind, Route, St
 from arpguard.verdict import Kind, Mode
 from arpguard.wire.ndp import solicited_node
 
-K = TypeVar("K")
 Primaries: TypeAlias = Mapping[tuple[int, int], Address | None]  # by index of the link, and IP version
 
 NO_VIP = IPv4Address("255.255.255.255")
 NOBODY = Standing(Kind.UNCLAIMED)
 _ON_ONE_LINK = (Kind.OWNED, Kind.DELEGATED)
-
-
-@dataclass(frozen=True, slots=True)
-class Delta(Generic[K]):
-    """What has to be written and deleted for the kernel to have what is wanted."""
-
-    writes: dict[K, VipEntry]
-    deletes: tuple[K, ...]
-
-    def __bool__(self) -> bool:
-        return bool(self.writes or self.deletes)
 
 
 def wanted_entries(
@@ -137,14 +124,6 @@ def vips4_of(keys: Iterable[EntryKey]) -> tuple[IPv4Address, IPv4Address]:
     """The first and last IPv4 address of some entries; the broadcast address, which is no VIP, when there are none."""
     addresses = [key.vip for key in keys if isinstance(key.vip, IPv4Address)]
     return min(addresses, default=NO_VIP), max(addresses, default=NO_VIP)
-
-
-def plan(wanted: Mapping[K, VipEntry], programmed: Mapping[K, VipEntry]) -> Delta[K]:
-    """The difference between what is wanted and what the kernel has."""
-    return Delta(
-        writes={key: entry for key, entry in wanted.items() if programmed.get(key) != entry},
-        deletes=tuple(key for key in programmed if key not in wanted),
-    )
 
 
 def fitting(

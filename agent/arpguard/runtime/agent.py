@@ -23,6 +23,7 @@ from arpguard.api.standby import Standby
 from arpguard.clock import boot_ns
 from arpguard.config.model import AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.basis import Asked
 from arpguard.core.choosing import choose_links
 from arpguard.core.closing import closing_of
 from arpguard.core.decisions import ConflictLog, DecisionLog, Report
@@ -46,7 +47,7 @@ from arpguard.runtime.cluster.leaving import End, KubernetesOptions, remove_guar
 from arpguard.runtime.filewatch import FileWatch
 from arpguard.runtime.kernel.hearing import Hearing
 from arpguard.runtime.kernel.listening import Listening
-from arpguard.runtime.kernel.reconciler import Asked, Reconciler, some
+from arpguard.runtime.kernel.reconciler import Reconciler, some
 from arpguard.runtime.loglimit import LogLimit
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_MS, NS_PER_S

@@ -10,7 +10,6 @@ from arpguard.addresses import ZERO_MAC, MacAddress
 from arpguard.core.desired import (
     fitting,
     memberships_of,
-    plan,
     primary_address,
     primary_addresses,
     spoken_for,
@@ -127,22 +126,6 @@ def test_entry_has_the_primary_address_of_its_vips_family():
     vip = Vip(ip_address("2001:db8::50"), Owner(OwnerKind.NODE, node="other"))
 
     assert entries(vip, [both])[EntryKey(2, vip.address)].primary == ip_address("2001:db8::1")
-
-
-def test_plan_writes_what_differs_and_deletes_what_is_left_over():
-    same, changed, new, old = (EntryKey(2, VIP + offset) for offset in range(4))
-    owned, foreign = VipEntry(Kind.OWNED), VipEntry(Kind.FOREIGN)
-
-    delta = plan({same: owned, changed: owned, new: owned}, {same: owned, changed: foreign, old: foreign})
-
-    assert delta.writes == {changed: owned, new: owned}
-    assert delta.deletes == (old,)
-
-
-def test_plan_of_equal_maps_is_empty():
-    entries = {EntryKey(2, VIP): VipEntry(Kind.OWNED)}
-
-    assert not plan(entries, dict(entries))
 
 
 def test_node_speaks_for_what_it_owns_and_enforces():

@@ -6,28 +6,20 @@ from collections.abc import Iterable, Mapping
 from arpguard.dataplane.attach import Attacher, runs_first
 from arpguard.dataplane.device import strips_vlan_tags
 from arpguard.errors import AttachConflictError, DataPlaneError
-from arpguard.model import Attachment, Datapath, Link, Surroundings
+from arpguard.model import Attachment, Datapath, Link, NodeState, Surroundings
 from arpguard.verdict import Hook
 
 log = logging.getLogger(__name__)
 
 
 class Attaching:
-    """What is attached, by index of the link and hook.
+    """What is attached, by index of the link and hook. `alone`: no program of another build is left."""
 
-    `alone`: no program of another build is left. `reattached`: how many were detached behind the agent's back so far.
-    """
-
-    def __init__(self, attacher: Attacher) -> None:
+    def __init__(self, attacher: Attacher, state: NodeState) -> None:
         self._attacher = attacher
+        self._state = state
         self._attached: dict[tuple[int, Hook], Attachment] = {}
         self.alone = False
-        self.reattached = 0
-
-    @property
-    def attachments(self) -> tuple[Attachment, ...]:
-        """What the last `ensure` attached or found attached."""
-        return tuple(self._attached.values())
 
     @property
     def left_behind(self) -> list[int]:
@@ -51,6 +43,7 @@ class Attaching:
         await self._detach_others(attached, failed, surroundings)
         self._note_reattached(attached)
         self._attached = attached
+        self._state.attachments = tuple(attached.values())
         self.alone = not failed
         return problems
 
@@ -106,5 +99,5 @@ class Attaching:
     def _note_reattached(self, attached: Mapping[tuple[int, Hook], Attachment]) -> None:
         replaced = [key for key, attachment in attached.items() if attachment.fresh and key in self._attached]
         if replaced:
-            self.reattached += len(replaced)
+            self._state.drift.programs += len(replaced)
             log.warning("drift: %d programs were detached behind the agent and are attached again", len(replaced))

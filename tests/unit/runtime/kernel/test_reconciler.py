@@ -10,7 +10,9 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.config.files import parse_config
 from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.basis import Asked
 from arpguard.core.closing import NOTHING, Closing
+from arpguard.errors import MapFullError
 from arpguard.model import (
     Datapath,
     EntryKey,
@@ -24,7 +26,7 @@ from arpguard.model import (
     Surroundings,
     Vip,
 )
-from arpguard.runtime.kernel.reconciler import Asked, Reconciler
+from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.verdict import Kind, Mode
 from recorder import Control, Entries, Ranges, Recorder
 
@@ -185,7 +187,7 @@ def test_ipv6_entry_with_a_mode_of_its_own_is_told_of_before(apply):
 
 def test_small_pass_tells_of_the_first_ipv6_entry_before_and_leaves_the_range_alone(apply, kernel, reconciler):
     apply("{mode: enforce, interfaces: [eth0], vips: []}")
-    config, vips4 = reconciler._scene.asked.config, kernel.value.vips4
+    config, vips4 = reconciler._basis.asked.config, kernel.value.vips4
 
     assert reconciler.update(Asked(config, 1, {VIP6: Vip(VIP6, Owner(OwnerKind.EXTERNAL))}), HERE, 0)
     assert kernel.told[-2:] == ["control ENFORCE, IPv6 ENFORCE", "entry EXTERNAL INHERIT"]
@@ -328,7 +330,7 @@ def test_nothing_is_taken_away_before_all_was_read(left, kernel):
 def test_small_pass_takes_nothing_away_before_all_was_read(left, kernel):
     left.adopt()
     run_pass(left, ELECTED, complete=False)
-    config = left._scene.asked.config
+    config = left._basis.asked.config
 
     is_done = left.update(Asked(config, 1, {}, complete=False), HERE, 0)
 
@@ -362,6 +364,46 @@ def test_what_was_left_can_be_given_up_before_anybody_asks_for_it(left, kernel):
 
     assert (kernel.entries[KEY].kind, kernel.entries[KEY].epoch) == (Kind.UNCLAIMED, 0)
     assert left.state.entries == kernel.entries
+
+
+def test_what_was_left_and_given_up_is_neither_announced_nor_defended(left, kernel):
+    """Before anybody asks for it, too: no pass may follow soon."""
+    left.adopt()
+    run_pass(left, "{mode: enforce, interfaces: [eth0], vips: []}", complete=False)
+    before = left.announceable(KEY)
+
+    left.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+
+    assert (before, left.announceable(KEY)) == ((ETH0, ETH0.mac), None)
+
+
+def test_small_pass_that_the_kernel_had_no_memory_for_leaves_no_drift(apply, kernel, reconciler, monkeypatch):
+    """It has deleted something, and that is not the work of others."""
+    apply(many(3, 5))
+    asked = reconciler._basis.asked
+    fewer = replace(asked, vips={VIP + 3: Vip(VIP + 3, OWNERS[2])})
+
+    def no_memory(_entries):
+        raise MapFullError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reconciler._entries._table, "write", no_memory)
+        assert not reconciler.update(fewer, HERE, 0)
+    assert fitted(kernel) == [3]
+    asyncio.run(reconciler.apply(fewer, HERE, 0))
+
+    assert kernel.entries[EntryKey(2, VIP + 3)].kind is Kind.FOREIGN
+    assert reconciler.state.drift.entries == 0
+
+
+def test_what_cannot_be_given_up_is_a_fault(left, kernel):
+    """The kernel would answer on for what another node may take."""
+    left.adopt()
+    run_pass(left, "{mode: enforce, interfaces: [eth0], vips: []}", complete=False)
+    kernel.room = 0
+
+    with pytest.raises(MapFullError):
+        left.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
 
 def test_what_was_left_on_a_link_that_is_not_guarded_now_is_given_up_too(left, kernel):
@@ -449,8 +491,8 @@ def test_small_pass_leaves_other_changes_to_a_whole_one(apply, reconciler):
 
 def test_links_and_routes_of_pods_need_no_whole_pass(apply, reconciler):
     apply(ELECTED)
-    config = reconciler._scene.asked.config
-    vips = reconciler._scene.asked.vips
+    config = reconciler._basis.asked.config
+    vips = reconciler._basis.asked.vips
     pod = Link(9, "veth9", MacAddress.parse("02:00:00:00:00:99"), up=True)
     busy = Surroundings(links=(ETH0, pod), routes=(Route(ip_network("10.9.9.9/32"), 9),))
     home = replace(busy, routes=(*busy.routes, Route(ip_network("192.0.2.0/24"), 2)))
@@ -516,7 +558,7 @@ def test_problem_stays_as_it_is_while_nothing_changes(apply, kernel, reconciler)
     kernel.room = 2
     apply(many(7, 3, 5))
     told = reconciler.state.problems
-    scene = reconciler._scene.asked
+    scene = reconciler._basis.asked
 
     for _ in range(2):
         asyncio.run(reconciler.apply(scene, HERE, 0))
@@ -544,7 +586,7 @@ def test_room_is_given_to_who_waits_for_it_and_then_all_is_well(apply, kernel, r
 def test_small_pass_that_makes_room_is_a_whole_one(apply, kernel, reconciler):
     kernel.room = 2
     apply(many(3, 5, 7))
-    asked = reconciler._scene.asked
+    asked = reconciler._basis.asked
     fewer = {address: vip for address, vip in asked.vips.items() if address != VIP + 3}
 
     assert not reconciler.update(replace(asked, vips=fewer), HERE, 0)
@@ -553,7 +595,7 @@ def test_small_pass_that_makes_room_is_a_whole_one(apply, kernel, reconciler):
 def test_small_pass_changes_what_is_guarded_also_while_others_find_no_room(apply, kernel, reconciler):
     kernel.room = 2
     apply(many(3, 5, 7))
-    asked = reconciler._scene.asked
+    asked = reconciler._basis.asked
     moved = {**asked.vips, VIP + 3: Vip(VIP + 3, Owner(OwnerKind.NODE, node="other"))}
 
     assert reconciler.update(replace(asked, vips=moved), HERE, 0)
@@ -564,7 +606,7 @@ def test_small_pass_changes_what_is_guarded_also_while_others_find_no_room(apply
 def test_vip_that_waits_for_room_and_is_asked_for_no_more_is_not_told_of(apply, kernel, reconciler):
     kernel.room = 2
     apply(many(3, 5, 7))
-    asked = reconciler._scene.asked
+    asked = reconciler._basis.asked
     fewer = replace(asked, vips={address: vip for address, vip in asked.vips.items() if address != VIP + 7})
 
     assert not reconciler.update(fewer, HERE, 0)
@@ -582,7 +624,7 @@ def test_elections_come_to_the_kernel_also_while_others_find_no_room(apply, kern
 
 def test_election_that_the_kernel_had_no_memory_for_is_told_in_the_next_pass(apply, kernel, reconciler):
     apply(ELECTED)
-    asked, room = reconciler._scene.asked, kernel.room
+    asked, room = reconciler._basis.asked, kernel.room
     kernel.room = 0
 
     assert not reconciler.elect({VIP: Standing(Kind.FOREIGN, mac=PEER)}, 0)
@@ -655,7 +697,7 @@ def test_range_that_somebody_opened_is_closed_again(kernel, reconciler):
 
 def test_small_pass_leaves_other_ranges_to_a_whole_one(kernel, reconciler):
     close(reconciler, CLOSED)
-    config = reconciler._scene.asked.config
+    config = reconciler._basis.asked.config
     assert reconciler.update(Asked(config, 1, {}, closing=CLOSED), HERE, 0)
     assert not reconciler.update(Asked(config, 1, {}, closing=Closing((POOL,))), HERE, 0)
 

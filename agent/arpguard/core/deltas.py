@@ -1,0 +1,101 @@
+"""What a map of the kernel has, what it is to have, and the difference, kept up to date as either changes.
+
+As in Calico's delta tracker, what is desired is not kept a second time: it is what the kernel has, once all that is
+pending is done. So there is no difference to look for where nothing has changed, however large the map is.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
+
+from arpguard.model import VipEntry
+from arpguard.overlay import Overlay
+from arpguard.verdict import Kind
+
+K = TypeVar("K")
+
+_ACTS = (Kind.OWNED, Kind.CLOSED)  # it answers, or suppresses what no entry is about
+
+
+class DeltaTracker(Generic[K]):
+    """One map. `kernel` is what it has, as far as is known; `writes` and `deletes` are pending, and share no key."""
+
+    def __init__(self) -> None:
+        self.kernel: Overlay[K, VipEntry] = Overlay()
+        self.writes: dict[K, VipEntry] = {}
+        self.deletes: dict[K, None] = {}
+
+    @property
+    def settled(self) -> bool:
+        """Whether the kernel has what is desired."""
+        return not self.writes and not self.deletes
+
+    @property
+    def desired(self) -> dict[K, VipEntry]:
+        """What the kernel is to have."""
+        return {key: entry for key, entry in (self.kernel.whole | self.writes).items() if key not in self.deletes}
+
+    def want(self, writes: Mapping[K, VipEntry], gone: Iterable[K] = ()) -> None:
+        """Changes what is desired for a few keys."""
+        for key, entry in writes.items():
+            self.deletes.pop(key, None)
+            if self.kernel.get(key) != entry:
+                self.writes[key] = entry
+            else:
+                self.writes.pop(key, None)
+
+        for key in gone:
+            self.writes.pop(key, None)
+            if self.kernel.get(key) is not None:
+                self.deletes[key] = None
+
+    def want_all(self, wanted: Mapping[K, VipEntry]) -> None:
+        """Says all that is desired."""
+        kernel = self.kernel.whole
+        self.writes = {key: entry for key, entry in wanted.items() if kernel.get(key) != entry}
+        self.deletes = {key: None for key in kernel if key not in wanted}
+
+    def done(self) -> None:
+        """The kernel was told all that was pending."""
+        self.kernel.change(self.writes, self.deletes)
+        self.writes, self.deletes = {}, {}
+
+    def given_up(self, entries: Mapping[K, VipEntry]) -> None:
+        """The kernel was told these besides. Where another entry was pending it still is; else these are to stay."""
+        self.kernel.change(entries)
+        for key, entry in entries.items():
+            if self.writes.get(key) == entry:
+                del self.writes[key]
+
+    def found(self, actual: dict[K, VipEntry]) -> list[K]:
+        """The kernel was read back; what is desired stays as it is. Returns the keys that are not as they were."""
+        known = self.kernel.whole
+        if actual == known:
+            return []
+
+        desired = self.desired
+        self.kernel.replace(actual)
+        self.want_all(desired)
+        return [key for key in known.keys() | actual.keys() if known.get(key) != actual.get(key)]
+
+    def begin(self, actual: dict[K, VipEntry]) -> None:
+        """What is found before anything is desired is to stay."""
+        self.kernel.replace(actual)
+        self.writes, self.deletes = {}, {}
+
+
+def in_order(writes: Mapping[K, VipEntry]) -> dict[K, VipEntry]:
+    """What is given up before what is taken, so that a VIP that moves is never owned on two links.
+
+    Of ranges the exceptions before what is closed.
+    """
+    return dict(sorted(writes.items(), key=lambda item: item[1].kind in _ACTS))
+
+
+def in_reverse(keys: Iterable[K], known: Overlay[K, VipEntry]) -> list[K]:
+    """The order to delete in: what was written last goes first, and with it what is no entry at all."""
+
+    def stays(key: K) -> bool:
+        entry = known.get(key)
+        return entry is not None and entry.kind not in _ACTS
+
+    return sorted(keys, key=stays)

@@ -1,0 +1,100 @@
+"""The one value that every frame is judged by: the node's mode, its fence, and what its entries make necessary."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from arpguard.core.closing import strictest_of_ranges, with_ranges
+from arpguard.core.desired import NO_VIP, strictest6_mode, strictest_mode, vips4_of
+from arpguard.dataplane.maps import ControlValue
+from arpguard.model import EntryKey, NodeControl, NodeState, RangeKey, VipEntry
+from arpguard.runtime.kernel.latest import Latest
+from arpguard.verdict import Mode
+
+log = logging.getLogger(__name__)
+
+
+class Control:
+    """Has the kernel's control value cover what it has, before and after; `state.control` is what it was told last."""
+
+    def __init__(self, value: ControlValue, state: NodeState) -> None:
+        self._value = value
+        self._state = state
+        self._fence = (0, 0, 0)
+        # With thousands of VIPs these cost more than all the rest of a pass that finds nothing to do.
+        self._strictest_mode = Latest(strictest_mode)
+        self._strictest6_mode = Latest(strictest6_mode)
+        self._vips4_of = Latest(vips4_of)
+
+    def read(self) -> NodeControl | None:
+        """What the kernel has; None before it was told anything."""
+        return self._value.read()
+
+    def adopt(self) -> NodeControl | None:
+        """Goes on with the fence that an agent before this one set."""
+        control = self._value.read()
+        if control is not None:
+            self._fence = control.epoch, control.fence_ns, control.lease_ns
+        return control
+
+    def fence(self, epoch: int, fence_ns: int, lease_ns: int) -> None:
+        """Tells the kernel the node's epoch, and until when entries of it may be answered for: one value."""
+        self._fence = epoch, fence_ns, lease_ns
+        control = self._state.control or self._value.read()
+        if control is not None:
+            self._set(replace(control, epoch=epoch, fence_ns=fence_ns, lease_ns=lease_ns))
+
+    def enforce_first(self) -> None:
+        """Entries that lose a mode of their own must not find the node still observing."""
+        control = self._value.read()
+        if control is not None and control.mode is not Mode.ENFORCE:
+            strictest6 = Mode.ENFORCE if control.strictest6 else Mode.INHERIT
+            self._set(replace(control, mode=Mode.ENFORCE, strictest=Mode.ENFORCE, strictest6=strictest6))
+
+    def widen(self, entries: Mapping[EntryKey, VipEntry], ranges: Mapping[RangeKey, VipEntry]) -> None:
+        """Before these are written: the kernel looks up no address but those that it was told of."""
+        control = self._value.read() if entries or ranges else None
+        if control is None:
+            return
+
+        strictest6 = max(strictest6_mode(control.mode, entries), strictest_of_ranges(control.mode, ranges))
+        widened = replace(
+            control, strictest6=max(control.strictest6, strictest6), closed=control.closed or bool(ranges)
+        )
+        first, last = with_ranges(vips4_of(entries), ranges)
+        if first != NO_VIP and not control.vips4[0] <= first <= last <= control.vips4[1]:
+            widened = replace(widened, vips4=(min(first, control.vips4[0]), max(last, control.vips4[1])))
+        if widened != control:
+            self._set(widened)
+
+    def follow(self, mode: Mode, generation: int) -> None:
+        """Once all is written: exactly what entries and ranges need."""
+        entries, ranges = self._state.entries, self._state.ranges
+        epoch, fence_ns, lease_ns = self._fence
+        self._set(
+            NodeControl(
+                mode=mode,
+                generation=generation,
+                strictest=self._strictest_mode(mode, entries),
+                strictest6=max(self._strictest6_mode(mode, entries), strictest_of_ranges(mode, ranges)),
+                closed=bool(ranges),
+                epoch=epoch,
+                fence_ns=fence_ns,
+                lease_ns=lease_ns,
+                vips4=with_ranges(self._vips4_of(entries), ranges),
+            )
+        )
+
+    def keep(self) -> None:
+        """Mends what others have changed since."""
+        if self._state.control is not None:
+            self._set(self._state.control)
+
+    def _set(self, wanted: NodeControl) -> None:
+        actual = self._value.read()
+        if self._state.control is not None and actual != self._state.control:
+            self._state.drift.control += 1
+            log.warning("drift: the control value was changed behind the agent and is restored")
+        if actual != wanted:
+            self._value.write(wanted)
+        self._state.control = wanted

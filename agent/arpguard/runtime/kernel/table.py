@@ -1,0 +1,83 @@
+"""One map of the kernel: read back, and told of what it is to have, here and nowhere else."""
+
+from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
+
+from arpguard.core.deltas import DeltaTracker, in_order, in_reverse
+from arpguard.dataplane.maps import Table
+from arpguard.errors import MapFullError
+from arpguard.model import VipEntry
+
+K = TypeVar("K")
+
+
+class TrackedTable(Generic[K]):
+    """A table, and what of it is pending.
+
+    `room_first`: what is to go is deleted before anything is written, for the map may be full; else after that, so that
+    nothing is open in between.
+    """
+
+    def __init__(self, table: Table[K], *, room_first: bool) -> None:
+        self._table = table
+        self._room_first = room_first
+        self._strangers: list[K] = []
+        self._is_known = False
+        self.delta: DeltaTracker[K] = DeltaTracker()
+
+    @property
+    def capacity(self) -> int:
+        """How many entries there is room for."""
+        return self._table.capacity
+
+    @property
+    def settled(self) -> bool:
+        """Whether the kernel has what is desired, and nothing that this table cannot have written."""
+        return self.delta.settled and not self._strangers
+
+    def look(self) -> list[K]:
+        """Reads back what the kernel has; returns the keys that others have changed since the last look."""
+        content = self._table.read()
+        self._strangers = content.strangers
+        if not self._is_known:
+            self.delta.begin(content.entries)
+            self._is_known = True
+            return []
+        return [*{*self.delta.found(content.entries), *content.strangers}]
+
+    def bring(self) -> str:
+        """Tells the kernel all that is pending; returns what is in the way of some of it, or nothing."""
+        writes = self.delta.writes
+        gone = [*self.delta.deletes, *(key for key in self._strangers if key not in writes)]
+        self._strangers = []
+        refused = self._tell(writes, gone)
+        if refused:
+            self.look()
+        else:
+            self.delta.done()
+        return refused
+
+    def give_up(self, entries: Mapping[K, VipEntry]) -> None:
+        """Has entries that are there be others at once, whatever is pending, and never again what they were.
+
+        Raises MapFullError when the kernel has no memory for them.
+        """
+        refused = self._tell(entries, ())
+        if refused:
+            raise MapFullError(refused)
+        self.delta.given_up(entries)
+
+    def _tell(self, writes: Mapping[K, VipEntry], gone: Iterable[K]) -> str:
+        gone = in_reverse(gone, self.delta.kernel)
+        if self._room_first:
+            self._table.delete(gone)
+
+        refused = ""
+        try:
+            self._table.write(in_order(writes))
+        except MapFullError as error:
+            refused = str(error)
+
+        if not self._room_first:
+            self._table.delete(gone)
+        return refused
