@@ -3,7 +3,7 @@
 #   make test    run the tests
 #   make fresh   both of that in a root that has Debian's minbase, git and make alone, and no skip that a package would
 #                cure; before a release. TESTS=tests/unit and the like narrows it, SUITE=trixie takes another Debian
-#   make lint    formatting, lint, types, layers
+#   make lint    formatting, lint, types, layers, limits
 #   make docs    write the generated pages
 #   make proto   generate the API's Python code from proto/
 #   make model   check the claim protocol with Spin: every rule kept, and broken in turn
@@ -85,6 +85,7 @@ lint: apt-dev .venv/.dev
 	$(BIN)/ruff check agent tests docs proto deploy/image
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tests/tools/limits.py
 	clang-format --dry-run -Werror bpf/*.[ch]
 
 format: apt-dev .venv/.dev
