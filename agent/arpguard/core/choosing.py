@@ -46,6 +46,7 @@ def choose_links(
     surroundings = _with_shared_addresses(surroundings)
     chosen: dict[int, Link] = {}
     problems: list[str] = []
+
     for selector in selectors:
         links, problem = _RESOLVERS[selector.kind](selector, surroundings, wanted)
         for link in links:
@@ -56,12 +57,14 @@ def choose_links(
                 problems.append(f"interfaces: {selector}: {unfit}")
         if problem:
             problems.append(f"interfaces: {selector}: {problem}")
+
     for ifindex in guarded:
         kept = surroundings.link(ifindex)
         if kept is not None and (
             unguardable(kept, surroundings) is None or _guards_for_master(kept, chosen, surroundings)
         ):
             chosen[ifindex] = kept
+
     open_kinds = (SelectorKind.AUTO, SelectorKind.GLOB)
     return Choice(
         links=tuple(chosen[ifindex] for ifindex in sorted(chosen)),
@@ -251,6 +254,7 @@ def _routed(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Se
         return [], None
     if is_everywhere(network):
         return [], "every interface is in this network; name another one, or the interface"
+
     indexes = {
         route.ifindex
         for route in surroundings.routes
@@ -259,8 +263,10 @@ def _routed(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Se
         and network.overlaps(route.network)
         and not is_everywhere(route.network)
     }
+
     found = (_on_segment(ifindex, surroundings) for ifindex in sorted(indexes))
     links = list(dict.fromkeys(link for link in found if link is not None))
+
     if not links:
         return [], "no route but the default one leads there; name a network that an interface is in"
     return links, None

@@ -85,6 +85,7 @@ async def look(wanted: Wanted, setting: Setting, agent: AgentWord | Unread) -> P
     surroundings = await read_surroundings()
     pin_dir = setting.config.bpf.pin_dir
     guards, programs = await read_guards(surroundings.links, pin_dir)
+
     snapshot = Snapshot(
         node=agent.node if isinstance(agent, AgentWord) else wanted.node,
         surroundings=surroundings,
@@ -100,6 +101,7 @@ async def look(wanted: Wanted, setting: Setting, agent: AgentWord | Unread) -> P
         cluster=setting.cluster,
         agent=agent,
     )
+
     picture = Picture(snapshot)
     if not wanted.ask:
         return picture
@@ -127,6 +129,7 @@ def ask_wire(picture: Picture) -> Wire | Unread:
     by_link: dict[int, list[Question]] = defaultdict(list)
     for question in asked:
         by_link[question.ifindex].append(question)
+
     answers: dict[Question, tuple[MacAddress, ...]] = {}
     unheard: dict[int, str] = {}
     for ifindex, some in by_link.items():
@@ -137,6 +140,7 @@ def ask_wire(picture: Picture) -> Wire | Unread:
             answers.update(_ask_on(link, picture, some))
         except (DataPlaneError, OSError) as error:
             unheard[ifindex] = str(error)
+
     return Wire(answers, unheard, left_out)
 
 
@@ -144,11 +148,13 @@ def _ask_on(link: Link, picture: Picture, asked: Iterable[Question]) -> Mapping[
     wanted = {each.address: each for each in asked}
     askers = {version: primary_address(link, version, picture.vips) or NOBODY[version] for version in NOBODY}
     heard: dict[Question, dict[MacAddress, None]] = {question: {} for question in wanted.values()}
+
     ear = NeighbourSocket(link.name)
     try:
         for _ in range(ASKS):
             for address in wanted:
                 ear.send(build_question(ear.mac, askers[address.version], address))
+
             deadline = time.monotonic() + LISTEN_S
             while (said := ear.hear(deadline - time.monotonic())) is not None:
                 facts = said.packet
@@ -157,4 +163,5 @@ def _ask_on(link: Link, picture: Picture, asked: Iterable[Question]) -> Mapping[
                     heard[wanted[facts.spa]][facts.sha] = None
     finally:
         ear.close()
+
     return {question: tuple(macs) for question, macs in heard.items()}

@@ -38,10 +38,12 @@ async def read_cluster(
     access = await find_access(kubeconfig)
     client = Client(access, node)
     found = None
+
     try:
         if configmap:
             namespace, _, name = configmap.partition("/")
             found = await read_config_map(client, namespace, name)
+
         view = ClusterView(
             services=await read_services(client),
             nodes=await read_nodes(client),
