@@ -1,4 +1,7 @@
-"""Links, addresses and routes of this network namespace, by rtnetlink: as they are, and a word when they change."""
+"""Links, addresses, routes and neighbours of this network namespace, by rtnetlink: as they are.
+
+`watch_changes` tells when links, addresses or routes have changed.
+"""
 
 import asyncio
 import errno
@@ -7,13 +10,13 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from ipaddress import ip_interface
+from ipaddress import ip_address, ip_interface
 from typing import Any
 
 from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from arpguard.addresses import ZERO_MAC, MacAddress, Network
+from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network
 from arpguard.dataplane.routes import RouteReader
 from arpguard.dataplane.rtnetlink import listen
 from arpguard.errors import DataPlaneError
@@ -30,6 +33,9 @@ _SHARING_KINDS = ("macvlan", "ipvlan")
 _IFA_TEMPORARY, _IFA_OPTIMISTIC, _IFA_DADFAILED, _IFA_DEPRECATED, _IFA_TENTATIVE = 0x1, 0x4, 0x8, 0x20, 0x40
 _AF_INET, _AF_INET6 = 2, 10
 _FAMILIES = (_AF_INET, _AF_INET6)
+# linux/neighbour.h: states in which there is no MAC address that counts, or none is needed.
+_NUD_INCOMPLETE, _NUD_FAILED, _NUD_NOARP = 0x01, 0x20, 0x40
+_MAC_LENGTH = len("00:00:00:00:00:00")
 _routes = RouteReader()
 
 
@@ -49,6 +55,16 @@ async def read_surroundings() -> Surroundings:
     except (NetlinkError, OSError) as error:
         raise DataPlaneError(f"links and routes cannot be read by rtnetlink ({error})") from error
     return _surroundings(links, routes)
+
+
+async def read_neighbours() -> list[tuple[Address, MacAddress]]:
+    """The neighbours of both families that have a MAC address, on whichever link. Raises DataPlaneError."""
+    try:
+        async with AsyncIPRoute() as ipr:
+            found = [_neighbour(message) async for message in await ipr.neigh("dump")]
+    except (NetlinkError, OSError) as error:
+        raise DataPlaneError(f"the neighbour table cannot be read by rtnetlink ({error})") from error
+    return [neighbour for neighbour in found if neighbour is not None]
 
 
 def _surroundings(links: Sequence[Link], routes: Iterable[Route]) -> Surroundings:
@@ -135,7 +151,7 @@ def _link(message: Any, addresses: tuple[InterfaceAddress, ...]) -> Link:
     return Link(
         ifindex=message["index"],
         name=_text(message.get("ifname") or ""),
-        mac=MacAddress.parse(text) if len(text) == len("00:00:00:00:00:00") else ZERO_MAC,
+        mac=MacAddress.parse(text) if len(text) == _MAC_LENGTH else ZERO_MAC,
         up=_is_up(flags, message.get("operstate") or ""),
         mtu=message.get("mtu") or 0,
         kind=kind,
@@ -175,3 +191,10 @@ def _parent(message: Any, kind: str) -> int:
     if kind not in _SHARING_KINDS or message.get("link_netnsid") is not None:
         return 0
     return message.get("link") or 0
+
+
+def _neighbour(message: Any) -> tuple[Address, MacAddress] | None:
+    address, mac = message.get("dst"), message.get("lladdr") or ""
+    if message["state"] & (_NUD_INCOMPLETE | _NUD_FAILED | _NUD_NOARP) or not address or len(mac) != _MAC_LENGTH:
+        return None
+    return ip_address(address), MacAddress.parse(mac)

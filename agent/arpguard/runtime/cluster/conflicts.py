@@ -11,7 +11,7 @@ from arpguard.clock import boot_ns
 from arpguard.core.claimants import OUTSIDE, Claimant, claimant_of, virtual_router
 from arpguard.core.conflicts import Holding, Suspicions
 from arpguard.core.decisions import ConflictLog, Report
-from arpguard.dataplane.neighbours import read_neighbours
+from arpguard.dataplane.netlink import read_neighbours
 from arpguard.errors import DataPlaneError
 from arpguard.model import Decision
 from arpguard.runtime.cluster.claimlog import ClaimLog
