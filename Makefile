@@ -78,7 +78,7 @@ coverage: apt-dev .venv/.dev $(TOOLS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --show-missing --skip-empty > .cache/coverage/missing.txt
 	$(BIN)/coverage json --quiet -o .cache/coverage/coverage.json
-	$(BIN)/python tests/coverage_table.py .cache/coverage/coverage.json
+	$(BIN)/python tests/tools/coverage_table.py .cache/coverage/coverage.json
 
 lint: apt-dev .venv/.dev
 	$(BIN)/ruff format --check agent tests docs proto deploy/image

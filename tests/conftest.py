@@ -1,6 +1,6 @@
 """Capabilities: a test that needs what this machine lacks is skipped, and says why.
 
-ARPGUARD_REQUIRE=bpf,netns (as in CI) turns such skips into failures (required.py).
+ARPGUARD_REQUIRE=bpf,netns (as in CI) turns such skips into failures (support/required.py).
 """
 
 import functools
@@ -17,7 +17,7 @@ from xdist.scheduler import LoadFileScheduling
 from arpguard.dataplane import syscall
 from arpguard.dataplane.headers import find_headers
 from arpguard.errors import ArpguardError
-from required import REQUIRED
+from support.required import REQUIRED
 
 # In the background (`nohup make test &`, CI runners) SIGINT is ignored, and what tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

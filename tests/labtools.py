@@ -36,7 +36,7 @@ from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, parse_arp
 from arpguard.wire.ethernet import ETHERTYPE_ARP, parse_ethernet
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host
-from prog_run import hexdump
+from support.programs.prog_run import hexdump
 
 REPAIR_S = 1.0  # how long the agent may take to follow a change
 ANSWER_S = 10.0  # how long an answer may take on a loaded machine

@@ -16,8 +16,8 @@ from arpguard_lab.cluster.bench import KubeBench, vip
 from arpguard_lab.cluster.scene import a_bench
 from arpguard_lab.cluster.topology import KubeAgent, KubeLab
 from arpguard_lab.topology import Host
-from clitools import make_pki, tls_flags
 from labtools import a_place, until
+from support.cli import make_pki, tls_flags
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -36,7 +36,7 @@ from arpguard.runtime.cluster.objects import Place
 from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
-from recorder import Recorder
+from support.programs.recorder import Recorder
 
 TITLE = "electing: 10,000 VIPs, and up to 1,000 nodes"
 FEW, MANY = 10, 10_000

@@ -21,9 +21,9 @@ from footprint import Memory, Where, an_agent
 from report import Section
 from serving import Figures
 
-import rawbpf
 from arpguard.dataplane import syscall
-from flooding import Asker, Flood, requests
+from support.netns.flooding import Asker, Flood, requests
+from support.programs import raw_bpf
 
 TITLE = "flood: as many ARP requests as one core makes, each from another host"
 FIRST, BITS = IPv4Address("10.20.0.0"), 13
@@ -74,7 +74,7 @@ def _polling(hosts: Hosts) -> Iterator[None]:
     """Both ends poll, as NICs do, and XDP sees tags and gets its answers through."""
     for netns in (hosts.client, hosts.node):
         netns.run("ethtool", "-K", "eth0", "gro", "on", "rxvlan", "off")
-    program = rawbpf.bare(rawbpf.XDP)
+    program = raw_bpf.bare(raw_bpf.XDP)
     with hosts.client.call(
         lambda: syscall.link_create(program, hosts.client_ifindex, syscall.ATTACH_XDP, syscall.XDP_FLAGS_DRV_MODE)
     ):

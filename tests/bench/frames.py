@@ -29,13 +29,13 @@ from bed import (
 )
 from report import Row, Section
 
-import rawbpf
 from arpguard.dataplane import syscall
 from arpguard.dataplane.maps import read_totals
 from arpguard.dataplane.syscall import Fd
 from arpguard.verdict import Kind, Reason
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, build_request
 from arpguard.wire.ndp import build_advertisement, build_solicitation, build_unsolicited_advertisement
+from support.programs import raw_bpf
 
 TITLE = "frames: ns for one frame (BPF_PROG_TEST_RUN), and what is left of it above a bare pass program"
 
@@ -190,8 +190,8 @@ class Stopwatch:
     def __init__(self, plane: Plane, repeat: int) -> None:
         self._plane = plane
         self._repeat = repeat
-        self._floors = {True: rawbpf.bare(rawbpf.XDP), False: rawbpf.bare(rawbpf.SCHED_CLS)}
-        self._clock = rawbpf.clock_reader()
+        self._floors = {True: raw_bpf.bare(raw_bpf.XDP), False: raw_bpf.bare(raw_bpf.SCHED_CLS)}
+        self._clock = raw_bpf.clock_reader()
         self.whole: dict[str, list[int]] = defaultdict(list)
         self.net: dict[str, list[int]] = defaultdict(list)
 

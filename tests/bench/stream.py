@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from bed import REQUEST, VIP, Hosts, pinned_to_a_cpu
 
-import rawbpf
 from arpguard.dataplane import syscall
+from support.programs import raw_bpf
 
 _SETTLE_S = 2.0
 
@@ -42,10 +42,10 @@ class Flood:
 class Stream:
     """The client's half: `flood` sends requests for VIP."""
 
-    def __init__(self, hosts: Hosts, counter: rawbpf.ReplyCounter) -> None:
+    def __init__(self, hosts: Hosts, counter: raw_bpf.ReplyCounter) -> None:
         self._hosts = hosts
         self._counter = counter
-        self._generator = rawbpf.generator(REQUEST, hosts.client_ifindex)
+        self._generator = raw_bpf.generator(REQUEST, hosts.client_ifindex)
 
     def flood(self, count: int) -> Flood:
         """Sends `count` requests from one core, and waits until no more answers come."""
@@ -74,7 +74,7 @@ class Stream:
 def a_stream(hosts: Hosts) -> Iterator[Stream]:
     """Puts the counter on the client's link, and lets the node's side poll."""
     hosts.node.run("ethtool", "-K", "eth0", "gro", "on")
-    counter = rawbpf.reply_counter(VIP.packed)
+    counter = raw_bpf.reply_counter(VIP.packed)
     link = hosts.client.call(
         lambda: syscall.link_create(
             counter.program, hosts.client_ifindex, syscall.ATTACH_XDP, syscall.XDP_FLAGS_DRV_MODE

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from arpguard.dataplane.source import find_source
-from prog_run import Plane, a_plane
+from support.programs.prog_run import Plane, a_plane
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from agreement import compare
 from arpguard.verdict import Hook
-from arpstimuli import a_stimulus, random_maps
-from prog_run import DROP, INGRESS, PASS, SEND_BACK
+from support.frames.random_arp import a_stimulus, random_maps
+from support.programs.agreement import compare
+from support.programs.prog_run import DROP, INGRESS, PASS, SEND_BACK
 
 pytestmark = pytest.mark.bpf
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from agreement import BATCHES, FRAMES_PER_BATCH, compare
 from arpguard.verdict import Hook, Reason, Verdict
 from arpguard.wire.ndp import Flaw, NdType, Unread
-from ndstimuli import random_maps, stimuli_for
-from prog_run import DROP, INGRESS, PASS, SEND_BACK
+from support.frames.random_nd import random_maps, stimuli_for
+from support.programs.agreement import BATCHES, FRAMES_PER_BATCH, compare
+from support.programs.prog_run import DROP, INGRESS, PASS, SEND_BACK
 
 pytestmark = pytest.mark.bpf
 

@@ -11,7 +11,7 @@ from arpguard.dataplane.maps import RangeTable
 from arpguard.dataplane.source import find_source
 from arpguard.model import Decision, EntryKey, RangeKey
 from arpguard.verdict import Hook, Kind, Mode, Reason
-from builders import (
+from support.frames.builders import (
     GUARD,
     NEIGHBOUR_IP,
     OTHER_VIP,
@@ -26,8 +26,8 @@ from builders import (
     an_entry,
     the_answer,
 )
-from ndbuilders import PRIMARY_IP6, VIP6, an_entry6, an_ns
-from prog_run import (
+from support.frames.nd_builders import PRIMARY_IP6, VIP6, an_entry6, an_ns
+from support.programs.prog_run import (
     DROPPED,
     INGRESS,
     LO,
@@ -38,7 +38,7 @@ from prog_run import (
     passed,
     sent_back,
 )
-from userspace import UserPlane
+from support.programs.user_space import UserPlane
 
 pytestmark = pytest.mark.bpf
 

@@ -15,7 +15,7 @@ from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.arp import HTYPE_IEEE802, ArpOp
 from arpguard.wire.ethernet import ETHERTYPE_8021AD, VlanTag
-from builders import (
+from support.frames.builders import (
     GUARD,
     NEIGHBOUR_IP,
     NOBODY,
@@ -33,7 +33,7 @@ from builders import (
     patched,
     the_answer,
 )
-from prog_run import (
+from support.programs.prog_run import (
     DROPPED,
     INGRESS,
     Outcome,

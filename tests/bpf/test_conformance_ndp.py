@@ -24,8 +24,8 @@ from arpguard.wire.ndp import (
     parse_nd_frame,
     solicited_node,
 )
-from builders import GUARD, OWNER, TESTER, THIRD, VIP, an_entry, patched
-from ndbuilders import (
+from support.frames.builders import GUARD, OWNER, TESTER, THIRD, VIP, an_entry, patched
+from support.frames.nd_builders import (
     CHECKSUM,
     DESTINATION,
     HOP_BY_HOP,
@@ -54,7 +54,16 @@ from ndbuilders import (
     slla,
     tlla,
 )
-from prog_run import DROPPED, INGRESS, Outcome, assert_counted, assert_outcome, one_count, passed, sent_back
+from support.programs.prog_run import (
+    DROPPED,
+    INGRESS,
+    Outcome,
+    assert_counted,
+    assert_outcome,
+    one_count,
+    passed,
+    sent_back,
+)
 
 pytestmark = pytest.mark.bpf
 at_both_hooks = pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.name)

@@ -13,7 +13,7 @@ from arpguard.dataplane.events import BATCH, EventReader
 from arpguard.dataplane.source import find_source
 from arpguard.model import Decision, EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
-from builders import (
+from support.frames.builders import (
     GUARD,
     NEIGHBOUR_IP,
     PRIMARY_IP,
@@ -27,7 +27,7 @@ from builders import (
     an_arp_request,
     an_entry,
 )
-from prog_run import INGRESS, LO, Plane, a_plane
+from support.programs.prog_run import INGRESS, LO, Plane, a_plane
 
 pytestmark = pytest.mark.bpf
 at_both_hooks = pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.name)

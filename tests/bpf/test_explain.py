@@ -6,7 +6,7 @@ from arpguard.core.stimulus import Operation, build_stimulus
 from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.model import EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
-from builders import (
+from support.frames.builders import (
     GUARD,
     NEIGHBOUR_IP,
     VIP,
@@ -17,8 +17,8 @@ from builders import (
     an_entry,
     the_answer,
 )
-from ndbuilders import OTHER_VIP6, VIP6, a_control6, an_entry6, an_na, an_ns
-from prog_run import INGRESS
+from support.frames.nd_builders import OTHER_VIP6, VIP6, a_control6, an_entry6, an_na, an_ns
+from support.programs.prog_run import INGRESS
 
 ELSEWHERE = 4711  # no such link
 

@@ -6,7 +6,7 @@ import pytest
 
 from arpguard.clock import boot_ns
 from arpguard.verdict import Hook, Reason
-from builders import (
+from support.frames.builders import (
     EPOCH,
     GUARD,
     HOUR_NS,
@@ -20,7 +20,16 @@ from builders import (
     an_entry,
     the_answer,
 )
-from prog_run import DROPPED, INGRESS, SEND_BACK, assert_counted, assert_outcome, one_count, passed, sent_back
+from support.programs.prog_run import (
+    DROPPED,
+    INGRESS,
+    SEND_BACK,
+    assert_counted,
+    assert_outcome,
+    one_count,
+    passed,
+    sent_back,
+)
 
 pytestmark = pytest.mark.bpf
 at_both_hooks = pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.name)

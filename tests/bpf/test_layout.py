@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arpguard.core import respond
+import reference
 from arpguard.dataplane import layout
 from arpguard.dataplane.source import find_source
 from arpguard.verdict import REASON_COUNT, Hook, Kind, Mode, Reason, Verdict
@@ -142,7 +142,7 @@ def c_define(text: str, name: str) -> int:
 def test_constants_are_the_same_in_both_languages():
     assert c_define(HEADER, "ENTRY_HOLD") == layout.ENTRY_HOLD
     assert c_define(HEADER, "MAX_RANGES") == layout.MAX_RANGES
-    assert c_define((BPF / "frame.h").read_text(), "MAX_TAGS") == respond.MAX_TAGS
+    assert c_define((BPF / "frame.h").read_text(), "MAX_TAGS") == reference.MAX_TAGS
 
 
 def test_every_reason_has_a_meaning_of_its_own():

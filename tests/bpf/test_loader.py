@@ -10,8 +10,8 @@ from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.source import MAPS, PROGRAMS, ProgramSource, find_source
 from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey
-from builders import VIP, a_control, an_entry
-from prog_run import LO, Plane, a_pin_dir
+from support.frames.builders import VIP, a_control, an_entry
+from support.programs.prog_run import LO, Plane, a_pin_dir
 
 pytestmark = pytest.mark.bpf
 

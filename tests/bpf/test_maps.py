@@ -15,7 +15,7 @@ from arpguard.dataplane.source import find_source
 from arpguard.errors import MapFullError
 from arpguard.model import EntryKey, Tally
 from arpguard.verdict import Hook, Kind, Mode, Reason
-from builders import (
+from support.frames.builders import (
     EPOCH,
     GUARD,
     OTHER_VIP,
@@ -27,7 +27,7 @@ from builders import (
     an_arp_request,
     an_entry,
 )
-from prog_run import DROPPED, INGRESS, LO, SEND_BACK, Plane, a_plane
+from support.programs.prog_run import DROPPED, INGRESS, LO, SEND_BACK, Plane, a_plane
 
 pytestmark = pytest.mark.bpf
 

@@ -23,11 +23,21 @@ from arpguard.node import ConfigInForce, ThisNode
 from arpguard.observe.metrics import MAX_CLAIMS, SPECS, ApiMetrics, node_registry
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason
-from builders import GUARD, HOUR_NS, NEIGHBOUR_IP, OTHER_VIP, VIP, a_control, an_announcement, an_arp_request, an_entry
-from clusterstates import a_cluster, an_elected
 from labtools import until
-from prog_run import LO, a_plane
-from promtool import run_promtool
+from support.frames.builders import (
+    GUARD,
+    HOUR_NS,
+    NEIGHBOUR_IP,
+    OTHER_VIP,
+    VIP,
+    a_control,
+    an_announcement,
+    an_arp_request,
+    an_entry,
+)
+from support.kube.cluster_states import a_cluster, an_elected
+from support.programs.prog_run import LO, a_plane
+from support.promtool import run_promtool
 
 pytestmark = pytest.mark.bpf
 

@@ -7,8 +7,16 @@ They are judged in user space, and two of them in the kernel, too, where a build
 import pytest
 
 from arpguard.dataplane.source import find_source
-from judging import AT_TC, Bench, changed_text, faulty_source, first_wrong_batch, first_wrong_cell, judged
-from prog_run import a_plane
+from support.programs.judging import (
+    AT_TC,
+    Bench,
+    changed_text,
+    faulty_source,
+    first_wrong_batch,
+    first_wrong_cell,
+    judged,
+)
+from support.programs.prog_run import a_plane
 
 # name -> (file, old text, new text)
 MUTANTS = {

@@ -6,8 +6,8 @@ import pytest
 
 from arpguard.model import EntryKey
 from arpguard.verdict import Hook, Kind
-from builders import VIP, a_control, an_arp_request, an_entry
-from prog_run import DROPPED, INGRESS, LO, passed
+from support.frames.builders import VIP, a_control, an_arp_request, an_entry
+from support.programs.prog_run import DROPPED, INGRESS, LO, passed
 
 pytestmark = pytest.mark.bpf
 

@@ -5,8 +5,8 @@ from ipaddress import IPv4Address
 import pytest
 
 from arpguard.verdict import Hook, Kind, Reason
-from builders import GUARD, NEIGHBOUR_IP, VIP, a_control, an_announcement, an_arp_request, an_entry
-from prog_run import DROPPED, INGRESS, assert_counted, assert_outcome, one_count, passed
+from support.frames.builders import GUARD, NEIGHBOUR_IP, VIP, a_control, an_announcement, an_arp_request, an_entry
+from support.programs.prog_run import DROPPED, INGRESS, assert_counted, assert_outcome, one_count, passed
 
 pytestmark = pytest.mark.bpf
 

@@ -34,7 +34,9 @@ from arpguard.verdict import Mode, Reason
 from arpguard.wire.capture import read_capture
 from arpguard.wire.ethernet import VlanTag
 from arpguard.wire.ndp import build_solicitation
-from builders import (
+from labtools import until
+from reference import Situation, respond_egress, respond_ingress
+from support.frames.builders import (
     GUARD,
     NEIGHBOUR_IP,
     OTHER_VIP,
@@ -50,9 +52,19 @@ from builders import (
     an_arp_request,
     the_answer,
 )
-from captures import ETHERNET, SLL, SLL2, Packet, cooked, cooked2, interface, packet, pcap, pcapng, section
-from labtools import until
-from reference import Situation, respond_egress, respond_ingress
+from support.frames.captures import (
+    ETHERNET,
+    SLL,
+    SLL2,
+    Packet,
+    cooked,
+    cooked2,
+    interface,
+    packet,
+    pcap,
+    pcapng,
+    section,
+)
 
 pytestmark = pytest.mark.bpf
 

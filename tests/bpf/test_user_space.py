@@ -4,19 +4,18 @@ import random
 
 import pytest
 
-import arpstimuli
-import ndstimuli
-from agreement import SEED, compare
 from arpguard.clock import boot_ns
 from arpguard.dataplane.source import find_source
 from arpguard.verdict import Hook
-from builders import VIP, an_arp_request, an_entry
-from edges import COSTS, FENCES, SHAPES, check_cost, check_fence
-from judging import HOOKS, first_wrong_cell
-from ndbuilders import a_control6, an_ns
-from ndstimuli import random_maps, stimuli_for
-from prog_run import DROPPED
-from userspace import UserPlane
+from support.frames import random_arp, random_nd
+from support.frames.builders import VIP, an_arp_request, an_entry
+from support.frames.nd_builders import a_control6, an_ns
+from support.frames.random_nd import random_maps, stimuli_for
+from support.programs.agreement import SEED, compare
+from support.programs.edges import COSTS, FENCES, SHAPES, check_cost, check_fence
+from support.programs.judging import HOOKS, first_wrong_cell
+from support.programs.prog_run import DROPPED
+from support.programs.user_space import UserPlane
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,7 @@ def test_frame_of_another_shape_is_not_answered(user_plane, shape):
 
 
 @pytest.mark.parametrize("hook", [Hook.TC_INGRESS, Hook.TC_EGRESS], ids=lambda hook: hook.name)
-@pytest.mark.parametrize(("maps", "stimuli"), [(arpstimuli, lambda _: arpstimuli.a_stimulus), (ndstimuli, stimuli_for)])
+@pytest.mark.parametrize(("maps", "stimuli"), [(random_arp, lambda _: random_arp.a_stimulus), (random_nd, stimuli_for)])
 def test_frame_may_be_linear_in_part(user_plane, hook, maps, stimuli):
     """A driver may leave only the Ethernet header directly readable: nothing else comes of the frame."""
     rng = random.Random(f"{SEED} {hook.name}")

@@ -1,13 +1,13 @@
-"""The verdict table (tests/verdict_cells.py), cell by cell, at every hook and in every mode."""
+"""The verdict table (`verdict_cells`), cell by cell, at every hook and in every mode."""
 
 from dataclasses import replace
 
 import pytest
 
 from arpguard.verdict import Hook, Kind, Reason
-from builders import GUARD, NEIGHBOUR_IP, NOBODY, PRIMARY_IP, VIP, a_control, a_frame, a_packet, an_entry
-from prog_run import INGRESS, assert_counted, assert_outcome, one_count, passed
-from verdict_cells import (
+from support.frames.builders import GUARD, NEIGHBOUR_IP, NOBODY, PRIMARY_IP, VIP, a_control, a_frame, a_packet, an_entry
+from support.programs.prog_run import INGRESS, assert_counted, assert_outcome, one_count, passed
+from support.programs.verdict_cells import (
     EGRESS_CASES,
     EGRESS_TABLE,
     ENTRIES,

@@ -18,17 +18,17 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
-import kubeside
-from apiscript import in_loop
 from arpguard.core.ownership.records import WriteClaim, WriteHeartbeat
 from arpguard.kube.claims import claim_content, heartbeat_content, lease_name
 from arpguard.kube.writer import LeaseContent
 from arpguard.runtime.cluster.leaving import End
 from arpguard.units import NS_PER_S
 from arpguard_lab.cluster import objects
-from kubehttp import MERGE, Api
-from kubeside import Segment, a_side, waited
-from manifests import DEPLOY, built, charted, one, parsed
+from support.kube import agent_side
+from support.kube.agent_side import Segment, a_side, waited
+from support.kube.manifests import DEPLOY, built, charted, one, parsed
+from support.kube.plain_http import MERGE, Api
+from support.kube.scripted_server import in_loop
 
 POLICY = "arpguard-node-identity"
 KUBECONFIG = os.environ.get("ARPGUARD_TEST_KUBECONFIG", "")
@@ -275,7 +275,7 @@ def test_renewals_are_served_at_a_level_of_their_own(cluster):
 
 
 class RealScene:
-    """Stands for `kubeside.Scene`: kubeconfigs with tokens that are bound to Pods on nodes, as the kubelet asks for."""
+    """Stands for `agent_side.Scene`: kubeconfigs with tokens bound to Pods on nodes, as the kubelet asks for them."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.folder = folder
@@ -316,7 +316,7 @@ class RealScene:
 def real(cluster, tmp_path, monkeypatch) -> Iterator[RealScene]:
     """The base's objects in the namespace of the test, two Nodes, and a Service."""
     monkeypatch.setattr("arpguard.runtime.cluster.member.Prober", Segment)
-    monkeypatch.setattr(kubeside, "HOME", cluster.namespace)
+    monkeypatch.setattr(agent_side, "HOME", cluster.namespace)
     for name, text in (("POD_NAMESPACE", cluster.namespace), ("DAEMONSET_NAME", "arpguard"), ("POD_NAME", "x")):
         monkeypatch.setenv(name, text)
     scene = RealScene(cluster, tmp_path)
@@ -338,7 +338,7 @@ def real(cluster, tmp_path, monkeypatch) -> Iterator[RealScene]:
                 body["metadata"]["name"] = cluster.namespace
                 body.get("roleRef", {})["name"] = cluster.namespace
             if each["kind"] == "ConfigMap":
-                body["data"]["config.yaml"] = kubeside.CONFIG
+                body["data"]["config.yaml"] = agent_side.CONFIG
             scene.put(paths[each["kind"]], body)
     for number, node in enumerate(NODES, 1):
         scene.put("/api/v1/nodes", objects.node(node, ip_address(f"192.0.2.{number}")))

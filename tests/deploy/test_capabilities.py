@@ -16,9 +16,9 @@ from arpguard.core.checkup import node as checkup
 from arpguard.dataplane.privileges import KEPT, NEEDED, Capability
 from arpguard.wire.ndp import solicited_node
 from arpguard_lab.topology import AgentProcess
-from containers import Container, runtime_default, shipped
+from deploy.containers import Container, runtime_default, shipped
 from labtools import Pair, a_pair, a_wire, address, address6, arpguard, groups_of, pid_of, speak_ipv6, until
-from manifests import DEPLOY
+from support.kube.manifests import DEPLOY
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -5,9 +5,9 @@ import signal
 import pytest
 
 from arpguard.cli import exits
-from containers import Container, pod, runtime_default, shipped
+from deploy.containers import Container, pod, runtime_default, shipped
 from labtools import a_pair, a_wire, address
-from manifests import built, one, parsed
+from support.kube.manifests import built, one, parsed
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

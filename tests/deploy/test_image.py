@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from containers import runtime_default
+from deploy.containers import runtime_default
+from deploy.locks import locked
 from labtools import a_pair, a_wire, address
-from locks import locked
-from manifests import DEPLOY, one
+from support.kube.manifests import DEPLOY, one
 
 IMAGE = os.environ.get("ARPGUARD_TEST_IMAGE", "")
 RUN = str(DEPLOY / "image/run.sh")

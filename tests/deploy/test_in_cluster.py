@@ -14,9 +14,9 @@ import yaml
 
 from arpguard.dataplane import bpffs
 from arpguard_lab.topology import AgentProcess
-from kubehttp import MERGE, Api, Reply
 from labtools import Pair, a_pair, a_wire, address, until
-from manifests import built, one, parsed
+from support.kube.manifests import built, one, parsed
+from support.kube.plain_http import MERGE, Api, Reply
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

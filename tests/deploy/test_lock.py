@@ -6,7 +6,7 @@ from importlib.metadata import version
 import pytest
 from packaging.requirements import Requirement
 
-from locks import ROOT, locked
+from deploy.locks import ROOT, locked
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ASKED = {

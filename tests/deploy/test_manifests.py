@@ -18,7 +18,7 @@ from arpguard.model import OwnerKind
 from arpguard.verdict import Mode
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
-from manifests import CHART, DEPLOY, built, charted, composed, one, parsed, tool
+from support.kube.manifests import CHART, DEPLOY, built, charted, composed, one, parsed, tool
 
 PODS, DAEMONSETS = Resource("", "v1", "pods"), Resource("apps", "v1", "daemonsets")
 CLUSTER_WIDE = {

@@ -14,7 +14,7 @@ from arpguard.config.files import parse_config
 from arpguard.kube.writer import Outcome
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict
-from promtool import run_promtool
+from support.promtool import run_promtool
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/monitoring"
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from labtools import a_pair, address
-from manifests import DEPLOY, one
+from support.kube.manifests import DEPLOY, one
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

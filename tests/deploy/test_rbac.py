@@ -5,15 +5,15 @@ server with these roles in force. Nothing is refused, and nothing is granted tha
 import pytest
 import yaml
 
-from apiscript import in_loop, until
 from arpguard.core.cluster import OPENELB_BRAND, OPENELB_NEXT_HOP
 from arpguard.runtime.cluster.leaving import End
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
 from arpguard_lab.cluster import objects
-from kubehttp import MERGE
-from kubeside import HOME, Scene, Segment, a_side, vip, waited
-from manifests import DEPLOY, built, composed, one, parsed
+from support.kube.agent_side import HOME, Scene, Segment, a_side, vip, waited
+from support.kube.manifests import DEPLOY, built, composed, one, parsed
+from support.kube.plain_http import MERGE
+from support.kube.scripted_server import in_loop, until
 
 ACCOUNT = f"{HOME}/arpguard"
 CONFIG = "{mode: enforce, interfaces: [lab0], ranges: [192.0.2.0/24], lease: {duration: 3s, renew: 500ms, margin: 1s}}"

@@ -5,7 +5,7 @@ import subprocess
 import sysconfig
 from importlib.metadata import version
 
-from locks import ROOT, locked
+from deploy.locks import ROOT, locked
 
 
 def made() -> str:

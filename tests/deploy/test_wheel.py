@@ -6,7 +6,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from locks import ROOT
+from deploy.locks import ROOT
 
 PARTS = ("LICENSE", "README.md", "pyproject.toml", "agent", "bpf")
 LAB = "agent/arpguard_lab"

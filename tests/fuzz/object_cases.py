@@ -22,9 +22,9 @@ from arpguard.kube.errors import message_of
 from arpguard.kube.events import MAX_NOTE, EventWriter
 from arpguard.model import OwnerKind
 from arpguard.units import NS_PER_MS, NS_PER_S
-from clusterstates import a_cluster
 from fuzz.config_cases import ConfigJudge
 from fuzz.hostile import Mutator, Tree
+from support.kube.cluster_states import a_cluster
 
 GOOD = ip_address("198.51.100.77")  # in no case but by way of a network
 GOOD_SERVICE = ("good", "web")

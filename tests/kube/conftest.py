@@ -4,8 +4,8 @@ import pytest
 
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
-from kubehttp import Api
-from kubeside import Scene, Segment
+from support.kube.agent_side import Scene, Segment
+from support.kube.plain_http import Api
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
-from kubehttp import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api, real_kubeconfig
+from support.kube.plain_http import APPLY, JSON_PATCH, MERGE, STRATEGIC, Api, real_kubeconfig
 
 REAL = os.environ.get("ARPGUARD_TEST_KUBECONFIG")
 OTHER_UID = "00000000-0000-0000-0000-000000000000"

@@ -24,8 +24,8 @@ from arpguard_lab.apiserver import resources, store
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.faults import Delay
 from arpguard_lab.apiserver.server import ApiServer, Options
-from kubehttp import MERGE, STRATEGIC, Api
-from manifests import tool
+from support.kube.manifests import tool
+from support.kube.plain_http import MERGE, STRATEGIC, Api
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from apiscript import in_loop, until
-from kubeside import CONFIG, LEASES, a_side, vip, waited
+from support.kube.agent_side import CONFIG, LEASES, a_side, vip, waited
+from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
 

@@ -9,18 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from apiscript import (
-    ScriptedApi,
-    a_client,
-    an_api,
-    answer,
-    broken,
-    in_loop,
-    kubeconfig,
-    refusal,
-    silence,
-    until,
-)
 from arpguard import __version__
 from arpguard.errors import ConfigError
 from arpguard.kube import client as client_module
@@ -41,6 +29,18 @@ from arpguard.kube.errors import (
     UnavailableError,
 )
 from arpguard.kube.resources import ENDPOINT_SLICES, LEASES, NODES, SERVICES, Request
+from support.kube.scripted_server import (
+    ScriptedApi,
+    a_client,
+    an_api,
+    answer,
+    broken,
+    in_loop,
+    kubeconfig,
+    refusal,
+    silence,
+    until,
+)
 
 GET = Request("get", LEASES, "arpguard", "node.a")
 PUT = Request("update", LEASES, "arpguard", "node.a", body={"kind": "Lease"})

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from apiscript import in_loop, until
 from arpguard.core.steering import MOST
 from arpguard.verdict import Kind, Mode
 from arpguard_lab.cluster import objects
-from kubeside import CONFIG, CONFIGMAP, HOME, Cable, a_side, mac_of, vip, waited
+from support.kube.agent_side import CONFIG, CONFIGMAP, HOME, Cable, a_side, mac_of, vip, waited
+from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
 

@@ -7,7 +7,6 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from apiscript import in_loop, until
 from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.claimants import Claimant, ClaimantKind
@@ -20,8 +19,9 @@ from arpguard.runtime.cluster.conflicts import CHECKS, WAITING, Conflicts, Judge
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from arpguard_lab.cluster import objects
-from builders import a_claim
-from kubeside import LEASES, LINK, Side, a_side, mac_of, vip, waited
+from support.frames.builders import a_claim
+from support.kube.agent_side import LEASES, LINK, Side, a_side, mac_of, vip, waited
+from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
 

@@ -6,11 +6,11 @@ from ipaddress import ip_address, ip_interface
 
 import pytest
 
-from apiscript import in_loop, until
 from arpguard.kube.claims import lease_name
 from arpguard.model import InterfaceAddress, Surroundings
 from arpguard_lab.cluster import objects
-from kubeside import CONFIG, Side, a_link, a_side, number_of, vip, waited
+from support.kube.agent_side import CONFIG, Side, a_link, a_side, number_of, vip, waited
+from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
 

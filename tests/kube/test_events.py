@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from apiscript import an_api, answer, broken, in_loop, refusal, silence, until
 from arpguard.core.reporting import Notice, Subject
 from arpguard.kube import events as events_module
 from arpguard.kube.events import ATTEMPTS, WAITING, EventWriter
+from support.kube.scripted_server import an_api, answer, broken, in_loop, refusal, silence, until
 
 WALL = 1_700_000_000_000_000_000
 SERVICE = Subject("v1", "Service", "shop", "web", "u-1")

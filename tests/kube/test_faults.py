@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from apiscript import in_loop, until
 from arpguard.kube.writer import LeaseWriter
-from kubeside import a_side, vip, waited
+from support.kube.agent_side import a_side, vip, waited
+from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
 

@@ -9,7 +9,6 @@ from ipaddress import ip_address
 
 import pytest
 
-from apiscript import an_api, in_loop, refusal, until
 from arpguard.core.following import ON_DEMAND, Following, Source
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import find_access
@@ -19,8 +18,9 @@ from arpguard.kube.projections import key_of, service
 from arpguard.kube.reflector import Reflector
 from arpguard.kube.resources import L2_STATUSES, LEASES
 from arpguard_lab.apiserver.server import ApiServer, Options
-from kubehttp import MERGE, Api
-from recordings import OF, recorded
+from support.kube.plain_http import MERGE, Api
+from support.kube.recordings import OF, recorded
+from support.kube.scripted_server import an_api, in_loop, refusal, until
 
 IP = ip_address("192.0.2.40")
 

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from apiscript import ScriptedApi, in_loop, kubeconfig, listing, stream
+from support.kube.scripted_server import ScriptedApi, in_loop, kubeconfig, listing, stream
 
 SCRIPT = Path(__file__).with_name("footprint.py")
 SERVICES, SLICES = 5_000, 10_000

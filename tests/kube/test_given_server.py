@@ -16,7 +16,7 @@ from arpguard_lab.cluster import objects, real
 from arpguard_lab.cluster.kubeapi import KubeApi, KubeApiError
 from arpguard_lab.cluster.real import Heartbeats, Real, refuse_rivals
 from arpguard_lab.cluster.topology import DAEMONSET
-from kubehttp import Api
+from support.kube.plain_http import Api
 
 VIP = "198.51.100.50"
 SERVICES = "/api/v1/namespaces/shop/services"

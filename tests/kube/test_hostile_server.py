@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from apiscript import a_service, an_api, event, in_loop, listing, stream, until
 from arpguard.kube import client as client_module
 from arpguard.kube.projections import service
 from arpguard.kube.reflector import Pace, Reflector, Reflectors
 from arpguard.kube.resources import SERVICES
+from support.kube.scripted_server import a_service, an_api, event, in_loop, listing, stream, until
 
 FAST = Pace(base_s=0.01, cap_s=0.05, steady_s=0.03, watch_s=(5, 9), answer_s=1.0, idle_s=1.0)
 MIB = 1 << 20

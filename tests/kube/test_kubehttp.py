@@ -5,7 +5,7 @@ from base64 import b64decode
 import pytest
 import yaml
 
-from kubehttp import Api, real_kubeconfig
+from support.kube.plain_http import Api, real_kubeconfig
 
 
 @pytest.fixture

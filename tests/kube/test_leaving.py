@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from apiscript import in_loop, until
 from arpguard.runtime.cluster import kubernetes
 from arpguard.runtime.cluster.kubernetes import ASK_S, LEAVE_S, PARTING_NS
 from arpguard.runtime.cluster.leaving import End
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
 from arpguard_lab.cluster import objects
-from kubeside import HOME, a_side, vip
+from support.kube.agent_side import HOME, a_side, vip
+from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
 

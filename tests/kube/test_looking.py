@@ -9,7 +9,7 @@ from arpguard.core.checkup.snapshot import Eip, Followable, KubeProxy, Unread
 from arpguard.core.following import Source
 from arpguard.kube import looking
 from arpguard.kube.errors import Failure, ForbiddenError, NotFoundError, UnavailableError
-from recordings import OF
+from support.kube.recordings import OF
 
 
 @pytest.mark.parametrize(

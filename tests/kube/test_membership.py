@@ -8,7 +8,6 @@ from ipaddress import ip_network
 
 import pytest
 
-from apiscript import in_loop, until
 from arpguard.addresses import ZERO_MAC
 from arpguard.clock import boot_ns
 from arpguard.core.ownership.records import epoch_number
@@ -18,7 +17,8 @@ from arpguard.verdict import Kind
 from arpguard_lab.apiserver import resources
 from arpguard_lab.apiserver.faults import Delay
 from arpguard_lab.cluster import objects
-from kubeside import CONFIG, CONFIGMAP, HOME, LEASES, Cable, a_side, mac_of, number_of, vip, waited
+from support.kube.agent_side import CONFIG, CONFIGMAP, HOME, LEASES, Cable, a_side, mac_of, number_of, vip, waited
+from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
 

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from apiscript import (
+from arpguard.clock import boot_ns
+from arpguard.kube import client as client_module
+from arpguard.kube.listing import PAGE, Scope
+from arpguard.kube.projections import service
+from arpguard.kube.reflector import DEFAULT_PACE, Change, Pace, Reflector, Reflectors
+from arpguard.kube.resources import SERVICES
+from support.kube.scripted_server import (
     ScriptedApi,
     a_client,
     a_service,
@@ -27,12 +33,6 @@ from apiscript import (
     stream,
     until,
 )
-from arpguard.clock import boot_ns
-from arpguard.kube import client as client_module
-from arpguard.kube.listing import PAGE, Scope
-from arpguard.kube.projections import service
-from arpguard.kube.reflector import DEFAULT_PACE, Change, Pace, Reflector, Reflectors
-from arpguard.kube.resources import SERVICES
 
 FAST = Pace(base_s=0.01, cap_s=0.05, steady_s=0.03, watch_s=(5, 9), answer_s=1.0, idle_s=1.0)
 WEB, DB = ("default", "web"), ("default", "db")

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiscript import a_status, an_api, answer, broken, in_loop, listing, refusal, silence
 from arpguard.core.cluster import Lease
 from arpguard.core.times import micro_time
 from arpguard.kube.errors import UnavailableError
@@ -21,6 +20,7 @@ from arpguard.kube.writer import (
     Refused,
     Unknown,
 )
+from support.kube.scripted_server import a_status, an_api, answer, broken, in_loop, listing, refusal, silence
 
 SEEN = Lease("arpguard", "node.a", "u-1", "7", holder="a")
 CONTENT = LeaseContent("a", 3, (("arpguard.io/epoch", "e"),), (("app", "arpguard"),), ("arpguard.io/claim",), 2)

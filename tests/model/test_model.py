@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from model.run import BROKEN, CASES, PROGRESS, REACHED, SAFE, ModelError, search, wrong
-from required import do_without
+from support.required import do_without
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = [case for case in CASES if case.quick]

@@ -1,7 +1,8 @@
 """Mutation testing of bpf/decide.h: every small change of it must be noticed by the tests of the programs.
 
-What judges a mutant is `first_difference` of tests/judging.py: random frames against the model, fences to the
-nanosecond, what frames cost, and every cell of the verdict table; all of these are tests of their own in tests/bpf.
+What judges a mutant is `first_difference` of tests/support/programs/judging.py: random frames against the model,
+fences to the nanosecond, what frames cost, and every cell of the verdict table; all of these are tests of their own in
+tests/bpf.
 `decide.py` prints the score, and what survived; exit code 1 below `--least` percent. `--every N`: only each Nth.
 Another header can be named; of it nothing is expected.
 """
@@ -17,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "agent"), str(ROOT / "tests")]
 
 from arpguard.dataplane.source import ProgramSource, find_source  # noqa: E402
-from judging import Bench, judged  # noqa: E402
 from mutation.cmutants import Mutant, mutants_of  # noqa: E402
-from userspace import FOLDER, build, flags  # noqa: E402
+from support.programs.judging import Bench, judged  # noqa: E402
+from support.programs.user_space import FOLDER, build, flags  # noqa: E402
 
 LEAST = 97
 

@@ -3,7 +3,8 @@
 `make mutate` runs all, in 15 minutes of a core, and fails below 90 %. `ownership.py '*mutmut_7'`: only the mutants of
 such names. It works on a copy of what it needs, in a folder of its own; nothing in the tree is touched.
 Properties, constants and defaults are not mutated (mutmut replaces functions while a process runs): rules that stand in
-those are broken in `broken_rules`; but every row of the table of transitions is, here: it leads to another stage.
+those are broken in `properties/broken_rules`; but every row of the table of transitions is, here: it leads to another
+stage.
 """
 
 import argparse
@@ -24,7 +25,7 @@ TESTS = (
     "tests/unit/core/test_ownership_parts.py",
     "tests/properties/test_ownership_scenarios.py",
 )
-NEEDED = ("tests/ownership_bench.py", "tests/cluster_sim.py", "tests/cluster_scenarios.py")
+NEEDED = tuple(f"tests/support/protocol/{name}.py" for name in ("one_node", "simulation", "stories"))
 NOTICED = ("killed", "timeout")
 MUTMUT = f"""\
 [mutmut]

@@ -18,7 +18,6 @@ from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard_lab.topology import AgentProcess
-from builders import a_control, an_entry
 from labtools import (
     REPAIR_S,
     TC_UNSPEC,
@@ -37,6 +36,7 @@ from labtools import (
     stream,
     until,
 )
+from support.frames.builders import a_control, an_entry
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -16,7 +16,6 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-import nodeapi
 from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.reporting import OBJECT_BURST
 from arpguard.dataplane.neighboursocket import NeighbourSocket
@@ -28,6 +27,7 @@ from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent
 from labtools import Pair, Wire, a_netns, a_pair, a_wire, address, address6, arp_of, arpguard, speak_ipv6, until
+from support.kube import node_api
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -71,7 +71,7 @@ def server(pair) -> Iterator[Embedded]:
     services = (objects.service(HOME, f"web-{n}", vips) for n, vips in enumerate(zip(VIPS, VIPS6, strict=True)))
     nodes = objects.node("node-1", pair.node.address), objects.node("node-2", address(2))
     scene = [objects.namespace(HOME), objects.config_map(HOME, CONFIGMAP, CONFIG), *nodes, *services]
-    with nodeapi.a_server(pair.node.netns, scene) as server:
+    with node_api.a_server(pair.node.netns, scene) as server:
         yield server
 
 
@@ -95,7 +95,7 @@ def agent(pair, pod, server) -> Iterator[KubeAgent]:
 @pytest.fixture(scope="module")
 def events(pair, server) -> Callable[[str], list[dict]]:
     """Events by reason."""
-    return partial(nodeapi.events, pair.node.netns, server)
+    return partial(node_api.events, pair.node.netns, server)
 
 
 def claims_of(vip: Address, mac: MacAddress) -> Sequence[bytes]:

@@ -18,8 +18,8 @@ import pytest
 from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard_lab.topology import AgentProcess
-from clitools import make_pki, tls_flags
 from labtools import Pair, a_pair, a_wire, address, arpguard, tcx_programs, until
+from support.cli import make_pki, tls_flags
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

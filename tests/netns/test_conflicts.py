@@ -25,7 +25,7 @@ from arpguard_lab.apiserver.faults import Delay
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent
 from labtools import ANSWER_S, Pair, a_pair, address, address6, speak_ipv6, until
-from nodeapi import a_server, events
+from support.kube.node_api import a_server, events
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

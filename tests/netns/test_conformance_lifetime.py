@@ -18,7 +18,6 @@ from arpguard.dataplane import syscall
 from arpguard.errors import DataPlaneError
 from arpguard.wire.arp import ArpOp
 from arpguard_lab.topology import NETWORK, AgentProcess, Lab
-from builders import a_frame, a_packet
 from labtools import (
     REPAIR_S,
     Pair,
@@ -36,6 +35,7 @@ from labtools import (
     tcx_programs,
     until,
 )
+from support.frames.builders import a_frame, a_packet
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -24,8 +24,8 @@ from arpguard.wire.arp import ArpOp
 from arpguard.wire.ethernet import ETHERTYPE_8021AD, ETHERTYPE_8021Q, VlanTag
 from arpguard_lab.netns import command
 from arpguard_lab.topology import AgentProcess
-from builders import a_frame, a_packet, the_answer
 from labtools import ANSWER_S, Pair, Wire, a_pair, address, arp_of, attached, claims, said, shown, until
+from support.frames.builders import a_frame, a_packet, the_answer
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -14,8 +14,8 @@ from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.model import VipEntry
 from arpguard.verdict import Hook, Kind
 from arpguard.wire.ethernet import VLAN_ETHERTYPES, VlanTag
-from builders import a_control, a_frame, a_packet, an_entry, patched
 from labtools import Guard, Pair, Wire, a_guard, a_pair, a_wire, address, claims, shown
+from support.frames.builders import a_control, a_frame, a_packet, an_entry, patched
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

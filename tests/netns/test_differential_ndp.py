@@ -35,10 +35,10 @@ from arpguard.wire.ndp import (
     solicited_node,
 )
 from labtools import FragmentSender, Guard, Pair, Wire, a_guard, a_pair, a_wire, address, until
-from ndbuilders import a_control6, a_solicitation, an_advertisement, an_entry6
-from ndmutants import Mutant, a_mutant, some_options
-from prog_run import INGRESS, hexdump
 from reference import Situation, respond_ingress
+from support.frames.nd_builders import a_control6, a_solicitation, an_advertisement, an_entry6
+from support.frames.odd_nd import Mutant, a_mutant, some_options
+from support.programs.prog_run import INGRESS, hexdump
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -34,7 +34,6 @@ from arpguard.v1 import agent_pb2_grpc
 from arpguard.verdict import Hook, Mode, Reason
 from arpguard.wire.arp import ArpOp, ArpPacket, build_announcements, build_frame
 from arpguard_lab.topology import AgentProcess, Host
-from builders import EPOCH, a_control, an_entry
 from labtools import (
     ANSWER_S,
     TC_UNSPEC,
@@ -54,6 +53,7 @@ from labtools import (
     shown,
     until,
 )
+from support.frames.builders import EPOCH, a_control, an_entry
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -22,7 +22,6 @@ from typing import Self, TypeAlias
 
 import pytest
 
-import flooding
 from arpguard.addresses import Address
 from arpguard.api.offline import read_node
 from arpguard.dataplane import syscall
@@ -31,6 +30,7 @@ from arpguard.node import ThisNode
 from arpguard.verdict import Hook, Reason
 from arpguard_lab.topology import AgentProcess, Host
 from labtools import Pair, a_pair, an_xdp_program, attached, pid_of, speak_ipv6, until
+from support.netns import flooding
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

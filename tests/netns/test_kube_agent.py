@@ -14,7 +14,7 @@ from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.topology import CONFIGMAP, DAEMONSET, KubeAgent
 from labtools import Pair, a_pair, address, tcx_programs, until
-from nodeapi import a_server, ask
+from support.kube.node_api import a_server, ask
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -17,7 +17,7 @@ from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent
 from labtools import Pair, a_pair, address, address6, groups_of, speak_ipv6, until
-from nodeapi import a_server, ask
+from support.kube.node_api import a_server, ask
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -24,9 +24,9 @@ from arpguard_lab.capture import Capture
 from arpguard_lab.cluster.bench import Watch
 from arpguard_lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
 from arpguard_lab.topology import Host
-from labrun import LabRun
 from labtools import arpguard, until
-from schedules import digest
+from support.lab.run import LabRun
+from support.lab.schedules import digest
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

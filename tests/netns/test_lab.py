@@ -12,8 +12,8 @@ import pytest
 from arpguard_lab import runner
 from arpguard_lab.peers.programs import VMAC
 from arpguard_lab.scenarios import SCENARIOS as SCENARIO_TABLE
-from labrun import LabRun
 from labtools import arpguard, until
+from support.lab.run import LabRun
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

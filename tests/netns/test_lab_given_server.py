@@ -12,7 +12,7 @@ from arpguard_lab.apiserver.paths import WRITES
 from arpguard_lab.apiserver.resources import NAMESPACES, NODES, PODS, SERVICES
 from arpguard_lab.apiserver.server import Options
 from arpguard_lab.cluster import objects
-from labrun import LabRun
+from support.lab.run import LabRun
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -30,7 +30,6 @@ from arpguard.wire.ndp import (
 )
 from arpguard_lab.neighbours import States, is_free, mac_of, quicken
 from arpguard_lab.topology import AgentProcess
-from builders import patched
 from labtools import (
     ANSWER_S,
     FragmentSender,
@@ -46,7 +45,8 @@ from labtools import (
     speak_ipv6,
     until,
 )
-from ndbuilders import (
+from support.frames.builders import patched
+from support.frames.nd_builders import (
     DESTINATION,
     HOP_BY_HOP,
     TYPE,
@@ -61,7 +61,7 @@ from ndbuilders import (
     slla,
     tlla,
 )
-from prog_run import hexdump
+from support.programs.prog_run import hexdump
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

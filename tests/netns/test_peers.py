@@ -20,9 +20,9 @@ from arpguard.wire.ndp import (
 )
 from arpguard_lab.peers.programs import Keepalived, KubeVipLike, MetalLbLike, find, holds
 from arpguard_lab.topology import HostProcess
-from builders import a_frame, a_packet
 from labtools import ANSWER_S, Pair, Wire, a_pair, a_wire, address, address6, said, speak_ipv6, until
-from ndbuilders import tlla
+from support.frames.builders import a_frame, a_packet
+from support.frames.nd_builders import tlla
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -11,7 +11,6 @@ from ipaddress import ip_address
 
 import pytest
 
-from apiscript import until
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, Address, MacAddress
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.dataplane.prober import Prober
@@ -29,6 +28,7 @@ from arpguard.wire.ndp import (
     solicited_node,
 )
 from labtools import Pair, a_pair, a_wire, address, address6, groups_of, speak_ipv6
+from support.kube.scripted_server import until
 
 pytestmark = pytest.mark.netns
 

@@ -30,8 +30,8 @@ from arpguard.wire.ndp import (
 )
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import Host, Lab
-from builders import a_frame, patched
 from labtools import Pair, a_pair, a_place, a_wire, address, address6, arpguard, speak_ipv6, until
+from support.frames.builders import a_frame, patched
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from cluster_sim import BrokenRuleError
-from cluster_walks import RandomWalk, TroubledWalk
+from properties.walks import RandomWalk, TroubledWalk
+from support.protocol.simulation import BrokenRuleError
 
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
 RUNS, STEPS = int(os.environ.get("ARPGUARD_RUNS", "60")), 3000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broken_rules import RULES
+from properties.broken_rules import RULES
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster_scenarios import SCENARIOS
+from support.protocol.stories import SCENARIOS
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

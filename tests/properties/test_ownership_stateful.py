@@ -9,10 +9,10 @@ import pytest
 from hypothesis import Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from broken_rules import RULES
-from cluster_finds import FINDS
-from cluster_machine import Cluster, bounded
-from cluster_sim import BrokenRuleError
+from properties.broken_rules import RULES
+from properties.finds import FINDS
+from properties.machine import Cluster, bounded
+from support.protocol.simulation import BrokenRuleError
 
 RUNS = int(os.environ.get("ARPGUARD_RUNS", "60"))
 BROKEN = {rule.name: rule for rule in RULES}

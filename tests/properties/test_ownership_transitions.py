@@ -6,8 +6,8 @@ import pytest
 
 from arpguard.core.ownership import claims
 from arpguard.core.ownership.stages import TRANSITIONS
-from cluster_walks import RandomWalk, TroubledWalk
-from ownership_bench import VIP, Bench, WriteHeartbeat
+from properties.walks import RandomWalk, TroubledWalk
+from support.protocol.one_node import VIP, Bench, WriteHeartbeat
 
 LONGEST = 40  # walks of each kind; eight are enough
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coverage_table import main
+from tools.coverage_table import main
 
 
 def a_report(**packages: tuple[int, int, int, int]) -> dict:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from arpguard_lab import runner
-from schedules import a_schedule
+from support.lab.schedules import a_schedule
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs/faults.md"

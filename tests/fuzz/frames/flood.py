@@ -8,18 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import arpstimuli
-import ndstimuli
-from agreement import assert_agrees, expected_outcome, with_random_ranges
 from arpguard.clock import boot_ns
 from arpguard.dataplane import layout, syscall
 from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, raw_range_key
 from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey, RangeKey
 from arpguard.verdict import Hook
-from prog_run import ACTIONS, DROP, DROPPED, LO, PROGRAM, Outcome, Plane
 from reference import Situation, respond_egress, respond_ingress
-from userspace import FOLDER, MAX_ENTRIES, MAX_RANGES, build, flags
+from support.frames import random_arp, random_nd
+from support.programs.agreement import assert_agrees, expected_outcome, with_random_ranges
+from support.programs.prog_run import ACTIONS, DROP, DROPPED, LO, PROGRAM, Outcome, Plane
+from support.programs.user_space import FOLDER, MAX_ENTRIES, MAX_RANGES, build, flags
 
 SOURCES = [FOLDER / name for name in ("flood.c", "mutate.c", "answers.c", "programs.c", "kernel.c")]
 SCENES, SEEDS = 100, 1600
@@ -58,8 +57,8 @@ class Sample:
 
 def a_scene(rng: random.Random, now_ns: int) -> Situation:
     """Entries of both families; fences lie hours ahead, or have passed."""
-    entries6, control = ndstimuli.random_maps(rng, now_ns)
-    entries4, _ = arpstimuli.random_maps(rng, now_ns)
+    entries6, control = random_nd.random_maps(rng, now_ns)
+    entries4, _ = random_arp.random_maps(rng, now_ns)
     entries = {**entries6, **entries4}
     ipv4 = [vip for vip in entries if vip.version == 4]
     control, ranges = with_random_ranges(rng, replace(control, vips4=(min(ipv4), max(ipv4))))
@@ -81,8 +80,8 @@ def scene_bytes(scene: Situation) -> bytes:
 
 def some_seeds(rng: random.Random, number: int) -> Iterator[tuple[int, bytes]]:
     """(whether it goes out, frame), both families in turn."""
-    sources = [(0, arpstimuli.a_stimulus), (1, arpstimuli.a_stimulus)]
-    sources += [(int(hook is Hook.TC_EGRESS), ndstimuli.stimuli_for(hook)) for hook in (Hook.XDP, Hook.TC_EGRESS)]
+    sources = [(0, random_arp.a_stimulus), (1, random_arp.a_stimulus)]
+    sources += [(int(hook is Hook.TC_EGRESS), random_nd.stimuli_for(hook)) for hook in (Hook.XDP, Hook.TC_EGRESS)]
     for at in range(number):
         outgoing, stimulus = sources[at % len(sources)]
         yield outgoing, stimulus(rng)

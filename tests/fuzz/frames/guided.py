@@ -10,15 +10,15 @@ from pathlib import Path
 
 from flood import some_seeds
 
-from agreement import assert_agrees, expected_outcome
 from arpguard.clock import boot_ns
 from arpguard.dataplane.maps import _control_from, _entry_from, _key_from, _split, range_key_from
 from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.verdict import Hook, Reason
-from builders import HOUR_NS
-from prog_run import Plane
 from reference import Situation, respond_egress, respond_ingress
-from userspace import FOLDER, Arrival, UserPlane, build, flags
+from support.frames.builders import HOUR_NS
+from support.programs.agreement import assert_agrees, expected_outcome
+from support.programs.prog_run import Plane
+from support.programs.user_space import FOLDER, Arrival, UserPlane, build, flags
 
 SOURCES = [FOLDER / f"{name}.c" for name in ("fuzz", "input", "mutate", "answers", "programs", "kernel")]
 SANITIZERS = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]

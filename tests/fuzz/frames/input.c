@@ -7,7 +7,7 @@
 #define HOUR_NS (3600 * 1000000000ull)
 #define LEN(array) (sizeof(array) / sizeof(*(array)))
 
-/* Those of tests/builders.py and tests/ndbuilders.py, which the seeds are made with. */
+/* Those of tests/support/frames/builders.py and nd_builders.py, which the seeds are made with. */
 static const __u8 vips[INPUT_VIPS][16] = {
     {[10] = 0xff, 0xff, 192, 0, 2, 100},
     {[10] = 0xff, 0xff, 192, 0, 2, 101},

@@ -16,10 +16,10 @@ sys.path[:0] = [str(ROOT / "agent"), str(ROOT / "tests"), str(Path(__file__).par
 from flood import Flood  # noqa: E402
 from guided import Guided, Reader, lacking, replay  # noqa: E402
 
-from agreement import SEED  # noqa: E402
 from arpguard.dataplane.source import find_source  # noqa: E402
-from prog_run import Plane, a_plane  # noqa: E402
-from userspace import UserPlane  # noqa: E402
+from support.programs.agreement import SEED  # noqa: E402
+from support.programs.prog_run import Plane, a_plane  # noqa: E402
+from support.programs.user_space import UserPlane  # noqa: E402
 
 SAMPLES = 20_000
 

@@ -3,10 +3,10 @@
 import pytest
 from flood import Flood, FloodError
 
-from agreement import SEED
 from arpguard.dataplane.source import find_source
-from judging import faulty_source
-from prog_run import a_plane
+from support.programs.agreement import SEED
+from support.programs.judging import faulty_source
+from support.programs.prog_run import a_plane
 
 pytestmark = pytest.mark.bpf
 

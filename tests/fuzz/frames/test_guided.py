@@ -3,11 +3,11 @@
 import pytest
 from guided import Guided, GuidedError, Reader, lacking, replay
 
-from agreement import SEED
 from arpguard.dataplane.source import find_source
-from judging import faulty_source
-from required import do_without
-from userspace import UserPlane
+from support.programs.agreement import SEED
+from support.programs.judging import faulty_source
+from support.programs.user_space import UserPlane
+from support.required import do_without
 
 RUNS = 40_000
 

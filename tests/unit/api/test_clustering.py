@@ -14,7 +14,7 @@ from arpguard.core.members import Member
 from arpguard.core.ownership.records import Holder
 from arpguard.model import Owner, OwnerKind, Vip
 from arpguard.v1 import agent_pb2 as pb
-from clusterstates import a_cluster, an_elected
+from support.kube.cluster_states import a_cluster, an_elected
 
 VIP = ip_address("192.0.2.50")
 EPOCH = "00000000-0000-0007-0000-000000000000"

@@ -18,7 +18,7 @@ from google.protobuf.json_format import ParseDict
 from arpguard.cli import client
 from arpguard.cli.options import DEFAULT_LIMIT
 from arpguard.v1 import agent_pb2 as pb
-from clitools import DECISION, VIP
+from support.cli import DECISION, VIP
 
 FAST_PINGS = {"grpc.keepalive_time_ms": 300, "grpc.http2.ping_timeout_ms": 300}
 

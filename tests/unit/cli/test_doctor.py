@@ -5,7 +5,7 @@ import pytest
 from arpguard.cli import doctor
 from arpguard.core.checkup.findings import Finding, Grade, ok, unknown
 from arpguard.core.checkup.table import CHECKS, Result
-from clitools import HOSTILE, lines_of
+from support.cli import HOSTILE, lines_of
 
 SYSCTL = "sysctl -w net.ipv4.conf.eth0.arp_ignore=1"
 

@@ -8,7 +8,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from arpguard.cli.render import page_width
 from arpguard.v1 import agent_pb2 as pb
-from clitools import HOSTILE, VIP, lines_of, make_pki, tls_flags
+from support.cli import HOSTILE, VIP, lines_of, make_pki, tls_flags
 
 NOT_FOUND = (grpc.StatusCode.NOT_FOUND, "address: 192.0.2.10: guarded on no link of node-2")
 FAULT = (grpc.StatusCode.INTERNAL, "bug")

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from arpguard.cli import render, tables
 from arpguard.cli.render import bad, clean, facts, table, wrapped
 from arpguard.v1 import agent_pb2 as pb
-from clitools import HOSTILE, lines_of
+from support.cli import HOSTILE, lines_of
 
 
 def test_columns_are_aligned_and_numbers_stand_to_the_right():

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from arpguard.cli import tables, words
 from arpguard.cli.explain import explanation
 from arpguard.v1 import agent_pb2 as pb
-from clitools import DECISION, HOSTILE, VIP, lines_of
+from support.cli import DECISION, HOSTILE, VIP, lines_of
 
 PAGES = {
     "status": (pb.GetStatusResponse, tables.status),

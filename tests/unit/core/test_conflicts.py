@@ -10,7 +10,7 @@ from arpguard.core.claimants import Claimant, ClaimantKind
 from arpguard.core.conflicts import AGAIN_NS, CAPACITY, FORGET_NS, GRACE_NS, Holding, Suspicions
 from arpguard.core.decisions import Report
 from arpguard.units import NS_PER_MS, NS_PER_S
-from builders import a_claim
+from support.frames.builders import a_claim
 
 VIP = ip_address("192.0.2.50")
 START = 1000 * NS_PER_S

@@ -13,7 +13,7 @@ from arpguard.core.following import MAX_HEARD, Following, Source
 from arpguard.core.sourcing import Sourcing
 from arpguard.kube.projections import held, key_of, l2_status, service
 from arpguard.model import Owner, OwnerKind
-from recordings import OF, RECORDED, recorded
+from support.kube.recordings import OF, RECORDED, recorded
 
 IP, SECOND_IP, IP6 = (ip_address(text) for text in ("192.0.2.40", "192.0.2.41", "2001:db8::40"))
 WEB = ("shop", "web")

@@ -10,7 +10,7 @@ import pytest
 
 from arpguard.core.following import Following, Source
 from arpguard.kube.projections import key_of, service
-from recordings import OF, RECORDED
+from support.kube.recordings import OF, RECORDED
 
 WATCHED = RECORDED / "watched"
 IP = ip_address("192.0.2.40")

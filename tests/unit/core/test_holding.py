@@ -12,7 +12,7 @@ from arpguard.core.ownership.records import Holder
 from arpguard.model import Link, NodeControl, Owner, OwnerKind, Surroundings, Vip, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind, Mode
-from builders import GUARD
+from support.frames.builders import GUARD
 
 VIP = ip_address("192.0.2.50")
 NOW_NS = 1000 * NS_PER_S

@@ -29,7 +29,7 @@ from arpguard.core.ownership.records import (
 )
 from arpguard.core.ownership.stages import Confirming, Owned
 from arpguard.core.ownership.waiting import Waiting
-from ownership_bench import OTHER, SECOND_STRANGER, STRANGER, TIMES, VIP, Bench, S, an_owner
+from support.protocol.one_node import OTHER, SECOND_STRANGER, STRANGER, TIMES, VIP, Bench, S, an_owner
 
 # ---- when to be woken ----
 

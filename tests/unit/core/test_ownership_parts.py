@@ -26,7 +26,7 @@ from arpguard.core.ownership.records import (
 )
 from arpguard.core.ownership.stages import Claiming, Confirming, Deleting, Draining, Idle, Reading, Releasing
 from arpguard.core.ownership.waiting import Waiting
-from ownership_bench import OTHER, STRANGER, TIMES, VIP, Bench, S, an_owner
+from support.protocol.one_node import OTHER, STRANGER, TIMES, VIP, Bench, S, an_owner
 
 NOW = 100 * S
 FIRST, SECOND, THIRD = (Version("uid-b", number) for number in "123")

@@ -24,8 +24,8 @@ from arpguard.verdict import Kind, Mode, Reason, Verdict
 from arpguard.wire.capture import Captured
 from arpguard.wire.cooked import LINKTYPE_ETHERNET, LINKTYPE_SLL2
 from arpguard.wire.ndp import build_solicitation
-from builders import GUARD, NEIGHBOUR_IP, OTHER_VIP, OWNER, TESTER, TESTER_IP, THIRD, VIP, an_arp_request
-from captures import cooked2
+from support.frames.builders import GUARD, NEIGHBOUR_IP, OTHER_VIP, OWNER, TESTER, TESTER_IP, THIRD, VIP, an_arp_request
+from support.frames.captures import cooked2
 
 SIX, ASKER = ip_address("2001:db8::50"), ip_address("2001:db8::7")
 CONFIG = parse_config(

@@ -17,7 +17,7 @@ from arpguard.wire.ndp import (
     build_solicitation,
     build_unsolicited_advertisement,
 )
-from builders import (
+from support.frames.builders import (
     NEIGHBOUR_IP,
     NOBODY,
     TESTER,

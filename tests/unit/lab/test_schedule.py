@@ -2,7 +2,7 @@
 
 from arpguard_lab.cluster.double import Double
 from arpguard_lab.cluster.tampering import CLOSING, OPENING
-from schedules import a_schedule, digest
+from support.lab.schedules import a_schedule, digest
 
 KINDS = {
     *("kill", "restart", "replace", "node dies", "hang", "starve"),

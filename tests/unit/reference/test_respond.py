@@ -12,7 +12,8 @@ from arpguard.model import EntryKey, RangeKey
 from arpguard.verdict import Kind, Mode, Reason, Verdict
 from arpguard.wire.arp import ArpOp, parse_arp_frame
 from arpguard.wire.ethernet import VlanTag
-from builders import (
+from reference import Judgement, Response, Situation, respond_egress, respond_ingress
+from support.frames.builders import (
     GUARD,
     NEIGHBOUR_IP,
     PRIMARY_IP,
@@ -27,7 +28,7 @@ from builders import (
     an_entry,
     the_answer,
 )
-from ndbuilders import (
+from support.frames.nd_builders import (
     DESTINATION,
     HOP_BY_HOP,
     NEIGHBOUR_IP6,
@@ -47,7 +48,6 @@ from ndbuilders import (
     nd_frame,
     slla,
 )
-from reference import Judgement, Response, Situation, respond_egress, respond_ingress
 
 LINK = 3
 NOW = 1_000_000_000_000

@@ -1,13 +1,20 @@
-"""The reference model says what the verdict table says (tests/verdict_cells.py), cell by cell, in every mode."""
+"""The reference model says what the verdict table says (`verdict_cells`), cell by cell, in every mode."""
 
 import pytest
 
 from arpguard.clock import boot_ns
 from arpguard.model import EntryKey, RangeKey
 from arpguard.verdict import Hook, Reason
-from prog_run import DROPPED, Outcome, hidden, passed, sent_back
 from reference import Judgement, Response, Situation, respond_egress, respond_ingress
-from verdict_cells import EGRESS_CASES, INGRESS_CASES, MODES, enforced_outcome, situation, what_is_counted
+from support.programs.prog_run import DROPPED, Outcome, hidden, passed, sent_back
+from support.programs.verdict_cells import (
+    EGRESS_CASES,
+    INGRESS_CASES,
+    MODES,
+    enforced_outcome,
+    situation,
+    what_is_counted,
+)
 
 LINK = 3
 

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from apiscript import in_loop, until
 from arpguard.clock import boot_ns
 from arpguard.core.pacing import Pacing
 from arpguard.runtime.cluster.pool import PacedPool, TaskPool
 from arpguard.units import NS_PER_MS
+from support.kube.scripted_server import in_loop, until
 
 
 class Jobs:

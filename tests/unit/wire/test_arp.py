@@ -17,7 +17,7 @@ from arpguard.wire.arp import (
     parse_arp_frame,
 )
 from arpguard.wire.ethernet import EthernetFrame, VlanTag
-from builders import GUARD, NOBODY, TESTER, TESTER_IP, THIRD, VIP, a_packet, patched
+from support.frames.builders import GUARD, NOBODY, TESTER, TESTER_IP, THIRD, VIP, a_packet, patched
 
 # name -> (value, bytes)
 PACKETS = {

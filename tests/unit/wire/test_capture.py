@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arpguard.wire.capture import MAX_FRAME_BYTES, BrokenCaptureError, Captured, NotACaptureError, read_capture
-from captures import (
+from support.frames.captures import (
     BIG,
     ETHERNET,
     LITTLE,

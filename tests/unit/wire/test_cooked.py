@@ -9,8 +9,8 @@ from arpguard.wire.arp import ArpOp
 from arpguard.wire.cooked import LINKTYPE_SLL, LINKTYPE_SLL2, Uncooked, uncooked
 from arpguard.wire.ethernet import ETHERTYPE_8021Q, ETHERTYPE_IPV6
 from arpguard.wire.ndp import build_solicitation, build_unsolicited_advertisement
-from builders import GUARD, NOBODY, TESTER, THIRD, VIP, a_frame, a_packet
-from captures import cooked, cooked2
+from support.frames.builders import GUARD, NOBODY, TESTER, THIRD, VIP, a_frame, a_packet
+from support.frames.captures import cooked, cooked2
 
 OWN = GUARD
 TO_US, TO_ALL, TO_GROUP, TO_OTHERS, FROM_US = range(5)

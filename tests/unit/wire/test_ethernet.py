@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from arpguard.addresses import MacAddress
 from arpguard.wire.ethernet import ETHERTYPE_8021AD, VLAN_ETHERTYPES, EthernetFrame, VlanTag, parse_ethernet
-from builders import GUARD, TESTER
+from support.frames.builders import GUARD, TESTER
 
 HEAD = "020000000001 020000000007"  # dst, src
 FRAMES = {

@@ -33,8 +33,8 @@ from arpguard.wire.ndp import (
     parse_nd_frame,
     solicited_node,
 )
-from builders import GUARD, TESTER, THIRD, patched
-from ndbuilders import (
+from support.frames.builders import GUARD, TESTER, THIRD, patched
+from support.frames.nd_builders import (
     CHECKSUM,
     CODE,
     DESTINATION,

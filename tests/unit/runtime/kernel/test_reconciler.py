@@ -28,7 +28,7 @@ from arpguard.model import (
 )
 from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.verdict import Kind, Mode
-from recorder import Control, Entries, Ranges, Recorder
+from support.programs.recorder import Control, Entries, Ranges, Recorder
 
 VIP = ip_address("192.0.2.50")
 VIP6 = ip_address("2001:db8::50")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from arpguard_lab.apiserver.embedded import Embedded, running
 from arpguard_lab.apiserver.server import Options
 from arpguard_lab.netns import Netns
-from kubehttp import Api, Reply
+from support.kube.plain_http import Api, Reply
 
 
 @contextmanager

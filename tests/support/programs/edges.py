@@ -7,7 +7,7 @@ from arpguard.addresses import Address
 from arpguard.model import NodeControl, VipEntry
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.ethernet import VlanTag
-from builders import (
+from support.frames.builders import (
     EPOCH,
     HOUR_NS,
     NEIGHBOUR_IP,
@@ -22,9 +22,9 @@ from builders import (
     patched,
     the_answer,
 )
-from ndbuilders import HOP_BY_HOP, NEIGHBOUR_IP6, PAYLOAD_LEN, VIP6, a_header, an_entry6, an_ns
-from prog_run import DROPPED, one_count, passed, sent_back
-from userspace import UserPlane
+from support.frames.nd_builders import HOP_BY_HOP, NEIGHBOUR_IP6, PAYLOAD_LEN, VIP6, a_header, an_entry6, an_ns
+from support.programs.prog_run import DROPPED, one_count, passed, sent_back
+from support.programs.user_space import UserPlane
 
 NOW_NS = 5 * HOUR_NS
 LEASE_NS = HOUR_NS

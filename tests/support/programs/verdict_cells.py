@@ -16,7 +16,7 @@ from arpguard.addresses import BROADCAST_MAC, Address, MacAddress, Network
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.arp import ArpOp, ArpPacket
 from arpguard.wire.ndp import ALL_NODES, NdFlag, NdMessage, solicited_node
-from builders import (
+from support.frames.builders import (
     EPOCH,
     GUARD,
     NEIGHBOUR_IP,
@@ -32,7 +32,7 @@ from builders import (
     an_entry,
     the_answer,
 )
-from ndbuilders import (
+from support.frames.nd_builders import (
     NEIGHBOUR_IP6,
     PRIMARY_IP6,
     TESTER_LINK_LOCAL,
@@ -46,7 +46,17 @@ from ndbuilders import (
     slla,
     tlla,
 )
-from prog_run import DROPPED, Outcome, Plane, assert_counted, assert_outcome, hidden, one_count, passed, sent_back
+from support.programs.prog_run import (
+    DROPPED,
+    Outcome,
+    Plane,
+    assert_counted,
+    assert_outcome,
+    hidden,
+    one_count,
+    passed,
+    sent_back,
+)
 
 INGRESS_TABLE = """
 entry          | asks       | owner_claims  | owner_announces | stranger_claims   | stranger_announces

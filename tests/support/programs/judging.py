@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import arpstimuli
-import ndstimuli
-from agreement import compare
 from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.verdict import Hook
-from edges import first_wrong_edge
-from prog_run import INGRESS, Plane
-from userspace import UserPlane
-from verdict_cells import EGRESS_CASES, INGRESS_CASES, MODES, check_case
+from support.frames import random_arp, random_nd
+from support.programs.agreement import compare
+from support.programs.edges import first_wrong_edge
+from support.programs.prog_run import INGRESS, Plane
+from support.programs.user_space import UserPlane
+from support.programs.verdict_cells import EGRESS_CASES, INGRESS_CASES, MODES, check_case
 
 LONGEST_S = 60  # a fault may make a loop endless
 HOOKS = (*INGRESS, Hook.TC_EGRESS)
@@ -37,8 +36,8 @@ def first_wrong_batch(plane: Plane | UserPlane, batches: int, hooks: Sequence[Ho
     """How the first random frame is treated that is not treated as the model says."""
     for hook in hooks:
         for maps, stimulus in (
-            (arpstimuli.random_maps, arpstimuli.a_stimulus),
-            (ndstimuli.random_maps, ndstimuli.stimuli_for(hook)),
+            (random_arp.random_maps, random_arp.a_stimulus),
+            (random_nd.random_maps, random_nd.stimuli_for(hook)),
         ):
             try:
                 compare(plane, hook, maps, stimulus, batches)

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from arpguard_lab.topology import AgentProcess, Host
-from manifests import DEPLOY, one
-from required import do_without
+from support.kube.manifests import DEPLOY, one
+from support.required import do_without
 
 _PROFILE = Path("/usr/share/containers/seccomp.json")  # the default of podman and CRI-O, of containers-common
 # The runtime specification's, as containerd and CRI-O set them.

@@ -5,7 +5,6 @@ from collections import Counter
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 
-from agreement import VIRTUAL_MAC, Maps, a_random_control, a_random_entry
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.verdict import Hook, Mode
 from arpguard.wire.ethernet import parse_ethernet
@@ -21,8 +20,9 @@ from arpguard.wire.ndp import (
     parse_nd,
     solicited_node,
 )
-from builders import GUARD, OWNER, TESTER, THIRD, patched
-from ndbuilders import (
+from reference.nd import MAX_READ_LEN
+from support.frames.builders import GUARD, OWNER, TESTER, THIRD, patched
+from support.frames.nd_builders import (
     NEIGHBOUR_IP6,
     PRIMARY_IP6,
     TESTER_IP6,
@@ -33,8 +33,8 @@ from ndbuilders import (
     nd_frame,
     slla,
 )
-from ndmutants import IPV6, Mutant, a_mutant, some_options
-from reference.nd import MAX_READ_LEN
+from support.frames.odd_nd import IPV6, Mutant, a_mutant, some_options
+from support.programs.agreement import VIRTUAL_MAC, Maps, a_random_control, a_random_entry
 
 V4_VIP = IPv4Address("192.0.2.100")
 MAPPED = IPv6Address("::ffff:192.0.2.100")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from arpguard.kube.following import SOURCES
 
-RECORDED = Path(__file__).parent / "kube/recorded"
+RECORDED = Path(__file__).parents[2] / "kube/recorded"
 OF = {each.source: each for each in SOURCES}
 
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from typing import TypeAlias
 
-from cluster_sim import OTHER_TIMES, OUTSIDE, ClearEntry, D, Node, Request, Simulation
+from support.protocol.simulation import OTHER_TIMES, OUTSIDE, ClearEntry, D, Node, Request, Simulation
 
 Choice: TypeAlias = tuple[float, str, Callable[[], None]]
 

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from ipaddress import IPv4Address, ip_interface
 from pathlib import Path
 
-from apiscript import until
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.announcing import AnnouncementSchedule
@@ -21,8 +20,9 @@ from arpguard.runtime.settings import Settings
 from arpguard.verdict import Kind
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
-from kubehttp import Api
-from recorder import Control, Entries, Ranges, Recorder
+from support.kube.plain_http import Api
+from support.kube.scripted_server import until
+from support.programs.recorder import Control, Entries, Ranges, Recorder
 
 HOME = "arpguard"
 CONFIGMAP = "config"

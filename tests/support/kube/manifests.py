@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 CHART = DEPLOY / "helm/arpguard"
 KUBE_VERSION = "1.33.0"  # for helm, which asks no cluster here
 

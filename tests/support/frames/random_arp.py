@@ -4,11 +4,11 @@ import random
 from dataclasses import replace
 from ipaddress import IPv4Address
 
-from agreement import VIRTUAL_MAC, Maps, a_random_control, a_random_entry
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.wire.arp import ArpPacket
 from arpguard.wire.ethernet import EthernetFrame, VlanTag
-from builders import GUARD, NOBODY, OWNER, PRIMARY_IP, TESTER, THIRD, patched
+from support.frames.builders import GUARD, NOBODY, OWNER, PRIMARY_IP, TESTER, THIRD, patched
+from support.programs.agreement import VIRTUAL_MAC, Maps, a_random_control, a_random_entry
 
 VIPS = [IPv4Address(text) for text in ("192.0.2.100", "192.0.2.101", "10.0.0.1", "169.254.7.7", "0.0.0.5", "240.0.0.1")]
 SPECIAL = [IPv4Address(text) for text in ("0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "239.1.2.3")]

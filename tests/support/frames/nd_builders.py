@@ -23,7 +23,7 @@ from arpguard.wire.ndp import (
     multicast_mac,
     solicited_node,
 )
-from builders import GUARD, TESTER, a_control, an_entry, patched
+from support.frames.builders import GUARD, TESTER, a_control, an_entry, patched
 
 VIP6 = IPv6Address("2001:db8::100")
 OTHER_VIP6 = IPv6Address("2001:db8::101")

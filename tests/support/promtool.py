@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from required import do_without
+from support.required import do_without
 
 
 def run_promtool(*arguments: str, stdin: str = "") -> str:

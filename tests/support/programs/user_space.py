@@ -1,4 +1,4 @@
-"""bpf/arpguard.c compiled for user space (tests/fuzz/frames), as a plane like that of prog_run.py.
+"""bpf/arpguard.c compiled for user space (tests/fuzz/frames), as a plane like that of `prog_run`.
 
 The clock is what a test says it is, frames may be linear in part only, and there is no verifier: so what the programs
 would read and do can be seen where BPF_PROG_TEST_RUN shows nothing, and in a fraction of the time.
@@ -20,9 +20,9 @@ from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, _tally, 
 from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.verdict import Hook
-from prog_run import ACTIONS, DROP, DROPPED, HIDE, LO, Count, Outcome, counts_of
+from support.programs.prog_run import ACTIONS, DROP, DROPPED, HIDE, LO, Count, Outcome, counts_of
 
-FOLDER = Path(__file__).with_name("fuzz") / "frames"
+FOLDER = Path(__file__).parents[2] / "fuzz" / "frames"
 MAX_ENTRIES = 64
 MAX_RANGES = 8  # MAX_RANGES_HERE of programs.h
 MAX_FRAME = 9216

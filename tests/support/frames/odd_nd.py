@@ -12,8 +12,8 @@ from ipaddress import IPv6Address
 from arpguard.addresses import MacAddress
 from arpguard.wire.ethernet import VLAN_ETHERTYPES, VlanTag
 from arpguard.wire.ndp import HEADER_LEN, MESSAGE_LEN, NEXT_HEADER_ICMPV6, NdMessage, NdOption, OptionType, checksum
-from builders import patched
-from ndbuilders import (
+from support.frames.builders import patched
+from support.frames.nd_builders import (
     DESTINATION,
     HOP_BY_HOP,
     PAYLOAD_LEN,

@@ -1,7 +1,7 @@
 """Stories of the simulated cluster: each must go well, and some broken rules break in them (`broken_rules`)."""
 
 from arpguard.core.ownership.records import ClearEntry, WriteClaim, WriteHeartbeat
-from cluster_sim import MS, OTHER_TIMES, OUTSIDE, PARTING, TIMES, D, M, Node, R, S, Simulation
+from support.protocol.simulation import MS, OTHER_TIMES, OUTSIDE, PARTING, TIMES, D, M, Node, R, S, Simulation
 
 
 def a_pair(rates=(1.0, 1.0)) -> tuple[Simulation, Node, Node]:

@@ -9,7 +9,7 @@ from arpguard.core.ownership.claims import Claims
 from arpguard.core.ownership.heartbeat import OwnHeartbeat, Times
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.peers import Peers
-from cluster_scenarios import (
+from support.protocol.stories import (
     frozen_watch,
     hand_over,
     no_heartbeat,

@@ -2,7 +2,7 @@
 
 `goes_on` is coarse: for a while all is quick, but for the troubles that some nodes have. `moves` is fine: one message
 or one effect, so that every order of them can come up. What does not apply (no request waits, say) does nothing, and is
-the first to go when a failure shrinks. What is printed then are calls of these rules: `cluster_scenarios` has some.
+the first to go when a failure shrinks. What is printed then are calls of these rules: `stories` has some.
 """
 
 import sys
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from cluster_sim import OTHER_TIMES, OUTSIDE, TROUBLES, Node, Request, Simulation
+from support.protocol.simulation import OTHER_TIMES, OUTSIDE, TROUBLES, Node, Request, Simulation
 
 RATES = [(1.0, 1.0, 1.0), (0.81, 1.19), (1.19, 0.81), (1.0, 1.18, 0.82)]  # nearly what the margin allows for
 OF_REQUESTS = ["perform", "answer", "time out"]

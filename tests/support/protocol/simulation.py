@@ -8,7 +8,7 @@ answers while the fence lies ahead, no further than a lease, and a little after 
 Besides that never two answer, some rules are checked where they apply: an entry needs an own CAS and a renewal that
 was sent after it; nothing is released that the kernel answers for; no own heartbeat is stored while the kernel has a
 longer fence than it allows. All of this is checked in every step, whoever drives the simulation: chance
-(`cluster_walks`), Hypothesis (`cluster_machine`), or a story (`cluster_scenarios`).
+(`properties/walks`), Hypothesis (`properties/machine`), or a story (`stories`).
 """
 
 from collections import deque

@@ -15,10 +15,22 @@ from arpguard.clock import boot_ns
 from arpguard.dataplane.explain import Trial
 from arpguard.model import ALL_IPV4, EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason
-from builders import EPOCH, GUARD, HOUR_NS, OWNER, PRIMARY_IP
-from ndbuilders import PRIMARY_IP6
-from prog_run import DROPPED, HIDE, LO, PASS, SEND_BACK, Count, Outcome, Plane, assert_counted, assert_outcome, hexdump
 from reference import Response, Situation, respond_egress, respond_ingress
+from support.frames.builders import EPOCH, GUARD, HOUR_NS, OWNER, PRIMARY_IP
+from support.frames.nd_builders import PRIMARY_IP6
+from support.programs.prog_run import (
+    DROPPED,
+    HIDE,
+    LO,
+    PASS,
+    SEND_BACK,
+    Count,
+    Outcome,
+    Plane,
+    assert_counted,
+    assert_outcome,
+    hexdump,
+)
 
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
 BATCHES, FRAMES_PER_BATCH = 120, 300  # at each of the three hooks: 108,000 frames

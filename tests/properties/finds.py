@@ -1,9 +1,9 @@
 """What Hypothesis finds when a rule is broken, shrunk: the shortest stories in which it matters that the rule is kept.
 
-Each is a story of `cluster_machine`, in the words of that; `begins` has the first node answer, and the others wait.
+Each is a story of `machine`, in the words of that; `begins` has the first node answer, and the others wait.
 """
 
-from cluster_machine import Cluster
+from properties.machine import Cluster
 
 
 def answer_that_is_late(cluster: Cluster) -> None:

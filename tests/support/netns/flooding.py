@@ -23,7 +23,7 @@ from arpguard.wire.arp import ArpOp, build_announcements, build_request, parse_a
 from arpguard.wire.ethernet import ETHERTYPE_ARP
 from arpguard.wire.ndp import build_solicitation
 from arpguard_lab.netns import Netns
-from rawbpf import Patch, Word, random_generator
+from support.programs.raw_bpf import Patch, Word, random_generator
 
 BATCH = 20_000
 _SO_ATTACH_FILTER = 26
