@@ -49,6 +49,7 @@ def entries_of(
     links = [link for link in links if vip.interface in ("", link.name)]
     home = home_link(vip.address, links, routes)
     entries = {}
+
     for link in links:
         kind = standing.kind if link == home or standing.kind not in _ON_ONE_LINK else Kind.FOREIGN
         known = link == home or standing.kind is Kind.EXTERNAL

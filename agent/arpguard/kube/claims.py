@@ -108,8 +108,10 @@ def claim_of(lease: Lease) -> Claim | None:
     vip = vip_of(lease.name)
     if vip is None:
         return None
+
     annotations = dict(lease.annotations)
     epoch = annotations.get(_HOLDER_EPOCH, "") if lease.holder else ""
+
     return Claim(
         vip=vip,
         holder=lease.holder,

@@ -86,21 +86,26 @@ class Agent:
         # Before the first look into it: no change goes unnoticed.
         self._file = FileWatch(options.config) if options.config else None
         self._settings = Settings(options.config, options.kubernetes.configmap if options.kubernetes else "")
+
         self._surroundings = Surroundings()
         self._sourcing = Sourcing()
         self._links_changed = True
         self._look_s = 0.0
+
         self._changed = asyncio.Event()
         self._due = asyncio.Event()
         self._looked = asyncio.Event()
         self._stopping = asyncio.Event()
+
         self._schedule = AnnouncementSchedule()
         self._listening = Listening()
         self._announced = LogLimit()
         self._in_the_way: tuple[str, ...] = ()
+
         self._kubernetes: Kubernetes | None = None
         self._found_guard = False
         self._found_other_maps = False
+
         self._started_ns = boot_ns()
         self._warm = False
         self._complete = False
@@ -120,15 +125,18 @@ class Agent:
         log.info("starting: version=%s node=%s pin_dir=%s", __version__, self._options.node, self._config.bpf.pin_dir)
         # From the beginning: process 1 of a container does not hear of signals that it has no handler for.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stopping.set)
+
         pin_dir = self._config.bpf.pin_dir
         privileges.require()
         require_the_kernels_clock()
         self._refuse_if_nothing_to_guard(await read_surroundings())
         bpffs.prepare(pin_dir)
+
         self._source = find_source(self._config.bpf.max_entries)
         lock = await self._wait_for_turn(pin_dir) if self._options.standby else bpffs.lock(pin_dir)
         if lock is None:
             return
+
         with lock, Announcer() as announcer, self._listening:
             loaded = await _load(pin_dir, self._source)
             privileges.keep_only()
@@ -144,6 +152,7 @@ class Agent:
                 await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcer)
             if self._end is End.REMOVED:
                 await remove_guard(pin_dir)
+
         if self._end is End.REMOVED:
             bpffs.remove_all(pin_dir)
             log.info("stopped: the guard is removed")
@@ -155,6 +164,7 @@ class Agent:
         from its work shows while the other agent still does it.
         """
         standby = Standby(self._config.grpc)
+
         try:
             while not self._stopping.is_set():
                 try:
@@ -181,11 +191,14 @@ class Agent:
         """The reconciler over the kernel's objects, and what others read of both."""
         table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
         control = ControlValue(loaded.maps["control"])
+
         self._found_guard = control.read() is not None
         self._found_other_maps = not self._found_guard and loader.has_other_maps(self._config.bpf.pin_dir, self._source)
+
         attacher = Attacher(self._config.bpf.pin_dir, loaded.programs)
         ranges = RangeTable(loaded.maps["ranges"], loaded.maps["counters"])
         self._reconciler = Reconciler(self._options.node, table, ranges, control, attacher, self._schedule)
+
         self._node = ThisNode(
             name=self._options.node,
             table=table,
@@ -200,6 +213,7 @@ class Agent:
             started_ns=self._started_ns,
             in_force=self._settings.in_force,
         )
+
         self._conflicts = Conflicts(self._node.conflicts, self._defend)
 
     async def _connect(self) -> None:
@@ -279,13 +293,16 @@ class Agent:
             except BaseException:
                 self._links_changed = True  # what has changed is still not known
                 raise
+
         self._changed.clear()
         asked = await self._asked()
         if self._has_to_wait(asked):
             self._reconciler.wait(asked.problems)
             return
+
         if whole or not self._reconciler.update(asked, self._surroundings, boot_ns()):
             await self._reconciler.apply(asked, self._surroundings, boot_ns())
+
         if self._kubernetes is not None:
             self._kubernetes.passed()
         self._complete = asked.complete
@@ -318,11 +335,13 @@ class Agent:
         """Once all that says what to guard was read, and done."""
         if self._is_ready or not self._complete:
             return
+
         loader.discard_others(self._settings.started_with.bpf.pin_dir, self._source)
         self._found_other_maps = False
         self._is_ready = True
         gc.collect()
         gc.freeze()  # what thousands of objects come to stays: to look through it again and again takes 0.1 s each time
+
         log.info(
             "ready: node=%s mode=%s vips=%d links=%s programs=%s start_ms=%d",
             self._options.node,
@@ -332,6 +351,7 @@ class Agent:
             "reopened" if self._warm else "compiled",
             (boot_ns() - self._started_ns) // NS_PER_MS,
         )
+
         owners = sorted({vip.owner.node for vip in self._config.vips if vip.owner.node})
         if owners and self._options.node not in owners:
             log.info(
@@ -341,6 +361,7 @@ class Agent:
     async def _run_until_stopped(self, events: EventReader, announcer: Announcer) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._stopping.set)
+
         with closing(events), Hearing(events):
             async with asyncio.TaskGroup() as tasks:
                 works = [self._keep_right(), self._keep_listening(), self._watch_links(), self._watch_file()]
@@ -363,6 +384,7 @@ class Agent:
         a change, as often as a small share of a core allows.
         """
         next_pass_s = settled_s = 0.0
+
         while True:
             try:
                 async with asyncio.timeout(AUDIT_INTERVAL_S):
@@ -371,6 +393,7 @@ class Agent:
                 await asyncio.sleep(SETTLE_S if self._links_changed else settled_s - time.monotonic())
             except TimeoutError:
                 pass
+
             began_s = time.thread_time()
             try:
                 whole = time.monotonic() >= next_pass_s
@@ -387,6 +410,7 @@ class Agent:
                 self._pass_error = ""
             except (OSError, DataPlaneError) as error:
                 self._log_pass_error(str(error))
+
             self._due.set()
             self._looked.set()
             settled_s = time.monotonic() + SETTLE_S
@@ -447,6 +471,7 @@ class Agent:
         """Sends what the schedule has due; asks again, before each one, whether this node may speak for the VIP."""
         while True:
             self._due.clear()
+
             for key in self._schedule.take_due(boot_ns()):
                 speaker = self._reconciler.announceable(key)
                 if speaker is None:
@@ -455,6 +480,7 @@ class Agent:
                 if announcer.announce(key, *speaker):
                     self._schedule.sent(key, boot_ns())
                     self._log_announced(key, *speaker)
+
             next_ns = self._schedule.next_ns(boot_ns())
             delay = None if next_ns is None else max(0.0, (next_ns - boot_ns()) / NS_PER_S)
             try:

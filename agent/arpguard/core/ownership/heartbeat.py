@@ -91,22 +91,27 @@ class OwnHeartbeat:
         self.resting = False
         self.rested = False
         self.parted = False
+
         self._node = node
         self._instance = instance
         self._times = times
         self._new_epoch = new_epoch
+
         self._phase = _Phase.READING
         self._version: Version | None = None
         self._busy = False
         self._held_once = False
         self._failures = 0
         self._due_ns = 0
+
         self._published = times  # by the last renewal that was sent
         self._published_rest = False
         self._parting: Times | None = None
+
         self._applied: int | None = None
         self._reach_ns = 0  # how far renewals allow the fence
         self._fence_ns = kept_fence_ns
+
         self._synced_ns: int | None = None
         self._sync_due_ns = 0
         self._syncing = False
@@ -228,19 +233,23 @@ class OwnHeartbeat:
     def written(self, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int) -> list[Effect]:
         """What came of a write; `sent_ns` was read before it was sent."""
         self._busy = False
+
         if outcome is not Outcome.APPLIED:
             return self._failed(now_ns)
+
         self._phase = _Phase.HELD
         self._version = version
         self._held_once = True
         self._failures = 0
         self.yielding = False
         self._applied = self.asked
+
         self.renewed_ns = sent_ns
         self._reach_ns = sent_ns + self._published.answers_ns
         self._due_ns = sent_ns + self._published.renew_ns
         self.rested = self._published_rest
         self.parted = self.parted or self._published is self._parting
+
         is_late = (self.parting or (self.rested and not self.resting)) and not self.parted
         return [*self._extend(), *(self._write(now_ns) if is_late else [])]
 

@@ -83,6 +83,7 @@ class Ownership:
         claim = last.claim
         if claim is None:
             return Holder(known=last.known)
+
         alive, void = self._standing(claim, last.seen_ns, now_ns)
         return Holder(
             node=claim.holder,

@@ -39,11 +39,13 @@ class Listening:
             self._groups.leave_forgotten()
         elif wanted is self._settled:
             return False
+
         self._links = links
         missing, gone = (
             wanted - self._groups.joined,
             self._groups.joined - wanted,
         )  # and not what `hear` joins meanwhile
+
         refused = await self._join(missing)
         await self._leave(gone)
         self._settled = None if refused else wanted
