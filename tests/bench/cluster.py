@@ -26,7 +26,7 @@ from report import Row, Section
 
 from arpguard.addresses import to_mapped
 from arpguard.dataplane import syscall
-from arpguard.dataplane.layout import Entry, EntryKeyStruct
+from arpguard.dataplane.layout import EntryKeyStruct, EntryStruct
 from arpguard_lab.netns import Netns
 
 TITLE = "cluster: 5,000 Services, 10,000 EndpointSlices"
@@ -243,7 +243,7 @@ def _changes(cluster: Cluster, count: int) -> tuple[list[float], list[float]]:
             key = bytes(EntryKeyStruct(ifindex=ifindex, addr=(ctypes.c_uint8 * 16)(*to_mapped(address))))
             began = time.perf_counter()
             cluster.change(number, address)
-            _wait(lambda key=key: syscall.map_lookup(entries, key, ctypes.sizeof(Entry)) is not None, "an entry")
+            _wait(lambda key=key: syscall.map_lookup(entries, key, ctypes.sizeof(EntryStruct)) is not None, "an entry")
             done.append((time.perf_counter() - began) * 1000)
             _wait(lambda address=address: str(address) in seen_at, "the watcher")
             seen.append((seen_at[str(address)] - began) * 1000)

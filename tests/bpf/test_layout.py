@@ -19,9 +19,9 @@ ENUMS = {"verdict": Verdict, "reason": Reason, "kind": Kind, "mode": Mode, "hook
 STRUCTS = {
     "entry_key": layout.EntryKeyStruct,
     "range_key": layout.RangeKeyStruct,
-    "entry": layout.Entry,
-    "control": layout.Control,
-    "counters": layout.Counters,
+    "entry": layout.EntryStruct,
+    "control": layout.ControlStruct,
+    "counters": layout.CountersStruct,
     "totals": layout.Totals,
     "event": layout.EventValue,
 }
@@ -152,4 +152,4 @@ def test_every_reason_has_a_meaning_of_its_own():
 
 
 def test_reasons_fit_into_the_bits_of_the_rate_limit():
-    assert 8 * layout.Counters.reported.size >= REASON_COUNT
+    assert 8 * layout.CountersStruct.reported.size >= REASON_COUNT

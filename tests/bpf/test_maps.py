@@ -60,7 +60,7 @@ def reopened(plane: Plane) -> EntryTable:
 
 
 def raw_items(plane: Plane):
-    sizes = ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.Entry)
+    sizes = ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.EntryStruct)
     return syscall.map_items(plane.maps["entries"], *sizes)
 
 
@@ -68,8 +68,8 @@ def raw_key(key: EntryKey) -> bytes:
     return struct.pack("=I", key.ifindex) + to_mapped(key.vip)
 
 
-def raw_values(plane: Plane) -> dict[bytes, layout.Entry]:
-    return {key: layout.Entry.from_buffer_copy(value) for key, value in raw_items(plane)}
+def raw_values(plane: Plane) -> dict[bytes, layout.EntryStruct]:
+    return {key: layout.EntryStruct.from_buffer_copy(value) for key, value in raw_items(plane)}
 
 
 def tamper(plane: Plane, key: EntryKey, field: str, value: int) -> None:
@@ -306,7 +306,7 @@ def test_slot_beyond_the_map_reads_as_absent_after_reopening(small):
 def test_entry_that_somebody_else_made_is_adopted(small):
     """Its slot is free for it, so it is read, and can be deleted."""
     small.table.write({KEY: an_entry()})
-    foreign = layout.Entry(kind=Kind.FOREIGN, slot=3)
+    foreign = layout.EntryStruct(kind=Kind.FOREIGN, slot=3)
     syscall.map_update(small.maps["entries"], raw_key(OTHER_KEY), bytes(foreign))
     table = reopened(small)
     assert table.read().entries.keys() == {KEY, OTHER_KEY}
@@ -373,26 +373,26 @@ def test_no_step_changes_epoch_and_fence_at_once(recording):
     assert all(old[0] == new[0] or old[1] == new[1] for old, new in pairs)
 
 
-def raw_control(plane: Plane, *values: layout.Control) -> None:
+def raw_control(plane: Plane, *values: layout.ControlStruct) -> None:
     syscall.map_update(plane.maps["control"], bytes(4), b"".join(map(bytes, values)))
 
 
 def test_control_that_was_never_written_reads_as_none(small):
-    raw_control(small, *[layout.Control()] * syscall.possible_cpus())
+    raw_control(small, *[layout.ControlStruct()] * syscall.possible_cpus())
     assert small.control.read() is None
 
 
 @pytest.mark.skipif(syscall.possible_cpus() < 2, reason="needs two CPUs")
 def test_control_that_differs_between_cpus_reads_as_none(small):
     cpus = syscall.possible_cpus()
-    one, other = layout.Control(mode=1, generation=1), layout.Control(mode=2, generation=1)
+    one, other = layout.ControlStruct(mode=1, generation=1), layout.ControlStruct(mode=2, generation=1)
     raw_control(small, one, *[other] * (cpus - 1))
     assert small.control.read() is None
 
 
 @pytest.mark.parametrize("mode", [0, 3, 2**32 - 1])
 def test_control_with_a_mode_that_is_none_reads_as_none(small, mode):
-    raw_control(small, *[layout.Control(mode=mode, generation=1)] * syscall.possible_cpus())
+    raw_control(small, *[layout.ControlStruct(mode=mode, generation=1)] * syscall.possible_cpus())
     assert small.control.read() is None
 
 

@@ -20,7 +20,7 @@ class RangeKeyStruct(Structure):
     _fields_ = (("prefixlen", c_uint32), ("at", EntryKeyStruct))
 
 
-class Entry(Structure):
+class EntryStruct(Structure):
     """Who may answer for the VIP, and with what."""
 
     _fields_ = (
@@ -38,7 +38,7 @@ class Entry(Structure):
     )
 
 
-class Control(Structure):
+class ControlStruct(Structure):
     """The node's mode and fence; times in nanoseconds of CLOCK_BOOTTIME."""
 
     _fields_ = (
@@ -54,7 +54,7 @@ class Control(Structure):
     )
 
 
-class Counters(Structure):
+class CountersStruct(Structure):
     """One CPU's counts of an entry: frames[0] carried out, frames[1] observed, by reason."""
 
     _fields_ = (

@@ -21,11 +21,11 @@ from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
 
 _MAP_SIZES = {
-    "entries": (ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.Entry)),
-    "ranges": (ctypes.sizeof(layout.RangeKeyStruct), ctypes.sizeof(layout.Entry)),
-    "counters": (4, ctypes.sizeof(layout.Counters)),
+    "entries": (ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.EntryStruct)),
+    "ranges": (ctypes.sizeof(layout.RangeKeyStruct), ctypes.sizeof(layout.EntryStruct)),
+    "counters": (4, ctypes.sizeof(layout.CountersStruct)),
     "totals": (4, ctypes.sizeof(layout.Totals)),
-    "control": (4, ctypes.sizeof(layout.Control)),
+    "control": (4, ctypes.sizeof(layout.ControlStruct)),
 }
 
 

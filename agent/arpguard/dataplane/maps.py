@@ -62,7 +62,7 @@ class Table(ABC, Generic[K]):
         self._entries = entries
         self._counters = counters
         self._capacity = syscall.map_info(entries).max_entries
-        self._row_size = ctypes.sizeof(layout.Counters) * syscall.possible_cpus()
+        self._row_size = ctypes.sizeof(layout.CountersStruct) * syscall.possible_cpus()
         self._keys: dict[bytes, K] = {}
         self._slots: dict[K, int] = {}
         self._released: list[int] = []
@@ -149,7 +149,9 @@ class Table(ABC, Generic[K]):
         slot = self._slots.get(key)
         if slot is None:
             return Tally()
-        return _tally(syscall.map_lookup(self._counters, struct.pack("=I", slot), self._row_size), layout.Counters)
+        return _tally(
+            syscall.map_lookup(self._counters, struct.pack("=I", slot), self._row_size), layout.CountersStruct
+        )
 
     def _own(self, key: K, raw: bytes) -> VipEntry | None:
         """The value as an entry; None when this table cannot have written it."""
@@ -199,7 +201,7 @@ class EntryTable(Table[EntryKey]):
 
     def lookup(self, key: EntryKey) -> VipEntry | None:
         """One entry as the kernel has it now; None when there is none that this table wrote."""
-        raw = syscall.map_lookup(self._entries, _raw_key(key), ctypes.sizeof(layout.Entry))
+        raw = syscall.map_lookup(self._entries, _raw_key(key), ctypes.sizeof(layout.EntryStruct))
         return self._own(key, raw) if raw else None
 
     def _raw_key(self, key: EntryKey) -> bytes:
@@ -209,7 +211,7 @@ class EntryTable(Table[EntryKey]):
         return _key_from(raw)
 
     def _items(self) -> Iterator[tuple[bytes, bytes]]:
-        return syscall.map_items(self._entries, ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.Entry))
+        return syscall.map_items(self._entries, ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.EntryStruct))
 
     def _set(self, pairs: list[tuple[bytes, bytes]]) -> None:
         syscall.map_update_batch(self._entries, [key for key, _ in pairs], [value for _, value in pairs])
@@ -232,7 +234,7 @@ class RangeTable(Table[RangeKey]):
 
     def _items(self) -> Iterator[tuple[bytes, bytes]]:
         for key in syscall.map_keys(self._entries, ctypes.sizeof(layout.RangeKeyStruct)):
-            value = syscall.map_lookup(self._entries, key, ctypes.sizeof(layout.Entry))
+            value = syscall.map_lookup(self._entries, key, ctypes.sizeof(layout.EntryStruct))
             if value is not None:
                 yield key, value
 
@@ -247,7 +249,7 @@ class ControlValue:
     def __init__(self, fd: Fd) -> None:
         self._fd = fd
         self._cpus = syscall.possible_cpus()
-        self._size = ctypes.sizeof(layout.Control)
+        self._size = ctypes.sizeof(layout.ControlStruct)
 
     def read(self) -> NodeControl | None:
         """What all CPUs have; None before the first write, or when they differ."""
@@ -286,7 +288,7 @@ def read_totals(fd: Fd) -> tuple[Tally, layout.Totals]:
     return _tally(raw, layout.Totals), events
 
 
-def _tally(raw: bytes | None, row: type[layout.Counters] | type[layout.Totals]) -> Tally:
+def _tally(raw: bytes | None, row: type[layout.CountersStruct] | type[layout.Totals]) -> Tally:
     rows = [_FRAMES.unpack_from(raw or b"", at) for at in range(0, len(raw or b""), ctypes.sizeof(row))]
     sums = [sum(counts) for counts in zip(*rows, strict=True)]
     if not any(sums):
@@ -324,7 +326,7 @@ def range_key_from(raw: bytes) -> RangeKey:
 def _raw_entry(entry: VipEntry, slot: int) -> bytes:
     mac, address = ctypes.c_uint8 * 6, ctypes.c_uint8 * 16
     return bytes(
-        layout.Entry(
+        layout.EntryStruct(
             epoch=entry.epoch,
             slot=slot,
             kind=entry.kind,
@@ -341,7 +343,7 @@ def _raw_entry(entry: VipEntry, slot: int) -> bytes:
 def _raw_control(control: NodeControl) -> bytes:
     first, last = control.vips4
     return bytes(
-        layout.Control(
+        layout.ControlStruct(
             fence_ns=control.fence_ns,
             epoch=control.epoch,
             lease_ns=control.lease_ns,
@@ -357,7 +359,7 @@ def _raw_control(control: NodeControl) -> bytes:
 
 def _control_from(raw: bytes) -> NodeControl | None:
     """The control value in bytes; None for what was never written, or not by this module."""
-    value = layout.Control.from_buffer_copy(raw)
+    value = layout.ControlStruct.from_buffer_copy(raw)
     if not value.generation or not {value.mode, value.strictest} <= _NODE_MODES or value.strictest6 not in _MODES:
         return None
 
@@ -377,14 +379,14 @@ def _control_from(raw: bytes) -> NodeControl | None:
 
 def _split(raw: bytes) -> tuple[int, bytes]:
     """The slot in an entry's value, and all the rest: most entries of a node differ in the slot only."""
-    at = layout.Entry.slot.offset
+    at = layout.EntryStruct.slot.offset
     return struct.unpack_from("=I", raw, at)[0], raw[:at] + bytes(4) + raw[at + 4 :]
 
 
 @lru_cache(maxsize=1024)
 def _entry_from(raw: bytes) -> VipEntry | None:
     """The entry in a value; None for what no table writes."""
-    value = layout.Entry.from_buffer_copy(raw)
+    value = layout.EntryStruct.from_buffer_copy(raw)
     if value.kind not in _KINDS or value.mode not in _MODES:
         return None
     primary = bytes(value.primary)

@@ -35,13 +35,13 @@ class SceneValue(ctypes.Structure):
     """struct scene of flood.c."""
 
     _fields_ = (
-        ("control", layout.Control),
+        ("control", layout.ControlStruct),
         ("entries", ctypes.c_uint32),
         ("ranges", ctypes.c_uint32),
         ("keys", layout.EntryKeyStruct * MAX_ENTRIES),
-        ("values", layout.Entry * MAX_ENTRIES),
+        ("values", layout.EntryStruct * MAX_ENTRIES),
         ("range_keys", layout.RangeKeyStruct * MAX_RANGES),
-        ("range_values", layout.Entry * MAX_RANGES),
+        ("range_values", layout.EntryStruct * MAX_RANGES),
     )
 
 
@@ -67,14 +67,14 @@ def a_scene(rng: random.Random, now_ns: int) -> Situation:
 
 
 def scene_bytes(scene: Situation) -> bytes:
-    value = SceneValue(layout.Control.from_buffer_copy(_raw_control(scene.control)), len(scene.entries))
+    value = SceneValue(layout.ControlStruct.from_buffer_copy(_raw_control(scene.control)), len(scene.entries))
     for slot, (key, entry) in enumerate(scene.entries.items()):
         value.keys[slot] = layout.EntryKeyStruct.from_buffer_copy(_raw_key(key))
-        value.values[slot] = layout.Entry.from_buffer_copy(_raw_entry(entry, slot))
+        value.values[slot] = layout.EntryStruct.from_buffer_copy(_raw_entry(entry, slot))
     value.ranges = len(scene.ranges)
     for at, (network, entry) in enumerate(scene.ranges.items()):
         value.range_keys[at] = layout.RangeKeyStruct.from_buffer_copy(raw_range_key(network))
-        value.range_values[at] = layout.Entry.from_buffer_copy(_raw_entry(entry, MAX_ENTRIES + at))
+        value.range_values[at] = layout.EntryStruct.from_buffer_copy(_raw_entry(entry, MAX_ENTRIES + at))
     return bytes(value)
 
 

@@ -33,14 +33,14 @@ class World(ctypes.Structure):
     """struct world of programs.h."""
 
     _fields_ = (
-        ("control", layout.Control),
+        ("control", layout.ControlStruct),
         ("ranges", ctypes.c_uint32),
         ("range_keys", layout.RangeKeyStruct * MAX_RANGES),
-        ("range_values", layout.Entry * MAX_RANGES),
+        ("range_values", layout.EntryStruct * MAX_RANGES),
         ("entries", ctypes.c_uint32),
         ("keys", layout.EntryKeyStruct * MAX_ENTRIES),
-        ("values", layout.Entry * MAX_ENTRIES),
-        ("counters", layout.Counters * (MAX_ENTRIES + MAX_RANGES)),
+        ("values", layout.EntryStruct * MAX_ENTRIES),
+        ("counters", layout.CountersStruct * (MAX_ENTRIES + MAX_RANGES)),
         ("totals", layout.Totals),
         ("events", ctypes.c_uint64),
         ("lookups", ctypes.c_uint64),
@@ -134,14 +134,14 @@ class UserPlane:
     ) -> None:
         """Makes these the only entries and ranges, this the control value, and all counters 0."""
         ranges = ranges or {}
-        world = World(control=layout.Control.from_buffer_copy(_raw_control(control)), entries=len(entries))
+        world = World(control=layout.ControlStruct.from_buffer_copy(_raw_control(control)), entries=len(entries))
         for slot, (vip, entry) in enumerate(entries.items()):
             world.keys[slot] = layout.EntryKeyStruct.from_buffer_copy(_raw_key(EntryKey(LO, vip)))
-            world.values[slot] = layout.Entry.from_buffer_copy(_raw_entry(entry, slot))
+            world.values[slot] = layout.EntryStruct.from_buffer_copy(_raw_entry(entry, slot))
         world.ranges = len(ranges)
         for at, (network, entry) in enumerate(ranges.items()):
             world.range_keys[at] = layout.RangeKeyStruct.from_buffer_copy(raw_range_key(RangeKey(LO, network)))
-            world.range_values[at] = layout.Entry.from_buffer_copy(_raw_entry(entry, MAX_ENTRIES + at))
+            world.range_values[at] = layout.EntryStruct.from_buffer_copy(_raw_entry(entry, MAX_ENTRIES + at))
         ctypes.pointer(self.world)[0] = world
         self.now_ns = boot_ns() if now_ns is None else now_ns
         self._rows = {**dict(enumerate(entries)), **dict(enumerate(ranges, MAX_ENTRIES))}
@@ -171,7 +171,7 @@ class UserPlane:
         """All counters that are not zero."""
         found = counts_of(None, _tally(bytes(self.world.totals), layout.Totals))
         for slot, about in self._rows.items():
-            found |= counts_of(about, _tally(bytes(self.world.counters[slot]), layout.Counters))
+            found |= counts_of(about, _tally(bytes(self.world.counters[slot]), layout.CountersStruct))
         return found
 
     def counted(self, hook: Hook, frame: bytes) -> tuple[Outcome, Counter[Count]]:
