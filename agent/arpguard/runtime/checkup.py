@@ -12,7 +12,7 @@ from arpguard.addresses import NOBODY, Address, MacAddress
 from arpguard.config.files import parse_config, read_config
 from arpguard.config.model import AgentConfig, SelectorKind
 from arpguard.core.checkup.picture import Picture, questions
-from arpguard.core.checkup.snapshot import AgentWord, ClusterView, Question, Snapshot, Unread, Wire
+from arpguard.core.checkup.snapshot import AddressOnLink, AgentWord, ClusterView, Snapshot, Unread, Wire
 from arpguard.core.cluster import CONFIG_KEY, ConfigMap
 from arpguard.core.desired import primary_address
 from arpguard.dataplane.guarding import read_guards
@@ -126,11 +126,11 @@ def _start(wanted: Wanted) -> str:
 def ask_wire(picture: Picture) -> Wire | Unread:
     """Asks for all VIPs at once, twice, and listens. Takes a second or so, however many there are."""
     asked, left_out = questions(picture)
-    by_link: dict[int, list[Question]] = defaultdict(list)
+    by_link: dict[int, list[AddressOnLink]] = defaultdict(list)
     for question in asked:
         by_link[question.ifindex].append(question)
 
-    answers: dict[Question, tuple[MacAddress, ...]] = {}
+    answers: dict[AddressOnLink, tuple[MacAddress, ...]] = {}
     unheard: dict[int, str] = {}
     for ifindex, some in by_link.items():
         link = picture.surroundings.link(ifindex)
@@ -144,10 +144,12 @@ def ask_wire(picture: Picture) -> Wire | Unread:
     return Wire(answers, unheard, left_out)
 
 
-def _ask_on(link: Link, picture: Picture, asked: Iterable[Question]) -> Mapping[Question, tuple[MacAddress, ...]]:
+def _ask_on(
+    link: Link, picture: Picture, asked: Iterable[AddressOnLink]
+) -> Mapping[AddressOnLink, tuple[MacAddress, ...]]:
     wanted = {each.address: each for each in asked}
     askers = {version: primary_address(link, version, picture.vips) or NOBODY[version] for version in NOBODY}
-    heard: dict[Question, dict[MacAddress, None]] = {question: {} for question in wanted.values()}
+    heard: dict[AddressOnLink, dict[MacAddress, None]] = {question: {} for question in wanted.values()}
 
     ear = NeighbourSocket(link.name)
     try:

@@ -13,6 +13,7 @@ from arpguard.core.checkup.findings import Finding, Grade, listed, shell, summed
 from arpguard.core.checkup.node import NEEDED
 from arpguard.core.checkup.picture import MAX_ASKED, Picture, questions
 from arpguard.core.checkup.snapshot import (
+    AddressOnLink,
     AgentWord,
     ClusterView,
     Eip,
@@ -21,7 +22,6 @@ from arpguard.core.checkup.snapshot import (
     KubeProxy,
     Machine,
     Program,
-    Question,
     Rival,
     Snapshot,
     Unread,
@@ -157,7 +157,7 @@ def test_a_setting_that_is_not_well_is_not_called_well_as_well(name, fields):
 def test_findings_of_a_check_come_with_the_worst_first():
     scene = picture(
         on(LO, f"{VIP}/32", "192.0.2.51/32"), ETH0, **guarded(),
-        wire=Wire({Question(VIP, 2): (), Question(ip_address("192.0.2.51"), 2): (MAC, OTHER)}),
+        wire=Wire({AddressOnLink(VIP, 2): (), AddressOnLink(ip_address("192.0.2.51"), 2): (MAC, OTHER)}),
     )  # fmt: skip
     order = [finding.grade for finding in said("vip-on-wire", scene)]
     assert order == sorted(order, key=list(Grade).index, reverse=True)
@@ -495,7 +495,10 @@ def test_announcers_that_vips_follow(announcers, settings, expected, seen):
 
 def heard(*macs: MacAddress, **nodes: MacAddress) -> Wire:
     return Wire(
-        {Question(VIP, 2): macs, **{Question(ip_address(f"192.0.2.{n[4:]}"), 2): (m,) for n, m in nodes.items()}}
+        {
+            AddressOnLink(VIP, 2): macs,
+            **{AddressOnLink(ip_address(f"192.0.2.{n[4:]}"), 2): (m,) for n, m in nodes.items()},
+        }
     )
 
 

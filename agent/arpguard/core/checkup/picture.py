@@ -7,7 +7,7 @@ from arpguard.addresses import Address, address_order, vip_refusal
 from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.checkup.answering import has, kernel_answers, on_segment, places
 from arpguard.core.checkup.findings import listed
-from arpguard.core.checkup.snapshot import ClusterView, Guard, Program, Question, Snapshot, Unread
+from arpguard.core.checkup.snapshot import AddressOnLink, ClusterView, Guard, Program, Snapshot, Unread
 from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.sourcing import Avoided, Collected, Sourcing, avoided
 from arpguard.model import EntryKey, Link, OwnerKind, Vip, VipEntry
@@ -212,7 +212,7 @@ def _is_host_on(link: Link, address: Address) -> bool:
     return on_segment(link, address) and address not in edges
 
 
-def questions(picture: Picture) -> tuple[tuple[Question, ...], int]:
+def questions(picture: Picture) -> tuple[tuple[AddressOnLink, ...], int]:
     """What to ask the wire, and how many VIPs are left out: each VIP on the links that face it, and each node.
 
     Nodes are asked for to tell their MACs from strangers'.
@@ -223,7 +223,7 @@ def questions(picture: Picture) -> tuple[tuple[Question, ...], int]:
     ]
     wanted = [*vips[:MAX_ASKED], *nodes[:MAX_ASKED]]
     asked = [
-        Question(address, link.ifindex)
+        AddressOnLink(address, link.ifindex)
         for address in wanted
         if address not in picture.own
         for link in picture.facing_of(address)

@@ -89,7 +89,7 @@ class ClusterView:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AddressOnLink:
     """An address that is asked for on a link."""
 
     address: Address
@@ -100,7 +100,7 @@ class Question:
 class Wire:
     """Who answered, by question; `left_out`: VIPs that were not asked for, there being so many."""
 
-    answers: Mapping[Question, tuple[MacAddress, ...]] = field(default_factory=dict)
+    answers: Mapping[AddressOnLink, tuple[MacAddress, ...]] = field(default_factory=dict)
     unheard: Mapping[int, str] = field(default_factory=dict)
     left_out: int = 0
 

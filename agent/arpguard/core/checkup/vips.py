@@ -6,7 +6,7 @@ from arpguard.addresses import Address, MacAddress, vip_refusal
 from arpguard.core.checkup.answering import leaks, on_segment, places
 from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, summed_up, unknown
 from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture
-from arpguard.core.checkup.snapshot import Question, Unread, Wire
+from arpguard.core.checkup.snapshot import AddressOnLink, Unread, Wire
 from arpguard.core.claimants import virtual_router
 from arpguard.core.cluster import PREFIX, Service
 from arpguard.core.offers import offer_of
@@ -268,7 +268,7 @@ def _heard(picture: Picture, wire: Wire) -> Iterator[Finding]:
     names = _names_of(picture, wire)
     for vip in picture.vips:
         for link in picture.facing_of(vip):
-            macs = wire.answers.get(Question(vip, link.ifindex))
+            macs = wire.answers.get(AddressOnLink(vip, link.ifindex))
             if macs is not None:
                 yield _answered(picture, vip, link, macs, names)
 
