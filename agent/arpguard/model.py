@@ -231,6 +231,16 @@ class Vip:
     lead: Address | None = None
 
     @property
+    def elected(self) -> bool:
+        """Whether the cluster elects its owner."""
+        return self.owner.kind is OwnerKind.ELECT
+
+    @property
+    def settings(self) -> tuple[Owner, Mode, str, bool]:
+        """What all addresses of a Service have in common, and what sources that share an address agree on."""
+        return self.owner, self.mode, self.interface, self.hold
+
+    @property
     def service(self) -> tuple[str, str] | None:
         """Namespace and name of the Service that it is from; None for an item of `vips:`."""
         namespace, _, name = self.source.removeprefix(SERVICE_SOURCE).partition("/")

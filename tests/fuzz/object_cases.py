@@ -230,7 +230,7 @@ class ObjectJudge:
         assert clustering.kubernetes(state, MessageClock.now()).SerializeToString()
         for vip in list(collected.vips.values())[:3]:
             assert vip_refusal(vip.address) is None
-            assert_lines(each.why for each in candidates(vip, members))
+            assert_lines(each.why for each in candidates(vip, collected.vips, members, {}))
             assert_lines(self._sourcing.origin(vip.address).others)
 
     def _followed_node(self, service, address) -> str | None:

@@ -8,10 +8,11 @@
 | free, and never held before        | the same, but not before this node has looked around for `settle_ns`      |
 | undecided                          | who holds it                                                              |
 
-An address of a dual-stack Service goes with another, its lead: `Vip.lead`. Those who may own both may own either,
-the first choice for it is the one that holds the lead, or the lead's first choice while nobody does, and who holds it
-apart from its lead gives it up to that one at once. The lead is elected as if it were alone, so nothing goes in
-circles. Where no node may own both, each is elected by itself.
+What is elected is a group (`core/groups`), and nearly every VIP is one by itself: each has one seat, which knows who
+may own all of it and who is preferred. Its lead is elected as if it were alone, so nothing goes in circles. For the
+others of a group the first choice is the one that holds the lead, or the lead's first choice while nobody does, and
+who holds one of them apart from the lead gives it up to that one at once. What no node may own together has seats of
+its own.
 
 Two that want the same VIP are no harm: claims are compared and swapped. Nobody is asked, and nobody has to agree.
 """
@@ -23,9 +24,10 @@ from dataclasses import dataclass, field
 from arpguard.addresses import Address
 from arpguard.config.model import LeaseConfig
 from arpguard.core.balancing import to_move
-from arpguard.core.members import Member, Place, Pool, Pools, parties
+from arpguard.core.groups import Group, groups
+from arpguard.core.members import Member, Place, Pool, Pools
 from arpguard.core.rendezvous import fingerprint
-from arpguard.model import OwnerKind, Vip
+from arpguard.model import Vip
 from arpguard.units import NS_PER_S
 
 BACKUP_NS = 2 * NS_PER_S
@@ -55,34 +57,46 @@ class Wishes:
 
 
 @dataclass(slots=True)
-class _Seat:
-    """An elected VIP. `since_ns`: since when `first` is its first choice; `free_ns`: since when nobody has it.
+class _Past:
+    """What this node has seen of one VIP.
 
-    `ahead`: how many are preferred to this node. `giving_to`: the first choice that this node gives it up to, and until
-    `giving_ns` does not want it itself.
-    `party`: the VIPs that are to have one owner with it, the lead first; `follows`: it goes with that, and is another.
-    `leader`: the one of both that `number` is of, by which nodes are preferred. `is_apart`: no node may own it too.
+    `since_ns`: since when `first` is its first choice; `free_ns`: since when nobody has it. `giving_to`: the first
+    choice that this node gives it up to, and until `giving_ns` does not want it itself.
     """
 
-    vip: Vip
-    number: int
-    pool: Pool
-    first: str
-    since_ns: int
-    ahead: int = 0
+    address: Address
+    first: str = ""
+    since_ns: int = 0
     free_ns: int | None = None
     giving_to: str = ""
     giving_ns: int = 0
-    leader: Address | None = None
-    party: tuple[Vip, ...] = ()
-    follows: bool = False
+
+    def choose(self, first: str, now_ns: int) -> None:
+        """Its first choice is this one now."""
+        if first != self.first:
+            self.first, self.since_ns = first, now_ns
+
+
+@dataclass(slots=True)
+class _Seat:
+    """A group of VIPs, those that may own all of it, and how many of them are preferred to this node: `ahead`.
+
+    `number`: the fingerprint of the lead, by which nodes are preferred. `is_apart`: some node may own it, and some the
+    lead that it should go with, but none may own both.
+    """
+
+    lead: _Past
+    number: int
+    others: tuple[_Past, ...] = ()
+    pool: Pool = _EMPTY
+    ahead: int = 0
     is_apart: bool = False
 
-    def place(self, me: str) -> int:
-        """Which choice this node is, from 0 on, if it is in the pool."""
-        if me == self.first:
+    def place(self, past: _Past, me: str) -> int:
+        """Which choice for one of its VIPs this node is, from 0 on, if it is in the pool."""
+        if me == past.first:
             return 0
-        return self.ahead + (self.follows and self.pool.prefers(self.number, me, self.first))
+        return self.ahead + (past.first != self.lead.first and self.pool.prefers(self.number, me, past.first))
 
 
 class Election:
@@ -92,8 +106,10 @@ class Election:
         self._me = me
         self._number = fingerprint(me)
         self._settled_ns = started_ns + settle_ns
-        self._seats: dict[Address, _Seat] = {}
         self._vips: Mapping[Address, Vip] = {}
+        self._groups: dict[Address, Group] = {}
+        self._seats: dict[Address, _Seat] = {}
+        self._pasts: dict[Address, _Past] = {}
         self._members: tuple[Member, ...] = ()
         self._pools = Pools(())
         self._steady_ns = started_ns
@@ -115,108 +131,95 @@ class Election:
         """
         for _ in self.sit_down(vips, members, now_ns):
             pass
+
         look = _Look(self._me, now_ns, self._settled_ns, undecided)
         if members and all(member.alive for member in members if member.ready and not member.excluded):
             look.settled_ns = now_ns
         for address, seat in self._seats.items():
-            if seat.follows:
-                self._follow(seat, holders.get(seat.party[0].address, ""), now_ns)
-            look.at(address, seat, holders.get(address))
+            holder = holders.get(address)
+            look.at(seat.lead, seat, holder)
+            if seat.others:
+                look.at_others(seat, holder or "", holders)
         self._shunned |= dict.fromkeys(look.unwilling, now_ns + SHUN_NS)
+
         given_up = self._give_after(look, holders) if look.strays else frozenset()
         if look.is_calm and look.misplaced:
             given_up |= self._give_up(look)
         return look.wishes(given_up)
-
-    def _follow(self, seat: _Seat, lead_holder: str, now_ns: int) -> None:
-        """Whoever has the lead is the first choice; while nobody has, or one who must not, it is the lead's."""
-        lead = self._seats[seat.party[0].address]
-        seat.ahead = lead.ahead
-        first = lead_holder if lead_holder in seat.pool else lead.first
-        if first != seat.first:
-            seat.first, seat.since_ns = first, now_ns
-
-    def _give_after(self, look: "_Look", holders: Mapping[Address, str]) -> frozenset[Address]:
-        """VIPs for those who have their leads. Who did not take one lately gets none for a while, as in `_give_up`."""
-        room = FOLLOW_AT_ONCE - sum(1 for seat in self._seats.values() if seat.giving_to)
-        given_up: list[Address] = []
-        for address in look.strays:
-            seat = self._seats[address]
-            lead = seat.party[0].address
-            if lead in look.undecided or holders.get(lead) != seat.first:
-                continue
-            if self._shunned.get(seat.first, 0) > look.now_ns:
-                look.times.append(self._shunned[seat.first])
-                continue
-            look.is_calm = False
-            if holders.get(address) == self._me and not seat.giving_to and len(given_up) < room:
-                seat.giving_to, seat.giving_ns = seat.first, look.now_ns + GIVE_UP_NS
-                look.times.append(seat.giving_ns)
-                given_up.append(address)
-        return frozenset(given_up)
 
     def sit_down(self, vips: Mapping[Address, Vip], members: tuple[Member, ...], now_ns: int) -> Iterator[None]:
         """What `wanted` begins with, in steps, for who has others to attend to: all that takes long.
 
         It brings the seats up to date with VIPs and members, and has to be gone through to the end.
         """
-        pools = self._pools
-        if members != self._members:
-            self._members = members
-            pools = Pools(members)
-        if pools != self._pools:
-            self._pools, self._steady_ns = pools, now_ns
-            for seat in self._seats.values():
-                self._choose(seat, now_ns)
-                yield
+        seated: Mapping[Address, Group] | None = self._groups
         if vips is not self._vips:
-            self._vips = vips
-            yield from self._invite(vips, now_ns)
+            self._vips, self._groups = vips, groups(vips)
+        if members != self._members:
+            self._members, pools = members, Pools(members)
+            if pools != self._pools:
+                self._pools, self._steady_ns, seated = pools, now_ns, None
+        if seated is self._groups:
+            return
 
-    def _invite(self, vips: Mapping[Address, Vip], now_ns: int) -> Iterator[None]:
-        elected, groups = 0, parties(vips)
-        for address, vip in vips.items():
-            if not _is_elected(vip):
+        for lead, group in self._groups.items():
+            if seated is None or seated.get(lead) != group:
+                self._seat(group, now_ns)
+                yield
+        self._forget_what_is_gone()
+
+    def _seat(self, group: Group, now_ns: int) -> None:
+        """Seats a group, or what it comes to where no node may own all of it."""
+        parts = self._pools.divided(group)
+        for vips, pool in parts:
+            seat = self._take_seat(vips, pool, now_ns)
+            seat.is_apart = vips is not parts[0][0] and bool(pool and parts[0][1])
+
+        if len(group) > 1:
+            for vip in parts[0][0][1:]:
+                self._seats.pop(vip.address, None)
+
+    def _take_seat(self, vips: Group, pool: Pool, now_ns: int) -> _Seat:
+        address = vips[0].address
+        seat = self._seats.get(address)
+        if seat is None:
+            seat = self._seats[address] = _Seat(self._past(address, now_ns), fingerprint(str(address)))
+        seat.others = tuple(self._past(vip.address, now_ns) for vip in vips[1:]) if len(vips) > 1 else ()
+
+        place = Place(seat.lead.first, seat.ahead)
+        first, seat.ahead = pool.place_after(seat.pool, place, seat.number, self._number)
+        seat.pool = pool
+        seat.lead.choose(first, now_ns)
+        return seat
+
+    def _past(self, address: Address, now_ns: int) -> _Past:
+        past = self._pasts.get(address)
+        if past is None:
+            past = self._pasts[address] = _Past(address, since_ns=now_ns)
+        return past
+
+    def _forget_what_is_gone(self) -> None:
+        if len(self._pasts) != sum(map(len, self._groups.values())):
+            elected = {vip.address for group in self._groups.values() for vip in group}
+            self._pasts = {address: past for address, past in self._pasts.items() if address in elected}
+            self._seats = {address: seat for address, seat in self._seats.items() if address in elected}
+
+    def _give_after(self, look: "_Look", holders: Mapping[Address, str]) -> frozenset[Address]:
+        """VIPs for those who have their leads. Who did not take one lately gets none for a while, as in `_give_up`."""
+        room = FOLLOW_AT_ONCE - sum(1 for past in self._pasts.values() if past.giving_to)
+        given_up: list[Address] = []
+        for lead, past in look.strays:
+            if lead in look.undecided or holders.get(lead) != past.first:
                 continue
-            elected += 1
-            seat = self._seats.get(address)
-            party = groups.get(address if vip.lead is None else vip.lead, ())
-            if seat is None:
-                number = fingerprint(str(address))
-                seat = self._seats[address] = _Seat(vip, number, _EMPTY, "", now_ns, leader=address, party=party)
-            elif seat.vip is not vip or seat.party != party:
-                seat.vip, seat.party = vip, party
-            else:
+            if self._shunned.get(past.first, 0) > look.now_ns:
+                look.times.append(self._shunned[past.first])
                 continue
-            self._choose(seat, now_ns)
-            yield
-        if len(self._seats) != elected:
-            self._seats = {address: seat for address, seat in self._seats.items() if _is_elected(vips.get(address))}
 
-    def _choose(self, seat: _Seat, now_ns: int) -> None:
-        before, leader = seat.pool, seat.leader
-        seat.pool = self._pools.of(seat.vip)
-        if seat.party or seat.follows:
-            self._join(seat)
-        if seat.follows:
-            return  # its first choice is the holder of another: `_follow`
-        place = Place(seat.first, seat.ahead) if seat.leader == leader else Place()
-        first, seat.ahead = seat.pool.place_after(before, place, seat.number, self._number)
-        if first != seat.first:
-            seat.first, seat.since_ns = first, now_ns
-
-    def _join(self, seat: _Seat) -> None:
-        """Puts a VIP to those that are to have one owner with it, or apart from them."""
-        own, leader = seat.pool, seat.vip.address
-        seat.follows = seat.is_apart = False
-        if seat.party:
-            pool, joined = self._pools.together(seat.party)
-            if leader in joined:
-                seat.pool, leader = pool, seat.party[0].address
-            seat.follows = leader != seat.vip.address
-            seat.is_apart = seat.vip.address not in joined and bool(own) and bool(self._pools.of(seat.party[0]))
-        if leader != seat.leader:
-            seat.leader, seat.number = leader, fingerprint(str(leader))
+            look.is_calm = False
+            if holders.get(past.address) == self._me and not past.giving_to and len(given_up) < room:
+                look.give(past)
+                given_up.append(past.address)
+        return frozenset(given_up)
 
     def _give_up(self, look: "_Look") -> frozenset[Address]:
         """A batch of VIPs for those who are their first choice, where all has been quiet for long enough.
@@ -232,23 +235,21 @@ class Election:
         steady_ns = look.now_ns - STEADY_NS
         given_up = frozenset(to_move(look.placed, self._me, lambda address: self._is_ripe(address, steady_ns)))
         for address in given_up:
-            seat = self._seats[address]
-            seat.giving_to, seat.giving_ns = seat.first, look.now_ns + GIVE_UP_NS
-            look.times.append(seat.giving_ns)
+            look.give(self._pasts[address])
         return given_up
 
     def _is_ripe(self, address: Address, steady_ns: int) -> bool:
-        seat = self._seats[address]
-        return seat.since_ns <= steady_ns and self._shunned.get(seat.first, 0) <= steady_ns + STEADY_NS
-
-
-def _is_elected(vip: Vip | None) -> bool:
-    return vip is not None and vip.owner.kind is OwnerKind.ELECT
+        past = self._pasts[address]
+        return past.since_ns <= steady_ns and self._shunned.get(past.first, 0) <= steady_ns + STEADY_NS
 
 
 @dataclass(slots=True)
 class _Look:
-    """One look at all seats, and what comes of it."""
+    """One look at all seats, and what comes of it.
+
+    `placed`: each lead that somebody has, with who that is and where it would go. `strays`: what is held apart from its
+    lead, which comes first.
+    """
 
     me: str
     now_ns: int
@@ -259,71 +260,85 @@ class _Look:
     times: list[int] = field(default_factory=list)
     placed: list[tuple[Address, str, str]] = field(default_factory=list)
     unwilling: set[str] = field(default_factory=set)
-    strays: list[Address] = field(default_factory=list)
+    strays: list[tuple[Address, _Past]] = field(default_factory=list)
     apart: list[Address] = field(default_factory=list)
     is_calm: bool = True
     misplaced: bool = False
 
-    def at(self, address: Address, seat: _Seat, holder: str | None) -> None:
+    def at_others(self, seat: _Seat, lead_holder: str, holders: Mapping[Address, str]) -> None:
+        """Those that go where the lead of their group is."""
+        first = lead_holder if lead_holder in seat.pool else seat.lead.first
+        for past in seat.others:
+            past.choose(first, self.now_ns)
+            self.at(past, seat, holders.get(past.address))
+
+    def at(self, past: _Past, seat: _Seat, holder: str | None) -> None:
         """One VIP. `holder` None: it was never held; empty: it is free."""
         if seat.is_apart:
-            self.apart.append(address)
-        if not seat.first:
-            self.nobody.append(address)
+            self.apart.append(past.address)
+        if not past.first:
+            self.nobody.append(past.address)
         elif holder:
-            self._held(address, seat, holder)
-        elif address not in self.undecided:
-            self._free(address, seat, never_held=holder is None)
+            self._held(past, seat, holder)
+        elif not self.undecided or past.address not in self.undecided:  # to hash an address takes as long as all else
+            self._free(past, seat, never_held=holder is None)
 
-    def _held(self, address: Address, seat: _Seat, holder: str) -> None:
-        seat.free_ns = None
-        first = self._drawn_to(address, seat, holder)
-        if not seat.follows:
-            self.placed.append((address, holder, first))  # those that go with it are moved with it
-        if seat.giving_to:
-            self._given(seat, holder)
-        if holder == self.me and not seat.giving_to and (holder == first or holder in seat.pool):
-            self.wanted.append(address)
+    def _held(self, past: _Past, seat: _Seat, holder: str) -> None:
+        past.free_ns = None
+        first = self._drawn_to(past, seat, holder)
+        if past is seat.lead:
+            self.placed.append((past.address, holder, first))  # those that go with it are moved with it
+        if past.giving_to:
+            self._given(past, seat, holder)
+        if holder == self.me and not past.giving_to and (holder == first or holder in seat.pool):
+            self.wanted.append(past.address)
 
-    def _drawn_to(self, address: Address, seat: _Seat, holder: str) -> str:
+    def _drawn_to(self, past: _Past, seat: _Seat, holder: str) -> str:
         """Where a VIP that somebody has would go, and what that means for the look."""
-        if holder == seat.first:
+        if holder == past.first:
             return holder
         if holder not in seat.pool:
             self.is_calm = False
-            if seat.first == self.me and address not in self.undecided:
-                self.wanted.append(address)  # so that its release is answered at once
-        elif address in self.undecided:
+            if past.first == self.me and past.address not in self.undecided:
+                self.wanted.append(past.address)  # so that its release is answered at once
+        elif past.address in self.undecided:
             return holder
-        elif seat.follows:
-            self.strays.append(address)
-        else:
+        elif past is seat.lead:
             self.misplaced = True
-        return seat.first
+        else:
+            self.strays.append((seat.lead.address, past))
+        return past.first
 
-    def _given(self, seat: _Seat, holder: str) -> None:
+    def give(self, past: _Past) -> None:
+        """This node gives a VIP up to its first choice."""
+        past.giving_to, past.giving_ns = past.first, self.now_ns + GIVE_UP_NS
+        self.times.append(past.giving_ns)
+
+    def _given(self, past: _Past, seat: _Seat, holder: str) -> None:
         """A VIP that this node has given up: somebody has it."""
-        if holder == self.me and seat.giving_ns > self.now_ns:
-            self.times.append(seat.giving_ns)
+        if holder == self.me and past.giving_ns > self.now_ns:
+            self.times.append(past.giving_ns)
             return
-        if holder != seat.giving_to and not (seat.follows and seat.first != seat.giving_to):
-            self.unwilling.add(seat.giving_to)
-        seat.giving_to, seat.giving_ns = "", 0
+        has_moved_on = past is not seat.lead and past.first != past.giving_to
+        if holder != past.giving_to and not has_moved_on:
+            self.unwilling.add(past.giving_to)
+        past.giving_to, past.giving_ns = "", 0
 
-    def _free(self, address: Address, seat: _Seat, *, never_held: bool) -> None:
+    def _free(self, past: _Past, seat: _Seat, *, never_held: bool) -> None:
         """One that nobody takes for long, since a host outside has it, say, is no unrest."""
-        seat.giving_ns = 0
-        if seat.free_ns is None:
-            seat.free_ns = self.now_ns
-        if self.now_ns - seat.free_ns < STEADY_NS:
+        past.giving_ns = 0
+        if past.free_ns is None:
+            past.free_ns = self.now_ns
+        if self.now_ns - past.free_ns < STEADY_NS:
             self.is_calm = False
         if self.me not in seat.pool:
             return
-        due_ns = max(seat.free_ns, seat.since_ns) + BACKUP_NS * seat.place(self.me)
+
+        due_ns = max(past.free_ns, past.since_ns) + BACKUP_NS * seat.place(past, self.me)
         if never_held:
             due_ns = max(due_ns, self.settled_ns)
         if due_ns <= self.now_ns:
-            self.wanted.append(address)
+            self.wanted.append(past.address)
         else:
             self.times.append(due_ns)
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeAlias
 from weakref import ref
 
-from arpguard.addresses import Address, Network, address_order
+from arpguard.addresses import Address, Network
 from arpguard.core.cluster import Node
+from arpguard.core.groups import Group, group_of
 from arpguard.core.holding import Candidate
 from arpguard.core.prefixes import Prefixes
 from arpguard.core.rendezvous import Scales, fingerprint, ranked, weight
 from arpguard.core.reporting import Subject
-from arpguard.model import OwnerKind, Vip
+from arpguard.model import Vip
 
 Terms: TypeAlias = tuple[frozenset[str] | None, str, tuple[Network, ...]]
 
@@ -171,7 +172,6 @@ class Pools:
         self._interfaces: dict[str, Prefixes] = {}
         self._links = {link for member in members for link in member.links}
         self._pools: dict[Terms, Pool] = {}
-        self._parties: dict[Address, tuple[tuple[Vip, ...], Pool, frozenset[Address]]] = {}
         self._alike: dict[tuple[Terms, ...], tuple[Pool, dict[Terms, bool]]] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -187,25 +187,22 @@ class Pools:
             pool = self._pools[terms] = _pool(self._fit(vip))
         return pool
 
-    def together(self, party: tuple[Vip, ...]) -> tuple[Pool, frozenset[Address]]:
-        """Those who may own a lead and as many of those that go with it as can be had together; and which those are.
+    def divided(self, group: Group) -> tuple[tuple[Group, Pool], ...]:
+        """What a group comes to: the lead and those that some node may own with it, then each of the rest by itself.
 
         One after the other: what nobody could own who may own those before it does not count.
         """
-        lead = party[0].address
-        known = self._parties.get(lead)
-        if known is None or known[0] is not party:  # of many VIPs each one asks, and to compare them all takes long
-            known = self._parties[lead] = party, *self._joined(party)
-        return known[1:]
+        if len(group) == 1:
+            return ((group, self.of(group[0])),)
 
-    def _joined(self, party: tuple[Vip, ...]) -> tuple[Pool, frozenset[Address]]:
-        """Those that are alike join alike, and parties that are alike have the same pool."""
-        terms = tuple(map(self._terms, party))
-        if terms not in self._alike:
-            self._alike[terms] = self._join(dict(zip(terms, party, strict=True)))
+        terms = tuple(map(self._terms, group))
+        if terms not in self._alike:  # groups that are alike have the same pool
+            self._alike[terms] = self._join(dict(zip(terms, group, strict=True)))
         pool, joins = self._alike[terms]
-        more = (vip.address for vip, each in zip(party[1:], terms[1:], strict=True) if joins[each])
-        return pool, frozenset((party[0].address, *more))
+
+        lead, *others = zip(group, terms, strict=True)
+        together = (lead[0], *(vip for vip, each in others if joins[each]))
+        return (together, pool), *(((vip,), self.of(vip)) for vip, each in others if not joins[each])
 
     def _join(self, vips: Mapping[Terms, Vip]) -> tuple[Pool, dict[Terms, bool]]:
         """The nodes that are left when one VIP after the other joins, but those that would leave none."""
@@ -237,45 +234,11 @@ class Pools:
 def is_alone(name: str, members: Iterable[Member], vips: Iterable[Vip]) -> bool:
     """Whether there is an elected VIP that one of the members may own, and no other, not even a cordoned one."""
     pools = Pools(replace(member, cordoned=False) for member in members)
-    return any(_is_elected(vip) and pools.of(vip).is_only(name) for vip in vips)
+    return any(vip.elected and pools.of(vip).is_only(name) for vip in vips)
 
 
 def _pool(fit: list[Member]) -> Pool:
     return Pool(member.name for member in ([each for each in fit if not each.cordoned] or fit))
-
-
-def parties(vips: Mapping[Address, Vip]) -> dict[Address, tuple[Vip, ...]]:
-    """Elected VIPs that are to have one owner, by the address of their lead, which comes first.
-
-    A lead that is not elected, or gone, leads nobody: what would go with it is elected by itself. Neither does one with
-    other settings: another source has the say about it, whose nodes are not this one's to choose.
-    """
-    following: dict[Address, list[Vip]] = {}
-    for vip in vips.values():
-        lead = vips.get(vip.lead) if vip.lead is not None else None
-        if lead is not None and lead.lead is None and _is_elected(lead) and _settings(lead) == _settings(vip):
-            following.setdefault(lead.address, []).append(vip)
-    return {
-        address: (vips[address], *sorted(found, key=lambda vip: address_order(vip.address)))
-        for address, found in following.items()
-    }
-
-
-def _settings(vip: Vip) -> tuple[object, ...]:
-    """What all addresses of a Service have in common."""
-    return vip.owner, vip.mode, vip.interface, vip.hold
-
-
-def party_of(vip: Vip, vips: Mapping[Address, Vip]) -> tuple[Vip, ...]:
-    """The VIPs that are to have one owner with one of them; none where it is alone."""
-    leader = vip.lead if vip.lead is not None else vip.address
-    near = {each.address: each for each in vips.values() if leader in (each.address, each.lead)}
-    found = parties(near).get(leader, ())
-    return found if vip in found else ()
-
-
-def _is_elected(vip: Vip) -> bool:
-    return vip.owner.kind is OwnerKind.ELECT
 
 
 def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | None:
@@ -292,46 +255,43 @@ def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | No
 
 
 def candidates(
-    vip: Vip, members: Iterable[Member], holder: str = "", party: tuple[Vip, ...] = (), lead_holder: str = ""
+    vip: Vip, vips: Mapping[Address, Vip], members: Iterable[Member], holders: Mapping[Address, str]
 ) -> tuple[Candidate, ...]:
-    """All members, those who may own an elected VIP first, by preference. `holder` has it now, if anybody.
-
-    `party`: those that are to have one owner with it, it among them; `lead_holder` has the first of them.
-    """
+    """All members, those who may own an elected VIP first, by preference. `holders` have VIPs now, it among them."""
     members = tuple(members)
     pools = Pools(members)
-    pool, joined = pools.together(party or (vip,))
-    if vip.address not in joined:
-        pool, party = pools.of(vip), ()
-    lead = party[0].address if party else vip.address
+    together, pool = next(part for part in pools.divided(group_of(vip, vips)) if vip in part[0])
+
+    lead, holder = together[0].address, holders.get(vip.address, "")
     order = ranked(str(lead), (member.name for member in members if member.name in pool))
-    follows = lead_holder if lead != vip.address and lead_holder in order else ""
-    order.sort(key=lambda name: name != follows)
+    heir = next((name for name in order if lead != vip.address and name == holders.get(lead)), "")
+    order.sort(key=lambda name: name != heir)
+
     chosen = holder or next(iter(order), "")
     eligible = [
         Candidate(
             name,
             eligible=True,
             chosen=name == chosen,
-            why=f"has {lead}, and this one goes with it" if name == follows else _place(place, has_it=name == holder),
-            leads=name == follows,
+            why=f"has {lead}, and this one goes with it" if name == heir else _place(place, has_it=name == holder),
+            leads=name == heir,
         )
         for place, name in enumerate(order, 1)
     ]
-    together = (vip, *(each for each in party if each.address in joined and each is not vip))
+    own_first = (vip, *(each for each in together if each is not vip))
     others = [
-        Candidate(name, eligible=False, chosen=name == chosen, why=_why_not(together, member, pools))
+        Candidate(name, eligible=False, chosen=name == chosen, why=_why_not(own_first, member, pools))
         for name, member in sorted({member.name: member for member in members}.items())
         if name not in pool
     ]
     return (*eligible, *others)
 
 
-def _why_not(together: tuple[Vip, ...], member: Member, pools: Pools) -> str:
+def _why_not(group: Group, member: Member, pools: Pools) -> str:
     """Why a member may not own the first of several VIPs that are to have one owner."""
-    reasons = ((vip, obstacle(vip, member, pools.subnets(vip))) for vip in together)
-    vip, why = next(((vip, why) for vip, why in reasons if why is not None), (together[0], CORDONED))
-    return why if vip is together[0] else f"{why}, for {vip.address}, which goes with it"
+    reasons = ((vip, obstacle(vip, member, pools.subnets(vip))) for vip in group)
+    vip, why = next(((vip, why) for vip, why in reasons if why is not None), (group[0], CORDONED))
+    return why if vip is group[0] else f"{why}, for {vip.address}, which goes with it"
 
 
 def _place(place: int, *, has_it: bool) -> str:

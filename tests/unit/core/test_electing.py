@@ -20,7 +20,7 @@ from arpguard.core.electing import (
     lease_times,
     rest_ns,
 )
-from arpguard.core.members import Member
+from arpguard.core.members import Member, Pools
 from arpguard.core.rendezvous import ranked
 from arpguard.model import Owner, OwnerKind, Vip
 from arpguard.units import NS_PER_MS, NS_PER_S
@@ -451,6 +451,19 @@ def test_address_that_nobody_may_own_is_not_called_apart():
     assert (wishes.wanted, wishes.apart, wishes.nobody) == ({ADDRESS}, frozenset(), {SIX})
 
 
+@pytest.mark.parametrize("change", ["settings", "gone"])
+def test_address_that_no_longer_goes_with_a_lead_is_not_called_apart(change):
+    """Some node may own both, or there is nothing to own with it."""
+    strange = Vip(SIX + 1, ELECT, lead=ADDRESS, nodes=frozenset({SECOND}), hold=change == "settings")
+    pinned = PAIR | {SIX: replace(PAIR[SIX], nodes=frozenset({FIRST}))}
+    election, free = Election(FIRST, START), dict.fromkeys(pinned, "")
+    before = pair_wishes(election, free, vips=pinned | {strange.address: strange}).apart
+    without = {address: vip for address, vip in pinned.items() if address != ADDRESS}
+
+    assert before == (set() if change == "settings" else {strange.address})
+    assert pair_wishes(election, free, vips=without | {strange.address: strange}).apart == set()
+
+
 @pytest.mark.parametrize(
     "lead", [{}, {ADDRESS: Vip(ADDRESS, Owner(OwnerKind.NODE, node=FIRST))}], ids=["gone", "static"]
 )
@@ -494,6 +507,19 @@ def test_what_takes_long_is_done_in_steps_and_comes_to_the_same():
         assert not list(in_steps.sit_down(MANY, present, now_ns))
         asked = MANY, present, {}, now_ns
         assert in_steps.wanted(*asked) == at_once.wanted(*asked)
+
+
+def test_who_may_own_a_group_is_found_out_once(monkeypatch):
+    """A Service may have a thousand addresses."""
+    vips = {**VIPS, **{SIX + n: Vip(SIX + n, ELECT, lead=ADDRESS) for n in range(1000)}}
+    looked_up = []
+    subnets = Pools.subnets
+    monkeypatch.setattr(Pools, "subnets", lambda pools, vip: looked_up.append(vip) or subnets(pools, vip))
+
+    wishes = pair_wishes(Election(FIRST, START), dict.fromkeys(vips, ""), vips=vips)
+
+    assert wishes.wanted == vips.keys()
+    assert len(looked_up) < 2 * len(vips)
 
 
 def test_members_that_come_and_go_leave_nothing_behind():

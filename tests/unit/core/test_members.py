@@ -14,15 +14,12 @@ from arpguard.core.members import (
     candidates,
     is_alone,
     members_of,
-    parties,
-    party_of,
     speaker,
 )
 from arpguard.core.rendezvous import ranked
 from arpguard.core.reporting import Subject
 from arpguard.kube import projections
 from arpguard.model import Owner, OwnerKind, Vip
-from arpguard.verdict import Mode
 
 LAN, FAR = ip_network("198.51.100.0/24"), ip_network("203.0.113.0/24")
 VIP = Vip(ip_address("198.51.100.50"), Owner(OwnerKind.ELECT))
@@ -33,7 +30,11 @@ def a_member(name="n1", **changes) -> Member:
 
 
 def verdicts(vip, *members, holder=""):
-    return {each.node: (each.eligible, each.why) for each in candidates(vip, members, holder)}
+    return {each.node: (each.eligible, each.why) for each in asked(vip, members, {vip.address: holder})}
+
+
+def asked(vip, members, holders=None, group=()):
+    return candidates(vip, {each.address: each for each in group or (vip,)}, members, holders or {})
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def test_holder_is_chosen_and_else_the_first():
     members = [a_member(f"n{n}") for n in range(3)]
     order = ranked(str(VIP.address), [member.name for member in members])
 
-    free, held = candidates(VIP, members), candidates(VIP, members, holder=order[2])
+    free, held = asked(VIP, members), asked(VIP, members, {VIP.address: order[2]})
 
     assert [each.node for each in free] == order
     assert [each.chosen for each in free] == [True, False, False]
@@ -178,57 +179,32 @@ def dual(name, **changes):
     return a_member(name, **{"links": (("eth0", LAN), ("eth0", LAN6)), **changes})
 
 
-def test_party_is_the_same_for_the_lead_and_those_that_go_with_it():
-    other = replace(VIP, address=VIP.address + 1)
-    vips = {vip.address: vip for vip in (SIX, other, VIP)}
+def test_those_that_may_be_owned_together_are_one_and_each_of_the_rest_is_by_itself():
+    far = replace(SIX, address=SIX.address + 1, nodes=frozenset({"n3"}))
+    pools = Pools([dual("n1"), dual("n2"), dual("n3", links=(("eth0", LAN6),))])
 
-    assert [party_of(vip, vips) for vip in (VIP, SIX, other)] == [PAIR, PAIR, ()]
-    assert party_of(SIX, {SIX.address: SIX}) == ()
+    divided = [
+        (vips, {name for name in ("n1", "n2", "n3") if name in pool}) for vips, pool in pools.divided((*PAIR, far))
+    ]
 
-
-@pytest.mark.parametrize("other", [{"mode": Mode.ENFORCE}, {"interface": "eth1"}, {"hold": True}])
-def test_what_has_other_settings_than_its_lead_goes_alone(other):
-    """It is of a Service that has no say about the lead, and would leave to it the nodes of its own choice."""
-    strange = replace(SIX, nodes=frozenset({"n1"}), **other)
-
-    assert parties({VIP.address: VIP, SIX.address: strange}) == {}
+    assert divided == [(PAIR, {"n1", "n2"}), ((far,), {"n3"})]
+    assert [vips for vips, _ in pools.divided((SIX,))] == [(SIX,)]
 
 
-def test_who_may_own_a_party_is_found_out_once(monkeypatch):
-    """A Service may have a thousand addresses, and each of them asks."""
-    followers = [replace(SIX, address=SIX.address + n) for n in range(1000)]
-    (party,) = parties({vip.address: vip for vip in (VIP, *followers)}).values()
-    looked_up = []
-    subnets = Pools.subnets
-    monkeypatch.setattr(Pools, "subnets", lambda pools, vip: looked_up.append(vip) or subnets(pools, vip))
-    pools = Pools([dual("n1"), dual("n2"), a_member("n3")])
-
-    found = [pools.together(party) for _ in party]
-
-    assert {len(joined) for _, joined in found} == {len(party)}
-    assert len(looked_up) < 2 * len(party)
-
-
-def test_party_that_has_changed_is_looked_at_again():
+def test_group_that_has_changed_is_looked_at_again():
     pools = Pools([dual("n1"), dual("n2"), a_member("n3")])
     pinned = (VIP, replace(SIX, nodes=frozenset({"n2"})))
 
-    assert ["n1" in pools.together(party)[0] for party in (PAIR, pinned, PAIR)] == [True, False, True]
+    assert ["n1" in pools.divided(group)[0][1] for group in (PAIR, pinned, PAIR)] == [True, False, True]
 
 
 def test_candidates_of_a_pair_are_those_who_may_own_both():
     members = [dual("n1"), dual("n2"), a_member("n3")]
 
-    found = {vip: {each.node: each for each in candidates(vip, members, party=PAIR)} for vip in PAIR}
+    found = {vip: {each.node: each for each in asked(vip, members, group=PAIR)} for vip in PAIR}
 
-    assert [each.node for each in candidates(VIP, members, party=PAIR)] == [
-        *ranked(str(VIP.address), ["n1", "n2"]),
-        "n3",
-    ]
-    assert [each.node for each in candidates(SIX, members, party=PAIR)] == [
-        *ranked(str(VIP.address), ["n1", "n2"]),
-        "n3",
-    ]
+    order = [*ranked(str(VIP.address), ["n1", "n2"]), "n3"]
+    assert [list(found[vip]) for vip in PAIR] == [order, order]
     why = "its link with 2001:db8::/64 is down or missing"
     assert found[VIP]["n3"].why == f"{why}, for 2001:db8::50, which goes with it"
     assert found[SIX]["n3"].why == why
@@ -238,11 +214,11 @@ def test_whoever_has_the_lead_is_preferred_for_what_goes_with_it():
     members = [dual(f"n{n}") for n in range(3)]
     last = ranked(str(VIP.address), [member.name for member in members])[-1]
 
-    first, *others = candidates(SIX, members, holder=others_than(last), party=PAIR, lead_holder=last)
+    first, *others = asked(SIX, members, {SIX.address: others_than(last), VIP.address: last}, PAIR)
 
     assert (first.node, first.leads, first.why) == (last, True, f"has {VIP.address}, and this one goes with it")
     assert not any(each.leads for each in others)
-    assert not any(each.leads for each in candidates(VIP, members, last, PAIR, last))
+    assert not any(each.leads for each in asked(VIP, members, {VIP.address: last}, PAIR))
 
 
 def others_than(name):
@@ -252,8 +228,8 @@ def others_than(name):
 def test_candidates_are_each_familys_own_where_nobody_may_own_both():
     members = [a_member("n1"), dual("n2", links=(("eth0", LAN6),))]
 
-    assert [each.node for each in candidates(SIX, members, party=PAIR) if each.eligible] == ["n2"]
-    assert [each.node for each in candidates(VIP, members, party=PAIR) if each.eligible] == ["n1"]
+    assert [each.node for each in asked(SIX, members, group=PAIR) if each.eligible] == ["n2"]
+    assert [each.node for each in asked(VIP, members, group=PAIR) if each.eligible] == ["n1"]
 
 
 SECOND = replace(VIP, address=ip_address("198.51.100.51"))

@@ -18,7 +18,7 @@ from arpguard.core.cluster import Lease
 from arpguard.core.conflicts import Holding
 from arpguard.core.electing import REST_NS, Election, Wishes, lease_times, rest_ns
 from arpguard.core.holding import Candidate
-from arpguard.core.members import candidates, is_alone, members_of, party_of
+from arpguard.core.members import candidates, is_alone, members_of
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder, PublishedLink, epoch_number
@@ -545,9 +545,7 @@ class Membership:
 
     def candidates(self, vip: Vip) -> tuple[Candidate, ...]:
         """The nodes that might own an elected VIP, by preference."""
-        party = party_of(vip, self._collected.vips) if self._collected else ()
-        lead_holder = self._holders.get(party[0].address, "") if party else ""
-        return candidates(vip, self._members, self._holders.get(vip.address, ""), party, lead_holder)
+        return candidates(vip, self._collected.vips if self._collected else {}, self._members, self._holders)
 
     def holder(self, address: Address) -> Holder:
         """Who has a VIP. What nobody ever wanted here, and has no Lease, has no claim."""
