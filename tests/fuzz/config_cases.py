@@ -10,10 +10,11 @@ from arpguard.addresses import MacAddress
 from arpguard.cli.agent import OneLine
 from arpguard.config.files import MAX_PROBLEMS, parse_config
 from arpguard.config.model import AgentConfig
+from arpguard.core.admission import avoided
 from arpguard.core.choosing import choose_links
 from arpguard.core.cluster import ConfigMap, Node, Service
 from arpguard.core.desired import primary_addresses, standing_of, wanted_entries
-from arpguard.core.sourcing import Sourcing, avoided
+from arpguard.core.sourcing import Sourcing
 from arpguard.errors import ConfigError
 from arpguard.model import InterfaceAddress, Link, Route, Surroundings
 from arpguard.runtime.settings import Settings

@@ -15,7 +15,8 @@ from arpguard.core.members import candidates, members_of
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.reporting import EventBook
-from arpguard.core.sourcing import MAX_NOTICES, MAX_PROBLEMS, Sourcing
+from arpguard.core.sourcing import Sourcing
+from arpguard.core.telling import MAX_NOTICES, MAX_PROBLEMS
 from arpguard.kube import claims, projections
 from arpguard.kube.decoding import decode
 from arpguard.kube.errors import message_of

@@ -8,8 +8,9 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from arpguard.config.model import AgentConfig, ServicesConfig
+from arpguard.core.admission import Avoided
 from arpguard.core.cluster import EndpointSlice, Node, Service
-from arpguard.core.sourcing import Avoided, Sourcing
+from arpguard.core.sourcing import Sourcing
 from arpguard.model import Owner, OwnerKind, Vip
 
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))

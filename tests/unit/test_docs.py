@@ -63,7 +63,7 @@ def test_every_link_in_the_documentation_leads_somewhere(page):
 
 def test_every_reason_of_an_event_is_documented():
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "agent/arpguard").rglob("*.py")]
-    reasons = {found for text in sources for found in re.findall(r'\b(?:Notice|_Refusal)\([^"]*?"([A-Z]\w+)"', text)}
+    reasons = {found for text in sources for found in re.findall(r'\b(?:Notice|Complaint)\([^"]*?"([A-Z]\w+)"', text)}
     pages = "".join(
         (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("kubernetes.md", "configuration.md")
     )

@@ -16,9 +16,9 @@ from ipaddress import IPv4Address, ip_network
 
 from arpguard.addresses import Address, Network
 from arpguard.config.model import AgentConfig
+from arpguard.core.admission import Avoided
 from arpguard.core.choosing import unguardable
 from arpguard.core.desired import NO_VIP, Primaries
-from arpguard.core.sourcing import Avoided
 from arpguard.model import InterfaceAddress, Link, RangeKey, Surroundings, VipEntry
 from arpguard.verdict import Kind, Mode
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from arpguard.addresses import Address, Network
 
+Key: TypeAlias = tuple[str, str]  # namespace and name
 Pairs: TypeAlias = tuple[tuple[str, str], ...]  # of labels or annotations, sorted by name
 
 PREFIX = "arpguard.io/"

@@ -28,12 +28,10 @@ from arpguard.core.cluster import (
     PURELB_IPV4,
     PURELB_IPV6,
     Announcement,
+    Key,
     Service,
 )
 from arpguard.names import is_subdomain
-
-Key: TypeAlias = tuple[str, str]  # namespace, name
-
 
 MAX_SHOWN = 80
 MAX_HEARD = 32  # objects, entries and problems for an address; where two nodes are named there is a fault already

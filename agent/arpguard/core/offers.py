@@ -1,14 +1,15 @@
-"""What a Service asks for: its addresses, and who is to answer for them, by its annotations or the configuration.
+"""What one source asks for: the addresses of an item of `vips:` or of a Service, and who is to answer for them.
 
-A function of the Service and the configuration alone. Whether an address may be guarded is decided in `sourcing`.
+A function of the Service and the configuration alone. Whether an address may be a VIP is for `admission` to say.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from arpguard.config.model import ServicesConfig
+from arpguard.config.model import AgentConfig, ServicesConfig
 from arpguard.config.reading import Place, Problems, section, text
 from arpguard.config.values import MODE, SHORT_OWNER, TRUTH
+from arpguard.core.bids import ANNOTATED, CONFIGURED, SELECTED, Bid
 from arpguard.core.cluster import PREFIX, Service
 from arpguard.core.reporting import Notice, Subject
 from arpguard.model import SERVICE_SOURCE, Owner, OwnerKind, Vip
@@ -16,21 +17,36 @@ from arpguard.names import is_ifname
 from arpguard.verdict import Mode
 
 ACTION = "Guard"
-ANNOTATED, SELECTED = 1, 2
 _MAX_WRONG = 4  # of annotations; as many as there are readers
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a Service brings. `order`: precedence, namespace, name; `local_only` and `made` as in `Service`."""
+    """What a source asks for, a bid for each address. `local_only`: for nodes with ready endpoints alone.
 
-    order: tuple[int, str, str]
-    subject: Subject
-    vips: tuple[Vip, ...] = ()
-    local_only: bool = False
-    made: str = ""
+    `problems` and `notices` are of the source as a whole; what is wrong with an address is in its bid.
+    """
+
+    bids: tuple[Bid, ...] = ()
     problems: tuple[str, ...] = ()
     notices: tuple[Notice, ...] = ()
+    local_only: bool = False
+
+    @property
+    def needs_slices(self) -> bool:
+        """Whether EndpointSlices have a say."""
+        return self.local_only and any(bid.admitted for bid in self.bids)
+
+    @property
+    def follows(self) -> bool:
+        """Whether another announcer has a say."""
+        return any(bid.admitted and bid.vip.owner.kind is OwnerKind.FOLLOW for bid in self.bids)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything to tell of it."""
+        is_whole = all(bid.admitted and bid.complaint is None for bid in self.bids)
+        return bool(self.problems or self.notices) or not is_whole
 
 
 class _Terms(NamedTuple):
@@ -47,6 +63,11 @@ _READERS = {"owner": SHORT_OWNER, "mode": MODE, "interface": _INTERFACE, "hold":
 _TERMS = section(_Terms, _READERS)
 
 
+def offer_of_config(config: AgentConfig) -> Offer:
+    """The items of `vips:`."""
+    return Offer(tuple(Bid((CONFIGURED, "", ""), vip, f"vips[{index}]") for index, vip in enumerate(config.vips)))
+
+
 def offer_of(service: Service, config: ServicesConfig) -> Offer | None:
     """None for a Service that is not meant."""
     annotations = {key.removeprefix(PREFIX): found for key, found in service.annotations}
@@ -57,18 +78,23 @@ def offer_of(service: Service, config: ServicesConfig) -> Offer | None:
     terms, wrong = _read(annotations)
     owner = terms.owner if is_annotated else config.owner
     hold = config.hold if terms.hold is None else terms.hold
-    name = f"{SERVICE_SOURCE}{service.namespace}/{service.name}"
+    name = name_of(service)
     addresses = dict.fromkeys(service.external_ips + service.ingress_ips)
+    vips = (Vip(each, owner, terms.mode, name, terms.interface, hold=hold) for each in addresses if owner)
+
+    order = ANNOTATED if is_annotated else SELECTED, service.namespace, service.name
     subject = Subject("v1", "Service", service.namespace, service.name, service.uid)
     return Offer(
-        order=(ANNOTATED if is_annotated else SELECTED, service.namespace, service.name),
-        subject=subject,
-        vips=tuple(Vip(each, owner, terms.mode, name, terms.interface, hold=hold) for each in addresses if owner),
-        local_only=service.local_only and owner is not None and owner.kind is OwnerKind.ELECT,
-        made=service.made,
+        bids=tuple(Bid(order, vip, name, subject, service.made) for vip in vips),
         problems=tuple(f"{name}: {problem}" for problem in (*service.problems, *wrong)),
         notices=tuple(Notice(subject, "BadAnnotation", ACTION, problem) for problem in wrong),
+        local_only=service.local_only and owner is not None and owner.kind is OwnerKind.ELECT,
     )
+
+
+def name_of(service: Service) -> str:
+    """How a Service is named as the source of a VIP."""
+    return f"{SERVICE_SOURCE}{service.namespace}/{service.name}"
 
 
 def _read(annotations: dict[str, str]) -> tuple[_Terms, list[str]]:

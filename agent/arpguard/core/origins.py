@@ -1,6 +1,21 @@
 """Where an address comes from: which sources ask for it, which of them has the say, and why others are left alone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from arpguard.config.model import AgentConfig
+from arpguard.core.bids import ANNOTATED, CONFIGURED, SELECTED, Bid, Complaint, ranking
+from arpguard.core.bounding import bounded
+from arpguard.core.cluster import Service
+from arpguard.core.offers import name_of, offer_of
+
+MAX_ASKING = 20  # sources of an address that are named
+MAX_SHOWN = 5  # ranges
+_WHY = {
+    CONFIGURED: "an item of `vips:` has the say before any Service",
+    ANNOTATED: "its annotation arpguard.io/owner makes it one",
+    SELECTED: "`services` of the configuration takes it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +32,44 @@ class Origin:
     others: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     follows: str = ""
+
+
+def origin_of_vip(bids: Iterable[Bid]) -> Origin:
+    """The origin of an address that somebody bids for."""
+    first, *others = ranking(bids)
+    return Origin(_WHY[first.order[0]], others=_few([_runner_up(bid, first) for bid in others]))
+
+
+def origin_of_other(refusal: Complaint | None, asking: Iterable[Service], config: AgentConfig) -> Origin:
+    """That of an address that nobody bids for: `refusal` says why nobody may, and `asking` are those that have it."""
+    if refusal is None:
+        return Origin(refusals=_few([_why_not(service, config) for service in asking]))
+    return Origin(refusals=(refusal.why, *_few([f"{name_of(service)} asks for it" for service in asking])))
+
+
+def _few(lines: list[str]) -> tuple[str, ...]:
+    return tuple(bounded(lines, MAX_ASKING, "of them"))
+
+
+def _runner_up(bid: Bid, first: Bid) -> str:
+    if bid.vip.settings == first.vip.settings:
+        return f"{bid.name} shares it, with the same settings"
+    if first.namespace and bid.namespace != first.namespace:
+        reason = "of the namespace with the oldest Service that asks for it"
+    elif bid.order[0] == first.order[0]:
+        reason = "the first in the order of names"
+    else:
+        reason = "of higher precedence"
+    return f"{bid.name} asks for it too, with other settings (owner {bid.vip.owner}): {first.name} is {reason}"
+
+
+def _why_not(service: Service, config: AgentConfig) -> str:
+    """Why a Service does not make one of its addresses a VIP that could be one."""
+    name, offer = name_of(service), offer_of(service, config.services)
+    if offer is None:
+        why = "`services.selector` does not select it" if config.services.enabled else "`services.enabled` is false"
+        return f"{name} asks for it and is not meant: it has no annotation arpguard.io/owner, and {why}"
+    if not offer.bids:
+        return f"{name} asks for it, but its owner cannot be read: {'; '.join(offer.problems)}"
+    ranges = ", ".join(bounded([str(each) for each in config.ranges], MAX_SHOWN, "")) or "none"
+    return f"{name} asks for it, but it is in none of the configuration's `ranges` ({ranges})"

@@ -25,8 +25,8 @@ from hashlib import sha256
 
 from arpguard.addresses import Address
 from arpguard.core.bounding import bounded
-from arpguard.core.cluster import Announcement, Service
-from arpguard.core.following import ON_DEMAND, Followed, Following, Key, Source
+from arpguard.core.cluster import Announcement, Key, Service
+from arpguard.core.following import ON_DEMAND, Followed, Following, Source
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too

@@ -22,12 +22,13 @@ from arpguard.api.server import ApiServer
 from arpguard.api.standby import Standby
 from arpguard.clock import boot_ns
 from arpguard.config.model import AgentConfig
+from arpguard.core.admission import avoided
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.basis import Asked
 from arpguard.core.choosing import choose_links
 from arpguard.core.closing import closing_of
 from arpguard.core.decisions import ConflictLog, DecisionLog, Report
-from arpguard.core.sourcing import Sourcing, avoided
+from arpguard.core.sourcing import Sourcing
 from arpguard.dataplane import bpffs, loader, privileges
 from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher

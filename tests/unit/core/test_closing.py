@@ -7,6 +7,7 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.config.model import AgentConfig
+from arpguard.core.admission import Avoided
 from arpguard.core.closing import (
     NOTHING,
     Closing,
@@ -18,7 +19,6 @@ from arpguard.core.closing import (
     with_ranges,
 )
 from arpguard.core.desired import NO_VIP
-from arpguard.core.sourcing import Avoided
 from arpguard.model import InterfaceAddress, Link, RangeKey, Surroundings, VipEntry
 from arpguard.verdict import Kind, Mode
 

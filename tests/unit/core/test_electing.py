@@ -509,6 +509,13 @@ def test_what_takes_long_is_done_in_steps_and_comes_to_the_same():
         assert in_steps.wanted(*asked) == at_once.wanted(*asked)
 
 
+def test_what_changes_of_a_node_that_may_own_nothing_takes_no_step():
+    election, unready = Election(SECOND, START), {THIRD: {"ready": False}}
+    list(election.sit_down(MANY, members(**unready), LATER))
+
+    assert not list(election.sit_down(MANY, members(**{THIRD: {"ready": False, "cordoned": True}}), LATER))
+
+
 def test_who_may_own_a_group_is_found_out_once(monkeypatch):
     """A Service may have a thousand addresses."""
     vips = {**VIPS, **{SIX + n: Vip(SIX + n, ELECT, lead=ADDRESS) for n in range(1000)}}

@@ -6,9 +6,10 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from arpguard.config.model import AgentConfig, ServicesConfig
+from arpguard.core.admission import Avoided
 from arpguard.core.cluster import Node, Service
 from arpguard.core.origins import Origin
-from arpguard.core.sourcing import Avoided, Sourcing
+from arpguard.core.sourcing import Sourcing
 from arpguard.model import Owner, OwnerKind, Vip
 
 VIP, FAR, NODE = ip_address("192.0.2.50"), ip_address("203.0.113.50"), ip_address("192.0.2.1")

@@ -7,8 +7,10 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.config.model import AgentConfig, ServicesConfig
+from arpguard.core.admission import Avoided, avoided
 from arpguard.core.cluster import EndpointSlice, Node, Service
-from arpguard.core.sourcing import MAX_ALIKE, MAX_PROBLEMS, Avoided, Sourcing, avoided, follow_nobody
+from arpguard.core.sourcing import Sourcing, follow_nobody
+from arpguard.core.telling import MAX_ALIKE, MAX_PROBLEMS
 from arpguard.model import InterfaceAddress, Link, Owner, OwnerKind, Surroundings, Vip
 from arpguard.verdict import Mode
 
@@ -523,6 +525,16 @@ def test_what_was_given_out_stays_as_it_is_and_what_has_not_changed_is_the_same_
     assert (set(before.vips), set(after.vips)) == ({VIP, OTHER}, {OTHER})
     assert after.vips[OTHER] is before.vips[OTHER]
     assert sourcing.collect(CONFIG, services, {}, NODES).vips is after.vips
+
+
+def test_address_that_was_refused_is_a_vip_once_it_may_be():
+    sourcing, services = Sourcing(), by_key(a_service("web", VIP, OTHER))
+    avoided = [Avoided(gateways=frozenset(those)) for those in ({VIP}, {OTHER}, ())]
+
+    found = [sourcing.collect(CONFIG, services, {}, NODES, each) for each in avoided]
+
+    assert [set(collected.vips) for collected in found] == [{OTHER}, {VIP}, {VIP, OTHER}]
+    assert [len(collected.problems) for collected in found] == [1, 1, 0]
 
 
 def test_slice_that_goes_away_takes_its_nodes_with_it():

@@ -5,11 +5,12 @@ from functools import cached_property
 
 from arpguard.addresses import Address, address_order, vip_refusal
 from arpguard.config.model import InterfaceSelector, SelectorKind
+from arpguard.core.admission import Avoided, avoided
 from arpguard.core.checkup.answering import has, kernel_answers, on_segment, places
 from arpguard.core.checkup.findings import listed
 from arpguard.core.checkup.snapshot import AddressOnLink, ClusterView, Guard, Program, Snapshot, Unread
 from arpguard.core.choosing import Choice, choose_links
-from arpguard.core.sourcing import Avoided, Collected, Sourcing, avoided
+from arpguard.core.sourcing import Collected, Sourcing
 from arpguard.model import EntryKey, Link, OwnerKind, Vip, VipEntry
 from arpguard.verdict import Kind, Mode
 

@@ -368,7 +368,7 @@ def _is_the_clusters(picture: Picture, vip: Address) -> bool:
     known, service = picture.vips.get(vip), _service_of(picture, vip)
     if known is None and service is not None:  # outside of `ranges`: left alone, and yet somebody's
         offer = offer_of(service, picture.config.services)
-        known = next(iter(offer.vips), None) if offer else None
+        known = next((bid.vip for bid in offer.bids), None) if offer else None
         return known is None or known.owner.kind is not OwnerKind.EXTERNAL
     return known is not None and known.owner.kind is not OwnerKind.EXTERNAL
 

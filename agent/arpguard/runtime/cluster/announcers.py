@@ -9,8 +9,8 @@ from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.config.model import FollowConfig
 from arpguard.core.backoff import Backoff
-from arpguard.core.cluster import Announcement, Service, SourceState
-from arpguard.core.following import Following, Key, Source
+from arpguard.core.cluster import Announcement, Key, Service, SourceState
+from arpguard.core.following import Following, Source
 from arpguard.core.steering import Steering
 from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError

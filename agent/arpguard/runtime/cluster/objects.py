@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 from arpguard.addresses import Address
 from arpguard.config.model import AgentConfig
 from arpguard.core import cluster
+from arpguard.core.admission import avoided
 from arpguard.core.closing import Closing, closing_of
 from arpguard.core.cluster import SourceState
 from arpguard.core.origins import Origin
-from arpguard.core.sourcing import Collected, Sourcing, avoided
+from arpguard.core.sourcing import Collected, Sourcing
 from arpguard.kube import projections
 from arpguard.kube.client import Client
 from arpguard.kube.listing import Scope

@@ -1,0 +1,119 @@
+"""Which addresses may be VIPs: none that is somebody's for good, and of Services' those in `ranges`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from arpguard.addresses import Address, reserved_address, vip_refusal
+from arpguard.config.model import AgentConfig
+from arpguard.core.bids import ANNOTATED, Bid, Complaint
+from arpguard.core.cluster import Node
+from arpguard.core.prefixes import Prefixes
+from arpguard.model import InterfaceAddress, Link, OwnerKind, Surroundings
+
+
+@dataclass(frozen=True, slots=True)
+class Avoided:
+    """Addresses that this node knows to be no VIPs. `own`: the first of each of its links, whatever the Nodes say.
+
+    `reserved`: those of these links' subnets that no host has.
+    """
+
+    gateways: frozenset[Address] = frozenset()
+    api_servers: frozenset[Address] = frozenset()
+    own: frozenset[Address] = frozenset()
+    reserved: frozenset[Address] = frozenset()
+
+
+def avoided(surroundings: Surroundings, servers: frozenset[Address] = frozenset()) -> Avoided:
+    """The addresses that are somebody's for good, as this node sees them; `servers` are the API server's.
+
+    The first address of a link in a family that has a subnet is the node's own: VIPs are bound to `lo`, to devices
+    without ARP, as host addresses, or behind it.
+    """
+    gateways = frozenset(route.via for route in surroundings.routes if route.via is not None)
+    links = (link for link in surroundings.links if not (link.loopback or link.no_arp))
+    first = [own for link in links for version in (4, 6) for own in _first_own(link, version)]
+    reserved = (reserved_address(own.network) for own in first)
+    return Avoided(
+        gateways,
+        servers,
+        own=frozenset(own.address for own in first),
+        reserved=frozenset(address for address in reserved if address is not None),
+    )
+
+
+def _first_own(link: Link, version: int) -> list[InterfaceAddress]:
+    """The first address of a link in a family that has a subnet; none, or one."""
+    return [own for own in link.addresses if own.address.version == version and own.network in link.subnets][:1]
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What all bids are judged by: the configuration, the Nodes, and what this node avoids."""
+
+    ranges: Prefixes
+    avoided: Avoided
+    names: frozenset[str]
+    addresses: dict[Address, str]
+    pods: Prefixes
+
+    @classmethod
+    def of(cls, config: AgentConfig, nodes: Mapping[str, Node], avoided: Avoided) -> "Admission":
+        """That of the present."""
+        return cls(
+            ranges=Prefixes(config.ranges),
+            avoided=avoided,
+            names=frozenset(nodes),
+            addresses={address: name for name, node in sorted(nodes.items()) for address in node.addresses},
+            pods=Prefixes(network for node in nodes.values() for network in node.pod_networks),
+        )
+
+    def judged(self, bid: Bid) -> Bid:
+        """The bid, admitted or not, and with the complaint that there is to make.
+
+        Where no range is given at all, a Service that does not ask by annotation is left alone without one: it is one
+        problem, not one for each Service of a cluster.
+        """
+        address, owner, is_configured = bid.vip.address, bid.vip.owner, bid.subject is None
+        refusal = self.refusal(address)
+        if refusal is not None:
+            name = f"{bid.name}.address" if is_configured else bid.name
+            return replace(bid, name=name, admitted=False, complaint=refusal)
+
+        if not (is_configured or self.ranges.containing(address)):
+            why = f"{address} is in none of the configuration's `ranges`, and left alone: take another, or add a range"
+            is_told = bool(self.ranges) or bid.order[0] == ANNOTATED
+            return replace(bid, admitted=False, complaint=Complaint("VIPOutsideRanges", why) if is_told else None)
+
+        if owner.kind is OwnerKind.NODE and self.names and owner.node not in self.names:
+            why = f"there is no node {owner.node}: nobody answers for {address}"
+            return replace(bid, complaint=Complaint("UnknownNode", why))
+        return bid
+
+    def refusal(self, address: Address) -> Complaint | None:
+        """Why an address is never guarded."""
+        unfit, node = vip_refusal(address), self.addresses.get(address)
+        if unfit is not None:
+            return Complaint("VIPUnfit", f"{address} {unfit}: choose one that a host can own")
+        if node is not None:
+            return _node_address(address, f"node {node}")
+        if address in self.avoided.gateways:
+            return Complaint("VIPIsGateway", f"{address} is a gateway: choose an address that no host has")
+        if address in self.avoided.api_servers:
+            return Complaint("VIPIsAPIServer", f"{address} is the API server's: choose an address that no host has")
+        if self.pods.containing(address):
+            return Complaint("VIPInPodNetwork", f"{address} is in a Pod network: choose one of the nodes' network")
+        return self._own_refusal(address)
+
+    def _own_refusal(self, address: Address) -> Complaint | None:
+        """The same, as far as this node alone knows."""
+        if address in self.avoided.reserved:
+            what = "broadcast" if address.version == 4 else "subnet-router anycast"
+            why = f"{address} is the {what} address of this node's subnet: choose one that a host can own"
+            return Complaint("VIPUnfit", why, own=True)
+        return _node_address(address, "this node", own=True) if address in self.avoided.own else None
+
+
+def _node_address(address: Address, whose: str, *, own: bool = False) -> Complaint:
+    why = f"{address} is the address of {whose}, which would be cut off: choose an address that no host has"
+    return Complaint("VIPIsNodeAddress", why, own)

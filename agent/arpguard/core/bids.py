@@ -1,0 +1,133 @@
+"""Whose a VIP is, of several sources that ask for it: `decide`, a function of their bids and of nothing else.
+
+| order | source                                                             |
+| ----- | ------------------------------------------------------------------ |
+| 0     | an item of `vips:`                                                 |
+| 1     | a Service with the annotation arpguard.io/owner                    |
+| 2     | a Service that has the labels of `services.selector`, if `enabled` |
+
+The configuration goes before all Services. Of those the namespace decides that has the oldest one, and in it the first
+by order and name.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from arpguard.core.reporting import Subject
+from arpguard.model import Vip
+
+CONFIGURED, ANNOTATED, SELECTED = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """Why an address is no VIP, or not as a source asks for it. `reason` is an Event's; `own`: this node's alone."""
+
+    reason: str
+    why: str
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """What one source asks for one address: `vip`. `order`: precedence, namespace, name of the source.
+
+    `subject` None: the configuration. `made`: when the Service was (RFC 3339). `admitted`: the address may be a VIP.
+    `undecided`: its nodes are not known yet.
+    """
+
+    order: tuple[int, str, str]
+    vip: Vip
+    name: str
+    subject: Subject | None = None
+    made: str = ""
+    admitted: bool = True
+    undecided: bool = False
+    complaint: Complaint | None = None
+
+    @property
+    def namespace(self) -> str:
+        """That of the Service; empty for the configuration."""
+        return self.order[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Award:
+    """What the bids for an address come to. `vip` None: there are none.
+
+    `undecided`: it is an elected VIP whose nodes are not known yet. `disputed`: the bids that do not get what they ask
+    for, each with its complaint.
+    """
+
+    vip: Vip | None = None
+    undecided: bool = False
+    disputed: tuple[Bid, ...] = ()
+
+
+def decide(bids: Iterable[Bid]) -> Award:
+    """Whose an address is, by all admitted bids for it."""
+    ranked = ranking(bids)
+    if not ranked:
+        return Award()
+
+    first, sharing = ranked[0], _sharing(ranked)
+    vip, undecided = first.vip, any(bid.undecided for bid in sharing)
+    if len(sharing) > 1 and not undecided:
+        lead = next((bid.vip.lead for bid in sharing if bid.vip.lead is not None), None)
+        vip = replace(vip, nodes=_common_nodes(sharing), lead=lead)
+
+    complaints = ((bid, _complaint(bid, first, vip)) for bid in ranked[1:])
+    return Award(vip, undecided, tuple(replace(bid, complaint=found) for bid, found in complaints if found is not None))
+
+
+def ranking(bids: Iterable[Bid]) -> list[Bid]:
+    """Who has the say about an address first: the configuration, then the namespace with the oldest Service.
+
+    Whoever makes a Service takes nothing away from another namespace by it, whatever its name and annotations. Whoever
+    edits one that is older does: no object tells since when a Service has had an address.
+    """
+    bids = list(bids)
+    since: dict[str, str] = {}
+    for bid in bids:
+        since[bid.namespace] = min(bid.made, since.get(bid.namespace, bid.made))
+    return sorted(bids, key=lambda bid: (bool(bid.order[0]), since[bid.namespace], bid.namespace, bid.order))
+
+
+def _sharing(ranked: Sequence[Bid]) -> list[Bid]:
+    """Those that shape together what the first asks for: with the same settings, Services of one namespace only.
+
+    Else a tenant would choose where another's VIP is, by a Service with endpoints there.
+    """
+    namespace = next((bid.namespace for bid in ranked if bid.namespace), "")
+    settings = ranked[0].vip.settings
+    return [bid for bid in ranked if bid.vip.settings == settings and bid.namespace in ("", namespace)]
+
+
+def _common_nodes(sharing: Iterable[Bid]) -> frozenset[str] | None:
+    """The nodes that serve all Services which share an address: elsewhere some of its ports would lead nowhere.
+
+    A Service that no node could serve, or none of those that the ones before it can be served on, does not count:
+    it must not take the others' address away.
+    """
+    common: frozenset[str] | None = None
+    restricting = [bid.vip.nodes for bid in sharing]
+    for nodes in filter(None, restricting):
+        common = nodes if common is None else (common & nodes or common)
+    return frozenset() if common is None and all(nodes is not None for nodes in restricting) else common
+
+
+def _complaint(bid: Bid, first: Bid, vip: Vip) -> Complaint | None:
+    """What a bid that is not the first does not get of an address that came to `vip`."""
+    if bid.vip.settings != first.vip.settings:
+        why = f"{first.name} has the say about {vip.address}, with other settings: make them the same"
+        return Complaint("VIPConflictingSources", why)
+    if bid.vip.nodes and vip.nodes and not bid.vip.nodes & vip.nodes:
+        why = f"no node has endpoints both for it and for {first.name}, which shares {vip.address}"
+        return Complaint("VIPWithoutCommonNode", why)
+    if bid.vip.lead not in (None, vip.lead):
+        why = (
+            f"{vip.address} goes with {vip.lead}, since {first.name} shares it, so {bid.vip.lead} may have another "
+            "owner: let both have the same first IPv4 address, or IPv6 addresses of their own"
+        )
+        return Complaint("VIPPairDivided", why)
+    return None

@@ -1,0 +1,68 @@
+"""What there is to say of what sources ask for: problems for the log and notices for Events, a bounded number."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from arpguard.core.bids import Bid
+from arpguard.core.bounding import bounded
+from arpguard.core.offers import ACTION, Offer
+from arpguard.core.reporting import Notice, Subject
+from arpguard.model import SERVICE_SOURCE
+
+Kind: TypeAlias = tuple[Subject, str, bool]  # what is alike: of one Service, with one reason, this node's own or not
+
+MAX_PROBLEMS = 20
+MAX_ALIKE = 4  # of what is wrong with addresses of a Service in the same way
+MAX_NOTICES = 4096
+
+
+class Telling:
+    """All that is said of some offers. Of what is alike in a Service's addresses some stand for all.
+
+    `notices` are the same on every node, `own_notices` this node's alone.
+    """
+
+    def __init__(self, offers: Iterable[Offer]) -> None:
+        self._problems: list[str] = []
+        self._notices: dict[bool, list[Notice]] = {False: [], True: []}  # own ones: True
+        self._alike: Counter[Kind] = Counter()
+        unranged = 0
+        for offer in offers:
+            self._problems += offer.problems
+            self._notices[False] += offer.notices
+            for bid in offer.bids:
+                self._hear(bid)
+                unranged += not bid.admitted and bid.complaint is None
+
+        for kind, count in self._alike.items():
+            if count > MAX_ALIKE:
+                self._tell_of_rest(kind, count - MAX_ALIKE)
+        first = f"addresses of Services ({unranged}) are left alone: `ranges` is empty, so none may be guarded"
+        self.problems = tuple(bounded([first, *self._problems] if unranged else self._problems, MAX_PROBLEMS))
+        self.notices, self.own_notices = (tuple(self._notices[own][:MAX_NOTICES]) for own in (False, True))
+
+    def _hear(self, bid: Bid) -> None:
+        found = bid.complaint
+        if found is None:
+            return
+        problem = f"{bid.name}: {found.why}"
+        if bid.subject is None:
+            self._problems.append(problem)
+            return
+
+        kind = bid.subject, found.reason, found.own
+        self._alike[kind] += 1
+        if self._alike[kind] <= MAX_ALIKE:
+            self._tell(kind, problem, found.why)
+
+    def _tell_of_rest(self, kind: Kind, count: int) -> None:
+        """An Event has no count in it: with each that came or went it would be another."""
+        subject, reason, _own = kind
+        problem = f"{SERVICE_SOURCE}{subject.namespace}/{subject.name}: {count} more of its addresses: {reason}"
+        self._tell(kind, problem, "more of its addresses: `arpguard explain ADDRESS` says why for each")
+
+    def _tell(self, kind: Kind, problem: str, note: str) -> None:
+        subject, reason, own = kind
+        self._problems.append(problem)
+        self._notices[own].append(Notice(subject, reason, ACTION, note))
