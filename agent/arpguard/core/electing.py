@@ -37,8 +37,8 @@ BATCH_NS = 10 * NS_PER_S
 GIVE_UP_NS = 5 * NS_PER_S
 SHUN_NS = 600 * NS_PER_S
 FOLLOW_AT_ONCE = 50  # VIPs that this node has given up to whom they follow, and nobody has yet
-MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to all nodes
-MAX_WRITES_PER_S_AT_REST = 10
+_MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to all nodes
+_MAX_WRITES_PER_S_AT_REST = 10
 REST_NS = 10 * NS_PER_S  # as kubelets renew theirs
 _EMPTY = Pool(())
 
@@ -354,12 +354,12 @@ class _Look:
 
 def rest_ns(heartbeating: int) -> int:
     """How often a node that neither has nor wants a VIP renews, in a cluster with so many nodes."""
-    return max(REST_NS, heartbeating * NS_PER_S // MAX_WRITES_PER_S_AT_REST)
+    return max(REST_NS, heartbeating * NS_PER_S // _MAX_WRITES_PER_S_AT_REST)
 
 
 def lease_times(lease: LeaseConfig, heartbeating: int) -> LeaseConfig:
-    """The times of a cluster with so many heartbeating nodes: the API server takes no more than MAX_WRITES_PER_S."""
-    renew_ns = max(lease.renew_ns, heartbeating * NS_PER_S // MAX_WRITES_PER_S)
+    """The times of a cluster with so many heartbeating nodes: the API server takes no more than _MAX_WRITES_PER_S."""
+    renew_ns = max(lease.renew_ns, heartbeating * NS_PER_S // _MAX_WRITES_PER_S)
     return LeaseConfig(
         duration_ns=lease.duration_ns * renew_ns // lease.renew_ns,
         renew_ns=renew_ns,

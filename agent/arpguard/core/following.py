@@ -33,7 +33,7 @@ from arpguard.core.cluster import (
 )
 from arpguard.names import is_subdomain
 
-MAX_SHOWN = 80
+_MAX_SHOWN = 80
 MAX_HEARD = 32  # objects, entries and problems for an address; where two nodes are named there is a fault already
 
 
@@ -342,7 +342,7 @@ def _statement(
     if is_subdomain(node):
         return _Statement(node, announcer.name, where, settled)
     if node:
-        problems.append(f"{where} says what cannot be a node's name: {node[:MAX_SHOWN]!r}")
+        problems.append(f"{where} says what cannot be a node's name: {node[:_MAX_SHOWN]!r}")
     return None
 
 

@@ -18,10 +18,10 @@ from arpguard.core.rendezvous import Scales, fingerprint, ranked, weight
 from arpguard.core.reporting import Subject
 from arpguard.model import Vip
 
-Terms: TypeAlias = tuple[frozenset[str] | None, str, tuple[Network, ...]]
+_Terms: TypeAlias = tuple[frozenset[str] | None, str, tuple[Network, ...]]
 
 EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
-SLOWER = 4  # how much longer it takes to weigh one node after the other than all of a pool at once
+_SLOWER = 4  # how much longer it takes to weigh one node after the other than all of a pool at once
 CORDONED = "cordoned: second choice, and there is another"
 
 
@@ -153,7 +153,7 @@ class Pool:
             self._before = ref(before)
             self._joined = {name: each for name, each in self.fingerprints.items() if name not in before}
             self._left = [each for name, each in before.fingerprints.items() if name not in self]
-        return SLOWER * (len(self._joined) + len(self._left)) > len(self._names)
+        return _SLOWER * (len(self._joined) + len(self._left)) > len(self._names)
 
     def prefers(self, vip: int, name: str, other: str) -> bool:
         """Whether one of them is preferred to another."""
@@ -171,8 +171,8 @@ class Pools:
         self._usable = tuple(member for member in members if member.refusal is None)
         self._interfaces: dict[str, Prefixes] = {}
         self._links = {link for member in members for link in member.links}
-        self._pools: dict[Terms, Pool] = {}
-        self._alike: dict[tuple[Terms, ...], tuple[Pool, dict[Terms, bool]]] = {}
+        self._pools: dict[_Terms, Pool] = {}
+        self._alike: dict[tuple[_Terms, ...], tuple[Pool, dict[_Terms, bool]]] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Pools) and (self._usable, self._links) == (other._usable, other._links)
@@ -204,10 +204,10 @@ class Pools:
         together = (lead[0], *(vip for vip, each in others if joins[each]))
         return (together, pool), *(((vip,), self.of(vip)) for vip, each in others if not joins[each])
 
-    def _join(self, vips: Mapping[Terms, Vip]) -> tuple[Pool, dict[Terms, bool]]:
+    def _join(self, vips: Mapping[_Terms, Vip]) -> tuple[Pool, dict[_Terms, bool]]:
         """The nodes that are left when one VIP after the other joins, but those that would leave none."""
         fit: list[Member] = []
-        joins: dict[Terms, bool] = {}
+        joins: dict[_Terms, bool] = {}
         for terms, vip in vips.items():
             those = self._fit(vip)
             among = set(those)
@@ -215,7 +215,7 @@ class Pools:
             joins[terms], fit = bool(common), common or fit
         return _pool(fit), joins
 
-    def _terms(self, vip: Vip) -> Terms:
+    def _terms(self, vip: Vip) -> _Terms:
         return vip.nodes, vip.interface, self.subnets(vip)
 
     def _fit(self, vip: Vip) -> list[Member]:

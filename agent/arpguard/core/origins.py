@@ -9,8 +9,8 @@ from arpguard.core.bounding import bounded
 from arpguard.core.cluster import Service
 from arpguard.core.offers import name_of, offer_of
 
-MAX_ASKING = 20  # sources of an address that are named
-MAX_SHOWN = 5  # ranges
+_MAX_ASKING = 20  # sources of an address that are named
+_MAX_SHOWN = 5  # ranges
 _WHY = {
     CONFIGURED: "an item of `vips:` has the say before any Service",
     ANNOTATED: "its annotation arpguard.io/owner makes it one",
@@ -48,7 +48,7 @@ def origin_of_other(refusal: Complaint | None, asking: Iterable[Service], config
 
 
 def _few(lines: list[str]) -> tuple[str, ...]:
-    return tuple(bounded(lines, MAX_ASKING, "of them"))
+    return tuple(bounded(lines, _MAX_ASKING, "of them"))
 
 
 def _runner_up(bid: Bid, first: Bid) -> str:
@@ -71,5 +71,5 @@ def _why_not(service: Service, config: AgentConfig) -> str:
         return f"{name} asks for it and is not meant: it has no annotation arpguard.io/owner, and {why}"
     if not offer.bids:
         return f"{name} asks for it, but its owner cannot be read: {'; '.join(offer.problems)}"
-    ranges = ", ".join(bounded([str(each) for each in config.ranges], MAX_SHOWN, "")) or "none"
+    ranges = ", ".join(bounded([str(each) for each in config.ranges], _MAX_SHOWN, "")) or "none"
     return f"{name} asks for it, but it is in none of the configuration's `ranges` ({ranges})"

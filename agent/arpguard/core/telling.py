@@ -10,7 +10,7 @@ from arpguard.core.offers import ACTION, Offer
 from arpguard.core.reporting import Notice, Subject
 from arpguard.model import SERVICE_SOURCE
 
-Kind: TypeAlias = tuple[Subject, str, bool]  # what is alike: of one Service, with one reason, this node's own or not
+_Alike: TypeAlias = tuple[Subject, str, bool]  # what is alike: of one Service, with one reason, this node's own or not
 
 MAX_PROBLEMS = 20
 MAX_ALIKE = 4  # of what is wrong with addresses of a Service in the same way
@@ -26,7 +26,7 @@ class Telling:
     def __init__(self, offers: Iterable[Offer]) -> None:
         self._problems: list[str] = []
         self._notices: dict[bool, list[Notice]] = {False: [], True: []}  # own ones: True
-        self._alike: Counter[Kind] = Counter()
+        self._alike: Counter[_Alike] = Counter()
         unranged = 0
         for offer in offers:
             self._problems += offer.problems
@@ -56,13 +56,13 @@ class Telling:
         if self._alike[kind] <= MAX_ALIKE:
             self._tell(kind, problem, found.why)
 
-    def _tell_of_rest(self, kind: Kind, count: int) -> None:
+    def _tell_of_rest(self, kind: _Alike, count: int) -> None:
         """An Event has no count in it: with each that came or went it would be another."""
         subject, reason, _own = kind
         problem = f"{SERVICE_SOURCE}{subject.namespace}/{subject.name}: {count} more of its addresses: {reason}"
         self._tell(kind, problem, "more of its addresses: `arpguard explain ADDRESS` says why for each")
 
-    def _tell(self, kind: Kind, problem: str, note: str) -> None:
+    def _tell(self, kind: _Alike, problem: str, note: str) -> None:
         subject, reason, own = kind
         self._problems.append(problem)
         self._notices[own].append(Notice(subject, reason, ACTION, note))
