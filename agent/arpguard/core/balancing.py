@@ -20,11 +20,13 @@ def to_move(
     placed = tuple(placed)
     counts = Counter(holder for _, holder, _ in placed)
     leaving: defaultdict[str, list[tuple[Address, str]]] = defaultdict(list)
+
     for address, holder, first in placed:
         if counts[holder] > counts[first] + 1:
             leaving[holder].append((address, first))
     if not leaving or me != max(leaving, key=lambda holder: (len(leaving[holder]), holder)):
         return ()
+
     room = max(BATCH, counts[me] // BATCH_SHARE)
     moves: list[Address] = []
     for address, first in leaving[me]:
