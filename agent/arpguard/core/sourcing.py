@@ -69,15 +69,18 @@ class Sourcing:
         self._services: dict[Key, Service] = {}
         self._nodes: dict[str, Node] = {}
         self._admission = Admission.of(self._config, self._nodes, _NOTHING)
+
         self._endpoints = _Endpoints()
         self._offers: dict[Key, Offer] = {}
         self._needing_slices: set[Key] = set()
         self._following: set[Key] = set()
         self._with_news: set[Key] = set()
+
         self._bids: dict[Address, dict[Key, Bid]] = {}
         self._vips: dict[Address, Vip] = {}
         self._undecided: set[Address] = set()
         self._disputed: dict[Address, tuple[Bid, ...]] = {}
+
         self._told: Telling | None = None
         self._given_out: dict[Address, Vip] | None = None
 

@@ -182,6 +182,7 @@ def claim_content(effect: WriteClaim, source: str = "") -> LeaseContent:
         _EXTERNAL: effect.external,
     }
     holder = {HOLDER_LABEL: holder_label(effect.holder)} if effect.holder else {}
+
     return LeaseContent(
         holder=effect.holder,
         duration_s=CLAIM_DURATION_S,

@@ -39,6 +39,7 @@ class Announcers:
         self._following = Following()
         self._steering = Steering(self._following, self._is_known, left)
         self._followers: frozenset[Key] = frozenset()
+
         self._reflectors: dict[Source, Reflector[Announcement]] = {}
         self._settled: set[Source] = set()
         self._failed: dict[Source, str] = {}
@@ -47,6 +48,7 @@ class Announcers:
         self._wanted = asyncio.Event()
         self._places = FollowConfig()
         self._rows = SOURCES
+
         self._watched: dict[Source, FollowSource] = {}
         self._unsettled: frozenset[Key] = frozenset()
         self._more_unsettled = asyncio.Event()
@@ -146,6 +148,7 @@ class Announcers:
             return
         self._failed.pop(source, None)
         self._refused.pop(source, None)
+
         if readable.readable:
             told = partial(self._told, source)
             self._reflectors[source] = Reflector(self._client, row.resource, row.project, told, row.scope, _PACE)

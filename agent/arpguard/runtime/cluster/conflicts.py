@@ -48,8 +48,10 @@ class Conflicts:
         self._heard.add(report, claimant)
         if not claimant.is_node:
             self._defend(decision)
+
         if not self._news.is_news(decision, boot_ns()):
             return
+
         if self.post is not None:
             self.post(report, claimant)
         log.warning(
@@ -160,6 +162,7 @@ class Judge:
             return
         if all(mac in published or virtual_router(mac) for mac in macs):
             return
+
         addresses = self._cluster.addresses()
         try:
             neighbours = await read_neighbours()
@@ -168,6 +171,7 @@ class Judge:
                 log.warning("%s; nodes without an agent are taken for hosts outside", error)
             self._unread = str(error)
             return
+
         self._resolved = {mac: addresses[address] for address, mac in neighbours if address in addresses}
         self._resolved_ns = now_ns
 
