@@ -44,3 +44,28 @@ def test_exception_that_keeps_the_limits_has_to_be_taken_off(monkeypatch, capsys
     monkeypatch.setattr(limits, "EXCEPTIONS", limits.EXCEPTIONS | {"arpguard.core.some.gone"})
     assert limits.main() == 1
     assert "arpguard.core.some.gone: keeps the limits" in capsys.readouterr().out
+
+
+STEPS = ["    step()"] * 14
+DENSE = "\n".join(["def work():", '    """Works.', "", '    Hard."""', *STEPS, "    step()"])
+IN_PARAGRAPHS = "\n".join(["async def work():", '    """Works."""', *STEPS, "", "    step()"])
+SHORT = "\n".join(["def work():", '    """Works."""', *STEPS])
+
+
+def test_blank_line_in_a_docstring_is_no_paragraph():
+    assert list(limits.long_bodies(DENSE)) == [(1, "work", False)]
+
+
+def test_body_in_paragraphs_is_told():
+    assert list(limits.long_bodies(IN_PARAGRAPHS)) == [(1, "work", True)]
+
+
+def test_short_body_does_not_count():
+    assert list(limits.long_bodies(SHORT)) == []
+
+
+@pytest.mark.parametrize(("dense", "told"), [(1, []), (2, ["2 of 10 long bodies have no blank line, at most 10% may"])])
+def test_one_in_ten_may_be_dense(tmp_path, dense, told):
+    for number in range(10):
+        (tmp_path / f"page_{number}.py").write_text(DENSE if number < dense else IN_PARAGRAPHS, encoding="utf-8")
+    assert limits.too_dense(tmp_path)[dense:] == told
