@@ -5,10 +5,10 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from arpguard.core.ownership.claims import Claims
 from arpguard.core.ownership.heartbeat import OwnHeartbeat, Times
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.steps import Steps
 from support.protocol.stories import (
     frozen_watch,
     hand_over,
@@ -76,7 +76,7 @@ RULES = [
     ),
     BrokenRule(
         "late taken for void without a revocation",
-        (Claims, "_wait_for_holder"),
+        (Steps, "_wait_for_holder"),
         "if void:",
         "if void or not self._peers.alive(claim.holder, moment.now_ns):",
         frozen_watch,
@@ -125,35 +125,35 @@ RULES = [
     ),
     BrokenRule(
         "answered before a renewal confirms",
-        (Claims, "_confirming"),
+        (Steps, "_confirming"),
         "moment.renewal is None or moment.renewal <= stage.renewal",
         "False",
         renewal_under_way,
     ),
     BrokenRule(
         "answered after a renewal that was sent before",
-        (Claims, "_confirming"),
+        (Steps, "_confirming"),
         "moment.renewal <= stage.renewal",
         "moment.renewal < stage.renewal",
         renewal_under_way,
     ),
     BrokenRule(
         "answered on the strength of a read",
-        (Claims, "_take"),
+        (Steps, "_take"),
         "        return self._write(state, Cause.FREE, self._node, moment.epoch)\n\n    effects",
         "        state.stage = Owned()\n        return [SetEntry(state.vip, moment.epoch)]\n\n    effects",
         release_on_its_way,
     ),
     BrokenRule(
         "released before it is cleared",
-        (Claims, "_owned"),
+        (Steps, "_owned"),
         "state.move(cause)\n    return [",
         "state.stage = Idle()\n    return [*self._end(state, Cause.UNWANTED), ",
         hand_over,
     ),
     BrokenRule(
         "released before it is drained",
-        (Claims, "_owned"),
+        (Steps, "_owned"),
         "state.move(cause)\n    return [ClearEntry(state.vip, drain=True)]",
         "state.stage = Idle()\n    return [ClearEntry(state.vip, drain=True), *self._end(state, Cause.UNWANTED)]",
         hand_over,

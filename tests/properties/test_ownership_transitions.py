@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from arpguard.core.ownership import claims
+from arpguard.core.ownership import claims, steps
 from arpguard.core.ownership.stages import TRANSITIONS
 from properties.walks import RandomWalk, TroubledWalk
 from support.protocol.one_node import VIP, Bench, WriteHeartbeat
@@ -16,7 +16,7 @@ LONGEST = 40  # walks of each kind; eight are enough
 def taken(monkeypatch):
     """The rows of the table that were looked up, and which stage followed which, however it was set."""
     rows, edges = set(), set()
-    after, set_it = claims.after, claims._Vip.__setattr__
+    after, set_it = claims.after, steps.VipState.__setattr__
 
     def noted(stage, cause, *holds):
         rows.add((type(stage) if stage else None, cause))
@@ -29,7 +29,8 @@ def taken(monkeypatch):
         set_it(vip, name, value)
 
     monkeypatch.setattr(claims, "after", noted)
-    monkeypatch.setattr(claims._Vip, "__setattr__", set_and_note)
+    monkeypatch.setattr(steps, "after", noted)
+    monkeypatch.setattr(steps.VipState, "__setattr__", set_and_note)
     return rows, edges
 
 

@@ -6,7 +6,6 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from arpguard.core.ownership import claims
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import Kept
 from arpguard.core.ownership.peers import Peers
@@ -28,6 +27,7 @@ from arpguard.core.ownership.records import (
     epoch_number,
 )
 from arpguard.core.ownership.stages import Confirming, Owned
+from arpguard.core.ownership.steps import Steps
 from arpguard.core.ownership.waiting import Waiting
 from support.protocol.one_node import OTHER, SECOND_STRANGER, STRANGER, TIMES, VIP, Bench, S, an_owner
 
@@ -817,13 +817,13 @@ def test_holders():
 def test_a_thousand_vips_are_taken_over_without_looking_at_all_of_them_each_time(monkeypatch):
     looked = Counter()
 
-    step = claims.Claims._step
+    step = Steps.step
 
     def counted(self, state, moment):
         looked[state.vip] += 1
         return step(self, state, moment)
 
-    monkeypatch.setattr(claims.Claims, "_step", counted)
+    monkeypatch.setattr(Steps, "step", counted)
     vips = [IPv4Address("10.0.0.0") + number for number in range(1000)]
     bench = Bench()
     bench.pass_time(0)

@@ -6,7 +6,6 @@ from itertools import count
 
 import pytest
 
-from arpguard.core.ownership.claims import LastSeen
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import Kept, Ownership
 from arpguard.core.ownership.peers import Peers
@@ -25,6 +24,7 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
 )
 from arpguard.core.ownership.stages import Claiming, Confirming, Deleting, Draining, Idle, Reading, Releasing
+from arpguard.core.ownership.steps import LastSeen
 from arpguard.core.ownership.waiting import Waiting
 from support.protocol.one_node import OTHER, STRANGER, TIMES, VIP, Bench, S, an_owner
 

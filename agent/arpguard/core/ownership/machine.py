@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.core.ownership.claims import Claims, Moment
+from arpguard.core.ownership.claims import Claims
 from arpguard.core.ownership.heartbeat import OwnHeartbeat, Times
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import (
@@ -24,6 +24,7 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
 )
 from arpguard.core.ownership.stages import Stage
+from arpguard.core.ownership.steps import Moment
 
 
 @dataclass(frozen=True, slots=True)
