@@ -8,7 +8,7 @@ from api.apitools import Api, an_api
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.source import find_source
 from arpguard_lab.topology import AgentProcess
-from labtools import Pair, a_pair, a_place, address
+from support.netns.cable import Pair, a_pair, a_place, address
 
 OWNED, FOREIGN, EXTERNAL, PINNED, ELECT, DELEGATED, OBSERVED = (address(number) for number in range(50, 57))
 PEER_MAC = "02:00:00:00:00:aa"

@@ -16,8 +16,9 @@ from arpguard_lab.cluster.bench import KubeBench, vip
 from arpguard_lab.cluster.scene import a_bench
 from arpguard_lab.cluster.topology import KubeAgent, KubeLab
 from arpguard_lab.topology import Host
-from labtools import a_place, until
 from support.cli import make_pki, tls_flags
+from support.netns.cable import a_place
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -26,7 +26,8 @@ from api.conftest import OWNED
 from arpguard.model import EntryKey, VipEntry
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind
-from labtools import pid_of, until
+from support.netns.agents import pid_of
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

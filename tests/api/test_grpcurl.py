@@ -9,7 +9,8 @@ import pytest
 
 from api.apitools import SERVICE, needs_grpcurl
 from api.conftest import FOREIGN, OWNED, PEER_MAC, PINNED
-from labtools import a_wire, address
+from support.netns.cable import address
+from support.netns.wire import a_wire
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

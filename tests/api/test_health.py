@@ -16,8 +16,8 @@ from arpguard.dataplane import loader, syscall
 from arpguard.dataplane.maps import ControlValue
 from arpguard.model import NodeState
 from arpguard.v1 import agent_pb2 as pb
-from labtools import until
 from support.kube.cluster_states import a_cluster
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -8,7 +8,8 @@ from api.apitools import an_api
 from api.conftest import OWNED
 from api.rawhttp2 import Connection, frame, literal, settings
 from api.test_fuzz import COMPLAINT, descriptors, resident_kib
-from labtools import pid_of, until
+from support.netns.agents import pid_of
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -18,7 +18,9 @@ import pytest
 from api.apitools import UNAVAILABLE, an_api, ended
 from arpguard.v1 import agent_pb2 as pb
 from arpguard_lab.topology import AgentProcess
-from labtools import Pair, a_pair, address, said, until
+from support.netns.agents import said
+from support.netns.cable import Pair, a_pair, address
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -22,9 +22,11 @@ from arpguard.units import NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind
 from arpguard.wire.arp import parse_arp_frame
-from labtools import a_wire, address, until
 from support.frames.builders import an_announcement
 from support.kube.cluster_states import a_cluster, an_elected
+from support.netns.cable import address
+from support.netns.waiting import until
+from support.netns.wire import a_wire
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -22,7 +22,8 @@ from arpguard.core.claimants import ClaimantKind
 from arpguard.model import EntryKey, VipEntry
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Reason
-from labtools import address, until
+from support.netns.cable import address
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

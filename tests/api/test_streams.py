@@ -22,7 +22,9 @@ from arpguard.api.watching import QUEUE_LEN
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Reason
 from arpguard_lab.topology import AgentProcess
-from labtools import a_wire, asking, said, until
+from support.netns.agents import said
+from support.netns.waiting import until
+from support.netns.wire import a_wire, asking
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -23,7 +23,6 @@ from arpguard.node import ConfigInForce, ThisNode
 from arpguard.observe.metrics import MAX_CLAIMS, SPECS, ApiMetrics, node_registry
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason
-from labtools import until
 from support.frames.builders import (
     GUARD,
     HOUR_NS,
@@ -36,6 +35,7 @@ from support.frames.builders import (
     an_entry,
 )
 from support.kube.cluster_states import a_cluster, an_elected
+from support.netns.waiting import until
 from support.programs.prog_run import LO, a_plane
 from support.promtool import run_promtool
 

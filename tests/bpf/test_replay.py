@@ -34,7 +34,6 @@ from arpguard.verdict import Mode, Reason
 from arpguard.wire.capture import read_capture
 from arpguard.wire.ethernet import VlanTag
 from arpguard.wire.ndp import build_solicitation
-from labtools import until
 from reference import Situation, respond_egress, respond_ingress
 from support.frames.builders import (
     GUARD,
@@ -65,6 +64,7 @@ from support.frames.captures import (
     pcapng,
     section,
 )
+from support.netns.waiting import until
 
 pytestmark = pytest.mark.bpf
 

@@ -17,8 +17,11 @@ from arpguard.dataplane.privileges import KEPT, NEEDED, Capability
 from arpguard.wire.ndp import solicited_node
 from arpguard_lab.topology import AgentProcess
 from deploy.containers import Container, runtime_default, shipped
-from labtools import Pair, a_pair, a_wire, address, address6, arpguard, groups_of, pid_of, speak_ipv6, until
 from support.kube.manifests import DEPLOY
+from support.netns.agents import arpguard, pid_of
+from support.netns.cable import Pair, a_pair, address, address6, groups_of, speak_ipv6
+from support.netns.waiting import until
+from support.netns.wire import a_wire
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -6,8 +6,9 @@ import pytest
 
 from arpguard.cli import exits
 from deploy.containers import Container, pod, runtime_default, shipped
-from labtools import a_pair, a_wire, address
 from support.kube.manifests import built, one, parsed
+from support.netns.cable import a_pair, address
+from support.netns.wire import a_wire
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

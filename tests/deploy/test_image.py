@@ -10,8 +10,9 @@ import yaml
 
 from deploy.containers import runtime_default
 from deploy.locks import locked
-from labtools import a_pair, a_wire, address
 from support.kube.manifests import DEPLOY, one
+from support.netns.cable import a_pair, address
+from support.netns.wire import a_wire
 
 IMAGE = os.environ.get("ARPGUARD_TEST_IMAGE", "")
 RUN = str(DEPLOY / "image/run.sh")

@@ -14,9 +14,11 @@ import yaml
 
 from arpguard.dataplane import bpffs
 from arpguard_lab.topology import AgentProcess
-from labtools import Pair, a_pair, a_wire, address, until
 from support.kube.manifests import built, one, parsed
 from support.kube.plain_http import MERGE, Api, Reply
+from support.netns.cable import Pair, a_pair, address
+from support.netns.waiting import until
+from support.netns.wire import a_wire
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

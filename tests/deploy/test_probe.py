@@ -7,8 +7,8 @@ import sys
 import pytest
 import yaml
 
-from labtools import a_pair, address
 from support.kube.manifests import DEPLOY, one
+from support.netns.cable import a_pair, address
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -25,7 +25,9 @@ from arpguard.verdict import Reason
 from arpguard.wire.arp import build_request
 from arpguard.wire.ethernet import ETHERTYPE_ARP
 from arpguard_lab.topology import AgentProcess
-from labtools import Pair, a_pair, address, said, until
+from support.netns.agents import said
+from support.netns.cable import Pair, a_pair, address
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

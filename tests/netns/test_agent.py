@@ -18,25 +18,13 @@ from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard_lab.topology import AgentProcess
-from labtools import (
-    REPAIR_S,
-    TC_UNSPEC,
-    Pair,
-    Wire,
-    a_guard,
-    a_pair,
-    a_tc_program,
-    a_wire,
-    address,
-    an_xdp_program,
-    attached,
-    hung,
-    pid_of,
-    said,
-    stream,
-    until,
-)
 from support.frames.builders import a_control, an_entry
+from support.netns.agents import hung, pid_of, said
+from support.netns.cable import Pair, a_pair, address
+from support.netns.foreign import TC_UNSPEC, a_tc_program, an_xdp_program, attached
+from support.netns.guard import a_guard
+from support.netns.waiting import REPAIR_S, until
+from support.netns.wire import Wire, a_wire, stream
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

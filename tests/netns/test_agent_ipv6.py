@@ -30,19 +30,9 @@ from arpguard.wire.ndp import (
     solicited_node,
 )
 from arpguard_lab.topology import AgentProcess
-from labtools import (
-    ANSWER_S,
-    REPAIR_S,
-    Pair,
-    a_pair,
-    address,
-    address6,
-    arpguard,
-    groups_of,
-    said,
-    speak_ipv6,
-    until,
-)
+from support.netns.agents import arpguard, said
+from support.netns.cable import Pair, a_pair, address, address6, groups_of, speak_ipv6
+from support.netns.waiting import ANSWER_S, REPAIR_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -16,7 +16,10 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.verdict import Reason
 from arpguard_lab.topology import AgentProcess, Lab
-from labtools import Pair, a_pair, a_place, a_wire, address, arpguard, claims, said, until
+from support.netns.agents import arpguard, said
+from support.netns.cable import Pair, a_pair, a_place, address
+from support.netns.waiting import until
+from support.netns.wire import a_wire, claims
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

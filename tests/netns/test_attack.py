@@ -26,8 +26,11 @@ from arpguard_lab.apiserver import resources
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent
-from labtools import Pair, Wire, a_netns, a_pair, a_wire, address, address6, arp_of, arpguard, speak_ipv6, until
 from support.kube import node_api
+from support.netns.agents import arpguard
+from support.netns.cable import Pair, a_netns, a_pair, address, address6, speak_ipv6
+from support.netns.waiting import until
+from support.netns.wire import Wire, a_wire, arp_of
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

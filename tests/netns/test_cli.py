@@ -18,8 +18,12 @@ import pytest
 from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard_lab.topology import AgentProcess
-from labtools import Pair, a_pair, a_wire, address, arpguard, tcx_programs, until
 from support.cli import make_pki, tls_flags
+from support.netns.agents import arpguard
+from support.netns.cable import Pair, a_pair, address
+from support.netns.foreign import tcx_programs
+from support.netns.waiting import until
+from support.netns.wire import a_wire
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -14,7 +14,10 @@ from arpguard.model import RangeKey
 from arpguard.verdict import Reason
 from arpguard.wire.arp import ArpOp
 from arpguard_lab.topology import AgentProcess
-from labtools import REPAIR_S, Pair, Wire, a_netns, a_pair, a_wire, address, arp_of, claims, said, until
+from support.netns.agents import said
+from support.netns.cable import Pair, a_netns, a_pair, address
+from support.netns.waiting import REPAIR_S, until
+from support.netns.wire import Wire, a_wire, arp_of, claims
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

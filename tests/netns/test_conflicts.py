@@ -24,8 +24,9 @@ from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.apiserver.faults import Delay
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent
-from labtools import ANSWER_S, Pair, a_pair, address, address6, speak_ipv6, until
 from support.kube.node_api import a_server, events
+from support.netns.cable import Pair, a_pair, address, address6, speak_ipv6
+from support.netns.waiting import ANSWER_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

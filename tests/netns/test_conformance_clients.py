@@ -10,7 +10,10 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard_lab.topology import AgentProcess, Host, Lab
-from labtools import REPAIR_S, a_place, a_wire, address, said, until
+from support.netns.agents import said
+from support.netns.cable import a_place, address
+from support.netns.waiting import REPAIR_S, until
+from support.netns.wire import a_wire
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

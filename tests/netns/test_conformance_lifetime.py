@@ -12,30 +12,17 @@ from ipaddress import IPv4Address
 
 import pytest
 
-import labtools
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import syscall
 from arpguard.errors import DataPlaneError
 from arpguard.wire.arp import ArpOp
 from arpguard_lab.topology import NETWORK, AgentProcess, Lab
-from labtools import (
-    REPAIR_S,
-    Pair,
-    Wire,
-    a_pair,
-    a_place,
-    a_wire,
-    address,
-    arp_of,
-    attached,
-    claims,
-    hung,
-    said,
-    shown,
-    tcx_programs,
-    until,
-)
 from support.frames.builders import a_frame, a_packet
+from support.netns.agents import hung, said
+from support.netns.cable import Pair, a_pair, a_place, address, plug
+from support.netns.foreign import TC_UNSPEC, a_tc_program, an_xdp_program, attached, tcx_programs
+from support.netns.waiting import REPAIR_S, until
+from support.netns.wire import Wire, a_wire, arp_of, claims, shown
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -218,7 +205,7 @@ def test_e8_a_program_that_was_taken_off_is_put_back_within_a_second(
 def test_e8_an_interface_that_is_made_anew_is_guarded_within_a_second(pair, agent):
     pair.node.netns.batch(["link del eth0"])
     until(lambda: said(agent, "problem: interfaces: eth0: there is no such interface"), REPAIR_S)
-    labtools.plug(pair.node, pair.client)
+    plug(pair.node, pair.client)
     with a_wire(pair.client) as wire:
         until(lambda: guarded_again(wire), REPAIR_S)
     stale = [path.name for path in (agent.pin_dir / "links").iterdir()]
@@ -228,7 +215,7 @@ def test_e8_an_interface_that_is_made_anew_is_guarded_within_a_second(pair, agen
 @pytest.mark.parametrize(("hook", "attach_type"), [("tc_ingress", INGRESS), ("tc_egress", EGRESS)])
 def test_e8_a_foreign_tcx_program_in_front_is_reported_and_left_alone(pair, agent, wire, hook, attach_type):
     until(lambda: guarded_again(wire))
-    foreign = labtools.a_tc_program(labtools.TC_UNSPEC)
+    foreign = a_tc_program(TC_UNSPEC)
     problem = f"problem: eth0: another program runs before arpguard at {hook}"
     with attached(pair.node, foreign, attach_type, syscall.F_BEFORE):
         until(lambda: said(agent, problem), REPAIR_S, problem)
@@ -248,7 +235,7 @@ def test_e8_a_foreign_xdp_program_is_reported_and_left_alone():
     with a_pair("foreign-xdp") as pair:
         bind(pair)
         pair.node.netns.run("ethtool", "-K", "eth0", "rxvlan", "off")
-        foreign = labtools.an_xdp_program()
+        foreign = an_xdp_program()
         with attached(pair.node, foreign, syscall.ATTACH_XDP, syscall.XDP_FLAGS_DRV_MODE):
             agent = pair.agent(f"datapath: xdp\n{CONFIG}")
             assert said(agent, "problem: eth0: another XDP program is on interface")

@@ -13,7 +13,6 @@ from ipaddress import IPv4Address
 
 import pytest
 
-import labtools
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.dataplane import loader, syscall
@@ -24,8 +23,12 @@ from arpguard.wire.arp import ArpOp
 from arpguard.wire.ethernet import ETHERTYPE_8021AD, ETHERTYPE_8021Q, VlanTag
 from arpguard_lab.netns import command
 from arpguard_lab.topology import AgentProcess
-from labtools import ANSWER_S, Pair, Wire, a_pair, address, arp_of, attached, claims, said, shown, until
 from support.frames.builders import a_frame, a_packet, the_answer
+from support.netns.agents import said
+from support.netns.cable import Pair, a_pair, address
+from support.netns.foreign import a_program_that_drops_linear_frames, a_program_that_tags, attached
+from support.netns.waiting import ANSWER_S, until
+from support.netns.wire import FragmentSender, Wire, a_wire, arp_of, claims, shown
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -82,7 +85,7 @@ def agent(pair) -> AgentProcess:
 
 @pytest.fixture(scope="module")
 def wire(pair) -> Iterator[Wire]:
-    with labtools.a_wire(pair.client) as opened:
+    with a_wire(pair.client) as opened:
         yield opened
 
 
@@ -217,7 +220,7 @@ def test_kernel_treats_an_unguarded_address_as_ever(agent, wire, place, case):
 
 def test_a12_silent_on_an_interface_that_is_not_the_vips_home(pair, agent, on_lo):
     """Linux answers for any address on any interface: the free address shows it."""
-    with labtools.a_wire(pair.client, "eth1") as other:
+    with a_wire(pair.client, "eth1") as other:
         eth1_address = IPv4Address("203.0.113.1")
         for vip in (OWNED, *NOT_OURS.values()):
             assert other.exchange([req(vip), req(vip, spa=IPv4Address(0))], eth1_address) == []
@@ -228,15 +231,15 @@ def test_a12_silent_on_an_interface_that_is_not_the_vips_home(pair, agent, on_lo
 
 
 @pytest.fixture
-def fragments(pair) -> Iterator[labtools.FragmentSender]:
-    sender = labtools.FragmentSender(pair.client)
+def fragments(pair) -> Iterator[FragmentSender]:
+    sender = FragmentSender(pair.client)
     yield sender
     sender.close()
 
 
 def test_b11_frames_from_the_ring_have_a_linear_part_shorter_than_arp(pair, agent, wire, on_lo, fragments):
     """A program before the guard drops what is linear: requests of a plain socket go, those from the ring stay."""
-    program = labtools.a_program_that_drops_linear_frames(15)
+    program = a_program_that_drops_linear_frames(15)
     with attached(pair.node, program, syscall.ATTACH_TCX_INGRESS, syscall.F_BEFORE):
         wire.send(req(FREE, spa=address(101)))
         fragments.send(req(FREE, spa=address(102)))
@@ -288,7 +291,7 @@ def tx_offload(request, pair) -> Iterator[str]:
 def test_a_tag_beside_the_frame_counts_as_one_in_it(
     pair, agent, wire, on_lo, tx_offload, *, tpid, tci, inner, owner, kernel
 ):
-    program = labtools.a_program_that_tags(TAGGED_LEN, tpid, tci)
+    program = a_program_that_tags(TAGGED_LEN, tpid, tci)
 
     def stimulus(vip: IPv4Address) -> bytes:
         return req(vip, tags=inner, length=TAGGED_LEN)

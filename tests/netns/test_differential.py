@@ -14,8 +14,10 @@ from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.model import VipEntry
 from arpguard.verdict import Hook, Kind
 from arpguard.wire.ethernet import VLAN_ETHERTYPES, VlanTag
-from labtools import Guard, Pair, Wire, a_guard, a_pair, a_wire, address, claims, shown
 from support.frames.builders import a_control, a_frame, a_packet, an_entry, patched
+from support.netns.cable import Pair, a_pair, address
+from support.netns.guard import Guard, a_guard
+from support.netns.wire import Wire, a_wire, claims, shown
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

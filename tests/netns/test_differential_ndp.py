@@ -34,10 +34,13 @@ from arpguard.wire.ndp import (
     parse_nd,
     solicited_node,
 )
-from labtools import FragmentSender, Guard, Pair, Wire, a_guard, a_pair, a_wire, address, until
 from reference import Situation, respond_ingress
 from support.frames.nd_builders import a_control6, a_solicitation, an_advertisement, an_entry6
 from support.frames.odd_nd import Mutant, a_mutant, some_options
+from support.netns.cable import Pair, a_pair, address
+from support.netns.guard import Guard, a_guard
+from support.netns.waiting import until
+from support.netns.wire import FragmentSender, Wire, a_wire
 from support.programs.prog_run import INGRESS, hexdump
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

@@ -23,17 +23,9 @@ from arpguard_lab.cluster import objects
 from arpguard_lab.topology import Lab
 from arpguard_lab.traps import FIRST_WARD, TRAPS
 from arpguard_lab.ward import SHOP, Ward, treat
-from labtools import (
-    TC_OK,
-    Pair,
-    a_pair,
-    a_place,
-    a_tc_program,
-    address,
-    an_xdp_program,
-    attached,
-    until,
-)
+from support.netns.cable import Pair, a_pair, a_place, address
+from support.netns.foreign import TC_OK, a_tc_program, an_xdp_program, attached
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

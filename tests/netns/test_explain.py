@@ -7,7 +7,10 @@ import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
-from labtools import Pair, a_pair, a_wire, address, said, until
+from support.netns.agents import said
+from support.netns.cable import Pair, a_pair, address
+from support.netns.waiting import until
+from support.netns.wire import a_wire
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -34,26 +34,13 @@ from arpguard.v1 import agent_pb2_grpc
 from arpguard.verdict import Hook, Mode, Reason
 from arpguard.wire.arp import ArpOp, ArpPacket, build_announcements, build_frame
 from arpguard_lab.topology import AgentProcess, Host
-from labtools import (
-    ANSWER_S,
-    TC_UNSPEC,
-    Guard,
-    Pair,
-    Wire,
-    _load,
-    _mov,
-    a_guard,
-    a_netns,
-    a_pair,
-    a_wire,
-    address,
-    an_xdp_program,
-    attached,
-    said,
-    shown,
-    until,
-)
 from support.frames.builders import EPOCH, a_control, an_entry
+from support.netns.agents import said
+from support.netns.cable import Pair, a_netns, a_pair, address
+from support.netns.foreign import TC_UNSPEC, _load, _mov, an_xdp_program, attached
+from support.netns.guard import Guard, a_guard
+from support.netns.waiting import ANSWER_S, until
+from support.netns.wire import Wire, a_wire, shown
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -11,7 +11,8 @@ from arpguard_lab.cluster.scene import a_bench
 from arpguard_lab.cluster.servers import Fault
 from arpguard_lab.cluster.topology import KubeLab
 from arpguard_lab.topology import Host
-from labtools import a_place, until
+from support.netns.cable import a_place
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -29,8 +29,11 @@ from arpguard.model import EntryKey
 from arpguard.node import ThisNode
 from arpguard.verdict import Hook, Reason
 from arpguard_lab.topology import AgentProcess, Host
-from labtools import Pair, a_pair, an_xdp_program, attached, pid_of, speak_ipv6, until
 from support.netns import flooding
+from support.netns.agents import pid_of
+from support.netns.cable import Pair, a_pair, speak_ipv6
+from support.netns.foreign import an_xdp_program, attached
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -16,7 +16,7 @@ from arpguard.model import EntryKey, GroupMembership, Link, VipEntry
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.verdict import VIP_KINDS, Kind, Mode
 from arpguard.wire.ndp import solicited_node
-from labtools import Pair, a_pair, address, address6, groups_of, speak_ipv6
+from support.netns.cable import Pair, a_pair, address, address6, groups_of, speak_ipv6
 
 pytestmark = pytest.mark.netns
 

@@ -13,8 +13,10 @@ from arpguard.verdict import Mode
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.topology import CONFIGMAP, DAEMONSET, KubeAgent
-from labtools import Pair, a_pair, address, tcx_programs, until
 from support.kube.node_api import a_server, ask
+from support.netns.cable import Pair, a_pair, address
+from support.netns.foreign import tcx_programs
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -16,8 +16,9 @@ from arpguard.wire.ndp import NdType, solicited_node
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent
-from labtools import Pair, a_pair, address, address6, groups_of, speak_ipv6, until
 from support.kube.node_api import a_server, ask
+from support.netns.cable import Pair, a_pair, address, address6, groups_of, speak_ipv6
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

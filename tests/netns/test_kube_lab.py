@@ -24,9 +24,10 @@ from arpguard_lab.capture import Capture
 from arpguard_lab.cluster.bench import Watch
 from arpguard_lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
 from arpguard_lab.topology import Host
-from labtools import arpguard, until
 from support.lab.run import LabRun
 from support.lab.schedules import digest
+from support.netns.agents import arpguard
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

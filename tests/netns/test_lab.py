@@ -12,8 +12,9 @@ import pytest
 from arpguard_lab import runner
 from arpguard_lab.peers.programs import VMAC
 from arpguard_lab.scenarios import SCENARIOS as SCENARIO_TABLE
-from labtools import arpguard, until
 from support.lab.run import LabRun
+from support.netns.agents import arpguard
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

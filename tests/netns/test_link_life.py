@@ -13,7 +13,6 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
-import labtools
 from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane import loader, syscall
 from arpguard.dataplane.attach import read_pins
@@ -25,23 +24,11 @@ from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.ndp import solicited_node
 from arpguard_lab.netns import command
 from arpguard_lab.topology import NETWORK, AgentProcess
-from labtools import (
-    REPAIR_S,
-    Pair,
-    Wire,
-    a_guard,
-    a_netns,
-    a_pair,
-    a_wire,
-    address,
-    address6,
-    arp_of,
-    groups_of,
-    said,
-    speak_ipv6,
-    stream,
-    until,
-)
+from support.netns.agents import said
+from support.netns.cable import Pair, a_netns, a_pair, address, address6, groups_of, plug, speak_ipv6
+from support.netns.guard import a_guard
+from support.netns.waiting import REPAIR_S, until
+from support.netns.wire import Wire, a_wire, arp_of, stream
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -191,7 +178,7 @@ def test_a_device_that_is_made_anew_is_guarded_and_nothing_is_left_of_the_old_on
         until(lambda: guarded(wire))
     old = pair.ifindex()
     pair.node.netns.batch(["link del eth0"])
-    labtools.plug(pair.node, pair.client)
+    plug(pair.node, pair.client)
     replaced_s = time.monotonic()
     new = pair.ifindex()
     assert new != old
@@ -210,7 +197,7 @@ def test_the_counters_of_a_vip_begin_anew_with_its_device_and_those_of_the_node_
             wire.who(OWNED, MARK)
     of_vip, of_node = answered(pair, agent)
     pair.node.netns.batch(["link del eth0"])
-    labtools.plug(pair.node, pair.client)
+    plug(pair.node, pair.client)
     with a_wire(pair.client) as wire:
         until(lambda: guarded(wire), REPAIR_S)
     anew, on = answered(pair, agent)
@@ -426,7 +413,7 @@ def test_a_new_mac_is_advertised_and_answered_with(pair6, agent6):
 def test_a_device_that_is_made_anew_listens_to_the_groups_of_its_vips(pair6, agent6):
     until(lambda: guarded6(pair6))
     pair6.node.netns.batch(["link del eth0"])
-    labtools.plug(pair6.node, pair6.client)
+    plug(pair6.node, pair6.client)
     speak_ipv6(pair6.node, pair6.client)
     until(lambda: solicited_node(OWNED6) in groups_of(pair6.node.netns), REPAIR_S, "the new device listens")
     bind6(pair6)

@@ -16,7 +16,8 @@ from arpguard.dataplane.attach import read_pins
 from arpguard.verdict import Hook
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import AgentProcess
-from labtools import ANSWER_S, REPAIR_S, Pair, a_pair, address, until
+from support.netns.cable import Pair, a_pair, address
+from support.netns.waiting import ANSWER_S, REPAIR_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from arpguard.dataplane.netlink import read_surroundings
-from labtools import REPAIR_S, Pair, a_netns, a_pair, until
+from support.netns.cable import Pair, a_netns, a_pair
+from support.netns.waiting import REPAIR_S, until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

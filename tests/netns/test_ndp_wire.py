@@ -30,21 +30,6 @@ from arpguard.wire.ndp import (
 )
 from arpguard_lab.neighbours import States, is_free, mac_of, quicken
 from arpguard_lab.topology import AgentProcess
-from labtools import (
-    ANSWER_S,
-    FragmentSender,
-    Pair,
-    Wire,
-    a_pair,
-    a_program_that_drops_linear_frames,
-    a_wire,
-    address,
-    address6,
-    attached,
-    said,
-    speak_ipv6,
-    until,
-)
 from support.frames.builders import patched
 from support.frames.nd_builders import (
     DESTINATION,
@@ -61,6 +46,11 @@ from support.frames.nd_builders import (
     slla,
     tlla,
 )
+from support.netns.agents import said
+from support.netns.cable import Pair, a_pair, address, address6, speak_ipv6
+from support.netns.foreign import a_program_that_drops_linear_frames, attached
+from support.netns.waiting import ANSWER_S, until
+from support.netns.wire import FragmentSender, Wire, a_wire
 from support.programs.prog_run import hexdump
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]

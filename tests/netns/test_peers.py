@@ -20,9 +20,12 @@ from arpguard.wire.ndp import (
 )
 from arpguard_lab.peers.programs import Keepalived, KubeVipLike, MetalLbLike, find, holds
 from arpguard_lab.topology import HostProcess
-from labtools import ANSWER_S, Pair, Wire, a_pair, a_wire, address, address6, said, speak_ipv6, until
 from support.frames.builders import a_frame, a_packet
 from support.frames.nd_builders import tlla
+from support.netns.agents import said
+from support.netns.cable import Pair, a_pair, address, address6, speak_ipv6
+from support.netns.waiting import ANSWER_S, until
+from support.netns.wire import Wire, a_wire
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

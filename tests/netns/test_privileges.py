@@ -10,7 +10,7 @@ import pytest
 from arpguard.cli import exits
 from arpguard.dataplane import bpffs
 from arpguard.errors import DataPlaneError
-from labtools import a_pair, a_place, address
+from support.netns.cable import a_pair, a_place, address
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

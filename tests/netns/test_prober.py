@@ -27,8 +27,9 @@ from arpguard.wire.ndp import (
     build_unsolicited_advertisement,
     solicited_node,
 )
-from labtools import Pair, a_pair, a_wire, address, address6, groups_of, speak_ipv6
 from support.kube.scripted_server import until
+from support.netns.cable import Pair, a_pair, address, address6, groups_of, speak_ipv6
+from support.netns.wire import a_wire
 
 pytestmark = pytest.mark.netns
 

@@ -13,7 +13,8 @@ import pytest
 
 from api.apitools import needs_grpcurl
 from arpguard_lab.topology import Lab
-from labtools import address, asking
+from support.netns.cable import address
+from support.netns.wire import asking
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -30,8 +30,11 @@ from arpguard.wire.ndp import (
 )
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import Host, Lab
-from labtools import Pair, a_pair, a_place, a_wire, address, address6, arpguard, speak_ipv6, until
 from support.frames.builders import a_frame, patched
+from support.netns.agents import arpguard
+from support.netns.cable import Pair, a_pair, a_place, address, address6, speak_ipv6
+from support.netns.waiting import until
+from support.netns.wire import a_wire
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -6,8 +6,9 @@ import subprocess
 import pytest
 
 from arpguard_lab.topology import Lab
-from labtools import a_place, address, asking
 from netns.test_readme import _BEFORE, ROOT, Typed, _typed
+from support.netns.cable import a_place, address
+from support.netns.wire import asking
 
 pytestmark = [pytest.mark.bpf, pytest.mark.netns]
 

@@ -11,7 +11,10 @@ import pytest
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
 from arpguard_lab.topology import AgentProcess
-from labtools import Pair, Wire, a_pair, a_wire, address, said, until
+from support.netns.agents import said
+from support.netns.cable import Pair, a_pair, address
+from support.netns.waiting import until
+from support.netns.wire import Wire, a_wire
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

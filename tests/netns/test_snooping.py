@@ -13,7 +13,8 @@ import pytest
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.wire.ndp import NdType, build_solicitation, solicited_node
 from arpguard_lab.topology import AgentProcess, Lab
-from labtools import a_place, address6, speak_ipv6, until
+from support.netns.cable import a_place, address6, speak_ipv6
+from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from arpguard.v1 import agent_pb2 as pb
-from labtools import arpguard
 from support.cli import make_pki, tls_flags
+from support.netns.agents import arpguard
 
 
 def one_line(err: str) -> str:

@@ -23,8 +23,8 @@ from arpguard.cli.client import Target, connected
 from arpguard.cli.polling import Poller, Rates, Sample, VipRate
 from arpguard.cli.watch import view
 from arpguard.v1 import agent_pb2 as pb
-from labtools import until
 from support.cli import DECISION, HOSTILE, VIP, lines_of
+from support.netns.waiting import until
 
 SIZES = [(80, 24), (120, 40), (60, 12), (40, 8), (200, 60)]
 

@@ -1,0 +1,139 @@
+"""One cable between two hosts, in namespaces and a pin directory of this process's own, which are removed again."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+from arpguard.dataplane import bpffs
+from arpguard_lab.netns import Netns
+from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host
+from support.netns.agents import RoomyAgent, arpguard
+
+
+def address(number: int) -> IPv4Address:
+    """An address of the network that node and client are in."""
+    return IPv4Address(f"{NETWORK}.{number}")
+
+
+def address6(number: int) -> IPv6Address:
+    """An address of their IPv6 network, where `speak_ipv6` was called."""
+    return IPv6Address(f"{NETWORK6}::{number:x}")
+
+
+class Pair:
+    """A node and a client with one cable between them. No switch: every frame arrives as it was sent."""
+
+    def __init__(self, node: Host, client: Host, folder: Path, pin_root: Path) -> None:
+        self.node = node
+        self.client = client
+        self.folder = folder
+        self.pin_root = pin_root
+        self.agents: list[AgentProcess] = []
+
+    def agent(self, config: str | None = None, room: int | None = None) -> AgentProcess:
+        """A new agent for the node, whose map has room for so many entries; with a configuration it is started, and
+        ready."""
+        agent = RoomyAgent(self.node, self.folder, self.pin_root / self.node.name)
+        agent.room = room
+        self.agents.append(agent)
+        if config is not None:
+            agent.configure(config)
+            agent.start()
+            agent.wait_for()
+        return agent
+
+    def arpguard(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Runs the command line on the node."""
+        return arpguard(*words, prefix=self.node.netns.prefix())
+
+    def sysctl(self, **values: object) -> None:
+        """Sets net.ipv4.conf.{all,eth0}.* on the node."""
+
+        def write() -> None:
+            for name, value in values.items():
+                for device in ("all", "eth0"):
+                    Path(f"/proc/sys/net/ipv4/conf/{device}/{name}").write_text(f"{value}\n", encoding="ascii")
+
+        self.node.netns.call(write)
+
+    def ifindex(self, device: str = "eth0") -> int:
+        return self.node.netns.call(lambda: socket.if_nametoindex(device))
+
+
+@contextmanager
+def a_place(name: str) -> Iterator[tuple[Path, Path]]:
+    """A folder, and one in bpffs that need not be made yet; both go afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix=f"arpguard-test-{name}-"))
+    pin_root = Path("/sys/fs/bpf") / folder.name
+    bpffs.prepare(pin_root)
+    try:
+        yield folder, pin_root
+    finally:
+        bpffs.remove(pin_root)
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def a_netns(name: str) -> Iterator[Netns]:
+    """A namespace without IPv6."""
+    netns = Netns(f"arpguard-test-{os.getpid()}-{name}")
+    try:
+        netns.run("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+        yield netns
+    finally:
+        netns.remove()
+
+
+@contextmanager
+def a_pair(name: str) -> Iterator[Pair]:
+    """Node (.1) and client (.100), default route of both over the cable."""
+    with ExitStack() as stack:
+        folder, pin_root = stack.enter_context(a_place(name))
+        node = Host("node-1", stack.enter_context(a_netns(f"{name}-node")), 1)
+        client = Host("client", stack.enter_context(a_netns(f"{name}-client")), 100)
+        plug(node, client)
+        pair = Pair(node, client, folder, pin_root)
+        try:
+            yield pair
+        finally:
+            for agent in pair.agents:
+                agent.kill(signal.SIGKILL)
+
+
+def plug(node: Host, client: Host) -> None:
+    """Lays the cable, eth0 at both ends."""
+    node.netns.batch([f"link add eth0 type veth peer name eth0 netns {client.netns.name}"])
+    for host in (client, node):
+        host.netns.batch(
+            [
+                f"link set eth0 address {host.mac}",
+                "link set eth0 up",
+                f"addr add {host.address}/24 dev eth0",
+                f"route add default via {NETWORK}.254",
+            ]
+        )
+
+
+def speak_ipv6(*hosts: Host) -> None:
+    """Gives each host an address like its IPv4 one. Nothing is sent but what is asked for: no DAD, no routers."""
+    for host in hosts:
+        quiet = [f"net.ipv6.conf.eth0.{name}=0" for name in ("accept_ra", "accept_dad", "disable_ipv6")]
+        host.netns.run("sysctl", "-qw", *quiet)
+        host.netns.batch([f"addr add {host.address6}/64 dev eth0 nodad"])
+
+
+def groups_of(netns: Netns, device: str = "eth0") -> dict[IPv6Address, int]:
+    """The multicast groups that are listened to on a device, and how many sockets and addresses want each."""
+
+    def read() -> dict[IPv6Address, int]:
+        rows = [line.split() for line in Path("/proc/thread-self/net/igmp6").read_text(encoding="ascii").splitlines()]
+        return {IPv6Address(bytes.fromhex(row[2])): int(row[3]) for row in rows if row[1] == device}
+
+    return netns.call(read)
