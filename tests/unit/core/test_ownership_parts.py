@@ -6,6 +6,7 @@ from itertools import count
 
 import pytest
 
+from arpguard.addresses import MacAddress
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import Kept, Ownership
 from arpguard.core.ownership.peers import Peers
@@ -17,6 +18,7 @@ from arpguard.core.ownership.records import (
     ListOwnClaims,
     Outcome,
     Probe,
+    PublishedLink,
     ReadClaim,
     ReadHeartbeat,
     Version,
@@ -64,6 +66,47 @@ def test_nothing_is_known_to_be_late_that_was_never_seen(node):
     assert not peers.is_fading(node, NOW)
     assert peers.next_ns(node, NOW + 100 * S) is None
     assert peers.revoke(node, NOW + 30 * S) == [WriteHeartbeat(node, "new-1", "", None, 3 * S)]
+
+
+def test_who_is_heard_of_is_for_a_little_less_than_a_lease():
+    """A takeover is prepared before it may be done."""
+    peers, silent_ns = some_peers(), NOW + 3 * S - S // 2
+    peers.seen("b", BEAT, NOW)
+    peers.seen("missing", None, NOW)
+    peers.seen("revoked", replace(BEAT, node="revoked", instance=""), NOW)
+
+    assert peers.heard(silent_ns - 1) == {"b"}
+    assert peers.next_silence_ns(NOW) == silent_ns
+    assert peers.heard(silent_ns) == frozenset()
+    assert peers.next_silence_ns(silent_ns) is None
+    assert peers.alive("b", silent_ns)
+
+
+def test_links_are_those_of_the_heartbeat_that_was_shown_last():
+    peers, links = some_peers(), (PublishedLink("eth0", STRANGER),)
+    peers.seen("missing", None, NOW)
+    peers.seen("b", BEAT, NOW)
+    assert peers.links("b") == ()
+    peers.seen("b", replace(BEAT, links=links, version=SECOND), NOW)
+
+    assert peers.links("b") == links
+    assert peers.links("missing") == peers.links("never heard of") == ()
+    assert [heartbeat.node for heartbeat in peers.heartbeats] == ["b"]
+    assert peers.has(STRANGER)
+
+
+def test_only_a_node_that_was_seen_to_renew_lately_guards_its_links():
+    peers, beat = some_peers(), replace(BEAT, links=(PublishedLink("eth0", STRANGER),))
+    peers.seen("b", beat, NOW)
+    assert not peers.guards(STRANGER, NOW)  # it was found, and may be months old
+
+    peers.seen("b", replace(beat, version=SECOND), NOW + S)
+    assert peers.guards(STRANGER, NOW + S)
+    assert not peers.guards(MacAddress.parse("02:00:00:00:00:77"), NOW + S)
+    assert not peers.guards(STRANGER, NOW + 4 * S)
+    peers.seen("b", None, NOW + S)
+    peers.seen("b", replace(beat, version=THIRD), NOW + S)
+    assert not peers.guards(STRANGER, NOW + S)  # it was made anew
 
 
 def test_who_was_never_asked_about_is_not_waited_for():
@@ -163,6 +206,24 @@ def test_the_margin_is_the_same_part_of_another_lease_rounded_up():
 
 
 # ---- what is known of claims ----
+
+
+def test_vips_with_a_claim_are_claimed_whosever_it_is():
+    one = Ownership("a", "a/1", TIMES, lambda: "a-1")
+    one.want([VIP], NOW)
+    assert one.claimed == frozenset()
+
+    one.claim_seen(VIP, CLAIM, NOW)
+    assert one.claimed == {VIP}
+    one.claim_seen(VIP, None, NOW)
+    assert one.claimed == frozenset()
+
+
+def test_the_others_are_known_to_who_asks():
+    one = Ownership("a", "a/1", TIMES, lambda: "a-1")
+    one.heartbeat_seen("b", BEAT, NOW)
+
+    assert list(one.peers.heartbeats) == [BEAT]
 
 
 def test_a_holder_is_told_in_full():

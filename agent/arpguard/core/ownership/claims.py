@@ -44,6 +44,11 @@ class Claims:
         return list(self._vips)
 
     @property
+    def claimed(self) -> frozenset[Address]:
+        """The VIPs on which there is a claim, whosever, as far as is known."""
+        return frozenset(vip for vip, state in self._vips.items() if state.claim is not None)
+
+    @property
     def owned(self) -> frozenset[Address]:
         """The VIPs that the kernel has been told to answer for."""
         return frozenset(vip for vip in self._active if self.stage(vip) is Owned)

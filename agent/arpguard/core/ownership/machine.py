@@ -70,6 +70,16 @@ class Ownership:
         """Whether anything is held, wanted, or being handed over."""
         return self._claims.active
 
+    @property
+    def peers(self) -> Peers:
+        """The other nodes: to be asked, and not told."""
+        return self._peers
+
+    @property
+    def claimed(self) -> frozenset[Address]:
+        """The VIPs on which there is a claim, whosever, as far as is known."""
+        return self._claims.claimed
+
     def stage(self, vip: Address) -> type[Stage]:
         """Where this node stands with a VIP."""
         return self._claims.stage(vip)

@@ -4,13 +4,21 @@ Only changes count, by this node's own clock: nobody compares times that others 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.probing import LEAD_NS
-from arpguard.core.ownership.records import Effect, Heartbeat, Outcome, ReadHeartbeat, Version, WriteHeartbeat
+from arpguard.core.ownership.records import (
+    Effect,
+    Heartbeat,
+    Outcome,
+    PublishedLink,
+    ReadHeartbeat,
+    Version,
+    WriteHeartbeat,
+)
 from arpguard.units import NS_PER_S
 
 MISSING_NS = 30 * NS_PER_S  # a heartbeat that somebody deleted may have been of a node that parted for so long
@@ -26,6 +34,7 @@ class _Peer:
     shows it as it was then or later; a watch shows the past, and sets none. `busy`: a read or a write is under way;
     `retry_ns`: what failed is not tried again before then; `lease_ns`: what the last version that was seen publishes.
     `object_since_ns`: when this object (its uid) was first seen, and `epochs` those of its versions that were.
+    `renewed`: it was seen to be written; a heartbeat that was only found may be months old.
     """
 
     known: Heartbeat | None
@@ -36,6 +45,7 @@ class _Peer:
     lease_ns: int = MISSING_NS
     object_since_ns: int = 0
     epochs: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_EPOCHS))
+    renewed: bool = False
 
     def show(self, heartbeat: Heartbeat | None, now_ns: int) -> None:
         """Another version, or none."""
@@ -44,6 +54,7 @@ class _Peer:
             self.epochs.clear()
         if heartbeat is not None and heartbeat.epoch not in self.epochs:
             self.epochs.append(heartbeat.epoch)
+        self.renewed = self.known is not None and heartbeat is not None
         self.known, self.since_ns, self.as_of_ns = heartbeat, now_ns, None
         self.lease_ns = heartbeat.duration_ns if heartbeat else max(self.lease_ns, MISSING_NS)
 
@@ -88,10 +99,36 @@ class Peers:
         peer = self._peers.get(node)
         return peer is not None and now_ns >= self._fading_ns(peer)
 
+    @property
+    def heartbeats(self) -> Iterator[Heartbeat]:
+        """The other nodes' heartbeats, as they were shown last."""
+        return (peer.known for peer in self._peers.values() if peer.known is not None)
+
+    def links(self, node: str) -> tuple[PublishedLink, ...]:
+        """The links that a node's heartbeat tells of."""
+        peer = self._peers.get(node)
+        return peer.known.links if peer is not None and peer.known is not None else ()
+
     def has(self, mac: MacAddress) -> bool:
         """Whether a node says that this is one of its links."""
-        heartbeats = (peer.known for peer in self._peers.values() if peer.known is not None)
-        return any(link.mac == mac for heartbeat in heartbeats for link in heartbeat.links)
+        return any(link.mac == mac for heartbeat in self.heartbeats for link in heartbeat.links)
+
+    def guards(self, mac: MacAddress, now_ns: int) -> bool:
+        """Whether a node that was seen to renew lately says that this is one of its links: its kernel is guarded."""
+        peers = (peer for peer in self._peers.values() if peer.renewed and self._is_heard(peer, now_ns))
+        return any(link.mac == mac for peer in peers if peer.known is not None for link in peer.known.links)
+
+    def heard(self, now_ns: int) -> frozenset[str]:
+        """The nodes that were heard of lately: in a little less than a lease, for a takeover has to be prepared."""
+        return frozenset(node for node, peer in self._peers.items() if self._is_heard(peer, now_ns))
+
+    def next_silence_ns(self, now_ns: int) -> int | None:
+        """When the next of them is not any more, if nothing is heard of it."""
+        moments = (self._fading_ns(peer) for peer in self._peers.values() if self._is_heard(peer, now_ns))
+        return min(moments, default=None)
+
+    def _is_heard(self, peer: _Peer, now_ns: int) -> bool:
+        return peer.known is not None and peer.known.instance != "" and now_ns < self._fading_ns(peer)
 
     def next_ns(self, node: str, after_ns: int) -> int | None:
         """The next moment after that one at which it may be time to do something about a node, by itself."""
