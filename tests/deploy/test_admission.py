@@ -315,7 +315,7 @@ class RealScene:
 @pytest.fixture
 def real(cluster, tmp_path, monkeypatch) -> Iterator[RealScene]:
     """The base's objects in the namespace of the test, two Nodes, and a Service."""
-    monkeypatch.setattr("arpguard.runtime.cluster.member.Prober", Segment)
+    monkeypatch.setattr("arpguard.runtime.cluster.segment.Prober", Segment)
     monkeypatch.setattr(agent_side, "HOME", cluster.namespace)
     for name, text in (("POD_NAMESPACE", cluster.namespace), ("DAEMONSET_NAME", "arpguard"), ("POD_NAME", "x")):
         monkeypatch.setenv(name, text)

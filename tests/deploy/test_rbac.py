@@ -48,7 +48,7 @@ def with_components(folder) -> list[dict]:
 @pytest.fixture(params=["base", "components"])
 def scene(request, tmp_path, monkeypatch):
     """The shipped objects, and their roles in force; agents that know their Pod and its DaemonSet."""
-    monkeypatch.setattr("arpguard.runtime.cluster.member.Prober", Segment)
+    monkeypatch.setattr("arpguard.runtime.cluster.segment.Prober", Segment)
     for name, text in (("POD_NAME", POD), ("POD_NAMESPACE", HOME), ("DAEMONSET_NAME", DAEMONSET)):
         monkeypatch.setenv(name, text)
     shipped = parsed(built("base")) if request.param == "base" else with_components(tmp_path)

@@ -46,5 +46,5 @@ def scene(tmp_path):
 def segment(monkeypatch):
     """Who is on the segment beside the nodes; there is no real one."""
     segment = type("OneSegment", (Segment,), {"strangers": {}, "asked": [], "asked_on": []})
-    monkeypatch.setattr("arpguard.runtime.cluster.member.Prober", segment)
+    monkeypatch.setattr("arpguard.runtime.cluster.segment.Prober", segment)
     return segment

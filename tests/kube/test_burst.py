@@ -49,7 +49,7 @@ async def test_a_burst_on_a_slow_server_costs_no_node_its_lease_and_leaves_no_cl
 
         silent = [_silent_ns(side.kernel.fences[since:]) for side, since in zip(sides, began, strict=True)]
         assert silent == [[], [], []]
-        assert [side.leases.lost for side in sides] == ["", "", ""]
+        assert [side.renewals.lost for side in sides] == ["", "", ""]
         assert set().union(*(side.kernel.owned() for side in sides)) == set(OLD)
 
 
@@ -57,9 +57,9 @@ async def test_a_burst_on_a_slow_server_costs_no_node_its_lease_and_leaves_no_cl
 async def test_a_vip_that_is_gone_takes_two_writes(one):
     async with a_side(one, config=SLOW) as side:
         await until(lambda: side.kernel.owned() == set(OLD), PATIENCE_S)
-        before = side.leases.writes["claim", "applied"]
+        before = side.writes["claim", "applied"]
         one.delete("/api/v1/namespaces/shop/services/old")
         await waited(lambda: _claims(one) == set(), "for the claims to go", PATIENCE_S)
 
-        await until(lambda: side.leases.writes["claim", "applied"] - before >= 2 * len(OLD))
-        assert side.leases.writes["claim", "applied"] - before == 2 * len(OLD)
+        await until(lambda: side.writes["claim", "applied"] - before >= 2 * len(OLD))
+        assert side.writes["claim", "applied"] - before == 2 * len(OLD)

@@ -15,7 +15,7 @@ from arpguard.core.decisions import ConflictLog, DecisionLog, Report
 from arpguard.dataplane.prober import LISTEN_S
 from arpguard.errors import DataPlaneError
 from arpguard.model import Decision, EntryKey
-from arpguard.runtime.cluster.conflicts import CHECKS, WAITING, Conflicts, Judge, Knowledge
+from arpguard.runtime.cluster.conflicts import CHECKS, WAITING, Conflicts, Judge
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from arpguard_lab.cluster import objects
@@ -100,7 +100,7 @@ async def _a_while(after_ns: int = GRACE_NS) -> None:
 
 def _settled(ear: Ear) -> bool:
     """Whether the VIP has been the node's for longer than a late frame may take."""
-    since_ns = ear.side.membership.holding(A).own_since_ns
+    since_ns = ear.side.kube.holding(A).own_since_ns
     return since_ns is not None and since_ns < boot_ns() - GRACE_NS
 
 
@@ -211,7 +211,7 @@ async def test_nothing_is_judged_while_leases_are_not_heard_of(cluster, neighbou
     async with two_nodes(cluster) as (ear, mac, _):
         await until(lambda: _settled(ear))
         cluster.server.run(lambda it: it.go_down())
-        await until(lambda: not ear.side.membership.holding(A).is_sure, 10)
+        await until(lambda: not ear.side.kube.holding(A).is_sure, 10)
         ear.hear(A, mac)
         await _a_while(GRACE_NS // 2)
         ear.hear(A, mac)
@@ -300,7 +300,7 @@ async def test_c16_probe_is_over_before_what_a_dead_node_had_can_be_taken(cluste
 
         async def probe(_self, _link, _address):
             await asyncio.sleep(LISTEN_S)
-            revoked_by_then.append(survivor.leases.writes["revocation", "applied"])
+            revoked_by_then.append(survivor.writes["revocation", "applied"])
 
         async with a_side(cluster, NODE) as dead:
             await until(lambda: len(dead.kube.state.alive) == len(survivor.kube.state.alive) == 2, 10)
@@ -311,7 +311,7 @@ async def test_c16_probe_is_over_before_what_a_dead_node_had_can_be_taken(cluste
         await until(lambda: A in survivor.kernel.owned(), 10)
 
         assert revoked_by_then == [0]
-        assert survivor.leases.writes["revocation", "applied"] == 1
+        assert survivor.writes["revocation", "applied"] == 1
 
 
 @in_loop
@@ -357,17 +357,38 @@ def a_report(number: int, mac: MacAddress) -> Report:
     return Report(number, LINK, a_claim(vip(number), mac, 1), 1, 1)
 
 
+@dataclass
+class Forged:
+    """A cluster whose nodes' MACs somebody forges; this node has every VIP."""
+
+    macs: dict[MacAddress, str]
+    read: list[IPv4Address] = field(default_factory=list)
+
+    def published(self):
+        return self.macs
+
+    def addresses(self):
+        return {}
+
+    def unheard(self):
+        return frozenset()
+
+    def holding(self, _vip):
+        return Holding("me", own_since_ns=0)
+
+    def recheck(self, vip):
+        self.read.append(vip)
+
+
 @pytest.mark.parametrize(("nodes", "window_s"), [(2, 1), (100, 10)])
 @in_loop
 async def test_all_nodes_together_read_no_more_claims_than_they_renew(monkeypatch, nodes, window_s):
     """A forger of nodes' MACs is heard by each of them."""
-    read: list = []
-    macs = {mac_of(number): f"node-{number}" for number in range(1, nodes + 1)}
-    mine = Holding("me", own_since_ns=0)
-    judge = Judge(Knowledge(lambda: macs, dict, frozenset, lambda _: mine, read.append))
+    forged = Forged({mac_of(number): f"node-{number}" for number in range(1, nodes + 1)})
+    judge = Judge(forged)
     for second, expected in ((0, CHECKS), (window_s - 1, CHECKS), (window_s, 2 * CHECKS)):
         monkeypatch.setattr("arpguard.runtime.cluster.conflicts.boot_ns", lambda at=second: (1000 + at) * NS_PER_S)
         for number in range(3 * CHECKS):
             judge.heard(a_report(second * 3 * CHECKS + number, mac_of(1)))
         await judge._judge()
-        assert len(read) == expected
+        assert len(forged.read) == expected

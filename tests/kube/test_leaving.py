@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from arpguard.runtime.cluster import kubernetes
-from arpguard.runtime.cluster.kubernetes import ASK_S, LEAVE_S, PARTING_NS
+from arpguard.runtime.cluster import ending, kubernetes
+from arpguard.runtime.cluster.ending import ASK_S
+from arpguard.runtime.cluster.kubernetes import LEAVE_S, PARTING_NS
 from arpguard.runtime.cluster.leaving import End
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
@@ -62,7 +63,7 @@ async def test_agent_whose_pod_is_replaced_leaves_a_longer_lease(one):
 
         assert await side.kube.leave() is End.REPLACED
 
-        control, sent_ns = side.kernel.value, side.leases.renewed_ns
+        control, sent_ns = side.kernel.value, side.renewals.renewed_ns
         assert _published_s(one) == PARTING_NS // NS_PER_S
         assert control.lease_ns == PARTING_NS
         assert control.fence_ns > sent_ns + D_NS
@@ -93,13 +94,13 @@ async def test_agent_that_is_told_to_end_renews_as_usual(one, monkeypatch, pod):
         one.delete(DAEMONSET_PATH)
     async with a_side(one, NODE) as side:
         await _owns(side)
-        before = side.leases.renewed_ns
+        before = side.renewals.renewed_ns
 
         assert await side.kube.leave() is End.STOPPED
 
-        assert side.leases.renewed_ns > before
+        assert side.renewals.renewed_ns > before
         assert _published_s(one) == 3
-        assert side.kernel.value.fence_ns == side.leases.renewed_ns + D_NS - M_NS
+        assert side.kernel.value.fence_ns == side.renewals.renewed_ns + D_NS - M_NS
         assert side.kernel.owned() == {A, B}
 
 
@@ -130,14 +131,14 @@ async def test_giving_up_ends_though_claims_are_not_answered(one, caplog, monkey
     async with a_side(one, NODE) as side:
         await _owns(side)
         one.delete(DAEMONSET_PATH)
-        read = side.kube._read
+        read = ending._read
 
-        async def read_then_stall(request):
-            found = await read(request)
+        async def read_then_stall(*asked):
+            found = await read(*asked)
             one.fault(NODE, stall=True)
             return found
 
-        monkeypatch.setattr(side.kube, "_read", read_then_stall)
+        monkeypatch.setattr(ending, "_read", read_then_stall)
         async with asyncio.timeout(LEAVE_S):
             assert await side.kube.leave() is End.REMOVED
 

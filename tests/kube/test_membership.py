@@ -44,14 +44,14 @@ async def _owns(side, *vips) -> None:
 async def test_claim_is_made_then_confirmed_then_answered_for(one):
     async with a_side(one) as side:
         await _owns(side, A)
-        sent_ns = side.leases.renewed_ns
+        sent_ns = side.renewals.renewed_ns
         heartbeat, claim = one.lease(f"node.{NODE}"), one.claim(A)
 
         assert side.kernel.entry(A).epoch == epoch_number(heartbeat["annotations"][EPOCH])
         assert claim["annotations"]["arpguard.io/holder-epoch"] == heartbeat["annotations"][EPOCH]
         assert claim["annotations"]["arpguard.io/source"] == "service shop/web"
         assert claim["holderIdentity"] == NODE
-        assert side.announced
+        assert side.announced.is_set()
         writes = one.server.do(lambda it: [(change.key[1], change.revision) for change in _lease_changes(it)])
         revision = next(revision for name, revision in writes if name == f"vip.{A}")
         assert any(name == f"node.{NODE}" and later > revision for name, later in writes)
@@ -66,9 +66,9 @@ def _lease_changes(it):
 async def test_fence_counts_from_before_the_renewal_was_sent(one):
     async with a_side(one) as side:
         await _owns(side, A)
-        before = side.leases.renewed_ns
-        await until(lambda: side.leases.renewed_ns != before)
-        await until(lambda: side.kernel.value.fence_ns == side.leases.renewed_ns + D_NS - M_NS)
+        before = side.renewals.renewed_ns
+        await until(lambda: side.renewals.renewed_ns != before)
+        await until(lambda: side.kernel.value.fence_ns == side.renewals.renewed_ns + D_NS - M_NS)
 
         assert side.kernel.value.lease_ns == D_NS
         for _, fence_ns, _, told_ns in side.kernel.fences:
@@ -81,9 +81,9 @@ async def test_nothing_is_claimed_before_all_is_known(one):
     one.fault(NODE, delay=(Delay(6.0, resource="nodes"),))
     async with a_side(one) as side:
         await until(lambda: A in side.kube.state.vips)
-        await until(lambda: side.leases is not None and side.leases.renewed_ns is not None)
-        before = side.leases.renewed_ns
-        await until(lambda: side.leases.renewed_ns >= before + NS_PER_S)
+        await until(lambda: side.renewals.renewed_ns is not None)
+        before = side.renewals.renewed_ns
+        await until(lambda: side.renewals.renewed_ns >= before + NS_PER_S)
 
         assert not one.claim(A)
         assert not side.kernel.owned()
@@ -100,9 +100,9 @@ async def test_restart_within_the_lease_keeps_what_it_has(one):
     kernel.told.clear()
 
     async with a_side(one, kernel=kernel) as side:
-        await until(lambda: side.leases is not None and side.leases.renewed_ns is not None)
-        before = side.leases.renewed_ns
-        await until(lambda: side.leases.renewed_ns > before)
+        await until(lambda: side.renewals.renewed_ns is not None)
+        before = side.renewals.renewed_ns
+        await until(lambda: side.renewals.renewed_ns > before)
         await until(lambda: side.kube.state.complete)
 
         assert kernel.entry(A) == first
@@ -120,9 +120,9 @@ async def test_restart_keeps_what_it_has_though_claims_are_heard_of_before_the_o
     one.fault(NODE, delay=(Delay(0.7, verb="get", resource="leases"),))
 
     async with a_side(one, kernel=kernel) as side:
-        await until(lambda: side.kube._cluster.leases)
-        assert side.leases is None
-        await until(lambda: side.leases is not None and side.leases.renewed_ns is not None)
+        await until(lambda: list(side.kube._cluster.heartbeats))
+        assert not side.joined
+        await until(lambda: side.renewals.renewed_ns is not None)
         await until(lambda: side.kube.state.complete)
 
         assert not [told for told in kernel.told if told.startswith(("entry", "delete"))]
@@ -247,9 +247,9 @@ async def test_at_rest_only_the_heartbeat_is_written(scene, count):
         side.changed.set()
         await until(lambda: side.kernel.owned() == set(vips), 30)
         claims = _claim_writes(scene)
-        before, began = side.leases.renewed_ns, scene.writes(NODE)
-        await until(lambda: side.leases.renewed_ns >= before + 2 * NS_PER_S, 10)
-        renewals = (side.leases.renewed_ns - before) / NS_PER_S * 2
+        before, began = side.renewals.renewed_ns, scene.writes(NODE)
+        await until(lambda: side.renewals.renewed_ns >= before + 2 * NS_PER_S, 10)
+        renewals = (side.renewals.renewed_ns - before) / NS_PER_S * 2
 
         assert _claim_writes(scene) == claims
         assert scene.writes(NODE) - began <= renewals + 2
@@ -305,10 +305,10 @@ async def test_node_that_rests_is_alive_for_the_others(scene):
 @in_loop
 async def test_late_answer_at_rest_is_no_problem_and_a_lasting_failure_is(scene, caplog):
     async with _two_at_rest(scene) as (one, _):
-        writes = len(list(one.leases.writes.elements()))
+        writes = len(list(one.writes.elements()))
         scene.fault(NODES[0], fail=2, code=500)
         _renew_now(one)
-        await waited(lambda: len(list(one.leases.writes.elements())) >= writes + 2)
+        await waited(lambda: len(list(one.writes.elements())) >= writes + 2)
 
         assert not _lines(caplog, "lease:")
         assert not one.problems
@@ -319,7 +319,7 @@ async def test_late_answer_at_rest_is_no_problem_and_a_lasting_failure_is(scene,
 
 
 def _renew_now(side) -> None:
-    side.leases.do(side.leases._ownership.hurry(boot_ns()))
+    side.membership.leases.do(side.membership._ownership.hurry(boot_ns()))
 
 
 @in_loop
@@ -333,7 +333,7 @@ async def test_first_elected_vips_are_claimed_once_each(scene):
         _each_was_claimed_once(scene, vips, (one, two))
         assert one.kernel.owned()
         assert two.kernel.owned()
-        assert {outcome for side in (one, two) for _, outcome in side.leases.writes} == {"applied"}
+        assert {outcome for side in (one, two) for _, outcome in side.writes} == {"applied"}
 
 
 @in_loop
@@ -355,7 +355,7 @@ async def test_first_elected_vips_are_claimed_once_each_although_one_node_hears_
 def _each_was_claimed_once(scene, vips, sides) -> None:
     claims = [scene.claim(address) for address in vips]
     assert {claim["leaseTransitions"] for claim in claims} == {0}
-    assert sum(side.leases.writes["claim", "applied"] for side in sides) == len(vips)
+    assert sum(side.writes["claim", "applied"] for side in sides) == len(vips)
     assert not sides[0].kernel.owned() & sides[1].kernel.owned()
     assert not scene.events("OwnerChanged")
 
@@ -367,8 +367,8 @@ async def test_stream_of_heartbeats_that_leads_nowhere_is_replaced_before_it_is_
         one.fault(NODE, half_open=True)
         await until(lambda: side.kube.state.sources["leases"].streams == 2, 10)
         await until(lambda: all(source.streams >= 2 for source in side.kube.state.sources.values()), 15)
-        renewed = side.leases.renewed_ns
-        await until(lambda: side.leases.renewed_ns > renewed + 3 * NS_PER_S, 10)
+        renewed = side.renewals.renewed_ns
+        await until(lambda: side.renewals.renewed_ns > renewed + 3 * NS_PER_S, 10)
 
         assert side.kube.state.sources["leases"].streams == 2
         assert side.kernel.owned() == {A}
@@ -502,7 +502,7 @@ async def test_restarted_agent_publishes_its_links_before_the_configmap_is_read(
     one.fault(NODE, delay=(Delay(3.0, resource="configmaps"),))
 
     async with a_side(one, kernel=kernel, configmap=CONFIGMAP) as side:
-        await until(lambda: side.leases is not None and side.leases.renewed_ns is not None)
+        await until(lambda: side.renewals.renewed_ns is not None)
 
         assert side.settings.in_force.source != f"ConfigMap {HOME}/{CONFIGMAP}"
         assert one.lease(f"node.{NODE}")["annotations"]["arpguard.io/links"] == published
@@ -515,20 +515,24 @@ async def test_request_may_take_as_long_as_the_margin_of_the_configuration_in_fo
     async with a_side(one, configmap=CONFIGMAP) as side:
         await _owns(side, A)
 
-        assert side.leases._hearts.timeout_s == side.leases._others.timeout_s == 0.9 * 4
+        requests = side.membership._requests
+        assert {each._writer.timeout_s for each in (requests._hearts, requests._others)} == {0.9 * 4}
 
 
 @in_loop
-async def test_renewal_of_another_node_is_no_news(one):
+async def test_renewal_of_another_node_is_no_news(one, monkeypatch):
     one.nodes("node-2")
     async with a_side(one) as side, a_side(one, "node-2"):
         await until(lambda: "node-2" in side.kube.state.alive, 10)
-        heartbeat = side.membership._heard["node-2"].heartbeat
-        later = replace(heartbeat, version=replace(heartbeat.version, resource_version="999999"))
-
-        assert side.membership._hear("node-2", later) is False
-        assert side.membership._hear("node-2", replace(later, links=())) is True
-        assert side.membership._hear("node-2", None) is True
+        woken: list[None] = []
+        monkeypatch.setattr(side.membership.leases, "wake", lambda: woken.append(None))
+        heartbeat = next(each for each in side.membership.heartbeats if each.node == "node-2")
+        later = replace(heartbeat, version=replace(heartbeat.version, resource_version="1000000"))
+        changes = [(heartbeat, later, False), (later, replace(later, links=()), True), (later, None, True)]
+        for old, new, is_news in changes:
+            woken.clear()
+            side.membership.heartbeat_changed("node-2", old, new)
+            assert bool(woken) is is_news
 
 
 BOTH = CONFIG.replace("[lab0]", "[lab0, lab1]")

@@ -30,12 +30,6 @@ EXCEPTIONS = frozenset(
         "arpguard.core.ownership.heartbeat.OwnHeartbeat",
         "arpguard.core.ownership.machine.Ownership",
         "arpguard.runtime.agent.Agent",
-        "arpguard.runtime.cluster.leases.Leases",
-        "arpguard.runtime.cluster.member.Membership",
-        "arpguard.runtime.cluster.member.Membership._decide",
-        "arpguard.runtime.cluster.member.Membership._hear",
-        "arpguard.runtime.cluster.member.Membership.holding",
-        "arpguard.runtime.cluster.member.Membership.run",
     }
 )
 

@@ -221,10 +221,11 @@ class Agent:
         """To Kubernetes, if it is used; whether the server is there shows later."""
         options = self._options.kubernetes
         if options is not None:
-            from arpguard.runtime.cluster.kubernetes import Callbacks, Kubernetes  # noqa: PLC0415 - 10 MB, not for everybody
+            from arpguard.runtime.cluster.kubernetes import Kubernetes  # noqa: PLC0415 - 10 MB, not for everybody
 
-            node, callbacks = self._options.node, Callbacks(look=self._changed.set, announce=self._due.set)
-            self._kubernetes = await Kubernetes.connect(options, node, self._reconciler, self._settings, callbacks)
+            self._kubernetes = await Kubernetes.connect(
+                options, self._options.node, self._reconciler, self._settings, self._changed, self._due
+            )
             self._kubernetes.hear_of(self._conflicts)
             self._node.cluster = self._kubernetes.state
 

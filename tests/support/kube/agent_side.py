@@ -13,8 +13,9 @@ from arpguard.clock import boot_ns
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.basis import Asked
 from arpguard.model import EntryKey, InterfaceAddress, Link, Surroundings, VipEntry
-from arpguard.runtime.cluster.kubernetes import Callbacks, Kubernetes
+from arpguard.runtime.cluster.kubernetes import Kubernetes
 from arpguard.runtime.cluster.leaving import KubernetesOptions
+from arpguard.runtime.cluster.member import Membership
 from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.runtime.settings import Settings
 from arpguard.verdict import Kind
@@ -173,7 +174,7 @@ class Side:
         self.surroundings = Surroundings(links=(a_link(number_of(node)),))
         self.problems: tuple[str, ...] = ()
         self.changed = asyncio.Event()
-        self.announced = 0
+        self.announced = asyncio.Event()
         self.found_guard = kernel.value is not None
         self.reconciler = Reconciler(
             node, Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule()
@@ -185,15 +186,21 @@ class Side:
         return self.kube._membership
 
     @property
-    def leases(self):
-        return self.membership.leases
+    def joined(self) -> bool:
+        return isinstance(self.membership, Membership)
 
-    def _announce(self) -> None:
-        self.announced += 1
+    @property
+    def renewals(self):
+        return self.membership.renewals
+
+    @property
+    def writes(self):
+        return self.membership.writes
 
     async def run(self, options: KubernetesOptions) -> None:
-        callbacks = Callbacks(look=self.changed.set, announce=self._announce)
-        self.kube = await Kubernetes.connect(options, self.node, self.reconciler, self.settings, callbacks)
+        self.kube = await Kubernetes.connect(
+            options, self.node, self.reconciler, self.settings, self.changed, self.announced
+        )
         await self.apply()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.kube.run())

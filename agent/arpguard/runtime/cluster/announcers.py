@@ -16,6 +16,7 @@ from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.following import SOURCES, FollowSource, can_read, sources_at
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
+from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_S
 
 LOOK_AGAIN_S = 60.0
@@ -45,13 +46,13 @@ class Announcers:
         self._failed: dict[Source, str] = {}
         self._refused: dict[Source, str] = {}
         self._backoff = Backoff(RETRY_S, LONGEST_RETRY_S, random.random)
-        self._wanted = asyncio.Event()
+        self._wanted = Alarm()
         self._places = FollowConfig()
         self._rows = SOURCES
 
         self._watched: dict[Source, FollowSource] = {}
         self._unsettled: frozenset[Key] = frozenset()
-        self._more_unsettled = asyncio.Event()
+        self._more_unsettled = Alarm()
         self._events: dict[str, Reflector[Announcement]] = {}
         self._silent: set[str] = set()  # namespaces of which Events may not be read
         self._timer: asyncio.TimerHandle | None = None
@@ -97,7 +98,7 @@ class Announcers:
         self._places, self._rows = places, sources_at(places)
         moved = {row.source for row in self._rows if self._watched.get(row.source, row) != row}
         self._settled -= moved  # nothing is known of what is there
-        self._wanted.set()
+        self._wanted.wake()
 
     def follow(self, followers: frozenset[Key]) -> None:
         """The Services that follow another announcer now."""
@@ -105,10 +106,10 @@ class Announcers:
         self._followers = followers
         needed = self._following.sources
         if needed - self._settled - self._failed.keys() or self._reflectors.keys() - needed:
-            self._wanted.set()
+            self._wanted.wake()
         before, self._unsettled = self._unsettled, self._find_unsettled()
         if self._unsettled - before:
-            self._more_unsettled.set()
+            self._more_unsettled.wake()
         self._look_when_due()
 
     async def run(self, reflectors: Reflectors) -> None:
@@ -121,7 +122,8 @@ class Announcers:
 
     async def _keep_reflectors(self, reflectors: Reflectors) -> None:
         while True:
-            await _wait(self._wanted, self._backoff.next_s() if self._failed else LOOK_AGAIN_S)
+            await self._wanted.sleep_for(self._backoff.next_s() if self._failed else LOOK_AGAIN_S)
+            self._wanted.clear()
             await self._adjust(reflectors)
 
     async def _adjust(self, reflectors: Reflectors) -> None:
@@ -187,7 +189,8 @@ class Announcers:
     async def _keep_events(self, reflectors: Reflectors) -> None:
         """Events of a namespace are watched from soon after a Service needs them until a minute after none does."""
         while True:
-            more = await _wait(self._more_unsettled, LOOK_AGAIN_S if self._events or self._unsettled else None)
+            more = await self._more_unsettled.sleep_for(LOOK_AGAIN_S if self._events or self._unsettled else None)
+            self._more_unsettled.clear()
             await asyncio.sleep(EVENTS_S)
             needed = self._namespaces()
             for namespace in needed - self._events.keys():
@@ -228,14 +231,3 @@ class Announcers:
         at_ns = self._steering.next_ns(now_ns)
         loop = asyncio.get_running_loop()
         self._timer = None if at_ns is None else loop.call_later((at_ns - now_ns) / NS_PER_S, self._on_change)
-
-
-async def _wait(event: asyncio.Event, limit_s: float | None) -> bool:
-    """Whether an event happened within a time; it may happen again then."""
-    try:
-        async with asyncio.timeout(limit_s):
-            await event.wait()
-    except TimeoutError:
-        return False
-    event.clear()
-    return True

@@ -1,10 +1,9 @@
 """What becomes of the claims that the kernel reports: who makes them, and what is told of them and done."""
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from typing import Protocol
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
@@ -15,6 +14,7 @@ from arpguard.dataplane.netlink import read_neighbours
 from arpguard.errors import DataPlaneError
 from arpguard.model import Decision
 from arpguard.runtime.cluster.claimlog import ClaimLog
+from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
@@ -65,20 +65,23 @@ class Conflicts:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Knowledge:
-    """What is known of the cluster.
+class Knowledge(Protocol):
+    """What is known of the cluster."""
 
-    `published`: nodes by the MACs in their heartbeats, and this node by its links'; `addresses`: nodes by the
-    addresses of their Node objects; `unheard`: nodes whose agents are not heard of. `recheck` has this node's
-    claim on a VIP read.
-    """
+    def published(self) -> Mapping[MacAddress, str]:
+        """Nodes by the MACs in their heartbeats, and this node by its links'."""
 
-    published: Callable[[], Mapping[MacAddress, str]]
-    addresses: Callable[[], Mapping[Address, str]]
-    unheard: Callable[[], frozenset[str]]
-    holding: Callable[[Address], Holding]
-    recheck: Callable[[Address], None]
+    def addresses(self) -> Mapping[Address, str]:
+        """Nodes by the addresses of their Node objects."""
+
+    def unheard(self) -> frozenset[str]:
+        """Nodes whose agents are not heard of."""
+
+    def holding(self, vip: Address) -> Holding:
+        """Who has a VIP."""
+
+    def recheck(self, vip: Address) -> None:
+        """Has this node's claim on a VIP read."""
 
 
 class Judge:
@@ -93,13 +96,13 @@ class Judge:
         self._resolved_ns: int | None = None
         self._unread = ""
         self._window = self._checks = 0
-        self._woken = asyncio.Event()
+        self._alarm = Alarm()
 
     def heard(self, report: Report) -> None:
         """The kernel reports a claim."""
         if len(self._heard) < WAITING:
             self._heard.append(report)
-            self._woken.set()
+            self._alarm.wake()
 
     def held(self, vip: Address, node: str) -> None:
         """A node has a VIP."""
@@ -114,11 +117,11 @@ class Judge:
     async def run(self) -> None:
         """Judges until it is cancelled."""
         while True:
-            self._woken.clear()
+            self._alarm.clear()
             await self._judge()
             for report, claimant in self._suspicions.due(self._cluster.holding, boot_ns()):
                 self._tell(report, claimant)
-            await self._sleep()
+            await self._alarm.sleep_until(self._suspicions.next_ns())
 
     async def _judge(self) -> None:
         heard, self._heard = self._heard, deque()
@@ -178,12 +181,3 @@ class Judge:
     def _tell(self, report: Report, claimant: Claimant) -> None:
         if self.tell is not None:
             self.tell(report, claimant)
-
-    async def _sleep(self) -> None:
-        next_ns = self._suspicions.next_ns()
-        delay_s = None if next_ns is None else max(0.0, (next_ns - boot_ns()) / NS_PER_S)
-        try:
-            async with asyncio.timeout(delay_s):
-                await self._woken.wait()
-        except TimeoutError:
-            pass

@@ -2,37 +2,38 @@
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.config.model import AgentConfig
-from arpguard.core.claimants import OUTSIDE, Claimant
+from arpguard.core.claimants import Claimant
 from arpguard.core.closing import Closing
-from arpguard.core.cluster import Lease
+from arpguard.core.conflicts import Holding
 from arpguard.core.decisions import Report
-from arpguard.core.members import speaker
-from arpguard.core.reporting import Notice, Subject
-from arpguard.core.sourcing import Collected
+from arpguard.core.electing import Wishes
+from arpguard.core.ownership.records import Claim, Heartbeat, Holder
 from arpguard.core.standing import ClusterState
-from arpguard.kube.claims import vip_of
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import find_access
-from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
 from arpguard.kube.events import EventWriter
-from arpguard.kube.projections import is_deleting
-from arpguard.kube.reflector import Change
-from arpguard.kube.resources import DAEMON_SETS, PODS, Request
+from arpguard.kube.records import Records
+from arpguard.kube.writer import LeaseWriter
 from arpguard.model import OwnerKind, Surroundings, Vip
+from arpguard.runtime.cluster.aside import Aside
 from arpguard.runtime.cluster.conflicts import Conflicts, Judge
+from arpguard.runtime.cluster.ending import ASK_S, why_it_ends
+from arpguard.runtime.cluster.here import Here
+from arpguard.runtime.cluster.joining import Left, join
 from arpguard.runtime.cluster.leaving import End, KubernetesOptions
-from arpguard.runtime.cluster.member import Membership, Tell
+from arpguard.runtime.cluster.member import Membership
 from arpguard.runtime.cluster.objects import Cluster, Place
+from arpguard.runtime.cluster.outlook import Outlook
+from arpguard.runtime.cluster.reports import Reports
+from arpguard.runtime.cluster.times import timeout_s, times_of
 from arpguard.runtime.kernel.reconciler import Reconciler, some
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_S
-from arpguard.verdict import Kind, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,6 @@ log = logging.getLogger(__name__)
 # image cannot be pulled, say, the VIPs are silent for a third of it, until others may take them.
 PARTING_NS = 7 * NS_PER_S
 LEAVE_S = 5.0
-ASK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +53,11 @@ class Found:
     closing: Closing
 
 
-@dataclass(frozen=True, slots=True)
-class Callbacks:
-    """What the cluster makes necessary: a pass of the reconciler, a look at what is to be announced."""
-
-    look: Callable[[], None]
-    announce: Callable[[], None]
-
-
 class Kubernetes:
-    """Everything that has to do with the API server."""
+    """Everything that has to do with the API server.
+
+    Sets `passes` when a pass of the reconciler is needed, and `announcements` when there is something to announce.
+    """
 
     def __init__(
         self,
@@ -71,30 +66,28 @@ class Kubernetes:
         place: Place,
         kernel: Reconciler,
         settings: Settings,
-        callbacks: Callbacks,
+        passes: asyncio.Event,
+        announcements: asyncio.Event,
     ) -> None:
         self._clients = clients
         self._place = place
         self._settings = settings
-        self._callbacks = callbacks
-        left = kernel.adopt()  # before the first pass, which would tell the kernel of no lease
-        followed = {vip: place.node for vip, standing in left[1].items() if standing.kind is Kind.DELEGATED}
-        self._cluster = Cluster(clients[0], server, place, callbacks.look, self._lease_changed, followed)
-        self._membership = Membership(
-            place, self._cluster, kernel, left, clients[1:], Tell(self._owned, self._taken_outside, callbacks.look)
-        )
-        self._judge = Judge(self._membership.knowledge)
+        self._kernel = kernel
+        self._passes = passes
+        self._announcements = announcements
+        self._left = Left(*kernel.adopt())  # before the first pass, which would tell the kernel of no lease
+        self._alone = asyncio.Event()
+        self._outlook = Outlook(settings.config.lease)
+        self._cluster = Cluster(clients[0], server, place, self, self._left.followed(place.node))
+        self._membership: Membership | Aside = Aside(self._cluster, self._outlook)
+        self._judge = Judge(self)
         self._events = EventWriter(clients[0], place.node)
-        self._collected = Collected()
+        self._reports = Reports(place.node, self._events, self._cluster, self._outlook)
         self._vips: Mapping[Address, Vip] = {}
         self._complete = False
         self._passed = False
         self._configmap_seen: object = self
-        self._posted: frozenset[Notice] = frozenset()
-        self._kernel = kernel
-        self._is_full = False
-        self._nobody: frozenset[Address] = frozenset()
-        self._apart: frozenset[Address] = frozenset()
+        self._wishes = Wishes()
         self.state = ClusterState(
             server,
             place.namespace,
@@ -106,30 +99,66 @@ class Kubernetes:
 
     @classmethod
     async def connect(
-        cls, options: KubernetesOptions, node: str, kernel: Reconciler, settings: Settings, callbacks: Callbacks
+        cls,
+        options: KubernetesOptions,
+        node: str,
+        kernel: Reconciler,
+        settings: Settings,
+        passes: asyncio.Event,
+        announcements: asyncio.Event,
     ) -> "Kubernetes":
         """Reads how the server is reached; it need not be there yet. Raises ConfigError."""
         access = await find_access(options.kubeconfig)
         namespace, configmap = options.place
         clients = (Client(access, node), Client(access, node), Client(access, node))
-        return cls(clients, access.host, Place(node, namespace, configmap), kernel, settings, callbacks)
+        place = Place(node, namespace, configmap)
+        return cls(clients, access.host, place, kernel, settings, passes, announcements)
 
     async def run(self) -> None:
         """Goes on until it is cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._cluster.run())
-                tasks.create_task(self._membership.run(self._settings.config.lease))
+                tasks.create_task(self._take_part())
                 tasks.create_task(self._events.run())
                 tasks.create_task(self._judge.run())
         finally:
             for client in self._clients:
                 await client.close()
 
-    def _lease_changed(self, change: Change[Lease]) -> None:
-        self._membership.lease_changed(change)
-        if change.new is not None and change.new.holder and (vip := vip_of(change.new.name)) is not None:
-            self._judge.held(vip, change.new.holder)
+    async def _take_part(self) -> None:
+        here = Here(self._place.node, self._kernel, self._cluster, self._outlook, self)
+        limit_s = timeout_s(times_of(self._outlook.lease))
+        hearts, others = (Records(LeaseWriter(each, self._place.namespace, limit_s)) for each in self._clients[1:])
+        membership = await join(here, self._left, (hearts, others), self._alone)
+        self._membership = membership
+        self.state.candidates, self.state.holder = membership.candidates, membership.holder
+        await membership.run()
+
+    # ---- what the cluster tells ----
+
+    def look(self) -> None:
+        """Something about VIPs may have changed: a pass is needed."""
+        self._passes.set()
+
+    def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
+        """A node's heartbeat is another; None: there is none."""
+        self._membership.heartbeat_changed(node, old, new)
+
+    def claim_changed(self, vip: Address, claim: Claim | None) -> None:
+        """The claim on a VIP is another; None: there is none."""
+        self._membership.claim_changed(vip, claim)
+        if claim is not None and claim.holder:
+            self._judge.held(vip, claim.holder)
+
+    def owned(self, address: Address, holder: Holder) -> None:
+        """This node has begun to answer for a VIP."""
+        self._announcements.set()
+        self._reports.owned(address, holder)
+
+    async def taken_outside(self, address: Address, mac: MacAddress) -> None:
+        """A probe found a host outside the cluster, or a node without an agent."""
+        self._reports.taken_outside(address, mac, await self._judge.who(mac))
 
     # ---- for a pass of the reconciler ----
 
@@ -143,60 +172,59 @@ class Kubernetes:
         self._configmap_seen = found
         wrong = self._settings.read_configmap(found)
         if wrong and found is not None:
-            subject = Subject("v1", "ConfigMap", found.namespace, found.name, found.uid)
-            if self._speaks_for(subject) or not self._membership.members:
-                self._events.post(Notice(subject, "BadConfiguration", "Configure", wrong))
+            self._reports.configuration(found, wrong, self._membership.members)
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Found:
         """The VIPs of the configuration and of the cluster, as far as they are known."""
-        cluster = self._cluster
+        cluster, outlook = self._cluster, self._outlook
         before = cluster.known, cluster.complete  # what comes meanwhile is not in it
         collected = await cluster.collect(config, surroundings)
         known = before[0] and cluster.known and not self._settings.awaited
         complete = known and before[1] and cluster.complete
-        if collected.vips is not self._collected.vips or complete is not self._complete:
+
+        if collected.vips is not outlook.collected.vips or complete is not self._complete:
             vips = collected.vips
             self._vips = vips if complete else {at: vip for at, vip in vips.items() if not _awaits_announcer(vip)}
-        self._collected, self._complete = collected, complete
-        ready = known and self._passed  # before the first pass is through, no link is known
-        self._membership.look_at(collected if ready else None, surroundings, config.lease)
-        self._post_news(collected)
+        self._complete = complete
+
+        seen_before = outlook.vips
+        outlook.collected, outlook.surroundings, outlook.lease = collected, surroundings, config.lease
+        outlook.known = known and self._passed  # before the first pass is through, no link is known
+        self._membership.vips_changed(seen_before)
+        self._reports.news(self._membership.members, self._wishes)
         return Found(self._vips, complete, tuple(self._problems()), cluster.closing(config, surroundings))
 
     def passed(self) -> None:
         """A pass is through: links may be others."""
         if not self._passed:
-            self._callbacks.look()
+            self.look()
         self._passed = True
-        self._membership.passed(complete=self._complete)
-        self._post_if_full()
-        self._refresh_state()
-        wishes = self._membership.wishes
-        if (wishes.nobody, wishes.apart) != (self._nobody, self._apart):
-            self._nobody, self._apart = wishes.nobody, wishes.apart
-            self._callbacks.look()
+        if self._complete and self._kernel.alone:
+            self._alone.set()
+        self._membership.wake()
 
-    @property
-    def _renewal_lost(self) -> str:
-        """Why the lease is not renewed."""
-        leases = self._membership.leases
-        return leases.lost if leases is not None else ""
+        self._reports.map_full(is_full=bool(self._kernel.state.left_out))
+        self._refresh_state()
+        before, self._wishes = self._wishes, self._membership.wishes
+        if (before.nobody, before.apart) != (self._wishes.nobody, self._wishes.apart):
+            self.look()
 
     def _problems(self) -> Iterable[str]:
-        yield from self._collected.problems
+        yield from self._outlook.collected.problems
         yield from self._cluster.announcer_problems
         for name, source in self._cluster.sources.items():
             if source.lost:
                 yield f"Kubernetes: {name} are not heard of, what is known grows old: {source.lost}"
-        if self._renewal_lost:
-            yield f"Kubernetes: the lease cannot be renewed: {self._renewal_lost}"
+        if self._membership.renewals.lost:
+            yield f"Kubernetes: the lease cannot be renewed: {self._membership.renewals.lost}"
         if self._membership.yielding:
             yield f"Kubernetes: another agent speaks as {self._place.node}, this one is silent: end one of them"
-        if self._nobody:
-            names = some(sorted(map(str, self._nobody)))
+        if self._wishes.nobody:
+            names = some(sorted(map(str, self._wishes.nobody)))
             yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"
-        if self._apart:
-            pairs = some([f"{self._lead(address)} and {address}" for address in sorted(self._apart, key=str)])
+        if self._wishes.apart:
+            apart = sorted(self._wishes.apart, key=str)
+            pairs = some([f"{self._outlook.lead(address)} and {address}" for address in apart])
             yield (
                 f"no node may own both {pairs}, so each is elected by itself: "
                 "`arpguard explain ADDRESS` says why for each node"
@@ -204,71 +232,62 @@ class Kubernetes:
 
     def _refresh_state(self) -> None:
         membership, state = self._membership, self.state
-        leases = membership.leases
         state.complete = self._cluster.complete
         state.sources = self._cluster.sources
-        state.vips = self._collected.vips
+        state.vips = self._outlook.collected.vips
         state.nobody = membership.wishes.nobody
         state.nodes, state.members = self._cluster.nodes, membership.members
         state.alive = membership.alive
         state.yielding = membership.yielding
         state.times = membership.times
+        state.renewed_ns, state.renewal_lost = membership.renewals.renewed_ns, membership.renewals.lost
+        state.writes = membership.writes
         state.events_written, state.events_dropped = self._events.written, self._events.dropped
-        if leases is not None:
-            state.renewed_ns, state.renewal_lost, state.writes = leases.renewed_ns, self._renewal_lost, leases.writes
 
-    # ---- what is told ----
+    # ---- what is known of those who claim ----
 
-    def _post_news(self, collected: Collected) -> None:
-        """What all nodes find alike is told by one of them, once it is known who they are."""
-        if not self._membership.members:
-            return
-        now = frozenset((*collected.notices, *collected.own_notices, *self._election_notices()))
-        for notice in now - self._posted:
-            if notice in collected.own_notices or self._speaks_for(notice.subject):
-                self._events.post(notice)
-        self._posted = now
+    def published(self) -> dict[MacAddress, str]:
+        """Nodes by the MACs in their heartbeats; of this node all links count, guarded or not."""
+        heard = {link.mac: heartbeat.node for heartbeat in self._membership.heartbeats for link in heartbeat.links}
+        own = (*self._outlook.surroundings.links, *self._kernel.state.links)
+        return heard | {link.mac: self._place.node for link in own if not link.mac.is_zero}
 
-    def _post_if_full(self) -> None:
-        """Each node for itself: their maps are their own."""
-        is_full = bool(self._kernel.state.left_out)
-        if is_full and not self._is_full:
-            node = self._place.node
-            note = f"the map of {node} is full: VIPs that its log names are not guarded there; raise bpf.max_entries"
-            self._events.post(Notice(self._node_subject(), "MapFull", "Guard", note))
-        self._is_full = is_full
+    def addresses(self) -> dict[Address, str]:
+        """Nodes by the addresses of their Node objects."""
+        return {address: name for name, node in self._cluster.nodes.items() for address in node.addresses}
 
-    def _speaks_for(self, subject: Subject) -> bool:
-        return speaker(subject, self._membership.members) == self._place.node
+    def unheard(self) -> frozenset[str]:
+        """Nodes without an agent that is heard of."""
+        return frozenset(self._cluster.nodes) - self._membership.alive
 
-    def _election_notices(self) -> Iterable[Notice]:
-        for address in self._nobody:
-            note = f"no node may own {address}: `arpguard explain {address}` says why for each node"
-            yield Notice(self._subject(address), "NobodyEligible", "Elect", note)
-        for address in self._apart:
-            note = f"no node may own both {self._lead(address)} and {address}: each is elected by itself"
-            yield Notice(self._subject(address), "FamiliesApart", "Elect", note)
+    def holding(self, vip: Address) -> Holding:
+        """Who has a VIP, by a claim that is valid, or by what says whose it is."""
+        found = self._outlook.vip(vip)
+        is_heard = not any(source.lost for source in self._cluster.sources.values())
+        if found is None:
+            return Holding("", is_sure=False)
+        if found.owner.kind is not OwnerKind.ELECT:
+            return Holding(found.owner.node, is_sure=is_heard)
+        return self._elected_holding(vip, is_heard=is_heard)
 
-    def _lead(self, address: Address) -> Address | None:
-        vip = self._collected.vips.get(address)
-        return vip.lead if vip is not None else None
+    def _elected_holding(self, vip: Address, *, is_heard: bool) -> Holding:
+        holder = self._membership.holder(vip)
+        is_valid = holder.void is False and holder.alive
+        is_mine = holder.node == self._place.node
+        return Holding(
+            node=holder.node if is_valid else "",
+            is_sure=is_heard and holder.void is not None and (is_valid or not is_mine),
+            own_since_ns=self._membership.owned_since_ns(vip) if is_valid and is_mine else None,
+        )
 
-    def _owned(self, address: Address) -> None:
-        self._callbacks.announce()
-        if self._membership.holder(address).transitions:  # the first one is no change, and there may be thousands
-            note = f"{self._place.node} answers for {address} now"
-            self._events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
-
-    async def _taken_outside(self, address: Address, mac: MacAddress) -> None:
-        """A probe found a host outside the cluster, or a node without an agent."""
-        claimant = await self._judge.who(mac)
-        who = f"outside the cluster by {mac}" if claimant == OUTSIDE else f"by {claimant}, {mac}"
-        note = f"{address} is in use {who}: no other node answers for it while it is"
-        self._events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
+    def recheck(self, vip: Address) -> None:
+        """Has the claim on a VIP read: it may not be this node's any more."""
+        self._membership.recheck(vip)
 
     def is_member(self, mac: MacAddress) -> bool:
-        """Whether a MAC is a cluster node's."""
-        return self._membership.is_member(mac)
+        """Whether a MAC is that of a guarded link of some node."""
+        published = (link.mac for heartbeat in self._membership.heartbeats for link in heartbeat.links)
+        return mac in (link.mac for link in self._kernel.state.links) or mac in published
 
     def hear_of(self, conflicts: Conflicts) -> None:
         """Takes part in telling of claims: who makes them, and Events."""
@@ -281,36 +300,13 @@ class Kubernetes:
         self._judge.heard(report)
 
     def _post_claim(self, report: Report, claimant: Claimant) -> None:
-        """An Event of a claim; none of one that may well be its owner's."""
-        decision = report.decision
-        vip, where = decision.key.vip, f"on {report.link} of {self._place.node}"
-        if claimant.is_node:
-            holder = self._membership.holding(vip).node or "nobody"
-            note = f"{claimant}, {decision.sha}, claims {vip} {where}, and {holder} has it: two nodes may answer"
-            self._events.post(Notice(self._subject(vip), "VIPSplitBrain", "Guard", note))
-        elif decision.verdict is Verdict.CONFLICT:
-            who = "" if claimant == OUTSIDE else f" ({claimant})"
-            note = f"{decision.sha}{who} claims {vip} {where}"
-            self._events.post(Notice(self._subject(vip), "VIPConflict", "Guard", note))
-
-    def _subject(self, address: Address) -> Subject:
-        """The object that makes an address a VIP; this node's where that is the configuration."""
-        vip = self._collected.vips.get(address)
-        if vip is not None and vip.service is not None:
-            namespace, name = vip.service
-            service = self._cluster.services.get(vip.service)
-            return Subject("v1", "Service", namespace, name, service.uid if service else "")
-        return self._node_subject()
-
-    def _node_subject(self) -> Subject:
-        node = self._cluster.nodes.get(self._place.node)
-        return Subject("v1", "Node", "", self._place.node, node.uid if node else "")
+        self._reports.claimed(report, claimant, self.holding(report.decision.key.vip).node)
 
     # ---- the end ----
 
     async def leave(self) -> End:
         """Why the agent ends, when everything is done that has to be done while it still runs."""
-        end = await self._why()
+        end = await why_it_ends(self._clients[0], self._place.namespace)
         log.info("ends: %s", end.value)
         if end is End.REMOVED:
             if not await self._membership.remove(LEAVE_S):
@@ -323,29 +319,7 @@ class Kubernetes:
         usual_ns = self._membership.times.duration_ns
         return max(PARTING_NS, usual_ns) if end is End.REPLACED else usual_ns
 
-    async def _why(self, environment: Mapping[str, str] = os.environ) -> End:
-        namespace = environment.get("POD_NAMESPACE", self._place.namespace)
-        daemonset, pod = environment.get("DAEMONSET_NAME", ""), environment.get("POD_NAME", "")
-        try:
-            if daemonset and _is_going(await self._read(Request("get", DAEMON_SETS, namespace, daemonset))):
-                return End.REMOVED
-            if pod and _is_going(await self._read(Request("get", PODS, namespace, pod))):
-                return End.REPLACED
-        except ClusterError as error:
-            log.warning("why this agent ends cannot be found out: %s", error)
-        return End.STOPPED
-
-    async def _read(self, request: Request) -> JsonObject | None:
-        try:
-            return (await self._clients[0].call(request, ASK_S)).body
-        except NotFoundError:
-            return None
-
 
 def _awaits_announcer(vip: Vip) -> bool:
     """Whether it follows an announcer of which nothing has been read yet: what the kernel has of it stays meanwhile."""
     return vip.owner.kind is OwnerKind.FOLLOW and not vip.owner.node
-
-
-def _is_going(found: JsonObject | None) -> bool:
-    return found is None or is_deleting(found)

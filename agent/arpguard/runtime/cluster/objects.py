@@ -4,10 +4,10 @@ What is watched: Services and Nodes; EndpointSlices while a Service has external
 other announcers while a Service follows one; the own ConfigMap; the Leases of the own namespace.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from arpguard.addresses import Address
@@ -17,10 +17,12 @@ from arpguard.core.admission import avoided
 from arpguard.core.closing import Closing, closing_of
 from arpguard.core.cluster import SourceState
 from arpguard.core.origins import Origin
+from arpguard.core.ownership.records import Claim, Heartbeat
 from arpguard.core.sourcing import Collected, Sourcing
 from arpguard.kube import projections
 from arpguard.kube.client import Client
 from arpguard.kube.listing import Scope
+from arpguard.kube.records import Record, record_of
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, SERVICES
 from arpguard.model import OwnerKind, Surroundings
@@ -39,24 +41,28 @@ class Place:
     configmap: str = ""
 
 
-class Cluster:
-    """Follows the objects. `on_change`: something about VIPs may have changed; `on_lease`: a Lease has.
+class ObjectListener(Protocol):
+    """Who is told of changes."""
 
-    `followed`: the nodes that the agent before this one followed, by VIP.
-    """
+    def look(self) -> None:
+        """Something about VIPs may have changed."""
+
+    def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
+        """A node's heartbeat has: None: there is none."""
+
+    def claim_changed(self, vip: Address, claim: Claim | None) -> None:
+        """The claim on a VIP has."""
+
+
+class Cluster:
+    """Follows the objects. `followed`: the nodes that the agent before this one followed, by VIP."""
 
     def __init__(
-        self,
-        client: Client,
-        server: str,
-        place: Place,
-        on_change: Callable[[], None],
-        on_lease: Callable[[Change[cluster.Lease]], None],
-        followed: Mapping[Address, str],
+        self, client: Client, server: str, place: Place, listener: ObjectListener, followed: Mapping[Address, str]
     ) -> None:
         self._place = place
         self._servers = addresses_of(server)
-        self._on_change = on_change
+        self._listener = listener
         self._sourcing = Sourcing()
         self._collected = Collected()
         self._nodes: dict[str, cluster.Node] = {}
@@ -68,9 +74,9 @@ class Cluster:
         self._slices = Reflector(client, ENDPOINT_SLICES, projections.endpoint_slice, told, pace=_QUICK_PACE)
         self._configmaps = Reflector(client, CONFIG_MAPS, projections.config_map, told, own, _QUICK_PACE)
         self._leases = Reflector(
-            client, LEASES, projections.lease, on_lease, in_namespace, _LEASE_PACE, self._lease_stream_silent
+            client, LEASES, record_of, self._lease_changed, in_namespace, _LEASE_PACE, self._lease_stream_silent
         )
-        self._announcers = Announcers(client, on_change, followed)
+        self._announcers = Announcers(client, listener.look, followed)
         self._reflectors = Reflectors()
         self.nodes: Mapping[str, cluster.Node] = {}
 
@@ -121,9 +127,14 @@ class Cluster:
         return self._configmaps.synced
 
     @property
-    def leases(self) -> Iterable[cluster.Lease]:
-        """The Leases of the namespace."""
-        return self._leases.objects.values()
+    def heartbeats(self) -> Iterator[Heartbeat]:
+        """The heartbeats, as the watch shows them."""
+        return (record for record in self._leases.objects.values() if isinstance(record, Heartbeat))
+
+    @property
+    def claims(self) -> Iterator[Claim]:
+        """The claims, as the watch shows them."""
+        return (record for record in self._leases.objects.values() if isinstance(record, Claim))
 
     @property
     def services(self) -> Mapping[tuple[str, str], cluster.Service]:
@@ -190,7 +201,14 @@ class Cluster:
         self._announcers.follow(collected.follows)
 
     def _told(self, _change: Change[Any]) -> None:
-        self._on_change()
+        self._listener.look()
+
+    def _lease_changed(self, change: Change[Record]) -> None:
+        match change.old, change.new:
+            case (Heartbeat(node=node), _) | (_, Heartbeat(node=node)):
+                self._listener.heartbeat_changed(node, _heartbeat(change.old), _heartbeat(change.new))
+            case (Claim(vip=vip), _) | (_, Claim(vip=vip)):
+                self._listener.claim_changed(vip, change.new if isinstance(change.new, Claim) else None)
 
     def _node_changed(self, change: Change[cluster.Node]) -> None:
         name = change.key[1]
@@ -199,7 +217,11 @@ class Cluster:
         else:
             self._nodes[name] = change.new
         self.nodes = dict(self._nodes)
-        self._on_change()
+        self._listener.look()
+
+
+def _heartbeat(record: Record) -> Heartbeat | None:
+    return record if isinstance(record, Heartbeat) else None
 
 
 def addresses_of(server: str) -> frozenset[Address]:

@@ -1,0 +1,40 @@
+"""Why an agent of a DaemonSet ends: the API server knows."""
+
+import logging
+import os
+from collections.abc import Mapping
+
+from arpguard.kube.client import Client
+from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
+from arpguard.kube.projections import is_deleting
+from arpguard.kube.resources import DAEMON_SETS, PODS, Request
+from arpguard.runtime.cluster.leaving import End
+
+log = logging.getLogger(__name__)
+
+ASK_S = 2.0
+
+
+async def why_it_ends(client: Client, namespace: str, environment: Mapping[str, str] = os.environ) -> End:
+    """What the environment names (POD_NAMESPACE, POD_NAME, DAEMONSET_NAME) is looked for; nothing is waited for."""
+    namespace = environment.get("POD_NAMESPACE", namespace)
+    daemonset, pod = environment.get("DAEMONSET_NAME", ""), environment.get("POD_NAME", "")
+    try:
+        if daemonset and _is_going(await _read(client, Request("get", DAEMON_SETS, namespace, daemonset))):
+            return End.REMOVED
+        if pod and _is_going(await _read(client, Request("get", PODS, namespace, pod))):
+            return End.REPLACED
+    except ClusterError as error:
+        log.warning("why this agent ends cannot be found out: %s", error)
+    return End.STOPPED
+
+
+async def _read(client: Client, request: Request) -> JsonObject | None:
+    try:
+        return (await client.call(request, ASK_S)).body
+    except NotFoundError:
+        return None
+
+
+def _is_going(found: JsonObject | None) -> bool:
+    return found is None or is_deleting(found)

@@ -1,0 +1,119 @@
+"""How a node becomes a member: it reads its own heartbeat, and goes on with what an agent before it left, or does not.
+
+Whatever the kernel has from an agent before stays if it is still this node's.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from arpguard.addresses import Address
+from arpguard.clock import boot_ns
+from arpguard.core.desired import NOBODY
+from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
+from arpguard.core.ownership.records import Heartbeat, epoch_number
+from arpguard.kube.errors import ClusterError
+from arpguard.kube.records import Records
+from arpguard.model import NodeControl, Standing
+from arpguard.runtime.cluster.here import Here
+from arpguard.runtime.cluster.leases import DRAIN_S, Leases
+from arpguard.runtime.cluster.member import Membership
+from arpguard.runtime.cluster.publishing import LinkPublisher
+from arpguard.runtime.cluster.requests import Requests
+from arpguard.runtime.cluster.segment import Segment
+from arpguard.runtime.cluster.standings import Standings
+from arpguard.runtime.cluster.times import times_of
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Kind
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What the agent before this one left in the kernel (`Reconciler.adopt`)."""
+
+    control: NodeControl | None
+    standings: Mapping[Address, Standing]
+
+    @property
+    def owned(self) -> dict[Address, int]:
+        """The VIPs that the kernel answers for, with their epochs (by number)."""
+        return {vip: standing.epoch for vip, standing in self.standings.items() if standing.kind is Kind.OWNED}
+
+    def followed(self, node: str) -> dict[Address, str]:
+        """The VIPs that another announcer of this node was to answer for, each with that node."""
+        return {vip: node for vip, standing in self.standings.items() if standing.kind is Kind.DELEGATED}
+
+    def kept(self, found: Heartbeat | None) -> Kept:
+        """As much of it as is still this node's, by its own heartbeat as the server has it."""
+        control = self.control
+        if not (control and found and found.epoch and epoch_number(found.epoch) == control.epoch):
+            return NOTHING_KEPT
+        return Kept(found.epoch, tuple(self.owned), _fence_ns(control))
+
+
+async def join(here: Here, left: Left, records: tuple[Records, Records], alone: asyncio.Event) -> Membership:
+    """Waits until this node may take part, and has it do so.
+
+    `records`: over one connection for its own heartbeat, and over one for all else. `alone` is set once no program of
+    another build answers any more.
+    """
+    hearts, others = records
+    found = await _own_heartbeat(here.node, hearts)
+    kept = left.kept(found)
+    if kept is NOTHING_KEPT:
+        if left.owned and not here.kernel.elect(dict.fromkeys(left.owned, NOBODY), boot_ns()):
+            here.listener.look()
+        await _outlive(found, alone)
+
+    # From here on nothing is waited for: no change of a Lease is missed.
+    times = times_of(here.outlook.lease)
+    ownership = Ownership(here.node, str(uuid.uuid4()), times, lambda: str(uuid.uuid4()), kept)
+    requests = Requests(here.node, hearts, others)
+    links = LinkPublisher(here, found.links if found and kept is not NOTHING_KEPT else ())
+    owned = left.owned if kept is not NOTHING_KEPT else {}
+    standings = Standings(here, ownership, owned)
+    segment = Segment(here, ownership)
+    leases = Leases(here, ownership, requests, standings, links, segment)
+
+    for heartbeat in here.cluster.heartbeats:
+        leases.heartbeat_seen(heartbeat.node, heartbeat)
+    leases.do(ownership.want(owned, boot_ns()))  # or its claims, if they are known, would be released
+    for claim in here.cluster.claims:
+        leases.claim_seen(claim.vip, claim)
+    return Membership(here, ownership, requests, leases, standings, links, segment)
+
+
+async def _own_heartbeat(node: str, hearts: Records) -> Heartbeat | None:
+    """As the server has it: whether this agent may go on with what one before it left."""
+    failed = False
+    while True:
+        try:
+            return await hearts.heartbeat(node)
+        except ClusterError as error:
+            if not failed:
+                log.warning("lease: the own heartbeat cannot be read, nothing new is owned before: %s", error)
+            failed = True
+            await asyncio.sleep(RETRY_S)
+
+
+async def _outlive(found: Heartbeat | None, alone: asyncio.Event) -> None:
+    """Programs of another build may answer on the lease that this node had: while they do, they are this node."""
+    if found is None or not found.instance:
+        return
+    try:
+        async with asyncio.timeout(found.duration_ns / NS_PER_S):
+            await alone.wait()
+    except TimeoutError:
+        pass
+    await asyncio.sleep(DRAIN_S)
+
+
+def _fence_ns(control: NodeControl) -> int:
+    """The fence as the program reckons: one further ahead than a lease lasts has passed."""
+    return control.fence_ns if control.fence_ns - boot_ns() <= control.lease_ns else 0

@@ -1,0 +1,113 @@
+"""What this node posts as Events: about Services, Nodes and the ConfigMap.
+
+What all nodes find alike is told by one of them (`core.members.speaker`), what one node meets by itself.
+"""
+
+from collections.abc import Iterable
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.core.claimants import OUTSIDE, Claimant
+from arpguard.core.cluster import ConfigMap
+from arpguard.core.decisions import Report
+from arpguard.core.electing import Wishes
+from arpguard.core.members import Member, speaker
+from arpguard.core.ownership.records import Holder
+from arpguard.core.reporting import Notice, Subject
+from arpguard.kube.events import EventWriter
+from arpguard.runtime.cluster.objects import Cluster
+from arpguard.runtime.cluster.outlook import Outlook
+from arpguard.verdict import Verdict
+
+
+class Reports:
+    """Words what happens, says which object it is about, and has it written."""
+
+    def __init__(self, node: str, events: EventWriter, cluster: Cluster, outlook: Outlook) -> None:
+        self._node = node
+        self._events = events
+        self._cluster = cluster
+        self._outlook = outlook
+        self._posted: frozenset[Notice] = frozenset()
+        self._is_full = False
+
+    # ---- what all nodes find alike ----
+
+    def configuration(self, found: ConfigMap, wrong: str, members: Iterable[Member]) -> None:
+        """The ConfigMap is wrong; while nobody knows who the nodes are, each says so."""
+        subject = Subject("v1", "ConfigMap", found.namespace, found.name, found.uid)
+        members = tuple(members)
+        if not members or self._speaks_for(subject, members):
+            self._events.post(Notice(subject, "BadConfiguration", "Configure", wrong))
+
+    def news(self, members: Iterable[Member], elections: Wishes) -> None:
+        """What the last look at the objects found, once it is known who the nodes are."""
+        members = tuple(members)
+        if not members:
+            return
+        collected = self._outlook.collected
+        now = frozenset((*collected.notices, *collected.own_notices, *self._of_elections(elections)))
+        for notice in now - self._posted:
+            if notice in collected.own_notices or self._speaks_for(notice.subject, members):
+                self._events.post(notice)
+        self._posted = now
+
+    def _of_elections(self, wishes: Wishes) -> Iterable[Notice]:
+        for address in wishes.nobody:
+            note = f"no node may own {address}: `arpguard explain {address}` says why for each node"
+            yield Notice(self._subject(address), "NobodyEligible", "Elect", note)
+        for address in wishes.apart:
+            note = f"no node may own both {self._outlook.lead(address)} and {address}: each is elected by itself"
+            yield Notice(self._subject(address), "FamiliesApart", "Elect", note)
+
+    def _speaks_for(self, subject: Subject, members: Iterable[Member]) -> bool:
+        return speaker(subject, members) == self._node
+
+    # ---- what this node meets ----
+
+    def map_full(self, *, is_full: bool) -> None:
+        """Each node for itself: their maps are their own."""
+        if is_full and not self._is_full:
+            node = self._node
+            note = f"the map of {node} is full: VIPs that its log names are not guarded there; raise bpf.max_entries"
+            self._events.post(Notice(self._node_subject(), "MapFull", "Guard", note))
+        self._is_full = is_full
+
+    def owned(self, address: Address, holder: Holder) -> None:
+        """This node has begun to answer for a VIP."""
+        if holder.transitions:  # the first one is no change, and there may be thousands
+            note = f"{self._node} answers for {address} now"
+            self._events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
+
+    def taken_outside(self, address: Address, mac: MacAddress, claimant: Claimant) -> None:
+        """A probe found a host outside the cluster, or a node without an agent."""
+        who = f"outside the cluster by {mac}" if claimant == OUTSIDE else f"by {claimant}, {mac}"
+        note = f"{address} is in use {who}: no other node answers for it while it is"
+        self._events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
+
+    def claimed(self, report: Report, claimant: Claimant, owner: str) -> None:
+        """Somebody claims a VIP that `owner` has (empty: nobody); none is told of that may well be its owner's."""
+        decision = report.decision
+        vip, where = decision.key.vip, f"on {report.link} of {self._node}"
+        if claimant.is_node:
+            holder = owner or "nobody"
+            note = f"{claimant}, {decision.sha}, claims {vip} {where}, and {holder} has it: two nodes may answer"
+            self._events.post(Notice(self._subject(vip), "VIPSplitBrain", "Guard", note))
+        elif decision.verdict is Verdict.CONFLICT:
+            who = "" if claimant == OUTSIDE else f" ({claimant})"
+            note = f"{decision.sha}{who} claims {vip} {where}"
+            self._events.post(Notice(self._subject(vip), "VIPConflict", "Guard", note))
+
+    # ---- what it is about ----
+
+    def _subject(self, address: Address) -> Subject:
+        """The object that makes an address a VIP; this node's where that is the configuration."""
+        vip = self._outlook.collected.vips.get(address)
+        if vip is not None and vip.service is not None:
+            namespace, name = vip.service
+            service = self._cluster.services.get(vip.service)
+            return Subject("v1", "Service", namespace, name, service.uid if service else "")
+        return self._node_subject()
+
+    def _node_subject(self) -> Subject:
+        node = self._cluster.nodes.get(self._node)
+        return Subject("v1", "Node", "", self._node, node.uid if node else "")

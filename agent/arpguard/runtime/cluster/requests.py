@@ -1,0 +1,204 @@
+"""The claim protocol's requests, at the pace that the API server takes, and what renewals have come to."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
+
+from arpguard.addresses import Address
+from arpguard.clock import boot_ns
+from arpguard.core.ownership.records import (
+    Claim,
+    DeleteClaim,
+    Heartbeat,
+    PublishedLink,
+    WriteClaim,
+    WriteHeartbeat,
+)
+from arpguard.core.pacing import LATE_NS, Pacing
+from arpguard.kube.errors import ClusterError, ThrottledError, UnavailableError
+from arpguard.kube.records import OwnClaims, Records
+from arpguard.kube.writer import Applied, Conflicted, Missing, Outcome, Refused, Unknown
+from arpguard.units import NS_PER_S
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CALM_NS = 5 * NS_PER_S  # for how long renewals of a node at rest may fail without a word
+REFUSED_S = 1.0
+UNREACHABLE_S = 2.0
+
+
+class Requests:
+    """One node's requests. `hearts` has a connection of its own: no renewal waits behind claims.
+
+    Nor do many claims wait at the server in front of one: `pacing` says how many it takes, renewals are sent at once.
+    """
+
+    def __init__(self, node: str, hearts: Records, others: Records) -> None:
+        self._node = node
+        self._hearts = hearts
+        self._others = others
+        self._reachable = asyncio.Event()
+        self._reachable.set()
+        self.pacing = Pacing()
+        self.writes: Counter[tuple[str, str]] = Counter()
+
+    def set_timeout(self, seconds: float) -> None:
+        """How long a request may take from now on."""
+        for records in (self._hearts, self._others):
+            records.set_timeout(seconds)
+
+    # ---- heartbeats ----
+
+    async def read_heartbeat(self, node: str) -> Heartbeat | None:
+        """A node's heartbeat; None when there is none. Raises ClusterError."""
+        records = self._hearts if node == self._node else self._others
+        return await self._read(records, records.heartbeat(node))
+
+    async def write_heartbeat(self, effect: WriteHeartbeat, links: Iterable[PublishedLink]) -> Outcome:
+        """The own heartbeat with the links that it tells of; another node's is revoked."""
+        if effect.node == self._node:
+            return await self._write("heartbeat", self._hearts, self._hearts.renew(effect, links))
+        return await self._write("revocation", self._others, self._others.revoke(effect))
+
+    async def remove_heartbeat(self) -> bool:
+        """Whether the own heartbeat is gone now."""
+        try:
+            return await self._hearts.remove_heartbeat(self._node)
+        except ClusterError:
+            return False
+
+    # ---- claims ----
+
+    async def read_claim(self, vip: Address) -> Claim | None:
+        """The claim on a VIP; None when there is none. Raises ClusterError."""
+        return await self._read(self._others, self._others.claim(vip))
+
+    async def list_own_claims(self) -> OwnClaims:
+        """The claims that name this node. Raises ClusterError."""
+        return await self._others.claims_of(self._node)
+
+    async def write_claim(self, effect: WriteClaim, source: str) -> Outcome:
+        """A compare-and-swap, once the server can be reached; returns late when it is refused."""
+        await self.reach()
+        outcome = await self._write("claim", self._others, self._others.write_claim(effect, source))
+        await _pause_if_refused(outcome)
+        return outcome
+
+    async def delete_claim(self, effect: DeleteClaim) -> Outcome:
+        """The same for a delete."""
+        await self.reach()
+        sent_ns = boot_ns()
+        outcome = await self._others.delete_claim(effect)
+        self._note_pace(self._others, sent_ns, outcome)
+        self._count("claim", outcome)
+        await _pause_if_refused(outcome)
+        return outcome
+
+    async def reach(self) -> None:
+        """While the server cannot be reached, the heartbeat finds out when it can, and the rest waits for a while."""
+        try:
+            async with asyncio.timeout(UNREACHABLE_S):
+                await self._reachable.wait()
+        except TimeoutError:
+            pass
+
+    # ---- what is learnt of the server ----
+
+    async def _write(self, kind: str, records: Records, request: Awaitable[Outcome]) -> Outcome:
+        sent_ns = boot_ns()
+        outcome = await request
+        self._note_pace(records, sent_ns, outcome)
+        self._note_reach(reached=isinstance(outcome, (Applied, Conflicted, Missing)))
+        self._count(kind, outcome)
+        return outcome
+
+    async def _read(self, records: Records, request: Awaitable[T]) -> T:
+        sent_ns = boot_ns()
+        try:
+            found = await request
+        except ClusterError as error:
+            self._note_reach(reached=False)
+            if isinstance(error, (ThrottledError, UnavailableError)):
+                self._slow_down(sent_ns, error.failure.retry_after_s)
+            raise
+        self._note_reach(reached=True)
+        self._note_answer(records, sent_ns)
+        return found
+
+    def _note_pace(self, records: Records, sent_ns: int, outcome: Outcome) -> None:
+        """What a write came to, and after how long, says how many claims the server takes."""
+        match outcome:
+            case Unknown():
+                self._slow_down(sent_ns, 0.0)
+            case Refused(passing=True, retry_after_s=wait_s):
+                self._slow_down(sent_ns, wait_s)
+            case _:
+                self._note_answer(records, sent_ns)
+
+    def _note_answer(self, records: Records, sent_ns: int) -> None:
+        note = self.pacing.renewed if records is self._hearts else self.pacing.answered
+        note(sent_ns, boot_ns())
+
+    def _slow_down(self, sent_ns: int, wait_s: float) -> None:
+        """Who waited in vain until now has waited long enough."""
+        now_ns = boot_ns()
+        wait_ns = round(max(REFUSED_S, wait_s) * NS_PER_S)
+        self.pacing.refused(sent_ns, now_ns, 0 if now_ns - sent_ns > LATE_NS and not wait_s else wait_ns)
+
+    def _note_reach(self, *, reached: bool) -> None:
+        if reached:
+            self._reachable.set()
+        else:
+            self._reachable.clear()
+
+    def _count(self, kind: str, outcome: Outcome) -> None:
+        self.writes[kind, type(outcome).__name__.lower()] += 1
+
+
+async def _pause_if_refused(outcome: Outcome) -> None:
+    """What the server refuses for good is not tried again at once; when it wants less, no claim is sent."""
+    if isinstance(outcome, Refused):
+        await asyncio.sleep(max(REFUSED_S, outcome.retry_after_s))
+
+
+class Renewals:
+    """What renewals have come to: in the log once when they fail, and once when they succeed again.
+
+    `renewed_ns` (boot clock): when the last one that was applied was sent; `lost`: why none is, empty when one was.
+    """
+
+    def __init__(self) -> None:
+        self.renewed_ns: int | None = None
+        self.lost = ""
+        self._failing_ns: int | None = None  # since when renewals and reads of the own heartbeat have failed
+
+    def written(self, outcome: Outcome, *, at_rest: bool) -> None:
+        """The own heartbeat was written, or was not."""
+        if isinstance(outcome, Applied):
+            self.renewed_ns = outcome.sent_ns
+            if self.lost:
+                log.warning("lease: renewed again")
+            self.lost = ""
+            self._failing_ns = None
+        elif not isinstance(outcome, Conflicted):
+            why = getattr(outcome, "reason", "there is none")
+            text = "lease: cannot be renewed, what this node owns falls silent at the fence: %s"
+            self._failed(text, why, at_rest=at_rest)
+
+    def unread(self, why: str, *, at_rest: bool) -> None:
+        """The own heartbeat could not be read."""
+        self._failed("lease: cannot be read, nothing is renewed: %s", why, at_rest=at_rest)
+
+    def _failed(self, text: str, why: str, *, at_rest: bool) -> None:
+        """A node at rest owns nothing, and its lease outlasts a late answer: not a problem yet."""
+        now_ns = boot_ns()
+        self._failing_ns = self._failing_ns or now_ns
+        if at_rest and now_ns < self._failing_ns + CALM_NS:
+            return
+        if not self.lost:
+            log.warning(text, why)
+        self.lost = why

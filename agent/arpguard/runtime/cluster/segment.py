@@ -1,0 +1,57 @@
+"""The segment, as this node asks it who else has a VIP."""
+
+from types import TracebackType
+from typing import Self
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.clock import boot_ns
+from arpguard.core.choosing import home_link
+from arpguard.core.ownership.machine import Ownership
+from arpguard.dataplane.prober import Prober
+from arpguard.errors import DataPlaneError
+from arpguard.runtime.cluster.here import Here
+
+
+class Segment:
+    """Probes for VIPs, from entry to exit."""
+
+    def __init__(self, here: Here, ownership: Ownership) -> None:
+        self._here = here
+        self._ownership = ownership
+        self._prober = Prober(self._is_guarded)
+
+    async def probe(self, vip: Address) -> MacAddress | None:
+        """The MAC of whoever has a VIP; None: nobody answers. Raises DataPlaneError when nobody can be asked."""
+        interface = self._here.outlook.interface(vip)
+        links = [link for link in self._here.kernel.state.links if interface in ("", link.name)]
+        home = home_link(vip, links, self._here.outlook.surroundings.routes)
+        if home is None:
+            raise DataPlaneError(f"{vip} cannot be probed for: no link is guarded")
+        taken_by = await self._prober.probe(home, vip)
+        if taken_by is not None and not self._is_guarded(vip, taken_by):
+            await self._here.listener.taken_outside(vip, taken_by)
+        return taken_by
+
+    def claimed(self, ifname: str, vip: Address, sha: MacAddress) -> None:
+        """The kernel reports that somebody claims a VIP."""
+        self._prober.claimed(ifname, vip, sha)
+
+    def _is_guarded(self, vip: Address, mac: MacAddress) -> bool:
+        """Whether a MAC is that of a guarded link where this VIP is silent, or will be: what is heard of it is a move.
+
+        A node whose agent is silent has no kernel that answers by a lease: another program answers there, or there is
+        no guard any more. With `hold` its kernel may answer, and another node takes over all the same.
+        """
+        if mac in (link.mac for link in self._here.kernel.state.links):
+            return True
+        peers, found = self._ownership.peers, self._here.outlook.vip(vip)
+        return peers.guards(mac, boot_ns()) or (found is not None and found.hold and peers.has(mac))
+
+    def __enter__(self) -> Self:
+        self._prober.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._prober.__exit__(kind, error, trace)
