@@ -14,13 +14,13 @@ import tempfile
 from pathlib import Path
 
 from arpguard.dataplane.headers import HeaderTree, find_headers
-from arpguard.dataplane.source import Source
+from arpguard.dataplane.source import ProgramSource
 
 ALSO = ("include/linux/kconfig.h", "include/uapi/linux/bpf.h", "include/generated/autoconf.h")  # opened, or looked for
 _COMPILE = "import sys; from bcc import BPF; BPF(src_file=sys.argv[1].encode(), cflags=sys.argv[2:])"
 
 
-def opened(source: Source, tree: HeaderTree) -> set[Path]:
+def opened(source: ProgramSource, tree: HeaderTree) -> set[Path]:
     """The files that clang reads to compile the programs; SystemExit with its words when it cannot."""
     flags = [*source.defines(Path("/nonexistent")), *(f"-I{folder}" for folder in tree.include_dirs)]
     root = tree.kernel_source or Path("/")  # which bcc makes the working directory
@@ -61,7 +61,7 @@ def main() -> None:
     """Entry point."""
     folder, target = (Path(word).resolve() for word in sys.argv[1:])
     tree = find_headers()
-    count = copy(tree, opened(Source(folder), tree), target)
+    count = copy(tree, opened(ProgramSource(folder), tree), target)
     sys.stdout.write(f"{count} headers of {tree.kernel_source}\n")
 
 
