@@ -10,6 +10,7 @@ import pytest
 
 from arpguard.addresses import ZERO_MAC
 from arpguard.clock import boot_ns
+from arpguard.core.electing import Election
 from arpguard.core.ownership.records import epoch_number
 from arpguard.model import EntryKey
 from arpguard.units import NS_PER_S
@@ -73,6 +74,31 @@ async def test_fence_counts_from_before_the_renewal_was_sent(one):
         assert side.kernel.value.lease_ns == D_NS
         for _, fence_ns, _, told_ns in side.kernel.fences:
             assert fence_ns <= told_ns + D_NS - M_NS
+
+
+class SlowElection(Election):
+    """One with so much to do as in a cluster of thousands of nodes, once."""
+
+    naps = iter(range(200))
+
+    def sit_down(self, *args):
+        yield from super().sit_down(*args)
+        for _ in self.naps:
+            time.sleep(0.02)
+            yield
+
+
+@in_loop
+async def test_heartbeat_and_all_others_have_their_turn_while_a_decision_takes_long(one):
+    async with a_side(one) as side:
+        await _owns(side, A)
+        election = side.membership._election = SlowElection(NODE, boot_ns())
+        before = side.renewals.renewed_ns
+        side.membership.wake()
+        await until(lambda: side.renewals.renewed_ns >= before + NS_PER_S)
+
+        assert next(election.naps, None) is not None, "it was done first"
+        assert side.kernel.owned() == {A}
 
 
 @in_loop

@@ -6,7 +6,7 @@ effects on the kernel are one step; requests are tasks, and what comes of them a
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeAlias
 
 from arpguard.addresses import Address
@@ -51,6 +51,7 @@ PROBES_AT_ONCE = 64
 UNBOUNDED = 1 << 30
 BREATH = 3  # deciding about thousands of VIPs takes at most a quarter of the time while much is happening
 LONG_NS = 5 * NS_PER_MS
+TURN_NS = 10 * NS_PER_MS
 
 
 class Leases:
@@ -76,11 +77,12 @@ class Leases:
         self._probing = TaskPool(PROBES_AT_ONCE, self._fail)
         self._probed: set[Address] = set()
         self._unasked = ""
+        self._others_ns = 0  # that others have had while something was decided
         self._fault: BaseException | None = None
         self._alarm = Alarm()
         self.renewals = Renewals()
 
-    async def run(self, decide: Callable[[int], int | None]) -> None:
+    async def run(self, decide: Callable[[int], Awaitable[int | None]]) -> None:
         """Keeps the protocol going until it is cancelled.
 
         `decide` is called with the time before each step, tells the protocol what is wanted, and returns when it has
@@ -93,14 +95,28 @@ class Leases:
                     raise self._fault
                 now_ns = boot_ns()
                 self.do(self._ownership.tick(now_ns))  # a renewal that is due does not wait for a decision
-                again_ns = decide(now_ns)
-                self.do(self._ownership.tick(now_ns))
-                due = [at for at in (self._ownership.next_ns(now_ns), again_ns) if at is not None]
-                await self._breathe(boot_ns() - now_ns)
+
+                self._others_ns = 0
+                again_ns = await decide(now_ns)
+                decided_ns = boot_ns()
+                self.do(self._ownership.tick(decided_ns))
+
+                due = [at for at in (self._ownership.next_ns(decided_ns), again_ns) if at is not None]
+                await self._breathe(decided_ns - now_ns - self._others_ns)
                 await self._alarm.sleep_until(min(due, default=None))
         finally:
             for pool in (self._at_once, self._claiming, self._probing):
                 pool.stop()
+
+    async def do_in_turns(self, steps: Iterable[None]) -> None:
+        """Goes through what takes long; meanwhile others have their turn, and what is due is done."""
+        began_ns = boot_ns()
+        for _ in steps:
+            if (now_ns := boot_ns()) - began_ns > TURN_NS:
+                await asyncio.sleep(0)
+                began_ns = boot_ns()
+                self._others_ns += began_ns - now_ns
+                self.do(self._ownership.tick(began_ns))
 
     async def _breathe(self, took_ns: int) -> None:
         """A decision that takes long is not taken for each of many changes. What is due by then is done in time."""

@@ -4,7 +4,7 @@ Between `objects` (what there is), `core.electing` (who is to own what) and `lea
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
@@ -16,6 +16,7 @@ from arpguard.core.ownership.heartbeat import Times
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder
 from arpguard.core.ownership.stages import Idle
+from arpguard.core.sourcing import Collected
 from arpguard.model import OwnerKind, Vip
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.leases import Leases
@@ -27,6 +28,7 @@ from arpguard.runtime.cluster.times import timeout_s, times_for
 from arpguard.units import NS_PER_S
 
 TIDY_NS = 10 * NS_PER_S
+REFRESHED_AT_ONCE = 100
 
 
 class Membership:
@@ -103,19 +105,23 @@ class Membership:
 
     # ---- decisions ----
 
-    def _decide(self, now_ns: int) -> int | None:
+    async def _decide(self, now_ns: int) -> int | None:
         """What this node wants; when to ask again."""
         if self._leaving or not (self._outlook.known and self._cluster.known):
             wanted = () if self._leaving else self._standings.owned
             self.leases.do(self._ownership.want(wanted, now_ns))
             return None
 
-        election = self._election = self._election or self._begin(now_ns)
+        election = self._election or await self._begin(now_ns)
+        now_ns = boot_ns()
         self._look_around(now_ns)
         self._forget_what_is_gone(now_ns)
         self._take_part(now_ns)
 
-        self._elect(election, now_ns)
+        collected = self._outlook.collected  # with its steps others have their turn, and may find other VIPs
+        await self.leases.do_in_turns(election.sit_down(collected.vips, self.members, now_ns))
+        now_ns = boot_ns()
+        self._elect(election, collected, now_ns)
         moments = (
             self.wishes.next_ns,
             self._ownership.peers.next_silence_ns(now_ns),
@@ -124,10 +130,16 @@ class Membership:
         )
         return min((at for at in moments if at is not None), default=None)
 
-    def _begin(self, now_ns: int) -> Election:
+    async def _begin(self, now_ns: int) -> Election:
         """All heartbeats and claims have been read: from now on the kernel is told of all VIPs."""
-        self._standings.refresh({*self._ownership.claimed, *self._outlook.vips})
-        return Election(self._me, now_ns)
+        election = self._election = Election(self._me, now_ns)
+        await self.leases.do_in_turns(self._refresh([*{*self._ownership.claimed, *self._outlook.vips}]))
+        return election
+
+    def _refresh(self, vips: Sequence[Address]) -> Iterator[None]:
+        for at in range(0, len(vips), REFRESHED_AT_ONCE):
+            self._standings.refresh(vips[at : at + REFRESHED_AT_ONCE])
+            yield
 
     def _look_around(self, now_ns: int) -> None:
         """Who is there, and what each may own."""
@@ -155,8 +167,10 @@ class Membership:
         self._requests.set_timeout(timeout_s(times))
         self.leases.do(self._ownership.set_times(times, now_ns))
 
-    def _elect(self, election: Election, now_ns: int) -> None:
-        before, collected = self.wishes.wanted, self._outlook.collected
+    def _elect(self, election: Election, collected: Collected, now_ns: int) -> None:
+        if self._leaving:
+            return
+        before = self.wishes.wanted
         holders = self._standings.holders.alive(self.alive, now_ns)
         self.wishes = election.wanted(collected.vips, self.members, holders, now_ns, collected.undecided)
         for vip in self.wishes.wanted - before:
