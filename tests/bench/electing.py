@@ -22,17 +22,16 @@ from arpguard.config.model import LeaseConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.basis import Asked
 from arpguard.core.cluster import Node
-from arpguard.core.ownership.heartbeat import Times
-from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import Heartbeat, PublishedLink, Version
 from arpguard.core.sourcing import Collected
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.dataplane.source import find_source
 from arpguard.model import InterfaceAddress, Link, Owner, OwnerKind, Standing, Surroundings, Vip
-from arpguard.runtime.cluster.leases import Leases, Surface
-from arpguard.runtime.cluster.member import Membership, Tell
-from arpguard.runtime.cluster.objects import Place
+from arpguard.runtime.cluster.here import Here
+from arpguard.runtime.cluster.joining import Left, join
+from arpguard.runtime.cluster.member import Membership
+from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
@@ -123,20 +122,23 @@ class Decisions:
 
 def _decisions(nodes: int) -> Decisions:
     """Of a member of so many nodes; nobody has any of the VIPs, and no server answers."""
-    names, vips = [f"node-{number}" for number in range(nodes)], _vips(MANY)
+    heartbeats = [_a_heartbeat(f"node-{number}") for number in range(1, nodes)]
+    vips = _vips(MANY)
     with _a_reconciler(vips) as kernel:
-        return asyncio.run(_measured(_a_member(names, vips, kernel), names[-1]))
+        return asyncio.run(_measured(heartbeats, vips, kernel))
 
 
-async def _measured(member: Membership, last: str) -> Decisions:
-    found = Decisions()
+async def _measured(heartbeats: list[Heartbeat], vips: dict[IPv4Address, Vip], kernel: Reconciler) -> Decisions:
+    found, member = Decisions(), await _a_member(heartbeats, vips, kernel)
     gc.collect()
     gc.freeze()  # as the agent does
     watching = asyncio.create_task(_watch(found))
+
     found.first_ms = await _decide_ms(member)
     found.pass_ms = min([await _decide_ms(member) for _ in range(5)])
-    member._hear(last, None)
+    member.heartbeat_changed(heartbeats[-1].node, heartbeats[-1], None)
     found.gone_ms = await _decide_ms(member)
+
     watching.cancel()
     gc.unfreeze()
     return found
@@ -153,29 +155,46 @@ async def _watch(found: Decisions) -> None:
 async def _decide_ms(member: Membership) -> float:
     await asyncio.sleep(0)
     began_s = time.thread_time()
-    member._decide(boot_ns())
+    await member._decide(boot_ns())
     return (time.thread_time() - began_s) * 1000
 
 
 class Silent:
-    """A server that never answers."""
+    """A server that knows no heartbeat of this node, and answers nothing else."""
 
-    timeout_s = 1.0
+    def set_timeout(self, seconds: float) -> None:
+        """It takes as long as it takes."""
 
-    async def read(self, _name: str) -> None:
-        await asyncio.Event().wait()
+    async def heartbeat(self, _node: str) -> None:
+        return None
+
+    def __getattr__(self, _request: str):
+        return lambda *_: asyncio.Event().wait()
 
 
-def _a_member(names: list[str], vips: dict[IPv4Address, Vip], kernel: Reconciler) -> Membership:
-    cluster = SimpleNamespace(nodes={name: Node(name, ready=True) for name in names}, known=True, sources={}, leases=())
-    tell = Tell(lambda _vip: None, lambda _vip, _mac: asyncio.sleep(0), lambda: None)
-    member = Membership(Place(_ME, "arpguard", ""), cluster, kernel, (None, {}), (None, None), tell)
-    times = Times(_LONG_NS, NS_PER_S, NS_PER_S, _LONG_NS)
-    member._ownership = Ownership(_ME, "1", times, lambda: "epoch")
-    surface = Surface(kernel, *[lambda *_: None] * 7)
-    member._leases = Leases(_ME, member._ownership, Silent(), Silent(), surface)
-    for name in names[1:]:
-        link = PublishedLink("eth0", NODE_MAC, (_OWN.network,))
-        member._hear(name, Heartbeat(name, "epoch", name, _LONG_NS, Version(name, "1"), (link,)))
-    member.look_at(Collected(vips), _HERE, LeaseConfig())
-    return member
+class Nobody:
+    """Is told of what happens."""
+
+    def look(self) -> None: ...
+
+    def owned(self, address, holder) -> None: ...
+
+
+def _a_heartbeat(name: str) -> Heartbeat:
+    link = PublishedLink("eth0", NODE_MAC, (_OWN.network,))
+    return Heartbeat(name, "epoch", name, _LONG_NS, Version(name, "1"), (link,))
+
+
+async def _a_member(heartbeats: list[Heartbeat], vips: dict[IPv4Address, Vip], kernel: Reconciler) -> Membership:
+    names = [_ME, *(heartbeat.node for heartbeat in heartbeats)]
+    cluster = SimpleNamespace(
+        nodes={name: Node(name, ready=True) for name in names},
+        known=True,
+        leases_known=True,
+        heartbeats=heartbeats,
+        claims=(),
+        renewed=lambda _sent_ns: None,
+    )
+    outlook = Outlook(LeaseConfig(), Collected(vips), _HERE, known=True)
+    here = Here(_ME, kernel, cluster, outlook, Nobody())
+    return await join(here, Left(None, {}), (Silent(), Silent()), asyncio.Event())
