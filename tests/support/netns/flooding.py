@@ -5,6 +5,7 @@ other addresses of its sender. What it is about is one of `2**bits` addresses fr
 """
 
 import ctypes
+import errno
 import os
 import select
 import socket
@@ -143,13 +144,25 @@ class Asker:
 
     def is_answered(self, vip: IPv4Address) -> bool:
         """Asks once, and waits for the answer."""
-        self._ear.send(build_request(self._mac, self._address, vip))
         deadline_s = time.monotonic() + self._wait_s
+        if not self._has_asked(build_request(self._mac, self._address, vip)):
+            return False
+
         while select.select([self._ear], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
             packet = parse_arp_frame(self._ear.recv(2048))
             if packet is not None and packet.op is ArpOp.REPLY and packet.spa == vip:
                 return True
         return False
+
+    def _has_asked(self, request: bytes) -> bool:
+        """The flood may leave no room in the link's queue, and then the kernel drops what is sent."""
+        try:
+            self._ear.send(request)
+        except OSError as error:
+            if error.errno != errno.ENOBUFS:
+                raise
+            return False
+        return True
 
     def close(self) -> None:
         self._ear.close()
