@@ -23,7 +23,7 @@ def clean_up(options: argparse.Namespace) -> int:
         print(f"nothing is pinned under {pin_dir}")
         return exits.OK
     if not bpffs.is_bpffs(pin_dir):
-        raise DataPlaneError(f"{pin_dir} is no BPF file system: name the agent's bpf.pin_dir")
+        raise DataPlaneError(f"{pin_dir} is not on a BPF file system: --pin-dir must be the agent's bpf.pin_dir")
 
     with bpffs.lock(pin_dir):
         asyncio.run(remove_guard(pin_dir))

@@ -1,4 +1,4 @@
-"""Whose a VIP is, of several sources that ask for it: `decide`, a function of their bids and of nothing else.
+"""Which source gets a VIP that several ask for: `decide`, a function of their bids alone.
 
 | order | source                                                             |
 | ----- | ------------------------------------------------------------------ |
@@ -6,8 +6,8 @@
 | 1     | a Service with the annotation arpguard.io/owner                    |
 | 2     | a Service that has the labels of `services.selector`, if `enabled` |
 
-The configuration goes before all Services. Of those the namespace decides that has the oldest one, and in it the first
-by order and name.
+The configuration comes before all Services. Among Services the namespace with the oldest one decides, and within it the
+first by order and name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ CONFIGURED, ANNOTATED, SELECTED = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """Why an address is no VIP, or not as a source asks for it. `reason` is an Event's; `own`: this node's alone."""
+    """Why a source does not get the VIP it asks for. `reason` is an Event's; `own`: only this node has the problem."""
 
     reason: str
     why: str
@@ -53,7 +53,7 @@ class Bid:
 
 @dataclass(frozen=True, slots=True)
 class Award:
-    """What the bids for an address come to. `vip` None: there are none.
+    """The result of all bids for an address. `vip` None: there are none.
 
     `undecided`: it is an elected VIP whose nodes are not known yet. `disputed`: the bids that do not get what they ask
     for, each with its complaint.
@@ -65,7 +65,7 @@ class Award:
 
 
 def decide(bids: Iterable[Bid]) -> Award:
-    """Whose an address is, by all admitted bids for it."""
+    """Decides an address by all admitted bids for it."""
     ranked = ranking(bids)
     if not ranked:
         return Award()
@@ -81,10 +81,10 @@ def decide(bids: Iterable[Bid]) -> Award:
 
 
 def ranking(bids: Iterable[Bid]) -> list[Bid]:
-    """Who has the say about an address first: the configuration, then the namespace with the oldest Service.
+    """The bids by precedence: the configuration, then the namespace with the oldest Service.
 
-    Whoever makes a Service takes nothing away from another namespace by it, whatever its name and annotations. Whoever
-    edits one that is older does: no object tells since when a Service has had an address.
+    So creating a Service takes no address from another namespace, whatever its name and annotations. Editing an older
+    one can: no object records since when a Service has had an address.
     """
     bids = list(bids)
     since: dict[str, str] = {}
@@ -94,9 +94,9 @@ def ranking(bids: Iterable[Bid]) -> list[Bid]:
 
 
 def _sharing(ranked: Sequence[Bid]) -> list[Bid]:
-    """Those that shape together what the first asks for: with the same settings, Services of one namespace only.
+    """The bids that share the address with the first: the same settings, and only Services of its namespace.
 
-    Else a tenant would choose where another's VIP is, by a Service with endpoints there.
+    Otherwise a tenant could choose where another's VIP goes, with a Service that has endpoints there.
     """
     namespace = next((bid.namespace for bid in ranked if bid.namespace), "")
     settings = ranked[0].vip.settings
@@ -106,8 +106,8 @@ def _sharing(ranked: Sequence[Bid]) -> list[Bid]:
 def _common_nodes(sharing: Iterable[Bid]) -> frozenset[str] | None:
     """The nodes that serve all Services which share an address: elsewhere some of its ports would lead nowhere.
 
-    A Service that no node could serve, or none of those that the ones before it can be served on, does not count:
-    it must not take the others' address away.
+    A Service does not count if no node, or none that serves the ones before it, can serve it: it must not take the
+    others' address away.
     """
     common: frozenset[str] | None = None
     restricting = [bid.vip.nodes for bid in sharing]
@@ -117,7 +117,7 @@ def _common_nodes(sharing: Iterable[Bid]) -> frozenset[str] | None:
 
 
 def _complaint(bid: Bid, first: Bid, vip: Vip) -> Complaint | None:
-    """What a bid that is not the first does not get of an address that came to `vip`."""
+    """What a bid that is not the first does not get, now that the address has become `vip`."""
     if bid.vip.settings != first.vip.settings:
         why = f"{first.name} has the say about {vip.address}, with other settings: make them the same"
         return Complaint("VIPConflictingSources", why)

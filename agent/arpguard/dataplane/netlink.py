@@ -33,7 +33,7 @@ _SHARING_KINDS = ("macvlan", "ipvlan")
 _IFA_TEMPORARY, _IFA_OPTIMISTIC, _IFA_DADFAILED, _IFA_DEPRECATED, _IFA_TENTATIVE = 0x1, 0x4, 0x8, 0x20, 0x40
 _AF_INET, _AF_INET6 = 2, 10
 _FAMILIES = (_AF_INET, _AF_INET6)
-# linux/neighbour.h: states in which there is no MAC address that counts, or none is needed.
+# linux/neighbour.h: states of an entry without a MAC address to go by, or that needs none.
 _NUD_INCOMPLETE, _NUD_FAILED, _NUD_NOARP = 0x01, 0x20, 0x40
 _MAC_LENGTH = len("00:00:00:00:00:00")
 _routes = RouteReader()
@@ -102,11 +102,11 @@ async def watch_changes() -> AsyncIterator[None]:
                 await _wait_for_change(heard)
                 yield
     except OSError as error:
-        raise DataPlaneError(f"changes of links and routes cannot be heard of by rtnetlink ({error})") from error
+        raise DataPlaneError(f"cannot subscribe to changes of links and routes by rtnetlink ({error})") from error
 
 
 async def _wait_for_change(heard: socket.socket) -> None:
-    """What changed is looked up, not read here: so a message that is lost for want of room (ENOBUFS) says enough."""
+    """Returns at any message: the caller reads everything anew, so one that is lost (ENOBUFS) does no harm."""
     try:
         await asyncio.get_running_loop().sock_recv(heard, _DATAGRAM)
         while heard.recv(_DATAGRAM):

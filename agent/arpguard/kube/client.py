@@ -1,4 +1,4 @@
-"""The connection to the API server: one request is one HTTP request, with a time limit, and its status is looked at.
+"""The connection to the API server: one request is one HTTP request, with a time limit and a checked status.
 
 Configuration, credentials and TLS are the official client's (`kubernetes.aio`); the requests are not. Its transport
 retries nothing by itself, but aiohttp below it repeats a PUT whose connection broke, and follows redirects: a write
@@ -36,7 +36,7 @@ from arpguard.kube.resources import METHODS, Request
 
 REQUEST_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5.0
-MAX_BODY_BYTES = 16 << 20  # an object is 1.5 MB at most (etcd's limit on a request); a page of them is asked for anew
+MAX_BODY_BYTES = 16 << 20  # an object is 1.5 MB at most (etcd's limit on a request), and lists come in pages
 MAX_CONNECTIONS = 32
 _TROUBLES = (aiohttp.ClientError, TimeoutError, OSError)
 # Of all errors only these are raised before there is a connection (aiohttp's connector).
@@ -47,7 +47,7 @@ _NEVER_SENT = (
 )
 _MERGE_PATCH = "application/merge-patch+json"  # RFC 7386
 
-# A peer that is gone is noticed within 25 s, whether something was sent to it or not (tcp(7)).
+# A dead peer is noticed within 25 s, whether anything was sent to it or not (tcp(7)).
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
@@ -67,7 +67,7 @@ class Answer:
 
 
 class Client:
-    """Requests to one API server. To be made, used and closed in one event loop."""
+    """Requests to one API server. Make, use and close it in one event loop."""
 
     def __init__(self, access: Access, node: str, *, clock: Callable[[], int] = boot_ns) -> None:
         self._access = access
@@ -76,7 +76,7 @@ class Client:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=access.tls, limit=MAX_CONNECTIONS, socket_factory=_kept_alive),
             cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,  # or every request asks a thread for proxies; kubeconfig's proxy-url is honoured
+            trust_env=False,  # True asks a thread for proxies on every request; kubeconfig's proxy-url is honoured
             auto_decompress=True,
         )
         # There is no public switch for it; aiohttp's own test client sets the same.
@@ -94,10 +94,10 @@ class Client:
 
     @asynccontextmanager
     async def stream(self, request: Request, answer_s: float, total_s: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Sends a request; what comes is read as it comes, in pieces of any size.
+        """Sends a request, and yields its body as it comes, in pieces of any size.
 
-        Raises ClusterError, also when no answer begins within `answer_s`, and so do the pieces, also when the end does
-        not come within `total_s`. How long they may be silent is for the reader to say.
+        Raises ClusterError, also when no answer begins within `answer_s`; so do the pieces, also when the body does not
+        end within `total_s`. The reader decides how long they may be silent.
         """
         limits = aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
         async with self._exchange(request, limits, answer_s) as (response, _):
@@ -120,7 +120,7 @@ class Client:
 
         url = URL(self._access.host + request.path, encoded=True).with_query(request.query)
         sent_ns = self._clock()
-        # Ends when the answer begins: a stream goes on for longer, up to `limits`.
+        # `answer_s` limits only the wait for the response headers: a stream may then last as long as `limits` allow.
         try:
             async with asyncio.timeout(answer_s):
                 response = await self._session.request(
@@ -179,13 +179,13 @@ class Client:
 
 
 def _parse(body: bytes, request: Request) -> JsonObject:
-    """A 2xx whose body makes no sense is none: a write may be done, or a proxy has answered in the server's place."""
+    """A 2xx with a body that makes no sense is a failure: the write may be done, or a proxy answered for the server."""
     try:
         value = decode(body)
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise UnavailableError(Failure(request.verb, request.what, 0, f"{len(body)} bytes that are no JSON object"))
+        raise UnavailableError(Failure(request.verb, request.what, 0, f"{len(body)} bytes that are not a JSON object"))
     return value
 
 
@@ -204,9 +204,9 @@ def _kept_alive(info: aiohttp.AddrInfoType) -> socket.socket:
 
 
 async def gather_lines(pieces: AsyncIterable[bytes], limit: int = MAX_BODY_BYTES) -> AsyncGenerator[bytes, None]:
-    """Whole lines out of pieces of any size; what is left without an end is dropped. ValueError beyond `limit`.
+    """Whole lines out of pieces of any size; an unfinished last line is dropped. ValueError beyond `limit`.
 
-    Not aiohttp's readline: that ends at its buffer, and an object may be larger.
+    Not aiohttp's readline: that fails beyond its buffer, and an object may be larger.
     """
     rest = bytearray()
     async for piece in pieces:

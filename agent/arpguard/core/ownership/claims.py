@@ -1,6 +1,6 @@
-"""The claims of all VIPs: what is told of them, and which of them there is something to do about.
+"""The claims of all VIPs: takes in events about them, and knows which ones have something to do.
 
-`steps` says what that is for one, `stages` what it may be in.
+`steps` says what one claim has to do next, `stages` which stages it goes through.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from arpguard.core.ownership.waiting import Waiting
 
 
 class Claims:
-    """The state machines of all VIPs. `kept`: entries that the kernel has from an agent before, in the same epoch."""
+    """The state machines of all VIPs. `kept`: VIPs with an entry from the agent before this one, of the same epoch."""
 
     def __init__(self, node: str, peers: Peers, kept: Iterable[Address]) -> None:
         self._node = node
@@ -30,7 +30,7 @@ class Claims:
 
     @property
     def active(self) -> bool:
-        """Whether anything is held, asked for, or handed over."""
+        """Whether this node holds, asks for, or hands over anything."""
         return bool(self._active)
 
     @property
@@ -40,12 +40,12 @@ class Claims:
 
     @property
     def all(self) -> list[Address]:
-        """Every VIP of which something is known."""
+        """Every VIP that something is known of."""
         return list(self._vips)
 
     @property
     def claimed(self) -> frozenset[Address]:
-        """The VIPs on which there is a claim, whosever, as far as is known."""
+        """The VIPs that anybody claims, as far as is known."""
         return frozenset(vip for vip, state in self._vips.items() if state.claim is not None)
 
     @property
@@ -64,7 +64,7 @@ class Claims:
         return found.last if found else LastSeen()
 
     def waiting_for(self, node: str) -> list[Address]:
-        """The VIPs that wait for what becomes of a node."""
+        """The VIPs that wait for a node."""
         return self._waiting.on(node)
 
     def due(self, now_ns: int) -> list[Address]:
@@ -72,7 +72,7 @@ class Claims:
         return self._waiting.due(now_ns)
 
     def next_ns(self) -> int | None:
-        """When there is a VIP to look at, if nothing else happens."""
+        """When a VIP will be due if nothing else happens."""
         return self._waiting.next_ns()
 
     # ---- events ----
@@ -105,7 +105,7 @@ class Claims:
             state.move(Cause.UNANSWERED, state.stage.not_before_ns, now_ns + self._peers.times.renew_ns)
 
     def written(self, sent: WriteClaim, outcome: Outcome, version: Version | None, moment: Moment) -> list[Effect]:
-        """What came of a CAS. An old epoch's success is no success: that claim is void."""
+        """The outcome of a CAS. A success in an old epoch does not count: that claim is void."""
         state = self._vips[sent.vip]
         if outcome is not Outcome.APPLIED or version is None:
             return self._steps.failed(state, moment.now_ns)
@@ -123,7 +123,7 @@ class Claims:
         return []
 
     def deleted(self, sent: DeleteClaim, outcome: Outcome, version: Version | None, now_ns: int) -> list[Effect]:
-        """What came of a delete. `version` None: it is gone."""
+        """The outcome of a delete. `version` None: the claim is gone."""
         state = self._vips[sent.vip]
         if outcome is not Outcome.APPLIED:
             return self._steps.failed(state, now_ns)
@@ -139,14 +139,14 @@ class Claims:
             state.move(Cause.DRAINED)
 
     def probed(self, vip: Address, taken_by: MacAddress | None, now_ns: int) -> None:
-        """Who has a VIP on the segment, if anybody has."""
+        """What a probe found: the MAC that has the VIP, if any."""
         if vip in self._vips:
             first_ns = self._peers.times.renew_ns
             longest_ns = first_ns if taken_by and self._peers.has(taken_by) else TAKEN_NS
             self._vips[vip].probing.told(taken_by, first_ns, longest_ns, now_ns)
 
     def cut_down(self, listed: Mapping[Address, Claim], epoch: str, sent_ns: int, now_ns: int) -> list[Effect]:
-        """A consistent list of the own claims: what is not on it is not this node's."""
+        """A consistent list of this node's claims: a VIP that is not on it is not this node's."""
         effects: list[Effect] = []
         for vip, claim in listed.items():
             effects += self.seen(vip, claim, epoch, now_ns)
@@ -162,7 +162,7 @@ class Claims:
         return [effect for vip in self._active for effect in self._steps.lose(self._vips[vip], Cause.EPOCH_ENDED)]
 
     def want(self, vips: Iterable[Address]) -> list[Effect]:
-        """VIPs to look after: a claim is read, unless it is known, or was told to be missing since the last time."""
+        """VIPs to look after: reads each claim, unless it is known or was seen to be missing since the last call."""
         effects: list[Effect] = []
         for vip in vips:
             state = self._noted(vip)
@@ -173,13 +173,13 @@ class Claims:
         return effects
 
     def forget(self, vip: Address) -> list[Effect]:
-        """A VIP that is no more: as soon as its claim is free, it is deleted."""
+        """The address is no longer a VIP: its claim is deleted as soon as it is free."""
         effects = self.want([vip])
         self._vips[vip].forgotten = True
         return effects
 
     def advance(self, vips: Iterable[Address], moment: Moment) -> list[Effect]:
-        """Moves VIPs on as far as they go."""
+        """Takes VIPs as many steps further as they can go now."""
         effects: list[Effect] = []
         for vip in vips:
             state = self._vips.get(vip)
@@ -190,13 +190,13 @@ class Claims:
         return effects
 
     def _noted(self, vip: Address) -> VipState:
-        """What is kept of a VIP, from now on if nothing was."""
+        """The state of a VIP; a new one if there was none."""
         if vip not in self._vips:
             self._vips[vip] = VipState(vip, after(None, Cause.HEARD), LastSeen(known=vip in self._absent))
         return self._vips[vip]
 
     def _file(self, state: VipState, moment: Moment) -> None:
-        """Keeps in mind what there is to do about a VIP, or forgets it if there is nothing."""
+        """Files a VIP under what it waits for, or forgets it when nothing is left to do."""
         vip = state.vip
         if isinstance(state.stage, Confirming):
             self._unconfirmed[vip] = None

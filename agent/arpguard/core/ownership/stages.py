@@ -89,7 +89,7 @@ class Cause(Enum):
     UNWANTED = "not wanted"
     DELETED = "marked as deleted"
     GONE = "the VIP is no more"
-    LOST = "another's, or nobody's"
+    LOST = "no longer this node's"
     EPOCH_ENDED = "epoch ended"
     UNLISTED = "not on the list of own claims"
     DRAINED = "12 ms"

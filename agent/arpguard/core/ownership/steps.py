@@ -88,7 +88,7 @@ class Moment:
 
 
 class Steps:
-    """Moves the claim of any VIP on. `waiting` is told what it waits for."""
+    """Takes the claim to any VIP one step further. `waiting` records what a VIP waits for."""
 
     def __init__(self, node: str, peers: Peers, waiting: Waiting) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""Where a member takes part: what all of its parts have to do with."""
+"""What all parts of a member share."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,21 +11,21 @@ from arpguard.runtime.kernel.reconciler import Reconciler
 
 
 class MemberListener(Protocol):
-    """Who is told of what happens."""
+    """Hears what happens to this node's VIPs."""
 
     def look(self) -> None:
-        """A pass of the reconciler is needed."""
+        """The reconciler has to make a pass."""
 
     def owned(self, address: Address, holder: Holder) -> None:
         """This node has begun to answer for a VIP."""
 
     async def taken_outside(self, address: Address, mac: MacAddress) -> None:
-        """A VIP is taken by a MAC that is no guarded node's."""
+        """A probe found that a MAC has a VIP, and no guarded node has that MAC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """This node: its kernel, what it sees of the cluster, and who is told of what happens."""
+    """This node: its kernel, its view of the cluster, and the listener for its news."""
 
     node: str
     kernel: Reconciler

@@ -1,6 +1,6 @@
-"""How a node becomes a member: it reads its own heartbeat, and goes on with what an agent before it left, or does not.
+"""How a node joins: it reads its own heartbeat, which decides whether it keeps the entries that the last agent left.
 
-Whatever the kernel has from an agent before stays if it is still this node's.
+Entries that are still this node's stay in the kernel; the others go.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What the agent before this one left in the kernel (`Reconciler.adopt`)."""
+    """What the last agent left in the kernel (`Reconciler.adopt`)."""
 
     control: NodeControl | None
     standings: Mapping[Address, Standing]
@@ -46,11 +46,11 @@ class Left:
         return {vip: standing.epoch for vip, standing in self.standings.items() if standing.kind is Kind.OWNED}
 
     def followed(self, node: str) -> dict[Address, str]:
-        """The VIPs that another announcer of this node was to answer for, each with that node."""
+        """The VIPs that an announcer on this node was to answer for, each with the node's name."""
         return {vip: node for vip, standing in self.standings.items() if standing.kind is Kind.DELEGATED}
 
     def kept(self, found: Heartbeat | None) -> Kept:
-        """As much of it as is still this node's, by its own heartbeat as the server has it."""
+        """The part of it that is still this node's, according to its heartbeat on the server."""
         control = self.control
         if not (control and found and found.epoch and epoch_number(found.epoch) == control.epoch):
             return NOTHING_KEPT
@@ -58,10 +58,10 @@ class Left:
 
 
 async def join(here: Here, left: Left, records: tuple[Records, Records], alone: asyncio.Event) -> Membership:
-    """Waits until this node may take part, and has it do so.
+    """Waits until this node may take part, and makes it a member.
 
-    `records`: over one connection for its own heartbeat, and over one for all else. `alone` is set once no program of
-    another build answers any more.
+    `records`: one connection for its own heartbeat, and one for everything else. `alone` is set once no program of
+    another build answers.
     """
     hearts, others = records
     found = await _own_heartbeat(here.node, hearts)
@@ -71,7 +71,7 @@ async def join(here: Here, left: Left, records: tuple[Records, Records], alone: 
             here.listener.look()
         await _outlive(found, alone)
 
-    # From here on nothing is waited for: no change of a Lease is missed.
+    # No `await` from here on, so no change of a Lease is missed.
     times = times_of(here.outlook.lease)
     ownership = Ownership(here.node, str(uuid.uuid4()), times, lambda: str(uuid.uuid4()), kept)
     requests = Requests(here.node, hearts, others)
@@ -83,27 +83,27 @@ async def join(here: Here, left: Left, records: tuple[Records, Records], alone: 
 
     for heartbeat in here.cluster.heartbeats:
         leases.heartbeat_seen(heartbeat.node, heartbeat)
-    leases.do(ownership.want(owned, boot_ns()))  # or its claims, if they are known, would be released
+    leases.do(ownership.want(owned, boot_ns()))  # otherwise it would release their claims, if it knows them
     for claim in here.cluster.claims:
         leases.claim_seen(claim.vip, claim)
     return Membership(here, ownership, requests, leases, standings, links, segment)
 
 
 async def _own_heartbeat(node: str, hearts: Records) -> Heartbeat | None:
-    """As the server has it: whether this agent may go on with what one before it left."""
+    """This node's heartbeat as the server has it; retries until it can be read."""
     failed = False
     while True:
         try:
             return await hearts.heartbeat(node)
         except ClusterError as error:
             if not failed:
-                log.warning("lease: the own heartbeat cannot be read, nothing new is owned before: %s", error)
+                log.warning("lease: cannot read this node's heartbeat; not claiming VIPs until it can: %s", error)
             failed = True
             await asyncio.sleep(RETRY_S)
 
 
 async def _outlive(found: Heartbeat | None, alone: asyncio.Event) -> None:
-    """Programs of another build may answer on the lease that this node had: while they do, they are this node."""
+    """Waits while programs of another build may answer on this node's old lease: until then they are this node."""
     if found is None or not found.instance:
         return
     try:
@@ -115,5 +115,5 @@ async def _outlive(found: Heartbeat | None, alone: asyncio.Event) -> None:
 
 
 def _fence_ns(control: NodeControl) -> int:
-    """The fence as the program reckons: one further ahead than a lease lasts has passed."""
+    """The fence as the program reads it: one that lies further ahead than a lease lasts counts as passed."""
     return control.fence_ns if control.fence_ns - boot_ns() <= control.lease_ns else 0

@@ -163,7 +163,7 @@ class Kubernetes:
     # ---- for a pass of the reconciler ----
 
     def read_configmap(self) -> None:
-        """Takes a changed ConfigMap over; a wrong one is told of."""
+        """Applies a changed ConfigMap; reports one that is wrong."""
         if not self._place.configmap or not self._cluster.configmap_known:
             return
         found = self._cluster.configmap
@@ -321,5 +321,5 @@ class Kubernetes:
 
 
 def _awaits_announcer(vip: Vip) -> bool:
-    """Whether it follows an announcer of which nothing has been read yet: what the kernel has of it stays meanwhile."""
+    """Whether it follows an announcer whose objects are not read yet: until then its entry stays as it is."""
     return vip.owner.kind is OwnerKind.FOLLOW and not vip.owner.node

@@ -1,7 +1,7 @@
-"""Performs what the claim protocol asks for: requests to the API server, and what the kernel is told.
+"""Performs the effects of the claim protocol: requests to the API server, and writes to the kernel.
 
-The protocol itself is `core/ownership`: it decides, and this does. All runs in one event loop, so that an event and its
-effects on the kernel are one step; requests are tasks, and what comes of them are the next events.
+`core/ownership` is the protocol: it decides, and this acts. Everything runs in one event loop, so that an event and its
+effects on the kernel are one step; requests are tasks, and their outcomes are the next events.
 """
 
 import asyncio
