@@ -121,7 +121,7 @@ async def test_configmap_decides_for_a_kernel_that_has_a_guard_already(one):
         await until(lambda: not side.settings.awaited and kernel.value.mode is Mode.ENFORCE)
     one.fault(NODE, stall=True)
     async with a_side(one, NODE, kernel, config=OBSERVE, configmap=CONFIGMAP) as side:
-        await until(lambda: side.says("was not read yet"))
+        await until(lambda: side.says("has not been read yet"))
         assert kernel.value.mode is Mode.ENFORCE
         one.fault(NODE)
 

@@ -194,7 +194,7 @@ def test_a_foreign_vip_is_not_answered_during_reloads(pair, agent):
     ids=["value", "no YAML", "missing key"],
 )
 def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem):
-    report = f"configuration not taken over, the last good one stays: .*{problem}"
+    report = f"configuration not taken over; keeping the last good one: .*{problem}"
     before = said(agent, report)
     agent.configure(text)
     until(lambda: said(agent, report) > before, REPAIR_S)
@@ -206,8 +206,8 @@ def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem
 @pytest.mark.parametrize(
     ("damage", "report"),
     [
-        (lambda path: path.write_text(""), r"problem: configuration not taken over, .* empty"),
-        (lambda path: path.unlink(), "problem: configuration: .* is gone, the last good one stays"),
+        (lambda path: path.write_text(""), r"problem: configuration not taken over; .* empty"),
+        (lambda path: path.unlink(), "problem: configuration: .* is gone; keeping the last good one"),
     ],
     ids=["emptied", "removed"],
 )

@@ -232,8 +232,8 @@ def test_what_is_in_the_way_is_a_problem_until_it_is_solved(pair):
         return seen
 
     problem = (
-        f"eth0: group {GROUP} cannot be joined (Invalid argument): a switch that snoops may keep questions for IPv6 "
-        "VIPs from this node; see that IPv6 is on there, and its MTU at least 1280"
+        f"eth0: group {GROUP} cannot be joined (Invalid argument): a switch that snoops may not forward "
+        "solicitations for IPv6 VIPs to this node; check that IPv6 is enabled there, and that its MTU is at least 1280"
     )
     assert inside(pair, lambda: asyncio.run(work())) == [
         ({GROUP}, False, ()),

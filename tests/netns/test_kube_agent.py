@@ -140,8 +140,8 @@ def test_upgrade_to_other_maps_leaves_the_old_programs_until_all_is_known(pair, 
     agent.config.write_text(settings.replace("bpf: {", "bpf: {max_entries: 99, "), encoding="utf-8")
 
     agent.start()
-    agent.wait_for("was not read yet")
-    agent.wait_for("are not heard of")
+    agent.wait_for("has not been read yet")
+    agent.wait_for("lost the watch on")
     waiting, maps = _programs(pair), len(list(agent.pin_dir.glob("maps-*")))
     server.run(lambda it: it.come_up())
     agent.wait_for()

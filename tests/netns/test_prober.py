@@ -240,7 +240,7 @@ def test_what_the_kernel_reports_counts_as_heard(pair, vip):
 def test_link_that_is_down_cannot_be_probed_on(pair, vip):
     pair.node.netns.run("ip", "link", "set", "eth0", "down")
     try:
-        with pytest.raises(DataPlaneError, match=f"{vip} cannot be probed for on eth0"):
+        with pytest.raises(DataPlaneError, match=f"cannot probe for {vip} on eth0"):
             run(pair, lambda prober: _probe(prober, pair, vip))
     finally:
         pair.node.netns.run("ip", "link", "set", "eth0", "up")

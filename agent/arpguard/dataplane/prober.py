@@ -53,7 +53,7 @@ class Prober:
             await asyncio.wait([heard], timeout=LISTEN_S - PROBES * INTERVAL_S)
             return heard.result() if heard.done() else None
         except OSError as error:
-            raise DataPlaneError(f"{address} cannot be probed for on {link.name} ({error})") from error
+            raise DataPlaneError(f"cannot probe for {address} on {link.name} ({error})") from error
         finally:
             self._waiting.pop(key, None)
             self._stop_listening(link, address)

@@ -1,1 +1,1 @@
-"""The running agent: wires everything below it together, and owns the state."""
+"""The running agent: wires together everything below it, and owns the state."""

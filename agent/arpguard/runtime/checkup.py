@@ -1,4 +1,4 @@
-"""Looks at this node, at the cluster if it can be reached, and asks the wire: what `arpguard doctor` judges."""
+"""Collects what `arpguard doctor` judges: from this node, the wire, and the cluster if it can be reached."""
 
 import os
 import shlex
@@ -30,7 +30,7 @@ LISTEN_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to look at, as the command line says. `configmap` is NAMESPACE/NAME, or empty; `ask`: also the wire."""
+    """What to look at, from the command line. `configmap` is NAMESPACE/NAME, or empty; `ask`: ask the wire, too."""
 
     node: str
     config: Path | None = None
@@ -42,7 +42,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The configuration, where it is from, and what the API server said."""
+    """The configuration, where it comes from, and what the API server said."""
 
     config: AgentConfig
     source: str
@@ -50,7 +50,7 @@ class Setting:
 
 
 async def read_setting(wanted: Wanted) -> Setting:
-    """The configuration, of the file, or of the ConfigMap if one is named and read. Raises ConfigError."""
+    """The configuration, from the ConfigMap if one is named and can be read, else from the file. Raises ConfigError."""
     config = read_config(wanted.config) if wanted.config else AgentConfig()
     setting = Setting(config, str(wanted.config or ""), Unread("no API server is named: give --kubeconfig"))
     if wanted.kubeconfig or wanted.configmap or "KUBERNETES_SERVICE_HOST" in os.environ:
@@ -116,7 +116,7 @@ def _reached(setting: Setting) -> set[Address]:
 
 
 def _start(wanted: Wanted) -> str:
-    """A shell line that starts an agent of this configuration; empty where a file is not enough for one."""
+    """A shell line that starts an agent with this configuration; empty if that takes more than a file."""
     if wanted.config is None or wanted.configmap or wanted.kubeconfig:
         return ""
     words = ["arpguard", "agent", "--config", str(wanted.config.resolve()), "--node-name", wanted.node]
@@ -124,7 +124,7 @@ def _start(wanted: Wanted) -> str:
 
 
 def ask_wire(picture: Picture) -> Wire | Unread:
-    """Asks for all VIPs at once, twice, and listens. Takes a second or so, however many there are."""
+    """Asks for all VIPs at once, twice, and listens. Takes about a second, however many there are."""
     asked, left_out = questions(picture)
     by_link: dict[int, list[AddressOnLink]] = defaultdict(list)
     for question in asked:

@@ -1,6 +1,6 @@
 """Notices that a file was changed, replaced, or linked to another one.
 
-By stat(2) several times a second: that sees through the symbolic links that a mounted ConfigMap is switched by,
+It calls stat(2) several times a second: that follows the symbolic links by which kubelet switches a mounted ConfigMap,
 and works on every file system.
 """
 
@@ -13,16 +13,16 @@ POLL_S = 0.2
 
 
 class FileWatch:
-    """Watches one path from the moment it is made."""
+    """Watches one path from the moment the watch is made."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._seen = self._look()
 
     async def changes(self) -> AsyncIterator[None]:
-        """Yields after every change, once the file has rested for a moment: a half-written one is nobody's wish.
+        """Yields after every change, once the file has been still for a moment, so that it is not half written.
 
-        A file that is not there, as while it is replaced, is no change.
+        A missing file, as while it is replaced, is no change.
         """
         last = self._seen
         while True:

@@ -1,4 +1,4 @@
-"""How many lines of a kind the log takes: what others can bring about at will must not fill it."""
+"""Limits how often a kind of line is logged: nobody must be able to flood the log."""
 
 from arpguard.units import NS_PER_S
 
@@ -7,7 +7,7 @@ LINES_PER_S = 10
 
 
 class LogLimit:
-    """A burst of lines, and then some in a second; the rest are counted. Times are CLOCK_BOOTTIME nanoseconds."""
+    """Admits a burst of lines, then so many a second, and counts the rest. Times are CLOCK_BOOTTIME nanoseconds."""
 
     def __init__(self) -> None:
         self._lines = float(BURST)

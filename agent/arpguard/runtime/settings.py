@@ -1,4 +1,4 @@
-"""The configuration in force: of a file, or of a ConfigMap where one is named. A wrong one replaces no good one."""
+"""The configuration in force: of a file, or of a ConfigMap if one is named. A wrong one never replaces a good one."""
 
 import logging
 from collections.abc import Callable
@@ -15,17 +15,17 @@ from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
 
-# Every start has to wait for the ConfigMap, mostly for a tenth of a second: that alone is no problem.
+# Every start waits for the ConfigMap, usually for a tenth of a second: that alone is no problem.
 PATIENCE_NS = 3 * NS_PER_S
 
-# What an agent cannot change while it runs. A ConfigMap, which all nodes share, may leave it to each node's file.
+# What an agent cannot change while it runs. A ConfigMap, which all nodes share, may leave these to each node's file.
 _OF_THE_START = ("bpf", "grpc", "metrics", "decisions")
 
 
 class Settings:
     """Reads configurations and says which one is in force.
 
-    `awaited`: a ConfigMap is named and was not read yet; until then the file's configuration stands in for it.
+    `awaited`: a ConfigMap is named but has not been read yet; until then the file's configuration is in force.
     Raises ConfigError when the file is wrong: at start there is no good one to keep.
     """
 
@@ -45,7 +45,7 @@ class Settings:
         return self.in_force.config
 
     def read_file(self) -> bool:
-        """The file has changed. False when it cannot be read now, and has to be tried again."""
+        """The file has changed. False when it cannot be read now, so that the caller has to try again."""
         if self.file is None or (self._configmap and not self.awaited):
             return True
         try:
@@ -59,7 +59,7 @@ class Settings:
         """The ConfigMap as it is now (None: there is none); what is wrong with it, empty when it is in force."""
         if found is None or found.text is None:
             missing = "is not there" if found is None else f"has no key {CONFIG_KEY}"
-            self.in_force.problem = f"configuration: {self._configmap} {missing}, the last good configuration stays"
+            self.in_force.problem = f"configuration: {self._configmap} {missing}; keeping the last good configuration"
             return self.in_force.problem
         try:
             config = parse_config(found.text, self._configmap)
@@ -71,13 +71,13 @@ class Settings:
         return ""
 
     def problems(self) -> list[str]:
-        """What is not as it was asked for."""
+        """What is wrong with the configuration."""
         known = [self.in_force.problem] if self.in_force.problem else []
         known += _awaiting_restart(self.started_with, self.config)
         if self.awaited and self._clock() >= self._late_ns:
-            known.append(f"configuration: {self._configmap} was not read yet")
+            known.append(f"configuration: {self._configmap} has not been read yet")
         if self.file is not None and not self.file.exists():
-            known.append(f"configuration: {self.file} is gone, the last good one stays")
+            known.append(f"configuration: {self.file} is gone; keeping the last good one")
         return known
 
     def _completed(self, config: AgentConfig) -> AgentConfig:
@@ -96,11 +96,11 @@ class Settings:
         log.info("configuration taken over: mode=%s listed_vips=%d", config.mode.name.lower(), len(config.vips))
 
     def _refuse(self, error: ConfigError) -> None:
-        self.in_force.problem = f"configuration not taken over, the last good one stays: {error}"
+        self.in_force.problem = f"configuration not taken over; keeping the last good one: {error}"
 
 
 def _awaiting_restart(running: AgentConfig, wanted: AgentConfig) -> list[str]:
-    """Settings that a running agent cannot follow, where they differ from those it was started with."""
+    """Settings that differ from those the agent was started with, and that it cannot change while it runs."""
     pairs = (
         ("bpf.pin_dir", running.bpf.pin_dir, wanted.bpf.pin_dir),
         ("bpf.max_entries", running.bpf.max_entries, wanted.bpf.max_entries),
@@ -110,7 +110,7 @@ def _awaiting_restart(running: AgentConfig, wanted: AgentConfig) -> list[str]:
         ("decisions.capacity", running.decisions.capacity, wanted.decisions.capacity),
     )
     return [
-        f"configuration: {name} stays {old} until the agent is started again (it is to be {new})"
+        f"configuration: {name} stays {old} until the agent is restarted (configured: {new})"
         for name, old, new in pairs
         if old != new
     ]

@@ -1,4 +1,4 @@
-"""Waiting for whatever comes first: what happens, or a moment."""
+"""Sleeping until something happens, or until a moment has come."""
 
 import asyncio
 
@@ -7,30 +7,30 @@ from arpguard.units import NS_PER_S
 
 
 class Alarm:
-    """Somebody to wake, and what he sleeps with: one that was woken while he was awake does not sleep."""
+    """Wakes a task that sleeps on it. If it rang while the task was awake, the next sleep ends at once."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def wake(self) -> None:
-        """Something has happened."""
+        """Something has happened: ends the sleep."""
         self._event.set()
 
     @property
     def woken(self) -> bool:
-        """Whether something has happened that nobody has taken note of yet."""
+        """Whether something has happened since the last `clear`."""
         return self._event.is_set()
 
     def clear(self) -> None:
-        """All that has happened until now is taken note of."""
+        """Takes note of all that has happened so far."""
         self._event.clear()
 
     async def sleep_until(self, moment_ns: int | None) -> bool:
-        """Sleeps until a moment of the boot clock, None: for ever; True when something has happened before."""
+        """Sleeps until a moment of the boot clock (None: forever), or until woken; True when woken."""
         return await self.sleep_for(None if moment_ns is None else max(0, moment_ns - boot_ns()) / NS_PER_S)
 
     async def sleep_for(self, seconds: float | None) -> bool:
-        """Sleeps for so long, None: for ever; True when something has happened before."""
+        """Sleeps for so long (None: forever), or until woken; True when woken."""
         try:
             async with asyncio.timeout(seconds):
                 await self._event.wait()

@@ -65,7 +65,7 @@ def test_wrong_file_keeps_the_last_good_one_and_says_why(file):
 
     assert settings.config.mode is Mode.OBSERVE
     (problem,) = settings.problems()
-    assert problem.startswith("configuration not taken over, the last good one stays: ")
+    assert problem.startswith("configuration not taken over; keeping the last good one: ")
     assert "perhaps" in problem
 
 
@@ -87,7 +87,9 @@ def test_file_that_is_gone_has_to_be_read_again_and_is_told_of(file):
     assert not settings.read_file()
 
     assert settings.config.mode is Mode.OBSERVE
-    assert any(problem == f"configuration: {file} is gone, the last good one stays" for problem in settings.problems())
+    assert any(
+        problem == f"configuration: {file} is gone; keeping the last good one" for problem in settings.problems()
+    )
 
 
 def test_configmap_is_awaited_and_the_file_stands_in_for_it(file):
@@ -104,7 +106,7 @@ def test_configmap_that_does_not_come_is_a_problem_and_one_that_has_just_been_as
     assert settings.problems() == []
 
     now[0] += 1
-    assert settings.problems() == [f"configuration: ConfigMap {CONFIGMAP} was not read yet"]
+    assert settings.problems() == [f"configuration: ConfigMap {CONFIGMAP} has not been read yet"]
 
 
 def test_number_of_vips_that_is_logged_is_that_of_the_list_and_says_so(file, caplog):
@@ -149,9 +151,9 @@ def test_configmap_without_a_file_begins_with_the_defaults():
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (None, f"configuration: ConfigMap {CONFIGMAP} is not there, the last good configuration stays"),
-        (a_configmap(None), f"ConfigMap {CONFIGMAP} has no key {CONFIG_KEY}, the last good configuration stays"),
-        (a_configmap(WRONG), "configuration not taken over, the last good one stays: "),
+        (None, f"configuration: ConfigMap {CONFIGMAP} is not there; keeping the last good configuration"),
+        (a_configmap(None), f"ConfigMap {CONFIGMAP} has no key {CONFIG_KEY}; keeping the last good configuration"),
+        (a_configmap(WRONG), "configuration not taken over; keeping the last good one: "),
     ],
     ids=["no ConfigMap", "no key", "wrong"],
 )
@@ -195,5 +197,5 @@ def test_what_a_running_agent_cannot_follow_is_told_of(file):
     settings.read_configmap(a_configmap(f"{ENFORCE}bpf: {{pin_dir: /sys/fs/bpf/other}}\n"))
 
     (problem,) = settings.problems()
-    assert problem.startswith("configuration: bpf.pin_dir stays /sys/fs/bpf/arpguard until the agent is started again")
+    assert problem.startswith("configuration: bpf.pin_dir stays /sys/fs/bpf/arpguard until the agent is restarted")
     assert "/sys/fs/bpf/other" in problem

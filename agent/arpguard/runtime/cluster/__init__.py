@@ -1,4 +1,4 @@
-"""The agent's side towards the cluster: objects in, this node's part in the claim protocol, Events and Leases out.
+"""The agent's cluster side: objects come in, this node plays its part in the claim protocol, Events and Leases go out.
 
-`leaving` and `conflicts` are for agents without a cluster, too, and import nothing of the Kubernetes client.
+Agents without a cluster use `leaving` and `conflicts`, too: these import nothing of the Kubernetes client.
 """

@@ -1,4 +1,4 @@
-"""Follows the objects of other announcers, while Services follow those."""
+"""Watches the objects of other announcers while Services follow them."""
 
 import asyncio
 import random
@@ -23,15 +23,15 @@ LOOK_AGAIN_S = 60.0
 RETRY_S, LONGEST_RETRY_S = 0.25, 2.0
 _PACE = Pace(cap_s=LONGEST_RETRY_S)
 
-EVENTS_S = 0.05  # most objects that go are followed by another one at once, and no Event is needed
-MANY_NAMESPACES = 8  # of more the Events of all are watched
+EVENTS_S = 0.05  # most objects that disappear are replaced at once, and then no Event is needed
+MANY_NAMESPACES = 8  # if there are more, the agent watches the Events of all namespaces
 _EVENTS = next(row for row in SOURCES if row.source is Source.METALLB_EVENT)
 
 
 class Announcers:
-    """Which node announces what, by the objects that other announcers write; `on_change` when that may differ.
+    """Which node announces what, by the objects that other announcers write; calls `on_change` when that may change.
 
-    `left`: the nodes that the agent before this one followed, by address.
+    `left`: the nodes that the last agent followed, by address.
     """
 
     def __init__(self, client: Client, on_change: Callable[[], None], left: Mapping[Address, str]) -> None:
@@ -54,25 +54,25 @@ class Announcers:
         self._unsettled: frozenset[Key] = frozenset()
         self._more_unsettled = Alarm()
         self._events: dict[str, Reflector[Announcement]] = {}
-        self._silent: set[str] = set()  # namespaces of which Events may not be read
+        self._silent: set[str] = set()  # namespaces whose Events the agent may not read
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def complete(self) -> bool:
-        """Whether every object that Services need has been read, as far as there are any and they may be read.
+        """Whether every object that Services need has been read, except those that do not exist or may not be read.
 
-        A look that failed found nothing out (K-5).
+        A failed look does not count (K-5).
         """
         running = self._reflectors.values()
         return self._following.sources <= self._settled and all(reflector.synced for reflector in running)
 
     @property
     def sources(self) -> dict[str, SourceState]:
-        """How the following of each kind is."""
+        """The state of the watch on each kind."""
         return {source.name.lower(): reflector.state for source, reflector in self._reflectors.items()}
 
     def node_of(self, service: Service, address: Address) -> str | None:
-        """The node that announces an address of a Service; None when nobody is known to."""
+        """The node that announces an address of a Service; None when none is known."""
         return self._steering.node_of(service, address, boot_ns()).node or None
 
     def why(self, service: Service, address: Address) -> str:
@@ -81,10 +81,10 @@ class Announcers:
 
     @property
     def all_problems(self) -> list[str]:
-        """What is wrong with what is followed.
+        """What is wrong with the announcers that are followed.
 
-        What may not be read is a problem where Services have nothing else; else it belongs to an announcer that is
-        not there, or not followed.
+        A kind that may not be read is a problem only if Services have nothing else to follow; otherwise its announcer
+        is not installed, or not followed.
         """
         perhaps = self._reflectors.keys() | self._failed.keys()
         lacking = self._following.lacking(perhaps) if self._refused else frozenset()
@@ -92,16 +92,16 @@ class Announcers:
         return [*self._failed.values(), *refused, *self._steering.problems(boot_ns())]
 
     def look_at(self, places: FollowConfig) -> None:
-        """Where the configuration has other announcers now."""
+        """Takes the announcers' namespaces and Leases from the configuration."""
         if places == self._places:
             return
         self._places, self._rows = places, sources_at(places)
         moved = {row.source for row in self._rows if self._watched.get(row.source, row) != row}
-        self._settled -= moved  # nothing is known of what is there
+        self._settled -= moved  # nothing has been read there yet
         self._wanted.wake()
 
     def follow(self, followers: frozenset[Key]) -> None:
-        """The Services that follow another announcer now."""
+        """Takes the Services that follow another announcer now."""
         self._steering.leave(self._followers - followers)
         self._followers = followers
         needed = self._following.sources
@@ -140,7 +140,7 @@ class Announcers:
         self._on_change()
 
     async def _begin(self, row: FollowSource, reflectors: Reflectors) -> None:
-        """A kind that is not installed, or not allowed, is looked for again later; after a failure soon."""
+        """Watches a kind; tries again soon after a failure, and later if it is not installed or not allowed."""
         source = row.source
         self._watched[source] = row
         try:
@@ -160,7 +160,7 @@ class Announcers:
         self._settled.add(source)
 
     async def _end(self, source: Source, reflectors: Reflectors) -> None:
-        """No Service needs it any more: what was found out of it is forgotten."""
+        """No Service needs the kind any more: stops the watch, and forgets what it showed."""
         if source in self._reflectors:
             await reflectors.stop(self._reflectors.pop(source))
             self._following.forget(source)
@@ -170,7 +170,7 @@ class Announcers:
         self._refused.pop(source, None)
 
     def _is_known(self, source: Source, namespace: str) -> bool:
-        """Whether all that can be read of a source is: what cannot be read now must not keep the rest waiting."""
+        """Whether a source has been read as far as possible: one that fails must not keep the others waiting."""
         if source is _EVENTS.source:
             return self._are_events_known(namespace)
         reflector = self._reflectors.get(source)
@@ -187,7 +187,7 @@ class Announcers:
         return self._following.unsettled if metallb is not None and metallb.synced else frozenset()
 
     async def _keep_events(self, reflectors: Reflectors) -> None:
-        """Events of a namespace are watched from soon after a Service needs them until a minute after none does."""
+        """Watches a namespace's Events from soon after a Service needs them until a minute after none does."""
         while True:
             more = await self._more_unsettled.sleep_for(LOOK_AGAIN_S if self._events or self._unsettled else None)
             self._more_unsettled.clear()
@@ -199,24 +199,24 @@ class Announcers:
                 await reflectors.stop(self._events.pop(namespace))
 
     def _are_events_known(self, namespace: str) -> bool:
-        """Whether those of a namespace have been read, or may not be."""
+        """Whether a namespace's Events have been read, or may not be read."""
         watched = self._events.keys() & {namespace, ""}
         return bool(self._silent & {namespace, ""}) or any(self._events[each].synced for each in watched)
 
     def _namespaces(self) -> frozenset[str]:
-        """Those of unsettled Services; empty: all."""
+        """The namespaces of unsettled Services; "" stands for all."""
         found = frozenset(namespace for namespace, _ in self._find_unsettled())
         return found if len(found) <= MANY_NAMESPACES else frozenset(("",))
 
     async def _watch_events(self, namespace: str, reflectors: Reflectors) -> None:
-        """They are better than nothing: where they may not be read, that is asked again later."""
+        """Watches Events, if the agent may: without them it goes on, and asks again later."""
         row = _EVENTS.within(namespace)
         try:
             if not (await can_read(self._client, row)).readable:
                 self._silent.add(namespace)
                 return
         except ClusterError:
-            pass  # a reflector tries again by itself
+            pass  # the reflector retries by itself
         self._silent.discard(namespace)
         told = partial(self._told, row.source)
         self._events[namespace] = Reflector(self._client, row.resource, row.project, told, row.scope, _PACE)

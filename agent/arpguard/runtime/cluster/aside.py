@@ -1,4 +1,4 @@
-"""A node that takes no part in the cluster yet: its own heartbeat could not be read so far."""
+"""A node that is not a member yet: it has not been able to read its own heartbeat."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from arpguard.runtime.cluster.times import times_for
 
 
 class Aside:
-    """Answers what a `Membership` answers: nobody is known, nothing is wanted. What changes, `join` will find."""
+    """Stands in for a `Membership` that knows nobody and wants nothing. `join` will find what changes meanwhile."""
 
     def __init__(self, cluster: Cluster, outlook: Outlook) -> None:
         self._cluster = cluster
@@ -36,7 +36,7 @@ class Aside:
 
     @property
     def heartbeats(self) -> Iterator[Heartbeat]:
-        """Those that the watch has shown."""
+        """The heartbeats that the watch has shown."""
         return self._cluster.heartbeats
 
     def candidates(self, _vip: Vip) -> tuple[Candidate, ...]:
@@ -44,7 +44,7 @@ class Aside:
         return ()
 
     def holder(self, address: Address) -> Holder:
-        """Nobody; nor is anybody known to be, where there may be a claim."""
+        """Nobody that is known: there may be a claim."""
         is_missing = self._cluster.leases_known and all(claim.vip != address for claim in self._cluster.claims)
         return Holder(known=is_missing)
 
@@ -53,13 +53,13 @@ class Aside:
         return None
 
     def wake(self) -> None:
-        """Sleeps on."""
+        """Ignores it."""
 
     def recheck(self, vip: Address) -> None:
-        """Has nothing to check."""
+        """Ignores it: there is nothing to check."""
 
     def claimed(self, ifname: str, vip: Address, sha: MacAddress) -> None:
-        """Has asked nobody."""
+        """Ignores it: no probe is under way."""
 
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
         """Takes no note."""

@@ -1,4 +1,4 @@
-"""Which claims are worth a line in the log: whoever is on the segment can neither fill it, nor hide in it."""
+"""Which claims are worth a log line: nobody on the segment can flood the log, or hide in a flood."""
 
 from collections import OrderedDict
 from typing import TypeVar
@@ -17,9 +17,9 @@ FIRST_PER_S = 50
 
 
 class ClaimLog:
-    """Remembers who claimed what lately: the same claim is news once a minute, and ten claims are in a second.
+    """Remembers recent claims: the same claim is news once a minute, and at most ten claims are in a second.
 
-    The first claim of a VIP in a minute does not wait for its turn among those: a thousand senders that claim one VIP
+    The first claim to a VIP within a minute does not count against that limit: a thousand senders that claim one VIP
     do not hide the one that claims another.
     """
 

@@ -1,4 +1,4 @@
-"""What the API server says to somebody who only looks. Apart, as the Kubernetes client is not for everybody."""
+"""One look at the API server, for the doctor. A module of its own, as not every command needs the Kubernetes client."""
 
 import os
 from pathlib import Path
@@ -24,16 +24,16 @@ from arpguard.runtime.cluster.objects import addresses_of
 
 
 def is_in_pod() -> bool:
-    """Whether a service account says how the API server is reached."""
+    """Whether this process has a Pod's service account."""
     return "KUBERNETES_SERVICE_HOST" in os.environ and SERVICE_ACCOUNT.is_dir()
 
 
 async def read_cluster(
     kubeconfig: Path | None, node: str, configmap: str, places: FollowConfig
 ) -> tuple[ClusterView | Unread, ConfigMap | None]:
-    """The cluster as `node` sees it, and the ConfigMap NAMESPACE/NAME, if one is named and is there.
+    """The cluster as `node` sees it, and the ConfigMap NAMESPACE/NAME, if one is named and exists.
 
-    Other announcers are looked for where the ConfigMap has them, else at `places`.
+    The ConfigMap says where other announcers are; without one, `places` does.
     """
     access = await find_access(kubeconfig)
     client = Client(access, node)
@@ -61,7 +61,7 @@ async def read_cluster(
 
 
 def _places(found: ConfigMap | None, otherwise: FollowConfig) -> FollowConfig:
-    """What is wrong with a ConfigMap is told by whoever asked for it."""
+    """Where other announcers are. A ConfigMap that is wrong is ignored here: the caller reports it."""
     try:
         return parse_config(found.text).follow if found is not None and found.text is not None else otherwise
     except ConfigError:

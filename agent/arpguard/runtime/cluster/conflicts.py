@@ -1,4 +1,4 @@
-"""What becomes of the claims that the kernel reports: who makes them, and what is told of them and done."""
+"""What the agent does about rival claims: finds out who makes them, reports them, and defends VIPs."""
 
 import logging
 from collections import deque
@@ -19,14 +19,14 @@ from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
 
-WAITING = 1024  # claims whose claimant is still to be found
-NEIGHBOURS_NS = NS_PER_S  # for how long what was read of the neighbour table counts
-CHECKS = 10  # of own claims in a second, and in a large cluster in a second for each NODES_PER_S nodes
+WAITING = 1024  # claims whose claimant is not known yet
+NEIGHBOURS_NS = NS_PER_S  # how long a look at the neighbour table counts
+CHECKS = 10  # of this node's claims per second; in a large cluster, per second and NODES_PER_S nodes
 NODES_PER_S = 10
 
 
 class Conflicts:
-    """Tells of claims: in the list, in the log, and (`post`) as Events; and has those of hosts outside defended."""
+    """Reports claims: in the list, in the log, and (`post`) as Events; defends against those of hosts outside."""
 
     def __init__(self, heard: ConflictLog, defend: Callable[[Decision], None]) -> None:
         self._heard = heard
@@ -36,14 +36,14 @@ class Conflicts:
         self.post: Callable[[Report, Claimant], None] | None = None
 
     def claimed(self, report: Report) -> None:
-        """The kernel reports a claim. Without a cluster there is nobody to ask who makes it."""
+        """The kernel reports a claim. Without a cluster the agent takes its sender for a host outside."""
         if self.judge is not None:
             self.judge(report)
         else:
             self.tell(report, virtual_router(report.decision.sha) or OUTSIDE)
 
     def tell(self, report: Report, claimant: Claimant) -> None:
-        """A claim that counts. What a node of this cluster says is for the claim protocol, and not defended against."""
+        """Reports a claim that counts. Against nodes of this cluster only the protocol defends."""
         decision = report.decision
         self._heard.add(report, claimant)
         if not claimant.is_node:
@@ -66,7 +66,7 @@ class Conflicts:
 
 
 class Knowledge(Protocol):
-    """What is known of the cluster."""
+    """What the agent knows of the cluster."""
 
     def published(self) -> Mapping[MacAddress, str]:
         """Nodes by the MACs in their heartbeats, and this node by its links'."""
@@ -75,17 +75,17 @@ class Knowledge(Protocol):
         """Nodes by the addresses of their Node objects."""
 
     def unheard(self) -> frozenset[str]:
-        """Nodes whose agents are not heard of."""
+        """Nodes whose agents do not renew."""
 
     def holding(self, vip: Address) -> Holding:
         """Who has a VIP."""
 
     def recheck(self, vip: Address) -> None:
-        """Has this node's claim on a VIP read."""
+        """Reads this node's claim to a VIP from the server."""
 
 
 class Judge:
-    """Finds out who makes a claim, and holds back what may be a VIP that moves. `tell`: where claims that count go."""
+    """Finds out who makes a claim, and holds back one that may be a VIP moving. `tell` takes those that count."""
 
     def __init__(self, cluster: Knowledge) -> None:
         self.tell: Callable[[Report, Claimant], None] | None = None
@@ -138,7 +138,7 @@ class Judge:
                 self._tell(report, claimant)
 
     def _suspect(self, report: Report, claimant: Claimant, nodes: int) -> None:
-        """A node claims a VIP. If it is this node's, whether it still is does not wait for a watch."""
+        """A node claims a VIP. If this node owns it, it checks that at once, without waiting for the watch."""
         vip, now_ns = report.decision.key.vip, boot_ns()
         holding = self._cluster.holding(vip)
         is_new, counting = self._suspicions.heard(report, claimant, holding, now_ns)
@@ -148,7 +148,7 @@ class Judge:
             self._cluster.recheck(vip)
 
     def _may_check(self, now_ns: int, nodes: int) -> bool:
-        """Whoever forges MACs of nodes is not to make requests; the regular sync sees what is not looked at here.
+        """Limits the requests that somebody with forged MACs can cause; the regular sync checks what is skipped here.
 
         All nodes hear the forger at once: together they read a hundred claims in a second, as many as they renew.
         """
@@ -159,7 +159,7 @@ class Judge:
         return self._checks <= CHECKS
 
     async def _resolve(self, macs: Iterable[MacAddress], published: Mapping[MacAddress, str]) -> None:
-        """Reads the neighbour table, where it may tell who somebody is, and was not just read."""
+        """Reads the neighbour table if it may tell who somebody is, and was not just read."""
         now_ns = boot_ns()
         if self._resolved_ns is not None and now_ns < self._resolved_ns + NEIGHBOURS_NS:
             return

@@ -1,4 +1,4 @@
-"""Why an agent of a DaemonSet ends: the API server knows."""
+"""Why an agent of a DaemonSet has to stop: it asks the API server."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ ASK_S = 2.0
 
 
 async def why_it_ends(client: Client, namespace: str, environment: Mapping[str, str] = os.environ) -> End:
-    """What the environment names (POD_NAMESPACE, POD_NAME, DAEMONSET_NAME) is looked for; nothing is waited for."""
+    """Looks up what the environment names (POD_NAMESPACE, POD_NAME, DAEMONSET_NAME), once."""
     namespace = environment.get("POD_NAMESPACE", namespace)
     daemonset, pod = environment.get("DAEMONSET_NAME", ""), environment.get("POD_NAME", "")
     try:
@@ -25,7 +25,7 @@ async def why_it_ends(client: Client, namespace: str, environment: Mapping[str, 
         if pod and _is_going(await _read(client, Request("get", PODS, namespace, pod))):
             return End.REPLACED
     except ClusterError as error:
-        log.warning("why this agent ends cannot be found out: %s", error)
+        log.warning("cannot find out why this agent has to stop: %s", error)
     return End.STOPPED
 
 

@@ -1,4 +1,4 @@
-"""The agent's side towards Kubernetes: connects, follows, takes part, reports; and leaves in good order."""
+"""The agent in Kubernetes: connects, watches, joins, reports, and leaves in good order."""
 
 import asyncio
 import logging
@@ -37,15 +37,15 @@ from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
 
-# For the next Pod to come, that of a rolling update being there already. No longer: if it does not come, because its
-# image cannot be pulled, say, the VIPs are silent for a third of it, until others may take them.
+# Long enough for the next Pod to start; in a rolling update it runs already. No longer: if it does not start, because
+# its image cannot be pulled, say, the VIPs are silent for a third of this time, until others may take them.
 PARTING_NS = 7 * NS_PER_S
 LEAVE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the cluster asks for, as far as it is known."""
+    """What the cluster asks for, as far as the agent has read it."""
 
     vips: Mapping[Address, Vip]
     complete: bool
@@ -75,7 +75,7 @@ class Kubernetes:
         self._kernel = kernel
         self._passes = passes
         self._announcements = announcements
-        self._left = Left(*kernel.adopt())  # before the first pass, which would tell the kernel of no lease
+        self._left = Left(*kernel.adopt())  # before the first pass, which would clear the kernel's fence
         self._alone = asyncio.Event()
         self._outlook = Outlook(settings.config.lease)
         self._cluster = Cluster(clients[0], server, place, self, self._left.followed(place.node))
@@ -107,7 +107,7 @@ class Kubernetes:
         passes: asyncio.Event,
         announcements: asyncio.Event,
     ) -> "Kubernetes":
-        """Reads how the server is reached; it need not be there yet. Raises ConfigError."""
+        """Reads how to reach the server, which need not run yet. Raises ConfigError."""
         access = await find_access(options.kubeconfig)
         namespace, configmap = options.place
         clients = (Client(access, node), Client(access, node), Client(access, node))
@@ -115,7 +115,7 @@ class Kubernetes:
         return cls(clients, access.host, place, kernel, settings, passes, announcements)
 
     async def run(self) -> None:
-        """Goes on until it is cancelled."""
+        """Runs until it is cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._cluster.run())
@@ -135,18 +135,18 @@ class Kubernetes:
         self.state.candidates, self.state.holder = membership.candidates, membership.holder
         await membership.run()
 
-    # ---- what the cluster tells ----
+    # ---- news of the cluster ----
 
     def look(self) -> None:
-        """Something about VIPs may have changed: a pass is needed."""
+        """Something about VIPs may have changed: asks for a pass."""
         self._passes.set()
 
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
-        """A node's heartbeat is another; None: there is none."""
+        """A node's heartbeat has changed; `new` None: it is gone."""
         self._membership.heartbeat_changed(node, old, new)
 
     def claim_changed(self, vip: Address, claim: Claim | None) -> None:
-        """The claim on a VIP is another; None: there is none."""
+        """The claim to a VIP has changed; None: it is gone."""
         self._membership.claim_changed(vip, claim)
         if claim is not None and claim.holder:
             self._judge.held(vip, claim.holder)
@@ -175,9 +175,9 @@ class Kubernetes:
             self._reports.configuration(found, wrong, self._membership.members)
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Found:
-        """The VIPs of the configuration and of the cluster, as far as they are known."""
+        """The VIPs of the configuration and of the cluster, as far as the agent has read them."""
         cluster, outlook = self._cluster, self._outlook
-        before = cluster.known, cluster.complete  # what comes meanwhile is not in it
+        before = cluster.known, cluster.complete  # what arrives meanwhile is not in the result
         collected = await cluster.collect(config, surroundings)
         known = before[0] and cluster.known and not self._settings.awaited
         complete = known and before[1] and cluster.complete
@@ -189,13 +189,13 @@ class Kubernetes:
 
         seen_before = outlook.vips
         outlook.collected, outlook.surroundings, outlook.lease = collected, surroundings, config.lease
-        outlook.known = known and self._passed  # before the first pass is through, no link is known
+        outlook.known = known and self._passed  # no link is known before the first pass is done
         self._membership.vips_changed(seen_before)
         self._reports.news(self._membership.members, self._wishes)
         return Found(self._vips, complete, tuple(self._problems()), cluster.closing(config, surroundings))
 
     def passed(self) -> None:
-        """A pass is through: links may be others."""
+        """A pass is done: links may have changed."""
         if not self._passed:
             self.look()
         self._passed = True
@@ -214,11 +214,11 @@ class Kubernetes:
         yield from self._cluster.announcer_problems
         for name, source in self._cluster.sources.items():
             if source.lost:
-                yield f"Kubernetes: {name} are not heard of, what is known grows old: {source.lost}"
+                yield f"Kubernetes: lost the watch on {name}; their last known state is going stale: {source.lost}"
         if self._membership.renewals.lost:
-            yield f"Kubernetes: the lease cannot be renewed: {self._membership.renewals.lost}"
+            yield f"Kubernetes: cannot renew the lease: {self._membership.renewals.lost}"
         if self._membership.yielding:
-            yield f"Kubernetes: another agent speaks as {self._place.node}, this one is silent: end one of them"
+            yield f"Kubernetes: another agent speaks as {self._place.node}, so this one is silent: stop one of them"
         if self._wishes.nobody:
             names = some(sorted(map(str, self._wishes.nobody)))
             yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"
@@ -244,10 +244,10 @@ class Kubernetes:
         state.writes = membership.writes
         state.events_written, state.events_dropped = self._events.written, self._events.dropped
 
-    # ---- what is known of those who claim ----
+    # ---- who makes a rival claim ----
 
     def published(self) -> dict[MacAddress, str]:
-        """Nodes by the MACs in their heartbeats; of this node all links count, guarded or not."""
+        """Nodes by the MACs in their heartbeats; for this node all links count, guarded or not."""
         heard = {link.mac: heartbeat.node for heartbeat in self._membership.heartbeats for link in heartbeat.links}
         own = (*self._outlook.surroundings.links, *self._kernel.state.links)
         return heard | {link.mac: self._place.node for link in own if not link.mac.is_zero}
@@ -257,11 +257,11 @@ class Kubernetes:
         return {address: name for name, node in self._cluster.nodes.items() for address in node.addresses}
 
     def unheard(self) -> frozenset[str]:
-        """Nodes without an agent that is heard of."""
+        """Nodes whose agents do not renew."""
         return frozenset(self._cluster.nodes) - self._membership.alive
 
     def holding(self, vip: Address) -> Holding:
-        """Who has a VIP, by a claim that is valid, or by what says whose it is."""
+        """Who has a VIP: by a valid claim if it is elected, else by its source."""
         found = self._outlook.vip(vip)
         is_heard = not any(source.lost for source in self._cluster.sources.values())
         if found is None:
@@ -281,16 +281,16 @@ class Kubernetes:
         )
 
     def recheck(self, vip: Address) -> None:
-        """Has the claim on a VIP read: it may not be this node's any more."""
+        """Reads the claim to a VIP from the server: it may no longer be this node's."""
         self._membership.recheck(vip)
 
     def is_member(self, mac: MacAddress) -> bool:
-        """Whether a MAC is that of a guarded link of some node."""
+        """Whether a MAC belongs to a guarded link of some node."""
         published = (link.mac for heartbeat in self._membership.heartbeats for link in heartbeat.links)
         return mac in (link.mac for link in self._kernel.state.links) or mac in published
 
     def hear_of(self, conflicts: Conflicts) -> None:
-        """Takes part in telling of claims: who makes them, and Events."""
+        """Finds out who makes rival claims, and posts Events about them."""
         conflicts.judge, conflicts.post = self._claimed, self._post_claim
         self._judge.tell = conflicts.tell
 
@@ -305,14 +305,14 @@ class Kubernetes:
     # ---- the end ----
 
     async def leave(self) -> End:
-        """Why the agent ends, when everything is done that has to be done while it still runs."""
+        """Does everything that has to be done while the agent still runs; returns why it stops."""
         end = await why_it_ends(self._clients[0], self._place.namespace)
-        log.info("ends: %s", end.value)
+        log.info("stopping: %s", end.value)
         if end is End.REMOVED:
             if not await self._membership.remove(LEAVE_S):
                 log.warning("not all claims of this node were removed in time: delete its Leases")
         elif not await self._membership.part(self._parting_ns(end), ASK_S):
-            log.warning("the lease was not renewed for the last time: answers end at the fence")
+            log.warning("the last renewal failed: answers end at the fence")
         return end
 
     def _parting_ns(self, end: End) -> int:

@@ -45,17 +45,17 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 
 log = logging.getLogger(__name__)
 
-DRAIN_S = 0.012  # what a program that ran before the entry was cleared has sent is on the wire then
+DRAIN_S = 0.012  # by then any answer of a program that ran before the entry was cleared is on the wire
 POLL_S = 0.01
 PROBES_AT_ONCE = 64
 UNBOUNDED = 1 << 30
-BREATH = 3  # deciding about thousands of VIPs takes at most a quarter of the time while much is happening
+BREATH = 3  # pauses are so many times as long as decisions: deciding takes at most a quarter of the time
 LONG_NS = 5 * NS_PER_MS
 TURN_NS = 10 * NS_PER_MS
 
 
 class Leases:
-    """One node's part in the protocol: the loop that keeps it going, and what its effects do."""
+    """One node's part in the protocol: the loop that drives it, and the code that performs its effects."""
 
     def __init__(
         self,
@@ -77,16 +77,16 @@ class Leases:
         self._probing = TaskPool(PROBES_AT_ONCE, self._fail)
         self._probed: set[Address] = set()
         self._unasked = ""
-        self._others_ns = 0  # that others have had while something was decided
+        self._others_ns = 0  # time that other tasks had while a decision was made in turns
         self._fault: BaseException | None = None
         self._alarm = Alarm()
         self.renewals = Renewals()
 
     async def run(self, decide: Callable[[int], Awaitable[int | None]]) -> None:
-        """Keeps the protocol going until it is cancelled.
+        """Drives the protocol until it is cancelled.
 
-        `decide` is called with the time before each step, tells the protocol what is wanted, and returns when it has
-        to be called again at the latest.
+        Calls `decide` with the time before each step: it tells the protocol which VIPs this node wants, and returns the
+        latest moment at which to call it again.
         """
         try:
             while True:
@@ -94,7 +94,7 @@ class Leases:
                 if self._fault is not None:
                     raise self._fault
                 now_ns = boot_ns()
-                self.do(self._ownership.tick(now_ns))  # a renewal that is due does not wait for a decision
+                self.do(self._ownership.tick(now_ns))  # a renewal that is due must not wait for a decision
 
                 self._others_ns = 0
                 again_ns = await decide(now_ns)
@@ -109,7 +109,7 @@ class Leases:
                 pool.stop()
 
     async def do_in_turns(self, steps: Iterable[None]) -> None:
-        """Goes through what takes long; meanwhile others have their turn, and what is due is done."""
+        """Runs a long computation step by step, and lets other tasks and due renewals in between."""
         began_ns = boot_ns()
         for _ in steps:
             if (now_ns := boot_ns()) - began_ns > TURN_NS:
@@ -119,7 +119,7 @@ class Leases:
                 self.do(self._ownership.tick(began_ns))
 
     async def _breathe(self, took_ns: int) -> None:
-        """A decision that takes long is not taken for each of many changes. What is due by then is done in time."""
+        """Pauses after a long decision, so that many changes share the next one; still renews in time."""
         until_ns = boot_ns() + BREATH * took_ns if took_ns > LONG_NS else 0
         while (now_ns := boot_ns()) < until_ns:
             due_ns = max(self._ownership.next_ns(now_ns) or until_ns, now_ns + LONG_NS)
@@ -127,18 +127,18 @@ class Leases:
             self.do(self._ownership.tick(boot_ns()))
 
     def _fail(self, fault: BaseException) -> None:
-        """The protocol waits for an outcome that will never come: the agent ends, and a new one begins."""
+        """The protocol would wait forever for a lost outcome: the agent crashes, and is started again."""
         self._fault = fault
         self._alarm.wake()
 
     def wake(self) -> None:
-        """Something has changed: `decide` is to be called."""
+        """Something has changed: `run` calls `decide` again."""
         self._alarm.wake()
 
     # ---- events from watches ----
 
     def heartbeat_seen(self, node: str, heartbeat: Heartbeat | None) -> None:
-        """A heartbeat has changed, or is gone. Whether that needs a decision is for the caller to know: then `wake`."""
+        """A heartbeat has changed, or is gone. If that needs a decision, the caller calls `wake`, too."""
         self.do(self._ownership.heartbeat_seen(node, heartbeat, boot_ns()))
 
     def claim_seen(self, vip: Address, claim: Claim | None) -> None:
@@ -148,7 +148,7 @@ class Leases:
     # ---- effects ----
 
     def do(self, effects: Iterable[Effect]) -> None:
-        """Performs effects in their order; those on the kernel are done when this returns."""
+        """Performs effects in order; writes to the kernel are done when this returns."""
         for effect in effects:
             _PERFORMERS[type(effect)](self, effect)
 
@@ -226,7 +226,7 @@ class Leases:
             self._happened(effect.vip, self._ownership.claim_read(effect.vip, found, boot_ns()))
 
     def recheck(self, vip: Address) -> None:
-        """Has a claim read out of turn: what it says is acted on as if a watch had shown it."""
+        """Reads a claim out of turn, and acts on it as if the watch had shown it."""
         self._at_once.add(lambda: self._recheck(vip))
 
     async def _recheck(self, vip: Address) -> None:
@@ -241,25 +241,25 @@ class Leases:
         try:
             listed = await self._requests.list_own_claims()
         except ClusterError as error:
-            log.debug("own claims: %s", error)
+            log.debug("listing this node's claims: %s", error)
             self.do(self._ownership.own_claims_list_failed(boot_ns()))
         else:
             self.do(self._ownership.own_claims_listed(listed.claims, listed.sent_ns, boot_ns()))
         self._alarm.wake()
 
     def _ask_segment(self, effect: Probe) -> None:
-        """Once, however often it is asked for before its turn has come."""
+        """Queues a probe, unless one for this VIP waits already."""
         if effect.vip not in self._probed:
             self._probed.add(effect.vip)
             self._probing.add(lambda: self._probe(effect))
 
     async def _probe(self, effect: Probe) -> None:
-        """A segment that cannot be asked is asked again: the VIP is not taken before."""
+        """Probes, and retries if that fails: until it succeeds this node does not take the VIP."""
         try:
             taken_by = await self._segment.probe(effect.vip)
         except DataPlaneError as error:
             if str(error) != self._unasked:
-                log.warning("%s; what cannot be asked for is not taken", error)
+                log.warning("%s; not taking the VIP until a probe works", error)
             self._unasked = str(error)
             return
         finally:
@@ -269,16 +269,16 @@ class Leases:
     # ---- the end ----
 
     async def part(self, lease_ns: int, limit_s: float) -> bool:
-        """One last renewal, for so long; whether it was done within the limit."""
+        """Sends one last renewal, of that length; returns whether it was applied within the limit."""
         before = self.renewals.renewed_ns
         self.do(self._ownership.part(lease_ns, boot_ns()))
         await self._until(lambda: self._ownership.parted, limit_s)
         return self.renewals.renewed_ns != before
 
     async def remove(self, vips: Iterable[Address], limit_s: float) -> bool:
-        """Gives everything up, in good order, and removes these claims; whether that was done within the limit.
+        """Gives up everything in good order, and deletes these claims; returns whether it was done within the limit.
 
-        Nothing may be wanted then. The own heartbeat goes last: with it goes the node's right to answer.
+        This node must want nothing by then. Its heartbeat goes last: with it goes the right to answer.
         """
         now_ns = boot_ns()
         self.do(self._ownership.want((), now_ns))
@@ -292,7 +292,7 @@ class Leases:
     async def _until(self, holds: Callable[[], bool], limit_s: float) -> bool:
         try:
             async with asyncio.timeout(limit_s):
-                while not holds():  # noqa: ASYNC110 - `run` waits for the same events, and must not miss one
+                while not holds():  # noqa: ASYNC110 - `run` waits for the same alarm, and must not miss it
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             return False
@@ -317,7 +317,7 @@ Request: TypeAlias = Callable[[Leases, Any], Coroutine[Any, Any, None]]
 
 
 def _in(pool: Callable[[Leases], TaskPool], request: Request) -> Performer:
-    """Performs an effect by a request, which waits for its turn."""
+    """Performs an effect by a request that waits for its turn in the pool."""
     return lambda leases, effect: pool(leases).add(lambda: request(leases, effect))
 
 

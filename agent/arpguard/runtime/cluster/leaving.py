@@ -1,4 +1,4 @@
-"""Why an agent ends, and what it takes with it then; known also to those who do without Kubernetes."""
+"""Why an agent stops, and what it then removes; does not need Kubernetes."""
 
 import os
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ DEFAULT_NAMESPACE = "arpguard"
 
 
 class End(Enum):
-    """Why the agent is to end."""
+    """Why the agent stops."""
 
     REMOVED = "its DaemonSet is gone"
     REPLACED = "its pod is replaced"
@@ -21,7 +21,7 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KubernetesOptions:
-    """How the cluster is reached. `configmap`: NAMESPACE/NAME, or empty. Without a kubeconfig: as the pod is told."""
+    """How to reach the cluster. `configmap`: NAMESPACE/NAME, or empty. Without a kubeconfig: by the Pod's account."""
 
     kubeconfig: Path | None
     configmap: str

@@ -1,6 +1,6 @@
-"""This node as a member of the cluster: what it wants to own, and when.
+"""This node as a member of the cluster: which VIPs it wants to own, and when.
 
-Between `objects` (what there is), `core.electing` (who is to own what) and `leases` (who may).
+It connects `objects` (what exists), `core.electing` (who should own what) and `leases` (who may).
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ REFRESHED_AT_ONCE = 100
 
 
 class Membership:
-    """One agent's membership; `joining.join` makes it. What is known of nodes and claims, `ownership` is asked."""
+    """One agent's membership, made by `joining.join`. It asks `ownership` for all it needs of nodes and claims."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Membership:
         self._standings = standings
         self._links = links
         self._segment = segment
-        self._election: Election | None = None  # None: not all that it is about was read yet
+        self._election: Election | None = None  # None: the agent has not read everything an election needs
         self._elected: frozenset[Address] = frozenset()
         self._elected_of: Mapping[Address, Vip] = {}
         self._tidied_ns = 0
@@ -68,24 +68,24 @@ class Membership:
         with self._segment:
             await self.leases.run(self._decide)
 
-    # ---- what others tell ----
+    # ---- news ----
 
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
-        """A watch shows another heartbeat than before, or none. A hundred nodes that renew in a second are no news."""
+        """A watch shows that a heartbeat has changed or gone. A plain renewal, of which there are many, is no news."""
         self.leases.heartbeat_seen(node, new)
         if old is None or new is None or old.links != new.links:
             self._standings.refresh(self._standings.holders.held_by({node}))
         if old is None or new is None or old.epoch != new.epoch:
-            self._standings.holders.changed(self._ownership.claimed)  # by another epoch others are void
+            self._standings.holders.changed(self._ownership.claimed)  # a new epoch makes other claims void
         if old is None or new is None or _says(old) != _says(new) or node not in self.alive:
             self.leases.wake()
 
     def claim_changed(self, vip: Address, claim: Claim | None) -> None:
-        """A watch shows another claim than before, or none."""
+        """A watch shows that a claim has changed or gone."""
         self.leases.claim_seen(vip, claim)
 
     def vips_changed(self, before: Mapping[Address, Vip]) -> None:
-        """The outlook has other VIPs than before: some of their owners may answer with another MAC now."""
+        """The VIPs of the outlook have changed: some owners may answer with another MAC now."""
         now = self._outlook.vips
         if self._election is not None and before is not now:
             on_both = before.keys() & now.keys()
@@ -96,17 +96,17 @@ class Membership:
         self.leases.wake()
 
     def claimed(self, ifname: str, vip: Address, sha: MacAddress) -> None:
-        """The kernel reports that somebody claims a VIP."""
+        """The kernel reports a rival claim."""
         self._segment.claimed(ifname, vip, sha)
 
     def recheck(self, vip: Address) -> None:
-        """Has the claim on a VIP read: it may not be this node's any more."""
+        """Reads the claim to a VIP from the server: it may no longer be this node's."""
         self.leases.recheck(vip)
 
     # ---- decisions ----
 
     async def _decide(self, now_ns: int) -> int | None:
-        """What this node wants; when to ask again."""
+        """Decides which VIPs this node wants; returns when to decide again."""
         if self._leaving or not (self._outlook.known and self._cluster.known):
             wanted = () if self._leaving else self._standings.owned
             self.leases.do(self._ownership.want(wanted, now_ns))
@@ -118,7 +118,7 @@ class Membership:
         self._forget_what_is_gone(now_ns)
         self._take_part(now_ns)
 
-        collected = self._outlook.collected  # with its steps others have their turn, and may find other VIPs
+        collected = self._outlook.collected  # other tasks run between the steps, and may replace it
         await self.leases.do_in_turns(election.sit_down(collected.vips, self.members, now_ns))
         now_ns = boot_ns()
         self._elect(election, collected, now_ns)
@@ -131,7 +131,7 @@ class Membership:
         return min((at for at in moments if at is not None), default=None)
 
     async def _begin(self, now_ns: int) -> Election:
-        """All heartbeats and claims have been read: from now on the kernel is told of all VIPs."""
+        """All heartbeats and claims have been read: from now on the kernel gets entries for all VIPs."""
         election = self._election = Election(self._me, now_ns)
         await self.leases.do_in_turns(self._refresh([*{*self._ownership.claimed, *self._outlook.vips}]))
         return election
@@ -142,7 +142,7 @@ class Membership:
             yield
 
     def _look_around(self, now_ns: int) -> None:
-        """Who is there, and what each may own."""
+        """Updates the members, and which VIPs each may own."""
         alive = self._ownership.peers.heard(now_ns) | {self._me}
         changed, self.alive = alive ^ self.alive, alive
         if changed:
@@ -156,7 +156,7 @@ class Membership:
         return {heartbeat.node: heartbeat.links for heartbeat in self._ownership.peers.heartbeats}
 
     def _take_part(self, now_ns: int) -> None:
-        """What the others are told of this node besides its claims."""
+        """Publishes this node's links, and whether it may hold VIPs, in its heartbeat."""
         self._takes_part = bool(self._elected) and bool(self._links.now())
         if self._links.is_urgent(now_ns) and (renewal := self._ownership.hurry(now_ns)):
             self._links.hurried(now_ns)
@@ -175,14 +175,14 @@ class Membership:
         self.wishes = election.wanted(collected.vips, self.members, holders, now_ns, collected.undecided)
         for vip in self.wishes.wanted - before:
             found = self._ownership.holder(vip, now_ns)
-            if not (found.known or found.exists):  # all Leases were read, and it has none
+            if not (found.known or found.exists):  # all Leases have been read, and none is about it
                 self.leases.do(self._ownership.claim_seen(vip, None, now_ns))
         self.leases.do(self._ownership.want(self.wishes.wanted, now_ns))
 
-    # ---- what is no VIP any more ----
+    # ---- addresses that are no longer VIPs ----
 
     def _forget_what_is_gone(self, now_ns: int) -> None:
-        """Of a VIP that is elected no more, the claim is not released first: it goes at once."""
+        """Deletes the claims of VIPs that are no longer elected at once, without releasing them first."""
         vips = self._outlook.vips
         if vips is self._elected_of:
             return
@@ -193,7 +193,7 @@ class Membership:
         self._elected, self._elected_of = elected, vips
 
     def _tidy(self, now_ns: int) -> int:
-        """Other claims on addresses that are elected no more are removed now and then, by one node."""
+        """Now and then one node deletes the claims of others to addresses that are no longer elected."""
         if now_ns < self._tidied_ns + TIDY_NS:
             return self._tidied_ns + TIDY_NS
         self._tidied_ns = now_ns
@@ -211,7 +211,7 @@ class Membership:
         return candidates(vip, self._outlook.vips, self.members, self._standings.holders.known)
 
     def holder(self, address: Address) -> Holder:
-        """Who has a VIP. What nobody ever wanted here, and has no Lease, has no claim."""
+        """Who has a VIP. One that this node never wanted, and that has no Lease, has no claim."""
         found = self._ownership.holder(address, boot_ns())
         is_missing = not (found.known or found.exists) and self._cluster.leases_known
         return Holder(known=True) if is_missing else found
@@ -227,17 +227,17 @@ class Membership:
 
     @property
     def renewals(self) -> Renewals:
-        """What renewals have come to."""
+        """How this node's renewals went."""
         return self.leases.renewals
 
     @property
     def writes(self) -> Counter[tuple[str, str]]:
-        """How often a kind of Lease was written, with which outcome."""
+        """How often each kind of Lease was written, by outcome."""
         return self._requests.writes
 
     @property
     def times(self) -> Times:
-        """The lengths of this node's lease now."""
+        """The current lengths of this node's lease."""
         return times_for(self._outlook.lease, len(self.alive))
 
     @property
@@ -248,17 +248,17 @@ class Membership:
     # ---- the end ----
 
     async def remove(self, limit_s: float) -> bool:
-        """Gives up all VIPs, in good order, and removes what is nobody's; whether that was done within the limit."""
+        """Gives up all VIPs in good order, and deletes their claims; returns whether it was done within the limit."""
         self._leaving = True
         holders = self._standings.holders
         ours = [vip for vip in self._ownership.claimed if holders.of(vip) in ("", self._me)]
         return await self.leases.remove(ours, limit_s)
 
     async def part(self, lease_ns: int, limit_s: float) -> bool:
-        """Renews for the last time, so that a restart does not interrupt answers; whether that was done."""
+        """Renews one last time, so that answers outlast a restart; returns whether the server applied it."""
         return not self._takes_part or await self.leases.part(lease_ns, limit_s)
 
 
 def _says(heartbeat: Heartbeat) -> tuple[object, ...]:
-    """What a renewal leaves as it is."""
+    """The parts of a heartbeat that a plain renewal leaves as they are."""
     return heartbeat.epoch, heartbeat.instance, heartbeat.duration_ns, heartbeat.links

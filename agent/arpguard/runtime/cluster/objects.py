@@ -1,7 +1,7 @@
-"""The objects of the cluster as this node follows them, and which VIPs they come to.
+"""Watches the cluster's objects, and collects the VIPs that they define.
 
-What is watched: Services and Nodes; EndpointSlices while a Service has externalTrafficPolicy Local; the objects of
-other announcers while a Service follows one; the own ConfigMap; the Leases of the own namespace.
+It watches Services and Nodes; EndpointSlices while a Service has externalTrafficPolicy Local; the objects of other
+announcers while a Service follows one; the agent's ConfigMap; and the Leases of the agent's namespace.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ _QUICK_PACE = Pace(cap_s=2.0)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Who this agent is in the cluster. `configmap` is a name in `namespace`; empty: none is followed."""
+    """Who this agent is in the cluster. `configmap` is a name in `namespace`; empty: there is none."""
 
     node: str
     namespace: str
@@ -42,20 +42,20 @@ class Place:
 
 
 class ObjectListener(Protocol):
-    """Who is told of changes."""
+    """Hears of changes to the objects."""
 
     def look(self) -> None:
         """Something about VIPs may have changed."""
 
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
-        """A node's heartbeat has: None: there is none."""
+        """A node's heartbeat has changed; `new` None: it is gone."""
 
     def claim_changed(self, vip: Address, claim: Claim | None) -> None:
-        """The claim on a VIP has."""
+        """The claim to a VIP has changed; None: it is gone."""
 
 
 class Cluster:
-    """Follows the objects. `followed`: the nodes that the agent before this one followed, by VIP."""
+    """Watches the objects. `followed`: the nodes that the last agent followed, by VIP."""
 
     def __init__(
         self, client: Client, server: str, place: Place, listener: ObjectListener, followed: Mapping[Address, str]
@@ -81,7 +81,7 @@ class Cluster:
         self.nodes: Mapping[str, cluster.Node] = {}
 
     async def run(self) -> None:
-        """Follows until it is cancelled."""
+        """Watches until it is cancelled."""
         async with self._reflectors as reflectors:
             for reflector in self._always():
                 reflectors.start(reflector)
@@ -93,37 +93,37 @@ class Cluster:
 
     @property
     def announcer_problems(self) -> list[str]:
-        """What is wrong with other announcers that are followed."""
+        """What is wrong with the announcers that Services follow."""
         return self._announcers.all_problems
 
     @property
     def leases_known(self) -> bool:
-        """Whether all Leases were read at least once."""
+        """Whether all Leases have been read at least once."""
         return self._leases.synced
 
     @property
     def known(self) -> bool:
-        """Whether all VIPs are known, and the nodes that may be alive.
+        """Whether all VIPs are known, and all nodes that may be alive.
 
-        EndpointSlices and other announcers may still be missing: that concerns the VIPs that need them, and no other.
+        EndpointSlices and other announcers may still be missing: that affects only the VIPs that need them.
         """
         return all(reflector.synced for reflector in self._always())
 
     @property
     def complete(self) -> bool:
-        """Whether all that says what is a VIP, and whose, was read at least once."""
+        """Whether everything that makes an address a VIP, or says whose it is, has been read at least once."""
         collected = self._collected
         slices = self._slices.synced or not collected.needs_slices
         return self.known and slices and (self._announcers.complete or not collected.follows)
 
     @property
     def configmap(self) -> cluster.ConfigMap | None:
-        """The own ConfigMap; None when there is none."""
+        """The agent's ConfigMap; None when there is none."""
         return self._configmaps.objects.get((self._place.namespace, self._place.configmap))
 
     @property
     def configmap_known(self) -> bool:
-        """Whether it is known if there is one."""
+        """Whether the agent knows if there is one."""
         return self._configmaps.synced
 
     @property
@@ -143,7 +143,7 @@ class Cluster:
 
     @property
     def sources(self) -> dict[str, SourceState]:
-        """How the following of each kind is."""
+        """The state of the watch on each kind."""
         known = {
             "services": self._services,
             "nodes": self._node_objects,
@@ -156,22 +156,22 @@ class Cluster:
         return states | self._announcers.sources
 
     def renewed(self, sent_ns: int) -> None:
-        """This node's heartbeat was written: the stream of Leases has to show it soon, or it is dead."""
+        """This node's heartbeat was written: if the stream of Leases does not show it soon, the stream is dead."""
         self._leases.expect(sent_ns)
 
     def _lease_stream_silent(self) -> None:
-        """Only Leases are written here, but what holds up one stream of a server holds up all."""
+        """Doubts all other streams, too: a server that holds up one holds up all, and only Leases can show it."""
         for reflector in self._reflectors.running:
             reflector.doubt()
 
     def closing(self, config: AgentConfig, surroundings: Surroundings) -> Closing:
-        """What is closed on this node, as far as its Node object is known."""
+        """What is closed on this node, as far as its Node object has been read."""
         node = self._nodes.get(self._place.node)
         own = node.addresses if node is not None else ()
         return closing_of(config, surroundings, avoided(surroundings, self._servers), own)
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Collected:
-        """The VIPs of the configuration and of the cluster as they are known now."""
+        """The VIPs of the configuration and of the cluster as of now."""
         self._announcers.look_at(config.follow)
         slices = self._slices.objects if self._slices.synced else None
         self._collected = self._sourcing.collect(
@@ -225,7 +225,7 @@ def _heartbeat(record: Record) -> Heartbeat | None:
 
 
 def addresses_of(server: str) -> frozenset[Address]:
-    """The API server's address, where its URL has one and no name."""
+    """The API server's address, if its URL has an address and not a name."""
     try:
         return frozenset({ip_address(urlsplit(server).hostname or "")})
     except ValueError:

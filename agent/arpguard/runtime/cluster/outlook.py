@@ -1,4 +1,4 @@
-"""What the reconciler's last pass found, for those who take part in the cluster."""
+"""What the reconciler's last pass found, for the parts of a member."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from arpguard.model import Surroundings, Vip
 
 @dataclass(slots=True)
 class Outlook:
-    """VIPs, links and settings. `known` False: not all VIPs were known then, and nothing is claimed or given up."""
+    """VIPs, links and settings. `known` False: some VIPs were not known yet, so nothing is claimed or given up."""
 
     lease: LeaseConfig
     collected: Collected = field(default_factory=Collected)
@@ -20,7 +20,7 @@ class Outlook:
 
     @property
     def vips(self) -> Mapping[Address, Vip]:
-        """All VIPs; none before they are known."""
+        """All VIPs; none until they are known."""
         return self.collected.vips if self.known else {}
 
     def vip(self, address: Address) -> Vip | None:
@@ -28,7 +28,7 @@ class Outlook:
         return self.vips.get(address)
 
     def interface(self, address: Address) -> str:
-        """The only interface that a VIP may be on; empty: any."""
+        """The interface that a VIP has to be on; empty: any."""
         found = self.vip(address)
         return found.interface if found else ""
 
@@ -38,6 +38,6 @@ class Outlook:
         return found.source or "configuration" if found else ""
 
     def lead(self, address: Address) -> Address | None:
-        """The VIP that an address goes with."""
+        """The lead of an address's group; None if it has no lead."""
         vip = self.collected.vips.get(address)
         return vip.lead if vip is not None else None

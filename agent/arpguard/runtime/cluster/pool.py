@@ -1,4 +1,4 @@
-"""Work done a few at a time, in its order. What waits is a function, and no task: there may be thousands."""
+"""Runs jobs a few at a time, in order. A waiting job is a function, not yet a task: there may be thousands."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class TaskPool:
-    """Does at most `most` at once. A fault of one is told to `on_fault`, and the others go on."""
+    """Runs at most `most` jobs at once. If one raises, `on_fault` gets the exception, and the others go on."""
 
     def __init__(self, most: int, on_fault: Callable[[BaseException], None]) -> None:
         self._most = most
@@ -22,12 +22,12 @@ class TaskPool:
         self._running: set[asyncio.Task[None]] = set()
 
     def add(self, work: Work) -> None:
-        """Takes work; returns at once."""
+        """Queues a job; returns at once."""
         self._waiting.append(work)
         self._fill()
 
     def stop(self) -> None:
-        """Ends what runs, and forgets what waits."""
+        """Cancels running jobs, and drops waiting ones."""
         self._waiting.clear()
         for task in self._running:
             task.cancel()
@@ -50,7 +50,7 @@ class TaskPool:
 
 
 class PacedPool(TaskPool):
-    """Does as much at once as a server's pace allows."""
+    """Runs as many jobs at once as a server's pace allows."""
 
     def __init__(self, pacing: Pacing, on_fault: Callable[[BaseException], None]) -> None:
         super().__init__(0, on_fault)
@@ -58,7 +58,7 @@ class PacedPool(TaskPool):
         self._timer: asyncio.TimerHandle | None = None
 
     def stop(self) -> None:
-        """As any pool; nothing is begun any more."""
+        """Cancels and drops all jobs, and starts none later."""
         super().stop()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Which of its links a node tells the others of, and when."""
+"""Which of its links a node publishes in its heartbeat, and when."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 Links: TypeAlias = tuple[PublishedLink, ...]
 
-TELLINGS = 4  # of links, at most, in the time from one renewal to the next
+TELLINGS = 4  # at most so many times between two regular renewals
 
 
 class LinkPublisher:
-    """The guarded links that are up and steady. `left`: what an agent before this one told of, guarded still."""
+    """The guarded links that are up and steady. `left`: those that the last agent published, if still guarded."""
 
     def __init__(self, here: Here, left: Links) -> None:
         self._here = here
@@ -30,14 +30,14 @@ class LinkPublisher:
         self._spared: dict[str, tuple[tuple[Member, ...], Mapping[Address, Vip]]] = {}
 
     def now(self) -> Links:
-        """The links as they are now. Before the first pass none is known but those that were left."""
+        """The links as they are now; before the first pass, those that were left."""
         links = self._here.kernel.state.links
         if not (self._here.outlook.known or links):
             return self._left
         return _as_told(self._steadiness.steady(links, boot_ns()))
 
     def to_publish(self) -> Links:
-        """The same, for a renewal that tells the others of them."""
+        """The same, for a renewal that publishes them."""
         links = self.now()
         if links != self._told:
             named = " ".join(f"{link.name}={link.mac}" for link in links)
@@ -46,25 +46,25 @@ class LinkPublisher:
         return links
 
     def is_urgent(self, now_ns: int) -> bool:
-        """Whether the others are to hear at once of links that are lost, found or have a new MAC.
+        """Whether to publish at once that a link was lost or found, or has a new MAC.
 
-        Of many changes they are told only now and then.
+        Frequent changes are published only now and then.
         """
         return self.now() != self._told and now_ns >= self._told_ns + self._here.outlook.lease.renew_ns // TELLINGS
 
     def hurried(self, now_ns: int) -> None:
-        """A renewal tells of them at once."""
+        """A renewal publishes them at once."""
         self._told_ns = now_ns
 
     def next_ns(self, now_ns: int) -> int | None:
-        """When a link will be believed that is not yet, if nothing changes."""
+        """When the next link will be trusted again, if nothing changes."""
         return self._steadiness.next_ns(now_ns)
 
     def believe_in_need(self, others: Mapping[str, Links], alive: frozenset[str]) -> None:
-        """A link that was lost again and again is believed earlier where without it nobody could own some VIP.
+        """Trusts a flapping link early if without it nobody could own some VIP.
 
-        `others`: what the other nodes publish. `_spared`: of which links that is not so, as long as members and VIPs
-        are the same.
+        `others`: what the other nodes publish. `_spared`: the links that are not needed like that while members and
+        VIPs stay the same.
         """
         now_ns, vips, steady = boot_ns(), self._here.outlook.vips, self.now()
         held_back = self._steadiness.held_back(self._here.kernel.state.links, now_ns)
@@ -77,14 +77,12 @@ class LinkPublisher:
             if known is not None and known[0] == asked[0] and known[1] is vips:
                 self._spared[link.name] = known
             elif is_alone(self._here.node, asked[0], vips.values()):
-                log.info(
-                    "link %s was lost again and again, and is used: VIPs would have no owner without it", link.name
-                )
+                log.info("link %s is flapping, but used anyway: without it VIPs would have no owner", link.name)
                 self._steadiness.believe(link.name, now_ns)
             else:
                 self._spared[link.name] = asked
 
 
 def _as_told(links: Iterable[Link]) -> Links:
-    """Links as a heartbeat tells of them."""
+    """Links as a heartbeat publishes them."""
     return tuple(PublishedLink(link.name, link.mac, link.subnets) for link in links)

@@ -1,6 +1,6 @@
-"""What this node posts as Events: about Services, Nodes and the ConfigMap.
+"""What this node posts as Events about Services, Nodes and the ConfigMap.
 
-What all nodes find alike is told by one of them (`core.members.speaker`), what one node meets by itself.
+Of what all nodes find, one node posts the Event (`core.members.speaker`); of what a single node meets, that node does.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from arpguard.verdict import Verdict
 
 
 class Reports:
-    """Words what happens, says which object it is about, and has it written."""
+    """Puts what happens into words, names the object it is about, and posts it."""
 
     def __init__(self, node: str, events: EventWriter, cluster: Cluster, outlook: Outlook) -> None:
         self._node = node
@@ -30,17 +30,17 @@ class Reports:
         self._posted: frozenset[Notice] = frozenset()
         self._is_full = False
 
-    # ---- what all nodes find alike ----
+    # ---- what all nodes find ----
 
     def configuration(self, found: ConfigMap, wrong: str, members: Iterable[Member]) -> None:
-        """The ConfigMap is wrong; while nobody knows who the nodes are, each says so."""
+        """The ConfigMap is wrong; until the nodes are known, each of them posts it."""
         subject = Subject("v1", "ConfigMap", found.namespace, found.name, found.uid)
         members = tuple(members)
         if not members or self._speaks_for(subject, members):
             self._events.post(Notice(subject, "BadConfiguration", "Configure", wrong))
 
     def news(self, members: Iterable[Member], elections: Wishes) -> None:
-        """What the last look at the objects found, once it is known who the nodes are."""
+        """Posts what the last look at the objects found, once the nodes are known."""
         members = tuple(members)
         if not members:
             return
@@ -62,10 +62,10 @@ class Reports:
     def _speaks_for(self, subject: Subject, members: Iterable[Member]) -> bool:
         return speaker(subject, members) == self._node
 
-    # ---- what this node meets ----
+    # ---- what happens on this node ----
 
     def map_full(self, *, is_full: bool) -> None:
-        """Each node for itself: their maps are their own."""
+        """The map of this node has become full, or has room again."""
         if is_full and not self._is_full:
             node = self._node
             note = f"the map of {node} is full: VIPs that its log names are not guarded there; raise bpf.max_entries"
@@ -74,7 +74,7 @@ class Reports:
 
     def owned(self, address: Address, holder: Holder) -> None:
         """This node has begun to answer for a VIP."""
-        if holder.transitions:  # the first one is no change, and there may be thousands
+        if holder.transitions:  # a first owner is not a change, and there may be thousands
             note = f"{self._node} answers for {address} now"
             self._events.post(Notice(self._subject(address), "OwnerChanged", "Elect", note, warning=False))
 
@@ -85,7 +85,7 @@ class Reports:
         self._events.post(Notice(self._subject(address), "VIPTakenOutside", "Probe", note))
 
     def claimed(self, report: Report, claimant: Claimant, owner: str) -> None:
-        """Somebody claims a VIP that `owner` has (empty: nobody); none is told of that may well be its owner's."""
+        """Somebody claims a VIP that `owner` has (empty: nobody); a claim that may be the owner's own is not posted."""
         decision = report.decision
         vip, where = decision.key.vip, f"on {report.link} of {self._node}"
         if claimant.is_node:
@@ -97,10 +97,10 @@ class Reports:
             note = f"{decision.sha}{who} claims {vip} {where}"
             self._events.post(Notice(self._subject(vip), "VIPConflict", "Guard", note))
 
-    # ---- what it is about ----
+    # ---- the objects ----
 
     def _subject(self, address: Address) -> Subject:
-        """The object that makes an address a VIP; this node's where that is the configuration."""
+        """The object that makes an address a VIP; this node's own if that is the configuration."""
         vip = self._outlook.collected.vips.get(address)
         if vip is not None and vip.service is not None:
             namespace, name = vip.service

@@ -1,4 +1,4 @@
-"""The claim protocol's requests, at the pace that the API server takes, and what renewals have come to."""
+"""The claim protocol's requests, at a pace that the API server can take, and how renewals went."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CALM_NS = 5 * NS_PER_S  # for how long renewals of a node at rest may fail without a word
+CALM_NS = 5 * NS_PER_S  # renewals of a node at rest may fail for so long before it logs that
 REFUSED_S = 1.0
 UNREACHABLE_S = 2.0
 
@@ -34,7 +34,7 @@ UNREACHABLE_S = 2.0
 class Requests:
     """One node's requests. `hearts` has a connection of its own: no renewal waits behind claims.
 
-    Nor do many claims wait at the server in front of one: `pacing` says how many it takes, renewals are sent at once.
+    Nor do many claims queue at the server in front of one: `pacing` limits claims, while renewals are sent at once.
     """
 
     def __init__(self, node: str, hearts: Records, others: Records) -> None:
@@ -59,13 +59,13 @@ class Requests:
         return await self._read(records, records.heartbeat(node))
 
     async def write_heartbeat(self, effect: WriteHeartbeat, links: Iterable[PublishedLink]) -> Outcome:
-        """The own heartbeat with the links that it tells of; another node's is revoked."""
+        """Writes this node's heartbeat with the links it publishes, or revokes another node's."""
         if effect.node == self._node:
             return await self._write("heartbeat", self._hearts, self._hearts.renew(effect, links))
         return await self._write("revocation", self._others, self._others.revoke(effect))
 
     async def remove_heartbeat(self) -> bool:
-        """Whether the own heartbeat is gone now."""
+        """Deletes this node's heartbeat; returns whether it is gone."""
         try:
             return await self._hearts.remove_heartbeat(self._node)
         except ClusterError:
@@ -74,7 +74,7 @@ class Requests:
     # ---- claims ----
 
     async def read_claim(self, vip: Address) -> Claim | None:
-        """The claim on a VIP; None when there is none. Raises ClusterError."""
+        """The claim to a VIP; None when there is none. Raises ClusterError."""
         return await self._read(self._others, self._others.claim(vip))
 
     async def list_own_claims(self) -> OwnClaims:
@@ -82,14 +82,14 @@ class Requests:
         return await self._others.claims_of(self._node)
 
     async def write_claim(self, effect: WriteClaim, source: str) -> Outcome:
-        """A compare-and-swap, once the server can be reached; returns late when it is refused."""
+        """A compare-and-swap, once the server can be reached; waits a while if it is refused."""
         await self.reach()
         outcome = await self._write("claim", self._others, self._others.write_claim(effect, source))
         await _pause_if_refused(outcome)
         return outcome
 
     async def delete_claim(self, effect: DeleteClaim) -> Outcome:
-        """The same for a delete."""
+        """The same, to delete it."""
         await self.reach()
         sent_ns = boot_ns()
         outcome = await self._others.delete_claim(effect)
@@ -99,14 +99,14 @@ class Requests:
         return outcome
 
     async def reach(self) -> None:
-        """While the server cannot be reached, the heartbeat finds out when it can, and the rest waits for a while."""
+        """Waits a while if the server cannot be reached: the heartbeat finds out when it is back."""
         try:
             async with asyncio.timeout(UNREACHABLE_S):
                 await self._reachable.wait()
         except TimeoutError:
             pass
 
-    # ---- what is learnt of the server ----
+    # ---- the server's pace ----
 
     async def _write(self, kind: str, records: Records, request: Awaitable[Outcome]) -> Outcome:
         sent_ns = boot_ns()
@@ -130,7 +130,7 @@ class Requests:
         return found
 
     def _note_pace(self, records: Records, sent_ns: int, outcome: Outcome) -> None:
-        """What a write came to, and after how long, says how many claims the server takes."""
+        """Adapts the number of claims to a write's outcome, and to how long it took."""
         match outcome:
             case Unknown():
                 self._slow_down(sent_ns, 0.0)
@@ -144,7 +144,7 @@ class Requests:
         note(sent_ns, boot_ns())
 
     def _slow_down(self, sent_ns: int, wait_s: float) -> None:
-        """Who waited in vain until now has waited long enough."""
+        """The server takes no more for now; the time that this request took counts as waiting."""
         now_ns = boot_ns()
         wait_ns = round(max(REFUSED_S, wait_s) * NS_PER_S)
         self.pacing.refused(sent_ns, now_ns, 0 if now_ns - sent_ns > LATE_NS and not wait_s else wait_ns)
@@ -160,24 +160,24 @@ class Requests:
 
 
 async def _pause_if_refused(outcome: Outcome) -> None:
-    """What the server refuses for good is not tried again at once; when it wants less, no claim is sent."""
+    """Waits before a write that the server refuses for good is tried again; a passing refusal stops claims anyway."""
     if isinstance(outcome, Refused):
         await asyncio.sleep(max(REFUSED_S, outcome.retry_after_s))
 
 
 class Renewals:
-    """What renewals have come to: in the log once when they fail, and once when they succeed again.
+    """How renewals went: logs once when they fail, and once when they succeed again.
 
-    `renewed_ns` (boot clock): when the last one that was applied was sent; `lost`: why none is, empty when one was.
+    `renewed_ns` (boot clock): when the last one that was applied was sent; `lost`: why they fail, empty if they do not.
     """
 
     def __init__(self) -> None:
         self.renewed_ns: int | None = None
         self.lost = ""
-        self._failing_ns: int | None = None  # since when renewals and reads of the own heartbeat have failed
+        self._failing_ns: int | None = None  # since when renewals and reads of this node's heartbeat have failed
 
     def written(self, outcome: Outcome, *, at_rest: bool) -> None:
-        """The own heartbeat was written, or was not."""
+        """The outcome of a write of this node's heartbeat."""
         if isinstance(outcome, Applied):
             self.renewed_ns = outcome.sent_ns
             if self.lost:
@@ -186,15 +186,15 @@ class Renewals:
             self._failing_ns = None
         elif not isinstance(outcome, Conflicted):
             why = getattr(outcome, "reason", "there is none")
-            text = "lease: cannot be renewed, what this node owns falls silent at the fence: %s"
+            text = "lease: cannot renew; this node's VIPs fall silent at the fence: %s"
             self._failed(text, why, at_rest=at_rest)
 
     def unread(self, why: str, *, at_rest: bool) -> None:
-        """The own heartbeat could not be read."""
-        self._failed("lease: cannot be read, nothing is renewed: %s", why, at_rest=at_rest)
+        """A read of this node's heartbeat failed."""
+        self._failed("lease: cannot read this node's heartbeat, so cannot renew: %s", why, at_rest=at_rest)
 
     def _failed(self, text: str, why: str, *, at_rest: bool) -> None:
-        """A node at rest owns nothing, and its lease outlasts a late answer: not a problem yet."""
+        """A node at rest owns nothing, and its lease outlasts a late answer: that is not a problem yet."""
         now_ns = boot_ns()
         self._failing_ns = self._failing_ns or now_ns
         if at_rest and now_ns < self._failing_ns + CALM_NS:

@@ -1,4 +1,4 @@
-"""The segment, as this node asks it who else has a VIP."""
+"""Asks the segment who else has a VIP."""
 
 from types import TracebackType
 from typing import Self
@@ -13,7 +13,7 @@ from arpguard.runtime.cluster.here import Here
 
 
 class Segment:
-    """Probes for VIPs, from entry to exit."""
+    """Probes for VIPs, within its `with` block."""
 
     def __init__(self, here: Here, ownership: Ownership) -> None:
         self._here = here
@@ -21,26 +21,26 @@ class Segment:
         self._prober = Prober(self._is_guarded)
 
     async def probe(self, vip: Address) -> MacAddress | None:
-        """The MAC of whoever has a VIP; None: nobody answers. Raises DataPlaneError when nobody can be asked."""
+        """The MAC of whoever has a VIP; None: nobody answers. Raises DataPlaneError when it cannot ask."""
         interface = self._here.outlook.interface(vip)
         links = [link for link in self._here.kernel.state.links if interface in ("", link.name)]
         home = home_link(vip, links, self._here.outlook.surroundings.routes)
         if home is None:
-            raise DataPlaneError(f"{vip} cannot be probed for: no link is guarded")
+            raise DataPlaneError(f"cannot probe for {vip}: no link is guarded")
         taken_by = await self._prober.probe(home, vip)
         if taken_by is not None and not self._is_guarded(vip, taken_by):
             await self._here.listener.taken_outside(vip, taken_by)
         return taken_by
 
     def claimed(self, ifname: str, vip: Address, sha: MacAddress) -> None:
-        """The kernel reports that somebody claims a VIP."""
+        """The kernel reports a rival claim, which may answer a probe."""
         self._prober.claimed(ifname, vip, sha)
 
     def _is_guarded(self, vip: Address, mac: MacAddress) -> bool:
-        """Whether a MAC is that of a guarded link where this VIP is silent, or will be: what is heard of it is a move.
+        """Whether a MAC is on a guarded link whose node is silent for the VIP, or soon will be: the VIP only moves.
 
-        A node whose agent is silent has no kernel that answers by a lease: another program answers there, or there is
-        no guard any more. With `hold` its kernel may answer, and another node takes over all the same.
+        The lease of a node whose agent is silent has ended, so its guard no longer answers: another program does, or
+        the guard is gone. An unfenced VIP may still be answered there, and another node takes it over all the same.
         """
         if mac in (link.mac for link in self._here.kernel.state.links):
             return True

@@ -1,1 +1,1 @@
-"""The running agent towards the kernel of its node: what it is told, what it reports, and what it listens to."""
+"""The running agent's kernel side: writes entries and attaches programs, reads reports, joins multicast groups."""

@@ -1,4 +1,4 @@
-"""Keeps the programs on the guarded links, and takes them off all others: a frame may meet two programs, never none."""
+"""Keeps the programs on the guarded links, and off all others: a frame may meet two programs, never none."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -23,11 +23,11 @@ class Attaching:
 
     @property
     def left_behind(self) -> list[int]:
-        """The links, by index, that programs of any agent are pinned for."""
+        """The links, by index, with pinned programs of any agent."""
         return [pin.wanted_ifindex for pin in self._attacher.pins()]
 
     async def ensure(self, datapath: Datapath, links: Iterable[Link], surroundings: Surroundings) -> list[str]:
-        """Attaches what is missing on `links`, then takes off what is on others; returns problems."""
+        """Attaches programs to `links` where they are missing, then detaches them from all others; returns problems."""
         attached: dict[tuple[int, Hook], Attachment] = {}
         failed: set[int] = set()
         problems: list[str] = []
@@ -39,7 +39,7 @@ class Attaching:
                 problems.append(f"{link.name}: {error}")
                 failed.add(link.ifindex)
 
-        # Only now: where attaching failed, what is there stays.
+        # Not earlier: where attaching fails, the old programs stay.
         await self._detach_others(attached, failed, surroundings)
         self._note_reattached(attached)
         self._attached = attached
@@ -48,7 +48,7 @@ class Attaching:
         return problems
 
     async def _attach(self, datapath: Datapath, link: Link, problems: list[str]) -> list[Attachment]:
-        """Egress first: what this node says is guarded before what it hears."""
+        """Attaches egress first: the guard covers what this node says before what it hears."""
         attachments = [await self._attacher.ensure(link.ifindex, Hook.TC_EGRESS)]
         ingress = await self._attach_xdp(link, problems) if datapath is Datapath.XDP else None
         if ingress is None:
@@ -58,13 +58,13 @@ class Attaching:
         hidden = [attachment for attachment in attachments if not await runs_first(attachment)]
         problems.extend(
             f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide frames "
-            "from it; attach that one behind, or after the agent"
+            "from it; have that one attach behind arpguard, or after the agent has started"
             for attachment in hidden
         )
         return attachments
 
     async def _attach_xdp(self, link: Link, problems: list[str]) -> Attachment | None:
-        """XDP where it sees and answers everything; None, and a problem, where it does not: tc serves there."""
+        """Attaches XDP if it sees and answers everything there; otherwise None and a problem, and tc is used."""
         if strips_vlan_tags(link.name):
             problems.append(
                 f"{link.name}: RX VLAN offload hides tags from XDP, tc is used; "

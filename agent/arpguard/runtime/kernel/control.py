@@ -1,4 +1,4 @@
-"""The one value that every frame is judged by: the node's mode, its fence, and what its entries make necessary."""
+"""The control value that the programs read for every frame: the node's mode, its fence, and what its entries need."""
 
 import logging
 from collections.abc import Mapping
@@ -15,44 +15,44 @@ log = logging.getLogger(__name__)
 
 
 class Control:
-    """Has the kernel's control value cover what it has, before and after; `state.control` is what it was told last."""
+    """Keeps the kernel's control value right for its entries; `state.control` is the value written last."""
 
     def __init__(self, value: ControlValue, state: NodeState) -> None:
         self._value = value
         self._state = state
         self._fence = (0, 0, 0)
-        # With thousands of VIPs these cost more than all the rest of a pass that finds nothing to do.
+        # With thousands of VIPs these cost more than the rest of a pass that finds nothing to do.
         self._strictest_mode = Latest(strictest_mode)
         self._strictest6_mode = Latest(strictest6_mode)
         self._vips4_of = Latest(vips4_of)
 
     def read(self) -> NodeControl | None:
-        """What the kernel has; None before it was told anything."""
+        """What the kernel has; None if no agent has written it yet."""
         return self._value.read()
 
     def adopt(self) -> NodeControl | None:
-        """Goes on with the fence that an agent before this one set."""
+        """Keeps the fence that the last agent set."""
         control = self._value.read()
         if control is not None:
             self._fence = control.epoch, control.fence_ns, control.lease_ns
         return control
 
     def fence(self, epoch: int, fence_ns: int, lease_ns: int) -> None:
-        """Tells the kernel the node's epoch, and until when entries of it may be answered for: one value."""
+        """Writes the node's epoch, and until when the kernel may answer for entries of it, as one value."""
         self._fence = epoch, fence_ns, lease_ns
         control = self._state.control or self._value.read()
         if control is not None:
             self._set(replace(control, epoch=epoch, fence_ns=fence_ns, lease_ns=lease_ns))
 
     def enforce_first(self) -> None:
-        """Entries that lose a mode of their own must not find the node still observing."""
+        """Enforces before entries lose a mode of their own: they must not find the node still observing."""
         control = self._value.read()
         if control is not None and control.mode is not Mode.ENFORCE:
             strictest6 = Mode.ENFORCE if control.strictest6 else Mode.INHERIT
             self._set(replace(control, mode=Mode.ENFORCE, strictest=Mode.ENFORCE, strictest6=strictest6))
 
     def widen(self, entries: Mapping[EntryKey, VipEntry], ranges: Mapping[RangeKey, VipEntry]) -> None:
-        """Before these are written: the kernel looks up no address but those that it was told of."""
+        """Runs before these are written: the programs look up only addresses within the bounds that control gives."""
         control = self._value.read() if entries or ranges else None
         if control is None:
             return
@@ -68,7 +68,7 @@ class Control:
             self._set(widened)
 
     def follow(self, mode: Mode, generation: int) -> None:
-        """Once all is written: exactly what entries and ranges need."""
+        """Runs once everything is written: control then has exactly what entries and ranges need."""
         entries, ranges = self._state.entries, self._state.ranges
         epoch, fence_ns, lease_ns = self._fence
         self._set(
@@ -86,7 +86,7 @@ class Control:
         )
 
     def keep(self) -> None:
-        """Mends what others have changed since."""
+        """Repairs what other programs have changed since."""
         if self._state.control is not None:
             self._set(self._state.control)
 

@@ -1,4 +1,4 @@
-"""Takes in what the kernel reports, at the cost of a share of a core at most: whoever floods the link makes reports."""
+"""Reads the kernel's reports, with at most a share of a core: a flood on the link makes many reports."""
 
 import asyncio
 import time
@@ -7,24 +7,24 @@ from types import TracebackType
 from typing import Protocol, Self
 
 SHARE = 0.03  # of one core
-BURST_S = 0.1  # of CPU, thousands of reports: as much as is saved up while there is little to hear
+BURST_S = 0.1  # of CPU, for thousands of reports: so much is saved up in quiet times
 
 
 class Feed(Protocol):
-    """What there is to take in, some at a time."""
+    """A source of reports, to be read a few at a time."""
 
     def fileno(self) -> int:
         """Readable while there is more."""
 
     def consume(self) -> int:
-        """Takes some in."""
+        """Reads some; returns how many."""
 
 
 class Hearing:
-    """Reads a source on the running loop, from entry to exit, and pauses when that has cost more than its share.
+    """Reads a source on the running loop, within its `with` block, and pauses when that has cost more than its share.
 
-    What comes meanwhile waits in the ring buffer; what finds no room there is counted by the kernel. However much one
-    round has cost, as on a machine that is starved, no pause is longer than BURST_S / SHARE: a few seconds.
+    Meanwhile reports wait in the ring buffer; the kernel counts those that find no room there. However much one round
+    has cost, as on a starved machine, no pause is longer than BURST_S / SHARE: a few seconds.
     """
 
     def __init__(self, source: Feed, cpu_s: Callable[[], float] = time.thread_time) -> None:

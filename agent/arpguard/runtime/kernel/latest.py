@@ -1,4 +1,4 @@
-"""The latest result of a function, for as long as it is asked about the same things."""
+"""The latest result of a function, for as long as its arguments stay the same."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar, TypeVarTuple
@@ -8,7 +8,7 @@ Result = TypeVar("Result")
 
 
 class Latest(Generic[*Args, Result]):
-    """Calls a pure function only when an argument has changed; until then the result is the same object.
+    """Calls a pure function only when an argument has changed; until then returns the same object.
 
     Arguments must not be changed in place. Comparing those that are the same objects costs nothing.
     """

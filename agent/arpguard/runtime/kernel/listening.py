@@ -1,4 +1,4 @@
-"""Listens to the solicited-node groups of the IPv6 VIPs that this node owns, or else nobody's questions might come."""
+"""Joins the solicited-node groups of this node's IPv6 VIPs: otherwise no solicitation for them may arrive."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey, GroupMembership, Link, VipEntry
 from arpguard.runtime.kernel.latest import Latest
 
-_BATCH = 100  # 5 ms; with ten thousand groups on a link each costs more than the one before
+_BATCH = 100  # 5 ms; the more groups a link has, the more each one costs
 
 
 class Listening:
-    """Which groups are listened to, and what is in the way of others. Leaves all at the end of its `with` block."""
+    """The groups that this node is in, and why it cannot join others. Leaves all at the end of its `with` block."""
 
     def __init__(self) -> None:
         self._groups = Groups()
@@ -26,14 +26,14 @@ class Listening:
         self.problems: tuple[str, ...] = ()
 
     def hear(self, key: EntryKey) -> None:
-        """Listens to the group of one VIP at once, if that is possible: `follow` tells why it is not."""
+        """Joins the group of one VIP at once, if it can; `follow` reports why it cannot."""
         membership = membership_of(key)
         if membership is not None:
             with suppress(DataPlaneError):
                 self._groups.join(membership)
 
     async def follow(self, entries: Mapping[EntryKey, VipEntry], links: Sequence[Link]) -> bool:
-        """Joins what is missing and leaves the rest; True when there are other problems than before."""
+        """Joins the groups it needs and leaves all others; True when its problems have changed."""
         wanted = self._memberships_of(entries)
         if links != self._links:
             self._groups.leave_forgotten()
@@ -44,7 +44,7 @@ class Listening:
         missing, gone = (
             wanted - self._groups.joined,
             self._groups.joined - wanted,
-        )  # and not what `hear` joins meanwhile
+        )  # but keeps what `hear` joins meanwhile
 
         refused = await self._join(missing)
         await self._leave(gone)
@@ -53,7 +53,7 @@ class Listening:
         return self.problems != before
 
     async def _join(self, memberships: frozenset[GroupMembership]) -> dict[int, str]:
-        """What refused links say. One that does is not asked again for each of its groups."""
+        """Joins groups; returns the errors by link. After an error it skips that link's other groups."""
         refused: dict[int, str] = {}
         for number, membership in enumerate(memberships, 1):
             if membership.ifindex not in refused:
@@ -72,8 +72,8 @@ class Listening:
     def _problem(self, ifindex: int, why: str) -> str:
         name = next((link.name for link in self._links if link.ifindex == ifindex), f"interface {ifindex}")
         return (
-            f"{name}: {why}: a switch that snoops may keep questions for IPv6 VIPs from this node; "
-            "see that IPv6 is on there, and its MTU at least 1280"
+            f"{name}: {why}: a switch that snoops may not forward solicitations for IPv6 VIPs to this node; "
+            "check that IPv6 is enabled there, and that its MTU is at least 1280"
         )
 
     def __enter__(self) -> Self:

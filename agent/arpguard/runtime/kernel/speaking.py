@@ -1,4 +1,4 @@
-"""Which VIPs this node speaks for, and what it has to announce of that."""
+"""Which VIPs this node speaks for, and which of them it has to announce."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -13,7 +13,7 @@ from arpguard.verdict import Mode, Reason
 
 
 class Speaking:
-    """VIPs and the MACs to announce them with; what changes goes to the schedule."""
+    """VIPs and the MACs to announce them with; puts changes on the announcement schedule."""
 
     def __init__(self, schedule: AnnouncementSchedule, state: NodeState) -> None:
         self._schedule = schedule
@@ -22,18 +22,18 @@ class Speaking:
         self._spoken_for: Overlay[EntryKey, MacAddress] = Overlay()
 
     def begin(self, mode: Mode) -> None:
-        """What the kernel answered for before this agent started needs no announcement."""
+        """Takes what the kernel answered for before this agent started: that needs no announcement."""
         self._spoken_for = Overlay(spoken_for(self._state.entries, mode))
 
     def follow(self, mode: Mode, now_ns: int) -> None:
-        """The entries are others, or the node's mode is."""
+        """Entries have changed, or the node's mode has."""
         before, after = self._spoken_for.whole, self._spoken_for_by(self._state.entries, mode)
         if before is not after:
             self._spoken_for = Overlay(after)
             self._announce(before, after, now_ns)
 
     def change(self, writes: Mapping[EntryKey, VipEntry], gone: Iterable[EntryKey], mode: Mode, now_ns: int) -> None:
-        """A few entries are others, or gone."""
+        """A few entries have changed or gone."""
         known = ((key, self._spoken_for.get(key)) for key in (*writes, *gone))
         before, after = {key: mac for key, mac in known if mac is not None}, spoken_for(writes, mode)
         if before != after:
@@ -47,7 +47,7 @@ class Speaking:
                 self._schedule.link_up(key, now_ns)
 
     def conflict(self, decision: Decision, now_ns: int) -> bool:
-        """A foreign claim came in; whether it is to be answered by an announcement (RFC 5227 2.4)."""
+        """A rival claim came in; returns whether to defend the VIP with an announcement (RFC 5227 2.4)."""
         mine = self._spoken_for.get(decision.key) is not None and decision.mode is Mode.ENFORCE
         return decision.reason is Reason.CONFLICT and mine and self._schedule.conflict(decision.key, now_ns)
 

@@ -1,4 +1,4 @@
-"""One map of the kernel: read back, and told of what it is to have, here and nowhere else."""
+"""One map of the kernel: nothing else reads it back or writes to it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Generic, TypeVar
@@ -12,10 +12,10 @@ K = TypeVar("K")
 
 
 class TrackedTable(Generic[K]):
-    """A table, and what of it is pending.
+    """A map, and the writes and deletes that are pending.
 
-    `room_first`: what is to go is deleted before anything is written, for the map may be full; else after that, so that
-    nothing is open in between.
+    `room_first`: delete before writing, for the map may be full; otherwise write first, so that nothing is open in
+    between.
     """
 
     def __init__(self, table: Table[K], *, room_first: bool) -> None:
@@ -32,11 +32,11 @@ class TrackedTable(Generic[K]):
 
     @property
     def settled(self) -> bool:
-        """Whether the kernel has what is desired, and nothing that this table cannot have written."""
+        """Whether the kernel has what is desired, and nothing that this agent cannot have written."""
         return self.delta.settled and not self._strangers
 
     def look(self) -> list[K]:
-        """Reads back what the kernel has; returns the keys that others have changed since the last look."""
+        """Reads back what the kernel has; returns the keys that something else has changed since the last look."""
         content = self._table.read()
         self._strangers = content.strangers
         if not self._is_known:
@@ -46,7 +46,7 @@ class TrackedTable(Generic[K]):
         return [*{*self.delta.found(content.entries), *content.strangers}]
 
     def bring(self) -> str:
-        """Tells the kernel all that is pending; returns what is in the way of some of it, or nothing."""
+        """Writes all that is pending; returns why some of it failed, or nothing."""
         writes = self.delta.writes
         gone = [*self.delta.deletes, *(key for key in self._strangers if key not in writes)]
         self._strangers = []
@@ -58,7 +58,7 @@ class TrackedTable(Generic[K]):
         return refused
 
     def give_up(self, entries: Mapping[K, VipEntry]) -> None:
-        """Has entries that are there be others at once, whatever is pending, and never again what they were.
+        """Replaces existing entries at once, ahead of what is pending, and the old ones never come back.
 
         Raises MapFullError when the kernel has no memory for them.
         """
