@@ -170,21 +170,24 @@ def test_config_map_without_a_usable_key_has_none(data):
 # What hostile and broken objects say
 
 SPOILT = {
-    "externalIP that is none": ({"spec": {"externalIPs": ["300.1.1.1", "192.0.2.1"]}}, "spec.externalIPs[0]: is no IP"),
-    "externalIP with leading zeros": ({"spec": {"externalIPs": ["010.0.0.1", "192.0.2.1"]}}, "is no IP"),
-    "externalIP of a link": ({"spec": {"externalIPs": ["fe80::1%eth0", "192.0.2.1"]}}, "is no IP"),
-    "externalIP that is a number": ({"spec": {"externalIPs": [3232235777, "192.0.2.1"]}}, "is no text (3232235777)"),
-    "externalIP that is a network": ({"spec": {"externalIPs": ["192.0.2.0/24", "192.0.2.1"]}}, "is no IP"),
-    "externalIP of 100 kB": ({"spec": {"externalIPs": ["1" * 100_000, "192.0.2.1"]}}, "is no IP"),
-    "externalIP with control characters": ({"spec": {"externalIPs": ["\x1b[2J\n", "192.0.2.1"]}}, "is no IP"),
-    "externalIP with half a character": ({"spec": {"externalIPs": ["\ud800", "192.0.2.1"]}}, "is no text"),
+    "externalIP that is none": (
+        {"spec": {"externalIPs": ["300.1.1.1", "192.0.2.1"]}},
+        "spec.externalIPs[0]: is not an IP",
+    ),
+    "externalIP with leading zeros": ({"spec": {"externalIPs": ["010.0.0.1", "192.0.2.1"]}}, "is not an IP"),
+    "externalIP of a link": ({"spec": {"externalIPs": ["fe80::1%eth0", "192.0.2.1"]}}, "is not an IP"),
+    "externalIP that is a number": ({"spec": {"externalIPs": [3232235777, "192.0.2.1"]}}, "is not a text (3232235777)"),
+    "externalIP that is a network": ({"spec": {"externalIPs": ["192.0.2.0/24", "192.0.2.1"]}}, "is not an IP"),
+    "externalIP of 100 kB": ({"spec": {"externalIPs": ["1" * 100_000, "192.0.2.1"]}}, "is not an IP"),
+    "externalIP with control characters": ({"spec": {"externalIPs": ["\x1b[2J\n", "192.0.2.1"]}}, "is not an IP"),
+    "externalIP with half a character": ({"spec": {"externalIPs": ["\ud800", "192.0.2.1"]}}, "is not a text"),
     "labels that are a list": (
         {"metadata": {"name": "web", "labels": []}, "spec": {"externalIPs": ["192.0.2.1"]}},
-        "metadata.labels: is no object",
+        "metadata.labels: is not an object",
     ),
     "label that is a number": (
         {"metadata": {"name": "web", "labels": {"a": 5}}, "spec": {"externalIPs": ["192.0.2.1"]}},
-        "metadata.labels['a']: is no text (5)",
+        "metadata.labels['a']: is not a text (5)",
     ),
     "annotation of a megabyte": (
         {
@@ -194,8 +197,11 @@ SPOILT = {
         "has 1048576 characters",
     ),
     "port out of range": ({"spec": {"healthCheckNodePort": 70000, "externalIPs": ["192.0.2.1"]}}, "is not in 0..65535"),
-    "port that is true": ({"spec": {"healthCheckNodePort": True, "externalIPs": ["192.0.2.1"]}}, "is no whole number"),
-    "status that is a text": ({"status": "x", "spec": {"externalIPs": ["192.0.2.1"]}}, "no object ('x')"),
+    "port that is true": (
+        {"spec": {"healthCheckNodePort": True, "externalIPs": ["192.0.2.1"]}},
+        "is not a whole number",
+    ),
+    "status that is a text": ({"status": "x", "spec": {"externalIPs": ["192.0.2.1"]}}, "not an object ('x')"),
 }
 
 
@@ -222,7 +228,7 @@ def test_problems_and_items_of_one_object_are_limited():
     found = service({"metadata": {"name": "web"}, "spec": {"externalIPs": ["x"] * 100_000}})
 
     assert len(found.problems) == MAX_PROBLEMS + 1
-    assert found.problems[0] == f"spec.externalIPs: has 100000 items, more than {MAX_ITEMS}; the rest is left out"
+    assert found.problems[0] == f"spec.externalIPs: has 100000 items, more than {MAX_ITEMS}; ignoring the rest"
     assert found.problems[-1] == f"and {MAX_ITEMS - MAX_PROBLEMS + 1} more problems"
 
 
@@ -323,7 +329,10 @@ def test_half_a_character_is_no_text():
     found = service(raw)
 
     assert (found.uid, found.labels) == ("", (("c", "y"),))
-    assert found.problems == ("metadata.uid: is no text ('\\ud800')", "metadata.labels['a']: is no text ('\\udfff')")
+    assert found.problems == (
+        "metadata.uid: is not a text ('\\ud800')",
+        "metadata.labels['a']: is not a text ('\\udfff')",
+    )
 
 
 @pytest.mark.parametrize("message", [{"a": 1}, ["x"], 5, None, ""])

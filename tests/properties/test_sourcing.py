@@ -58,7 +58,7 @@ class World:
             labels=self.rng.choice([(), (("app", "web"),)]),
             external_ips=tuple(self.rng.sample(ADDRESSES, self.rng.randrange(4))),
             local_only=self.rng.random() < 0.5,
-            problems=self.rng.choice([(), ("spec: is no object",)]),
+            problems=self.rng.choice([(), ("spec: is not an object",)]),
         )
 
     def _slice(self) -> None:

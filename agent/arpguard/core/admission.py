@@ -1,4 +1,4 @@
-"""Which addresses may be VIPs: none that is somebody's for good, and of Services' those in `ranges`."""
+"""Which addresses may be VIPs: none that belongs to a host for good, and of Services only those in `ranges`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from arpguard.model import InterfaceAddress, Link, OwnerKind, Surroundings
 
 @dataclass(frozen=True, slots=True)
 class Avoided:
-    """Addresses that this node knows to be no VIPs. `own`: the first of each of its links, whatever the Nodes say.
+    """Addresses that this node knows not to be VIPs. `own`: the first of each of its links, whatever the Nodes say.
 
-    `reserved`: those of these links' subnets that no host has.
+    `reserved`: addresses of these links' subnets that no host can have.
     """
 
     gateways: frozenset[Address] = frozenset()
@@ -25,10 +25,10 @@ class Avoided:
 
 
 def avoided(surroundings: Surroundings, servers: frozenset[Address] = frozenset()) -> Avoided:
-    """The addresses that are somebody's for good, as this node sees them; `servers` are the API server's.
+    """The addresses that belong to a host for good, as this node sees them; `servers` are the API server's.
 
-    The first address of a link in a family that has a subnet is the node's own: VIPs are bound to `lo`, to devices
-    without ARP, as host addresses, or behind it.
+    A link's first address of a family that has a subnet is the node's own: VIPs are bound to `lo` or to devices without
+    ARP, as host addresses, or after it.
     """
     gateways = frozenset(route.via for route in surroundings.routes if route.via is not None)
     links = (link for link in surroundings.links if not (link.loopback or link.no_arp))
@@ -43,13 +43,13 @@ def avoided(surroundings: Surroundings, servers: frozenset[Address] = frozenset(
 
 
 def _first_own(link: Link, version: int) -> list[InterfaceAddress]:
-    """The first address of a link in a family that has a subnet; none, or one."""
+    """A link's first address of a family that has a subnet, if it has one."""
     return [own for own in link.addresses if own.address.version == version and own.network in link.subnets][:1]
 
 
 @dataclass(frozen=True)
 class Admission:
-    """What all bids are judged by: the configuration, the Nodes, and what this node avoids."""
+    """The basis for judging bids: the configuration, the Nodes, and the addresses that this node avoids."""
 
     ranges: Prefixes
     avoided: Avoided
@@ -59,7 +59,7 @@ class Admission:
 
     @classmethod
     def of(cls, config: AgentConfig, nodes: Mapping[str, Node], avoided: Avoided) -> "Admission":
-        """That of the present."""
+        """The basis as of now."""
         return cls(
             ranges=Prefixes(config.ranges),
             avoided=avoided,
@@ -69,10 +69,10 @@ class Admission:
         )
 
     def judged(self, bid: Bid) -> Bid:
-        """The bid, admitted or not, and with the complaint that there is to make.
+        """The bid, admitted or not, with its complaint if there is one.
 
-        Where no range is given at all, a Service that does not ask by annotation is left alone without one: it is one
-        problem, not one for each Service of a cluster.
+        If no range is configured at all, a Service without the annotation is left alone without a complaint: that is
+        one problem, not one for each Service of a cluster.
         """
         address, owner, is_configured = bid.vip.address, bid.vip.owner, bid.subject is None
         refusal = self.refusal(address)
@@ -106,7 +106,7 @@ class Admission:
         return self._own_refusal(address)
 
     def _own_refusal(self, address: Address) -> Complaint | None:
-        """The same, as far as this node alone knows."""
+        """The same, by what only this node knows."""
         if address in self.avoided.reserved:
             what = "broadcast" if address.version == 4 else "subnet-router anycast"
             why = f"{address} is the {what} address of this node's subnet: choose one that a host can own"

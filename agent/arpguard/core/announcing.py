@@ -1,7 +1,7 @@
 """When to announce a VIP: after taking it over, and in defence against a foreign claim.
 
-RFC 5227 2.3: an announcement is repeated; spaced by more than Linux's neighbour locktime of 1 s, within which a
-second change is ignored. RFC 5227 2.4 (c): a defence is sent at most once in DEFEND_INTERVAL, and never given up.
+RFC 5227 2.3: an announcement is repeated, after more than Linux's neighbour locktime of 1 s, during which a second
+change is ignored. RFC 5227 2.4 (c): a defence is sent at most once per DEFEND_INTERVAL, and never given up.
 RFC 4861 7.2.6 allows as much for IPv6: three unsolicited advertisements (MAX_NEIGHBOR_ADVERTISEMENT), a second apart.
 """
 
@@ -28,7 +28,7 @@ class AnnouncementSchedule:
 
     def __init__(self) -> None:
         self._due: dict[EntryKey, tuple[int, int]] = {}  # when, and how many are left
-        self._queue: list[tuple[int, int, int, EntryKey]] = []  # a heap of these, and of what is due no more
+        self._queue: list[tuple[int, int, int, EntryKey]] = []  # a heap of these, and of some that are no longer due
         self._numbers = count()
         self._defended: dict[EntryKey, int] = {}
         self._sent: dict[EntryKey, int] = {}
@@ -40,24 +40,24 @@ class AnnouncementSchedule:
         self._set_due(key, now_ns, ANNOUNCE_COUNT)
 
     def sent(self, key: EntryKey, now_ns: int) -> None:
-        """An announcement went out: what was due while the link was down did not."""
+        """An announcement went out; those that were due while the link was down did not."""
         self._sent[key] = now_ns
 
     def link_up(self, key: EntryKey, now_ns: int) -> None:
-        """The owner's link has come back, and switches may have forgotten where it is.
+        """The owner's link is back up, and switches may have forgotten where it is.
 
-        A link that comes and goes is no reason to announce more often than after a takeover.
+        A flapping link is no reason to announce more often than after a takeover.
         """
         again_ns = self._sent.get(key, now_ns - ANNOUNCE_INTERVAL_NS) + ANNOUNCE_INTERVAL_NS
         self._set_due(key, max(now_ns, again_ns), ANNOUNCE_COUNT)
 
     def give_up(self, key: EntryKey) -> None:
-        """This node no longer is the owner."""
+        """This node is no longer the owner."""
         for memory in (self._due, self._defended, self._sent):
             memory.pop(key, None)
 
     def conflict(self, key: EntryKey, now_ns: int) -> bool:
-        """Somebody else claimed the VIP; whether that is answered by an announcement."""
+        """Somebody else claimed the VIP; returns whether to defend it with an announcement."""
         last = self._defended.get(key)
         if last is not None and now_ns - last < DEFEND_INTERVAL_NS:
             return False
@@ -95,7 +95,7 @@ class AnnouncementSchedule:
             heapq.heapify(self._queue)
 
     def _first_ns(self) -> int | None:
-        """When the first is due; what is due no more, or at another time, leaves the queue here."""
+        """When the first is due; drops stale items from the queue."""
         while self._queue:
             at_ns, left, _, key = self._queue[0]
             if self._due.get(key) == (at_ns, left):

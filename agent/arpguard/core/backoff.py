@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 
 class Backoff:
-    """Waits that double from `base_s` to `cap_s`, each cut by up to a half, so that a thousand agents do not agree.
+    """Waits that double from `base_s` to `cap_s`, each cut by up to a half, so that agents do not retry in step.
 
     `random` gives a number from 0 to 1.
     """
@@ -22,5 +22,5 @@ class Backoff:
         return whole * (1 - self._random() / 2)
 
     def reset(self) -> None:
-        """It worked: the next wait is the first one again."""
+        """It worked: waits start over."""
         self._failures = 0

@@ -1,8 +1,8 @@
-"""Which VIPs to move so that the nodes have about as many each: few, and each to its first choice, once.
+"""Which VIPs to move so that the nodes have about as many each: few VIPs, each moved once, to its first choice.
 
-A VIP moves only to its first choice, and only where that has at least two fewer: so every move lessens the imbalance,
-none is ever undone while the members stay, and there are no more moves than VIPs. The node with the most to move
-goes first, and the others wait: all see the same holders, and so the same node.
+A VIP moves only to its first choice, and only if that node has at least two VIPs fewer. So every move lessens the
+imbalance, none is undone while the members stay the same, and there are no more moves than VIPs. The node with the most
+VIPs to move goes first, and the others wait: all see the same holders, and so agree on that node.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ BATCH, BATCH_SHARE = 10, 20  # at most 10 VIPs at a time, or a 20th of those hel
 def to_move(
     placed: Iterable[tuple[Address, str, str]], me: str, is_ripe: Callable[[Address], bool]
 ) -> tuple[Address, ...]:
-    """What this node is to give up now. `placed`: VIP, holder, first choice; not ripe ones wait."""
+    """The VIPs that this node should give up now. `placed`: VIP, holder, first choice; those that are not ripe wait."""
     placed = tuple(placed)
     counts = Counter(holder for _, holder, _ in placed)
     leaving: defaultdict[str, list[tuple[Address, str]]] = defaultdict(list)

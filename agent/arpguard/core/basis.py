@@ -1,4 +1,4 @@
-"""What entries are made from: what is asked for, and the links and routes that this node has for it."""
+"""What entries are made from: what is asked for, and this node's links and routes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from arpguard.model import EntryKey, OwnerKind, RangeKey, Route, Standing, Surro
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the kernel is to be made to have.
+    """What the kernel should have.
 
-    `vips` are of the configuration and of the cluster; one that has changed is another object. Until all that says what
-    is a VIP has been read (`complete`), nothing is taken away: neither entries that nobody asks for, nor programs; and
-    nothing more is closed.
+    `vips` come from the configuration and the cluster; one that has changed is another object. Until everything that
+    can make an address a VIP has been read (`complete`), nothing is removed, neither entries nor programs, and no more
+    ranges are closed.
     """
 
     config: AgentConfig
@@ -30,9 +30,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a pass is about: entries are a function of it, and of how elected VIPs stand.
+    """What a pass starts from: entries are a function of it, and of who has each elected VIP.
 
-    `routes`: those that say which of the guarded links a VIP is at home on; a node with many pods has many others.
+    `routes`: those that decide on which guarded link a VIP is at home; a node with many Pods has many others.
     """
 
     asked: Asked
@@ -43,7 +43,7 @@ class Basis:
 
     @classmethod
     def of(cls, asked: Asked, surroundings: Surroundings, choice: Choice) -> "Basis":
-        """What counts of the surroundings, with these links guarded."""
+        """The parts of the surroundings that matter while these links are guarded."""
         here = (own.address for link in choice.links for own in link.addresses)
         no_primaries = {*asked.vips, *filter(asked.closing.is_closed, here)}
         guarded = {link.ifindex for link in choice.links}
@@ -56,7 +56,7 @@ class Basis:
         return [*self.asked.problems, *self.asked.closing.problems, *self.choice.problems]
 
     def differs_in_vips_only(self, other: "Basis") -> bool:
-        """Whether the entries of VIPs that are the same object in both are equal."""
+        """Whether VIPs that are the same object in both have equal entries."""
         return (
             self.asked.config is other.asked.config
             and self.asked.complete is other.asked.complete
@@ -66,12 +66,12 @@ class Basis:
         )
 
     def is_like(self, other: "Basis") -> bool:
-        """Whether all entries are equal while elected VIPs stand as they do."""
+        """Whether all entries are equal as long as elected VIPs keep their owners."""
         same_vips = self.asked.vips is other.asked.vips or not self.changes(other.asked.vips)
         return same_vips and self.differs_in_vips_only(other)
 
     def changes(self, after: Mapping[Address, Vip]) -> dict[Address, Vip | None]:
-        """The VIPs that are others, or gone, in what is asked later."""
+        """The VIPs that `after` has changed (None: removed)."""
         before = self.asked.vips
         changed: dict[Address, Vip | None] = {
             address: vip for address, vip in after.items() if before.get(address) is not vip
@@ -79,7 +79,7 @@ class Basis:
         return changed | dict.fromkeys(before.keys() - after.keys())
 
     def elected(self, addresses: Iterable[Address]) -> dict[Address, Vip | None]:
-        """Those of these VIPs that are elected."""
+        """The elected ones among these VIPs."""
         vips = ((address, self.asked.vips.get(address)) for address in addresses)
         return {address: vip for address, vip in vips if vip is not None and vip.owner.kind is OwnerKind.ELECT}
 
@@ -92,7 +92,7 @@ class Basis:
         )
 
     def gone(self, changed: Iterable[Address], wanted: Mapping[EntryKey, VipEntry]) -> list[EntryKey]:
-        """What is not to be about some VIPs on the guarded links; nothing before all was read."""
+        """The entries that some VIPs no longer need on the guarded links; none until everything has been read."""
         if not self.asked.complete:
             return []
         keys = (EntryKey(link.ifindex, address) for address in changed for link in self.choice.links)

@@ -1,4 +1,4 @@
-"""Lists for people: whoever may write objects must not be able to make them so long that nobody reads them."""
+"""Keeps lists for people short, however many objects somebody creates."""
 
 from collections.abc import Sequence
 

@@ -83,8 +83,8 @@ def claimant_of(
 ) -> Claimant:
     """Who has a MAC address.
 
-    `published`: nodes by the MACs in their heartbeats; `resolved`: by those that their addresses have in the
-    neighbour table; `unheard`: the nodes whose agents are not heard of.
+    `published`: nodes by the MACs in their heartbeats; `resolved`: nodes by the MACs that the neighbour table has for
+    their addresses; `unheard`: the nodes whose agents do not renew.
     """
     node = published.get(mac) or resolved.get(mac)
     if node is None:

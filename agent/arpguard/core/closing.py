@@ -1,13 +1,13 @@
-"""What is closed on this node (`unknown: suppress`): ranges in which an address without an entry is suppressed.
+"""What is closed on this node (`unknown: suppress`): ranges in which addresses without an entry are suppressed.
 
-The smallest range decides, so an exception is a smaller one: a range with `unknown: pass`, and each of this node's own
-addresses. Those are:
+The smallest range decides, so exceptions are smaller ranges: those with `unknown: pass`, and each of this node's own
+addresses. These are:
 
 - the addresses of its Node object,
 - the first IPv4 address of each subnet on each of its links, and every IPv6 address in a subnet,
-- the first address of a link that has no subnet of its family (clouds give hosts a /32), if it could be guarded.
+- the first address of a link without a subnet of that family (clouds give hosts a /32), if it could be guarded.
 
-All others are what VIPs look like: host addresses, secondary ones, those on `lo` and on devices without ARP.
+All others look like VIPs: host addresses, secondary ones, those on `lo` and on devices without ARP.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,14 +25,14 @@ from arpguard.verdict import Kind, Mode
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """Closed networks, exceptions in them, and why some that should be closed are not."""
+    """Closed networks, exceptions in them, and the reasons why others could not be closed."""
 
     closed: tuple[Network, ...] = ()
     open: tuple[Network, ...] = ()
     problems: tuple[str, ...] = ()
 
     def is_closed(self, address: Address) -> bool:
-        """Whether an address is suppressed unless an entry is about it."""
+        """Whether an address is suppressed unless it has an entry."""
         return _smallest(address, (*self.closed, *self.open)) in self.closed
 
 
@@ -71,7 +71,7 @@ def closing_of(config: AgentConfig, surroundings: Surroundings, avoided: Avoided
 
 
 def own_addresses(surroundings: Surroundings) -> Iterator[Address]:
-    """This node's own addresses, as far as they can be told from VIPs."""
+    """This node's own addresses, those that cannot be VIPs."""
     for link in surroundings.links:
         if link.loopback or link.no_arp:
             continue
@@ -92,7 +92,7 @@ def _in_subnets(link: Link, addresses: Iterable[InterfaceAddress]) -> Iterator[I
 
 
 def closed_ranges(closing: Closing, links: Sequence[Link], primaries: Primaries) -> dict[RangeKey, VipEntry]:
-    """The ranges that the kernel is to have, the exceptions first."""
+    """The ranges that the kernel should have, exceptions first."""
     wanted = {RangeKey(link.ifindex, network): VipEntry(Kind.OPEN) for link in links for network in closing.open}
     for link in links:
         for network in closing.closed:
@@ -115,7 +115,7 @@ def strictest_of_ranges(mode: Mode, ranges: Mapping[RangeKey, VipEntry]) -> Mode
 
 
 def range_of(address: Address, ifindex: int, ranges: Mapping[RangeKey, VipEntry]) -> tuple[RangeKey, VipEntry] | None:
-    """The range that decides about an address without an entry on a link."""
+    """The range that decides on a link about an address without an entry."""
     here = {key.network: (key, entry) for key, entry in ranges.items() if key.ifindex == ifindex}
     network = _smallest(address, here)
     return here[network] if network is not None else None

@@ -1,7 +1,6 @@
-"""What the agent keeps of the cluster's objects: only what a decision needs, since there may be 10,000 of a kind.
+"""What the agent keeps of the cluster's objects: only what decisions need, since there may be 10,000 of a kind.
 
-Each has `problems`: what could not be understood of the object, in words for the one who wrote it. What could be
-understood is there all the same.
+Each has `problems`: the parts that could not be understood, in words for the object's author. The other parts are used.
 """
 
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ Pairs: TypeAlias = tuple[tuple[str, str], ...]  # of labels or annotations, sort
 PREFIX = "arpguard.io/"
 CONFIG_KEY = "config.yaml"
 
-# Annotations of other announcers (docs/follow.md) that are kept of a Service besides those under arpguard.io/.
+# Annotations of other announcers (docs/follow.md) that a `Service` keeps besides those under arpguard.io/.
 KUBE_VIP_HOST = "kube-vip.io/vipHost"
 KUBE_VIP_LEASE = "kube-vip.io/leaseName"
 PURELB_BRAND = "purelb.io/allocated-by"
@@ -54,9 +53,9 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class EndpointSlice:
-    """Where a Service has ready endpoints. `nodes` is sorted; `service` is empty when the slice belongs to none.
+    """Where a Service has ready endpoints. `nodes` is sorted; `service` is empty if the slice belongs to none.
 
-    `version`: the family of the endpoints' addresses, 4 or 6; 0 where they have none.
+    `version`: the family of the endpoints' addresses, 4 or 6; 0 for others.
     """
 
     namespace: str
@@ -84,9 +83,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A Lease. (`uid`, `version`) is what a replacement is compared with; `annotations` are those under arpguard.io/.
+    """A Lease. A replacement has to name its `uid` and `version`; `annotations` are those under arpguard.io/.
 
-    Times that others wrote into it are not here: nothing may be decided by them.
+    It leaves out the times that others wrote into it: no decision may depend on them.
     """
 
     namespace: str
@@ -107,11 +106,11 @@ class Lease:
 class Announcement:
     """What an object of another announcer says: `node` announces, or holds, what the object is about.
 
-    `about` is the namespace and name of a Service, or those of the Lease itself; `uid` the Service's, where it is
-    known. `made` tells the newer of two by the order of texts: when the server made the object (RFC 3339, whole
-    seconds), or of an Event the version of its last write. Nothing is waited for by it. `version`, of an object that
-    Events are about, too, is compared with theirs. `disputed`: another part of the object names another node.
-    Times that holders write are not here: a renewal is no change.
+    `about` is the namespace and name of a Service, or of the Lease itself; `uid` is the Service's, if known. `made`
+    sorts objects by age, as text: when the server created the object (RFC 3339, whole seconds), or for an Event the
+    version of its last write. `version` is compared with those of Events about the same Service. `disputed`: another
+    part of the object names another node.
+    It leaves out the times that holders write: a renewal is not a change.
     """
 
     about: tuple[str, str]
@@ -125,7 +124,7 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class ConfigMap:
-    """A ConfigMap; `text` is its key config.yaml, None when it has none."""
+    """A ConfigMap; `text` is its key config.yaml, None if it has none."""
 
     namespace: str
     name: str
@@ -137,7 +136,7 @@ class ConfigMap:
 
 @dataclass(slots=True)
 class SourceState:
-    """How the following of one kind is: `lost` says why nothing is heard, and is empty once it has lasted again."""
+    """The state of the watch on one kind; `lost`: why it fails, empty once a new stream has lasted for a while."""
 
     lost: str = ""
     lists: int = 0

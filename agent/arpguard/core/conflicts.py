@@ -1,9 +1,9 @@
-"""Which claims of the cluster's own nodes count: those that are a split brain, and no move.
+"""Which rival claims of the cluster's own nodes count: those that mean a split brain, not a VIP that moves.
 
-While a VIP moves, its new owner may be heard before its claim is read, and a frame of the old one may be late. So the
-claim of a node waits for `GRACE_NS`, and counts if the VIP is not that node's then, nor was meanwhile, and it was
-heard again, or this node has had the VIP for longer than that all the time. Two nodes of one cluster answer then.
-No host outside can be the next owner: its claims count at once, and do not come here.
+While a VIP moves, a frame of the new owner may arrive before its claim has been read, and one of the old owner may be
+late. So the claim of a node waits for `GRACE_NS`. It counts if the VIP was not that node's at any time until then, and
+either it was heard again, or this node has had the VIP for longer than that: then two nodes of one cluster answer.
+A host outside cannot be the next owner: its claims count at once, and do not come here.
 """
 
 from collections import OrderedDict
@@ -17,8 +17,8 @@ from arpguard.model import EntryKey
 from arpguard.units import NS_PER_S
 
 GRACE_NS = 5 * NS_PER_S  # longer than a lease by default, and than a takeover's three announcements
-AGAIN_NS = NS_PER_S  # a claim that is heard so long after the first is no frame that was late
-FORGET_NS = 300 * NS_PER_S  # how long a claim that does not count yet is kept in mind
+AGAIN_NS = NS_PER_S  # a claim that is heard so long after the first cannot be a late frame
+FORGET_NS = 300 * NS_PER_S  # how long a claim that does not count yet is remembered
 CAPACITY = 256
 
 
@@ -36,7 +36,7 @@ class Holding:
 
 @dataclass(slots=True)
 class _Suspicion:
-    """The claims of one node for one VIP on one link, as one report. `due_ns` None: nothing is waited for."""
+    """The claims of one node to one VIP on one link, as one report. `due_ns` None: it waits for nothing."""
 
     report: Report
     claimant: Claimant
@@ -45,7 +45,7 @@ class _Suspicion:
 
 
 class Suspicions:
-    """The claims of nodes that may be a split brain, bounded: whoever forges MACs of nodes fills `CAPACITY`, no more.
+    """The claims of nodes that may be a split brain; at most `CAPACITY`, even if somebody forges the nodes' MACs.
 
     Times are CLOCK_BOOTTIME nanoseconds.
     """
@@ -58,7 +58,7 @@ class Suspicions:
         return len(self._known)
 
     def heard(self, report: Report, claimant: Claimant, holding: Holding, now_ns: int) -> tuple[bool, Report | None]:
-        """A node claims a VIP. Whether that is new, and what is to be told now: a claim that counts already."""
+        """A node claims a VIP. Returns whether that is new, and the report if the claim counts already."""
         key = report.decision.key, report.decision.sha
         known = self._known.pop(key, None)
 
@@ -83,7 +83,7 @@ class Suspicions:
         return is_new, report if known.counts else None
 
     def held(self, vip: Address, node: str) -> None:
-        """A node has a VIP by its claim: what it said of it before was a move."""
+        """A node's claim shows that it has a VIP: what it said before was part of the move."""
         for key in [key for key, known in self._known.items() if key[0].vip == vip and known.claimant.node == node]:
             del self._known[key]
 

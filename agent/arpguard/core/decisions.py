@@ -1,6 +1,6 @@
-"""What this node decided and heard lately: two bounded memories, filled from the kernel's reports.
+"""What this node decided and heard lately: two bounded logs, filled from the kernel's reports.
 
-The kernel reports only some of many equal decisions, so what is counted here is reports; counters have all frames.
+The kernel reports only some of many equal decisions, so these count reports; the kernel's counters count all frames.
 """
 
 from collections import OrderedDict
@@ -17,8 +17,7 @@ from arpguard.verdict import Mode, Reason, Verdict
 class Report:
     """Equal decisions: the latest of them, how many were reported, and when (CLOCK_BOOTTIME).
 
-    `number` grows with every report of the node; a report that is repeated gets a new one. `link` is the name that
-    the link had then.
+    `number` grows with every report of the node; a repeated report gets a new one. `link` is the link's name then.
     """
 
     number: int
@@ -35,7 +34,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ReportFilter:
-    """Which reports are wanted; what is None does not matter. `since_ns` is CLOCK_BOOTTIME."""
+    """Selects reports; a field that is None selects all. `since_ns` is CLOCK_BOOTTIME."""
 
     vip: Address | None = None
     link: str | None = None
@@ -44,7 +43,7 @@ class ReportFilter:
     since_ns: int | None = None
 
     def matches(self, report: Report) -> bool:
-        """Whether all that is set holds."""
+        """Whether a report matches all fields that are set."""
         decision = report.decision
         pairs = (
             (self.vip, decision.key.vip),
@@ -70,11 +69,11 @@ class DecisionLog:
 
     @property
     def received(self) -> int:
-        """All reports so far, also of decisions that are forgotten."""
+        """The number of all reports so far, even of decisions no longer in the log."""
         return self._received
 
     def add(self, decision: Decision, link: str) -> Report:
-        """Takes a report in; gives it back as this one alone (`count` 1)."""
+        """Adds a report; returns it by itself (`count` 1)."""
         self._received += 1
         known = self._reports.pop(decision, None)
         alone = Report(self._received, link, decision, 1, decision.time_ns)
@@ -92,7 +91,7 @@ class DecisionLog:
 
 @dataclass(frozen=True, slots=True)
 class RivalClaim:
-    """A host that claimed a VIP that is not its own, times in CLOCK_BOOTTIME nanoseconds; `number` as in Report."""
+    """A host that claimed another's VIP; times in CLOCK_BOOTTIME nanoseconds; `number` as in Report."""
 
     number: int
     key: EntryKey
@@ -107,20 +106,20 @@ class RivalClaim:
 
 
 class ConflictLog:
-    """Who claimed what: `capacity` hosts and VIPs, those that were heard last.
+    """Who claimed what: the latest `capacity` pairs of host and VIP.
 
-    Whoever claims a VIP with ever other MACs pushes out what was heard of that VIP, and not of another.
+    Somebody who claims a VIP with ever new MACs pushes out the claims to that VIP, not those to others.
     """
 
     def __init__(self, capacity: int = 1024) -> None:
         self._capacity = capacity
         self._size = 0
-        # What was heard last is last. VIPs by how many claims there are of each: a flood must not search through all.
+        # The latest is last. VIPs are indexed by how many claims each has, so that a flood need not search through all.
         self._claims: dict[EntryKey, OrderedDict[MacAddress, RivalClaim]] = {}
         self._by_count: dict[int, OrderedDict[EntryKey, None]] = {}
 
     def add(self, report: Report, claimant: Claimant = OUTSIDE) -> None:
-        """Takes a report, of one claim or several, and who makes it; what is no foreign claim does not matter."""
+        """Adds a report of one or several claims, and who makes them; ignores reports that are not of rival claims."""
         decision = report.decision
         if decision.verdict not in (Verdict.CONFLICT, Verdict.REPORT):
             return
@@ -146,7 +145,7 @@ class ConflictLog:
             self._forget_one()
 
     def _recount(self, key: EntryKey, before: int) -> None:
-        """There are more claims of a VIP than before, or fewer, or another one was heard last."""
+        """The number of claims to a VIP has changed, or another one is the latest."""
         now = len(self._claims[key])
         self._size += now - before
         if before:
@@ -159,7 +158,7 @@ class ConflictLog:
             del self._claims[key]
 
     def _forget_one(self) -> None:
-        """The oldest of the VIP that has the most claims."""
+        """Drops the oldest claim to the VIP that has the most."""
         most = max(self._by_count)
         key = next(iter(self._by_count[most]))
         self._claims[key].popitem(last=False)
@@ -168,7 +167,7 @@ class ConflictLog:
     def newest(self, before: int | None = None) -> Iterator[RivalClaim]:
         """The claims, the latest first; `before`: only those with a smaller number.
 
-        One that was held back for a while was heard before some that are listed already.
+        A claim that was held back for a while was heard before some that are listed already.
         """
         heard = (claim for claims in self._claims.values() for claim in claims.values())
         ordered = sorted(heard, key=lambda claim: claim.number, reverse=True)

@@ -1,7 +1,7 @@
-"""What a map of the kernel has, what it is to have, and the difference, kept up to date as either changes.
+"""What a kernel map has, what it should have, and the difference, kept up to date as either changes.
 
-As in Calico's delta tracker, what is desired is not kept a second time: it is what the kernel has, once all that is
-pending is done. So there is no difference to look for where nothing has changed, however large the map is.
+As in Calico's delta tracker, the desired state is not stored a second time: it is what the kernel has once everything
+pending is done. So where nothing has changed there is no difference to search for, however large the map is.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,11 +13,11 @@ from arpguard.verdict import Kind
 
 K = TypeVar("K")
 
-_ACTS = (Kind.OWNED, Kind.CLOSED)  # it answers, or suppresses what no entry is about
+_ACTS = (Kind.OWNED, Kind.CLOSED)  # answers, or suppresses addresses without an entry
 
 
 class DeltaTracker(Generic[K]):
-    """One map. `kernel` is what it has, as far as is known; `writes` and `deletes` are pending, and share no key."""
+    """One map. `kernel`: what it has, as far as is known; `writes`, `deletes`: what is pending, without common keys."""
 
     def __init__(self) -> None:
         self.kernel: Overlay[K, VipEntry] = Overlay()
@@ -31,7 +31,7 @@ class DeltaTracker(Generic[K]):
 
     @property
     def desired(self) -> dict[K, VipEntry]:
-        """What the kernel is to have."""
+        """What the kernel should have."""
         return {key: entry for key, entry in (self.kernel.whole | self.writes).items() if key not in self.deletes}
 
     def want(self, writes: Mapping[K, VipEntry], gone: Iterable[K] = ()) -> None:
@@ -49,25 +49,25 @@ class DeltaTracker(Generic[K]):
                 self.deletes[key] = None
 
     def want_all(self, wanted: Mapping[K, VipEntry]) -> None:
-        """Says all that is desired."""
+        """Replaces the whole desired state."""
         kernel = self.kernel.whole
         self.writes = {key: entry for key, entry in wanted.items() if kernel.get(key) != entry}
         self.deletes = {key: None for key in kernel if key not in wanted}
 
     def done(self) -> None:
-        """The kernel was told all that was pending."""
+        """Everything pending has been written to the kernel."""
         self.kernel.change(self.writes, self.deletes)
         self.writes, self.deletes = {}, {}
 
     def given_up(self, entries: Mapping[K, VipEntry]) -> None:
-        """The kernel was told these besides. Where another entry was pending it still is; else these are to stay."""
+        """These have been written ahead of what is pending. Pending writes stay so; otherwise these are desired now."""
         self.kernel.change(entries)
         for key, entry in entries.items():
             if self.writes.get(key) == entry:
                 del self.writes[key]
 
     def found(self, actual: dict[K, VipEntry]) -> list[K]:
-        """The kernel was read back; what is desired stays as it is. Returns the keys that are not as they were."""
+        """The map was read back; the desired state stays. Returns the keys whose entries something else has changed."""
         known = self.kernel.whole
         if actual == known:
             return []
@@ -78,21 +78,21 @@ class DeltaTracker(Generic[K]):
         return [key for key in known.keys() | actual.keys() if known.get(key) != actual.get(key)]
 
     def begin(self, actual: dict[K, VipEntry]) -> None:
-        """What is found before anything is desired is to stay."""
+        """Starts with what the map has; all of that is desired."""
         self.kernel.replace(actual)
         self.writes, self.deletes = {}, {}
 
 
 def in_order(writes: Mapping[K, VipEntry]) -> dict[K, VipEntry]:
-    """What is given up before what is taken, so that a VIP that moves is never owned on two links.
+    """The order to write in: given up before taken, so that a VIP that moves is never owned on two links.
 
-    Of ranges the exceptions before what is closed.
+    Of ranges, exceptions come before closed ones.
     """
     return dict(sorted(writes.items(), key=lambda item: item[1].kind in _ACTS))
 
 
 def in_reverse(keys: Iterable[K], known: Overlay[K, VipEntry]) -> list[K]:
-    """The order to delete in: what was written last goes first, and with it what is no entry at all."""
+    """The order to delete in: the reverse of writing; keys without a valid entry go first."""
 
     def stays(key: K) -> bool:
         entry = known.get(key)

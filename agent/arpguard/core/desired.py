@@ -1,6 +1,6 @@
-"""What the kernel is to be told: a function of VIPs, guarded links, routes, and who has each elected VIP.
+"""The entries that the kernel should have: a function of VIPs, guarded links, routes, and who has each elected VIP.
 
-What it was told before counts in `fitting` only: what is in a full map stays.
+Only `fitting` takes the past into account: what is in a full map stays there.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -29,8 +29,8 @@ def wanted_entries(
 ) -> dict[EntryKey, VipEntry]:
     """One entry for each VIP on each guarded link. `standing` says who has a VIP.
 
-    Static ownership needs no fence (`hold`): nobody else can take it over. A VIP of this node is answered on its
-    home link only; on the others it is suppressed, for Linux would answer on any of them.
+    An owner that the configuration names needs no fence: nobody else can take the VIP over. A VIP of this node is
+    answered on its home link only, and suppressed on the others, for Linux would answer on any of them.
     """
     wanted: dict[EntryKey, VipEntry] = {}
     for vip in vips:
@@ -73,10 +73,9 @@ def primary_addresses(links: Iterable[Link], vips: Iterable[Address]) -> dict[tu
 
 
 def primary_address(link: Link, version: int, vips: Container[Address]) -> Address | None:
-    """The link's first address of a family that is no VIP: what its own requests should carry (arp_announce=2).
+    """The link's first address of a family that is not a VIP: the source of its own requests (arp_announce=2).
 
-    Of IPv6 ones only those in a VIP's scope, which is global; first those that are preferred (RFC 6724 5, rule 3), and
-    that last.
+    Of IPv6 addresses only global ones count, as VIPs are; preferred and lasting ones come first (RFC 6724 5, rule 3).
     """
     fit = (
         own
@@ -88,7 +87,7 @@ def primary_address(link: Link, version: int, vips: Container[Address]) -> Addre
 
 
 def spoken_for(entries: Mapping[EntryKey, VipEntry], mode: Mode) -> dict[EntryKey, MacAddress]:
-    """The VIPs that a node in this mode speaks for, and the MAC it does so with."""
+    """The VIPs that a node in this mode speaks for, and the MAC it uses."""
     return {
         key: entry.answer_mac
         for key, entry in entries.items()
@@ -97,14 +96,14 @@ def spoken_for(entries: Mapping[EntryKey, VipEntry], mode: Mode) -> dict[EntryKe
 
 
 def membership_of(key: EntryKey) -> GroupMembership | None:
-    """What whoever has an address listens to (RFC 4861 7.2.3, RFC 4291 2.7.1): a group of IPv6, nothing of IPv4."""
+    """The multicast group for an entry's address (RFC 4861 7.2.3, RFC 4291 2.7.1); None for IPv4."""
     return GroupMembership(key.ifindex, solicited_node(key.vip)) if isinstance(key.vip, IPv6Address) else None
 
 
 def memberships_of(entries: Mapping[EntryKey, VipEntry]) -> frozenset[GroupMembership]:
-    """What a node listens to for the VIPs that it owns; some share a group.
+    """The groups that a node joins for the VIPs that it owns; some VIPs share one.
 
-    Also while it only observes: a switch that snoops would else keep from it what it is to decide about.
+    It joins even while it only observes: otherwise a switch that snoops would keep frames from it.
     """
     owned = (key for key, entry in entries.items() if entry.kind is Kind.OWNED)
     return frozenset(membership for membership in map(membership_of, owned) if membership is not None)
@@ -130,9 +129,9 @@ def vips4_of(keys: Iterable[EntryKey]) -> tuple[IPv4Address, IPv4Address]:
 def fitting(
     wanted: Mapping[EntryKey, VipEntry], programmed: Container[EntryKey], room: int
 ) -> Mapping[EntryKey, VipEntry]:
-    """The wanted entries that a map with room for so many takes: first those that it has, then by address.
+    """The wanted entries that a map has room for: first those that it has already, then by address.
 
-    What is guarded stays so, whoever adds VIPs; and nodes that start with the same VIPs guard the same ones.
+    So guarded VIPs stay guarded whoever adds more, and nodes that start with the same VIPs guard the same ones.
     """
     if len(wanted) <= room:
         return wanted
@@ -141,7 +140,7 @@ def fitting(
 
 
 def standing_of(vip: Vip, node: str, standings: Mapping[Address, Standing]) -> Standing:
-    """Who has a VIP: the source says so, or, for an elected one, `standings`."""
+    """Who has a VIP, according to its source or, if it is elected, to `standings`."""
     owner = vip.owner
     if owner.kind is OwnerKind.ELECT:
         return standings.get(vip.address, NOBODY)

@@ -1,4 +1,4 @@
-"""Which elected VIPs this node wants: a function of what it sees, and of since when it has seen it so.
+"""Which elected VIPs this node wants: a function of what it sees, and of how long it has seen that.
 
 | a VIP                              | is wanted by                                                              |
 | ---------------------------------- | ------------------------------------------------------------------------- |
@@ -8,13 +8,13 @@
 | free, and never held before        | the same, but not before this node has looked around for `settle_ns`      |
 | undecided                          | who holds it                                                              |
 
-What is elected is a group (`core/groups`), and nearly every VIP is one by itself: each has one seat, which knows who
-may own all of it and who is preferred. Its lead is elected as if it were alone, so nothing goes in circles. For the
-others of a group the first choice is the one that holds the lead, or the lead's first choice while nobody does, and
-who holds one of them apart from the lead gives it up to that one at once. What no node may own together has seats of
-its own.
+Elections are about groups (`core/groups`); nearly every VIP is a group by itself. Each group has one seat, which knows
+the nodes that may own all of it, and which of them is preferred. The lead is elected as if it were alone, so there are
+no cycles. For the other VIPs of a group the first choice is the node that holds the lead or, while nobody does, the
+lead's first choice; a node that holds one of them without the lead gives it up to that node at once. VIPs that no node
+may own together get seats of their own.
 
-Two that want the same VIP are no harm: claims are compared and swapped. Nobody is asked, and nobody has to agree.
+It does no harm if two nodes want the same VIP: claims are taken by compare-and-swap. Nodes need not agree beforehand.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ STEADY_NS = 60 * NS_PER_S
 BATCH_NS = 10 * NS_PER_S
 GIVE_UP_NS = 5 * NS_PER_S
 SHUN_NS = 600 * NS_PER_S
-FOLLOW_AT_ONCE = 50  # VIPs that this node has given up to whom they follow, and nobody has yet
+FOLLOW_AT_ONCE = 50  # at most so many VIPs that this node gave up to their lead's holder, and that nobody has yet
 _MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to all nodes
 _MAX_WRITES_PER_S_AT_REST = 10
 REST_NS = 10 * NS_PER_S  # as kubelets renew theirs
@@ -47,7 +47,7 @@ _EMPTY = Pool(())
 class Wishes:
     """What this node wants; `nobody`: VIPs that no node may own. `next_ns`: when to ask again if nothing changes.
 
-    `apart`: VIPs that no node may own together with their leads, though it may own them without.
+    `apart`: VIPs that nodes may own, but no node together with their leads.
     """
 
     wanted: frozenset[Address] = frozenset()
@@ -60,8 +60,8 @@ class Wishes:
 class _Past:
     """What this node has seen of one VIP.
 
-    `since_ns`: since when `first` is its first choice; `free_ns`: since when nobody has it. `giving_to`: the first
-    choice that this node gives it up to, and until `giving_ns` does not want it itself.
+    `since_ns`: since when `first` is its first choice; `free_ns`: since when nobody has it. `giving_to`: the node that
+    this one gives it up to; until `giving_ns` this node does not want it.
     """
 
     address: Address
@@ -79,10 +79,10 @@ class _Past:
 
 @dataclass(slots=True)
 class _Seat:
-    """A group of VIPs, those that may own all of it, and how many of them are preferred to this node: `ahead`.
+    """A group of VIPs, the nodes that may own all of it, and how many of those are preferred to this one (`ahead`).
 
-    `number`: the fingerprint of the lead, by which nodes are preferred. `is_apart`: some node may own it, and some the
-    lead that it should go with, but none may own both.
+    `number`: the lead's fingerprint, which orders the nodes. `is_apart`: some node may own it, and some node may own
+    the lead that it should go with, but none may own both.
     """
 
     lead: _Past
@@ -93,14 +93,14 @@ class _Seat:
     is_apart: bool = False
 
     def place(self, past: _Past, me: str) -> int:
-        """Which choice for one of its VIPs this node is, from 0 on, if it is in the pool."""
+        """Which choice this node is for one of its VIPs, from 0 on, if it is in the pool."""
         if me == past.first:
             return 0
         return self.ahead + (past.first != self.lead.first and self.pool.prefers(self.number, me, past.first))
 
 
 class Election:
-    """This node's memory. Times are CLOCK_BOOTTIME; `started_ns`: when this node knew the others' heartbeats."""
+    """What this node remembers. Times are CLOCK_BOOTTIME; `started_ns`: when this node knew the others' heartbeats."""
 
     def __init__(self, me: str, started_ns: int, settle_ns: int = SETTLE_NS) -> None:
         self._me = me
@@ -126,8 +126,8 @@ class Election:
     ) -> Wishes:
         """What this node wants now.
 
-        `holders`: who has a VIP, by a claim that is valid, and is alive; "" where the claim is released or void, or
-        its holder is not heard of. A VIP that is not in it was never held. `vips` is not changed between two calls.
+        `holders`: the live node with a valid claim to each VIP; "" if the claim is released or void, or its holder is
+        not alive. A VIP that is missing was never held. `vips` does not change between `sit_down` and this call.
         """
         for _ in self.sit_down(vips, members, now_ns):
             pass
@@ -148,9 +148,9 @@ class Election:
         return look.wishes(given_up)
 
     def sit_down(self, vips: Mapping[Address, Vip], members: tuple[Member, ...], now_ns: int) -> Iterator[None]:
-        """What `wanted` begins with, in steps, for who has others to attend to: all that takes long.
+        """The slow first part of `wanted`, in steps, for a caller that has to let others run in between.
 
-        It brings the seats up to date with VIPs and members, and has to be gone through to the end.
+        It brings the seats up to date with VIPs and members. The caller must go through all steps.
         """
         seated: Mapping[Address, Group] | None = self._groups
         if vips is not self._vips:
@@ -169,7 +169,7 @@ class Election:
         self._forget_what_is_gone()
 
     def _seat(self, group: Group, now_ns: int) -> None:
-        """Seats a group, or what it comes to where no node may own all of it."""
+        """Seats a group or, if no node may own all of it, the groups that it falls into."""
         parts = self._pools.divided(group)
         for vips, pool in parts:
             seat = self._take_seat(vips, pool, now_ns)
@@ -205,7 +205,7 @@ class Election:
             self._seats = {address: seat for address, seat in self._seats.items() if address in elected}
 
     def _give_after(self, look: "_Look", holders: Mapping[Address, str]) -> frozenset[Address]:
-        """VIPs for those who have their leads. Who did not take one lately gets none for a while, as in `_give_up`."""
+        """VIPs to give to their leads' holders. A node that did not take one lately gets none for a while."""
         room = FOLLOW_AT_ONCE - sum(1 for past in self._pasts.values() if past.giving_to)
         given_up: list[Address] = []
         for lead, past in look.strays:
@@ -222,9 +222,9 @@ class Election:
         return frozenset(given_up)
 
     def _give_up(self, look: "_Look") -> frozenset[Address]:
-        """A batch of VIPs for those who are their first choice, where all has been quiet for long enough.
+        """A batch of VIPs to give to their first choices, once all has been quiet for long enough.
 
-        Who did not take what was given up last time is alive, and yet cannot: it gets nothing for a while.
+        A node that did not take what was given up last time is alive, but cannot: it gets nothing for a while.
         """
         due_ns = max(self._balance_ns, self._steady_ns + STEADY_NS)
         if look.now_ns < due_ns:
@@ -245,10 +245,10 @@ class Election:
 
 @dataclass(slots=True)
 class _Look:
-    """One look at all seats, and what comes of it.
+    """One look at all seats, and its results.
 
-    `placed`: each lead that somebody has, with who that is and where it would go. `strays`: what is held apart from its
-    lead, which comes first.
+    `placed`: each lead that somebody has, with its holder and its first choice. `strays`: VIPs that are held apart from
+    their leads; those move first.
     """
 
     me: str
@@ -266,41 +266,41 @@ class _Look:
     misplaced: bool = False
 
     def at_others(self, seat: _Seat, lead_holder: str, holders: Mapping[Address, str]) -> None:
-        """Those that go where the lead of their group is."""
+        """Looks at the VIPs of a group that follow its lead."""
         first = lead_holder if lead_holder in seat.pool else seat.lead.first
         for past in seat.others:
             past.choose(first, self.now_ns)
             self.at(past, seat, holders.get(past.address))
 
     def at(self, past: _Past, seat: _Seat, holder: str | None) -> None:
-        """One VIP. `holder` None: it was never held; empty: it is free."""
+        """Looks at one VIP. `holder` None: it was never held; empty: it is free."""
         if seat.is_apart:
             self.apart.append(past.address)
         if not past.first:
             self.nobody.append(past.address)
         elif holder:
             self._held(past, seat, holder)
-        elif not self.undecided or past.address not in self.undecided:  # to hash an address takes as long as all else
+        elif not self.undecided or past.address not in self.undecided:  # hashing an address costs as much as all else
             self._free(past, seat, never_held=holder is None)
 
     def _held(self, past: _Past, seat: _Seat, holder: str) -> None:
         past.free_ns = None
         first = self._drawn_to(past, seat, holder)
         if past is seat.lead:
-            self.placed.append((past.address, holder, first))  # those that go with it are moved with it
+            self.placed.append((past.address, holder, first))  # the rest of its group moves with it
         if past.giving_to:
             self._given(past, seat, holder)
         if holder == self.me and not past.giving_to and (holder == first or holder in seat.pool):
             self.wanted.append(past.address)
 
     def _drawn_to(self, past: _Past, seat: _Seat, holder: str) -> str:
-        """Where a VIP that somebody has would go, and what that means for the look."""
+        """The first choice of a VIP that somebody has; this node keeps it, gives it up, or waits for it."""
         if holder == past.first:
             return holder
         if holder not in seat.pool:
             self.is_calm = False
             if past.first == self.me and past.address not in self.undecided:
-                self.wanted.append(past.address)  # so that its release is answered at once
+                self.wanted.append(past.address)  # so that this node takes it as soon as it is released
         elif past.address in self.undecided:
             return holder
         elif past is seat.lead:
@@ -315,7 +315,7 @@ class _Look:
         self.times.append(past.giving_ns)
 
     def _given(self, past: _Past, seat: _Seat, holder: str) -> None:
-        """A VIP that this node has given up: somebody has it."""
+        """Somebody has a VIP that this node was giving up."""
         if holder == self.me and past.giving_ns > self.now_ns:
             self.times.append(past.giving_ns)
             return
@@ -325,7 +325,7 @@ class _Look:
         past.giving_to, past.giving_ns = "", 0
 
     def _free(self, past: _Past, seat: _Seat, *, never_held: bool) -> None:
-        """One that nobody takes for long, since a host outside has it, say, is no unrest."""
+        """Looks at a free VIP. One that nobody takes for long, since a host outside has it, say, counts as quiet."""
         past.giving_ns = 0
         if past.free_ns is None:
             past.free_ns = self.now_ns
@@ -343,7 +343,7 @@ class _Look:
             self.times.append(due_ns)
 
     def wishes(self, given_up: AbstractSet[Address]) -> Wishes:
-        """All of it."""
+        """The result of the look."""
         return Wishes(
             wanted=frozenset(self.wanted) - given_up,
             nobody=frozenset(self.nobody),
@@ -353,12 +353,12 @@ class _Look:
 
 
 def rest_ns(heartbeating: int) -> int:
-    """How often a node that neither has nor wants a VIP renews, in a cluster with so many nodes."""
+    """How often a node that neither has nor wants a VIP renews, in a cluster with so many heartbeating nodes."""
     return max(REST_NS, heartbeating * NS_PER_S // _MAX_WRITES_PER_S_AT_REST)
 
 
 def lease_times(lease: LeaseConfig, heartbeating: int) -> LeaseConfig:
-    """The times of a cluster with so many heartbeating nodes: the API server takes no more than _MAX_WRITES_PER_S."""
+    """The times of a cluster with so many heartbeating nodes: longer ones keep it below _MAX_WRITES_PER_S."""
     renew_ns = max(lease.renew_ns, heartbeating * NS_PER_S // _MAX_WRITES_PER_S)
     return LeaseConfig(
         duration_ns=lease.duration_ns * renew_ns // lease.renew_ns,

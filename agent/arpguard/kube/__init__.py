@@ -1,1 +1,1 @@
-"""This agent's side of the Kubernetes API: what it reads by lists and watches, and what it writes."""
+"""The agent's client of the Kubernetes API: what it lists and watches, and what it writes."""

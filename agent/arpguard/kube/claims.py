@@ -1,6 +1,7 @@
-"""Heartbeats and claims <-> Leases. Its name says what a Lease is about; annotations carry what it has no field for.
+"""Heartbeats and claims <-> Leases. A Lease's name says what it is about; annotations carry what it has no field for.
 
-Whoever may write Leases may write anything: nothing raises, and what cannot be understood is neither free nor void.
+Anybody with the right to write Leases may write nonsense: nothing here raises, and a claim that cannot be understood is
+neither free nor void.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ MAX_LINKS_TEXT = 4096  # as much of an annotation as kube/projections.py reads
 MAX_SOURCE = 1024
 MAX_LINKS = 64
 MAX_NETWORKS = 64
-CLAIM_DURATION_S = 1  # a Lease needs one; nobody reads that of a claim
+CLAIM_DURATION_S = 1  # every Lease needs a duration; nobody reads a claim's
 
 # ---- names ----
 
@@ -46,23 +47,23 @@ def node_lease_name(node: str) -> str:
 
 
 def node_of(name: str) -> str | None:
-    """The node whose heartbeat a Lease of this name is; None when it is none's."""
+    """The node whose heartbeat has this Lease name; None if it is not a heartbeat's."""
     kind, _, node = name.partition(".")
     return node if kind == "node" and _has_lease(node) else None
 
 
 def _has_lease(node: str) -> bool:
-    """Whether a node may be called so, and its Lease after it."""
+    """Whether this is a valid name for a node, and its Lease's name is valid, too."""
     return is_subdomain(node) and len(node_lease_name(node)) <= MAX_SUBDOMAIN
 
 
 def lease_name(vip: Address) -> str:
-    """The Lease of a VIP's claim: names of objects have no colons."""
+    """The Lease of a VIP's claim; object names may not contain colons."""
     return f"vip.{vip.exploded.replace(':', '-')}"
 
 
 def vip_of(name: str) -> Address | None:
-    """The VIP whose claim a Lease of this name is; None when it is none's, or written in another way."""
+    """The VIP whose claim has this Lease name; None if it is not a claim's, or spells the address differently."""
     kind, _, text = name.partition(".")
     try:
         vip = ip_address(text.replace("-", ":"))
@@ -72,7 +73,7 @@ def vip_of(name: str) -> Address | None:
 
 
 def holder_label(node: str) -> str:
-    """What the label `arpguard.io/holder` says of a node: its name, or what stands for it if that is too long."""
+    """The value of the label `arpguard.io/holder` for a node: its name, or a hash if that is too long."""
     return node if len(node) <= MAX_LABEL else hashlib.sha256(node.encode()).hexdigest()[:MAX_LABEL]
 
 
@@ -85,9 +86,9 @@ def own_claims_selector(node: str) -> str:
 
 
 def heartbeat_of(lease: Lease) -> Heartbeat | None:
-    """The heartbeat in a Lease; None when its name is none of a heartbeat's.
+    """The heartbeat in a Lease; None if its name is not a heartbeat's.
 
-    One whose epoch cannot be read has the epoch "", by which no claim is void.
+    If its epoch cannot be read that is "", which makes no claim void.
     """
     node = node_of(lease.name)
     if node is None:
@@ -104,7 +105,7 @@ def heartbeat_of(lease: Lease) -> Heartbeat | None:
 
 
 def claim_of(lease: Lease) -> Claim | None:
-    """The claim in a Lease; None when its name is none of a claim's."""
+    """The claim in a Lease; None if its name is not a claim's."""
     vip = vip_of(lease.name)
     if vip is None:
         return None
@@ -128,14 +129,14 @@ def _unreadable(lease: Lease, epoch: str) -> str:
     if lease.problems:
         return lease.problems[0]
     if lease.holder and not _has_lease(lease.holder):
-        return f"spec.holderIdentity is no node's name ({lease.holder!r:.80})"
+        return f"spec.holderIdentity is not a node's name ({lease.holder!r:.80})"
     if lease.holder and not _epoch(epoch):
-        return f"annotation {_HOLDER_EPOCH} is no epoch ({epoch!r:.80})"
+        return f"annotation {_HOLDER_EPOCH} is not an epoch ({epoch!r:.80})"
     return ""
 
 
 def _epoch(text: str) -> str:
-    """An epoch as it is compared, if it is one: a UUID as this program writes it."""
+    """The epoch in the form in which epochs are compared, a UUID as this program writes it; "" if it is not one."""
     try:
         return text if str(UUID(text)) == text else ""
     except ValueError:
@@ -143,7 +144,7 @@ def _epoch(text: str) -> str:
 
 
 def _external(text: str) -> str:
-    """A MAC in the one way it is written; of something else it is known only that somebody has the VIP."""
+    """A MAC in canonical form; any other text says only that somebody has the VIP."""
     return str(_mac(text) or ZERO_MAC) if text else ""
 
 
@@ -160,7 +161,7 @@ def _mac(text: object) -> MacAddress | None:
 def heartbeat_content(effect: WriteHeartbeat, links: Iterable[PublishedLink] = ()) -> LeaseContent:
     """The Lease of a renewal, or of a revocation, which publishes no links.
 
-    The duration is rounded up: peers may wait longer than the fence needs, never shorter.
+    Rounds the duration up: peers may wait longer than the fence needs, never less.
     """
     annotations = {_EPOCH: effect.epoch}
     if effect.instance:
@@ -201,7 +202,7 @@ def _pairs(texts: dict[str, str]) -> Pairs:
 
 
 def encode_links(links: Iterable[PublishedLink]) -> str:
-    """The links as JSON; the last ones are left out where it is more than anybody reads."""
+    """The links as JSON, without the last ones if the text would be longer than readers accept."""
     items = [
         {"name": link.name, "mac": str(link.mac), "networks": [str(network) for network in link.networks]}
         for link in links
@@ -215,7 +216,7 @@ def encode_links(links: Iterable[PublishedLink]) -> str:
 
 
 def parse_links(text: str) -> tuple[PublishedLink, ...]:
-    """The links in foreign JSON: those that can be understood."""
+    """The links in a JSON text that anybody may have written: those that can be understood."""
     try:
         items = json.loads(text) if text else []
     except (ValueError, RecursionError):

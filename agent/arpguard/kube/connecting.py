@@ -1,8 +1,8 @@
-"""Where the API server is and what to show it: a kubeconfig file, or the service account of a pod.
+"""Where the API server is, and the credentials for it: from a kubeconfig file, or the service account of a Pod.
 
-Read by the official client's loaders. Credentials are looked up anew for each request: kubelet replaces a service
-account's token long before it expires, and only the file knows. What a kubeconfig says (a token file, a plugin) is
-read again after the server has refused what it said before.
+The official client's loaders read both. A service account's token is read from its file for each request, for kubelet
+replaces it long before it expires. A kubeconfig's credentials (a token file, a plugin) are read again after the server
+has refused them.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from arpguard.kube.importing import import_part
 
 Configuration: TypeAlias = Any  # kubernetes.aio.client.configuration.Configuration, which mypy is kept from reading
 
-LOOK_TIMEOUT_S = 5.0  # a plugin may ask somebody
+LOOK_TIMEOUT_S = 5.0  # a plugin may go over the network
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -36,12 +36,12 @@ class Access(ABC):
 
     @property
     def host(self) -> str:
-        """The URL, without a slash at its end."""
+        """The URL, without a trailing slash."""
         return str(self._configuration.host).rstrip("/")
 
     @property
     def server_name(self) -> str | None:
-        """The name in the server's certificate, where that is not the URL's."""
+        """The name in the server's certificate, if it differs from the URL's."""
         name = self._configuration.tls_server_name
         return str(name) if name else None
 
@@ -52,18 +52,18 @@ class Access(ABC):
         return str(proxy) if proxy else None
 
     async def headers(self) -> dict[str, str]:
-        """What a request shows to be let in. Raises UnauthorizedError when it cannot be read."""
+        """The headers with a request's credentials. Raises UnauthorizedError when they cannot be read."""
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 await self._look()
         except (OSError, ValueError, ConfigError) as error:
-            text = cut(str(error)) or "this takes too long"
+            text = cut(str(error)) or "reading them takes too long"
             raise UnauthorizedError(Failure("read", "credentials", 0, text)) from error
         settings = await self._configuration.auth_settings()
         return {setting["key"]: setting["value"] for setting in settings.values() if setting["value"]}
 
     def doubt(self) -> None:
-        """The server refused the credentials, or showed a certificate of an unknown CA: read both again."""
+        """The server refused the credentials, or showed a certificate of an unknown CA: both are read again."""
         self._doubted = True
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Access(ABC):
         """Reads what may have changed. May raise OSError, ValueError or ConfigError."""
 
     def _trust_again(self) -> None:
-        """A CA that was replaced is trusted beside the old one, which is gone at the next start."""
+        """Trusts a new CA besides the old one, which stays until the next start."""
         if self._configuration.ssl_ca_cert:
             self.tls.load_verify_locations(cafile=self._configuration.ssl_ca_cert)
 
@@ -88,7 +88,7 @@ class PodAccess(Access):
             loading.InClusterConfigLoader(
                 token_filename=str(self._token),
                 cert_filename=str(folder / "ca.crt"),
-                try_refresh_token=False,  # it does so by the wall clock, and never strips the line's end
+                try_refresh_token=False,  # it goes by the wall clock, and never strips the newline
                 environ=environment,
             ).load_and_set(configuration)
             super().__init__(configuration)
@@ -122,13 +122,13 @@ class FileAccess(Access):
         await _load_file(path, configuration)
         try:
             return cls(path, configuration)
-        except OSError as error:  # ssl.SSLError is one: certificates that are none
+        except OSError as error:  # ssl.SSLError is one: the files are not certificates
             raise _config_error(str(path), error, "name readable certificates") from error
 
     async def _look(self) -> None:
-        """One reading serves all requests that wait for it, and goes on when they no longer do.
+        """Reads once for all requests that wait, and goes on reading when they give up.
 
-        A plugin that hangs would else leave a process behind for each request.
+        Otherwise a plugin that hangs would leave a process behind for each request.
         """
         if self._doubted and self._reading is None:
             self._reading = asyncio.create_task(self._read())
@@ -155,16 +155,16 @@ async def _load_file(path: Path, configuration: Configuration) -> None:
     loading = import_part("kubernetes.aio.config.kube_config")
     try:
         _expect_mapping(path)
-        # The loader's way for files, so that certificates may be named relative to it.
+        # As the loader does for files, so that the paths of certificates may be relative to the kubeconfig.
         await loading.load_kube_config(str(path), client_configuration=configuration, persist_config=False)
     except (loading.ConfigException, OSError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _config_error(str(path), error, "see `kubectl config view`") from error
 
 
 def _expect_mapping(path: Path) -> None:
-    """The loader warns and goes on where there is no file, and means `KeyError: 0` where it is something else."""
+    """Raises clear errors: the loader only warns if there is no file, and says `KeyError: 0` if it is not a mapping."""
     if not isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict):
-        raise TypeError("is no mapping")
+        raise TypeError("is not a mapping")
 
 
 def _new_configuration() -> Configuration:

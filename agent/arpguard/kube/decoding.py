@@ -1,7 +1,7 @@
-"""JSON of the API server, read as tolerantly as it may be: in a list, or on a stream, a bad object is not alone.
+"""JSON from the API server, read tolerantly: in a list or a stream, one bad object must not hide the others.
 
-Whoever may write some object may put much into it that servers keep: managedFields a thousand levels deep, say.
-An answer that could not be read for that would hide all other objects of the kind, from all agents.
+Anybody with the right to write some object can put odd things into it that servers keep: managedFields a thousand
+levels deep, say. If agents could not read that, none of them would see any object of the kind.
 """
 
 import json
@@ -14,7 +14,7 @@ _MAX_DIGITS = 400  # of a whole number; 309 are more than a float can be
 
 
 def decode(data: bytes) -> object:
-    """What JSON says. Bytes that are no UTF-8 become U+FFFD, as Go has them. ValueError for all that is no JSON."""
+    """Decodes JSON. Bytes that are not UTF-8 become U+FFFD, as in Go. ValueError if it is not JSON."""
     with _room():
         try:
             return json.loads(data.decode("utf-8", "replace"), parse_int=_whole)
@@ -24,7 +24,7 @@ def decode(data: bytes) -> object:
 
 @contextmanager
 def _room() -> Iterator[None]:
-    """Python's JSON reader takes the limit that is meant for calls: 1,000."""
+    """Raises the recursion limit, for Python's JSON reader goes by it, and it is 1,000."""
     usual = sys.getrecursionlimit()
     sys.setrecursionlimit(usual + MAX_DEPTH)
     try:
@@ -34,5 +34,5 @@ def _room() -> Iterator[None]:
 
 
 def _whole(text: str) -> int | float:
-    """As Go has numbers that are too large; int() refuses those of more than 4,300 digits."""
+    """A whole number, or infinity as in Go if it is too large; int() refuses more than 4,300 digits."""
     return int(text) if len(text) < _MAX_DIGITS else float(text)

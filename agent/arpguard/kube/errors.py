@@ -1,8 +1,8 @@
 """What can go wrong with a request to the Kubernetes API, by what the caller does about it.
 
-The HTTP library's errors and the server's are translated here and in `client`, and nowhere else. A message quotes the
-server only where it answered with a Status, cut to a line: any other body may be a proxy's page, or hold secrets.
-No request is ever repeated by the client; whoever repeats one decides so by the class that it got.
+Only this module and `client` translate the errors of the HTTP library and of the server. A message quotes the server
+only if it answered with a Status, cut to a line: any other body may be a proxy's page, or hold secrets.
+The client never repeats a request; the caller decides that by the class of the error.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MAX_RETRY_AFTER_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is known of a failed request. `status` is 0 where no answer came; `text` is fit for a log."""
+    """What is known of a failed request. `status` is 0 if no answer came; `text` is fit for a log."""
 
     verb: str
     resource: str
@@ -66,11 +66,11 @@ class ForbiddenError(ClusterError):
 
 
 class ThrottledError(ClusterError):
-    """429: the server does not want it now. Nothing was done."""
+    """429: the server is busy. Nothing was done."""
 
 
 class RejectedError(ClusterError):
-    """Any other 3xx or 4xx: the server will never do this; asking again is no use."""
+    """Any other 3xx or 4xx: the server will never do this, so there is no use in asking again."""
 
 
 class UnavailableError(ClusterError):
@@ -85,7 +85,7 @@ class UnavailableError(ClusterError):
 
 
 class TooLargeError(UnavailableError):
-    """The answer is larger than this agent wants to hold."""
+    """The answer is larger than this agent accepts."""
 
 
 _BY_STATUS: dict[int, type[ClusterError]] = {
@@ -100,19 +100,19 @@ _BY_STATUS: dict[int, type[ClusterError]] = {
 
 
 def error_of(failure: Failure) -> ClusterError:
-    """The error for an answer with this HTTP status; one that is no error status makes no sense, so: unavailable."""
+    """The error for an HTTP status; one that is not an error's makes no sense, and counts as unavailable."""
     default = RejectedError if 300 <= failure.status < 500 else UnavailableError
     return _BY_STATUS.get(failure.status, default)(failure)
 
 
 def describe(status: int, body: bytes) -> str:
-    """An answer in a line: "409 Conflict: the object has been modified"."""
+    """An answer as one line: "409 Conflict: the object has been modified"."""
     phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "?"
     return f"{status} {phrase}: {_quote(body)}"
 
 
 def message_of(status: JsonObject) -> str:
-    """The message of a Status object, as one line that is not long (apimachinery, meta/v1 Status)."""
+    """The message of a Status object, as one short line (apimachinery, meta/v1 Status)."""
     texts = (status.get(field) for field in ("message", "reason"))
     return cut(next((text for text in texts if isinstance(text, str) and text), "no message"))
 
@@ -130,4 +130,4 @@ def _quote(body: bytes) -> str:
         status = None
     if isinstance(status, dict) and status.get("kind") == "Status":
         return message_of(status)
-    return f"{len(body)} bytes that are no Status"
+    return f"{len(body)} bytes that are not a Status"

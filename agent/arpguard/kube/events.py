@@ -1,4 +1,4 @@
-"""Kubernetes Events, as well as it can be done: nothing waits for them, and what cannot be written is counted."""
+"""Kubernetes Events, written with best effort: nothing waits for them, and those that cannot be written are counted."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ MAX_WORD = 128
 
 
 class EventWriter:
-    """Writes what `post` is told, one after the other, while `run` runs."""
+    """Writes posted notices, one after the other, while `run` runs."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class EventWriter:
 
     @property
     def dropped(self) -> int:
-        """Events that were not written: too many, or refused."""
+        """How many Events were not written: too many, or refused."""
         return self._dropped + self._book.suppressed
 
     def post(self, notice: Notice) -> None:
-        """Takes something to say; returns at once."""
+        """Queues a notice; returns at once."""
         posting = self._book.say(notice, self._clock(), self._wall())
         if posting is not None:
             self._enqueue(posting)
@@ -86,7 +86,7 @@ class EventWriter:
             self._lose(posting)
 
     async def _deliver(self, posting: Posting) -> None:
-        """Tries a few times; the name is the same each time, so that it is not there twice."""
+        """Tries a few times, always with the same name, so that the Event is not created twice."""
         backoff = Backoff(self._retry_s, MAX_RETRY_S, random.random)
 
         for attempt in range(1, ATTEMPTS + 1):
@@ -117,7 +117,7 @@ class EventWriter:
         except ConflictError:
             if posting.count > 1:
                 raise
-            # It is there: an earlier attempt has arrived after all.
+            # It exists: an earlier attempt has arrived after all.
 
     def _event(self, posting: Posting, namespace: str) -> JsonObject:
         notice, subject = posting.notice, posting.notice.subject
@@ -145,7 +145,7 @@ class EventWriter:
         self._lose(posting)
         is_news = not (self._failing or isinstance(error, NotFoundError))  # the server forgets Events after an hour
         if is_news:
-            log.warning("events cannot be written, and are dropped until they can: %s", error)
+            log.warning("cannot write Events, dropping them until it can: %s", error)
             self._failing = True
 
     def _lose(self, posting: Posting) -> None:

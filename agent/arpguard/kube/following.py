@@ -1,8 +1,8 @@
-"""The objects of other announcers that name a node: where they are, which of them to watch, and whether they can be.
+"""The objects of other announcers that name a node: where they are, which of them to watch, and whether the agent can.
 
-One row for each `Source`; `SOURCES` are where the announcers' own manifests have them.
-Nothing here is watched unless a Service follows an announcer that it belongs to (`core.following.Following.sources`).
-Events are watched in few namespaces and not for long: servers keep no cache of them for watches, and there are many.
+One row for each `Source`; `SOURCES` has the places that the announcers' own manifests use.
+The agent watches a source only while a Service follows its announcer (`core.following.Following.sources`).
+It watches Events in few namespaces and not for long: there are many, and servers keep no watch cache for them.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from arpguard.kube.resources import CORE_EVENTS, L2_STATUSES, LEASES, Discovery,
 
 @dataclass(frozen=True, slots=True)
 class FollowSource:
-    """What a reflector needs to know to follow a source."""
+    """What a reflector needs to watch a source."""
 
     source: Source
     resource: Resource
@@ -28,17 +28,17 @@ class FollowSource:
     project: Callable[[JsonObject], Announcement]
 
     def within(self, namespace: str) -> "FollowSource":
-        """The same in another namespace."""
+        """The same source in another namespace."""
         return replace(self, scope=replace(self.scope, namespace=namespace))
 
 
-# kubelets alone renew a Lease each, every 10 s, and none of those is an announcer's.
+# Each kubelet renews a Lease every 10 s, and none of those is an announcer's.
 _NOT_OF_KUBELETS = "metadata.namespace!=kube-node-lease"
 _OF_SPEAKERS = "involvedObject.kind=Service,reason=nodeAssigned"
 
 
 def sources_at(places: FollowConfig) -> tuple[FollowSource, ...]:
-    """The sources, where the configuration has them."""
+    """The sources, in the places that the configuration names."""
     lease_of_all = Scope(places.kube_vip, fields=f"metadata.name={places.kube_vip_lease}")
     speaker = Scope(places.openelb, fields="metadata.name=openelb-speaker")
     return (
@@ -56,7 +56,7 @@ SOURCES = sources_at(FollowConfig())
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """Whether a source can be watched, and why not. `forbidden`: there is such a kind, and a right is missing."""
+    """Whether a source can be watched, and why not. `forbidden`: the kind exists, but a right is missing."""
 
     readable: bool
     why: str = ""
@@ -68,9 +68,9 @@ _NOT_INSTALLED = Readable(readable=False, why="not installed")
 
 
 async def is_served(client: Client, resource: Resource) -> bool:
-    """Whether the server has this kind now: a CustomResourceDefinition comes and goes.
+    """Whether the server has this kind now: CustomResourceDefinitions come and go.
 
-    Raises ClusterError for any answer but yes and no.
+    Raises ClusterError for any answer but yes or no.
     """
     try:
         answer = await client.call(Discovery("get", resource))
@@ -83,9 +83,9 @@ async def is_served(client: Client, resource: Resource) -> bool:
 
 
 async def can_read(client: Client, source: FollowSource) -> Readable:
-    """Whether a reflector of it would get anything. To be asked before one is started, and again after a while.
+    """Whether a reflector could read it. Ask before starting one, and again after a while.
 
-    Raises ClusterError when that cannot be found out now.
+    Raises ClusterError when it cannot find out now.
     """
     if source.resource.group == L2_STATUSES.group and not await is_served(client, source.resource):
         return _NOT_INSTALLED

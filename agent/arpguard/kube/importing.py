@@ -1,9 +1,9 @@
-"""The parts of the official client that are used, without the rest of it.
+"""Imports the parts of the official client that the agent uses, without the rest of it.
 
 `import kubernetes` runs the package's `__init__`, which imports the synchronous client, all helpers and pydantic:
-28 MB resident (37.0.2, Python 3.11). The transport needs 9 MB, which is aiohttp. So the packages on the way to it are
-entered into `sys.modules` as they would be found, but their `__init__` is not run. A program that has imported
-`kubernetes` before keeps what it has; one that imports it later in this process finds its submodules, by their names.
+28 MB resident (37.0.2, Python 3.11). The transport needs 9 MB, which is aiohttp. So the packages above it are put into
+`sys.modules` without running their `__init__`. A program that has imported `kubernetes` before keeps what it has; one
+that imports it later in this process finds its submodules by their names.
 """
 
 import importlib

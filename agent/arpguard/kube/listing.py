@@ -8,15 +8,15 @@ from arpguard.kube.errors import Failure, JsonObject, UnavailableError
 from arpguard.kube.projections import version_of
 from arpguard.kube.resources import Request, Resource
 
-# Small: what a page leaves in memory cannot be given back, since objects that stay lie between. For 5,000 Services and
-# 10,000 EndpointSlices, 100 make 12 MB, and client-go's 500 make 26 MB. Also, nothing else runs while a page is read.
+# Small, because the memory of a page cannot be given back: objects that stay lie between. With 5,000 Services and
+# 10,000 EndpointSlices, 100 cost 12 MB, and client-go's 500 cost 26 MB. Also, nothing else runs while a page is read.
 PAGE = 100
 LIST_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which objects of a kind: of one namespace or all, and selectors as the API's parameters have them."""
+    """Which objects of a kind: one namespace or all, and selectors in the form of the API's parameters."""
 
     namespace: str | None = None
     labels: str = ""
@@ -44,10 +44,10 @@ class Page:
 async def read_pages(
     client: Client, resource: Resource, scope: Scope = EVERYTHING, limit: int = PAGE, timeout_s: float = LIST_TIMEOUT_S
 ) -> AsyncGenerator[Page, None]:
-    """The objects as they are now, and not as some cache has them: no resourceVersion is asked for.
+    """The objects as they are now, not from a cache: the request names no resourceVersion.
 
-    Raises ClusterError; GoneError when it took so long that the server forgot the version, and all is to be read anew.
-    The server offers to go on with a newer version then, in which an object may be twice or not at all.
+    Raises ClusterError; GoneError when it took so long that the server forgot the version: then list anew. The server
+    offers to continue at a newer version, but that may list an object twice or not at all.
     """
     token = ""
     while True:
@@ -57,15 +57,15 @@ async def read_pages(
         yield _page(request, answer.body, answer.sent_ns)
         before, token = token, answer.body["metadata"].get("continue") or ""
         if not isinstance(token, str) or token == before != "":
-            raise UnavailableError(Failure("list", request.what, 0, "the answer has no page after it"))
+            raise UnavailableError(Failure("list", request.what, 0, "the answer has no valid continue token"))
         if not token:
             return
 
 
 def _page(request: Request, body: JsonObject, sent_ns: int) -> Page:
-    """A proxy's {} must not be taken for the news that everything was deleted."""
+    """A page of a list. Refuses other answers: a proxy's {} must not mean that everything was deleted."""
     items = body.get("items") or []
     version = version_of(body)
     if "items" not in body or not isinstance(items, list) or not version:
-        raise UnavailableError(Failure("list", request.what, 0, "the answer is no list"))
+        raise UnavailableError(Failure("list", request.what, 0, "the answer is not a list"))
     return Page(items, version, sent_ns)

@@ -1,4 +1,4 @@
-"""One look at the cluster: Services, Nodes, and how kube-proxy and arpguard are configured. Nothing is followed."""
+"""One look at the cluster, without watches: Services, Nodes, and how kube-proxy and arpguard are configured."""
 
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
@@ -44,7 +44,7 @@ async def _read_all(client: Client, resource: Resource, project: Callable[[JsonO
 
 
 async def read_eips(client: Client) -> tuple[Eip, ...] | Unread:
-    """OpenELB's address pools that name their link by an address; none where there is no OpenELB."""
+    """OpenELB's address pools that name their link by an address; none if OpenELB is not installed."""
     try:
         found = await _read_all(client, EIPS, lambda raw: raw)
     except NotFoundError:
@@ -65,7 +65,7 @@ def _eip(name: str, raw: JsonObject) -> Eip | None:
 
 
 async def read_announcers(client: Client, sources: Iterable[FollowSource]) -> tuple[Followable, ...]:
-    """Which objects of other announcers can be read, with the rights of whoever looks."""
+    """Which objects of other announcers this process has the right to read."""
     return tuple([await _followable(client, source) for source in sources])
 
 
@@ -78,7 +78,7 @@ async def _followable(client: Client, source: FollowSource) -> Followable:
 
 
 async def read_config_map(client: Client, namespace: str, name: str) -> ConfigMap | None:
-    """A ConfigMap; None when it is not there. Raises ClusterError."""
+    """A ConfigMap; None when it does not exist. Raises ClusterError."""
     try:
         answer = await client.call(Request("get", CONFIG_MAPS, namespace, name), _TIMEOUT_S)
     except NotFoundError:
@@ -87,12 +87,12 @@ async def read_config_map(client: Client, namespace: str, name: str) -> ConfigMa
 
 
 async def read_kube_proxy(client: Client) -> KubeProxy | Unread:
-    """What kube-proxy's ConfigMap says, as kubeadm makes it."""
+    """What kube-proxy's ConfigMap says; kubeadm creates it."""
     namespace, name, key = KUBE_PROXY
     try:
         answer = await client.call(Request("get", CONFIG_MAPS, namespace, name), _TIMEOUT_S)
     except NotFoundError:
-        return Unread(f"there is no ConfigMap {namespace}/{name}: kube-proxy is set up in another way, or not there")
+        return Unread(f"there is no ConfigMap {namespace}/{name}: kube-proxy is set up differently, or not installed")
     except ClusterError as error:
         return Unread(str(error))
     data = answer.body.get("data")
@@ -105,9 +105,9 @@ def parse_kube_proxy(text: str) -> KubeProxy | Unread:
     try:
         raw = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError):
-        return Unread("kube-proxy's configuration is no YAML")
+        return Unread("kube-proxy's configuration is not YAML")
     if not isinstance(raw, dict) or raw.get("kind") != "KubeProxyConfiguration":
-        return Unread("kube-proxy's configuration is no KubeProxyConfiguration")
+        return Unread("kube-proxy's configuration is not a KubeProxyConfiguration")
     mode, ipvs = raw.get("mode"), raw.get("ipvs")
     strict = ipvs.get("strictARP") if isinstance(ipvs, dict) else None
     return KubeProxy(mode.strip().lower() if isinstance(mode, str) else "", strict is True)

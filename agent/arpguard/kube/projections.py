@@ -1,8 +1,7 @@
-"""JSON of the API -> the values in `core.cluster`; nothing in it is trusted, and nothing in it raises.
+"""JSON of the API -> the values in `core.cluster`; trusts nothing, and never raises.
 
-Whoever may write a Service may write anything that its schema allows, and what a proxy sends has no schema at all.
-A field of the wrong type, a text that is too long, an address that is none: each is a problem of that object,
-and read as if it were not there.
+A Service may contain anything that its schema allows, and what a proxy sends has no schema at all. A field of the wrong
+type, a text that is too long, an invalid address: each becomes a problem of that object, and counts as missing.
 """
 
 import re
@@ -62,23 +61,23 @@ class _Reading:
         self._problems.append(f"{path}: {why}{shown}")
 
     def value(self, path: str, kind: type[T], within: object = None) -> T | None:
-        """What stands at a dotted path, if it is of that type; None also where nothing stands there."""
+        """The value at a dotted path, if it is of that type; None also if there is none."""
         found: object = self._raw if within is None else within
         for step in path.split("."):
             if found is None:
                 return None
             if not isinstance(found, dict):
-                self.problem(path, "is in something that is no object", found)
+                self.problem(path, "is in something that is not an object", found)
                 return None
             found = found.get(step)
         return self.expect(path, found, kind)
 
     def expect(self, path: str, found: object, kind: type[T]) -> T | None:
-        """The value if it is of that type. JSON's true is no number, though Python's is; a broken text is no text."""
+        """The value if it is of that type. JSON's true is not a number, though Python's is; broken text is not text."""
         if isinstance(found, kind) and not (kind is int and isinstance(found, bool)) and not _is_broken(found):
             return found
         if found is not None:
-            self.problem(path, f"is no {_KINDS[kind]}", found)
+            self.problem(path, f"is not {_KINDS[kind]}", found)
         return None
 
     def text(self, path: str, limit: int = MAX_NAME, within: object = None) -> str:
@@ -86,7 +85,7 @@ class _Reading:
         return "" if found is None else self.short(path, found, limit)
 
     def name(self, path: str, within: object = None) -> str:
-        """A text that thousands of objects share: kept once."""
+        """A text that thousands of objects may share, so that memory has it once."""
         return sys.intern(self.text(path, within=within))
 
     def short(self, path: str, text: str, limit: int) -> str:
@@ -96,10 +95,10 @@ class _Reading:
         return ""
 
     def items(self, path: str, kind: type[T], within: object = None) -> Iterator[tuple[str, T]]:
-        """The members of a list that are of that type, each with its own path."""
+        """The items of a list that are of that type, each with its own path."""
         found: list[object] = self.value(path, list, within) or []
         if len(found) > MAX_ITEMS:
-            self.problem(path, f"has {len(found)} items, more than {MAX_ITEMS}; the rest is left out")
+            self.problem(path, f"has {len(found)} items, more than {MAX_ITEMS}; ignoring the rest")
         for index, item in enumerate(found[:MAX_ITEMS]):
             place = f"{path}[{index}]"
             expected = self.expect(place, item, kind)
@@ -110,13 +109,13 @@ class _Reading:
         return tuple(filter(None, (self.short(place, item, MAX_NAME) for place, item in self.items(path, str))))
 
     def pairs(self, path: str, prefix: str = "", limit: int = MAX_NAME) -> Pairs:
-        """Labels or annotations whose names start so, sorted; kept once where others have the same."""
+        """Labels or annotations whose names have this prefix, sorted; equal ones are kept once."""
         found: dict[object, object] = self.value(path, dict) or {}
         wanted = [(key, item) for key, item in found.items() if isinstance(key, str) and key.startswith(prefix)]
         return self._pairs(path, wanted, limit)
 
     def marks(self) -> Pairs:
-        """The annotations in `MARKS`. Where annotations are no object, `pairs` has told of it."""
+        """The annotations in `MARKS`. If the annotations are not an object, `pairs` has reported that."""
         metadata = self._raw.get("metadata")
         found = metadata.get("annotations") if isinstance(metadata, dict) else None
         wanted = [(key, found[key]) for key in MARKS & found.keys()] if isinstance(found, dict) else []
@@ -124,7 +123,7 @@ class _Reading:
 
     def _pairs(self, path: str, wanted: list[tuple[str, object]], limit: int) -> Pairs:
         if len(wanted) > MAX_ITEMS:
-            self.problem(path, f"has {len(wanted)} items, more than {MAX_ITEMS}; the rest is left out")
+            self.problem(path, f"has {len(wanted)} items, more than {MAX_ITEMS}; ignoring the rest")
         return tuple(sorted(filter(None, (self._pair(path, key, item, limit) for key, item in wanted[:MAX_ITEMS]))))
 
     def parsed(self, path: str, text: str, parse: Callable[[str], T], what: str) -> T | None:
@@ -132,7 +131,7 @@ class _Reading:
         try:
             return parse(text)
         except ValueError:
-            self.problem(path, f"is no {what}", text)
+            self.problem(path, f"is not {what}", text)
             return None
 
     def _pair(self, path: str, key: str, item: object, limit: int) -> tuple[str, str] | None:
@@ -144,7 +143,7 @@ class _Reading:
 
 
 def _is_broken(found: object) -> bool:
-    """Whether a text has half a character (RFC 8259, 8.2), which JSON can write and nothing else can."""
+    """Whether a text has a lone surrogate (RFC 8259, 8.2), which JSON can express, but UTF-8 cannot."""
     if isinstance(found, str) and not found.isascii():
         try:
             found.encode()
@@ -153,13 +152,19 @@ def _is_broken(found: object) -> bool:
     return False
 
 
-_KINDS: dict[type, str] = {str: "text", int: "whole number", bool: "true or false", list: "list", dict: "object"}
+_KINDS: dict[type, str] = {
+    str: "a text",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
 
 
 def key_of(raw: JsonObject) -> tuple[str, str] | None:
-    """Namespace (empty for objects of the whole cluster) and name; None when these are none that a server gives.
+    """Namespace (empty for cluster-wide objects) and name; None if no server would accept these.
 
-    They stand in problems, logs and paths (apimachinery, ValidatePathSegmentName).
+    They end up in problems, logs and paths (apimachinery, ValidatePathSegmentName).
     """
     reading = _Reading(raw)
     key = reading.name("metadata.namespace"), reading.text("metadata.name")
@@ -172,7 +177,7 @@ def version_of(raw: JsonObject) -> str:
 
 
 def is_deleting(raw: JsonObject) -> bool:
-    """Whatever stands there: an object that may be going is going."""
+    """Whether it is being deleted. Any value counts: better to take an object for deleted than to miss that."""
     metadata = raw.get("metadata")
     return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
 
@@ -203,7 +208,7 @@ _FAMILIES = {"IPv4": 4, "IPv6": 6}  # of addressType; the third is FQDN
 
 
 def endpoint_slice(raw: JsonObject) -> EndpointSlice:
-    """A discovery.k8s.io/v1 EndpointSlice. A condition `ready` that is not there means ready (its API's comment)."""
+    """A discovery.k8s.io/v1 EndpointSlice. A missing condition `ready` means ready (see the API's comment)."""
     read = _Reading(raw)
 
     nodes = set()
@@ -226,7 +231,7 @@ def endpoint_slice(raw: JsonObject) -> EndpointSlice:
 
 
 def node(raw: JsonObject) -> Node:
-    """A core/v1 Node. A Node that says nothing about its readiness is not ready."""
+    """A core/v1 Node. One without the condition Ready is not ready."""
     read = _Reading(raw)
     labels: dict[str, object] = read.value("metadata.labels", dict) or {}
 
@@ -237,7 +242,7 @@ def node(raw: JsonObject) -> Node:
         if read.text("type", within=item) in ("InternalIP", "ExternalIP")
     ]
 
-    networks = (read.parsed(place, item, _any_network, "network") for place, item in read.items("spec.podCIDRs", str))
+    networks = (read.parsed(place, item, _any_network, "a network") for place, item in read.items("spec.podCIDRs", str))
 
     return Node(
         name=read.text("metadata.name"),
@@ -314,9 +319,9 @@ def _ordered_version(read: _Reading) -> str:
 
 
 def l2_event(raw: JsonObject) -> Announcement:
-    """A core/v1 Event that a MetalLB speaker writes on a Service whenever it begins to announce it, or looks again.
+    """A core/v1 Event that a MetalLB speaker writes on a Service when it begins to announce it, or checks it again.
 
-    The version orders them as the server took them (kubernetes/enhancements KEP-5504): clocks of nodes do not.
+    They are ordered by version, as the server took them (kubernetes/enhancements KEP-5504), not by the nodes' clocks.
     """
     read = _Reading(raw)
     said = _NODE_ASSIGNED.fullmatch(read.text("message", MAX_ANNOTATION))
@@ -330,7 +335,7 @@ def l2_event(raw: JsonObject) -> Announcement:
 
 
 def config_map(raw: JsonObject) -> ConfigMap:
-    """A core/v1 ConfigMap; of its data only the key config.yaml."""
+    """A core/v1 ConfigMap; only the key config.yaml of its data."""
     read = _Reading(raw)
     data: dict[str, object] = read.value("data", dict) or {}
     text = read.expect(f"data[{CONFIG_KEY}]", data.get(CONFIG_KEY), str)
@@ -346,12 +351,12 @@ def config_map(raw: JsonObject) -> ConfigMap:
 
 def _addresses(read: _Reading, texts: Iterable[tuple[str, str]]) -> tuple[Address, ...]:
     """The addresses, each once, in their order."""
-    parsed = (read.parsed(place, text, _plain_address, "IP address") for place, text in texts)
+    parsed = (read.parsed(place, text, _plain_address, "an IP address") for place, text in texts)
     return tuple(dict.fromkeys(address for address in parsed if address is not None))
 
 
 def _texts(read: _Reading, path: str, field: str) -> Iterator[tuple[str, str]]:
-    """One field of each object in a list, where it is there."""
+    """One field of each object in a list, if it has it."""
     for place, item in read.items(path, dict):
         text = read.text(field, within=item)
         if text:
@@ -361,7 +366,7 @@ def _texts(read: _Reading, path: str, field: str) -> Iterator[tuple[str, str]]:
 def _plain_address(text: str) -> Address:
     address = ip_address(text)
     if getattr(address, "scope_id", None) is not None:
-        raise ValueError("names a link of some host")
+        raise ValueError("names a link of a host")
     return address
 
 
@@ -378,7 +383,7 @@ def _number(read: _Reading, path: str, most: int) -> int:
 
 
 def _show(value: object) -> str:
-    """The beginning of a value, printable. Of a large one no copy is made."""
+    """The beginning of a value, printable; does not copy a large one."""
     if isinstance(value, (str, int, float)) and not (isinstance(value, int) and abs(value) >= 10**MAX_SHOWN):
         text = repr(value[:MAX_SHOWN] if isinstance(value, str) else value)
         return cut(text if text.isprintable() else ascii(value)[:MAX_SHOWN])

@@ -1,6 +1,6 @@
-"""The Leases of the claim protocol, as the protocol knows them: heartbeats and claims.
+"""The Leases of the claim protocol as heartbeats and claims.
 
-Here a Lease is decoded, once, whether a watch, a read or a list brings it; nobody behind this knows of Leases.
+This decodes every Lease once, whether a watch, a read or a list brings it; no code above it sees a Lease.
 """
 
 from collections.abc import Iterable
@@ -28,14 +28,14 @@ REMOVE_TRIES = 3
 
 
 def record_of(raw: JsonObject) -> Record:
-    """What a Lease of the own namespace is to the protocol."""
+    """What a Lease in the agent's namespace means to the protocol."""
     lease = projections.lease(raw)
     return claims.heartbeat_of(lease) or claims.claim_of(lease)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnClaims:
-    """The claims that name a node, as they all were at one moment after `sent_ns` (boot clock)."""
+    """The claims that name a node, all as of one moment after `sent_ns` (boot clock)."""
 
     claims: tuple[Claim, ...]
     sent_ns: int
@@ -59,14 +59,14 @@ class Records:
         return claims.heartbeat_of(lease) if lease else None
 
     async def renew(self, effect: WriteHeartbeat, links: Iterable[PublishedLink]) -> Outcome:
-        """Writes the own heartbeat."""
+        """Writes this node's heartbeat."""
         name, content = claims.node_lease_name(effect.node), claims.heartbeat_content(effect, links)
         if effect.version is None:
             return await self._writer.create(name, content)
         return await self._writer.renew(_seen(name, effect.version), content)
 
     async def revoke(self, effect: WriteHeartbeat) -> Outcome:
-        """Writes another node's heartbeat."""
+        """Writes another node's heartbeat, to end its epoch."""
         return await self._put(claims.node_lease_name(effect.node), effect.version, claims.heartbeat_content(effect))
 
     async def remove_heartbeat(self, node: str) -> bool:
@@ -83,7 +83,7 @@ class Records:
     # ---- claims ----
 
     async def claim(self, vip: Address) -> Claim | None:
-        """The claim on a VIP as it is now; None when there is none."""
+        """The claim to a VIP as it is now; None when there is none."""
         lease = await self._writer.read(claims.lease_name(vip))
         return claims.claim_of(lease) if lease else None
 

@@ -2,19 +2,19 @@
 
 Three levels, each with one kind of failure to handle:
 
-- `run` goes on for ever: whatever failed is tried again after a wait that grows, and is in the log once when the
-  source is lost and once when it is back;
-- `_list_then_watch` lists when there is no version to go on from, and then watches from one version to the next;
+- `run` never stops: it retries failures after a growing wait, and logs once when the source is lost and once when it is
+  back;
+- `_list_then_watch` lists if it has no version to start from, and then watches from one version to the next;
 - `_follow` reads one stream, until it ends, breaks, or has been silent for too long.
 
-What is read is true of some moment of the past. A decision that needs the present makes its own request, and one that
+What it shows was true at some moment in the past. A decision that needs the present makes its own request, and one that
 needs a time limit has its own clock.
 
-Silence is no loss: where nothing changes, nothing comes but a bookmark a minute. A stream that is silent for longer, or
-although this agent has just written what it must show (`expect`), may be half-open: its server is gone without a FIN,
-stands still, or a NAT has forgotten it. TCP keep-alive (`kube/client.py`) finds the first and the last. Either way it
-is opened anew from the same version: where it was well that costs one request, and where it was not that ends in an
-answer or in a failure. Only a failure counts as a loss, and so does a stream that never showed anything and had to.
+Silence is no loss: while nothing changes, nothing comes but a bookmark a minute. A stream that is silent for longer, or
+that does not show what this agent has just written (`expect`), may be half-open: its server died without a FIN, hangs,
+or a NAT has forgotten the connection. TCP keep-alive (`kube/client.py`) finds the first and the last. Either way it is
+reopened from the same version: if it was healthy that costs one request, if not it leads to an answer or to a failure.
+Only a failure counts as a loss, and so does a stream that never showed anything though it had to.
 Sources: Kubernetes API Concepts, "Efficient detection of changes"; client-go tools/cache/reflector.go; bookmarks:
 k8s.io/apiserver pkg/storage/cacher (`defaultBookmarkFrequency`, `nextBookmarkTime`).
 """
@@ -58,7 +58,7 @@ STREAM_GRACE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """An object appeared (`old` is None), changed, or went (`new` is None)."""
+    """An object appeared (`old` is None), changed, or disappeared (`new` is None)."""
 
     key: Key
     old: T | None
@@ -69,11 +69,11 @@ class Change(Generic[T]):
 class Pace:
     """The times of a reflector, in seconds.
 
-    Waits go from `base_s` to `cap_s`, and begin anew once a stream has lasted for `steady_s`. The server is asked
-    to end a stream after `watch_s` (from, to), as client-go does, and has `answer_s` to begin one. It sends a bookmark
-    about every minute to whoever allows them: a stream that was silent for `idle_s` is opened anew. `echo_s`: how long
-    after `expect` something has to come. `spread_s`: a doubt about one stream of a server is one about all, and not
-    all are opened anew at once.
+    Waits grow from `base_s` to `cap_s`, and start over once a stream has lasted for `steady_s`. The client asks the
+    server to end a stream after `watch_s` (from, to), as client-go does, and gives it `answer_s` to begin one. The
+    server sends a bookmark about every minute: a stream that was silent for `idle_s` is reopened. `echo_s`: how soon
+    after `expect` something has to come. `spread_s`: doubt about one stream of a server is doubt about all, and this
+    spreads their reopening.
     """
 
     base_s: float = 0.25
@@ -90,10 +90,10 @@ DEFAULT_PACE = Pace()
 
 
 class Reflector(Generic[T]):
-    """The objects of one kind, each as `project` makes it of the API's JSON.
+    """The objects of one kind, each as `project` makes it from the API's JSON.
 
-    `on_change` is called in order, after `objects` has the change; an exception of it or of `project` ends `run`.
-    `on_silent` is called when a stream does not show what it must, and is opened anew.
+    Calls `on_change` in order, after `objects` has the change; an exception of it or of `project` ends `run`.
+    Calls `on_silent` when a stream does not show what it must, and is reopened.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class Reflector(Generic[T]):
         self._page = PAGE
         self._synced = False
 
-        self._patience: asyncio.Timeout | None = None  # with the stream that runs
+        self._patience: asyncio.Timeout | None = None  # with the current stream
         self._heard_ns = 0
-        self._owed = False  # something has to come, and has not
+        self._owed = False  # something has to come, and has not come yet
         self._mute = False  # the last stream was lost because nothing came
 
         self.state = SourceState()
@@ -146,13 +146,13 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(self._failed(error))
 
     def expect(self, sent_ns: int) -> None:
-        """A write that was sent then (boot clock) was applied: a stream that is well brings it, or something, soon."""
+        """A write that was sent then (boot clock) was applied: a healthy stream soon shows it, or something later."""
         if self._patience is not None and self._heard_ns < sent_ns and not self._owed:
             self._owed = True
             self._wait_at_most(self._pace.echo_s)
 
     def doubt(self) -> None:
-        """Another stream of the same server is silent where it must not be: this one is opened anew by and by."""
+        """Another stream of the same server is silent though it must not be: reopens this one within `spread_s`."""
         if not self._owed:
             self._wait_at_most(random.uniform(0, self._pace.spread_s))  # noqa: S311
 
@@ -161,7 +161,7 @@ class Reflector(Generic[T]):
             self._patience.reschedule(asyncio.get_running_loop().time() + seconds)
 
     def forget(self) -> None:
-        """Back to the beginning, when it was stopped: what is not followed is not known. Nobody is called."""
+        """Forgets everything after it was stopped, without calling `on_change`: objects not watched are not known."""
         self._objects.clear()
         self._version = ""
         self._synced = False
@@ -173,7 +173,7 @@ class Reflector(Generic[T]):
             await self._follow()
 
     async def _list(self) -> None:
-        """One complete list; only when all its pages are there it is believed."""
+        """Reads one complete list, and believes it only when it has all pages."""
         found: dict[Key, T] = {}
         version = ""
         async with aclosing(read_pages(self._client, self._resource, self._scope, self._page)) as pages:
@@ -192,17 +192,17 @@ class Reflector(Generic[T]):
             self.state.unreadable += 1
             return
         new, old = self._project(raw), self._objects.get(key)
-        found[key] = old if old is not None and old == new else new  # not both in memory
+        found[key] = old if old is not None and old == new else new  # so that memory has only one of them
 
     def _replace(self, found: dict[Key, T]) -> None:
-        """What a list says of all objects, told as changes; deletes first, since they may make room."""
+        """Reports the differences to a list as changes; deletes come first, since they may make room."""
         for key in self._objects.keys() - found.keys():
             self._remove(key)
         for key, new in found.items():
             self._put(key, new)
 
     async def _follow(self) -> None:
-        """One stream from the last version on. It returns when the server ended it in good order."""
+        """Reads one stream from the last version on. Returns when the server ended it in good order."""
         seconds = random.randint(*self._pace.watch_s)  # noqa: S311 (it spreads load, and hides nothing)
 
         query = {
@@ -219,10 +219,10 @@ class Reflector(Generic[T]):
             with self._steadying() as is_steady:
                 is_silent = await self._read(pieces)
                 if not is_silent and not is_steady():
-                    raise self._nonsense("the stream ended as soon as it had begun")  # or they follow without a wait
+                    raise self._nonsense("the stream ended as soon as it had begun")  # otherwise it retries at once
 
     async def _read(self, pieces: AsyncIterator[bytes]) -> bool:
-        """Reads a stream; whether it ended because nothing came for too long."""
+        """Reads a stream; returns whether it ended because nothing came for too long."""
         opened_ns = self._heard_ns = boot_ns()
         try:
             async with asyncio.timeout(self._pace.idle_s) as self._patience:
@@ -237,7 +237,7 @@ class Reflector(Generic[T]):
         return False
 
     async def _heard(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-        """The same pieces: each proves that the stream is alive."""
+        """Passes the pieces on: each proves that the stream is alive."""
         async for piece in pieces:
             self._heard_ns, self._owed = boot_ns(), False
             self._wait_at_most(self._pace.idle_s)
@@ -247,7 +247,7 @@ class Reflector(Generic[T]):
             yield piece
 
     def _been_silent(self, *, brought_nothing: bool) -> None:
-        """What a silence means: a stream that never brought anything, and had to, is a loss."""
+        """A stream was silent for too long: one that never showed anything, though it had to, is lost."""
         if not self._owed:
             return
         if not self._mute:
@@ -255,11 +255,11 @@ class Reflector(Generic[T]):
         if brought_nothing:
             self._mute = True
             raise self._nonsense("the stream does not show what this node has written")
-        log.info("%s: the stream does not show what this node has written, it is opened anew", self._resource)
+        log.info("%s: the stream does not show what this node has written, reopening it", self._resource)
 
     @contextmanager
     def _steadying(self) -> Iterator[Callable[[], bool]]:
-        """The source is well when a stream has lasted: one that breaks again and again is lost all the time."""
+        """Calls the source healthy once a stream has lasted: one that keeps breaking stays lost."""
         loop = asyncio.get_running_loop()
         timer = loop.call_later(self._pace.steady_s, self._well)
         try:
@@ -272,20 +272,20 @@ class Reflector(Generic[T]):
             async for line in gather_lines(pieces):
                 event = decode(line)
                 if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
-                    raise self._nonsense("a line of the stream is no event")
+                    raise self._nonsense("a line of the stream is not an event")
                 yield event
         except ValueError as error:
-            raise self._nonsense("a line of the stream is no JSON") from error
+            raise self._nonsense("a line of the stream is not JSON") from error
 
     def _take(self, event: JsonObject) -> None:
-        """Performs one event. The version moves on only after it: what was not performed is sent again."""
+        """Applies one event. The version moves on only afterwards: the server sends again what was not applied."""
         kind, raw = event.get("type"), event["object"]
         if kind == "ERROR":
             raise self._error_event(raw)
         if kind in ("ADDED", "MODIFIED", "DELETED"):
             self._change(raw, deleted=kind == "DELETED")
         elif kind != "BOOKMARK":
-            raise self._nonsense("an event of a type that there is not")
+            raise self._nonsense("an event of an unknown type")
         self._version = version_of(raw) or self._version
 
     def _change(self, raw: JsonObject, *, deleted: bool) -> None:
@@ -317,12 +317,12 @@ class Reflector(Generic[T]):
             self.state.lost = ""
 
     def _failed(self, error: ClusterError) -> float:
-        """Takes note of a failure; how long to wait."""
+        """Takes note of a failure; returns how long to wait."""
         self.state.failures += 1
         if isinstance(error, GoneError):
             self._version = ""  # nothing is lost: the next list has it all
         elif not self.state.lost:
-            log.warning("%s: lost, what is known of it grows old: %s", self._resource, error)
+            log.warning("%s: lost, its last known state is going stale: %s", self._resource, error)
             self.state.lost = str(error)
         if isinstance(error, TooLargeError):
             self._page = max(1, self._page // SMALLER)
@@ -332,16 +332,16 @@ class Reflector(Generic[T]):
         return UnavailableError(Failure("follow", str(self._resource), 0, text))
 
     def _error_event(self, status: JsonObject) -> ClusterError:
-        """An ERROR event is an answer that came late: the status is in the object, as it would be in HTTP."""
+        """The error of an ERROR event, whose object is the Status that an HTTP answer would have."""
         code = status.get("code")
         number = code if isinstance(code, int) else 0
         return error_of(Failure("watch", str(self._resource), number, f"{number} {message_of(status)}"))
 
 
 class Reflectors:
-    """The reflectors that run now. To be entered: a fault in one of them ends whoever relies on it.
+    """The running reflectors, as a context manager: an exception in one of them ends its `with` block.
 
-    As an `asyncio.TaskGroup` does, it wraps what is raised within into an ExceptionGroup.
+    Like an `asyncio.TaskGroup`, it wraps what is raised within into an ExceptionGroup.
     """
 
     def __init__(self) -> None:
@@ -360,12 +360,12 @@ class Reflectors:
         await self._group.__aexit__(kind, error, trace)
 
     def start(self, reflector: Reflector[Any]) -> None:
-        """Starts a reflector; one that runs goes on."""
+        """Starts a reflector, unless it runs already."""
         if reflector not in self._running:
             self._running[reflector] = self._group.create_task(reflector.run())
 
     async def stop(self, reflector: Reflector[Any]) -> None:
-        """Stops a reflector, and has it forget everything; one that does not run stays so."""
+        """Stops a reflector if it runs, and makes it forget everything."""
         task = self._running.pop(reflector, None)
         if task is not None:
             task.cancel()

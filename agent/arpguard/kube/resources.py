@@ -16,7 +16,7 @@ class Resource:
     plural: str
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
-        """The URL path of a collection, or of one object; without a namespace it is about the whole cluster."""
+        """The URL path of a collection, or of one object; without a namespace, for the whole cluster."""
         prefix = ("apis", self.group) if self.group else ("api",)
         scope = ("namespaces", namespace) if namespace else ()
         parts = (*prefix, self.version, *scope, self.plural, *((name,) if name else ()))
@@ -37,7 +37,7 @@ DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 CORE_EVENTS = Resource("", "v1", "events")  # the same objects, in the form that most programs write
 
-# The verbs that RBAC knows them by, and HTTP's methods for them.
+# RBAC's verbs, and HTTP's methods for them.
 METHODS = {
     "get": "GET",
     "list": "GET",
@@ -74,7 +74,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Discovery(Request):
-    """A request for the list of resources in a group and version; anybody who is known to the server may ask."""
+    """A request for the list of resources in a group and version; every authenticated user may ask."""
 
     @property
     def path(self) -> str:

@@ -1,9 +1,9 @@
 """Leases, written by comparing and swapping, and read past every cache.
 
-A replacement names both uid and resourceVersion: the version of an object that is not there is not compared, and PUT
-would make a deleted Lease anew (kubernetes, registry/generic/registry/store.go, Update). The one PATCH names both, too,
-or it would apply to a version that nobody looked at. What a write came to is a value and no exception: the caller
-expects each.
+A replacement names both uid and resourceVersion: for a missing object the server compares no version, and PUT would
+create a deleted Lease anew (kubernetes, registry/generic/registry/store.go, Update). The one PATCH names both, too, so
+that it cannot apply to a version that nobody has seen. The outcome of a write is a value, not an exception: the caller
+expects each of them.
 """
 
 import logging
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseContent:
-    """All that this program puts into a Lease. What others put into it is gone after a replacement."""
+    """All that this program puts into a Lease. A replacement drops what others put into it."""
 
     holder: str
     duration_s: int
@@ -46,7 +46,7 @@ class LeaseContent:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The server has done it. `lease` is as the server has it now, or, if it is gone, as it was.
+    """The server has done it. `lease` is what the server has now or, if it is gone, what it had.
 
     `sent_ns` was read from the boot clock directly before the request was sent: a fence counts from there.
     """
@@ -57,7 +57,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Conflicted:
-    """Nothing was done: it is another version, another object, or, on creating, it is there already. Read it."""
+    """Nothing was done: another version, another object or, on creating, one that exists already. Read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It was done, or not, or will be: the request may have arrived, and no answer came. Read it."""
+    """Maybe it was done, maybe it still will be: the request may have arrived, but no answer came. Read it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing was done, and nothing will be. `passing`: it may be otherwise later, without anybody's help."""
+    """Nothing was done, and nothing will be. `passing`: a later try may succeed, without anybody's help."""
 
     reason: str
     passing: bool = False
@@ -93,7 +93,7 @@ class Listed:
 
 
 class LeaseWriter:
-    """The Leases of one namespace. `timeout_s` is for each request, and to be less than the margin of the fence."""
+    """The Leases of one namespace. `timeout_s` limits each request, and must be less than the fence's margin."""
 
     def __init__(
         self, client: Client, namespace: str, timeout_s: float, *, wall: Callable[[], int] = time.time_ns
@@ -105,22 +105,22 @@ class LeaseWriter:
         self._may_patch = True
 
     async def create(self, name: str, content: LeaseContent) -> Outcome:
-        """Makes a Lease; Conflicted when there is one."""
+        """Creates a Lease; Conflicted if it exists."""
         body = self._body({"name": name}, content)
         return await self._write(Request("create", LEASES, self._namespace, body=body), name)
 
     async def replace(self, seen: Lease, content: LeaseContent) -> Outcome:
-        """Replaces exactly the object and version that was seen."""
+        """Replaces exactly this object and version."""
         if not (seen.uid and seen.version):
-            return Refused(f"lease {seen.name} is not to be replaced without its uid and version")
+            return Refused(f"cannot replace lease {seen.name} without its uid and version")
         body = self._body({"name": seen.name, "uid": seen.uid, "resourceVersion": seen.version}, content)
         return await self._write(Request("update", LEASES, self._namespace, seen.name, body=body), seen.name, seen.uid)
 
     async def renew(self, seen: Lease, content: LeaseContent) -> Outcome:
-        """Patches exactly the object and version that was seen; what others put into it stays.
+        """Patches exactly this object and version; keeps what others put into it.
 
-        A verb of its own is all by which an API server tells renewals from claims, which it may serve later
-        (flowcontrol.apiserver.k8s.io/v1, ResourcePolicyRule). Replaces where a role does not allow it yet.
+        Only by this verb can an API server tell renewals from claims, and serve those later
+        (flowcontrol.apiserver.k8s.io/v1, ResourcePolicyRule). Replaces instead if the role does not allow patches yet.
         """
         if not (self._may_patch and seen.uid and seen.version):
             return await self.replace(seen, content)
@@ -137,9 +137,9 @@ class LeaseWriter:
         return _applied(answer, _written(answer.body, seen.name, seen.uid))
 
     async def delete(self, seen: Lease) -> Outcome:
-        """Deletes exactly the object and version that was seen; with finalizers it stays, deleting, until they go."""
+        """Deletes exactly this object and version; with finalizers it stays, marked as deleted, until they go."""
         if not (seen.uid and seen.version):
-            return Refused(f"lease {seen.name} is not to be deleted without its uid and version")
+            return Refused(f"cannot delete lease {seen.name} without its uid and version")
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -149,7 +149,7 @@ class LeaseWriter:
         return await _outcome(self._client.call(request, self.timeout_s), lambda answer: _deleted(answer.body, seen))
 
     async def read(self, name: str) -> Lease | None:
-        """The Lease as it is now (from etcd, API Concepts, "Get"); None when there is none. Raises ClusterError."""
+        """The Lease as it is now, from etcd (API Concepts, "Get"); None when there is none. Raises ClusterError."""
         try:
             answer = await self._client.call(Request("get", LEASES, self._namespace, name), self.timeout_s)
         except NotFoundError:
@@ -157,7 +157,7 @@ class LeaseWriter:
         return project(answer.body)
 
     async def list(self, labels: str = "") -> Listed:
-        """All Leases with these labels, at one moment. Raises ClusterError."""
+        """All Leases with these labels, as of one moment. Raises ClusterError."""
         scope = Scope(self._namespace, labels)
         found: dict[str, Lease] = {}
         sent_ns = None
@@ -223,5 +223,5 @@ def _written(body: JsonObject, name: str, uid: str) -> Lease | None:
 
 
 def _deleted(body: JsonObject, seen: Lease) -> Lease | None:
-    """The answer is a Status when the object is gone, and the object while its finalizers hold it."""
+    """The Lease that a delete left. The answer is a Status if it is gone, and the Lease while finalizers keep it."""
     return seen if body.get("kind") == "Status" else _written(body, seen.name, seen.uid)

@@ -652,7 +652,7 @@ def test_object_that_is_spoilt_is_a_problem_of_the_services_it_is_about():
     found = cluster.ask("metallb/service")
 
     assert found.node == "worker-1"  # its status says the same
-    assert found.problems == ("ServiceL2Status of MetalLB metallb-system/l2-r8jwb: metadata.labels: is no text (5)",)
+    assert found.problems == ("ServiceL2Status of MetalLB metallb-system/l2-r8jwb: metadata.labels: is not a text (5)",)
 
 
 def test_marks_that_are_no_text_are_left_out():

@@ -290,12 +290,14 @@ def test_without_ranges_services_are_one_problem_unless_they_ask_by_annotation()
 
 
 def test_problems_are_bounded():
-    services = [a_service(f"web{n}", VIP + n, problems=("spec.externalIPs[0]: is no IP address",)) for n in range(50)]
+    services = [
+        a_service(f"web{n}", VIP + n, problems=("spec.externalIPs[0]: is not an IP address",)) for n in range(50)
+    ]
 
     problems = collect(*services).problems
 
     assert len(problems) == MAX_PROBLEMS + 1
-    assert problems[0] == "service shop/web0: spec.externalIPs[0]: is no IP address"
+    assert problems[0] == "service shop/web0: spec.externalIPs[0]: is not an IP address"
     assert problems[-1] == f"and {50 - MAX_PROBLEMS} more problems"
 
 
