@@ -8,7 +8,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message
 from ipaddress import ip_address
 from pathlib import Path
@@ -174,6 +174,11 @@ def heartbeat(node: str, instance: str = "i", epoch: int = 0) -> LeaseContent:
     return heartbeat_content(WriteHeartbeat(node, EPOCHS[epoch], instance, None, 3 * NS_PER_S))
 
 
+def reporting(node: str) -> LeaseContent:
+    """A revocation that tells of the announcer there, too."""
+    return replace(heartbeat(node, "", 1), annotations=(("arpguard.io/speakers", "{}"),))
+
+
 def claim(holder: str) -> LeaseContent:
     return claim_content(WriteClaim(VIP, holder, EPOCHS[0] if holder else "", None))
 
@@ -188,6 +193,7 @@ CASES: dict[str, tuple[Act, tuple[int, ...]]] = {
     "own heartbeat": (lambda it: it.put("node-1", "node.node-1", heartbeat("node-1")), OK),
     "another's heartbeat": (lambda it: it.put("node-2", "node.node-1", heartbeat("node-1")), FORBIDDEN),
     "revocation": (lambda it: it.put("node-2", "node.node-1", heartbeat("node-1", "", 1)), OK),
+    "report in another's heartbeat": (lambda it: it.put("node-2", "node.node-1", reporting("node-1")), FORBIDDEN),
     "own heartbeat in another's name": (lambda it: it.put("node-2", "node.node-2", heartbeat("node-1")), FORBIDDEN),
     "heartbeat without a node's token": (lambda it: it.put("", "node.node-1", heartbeat("node-1")), FORBIDDEN),
     "own claim": (lambda it: it.put("node-1", lease_name(VIP), claim("node-1")), OK),

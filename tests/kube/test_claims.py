@@ -8,8 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arpguard.addresses import MacAddress
-from arpguard.core.cluster import Lease
-from arpguard.core.ownership.records import Claim, Heartbeat, PublishedLink, Version, WriteClaim, WriteHeartbeat
+from arpguard.core.cluster import Lease, SpeakerReport
+from arpguard.core.ownership.records import (
+    Claim,
+    Heartbeat,
+    Published,
+    PublishedLink,
+    Version,
+    WriteClaim,
+    WriteHeartbeat,
+)
 from arpguard.kube import claims, projections
 from arpguard.units import NS_PER_S
 
@@ -18,6 +26,7 @@ V4, V6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")
 MAC = MacAddress.parse("02:00:00:00:00:0a")
 LINK = PublishedLink("eth0", MAC, (IPv4Network("192.0.2.0/24"), IPv6Network("2001:db8::/64")))
 VERSION = Version("u", "7")
+REPORT = (("shop", "web"), SpeakerReport(f"{70:020}", answers=False))
 
 
 def stored(name, content) -> Lease:
@@ -43,11 +52,12 @@ def stored(name, content) -> Lease:
 
 
 def test_a_heartbeat_there_and_back():
-    content = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, INSTANCE, None, 2_500_000_000), (LINK,))
+    published = Published((LINK,), (REPORT,))
+    content = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, INSTANCE, None, 2_500_000_000), published)
 
     found = claims.heartbeat_of(stored("node.n1", content))
 
-    assert found == Heartbeat("n1", EPOCH, INSTANCE, 3 * NS_PER_S, VERSION, (LINK,))
+    assert found == Heartbeat("n1", EPOCH, INSTANCE, 3 * NS_PER_S, VERSION, (LINK,), (REPORT,))
     assert content.holder == "n1"
     assert dict(content.labels) == {"arpguard.io/kind": "heartbeat"}
 
@@ -166,7 +176,39 @@ def test_links_that_are_too_many_are_left_out():
     text = claims.encode_links([LINK] * 1000)
 
     assert 0 < len(claims.parse_links(text)) < 64
-    assert len(text) <= claims.MAX_LINKS_TEXT
+    assert len(text) <= claims.MAX_JSON
+
+
+def test_renewal_takes_back_what_the_node_reported_of_its_announcer():
+    """It is a patch: what it does not name stays."""
+    content = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, INSTANCE, VERSION, NS_PER_S), Published((LINK,)))
+    assert dict(content.annotations)["arpguard.io/speakers"] == "{}"
+
+
+def test_reports_that_can_be_understood_are_read():
+    bad = {
+        "web": ["7", True],
+        "a/b": ["7", 1],
+        "a/c": [7, True],
+        "a/d": ["x", True],
+        "a/e": ["9" * 21, True],
+        "a/f": [],
+    }
+    text = json.dumps(bad | {"shop/web": ["70", False]})
+
+    assert claims.parse_speakers(text) == (REPORT,)
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "[]", "null", "[" * 100_000, "9" * 5000])
+def test_other_texts_have_no_reports(text):
+    assert claims.parse_speakers(text) == ()
+
+
+def test_reports_that_are_too_many_are_left_out():
+    text = claims.encode_speakers([(("shop", f"{number}" * 10), REPORT[1]) for number in range(1000)])
+
+    assert 0 < len(claims.parse_speakers(text)) <= 64
+    assert len(text) <= claims.MAX_JSON
 
 
 KEYS = ("epoch", "instance", "links", "holder-epoch", "vip", "source", "external")

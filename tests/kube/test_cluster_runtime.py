@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from arpguard.core.steering import MOST
-from arpguard.verdict import Kind, Mode
+from arpguard.verdict import Kind, Mode, Reason
 from arpguard_lab.cluster import objects
 from support.kube.agent_side import CONFIG, CONFIGMAP, HOME, Cable, a_side, mac_of, vip, waited
 from support.kube.scripted_server import in_loop, until
@@ -326,6 +327,32 @@ async def test_leader_of_metallb_that_comes_back_is_let_through_though_the_objec
         scene.put(labelled("worker-1", "worker-1"))
         await until(lambda: "ServiceL2Status" in here.kube.state.origin(FOLLOWED).follows)
         assert here.kernel.kind(FOLLOWED) is Kind.DELEGATED
+
+
+@in_loop
+async def test_vip_returns_to_the_speaker_that_goes_on_when_the_one_named_last_is_silent(scene):
+    """A speaker that began alone found the others, and ceased without a word: Event and label are its own."""
+    scene.nodes("worker-1", "worker-2")
+    scene.put(L2_STATUSES, objects.namespace("metallb-system"), recorded("metallb/service", **FOLLOWING))
+
+    def reported(node: str) -> str:
+        return scene.lease(f"node.{node}")["annotations"]["arpguard.io/speakers"]
+
+    async with a_side(scene, "worker-1") as here, a_side(scene, "worker-2") as there:
+        announced(scene, "worker-1")
+        announced(scene, "worker-2")
+        scene.put(labelled("worker-2", "worker-1"))
+        await until(lambda: there.kernel.kind(FOLLOWED) is Kind.DELEGATED and there.joined, 10)
+        assert reported("worker-2") == "{}"
+
+        there.kernel.counts[Reason.DELEGATED] += 2
+        await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+        await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN)
+        assert "whose agent sees no answer there" in here.kube.state.origin(FOLLOWED).follows
+
+        here.kernel.counts += Counter((Reason.DELEGATED, Reason.EGRESS_DELEGATED))
+        await until(lambda: "true" in reported("worker-1"), 10)
+        assert "false" in reported("worker-2")
 
 
 @in_loop

@@ -108,8 +108,8 @@ class Announcement:
 
     `about` is the namespace and name of a Service, or of the Lease itself; `uid` is the Service's, if known. `made`
     sorts objects by age, as text: when the server created the object (RFC 3339, whole seconds), or for an Event the
-    version of its last write. `version` is compared with those of Events about the same Service. `disputed`: another
-    part of the object names another node.
+    version of its last write. `version` is compared with those of Events about the same Service. `also`: the node
+    that another part of the object names.
     It leaves out the times that holders write: a renewal is not a change.
     """
 
@@ -118,8 +118,24 @@ class Announcement:
     made: str = ""
     uid: str = ""
     version: str = ""
-    disputed: bool = False
+    also: str = ""
     problems: tuple[str, ...] = ()
+
+    @property
+    def disputed(self) -> bool:
+        """Whether two parts of the object name different nodes."""
+        return bool(self.also)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerReport:
+    """What the agent of a node sees of the announcer there: whether it answers for a Service (`core.speakers`).
+
+    `version`: of the announcer's last word about the Service that the agent knew of, in Event or object.
+    """
+
+    version: str
+    answers: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ An object that names nobody says nothing. When two name different nodes the firs
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from heapq import nlargest
@@ -30,6 +30,7 @@ from arpguard.core.cluster import (
     Announcement,
     Key,
     Service,
+    SpeakerReport,
 )
 from arpguard.names import is_subdomain
 
@@ -120,6 +121,7 @@ class Following:
         self._placed: dict[Source, dict[Key, Ref]] = {source: {} for source in Source}
         self._said: dict[Ref, dict[Key, Announcement]] = {}
         self._outdated: dict[Ref, str] = {}
+        self._reports: dict[Key, dict[str, SpeakerReport]] = {}
 
     @property
     def sources(self) -> frozenset[Source]:
@@ -173,6 +175,47 @@ class Following:
         for each in keys:
             self._asked[each].answers.clear()
         return keys
+
+    def hear(self, node: str, reports: Mapping[Key, SpeakerReport]) -> frozenset[Key]:
+        """All that a node's agent reports of its announcer now. Returns the Services of which something may differ."""
+        before = {key for key, of_nodes in self._reports.items() if node in of_nodes}
+        changed = frozenset(key for key in before | reports.keys() if self.report(key, node) != reports.get(key))
+        for key in changed:
+            self._reports.setdefault(key, {}).pop(node, None)
+            if key in reports:
+                self._reports[key][node] = reports[key]
+            if not self._reports[key]:
+                del self._reports[key]
+            if key in self._asked:
+                self._asked[key].answers.clear()
+        return changed & self._asked.keys()
+
+    def report(self, key: Key, node: str) -> SpeakerReport | None:
+        """What a node's agent reports of its announcer."""
+        return self._reports.get(key, {}).get(node)
+
+    def is_silent(self, key: Key, node: str) -> bool:
+        """Whether the agent of a node that is named has reported that its announcer does not answer, and still does."""
+        report = self.report(key, node)
+        return report is not None and not report.answers and report.version >= self.named(key).get(node, "")
+
+    def named(self, key: Key) -> dict[str, str]:
+        """The nodes that MetalLB names, the last one first: each with the version of its last word.
+
+        Its Event is that; an object is written again and again, and of the node in its status nobody knows since when.
+        """
+        service = self._asked[key].service
+        found = {
+            source: [said for said in self._said.get((source, *key), {}).values() if said.uid in ("", service.uid)]
+            for source in (Source.METALLB_EVENT, Source.METALLB)
+        }
+        versions = {said.node: said.made for said in found[Source.METALLB_EVENT]}
+        for said in found[Source.METALLB]:
+            versions.setdefault(said.node, said.version)
+        for said in found[Source.METALLB]:
+            versions.setdefault(said.also, "")
+        nodes = sorted(filter(is_subdomain, versions), key=lambda node: versions[node], reverse=True)
+        return {node: versions[node] for node in nodes}
 
     def _is_news(self, source: Source, said: Announcement | None) -> bool:
         """Whether an Event is its speaker's last word about a Service. The one before it is forgotten."""
@@ -269,6 +312,8 @@ class Following:
             return Followed(why=_nobody(service), problems=tuple(bounded(problems, MAX_HEARD)))
 
         first, *rest = statements
+        if not first.settled:
+            first = self._as_reported((service.namespace, service.name), first)
         problems += [
             f"{first.where} names the node {first.node}, and {other.where} names {other.node}"
             for other in rest
@@ -297,6 +342,28 @@ class Following:
 
             if named and announcer.first_only:
                 return
+
+    def _as_reported(self, key: Key, first: _Statement) -> _Statement:
+        """Where no object settles who announces: a node whose announcer answers, or else one of which nobody denies it.
+
+        Of those the one that objects name first, and then the one that was named last.
+        """
+        named = self.named(key) if key in self._reports else {}
+        if first.node not in named:
+            return first
+        last = max(named.values())
+
+        def rank(node: str) -> tuple[int, bool]:
+            report = self.report(key, node)
+            if report is not None and report.version >= (last if report.answers else named[node]):
+                return 0 if report.answers else 2, node != first.node
+            return 1, node != first.node
+
+        node = min(named, key=rank)
+        if node == first.node:
+            return first
+        where = f"{first.where} names {first.node}, whose agent sees no answer there; {node} was named before"
+        return replace(first, node=node, where=where)
 
     def _is_overtaken(self, ref: Ref) -> bool:
         """Whether an object names a speaker after whose last Event another one began to announce.

@@ -19,14 +19,15 @@ VIP stays where it is over the end of a partition, of which no object tells for 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from arpguard.addresses import Address
 from arpguard.core.bounding import bounded
-from arpguard.core.cluster import Announcement, Key, Service
+from arpguard.core.cluster import Announcement, Key, Service, SpeakerReport
 from arpguard.core.following import ON_DEMAND, Followed, Following, Source
+from arpguard.core.speakers import Look
 from arpguard.units import NS_PER_MS, NS_PER_S
 
 PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too
@@ -53,15 +54,15 @@ class Course:
     _changes: deque[int] = field(default_factory=lambda: deque(maxlen=MOST))
     _left: dict[str, int] = field(default_factory=dict)
 
-    def hear(self, node: str, now_ns: int) -> None:
-        """The node that objects name now; empty: none."""
+    def hear(self, node: str, now_ns: int, *, at_once: bool = False) -> None:
+        """The node that objects name now; empty: none. `at_once`: the one that is followed is silent, as all know."""
         if node and node != self._named:
             if self._named:
                 self._changes.append(now_ns)
                 self._leave(now_ns)
             self._left.pop(node, None)
             self._named = node
-        self._settle(now_ns)
+        self._settle(now_ns, at_once=at_once)
 
     @property
     def has_heard(self) -> bool:
@@ -93,11 +94,11 @@ class Course:
         if len(self._left) > MAX_NAMED:
             del self._left[next(iter(self._left))]
 
-    def _settle(self, now_ns: int) -> None:
+    def _settle(self, now_ns: int, *, at_once: bool = False) -> None:
         rivals = self.rivals(now_ns)
         chosen = min(rivals, key=self._rank) if rivals else self._named or self.followed
         if chosen != self.followed:
-            self._moved_ns = now_ns if self.followed else None
+            self._moved_ns = now_ns if self.followed and not at_once else None
             self.followed = chosen
 
     def _rank(self, node: str) -> bytes:
@@ -136,19 +137,43 @@ class Steering:
 
     def put(self, source: Source, key: Key, said: Announcement | None, now_ns: int) -> frozenset[Key]:
         """As `Following.put`; every single change is heard, so that all agents hear the same."""
-        concerned = self._following.put(source, key, said)
+        return self._follow(self._following.put(source, key, said), now_ns)
+
+    def hear(self, node: str, reports: Mapping[Key, SpeakerReport], now_ns: int) -> frozenset[Key]:
+        """As `Following.hear`."""
+        return self._follow(self._following.hear(node, reports), now_ns)
+
+    def _follow(self, concerned: frozenset[Key], now_ns: int) -> frozenset[Key]:
         for each in concerned & self._steered.keys():
             steered = self._steered[each]
             for address in steered.courses:
                 self.node_of(steered.service, address, now_ns)
         return concerned
 
+    def looks(self, node: str, keys: Iterable[Key]) -> Iterator[tuple[Key, Look, tuple[Address, ...]]]:
+        """Of these Services those that objects name this node for, and another one: with the addresses that are here.
+
+        A look has no counters yet.
+        """
+        for key in keys:
+            named = self._following.named(key)
+            if node not in named or not named.keys() - {node}:
+                continue
+            last = max(named.values())
+            others = [self._following.report(key, each) for each in named if each != node]
+            reports = [report for report in others if report is not None and report.version >= last]
+            courses = self._steered[key].courses if key in self._steered else {}
+            here = tuple(address for address, course in courses.items() if course.followed == node)
+            silent, answering = (any(report.answers is yes for report in reports) for yes in (False, True))
+            yield key, Look(last, bool(here), silent=silent, answering=answering), here
+
     def node_of(self, service: Service, address: Address, now_ns: int) -> Followed:
         """The node to follow for an address of a Service now, and why."""
         said = self._following.node_of(service, address)
         course = self._course(service, address)
         if self._may_be_heard(said, service, course):
-            course.hear(said.node, now_ns)
+            is_silent = self._following.is_silent((service.namespace, service.name), course.followed)
+            course.hear(said.node, now_ns, at_once=is_silent)
         node = course.at(now_ns)
         if course.next_ns(now_ns) is not None:
             self._restless[(service.namespace, service.name), address] = course

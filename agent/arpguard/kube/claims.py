@@ -6,17 +6,29 @@ neither free nor void.
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address, ip_network
+from typing import TypeVar
 from uuid import UUID
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network
-from arpguard.core.cluster import PREFIX, Lease, Pairs
-from arpguard.core.ownership.records import Claim, Heartbeat, PublishedLink, Version, WriteClaim, WriteHeartbeat
-from arpguard.kube.projections import MAX_INT32
+from arpguard.core.cluster import PREFIX, Key, Lease, Pairs, SpeakerReport
+from arpguard.core.ownership.records import (
+    Claim,
+    Heartbeat,
+    Published,
+    PublishedLink,
+    Version,
+    WriteClaim,
+    WriteHeartbeat,
+)
+from arpguard.core.speakers import MAX_REPORTS
+from arpguard.kube.projections import MAX_INT32, VERSION_DIGITS, ordered_version
 from arpguard.kube.writer import LeaseContent
 from arpguard.names import MAX_SUBDOMAIN, is_subdomain
 from arpguard.units import NS_PER_S
+
+T = TypeVar("T")
 
 KIND_LABEL = PREFIX + "kind"
 HOLDER_LABEL = PREFIX + "holder"
@@ -26,16 +38,18 @@ HEARTBEAT, CLAIM = "heartbeat", "claim"
 _EPOCH = PREFIX + "epoch"
 _INSTANCE = PREFIX + "instance"
 _LINKS = PREFIX + "links"
+_SPEAKERS = PREFIX + "speakers"
 _HOLDER_EPOCH = PREFIX + "holder-epoch"
 _VIP = PREFIX + "vip"
 _SOURCE = PREFIX + "source"
 _EXTERNAL = PREFIX + "external"
 
 MAX_LABEL = 63  # apimachinery, validation.LabelValueMaxLength
-MAX_LINKS_TEXT = 4096  # as much of an annotation as kube/projections.py reads
+MAX_JSON = 4096  # as much of an annotation as kube/projections.py reads
 MAX_SOURCE = 1024
 MAX_LINKS = 64
 MAX_NETWORKS = 64
+NOTHING = Published()
 CLAIM_DURATION_S = 1  # every Lease needs a duration; nobody reads a claim's
 
 # ---- names ----
@@ -101,6 +115,7 @@ def heartbeat_of(lease: Lease) -> Heartbeat | None:
         duration_ns=max(0, lease.duration_s) * NS_PER_S,
         version=Version(lease.uid, lease.version),
         links=parse_links(annotations.get(_LINKS, "")),
+        speakers=parse_speakers(annotations.get(_SPEAKERS, "")),
     )
 
 
@@ -158,14 +173,15 @@ def _mac(text: object) -> MacAddress | None:
 # ---- writing ----
 
 
-def heartbeat_content(effect: WriteHeartbeat, links: Iterable[PublishedLink] = ()) -> LeaseContent:
-    """The Lease of a renewal, or of a revocation, which publishes no links.
+def heartbeat_content(effect: WriteHeartbeat, published: Published = NOTHING) -> LeaseContent:
+    """The Lease of a renewal, or of a revocation, which publishes nothing.
 
     Rounds the duration up: peers may wait longer than the fence needs, never less.
     """
     annotations = {_EPOCH: effect.epoch}
     if effect.instance:
-        annotations |= {_INSTANCE: effect.instance, _LINKS: encode_links(links)}
+        annotations |= {_INSTANCE: effect.instance, _LINKS: encode_links(published.links)}
+        annotations[_SPEAKERS] = encode_speakers(published.speakers)  # also none: a renewal patches what is there
     return LeaseContent(
         holder=effect.node,
         duration_s=-(-effect.duration_ns // NS_PER_S),
@@ -207,23 +223,26 @@ def encode_links(links: Iterable[PublishedLink]) -> str:
         {"name": link.name, "mac": str(link.mac), "networks": [str(network) for network in link.networks]}
         for link in links
     ]
-    del items[MAX_LINKS:]
-    text = json.dumps(items, separators=(",", ":"))
-    while len(text) > MAX_LINKS_TEXT:
+    return _bounded_json(items[:MAX_LINKS], list)
+
+
+def _bounded_json(items: list[T], of: Callable[[list[T]], object]) -> str:
+    while len(text := json.dumps(of(items), separators=(",", ":"))) > MAX_JSON:
         items.pop()
-        text = json.dumps(items, separators=(",", ":"))
     return text
 
 
 def parse_links(text: str) -> tuple[PublishedLink, ...]:
     """The links in a JSON text that anybody may have written: those that can be understood."""
+    items = _json(text)
+    return tuple(filter(None, map(_link, items[:MAX_LINKS]))) if isinstance(items, list) else ()
+
+
+def _json(text: str) -> object:
     try:
-        items = json.loads(text) if text else []
+        return json.loads(text) if text else None
     except (ValueError, RecursionError):
-        return ()
-    if not isinstance(items, list):
-        return ()
-    return tuple(filter(None, map(_link, items[:MAX_LINKS])))
+        return None
 
 
 def _link(item: object) -> PublishedLink | None:
@@ -240,3 +259,27 @@ def _network(text: object) -> Network | None:
         return ip_network(text) if isinstance(text, str) else None
     except ValueError:
         return None
+
+
+# ---- reports of announcers ----
+
+
+def encode_speakers(reports: Iterable[tuple[Key, SpeakerReport]]) -> str:
+    """Reports as JSON: `{"NAMESPACE/SERVICE": [VERSION, ANSWERS]}`; the last ones are left out, as of links."""
+    items = [("/".join(key), [report.version.lstrip("0"), report.answers]) for key, report in reports]
+    return _bounded_json(items, dict)
+
+
+def parse_speakers(text: str) -> tuple[tuple[Key, SpeakerReport], ...]:
+    """The reports in a JSON text that anybody may have written: those that can be understood."""
+    items = _json(text)
+    found = map(_speaker, list(items.items())[:MAX_REPORTS]) if isinstance(items, dict) else ()
+    return tuple(filter(None, found))
+
+
+def _speaker(item: tuple[str, object]) -> tuple[Key, SpeakerReport] | None:
+    namespace, slash, name = item[0].partition("/")
+    match item[1]:
+        case [str(version), bool(answers)] if slash and (version + "0").isdecimal() and len(version) <= VERSION_DIGITS:
+            return (namespace, name), SpeakerReport(ordered_version(version), answers)
+    return None

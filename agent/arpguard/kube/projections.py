@@ -34,7 +34,7 @@ EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 MAX_NAME = 253  # RFC 1123, as apimachinery's validation has it; label values and finalizers are shorter
 MAX_ANNOTATION = 4096
 MAX_ITEMS = 1024
-_VERSION_DIGITS = 20  # of a 64-bit number
+VERSION_DIGITS = 20  # of a 64-bit number
 MAX_INT32 = 0x7FFFFFFF
 MAX_PROBLEMS = 8
 MAX_SHOWN = 80
@@ -304,9 +304,9 @@ def l2_status(raw: JsonObject) -> Announcement:
     return Announcement(
         about=(said("service-namespace", "serviceNamespace"), said("service-name", "serviceName")),
         node=node,
-        disputed=written not in ("", node),
+        also=written if written != node else "",
         made=read.text("metadata.creationTimestamp"),
-        version=_ordered_version(read),
+        version=ordered_version(read.text("metadata.resourceVersion")),
         problems=read.problems,
     )
 
@@ -314,8 +314,9 @@ def l2_status(raw: JsonObject) -> Announcement:
 _NODE_ASSIGNED = re.compile(r'announcing from node "([^"]+)" with protocol "layer2"')
 
 
-def _ordered_version(read: _Reading) -> str:
-    return read.text("metadata.resourceVersion").zfill(_VERSION_DIGITS)
+def ordered_version(text: str) -> str:
+    """A resourceVersion whose order as a text is that of the number."""
+    return text.zfill(VERSION_DIGITS)
 
 
 def l2_event(raw: JsonObject) -> Announcement:
@@ -328,7 +329,7 @@ def l2_event(raw: JsonObject) -> Announcement:
     return Announcement(
         about=(read.name("involvedObject.namespace"), read.name("involvedObject.name")),
         node=sys.intern(said[1]) if said else "",
-        made=_ordered_version(read),
+        made=ordered_version(read.text("metadata.resourceVersion")),
         uid=read.text("involvedObject.uid"),
         problems=read.problems,
     )

@@ -3,7 +3,6 @@
 This decodes every Lease once, whether a watch, a read or a list brings it; no code above it sees a Lease.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -13,7 +12,7 @@ from arpguard.core.ownership.records import (
     Claim,
     DeleteClaim,
     Heartbeat,
-    PublishedLink,
+    Published,
     Version,
     WriteClaim,
     WriteHeartbeat,
@@ -58,9 +57,9 @@ class Records:
         lease = await self._writer.read(claims.node_lease_name(node))
         return claims.heartbeat_of(lease) if lease else None
 
-    async def renew(self, effect: WriteHeartbeat, links: Iterable[PublishedLink]) -> Outcome:
+    async def renew(self, effect: WriteHeartbeat, published: Published) -> Outcome:
         """Writes this node's heartbeat."""
-        name, content = claims.node_lease_name(effect.node), claims.heartbeat_content(effect, links)
+        name, content = claims.node_lease_name(effect.node), claims.heartbeat_content(effect, published)
         if effect.version is None:
             return await self._writer.create(name, content)
         return await self._writer.renew(_seen(name, effect.version), content)

@@ -1,12 +1,13 @@
 """Stands for the kernel: what the reconciler writes to, for tests of what it is told, and in which order."""
 
+from collections import Counter
 from pathlib import Path
 
 from arpguard.dataplane.attach import Pin
 from arpguard.dataplane.maps import TableContent
 from arpguard.errors import DataPlaneError, MapFullError
-from arpguard.model import Attachment, EntryKey, NodeControl, RangeKey, VipEntry
-from arpguard.verdict import Hook
+from arpguard.model import Attachment, EntryKey, NodeControl, RangeKey, Tally, VipEntry
+from arpguard.verdict import Hook, Reason
 
 
 class Recorder:
@@ -17,6 +18,7 @@ class Recorder:
         self.entries: dict[EntryKey, VipEntry] = {}
         self.ranges: dict[RangeKey, VipEntry] = {}
         self.value: NodeControl | None = None
+        self.counts: Counter[Reason] = Counter()  # of every entry
         self.refuses = False
         self.room = 9
         self.pinned: list[int] = []
@@ -84,6 +86,7 @@ class Entries:
         self._kernel = kernel
         self.read = lambda: TableContent(dict(kernel.entries), [])
         self.write, self.delete = kernel.write_entries, kernel.delete
+        self.tally = lambda _key: Tally(enforced=dict(kernel.counts))
 
     @property
     def capacity(self) -> int:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arpguard.config.model import AgentConfig
-from arpguard.core.cluster import MARKS
+from arpguard.core.cluster import MARKS, SpeakerReport
 from arpguard.core.following import MAX_HEARD, Following, Source
 from arpguard.core.sourcing import Sourcing
 from arpguard.kube.projections import held, key_of, l2_status, service
@@ -385,6 +385,107 @@ def test_of_each_speaker_one_event_is_remembered_however_often_it_starts_anew():
 
     assert (found.node, found.why) == ("worker-1", "Event of MetalLB shop/web.119")
     assert len(cluster.following._placed[Source.METALLB_EVENT]) == 1
+
+
+def reported(version: int, *, answers: bool) -> dict:
+    return {WEB: SpeakerReport(f"{version:020}", answers=answers)}
+
+
+def starting_speaker() -> Cluster:
+    """worker-2 began to announce last and left its label, though worker-1 announces: the status is still its own."""
+    cluster = Cluster()
+    cluster.ask("metallb/service")
+    cluster.put(Source.METALLB, disputed(102))
+    for node, version in (("worker-1", 99), ("worker-3", 100), ("worker-2", 101)):
+        cluster.put(Source.METALLB_EVENT, an_event(node, version))
+    assert cluster.node("metallb/service") == "worker-2"
+    return cluster
+
+
+def test_nodes_are_named_by_events_else_by_label_and_last_by_the_status():
+    cluster = starting_speaker()
+    assert list(cluster.following.named(WEB)) == ["worker-2", "worker-3", "worker-1"]
+
+    bare = Cluster()
+    bare.ask("metallb/service")
+    bare.put(Source.METALLB, disputed(102))
+    assert bare.following.named(WEB) == {"worker-2": f"{102:020}", "worker-1": ""}
+
+
+def test_where_the_announcer_is_reported_silent_the_node_named_before_is_followed():
+    cluster = starting_speaker()
+    assert cluster.following.hear("worker-2", reported(101, answers=False)) == {WEB}
+    found = cluster.ask("metallb/service")
+    assert (found.node, found.settled, found.problems) == ("worker-3", False, ())
+    assert found.why == (
+        "ServiceL2Status of MetalLB metallb-system/l2-r8jwb names worker-2, whose agent sees no answer there; worker-3 "
+        "was named before"
+    )
+
+    cluster.following.hear("worker-3", reported(101, answers=False))
+    assert cluster.node("metallb/service") == "worker-1"
+
+
+def test_where_all_are_reported_silent_objects_are_followed():
+    cluster = starting_speaker()
+    for node in ("worker-3", "worker-2", "worker-1"):
+        cluster.following.hear(node, reported(101, answers=False))
+    assert cluster.node("metallb/service") == "worker-2"
+
+
+def test_announcer_that_is_reported_to_answer_is_followed():
+    cluster = starting_speaker()
+    cluster.following.hear("worker-2", reported(101, answers=False))
+    cluster.following.hear("worker-1", reported(101, answers=True))
+    assert cluster.node("metallb/service") == "worker-1"
+
+
+def test_report_that_is_taken_back_counts_no_more():
+    cluster = starting_speaker()
+    cluster.following.hear("worker-2", reported(101, answers=False))
+    assert cluster.following.hear("worker-2", {}) == {WEB}
+    assert cluster.node("metallb/service") == "worker-2"
+    assert cluster.following.hear("worker-2", {}) == frozenset()
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_report_from_before_the_last_word_of_the_announcer_does_not_count(answers):
+    cluster = starting_speaker()
+    node = "worker-1" if answers else "worker-2"
+    cluster.following.hear(node, reported(100, answers=answers))
+    assert cluster.node("metallb/service") == "worker-2"
+
+
+def test_report_of_silence_counts_until_that_node_is_named_again():
+    cluster = starting_speaker()
+    cluster.following.hear("worker-2", reported(101, answers=False))
+    cluster.put(Source.METALLB_EVENT, an_event("worker-3", 105))
+    cluster.following.hear("worker-3", reported(105, answers=False))
+    assert cluster.node("metallb/service") == "worker-1"
+
+    cluster.put(Source.METALLB_EVENT, an_event("worker-2", 106))
+    assert cluster.node("metallb/service") == "worker-2"
+
+
+def test_report_of_a_node_that_nothing_names_does_not_count():
+    cluster = starting_speaker()
+    cluster.following.hear("worker-9", reported(200, answers=True))
+    assert cluster.node("metallb/service") == "worker-2"
+
+
+def test_no_report_counts_against_an_object_that_nothing_disputes():
+    cluster = Cluster((Source.METALLB, "metallb/status"))
+    cluster.ask("metallb/service")
+    cluster.following.hear("worker-1", reported(1 << 60, answers=False))
+    assert cluster.node("metallb/service") == "worker-1"
+
+
+def test_report_may_come_before_the_service_is_followed():
+    cluster = Cluster()
+    assert cluster.following.hear("worker-2", reported(101, answers=False)) == frozenset()
+    cluster.put(Source.METALLB, disputed(100))
+    cluster.put(Source.METALLB_EVENT, an_event("worker-2", 101))
+    assert cluster.node("metallb/service") == "worker-1"
 
 
 def test_event_does_not_outlive_its_service():

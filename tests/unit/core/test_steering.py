@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arpguard.core.cluster import Announcement, Service
+from arpguard.core.cluster import Announcement, Service, SpeakerReport
 from arpguard.core.following import Following, Source
+from arpguard.core.speakers import Look, Speakers
 from arpguard.core.steering import (
     LASTS_NS,
     MAX_NAMED,
@@ -282,7 +283,7 @@ def test_agent_that_starts_waits_for_events_where_objects_do_not_settle_who_anno
     """Else it would let the labelled node through for the moment that reading the Events takes."""
     agent = Agent(left="n1")
     agent.knows_events = False
-    agent.hear("l2-a", Announcement(ABOUT, "n2", version=f"{1:020}", disputed=True))
+    agent.hear("l2-a", Announcement(ABOUT, "n2", version=f"{1:020}", also="n1"))
     assert (agent.node, agent.steering.next_ns(agent.now_ns)) == ("n1", None)
     agent.event("n2", 2)
     agent.event("n1", 3)
@@ -302,8 +303,139 @@ def test_agent_that_runs_waits_for_no_events():
     agent = Agent()
     agent.put("l2-a", "n1")
     agent.knows_events = False
-    agent.hear("l2-a", Announcement(ABOUT, "n2", version=f"{2:020}", disputed=True))
+    agent.hear("l2-a", Announcement(ABOUT, "n2", version=f"{2:020}", also="n1"))
     assert agent.wait(PAUSE_NS).node == "n2"
+
+
+def starting_speaker() -> Agent:
+    """n2 began to announce last and left its label, though n1 announces: the status is still its own."""
+    agent = Agent()
+    agent.event("n1", 1)
+    agent.event("n2", 2)
+    agent.hear("l2-a", Announcement(ABOUT, "n2", version=f"{3:020}", also="n1"))
+    assert agent.wait(PAUSE_NS).node == "n2"
+    return agent
+
+
+def report(*, answers: bool) -> dict:
+    return {ABOUT: SpeakerReport(f"{2:020}", answers=answers)}
+
+
+def test_announcer_that_is_reported_silent_is_left_at_once():
+    agent = starting_speaker()
+    assert agent.steering.hear("n2", report(answers=False), agent.now_ns) == {ABOUT}
+    assert agent.node == "n1"
+
+
+def test_before_a_node_that_was_reported_silent_is_followed_there_is_a_pause_all_the_same():
+    agent = starting_speaker()
+    agent.steering.hear("n1", report(answers=False), agent.now_ns)
+    agent.put("l2-a", "n1", version=4)
+    assert agent.node == ""
+    assert agent.wait(PAUSE_NS - 1).node == ""
+    assert agent.wait(1).node == "n1"
+
+
+def test_node_that_is_followed_has_to_see_whether_its_announcer_answers():
+    agent = starting_speaker()
+    look = Look(f"{2:020}", followed=True)
+    assert list(agent.steering.looks("n2", [ABOUT])) == [(ABOUT, look, (IP,))]
+
+    agent.steering.hear("n1", report(answers=True), agent.now_ns)
+    assert list(agent.steering.looks("n2", [ABOUT])) == [(ABOUT, replace(look, followed=False, answering=True), ())]
+    agent.steering.hear("n2", report(answers=False), agent.now_ns)
+    assert list(agent.steering.looks("n1", [ABOUT])) == [(ABOUT, replace(look, silent=True), (IP,))]
+
+
+def test_node_that_alone_is_named_or_not_at_all_has_nothing_to_report():
+    agent = starting_speaker()
+    assert list(agent.steering.looks("n3", [ABOUT])) == []
+    alone = Agent()
+    alone.event("n1", 1)
+    assert list(alone.steering.looks("n1", [ABOUT])) == []
+
+
+class Speaking:
+    """Nodes whose agents hear each other's reports late, and a client that asks every 20 ms."""
+
+    def __init__(self, announcing: str | None, agents: str = "n1 n2 n3", late_ns: int = 30 * NS_PER_MS) -> None:
+        self.announcing = announcing
+        self.late_ns = late_ns
+        self.agents = {node: starting_speaker() for node in agents.split()}
+        self.speakers = {node: Speakers() for node in self.agents}
+        self.counts = dict.fromkeys(self.agents, (0, 0))
+        self.now_ns = next(iter(self.agents.values())).now_ns
+        self.said = {node: {} for node in self.agents}
+        self.heard: list[tuple[int, str, dict]] = []
+        self.answered: list[str | None] = []
+
+    def run(self, seconds: float) -> list[str | None]:
+        """Who answered each request."""
+        self.answered.clear()
+        for _ in range(round(seconds * NS_PER_S) // (20 * NS_PER_MS)):
+            self.now_ns += 20 * NS_PER_MS
+            self.ask()
+            for node in self.agents:
+                self.look(node)
+            self.tell()
+        return self.answered
+
+    def ask(self) -> None:
+        answers = []
+        for node, agent in self.agents.items():
+            agent.now_ns = self.now_ns
+            if agent.node == node:
+                requests, replies = self.counts[node]
+                self.counts[node] = requests + 1, replies + (node == self.announcing)
+                answers += [node] * (node == self.announcing)
+        assert len(answers) < 2
+        self.answered.append(answers[0] if answers else None)
+
+    def look(self, node: str) -> None:
+        requests, answers = self.counts[node]
+        looks = self.agents[node].steering.looks(node, [ABOUT])
+        counted = {key: replace(look, requests=requests, answers=answers) for key, look, _ in looks}
+        self.speakers[node].look(counted, self.now_ns)
+        if self.speakers[node].reports != self.said[node]:
+            self.said[node] = dict(self.speakers[node].reports)
+            self.heard.append((self.now_ns + self.late_ns, node, self.said[node]))
+
+    def tell(self) -> None:
+        due = [each for each in self.heard if each[0] <= self.now_ns]
+        self.heard = [each for each in self.heard if each[0] > self.now_ns]
+        for _, node, reports in due:
+            for agent in self.agents.values():
+                agent.now_ns = self.now_ns
+                agent.steering.hear(node, reports, self.now_ns)
+
+
+def test_vip_returns_to_the_announcer_that_goes_on_and_stays_there():
+    """A speaker that began alone has found the others, and has ceased."""
+    nodes = Speaking("n1")
+    assert nodes.run(0.4).count(None) <= 10
+    assert set(nodes.run(200)) == {"n1"}
+
+
+def test_vip_is_not_moved_where_the_announcer_named_last_answers():
+    nodes = Speaking("n2")
+    assert set(nodes.run(10)) == {"n2"}
+
+
+def test_where_none_answers_the_one_that_begins_is_let_through_soon():
+    nodes = Speaking(None)
+    nodes.run(5)
+    nodes.announcing = "n2"
+    assert "n2" in nodes.run(2)
+    assert set(nodes.run(60)) == {"n2"}
+
+
+def test_announcer_that_answers_late_is_followed_again_where_the_other_node_is_gone():
+    nodes = Speaking(None, agents="n2 n3")
+    nodes.run(0.5)
+    assert nodes.agents["n3"].node == "n1"
+    nodes.announcing = "n2"
+    assert "n2" in nodes.run(3)
+    assert set(nodes.run(200)) == {"n2"}
 
 
 # Several agents
@@ -340,8 +472,8 @@ class Server:
         if kind == "event":
             said = Announcement(ABOUT, node, made)
         elif node is not None:
-            disputed = self.first.setdefault(name, node) != node
-            said = Announcement(ABOUT, node, made, version=made, disputed=disputed)
+            first = self.first.setdefault(name, node)
+            said = Announcement(ABOUT, node, made, version=made, also=first if first != node else "")
         else:
             self.first.pop(name, None)
         if kind == "status":

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from arpguard.addresses import Address, MacAddress, Network
+from arpguard.core.cluster import Key, SpeakerReport
 
 
 def epoch_number(epoch: str) -> int:
@@ -42,6 +43,14 @@ class PublishedLink:
 
 
 @dataclass(frozen=True, slots=True)
+class Published:
+    """What a heartbeat tells the others besides the lease: the node's links, and whether its announcer answers."""
+
+    links: tuple[PublishedLink, ...] = ()
+    speakers: tuple[tuple[Key, SpeakerReport], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """The Lease `node.<node>`. `duration_ns` is the lease's length as that node counts it, or longer.
 
@@ -55,6 +64,7 @@ class Heartbeat:
     duration_ns: int
     version: Version
     links: tuple[PublishedLink, ...] = ()
+    speakers: tuple[tuple[Key, SpeakerReport], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

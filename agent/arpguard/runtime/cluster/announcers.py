@@ -2,20 +2,22 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
+from typing import Protocol
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.config.model import FollowConfig
 from arpguard.core.backoff import Backoff
-from arpguard.core.cluster import Announcement, Key, Service, SourceState
+from arpguard.core.cluster import Announcement, Key, Service, SourceState, SpeakerReport
 from arpguard.core.following import Following, Source
 from arpguard.core.steering import Steering
 from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.following import SOURCES, FollowSource, can_read, sources_at
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
+from arpguard.runtime.cluster.witness import Traffic, Witness
 from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_S
 
@@ -28,17 +30,25 @@ MANY_NAMESPACES = 8  # if there are more, the agent watches the Events of all na
 _EVENTS = next(row for row in SOURCES if row.source is Source.METALLB_EVENT)
 
 
+class AnnouncerListener(Traffic, Protocol):
+    """Who is told of changes."""
+
+    def look(self) -> None:
+        """Which node announces what may differ."""
+
+
 class Announcers:
-    """Which node announces what, by the objects that other announcers write; calls `on_change` when that may change.
+    """Which node announces what, by the objects that other announcers write.
 
     `left`: the nodes that the last agent followed, by address.
     """
 
-    def __init__(self, client: Client, on_change: Callable[[], None], left: Mapping[Address, str]) -> None:
+    def __init__(self, client: Client, node: str, listener: AnnouncerListener, left: Mapping[Address, str]) -> None:
         self._client = client
-        self._on_change = on_change
+        self._on_change = listener.look
         self._following = Following()
         self._steering = Steering(self._following, self._is_known, left)
+        self._witness = Witness(node, self._steering, listener)
         self._followers: frozenset[Key] = frozenset()
 
         self._reflectors: dict[Source, Reflector[Announcement]] = {}
@@ -91,6 +101,16 @@ class Announcers:
         refused = (text for source, text in self._refused.items() if source in lacking)
         return [*self._failed.values(), *refused, *self._steering.problems(boot_ns())]
 
+    @property
+    def reports(self) -> Mapping[Key, SpeakerReport]:
+        """What the other nodes have to hear of the announcer on this one."""
+        return self._witness.reports
+
+    def hear(self, node: str, reports: Mapping[Key, SpeakerReport]) -> None:
+        """All that a node reports of the announcer there, this one included: it hears when the others do."""
+        if self._steering.hear(node, reports, boot_ns()):
+            self._on_change()
+
     def look_at(self, places: FollowConfig) -> None:
         """Takes the announcers' namespaces and Leases from the configuration."""
         if places == self._places:
@@ -110,6 +130,8 @@ class Announcers:
         before, self._unsettled = self._unsettled, self._find_unsettled()
         if self._unsettled - before:
             self._more_unsettled.wake()
+        if self._unsettled or before:
+            self._witness.watch(self._unsettled)
         self._look_when_due()
 
     async def run(self, reflectors: Reflectors) -> None:
@@ -117,6 +139,7 @@ class Announcers:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_events(reflectors))
             tasks.create_task(self._keep_reflectors(reflectors))
+            tasks.create_task(self._witness.run())
 
     # ---- what is watched ----
 

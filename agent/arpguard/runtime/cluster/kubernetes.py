@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -34,6 +35,7 @@ from arpguard.runtime.cluster.times import timeout_s, times_of
 from arpguard.runtime.kernel.reconciler import Reconciler, some
 from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_S
+from arpguard.verdict import Reason
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +152,14 @@ class Kubernetes:
         self._membership.claim_changed(vip, claim)
         if claim is not None and claim.holder:
             self._judge.held(vip, claim.holder)
+
+    def frames(self, vip: Address) -> Counter[Reason]:
+        """How many of a VIP's frames were judged for each reason, on all links."""
+        return self._kernel.frames(vip)
+
+    def reports_changed(self) -> None:
+        """The other nodes have to hear of what this one sees of its announcer."""
+        self._membership.wake()
 
     def owned(self, address: Address, holder: Holder) -> None:
         """This node has begun to answer for a VIP."""

@@ -21,6 +21,7 @@ from arpguard.core.ownership.records import (
     ListOwnClaims,
     Outcome,
     Probe,
+    Published,
     ReadClaim,
     ReadHeartbeat,
     SetEntry,
@@ -183,7 +184,7 @@ class Leases:
 
     async def _write_heartbeat(self, effect: WriteHeartbeat) -> None:
         own = effect.node == self._here.node
-        written = await self._requests.write_heartbeat(effect, self._links.to_publish() if own else ())
+        written = await self._requests.write_heartbeat(effect, self._links.to_publish() if own else Published())
         if own:
             self.renewals.written(written, at_rest=self._ownership.resting)
         if own and isinstance(written, Applied):

@@ -4,6 +4,7 @@ It watches Services and Nodes; EndpointSlices while a Service has externalTraffi
 announcers while a Service follows one; the agent's ConfigMap; and the Leases of the agent's namespace.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -27,6 +28,7 @@ from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, SERVICES
 from arpguard.model import OwnerKind, Surroundings
 from arpguard.runtime.cluster.announcers import Announcers
+from arpguard.verdict import Reason
 
 _LEASE_PACE = Pace(cap_s=2.0, steady_s=3.0)
 _QUICK_PACE = Pace(cap_s=2.0)
@@ -53,6 +55,12 @@ class ObjectListener(Protocol):
     def claim_changed(self, vip: Address, claim: Claim | None) -> None:
         """The claim to a VIP has changed; None: it is gone."""
 
+    def frames(self, vip: Address) -> Counter[Reason]:
+        """How many of a VIP's frames were judged for each reason, on all links."""
+
+    def reports_changed(self) -> None:
+        """The other nodes have to hear of `reports`."""
+
 
 class Cluster:
     """Watches the objects. `followed`: the nodes that the last agent followed, by VIP."""
@@ -76,7 +84,7 @@ class Cluster:
         self._leases = Reflector(
             client, LEASES, record_of, self._lease_changed, in_namespace, _LEASE_PACE, self._lease_stream_silent
         )
-        self._announcers = Announcers(client, listener.look, followed)
+        self._announcers = Announcers(client, place.node, listener, followed)
         self._reflectors = Reflectors()
         self.nodes: Mapping[str, cluster.Node] = {}
 
@@ -95,6 +103,11 @@ class Cluster:
     def announcer_problems(self) -> list[str]:
         """What is wrong with the announcers that Services follow."""
         return self._announcers.all_problems
+
+    @property
+    def reports(self) -> Mapping[cluster.Key, cluster.SpeakerReport]:
+        """What the other nodes have to hear of the announcer on this one."""
+        return self._announcers.reports
 
     @property
     def leases_known(self) -> bool:
@@ -206,9 +219,13 @@ class Cluster:
     def _lease_changed(self, change: Change[Record]) -> None:
         match change.old, change.new:
             case (Heartbeat(node=node), _) | (_, Heartbeat(node=node)):
-                self._listener.heartbeat_changed(node, _heartbeat(change.old), _heartbeat(change.new))
+                self._heartbeat_changed(node, _heartbeat(change.old), _heartbeat(change.new))
             case (Claim(vip=vip), _) | (_, Claim(vip=vip)):
                 self._listener.claim_changed(vip, change.new if isinstance(change.new, Claim) else None)
+
+    def _heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
+        self._announcers.hear(node, dict(new.speakers if new else ()))
+        self._listener.heartbeat_changed(node, old, new)
 
     def _node_changed(self, change: Change[cluster.Node]) -> None:
         name = change.key[1]

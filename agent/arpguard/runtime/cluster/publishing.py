@@ -1,4 +1,4 @@
-"""Which of its links a node publishes in its heartbeat, and when."""
+"""What a node publishes in its heartbeat besides its lease, and when."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from typing import TypeAlias
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.core.members import Member, is_alone, members_of
-from arpguard.core.ownership.records import PublishedLink
+from arpguard.core.ownership.records import Published, PublishedLink
 from arpguard.core.steadiness import Steadiness
 from arpguard.model import Link, Vip
 from arpguard.runtime.cluster.here import Here
@@ -24,7 +24,8 @@ class LinkPublisher:
 
     def __init__(self, here: Here, left: Links) -> None:
         self._here = here
-        self._left = self._told = left
+        self._left = left
+        self._told = Published(left)
         self._told_ns = 0
         self._steadiness = Steadiness()
         self._spared: dict[str, tuple[tuple[Member, ...], Mapping[Address, Vip]]] = {}
@@ -36,21 +37,26 @@ class LinkPublisher:
             return self._left
         return _as_told(self._steadiness.steady(links, boot_ns()))
 
-    def to_publish(self) -> Links:
-        """The same, for a renewal that publishes them."""
-        links = self.now()
-        if links != self._told:
-            named = " ".join(f"{link.name}={link.mac}" for link in links)
+    def to_publish(self) -> Published:
+        """The same, and whether the announcer answers, for a renewal that publishes them."""
+        published = self._published()
+        if published.links != self._told.links:
+            named = " ".join(f"{link.name}={link.mac}" for link in published.links)
             log.info("links that VIPs may be owned on: %s", named or "none")
-        self._told = links
-        return links
+        self._told = published
+        return published
+
+    def _published(self) -> Published:
+        return Published(self.now(), tuple(self._here.cluster.reports.items()))
 
     def is_urgent(self, now_ns: int) -> bool:
-        """Whether to publish at once that a link was lost or found, or has a new MAC.
+        """Whether to publish at once that a link was lost or found, or has a new MAC, or what the announcer does.
 
         Frequent changes are published only now and then.
         """
-        return self.now() != self._told and now_ns >= self._told_ns + self._here.outlook.lease.renew_ns // TELLINGS
+        return (
+            self._published() != self._told and now_ns >= self._told_ns + self._here.outlook.lease.renew_ns // TELLINGS
+        )
 
     def hurried(self, now_ns: int) -> None:
         """A renewal publishes them at once."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from typing import TypeVar
 
 from arpguard.addresses import Address
@@ -12,7 +12,7 @@ from arpguard.core.ownership.records import (
     Claim,
     DeleteClaim,
     Heartbeat,
-    PublishedLink,
+    Published,
     WriteClaim,
     WriteHeartbeat,
 )
@@ -58,10 +58,10 @@ class Requests:
         records = self._hearts if node == self._node else self._others
         return await self._read(records, records.heartbeat(node))
 
-    async def write_heartbeat(self, effect: WriteHeartbeat, links: Iterable[PublishedLink]) -> Outcome:
-        """Writes this node's heartbeat with the links it publishes, or revokes another node's."""
+    async def write_heartbeat(self, effect: WriteHeartbeat, published: Published) -> Outcome:
+        """Writes this node's heartbeat with what it publishes, or revokes another node's."""
         if effect.node == self._node:
-            return await self._write("heartbeat", self._hearts, self._hearts.renew(effect, links))
+            return await self._write("heartbeat", self._hearts, self._hearts.renew(effect, published))
         return await self._write("revocation", self._others, self._others.revoke(effect))
 
     async def remove_heartbeat(self) -> bool:

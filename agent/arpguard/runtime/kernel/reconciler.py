@@ -9,6 +9,7 @@ judged by half a configuration.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -36,7 +37,7 @@ from arpguard.runtime.kernel.attaching import Attaching
 from arpguard.runtime.kernel.control import Control
 from arpguard.runtime.kernel.speaking import Speaking
 from arpguard.runtime.kernel.table import TrackedTable
-from arpguard.verdict import Kind, Mode
+from arpguard.verdict import Kind, Mode, Reason
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +127,11 @@ class Reconciler:
         if self._basis is None:
             self._entries.look()
         return self.state.entries
+
+    def frames(self, vip: Address) -> Counter[Reason]:
+        """How many of a VIP's frames were judged for each reason, on all links, be it enforced or only observed."""
+        tallies = [self._entries.tally(EntryKey(link.ifindex, vip)) for link in self.state.links]
+        return sum((Counter(counts) for each in tallies for counts in (each.enforced, each.observed)), Counter())
 
     @property
     def knows_less(self) -> bool:

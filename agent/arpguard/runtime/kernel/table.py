@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 from arpguard.core.deltas import DeltaTracker, in_order, in_reverse
 from arpguard.dataplane.maps import Table
 from arpguard.errors import MapFullError
-from arpguard.model import VipEntry
+from arpguard.model import Tally, VipEntry
 
 K = TypeVar("K")
 
@@ -34,6 +34,10 @@ class TrackedTable(Generic[K]):
     def settled(self) -> bool:
         """Whether the kernel has what is desired, and nothing that this agent cannot have written."""
         return self.delta.settled and not self._strangers
+
+    def tally(self, key: K) -> Tally:
+        """The decisions about an entry since it was made."""
+        return self._table.tally(key)
 
     def look(self) -> list[K]:
         """Reads back what the kernel has; returns the keys that something else has changed since the last look."""
