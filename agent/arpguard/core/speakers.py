@@ -88,9 +88,9 @@ class _Watched:
         return None if self._answers is None else SpeakerReport(self.version, answers=self._answers)
 
     def _count(self, look: Look, now_ns: int) -> None:
-        """Before the announcer was let through, and after, it could not answer."""
+        """An announcer that is not let through cannot answer."""
         before, self._before = self._before, look
-        if look.answers > before.answers or not (look.followed and before.followed):
+        if look.answers > before.answers or not look.followed:
             self._unanswered = 0
         elif look.requests > before.requests:
             self._unanswered_ns = self._unanswered_ns if self._unanswered else now_ns

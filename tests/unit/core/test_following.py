@@ -480,6 +480,27 @@ def test_no_report_counts_against_an_object_that_nothing_disputes():
     assert cluster.node("metallb/service") == "worker-1"
 
 
+def test_no_report_counts_where_an_object_settles_who_announces():
+    cluster = Cluster((Source.METALLB, "metallb/status"))
+    other = disputed(200, "worker-2")
+    other["metadata"] |= {"name": "l2-older", "creationTimestamp": "2020-01-01T00:00:00Z"}
+    cluster.put(Source.METALLB, other)
+    assert cluster.node("metallb/service") == "worker-1"
+    cluster.following.hear("worker-1", reported(1 << 60, answers=False))
+    assert cluster.node("metallb/service") == "worker-1"
+
+
+def test_report_about_another_node_leaves_what_objects_say():
+    """The labelled node has no Event, so its word is older than another's."""
+    cluster = Cluster()
+    cluster.ask("metallb/service")
+    cluster.put(Source.METALLB, disputed(90))
+    cluster.put(Source.METALLB_EVENT, an_event("worker-3", 99))
+    assert cluster.node("metallb/service") == "worker-2"
+    cluster.following.hear("worker-1", reported(99, answers=False))
+    assert cluster.node("metallb/service") == "worker-2"
+
+
 def test_report_may_come_before_the_service_is_followed():
     cluster = Cluster()
     assert cluster.following.hear("worker-2", reported(101, answers=False)) == frozenset()

@@ -119,7 +119,7 @@ def test_last_word_of_the_announcer_outdates_the_report():
 def test_silence_is_taken_back_where_nobody_else_answers_each_time_later():
     node = silent()
     wait_ns = RETRY_NS
-    while wait_ns < 2 * LONGEST_RETRY_NS:
+    while wait_ns <= 2 * LONGEST_RETRY_NS:
         lasts_ns = min(wait_ns, LONGEST_RETRY_NS)
         assert node.look(lasts_ns - 1, followed=False) == SILENT
         assert node.look(1) is None

@@ -336,6 +336,20 @@ def test_before_a_node_that_was_reported_silent_is_followed_there_is_a_pause_all
     assert agent.wait(1).node == "n1"
 
 
+def test_report_from_before_the_last_word_of_the_announcer_spares_no_pause():
+    agent = starting_speaker()
+    agent.steering.hear("n2", {ABOUT: SpeakerReport(f"{1:020}", answers=False)}, agent.now_ns)
+    agent.event("n1", 5)
+    assert agent.node == ""
+    assert agent.wait(PAUSE_NS).node == "n1"
+
+
+def test_report_of_another_node_from_before_the_last_word_is_no_reason_to_report():
+    agent = starting_speaker()
+    agent.steering.hear("n1", {ABOUT: SpeakerReport(f"{1:020}", answers=False)}, agent.now_ns)
+    assert list(agent.steering.looks("n2", [ABOUT])) == [(ABOUT, Look(f"{2:020}", followed=True), (IP,))]
+
+
 def test_node_that_is_followed_has_to_see_whether_its_announcer_answers():
     agent = starting_speaker()
     look = Look(f"{2:020}", followed=True)
