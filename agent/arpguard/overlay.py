@@ -1,10 +1,15 @@
 """A mapping of many items, for who changes a few at a time."""
 
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class _Item(Enum):
+    GONE = "gone"
 
 
 class Overlay(Generic[K, V]):
@@ -12,16 +17,19 @@ class Overlay(Generic[K, V]):
 
     def __init__(self, whole: dict[K, V] | None = None) -> None:
         self._below: dict[K, V] = whole or {}
-        self._above: dict[K, V | None] = {}
+        self._above: dict[K, V | _Item] = {}
 
     def get(self, key: K) -> V | None:
         """The item of one key, if there is one."""
-        return self._above[key] if key in self._above else self._below.get(key)
+        item = self._above.get(key)
+        if item is None:
+            return self._below.get(key)
+        return None if item is _Item.GONE else item
 
     def change(self, writes: Mapping[K, V], gone: Iterable[K] = ()) -> None:
         """Sets some items, and takes others away."""
         self._above.update(writes)
-        self._above.update(dict.fromkeys(gone))
+        self._above.update(dict.fromkeys(gone, _Item.GONE))
 
     def replace(self, whole: dict[K, V]) -> None:
         """Has all items be others, unless they are the same: then `whole` stays the same object."""
@@ -32,7 +40,11 @@ class Overlay(Generic[K, V]):
     def whole(self) -> dict[K, V]:
         """All items: the same object while nothing changes, and not to be changed."""
         if self._above:
-            together = self._below | self._above
-            self._below = {key: item for key, item in together.items() if item is not None}
+            self._below = self._below.copy()
+            for key, item in self._above.items():
+                if item is _Item.GONE:
+                    self._below.pop(key, None)
+                else:
+                    self._below[key] = item
             self._above = {}
         return self._below

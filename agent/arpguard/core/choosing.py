@@ -79,8 +79,8 @@ def home_link(vip: Address, links: Sequence[Link], routes: Iterable[Route]) -> L
     The link whose subnet the VIP is in; of several the one that is up, then the one with the best route.
     A VIP in nobody's subnet is at home where the routes lead, else on the first link.
     """
-    if not links:
-        return None
+    if len(links) < 2:
+        return links[0] if links else None
     ranked = sorted(((_by_subnet(link, vip), link) for link in links), key=lambda item: item[0])
     best = [link for rank, link in ranked if rank == ranked[0][0]]
     return best[0] if len(best) < 2 else _first_by_route(vip, best, routes)
@@ -123,7 +123,7 @@ def _preference(route: Route) -> Preference:
 def _subnet_prefix(link: Link, vip: Address) -> int:
     """Prefix length of the link's subnet that the VIP is in, 0 if none."""
     networks = (*(own.network for own in link.addresses), *link.on_link)
-    return max((net.prefixlen for net in networks if vip in net and net.num_addresses > 1), default=0)
+    return max((net.prefixlen for net in networks if vip in net and net.prefixlen < net.max_prefixlen), default=0)
 
 
 def _with_shared_addresses(surroundings: Surroundings) -> Surroundings:

@@ -30,6 +30,12 @@ class DeltaTracker(Generic[K]):
         return not self.writes and not self.deletes
 
     @property
+    def new(self) -> dict[K, VipEntry]:
+        """The pending writes of what the kernel does not have, or has in another mode."""
+        known = ((key, entry, self.kernel.get(key)) for key, entry in self.writes.items())
+        return {key: entry for key, entry, before in known if before is None or before.mode != entry.mode}
+
+    @property
     def desired(self) -> dict[K, VipEntry]:
         """What the kernel should have."""
         return {key: entry for key, entry in (self.kernel.whole | self.writes).items() if key not in self.deletes}

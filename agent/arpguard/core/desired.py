@@ -51,8 +51,8 @@ def entries_of(
     entries = {}
 
     for link in links:
-        kind = standing.kind if link == home or standing.kind not in _ON_ONE_LINK else Kind.FOREIGN
-        known = link == home or standing.kind is Kind.EXTERNAL
+        kind = standing.kind if link is home or standing.kind not in _ON_ONE_LINK else Kind.FOREIGN
+        known = link is home or standing.kind is Kind.EXTERNAL
         entries[EntryKey(link.ifindex, vip.address)] = VipEntry(
             kind=kind,
             mode=vip.mode,

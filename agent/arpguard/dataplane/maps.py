@@ -28,6 +28,7 @@ _ZERO_KEY = bytes(4)
 _BATCH = 4096
 _NO_ADDRESS = bytes(16)
 _KINDS, _MODES, _NODE_MODES = frozenset(Kind), frozenset(Mode), frozenset({Mode.OBSERVE, Mode.ENFORCE})
+_ENTRY = struct.Struct("=QIBBB3x6s6s6s16s4x")  # EntryStruct, which takes five times as long to fill
 _FRAMES = struct.Struct(f"={2 * REASON_COUNT}Q")  # at the start of struct counters and struct totals
 _NO_MEMORY = (errno.E2BIG, errno.ENOMEM, errno.ENOSPC)
 _IFINDEX_BITS, _MAPPED_BITS = 32, 96  # before the bits of an address, and of an IPv4 one (RFC 4291 2.5.5.2)
@@ -324,19 +325,16 @@ def range_key_from(raw: bytes) -> RangeKey:
 
 
 def _raw_entry(entry: VipEntry, slot: int) -> bytes:
-    mac, address = ctypes.c_uint8 * 6, ctypes.c_uint8 * 16
-    return bytes(
-        layout.EntryStruct(
-            epoch=entry.epoch,
-            slot=slot,
-            kind=entry.kind,
-            mode=entry.mode,
-            flags=layout.ENTRY_HOLD if entry.hold else 0,
-            link_mac=mac(*entry.link_mac.octets),
-            answer_mac=mac(*entry.answer_mac.octets),
-            owner_mac=mac(*entry.owner_mac.octets),
-            primary=address(*(to_mapped(entry.primary) if entry.primary else _NO_ADDRESS)),
-        )
+    return _ENTRY.pack(
+        entry.epoch,
+        slot,
+        entry.kind,
+        entry.mode,
+        layout.ENTRY_HOLD if entry.hold else 0,
+        entry.link_mac.octets,
+        entry.answer_mac.octets,
+        entry.owner_mac.octets,
+        to_mapped(entry.primary) if entry.primary else _NO_ADDRESS,
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-_SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+_SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}.get(platform.machine())
 _ATTR_SIZE = 168
 
 MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, MAP_DELETE_ELEM, MAP_GET_NEXT_KEY = 1, 2, 3, 4
@@ -41,11 +41,10 @@ def _bpf(command: int, attr: bytes) -> tuple[int, ctypes.Array[ctypes.c_char]]:
 
 def _call(command: int, attr: bytes) -> tuple[int, ctypes.Array[ctypes.c_char], int]:
     """(result, the attr as the kernel left it, errno)."""
-    number = _SYSCALL_NUMBER.get(platform.machine())
-    if number is None:
+    if _SYSCALL_NUMBER is None:
         raise OSError(errno.ENOSYS, f"bpf(2) is not known for {platform.machine()}")
-    buffer = ctypes.create_string_buffer(attr.ljust(_ATTR_SIZE, b"\0"), _ATTR_SIZE)
-    result = _libc.syscall(number, command, buffer, _ATTR_SIZE)
+    buffer = ctypes.create_string_buffer(attr, _ATTR_SIZE)
+    result = _libc.syscall(_SYSCALL_NUMBER, command, buffer, _ATTR_SIZE)
     return result, buffer, ctypes.get_errno()
 
 

@@ -1,6 +1,7 @@
 """Whatever was wanted, told and found, what is pending leads to what is desired, and to nothing else."""
 
 import random
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from arpguard.core.deltas import DeltaTracker, in_order, in_reverse
 from arpguard.model import EntryKey, RangeKey, VipEntry
 from arpguard.overlay import Overlay
-from arpguard.verdict import Kind
+from arpguard.verdict import Kind, Mode
 
 VIP = ip_address("192.0.2.50")
 KEYS = [EntryKey(2, VIP + number) for number in range(6)]
@@ -36,6 +37,16 @@ def test_pending_is_what_differs_and_what_is_left_over():
 
     assert tracker.writes == {changed: OWNED, new: OWNED}
     assert list(tracker.deletes) == [old]
+
+
+def test_new_is_what_the_kernel_lacks_or_has_in_another_mode():
+    lacked, other_mode, other_kind = KEYS[:3]
+    enforced = replace(FOREIGN, mode=Mode.ENFORCE)
+    tracker = a_tracker({other_mode: FOREIGN, other_kind: FOREIGN})
+
+    tracker.want({lacked: OWNED, other_mode: enforced, other_kind: OWNED})
+
+    assert tracker.new == {lacked: OWNED, other_mode: enforced}
 
 
 def test_who_wants_again_what_the_kernel_has_leaves_nothing_pending():

@@ -190,7 +190,7 @@ class Reconciler:
         problems.extend(self._too_many())
 
         self._entries.delta.want_all(wanted)
-        refused = self._bring()
+        refused = self._bring(self._entries.delta.new)
         if refused:
             problems.append(refused)
         self._entries.look()
@@ -205,32 +205,30 @@ class Reconciler:
             wanted = {key: entry for key, entry in wanted.items() if key not in self.state.left_out}
 
         delta.want(wanted, gone)
-        if control is None or not was_settled or not self._is_small(control, gone):
+        new = delta.new
+        if control is None or not was_settled or not self._is_small(control, new, gone):
             return False
 
         writes, deletes = delta.writes, delta.deletes
-        if self._bring():
+        if self._bring(new):
             return False
         self._basis = basis
         self._speaking.change(writes, deletes, control.mode, now_ns)
         return True
 
-    def _is_small(self, control: NodeControl, gone: Iterable[EntryKey]) -> bool:
+    def _is_small(self, control: NodeControl, new: Mapping[EntryKey, VipEntry], gone: Iterable[EntryKey]) -> bool:
         """Whether what is pending needs no stricter node, and no choice of the entries that fit."""
         delta, left_out = self._entries.delta, self.state.left_out
-        if strictest_mode(control.mode, delta.writes) > control.strictest:
+        if strictest_mode(control.mode, new) > control.strictest:
             return False
 
-        added = sum(delta.kernel.get(key) is None for key in delta.writes)
+        added = sum(delta.kernel.get(key) is None for key in new)
         if left_out:
             return not added and not delta.deletes and left_out.isdisjoint(gone)
         return not added or len(self.state.entries) + added - len(delta.deletes) <= self._entries.capacity
 
-    def _bring(self) -> str:
-        """Has the kernel take what is pending; returns what is in the way."""
-        delta = self._entries.delta
-        known = ((key, entry, delta.kernel.get(key)) for key, entry in delta.writes.items())
-        new = {key: entry for key, entry, before in known if before is None or before.mode != entry.mode}
+    def _bring(self, new: Mapping[EntryKey, VipEntry]) -> str:
+        """Has the kernel take what is pending, `new` entries among it; returns what is in the way."""
         self._control.widen(new, {})
         return self._entries.bring()
 
@@ -328,8 +326,8 @@ class Reconciler:
         given_up = {
             key: replace(entry, kind=standings[key.vip].kind, epoch=0, hold=False)
             for key, entry in entries
-            if key.vip in standings and standings[key.vip].kind is not Kind.OWNED
             if entry.kind is Kind.OWNED and entry.epoch
+            if key.vip in standings and standings[key.vip].kind is not Kind.OWNED
         }
         if given_up:
             self._entries.give_up(given_up)

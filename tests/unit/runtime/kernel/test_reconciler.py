@@ -407,7 +407,7 @@ def test_what_cannot_be_given_up_is_a_fault(left, kernel):
 
 
 def test_what_was_left_on_a_link_that_is_not_guarded_now_is_given_up_too(left, kernel):
-    elsewhere = replace(KEY, ifindex=9)
+    elsewhere = KEY._replace(ifindex=9)
     kernel.entries[elsewhere] = kernel.entries[KEY]
     left.adopt()
     run_pass(left, ELECTED, complete=False)
