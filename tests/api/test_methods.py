@@ -13,7 +13,7 @@ from api.conftest import CONFIG, DELEGATED, ELECT, EXTERNAL, FOREIGN, OBSERVED, 
 from arpguard import __version__
 from arpguard.addresses import MacAddress
 from arpguard.config.model import AgentConfig
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.records import Holder
 from arpguard.dataplane import loader, syscall
 from arpguard.model import EntryKey, Owner, OwnerKind, Vip, VipEntry

@@ -15,7 +15,7 @@ from arpguard.clock import boot_ns
 from arpguard.config.model import AgentConfig
 from arpguard.core.cluster import SourceState
 from arpguard.core.decisions import ConflictLog, DecisionLog
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.source import find_source
 from arpguard.model import Attachment, Drift, EntryKey, Link, NodeState, Owner, OwnerKind, Surroundings, Vip

@@ -12,7 +12,7 @@ from arpguard.config.model import AgentConfig
 from arpguard.core.electing import Election
 from arpguard.core.following import Following, Source
 from arpguard.core.members import candidates, members_of
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.reporting import EventBook
 from arpguard.core.sourcing import Sourcing

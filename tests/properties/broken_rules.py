@@ -5,7 +5,9 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from arpguard.core.ownership.heartbeat import OwnHeartbeat, Times
+from arpguard.core.ownership.fence import Fence
+from arpguard.core.ownership.heartbeat import OwnHeartbeat
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.steps import Steps
@@ -160,14 +162,14 @@ RULES = [
     ),
     BrokenRule(
         "a shorter lease published under a longer fence",
-        (OwnHeartbeat, "_write"),
-        "if self._fence_ns > ",
+        (Fence, "shorten"),
+        "if self._told_ns > ",
         "if 0 > ",
         parting,
     ),
     BrokenRule(
         "a cut fence extended again",
-        (OwnHeartbeat, "_write"),
+        (Fence, "shorten"),
         "self._reach_ns = min(self._reach_ns, now_ns + lease.answers_ns)",
         "pass",
         shrinking,

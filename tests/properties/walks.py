@@ -72,7 +72,7 @@ class RandomWalk:
         return [
             (0.05, f"{name} wants", lambda: self.rewish(node)),
             (0.03, f"{name} parts", node.part),
-            (0.3 if node.core.parted else 0, f"{name} ends", node.boot),
+            (0.3 if node.core.heartbeat.parted else 0, f"{name} ends", node.boot),
             (0.05, f"{name} retimes", lambda: node.retime(self.random.choice(OTHER_TIMES))),
             (0.03, f"{name} joins", lambda: node.take_part(self.random.random() < 0.5)),
             (0.02, f"{name} forgets", lambda: node.forget(self.a_vip())),

@@ -27,8 +27,6 @@ LONG, DENSE = 15, 0.1
 EXCEPTIONS = frozenset(
     {
         "arpguard.core.checkup.node.agent",
-        "arpguard.core.ownership.heartbeat.OwnHeartbeat",
-        "arpguard.core.ownership.machine.Ownership",
         "arpguard.runtime.agent.Agent",
     }
 )

@@ -9,7 +9,7 @@ from arpguard.core.cluster import Node, SourceState
 from arpguard.core.holding import Candidate
 from arpguard.core.members import Member
 from arpguard.core.origins import Origin
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.records import Holder
 from arpguard.model import Vip
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import NOTHING_KEPT, Ownership
 from arpguard.core.ownership.records import (
     Claim,
@@ -166,6 +166,6 @@ def an_owner(**changes):
     bench = Bench(**changes)
     bench.pass_time(0)
     bench.want(VIP)
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
     bench.did.clear()
     return bench

@@ -18,7 +18,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from arpguard.addresses import MacAddress
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import Kept, Ownership
 from arpguard.core.ownership.records import (
     Claim,
@@ -464,7 +464,7 @@ class Simulation:
             node.wish(self.vips)
         self.run_quickly(D)
         for node in self.nodes:
-            if node.core.parted:
+            if node.core.heartbeat.parted:
                 node.boot()
         self.run_quickly(leases * D)
         before = self.api.writes

@@ -57,7 +57,7 @@ def parting() -> None:
     sim, owner, _ = a_pair()
     owner.part()
     sim.run_quickly(1)
-    assert owner.core.parted
+    assert owner.core.heartbeat.parted
     for _ in range(10):
         sim.run_quickly(D / 2, without=(owner,))
         assert sim.answering(sim.vips[0]) == ["n0"]
@@ -117,7 +117,7 @@ def stale_watch() -> None:
     sim, owner, other = a_pair()
     other.wish(())
     sim.run_quickly(10)
-    other.core._claims._vips.clear()
+    other.core.claims._vips.clear()
     owner.reboot()
     owner.wish(sim.vips)
     sim.run_quickly(D / 2, without=(other,))

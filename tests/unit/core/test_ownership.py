@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import Kept
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import (
@@ -88,7 +88,7 @@ def test_it_is_woken_when_the_holder_it_waits_for_is_late():
 
     bench.pass_time(0.1)
     assert bench.now == seen_ns + 3 * S
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_a_server_that_refuses_everything_is_asked_once_in_a_while():
@@ -135,11 +135,11 @@ def test_one_renewal_at_a_time_confirms_all_claims_that_were_applied_before_it_w
     assert len(bench.waiting) == 1
 
     bench.let()
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
     assert len(bench.waiting) == 1
 
     bench.let()
-    assert bench.core.held() == {VIP, OTHER}
+    assert bench.core.claims.owned == {VIP, OTHER}
     assert not bench.waiting
 
 
@@ -199,10 +199,10 @@ def test_a_stranger_that_was_heard_once_is_asked_for_again_before_long():
     bench.outside.clear()
 
     bench.pass_time(2.9)
-    assert bench.core.held() == frozenset()
+    assert bench.core.claims.owned == frozenset()
     bench.pass_time(0.6)
 
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_a_host_outside_is_named_although_another_was_named_meanwhile():
@@ -231,7 +231,7 @@ def test_a_probe_that_is_not_reported_on_is_sent_again():
     assert bench.took() == [Probe(VIP)]
 
     bench.let()
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_what_was_handed_over_needs_no_probe():
@@ -276,7 +276,7 @@ def test_a_node_of_the_cluster_that_answers_a_probe_is_no_host_outside():
 
     bench.outside.clear()
     bench.pass_time(1)
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 # ---- lengths of time ----
@@ -325,7 +325,7 @@ def test_the_last_renewal_is_for_longer_and_nothing_comes_after_it():
 
     bench.serve(bench.core.part(30 * S, bench.now))
 
-    assert bench.core.parted
+    assert bench.core.heartbeat.parted
     assert bench.renewals()[0].duration_ns == 30 * S
     assert bench.kernel.fence_ns == bench.now + 20 * S
     assert bench.kernel.lease_ns == 30 * S
@@ -343,11 +343,11 @@ def test_a_renewal_under_way_is_waited_for_before_the_last_one():
     assert len(bench.waiting) == 1
 
     bench.let()
-    assert not bench.core.parted
+    assert not bench.core.heartbeat.parted
     assert [effect.duration_ns for effect, _ in bench.waiting] == [30 * S]
 
     bench.let()
-    assert bench.core.parted
+    assert bench.core.heartbeat.parted
 
 
 def test_a_last_renewal_that_fails_is_the_last_all_the_same():
@@ -356,7 +356,7 @@ def test_a_last_renewal_that_fails_is_the_last_all_the_same():
 
     bench.serve(bench.core.part(30 * S, bench.now))
 
-    assert bench.core.parted
+    assert bench.core.heartbeat.parted
     assert bench.kernel.fence_ns == bench.now + 2 * S
 
 
@@ -371,7 +371,7 @@ def test_nothing_is_begun_by_who_parts():
     bench.pass_time(10)
 
     assert bench.took() == []
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_what_was_asked_for_before_is_not_asked_for_again_by_who_parts():
@@ -396,7 +396,7 @@ def test_who_was_revoked_parts_without_a_renewal():
 
     bench.serve(bench.core.part(30 * S, bench.now))
 
-    assert bench.core.parted
+    assert bench.core.heartbeat.parted
     assert bench.renewals() == []
     assert bench.kernel.fence_ns == 0
 
@@ -406,7 +406,7 @@ def test_who_rests_parts_at_once():
 
     bench.serve(bench.core.part(30 * S, bench.now))
 
-    assert bench.core.parted
+    assert bench.core.heartbeat.parted
     assert bench.did == []
 
 
@@ -426,7 +426,7 @@ def test_who_has_parted_waits_for_nobody():
 
 def a_restart(owner, *, wanted=(VIP,), passed=0.0):
     """An agent that finds what the one before it left."""
-    kept = Kept(owner.kernel.epoch, tuple(owner.core.held()), owner.kernel.fence_ns)
+    kept = Kept(owner.kernel.epoch, tuple(owner.core.claims.owned), owner.kernel.fence_ns)
     bench = Bench(kept)
     bench.now = owner.now + int(passed * S)
     bench.store, bench.revisions, bench.epochs, bench.kernel = owner.store, owner.revisions, owner.epochs, owner.kernel
@@ -443,7 +443,7 @@ def test_a_restart_in_time_keeps_exactly_what_the_kernel_has():
     bench.claim("a", owner.kernel.epoch, OTHER)
     bench.pass_time(0)
 
-    assert bench.core.held() == {VIP, OTHER}
+    assert bench.core.claims.owned == {VIP, OTHER}
     assert [type(effect) for effect in bench.took()] == [WriteClaim, SetEntry]
     assert bench.kernel == SetFence(owner.kernel.epoch, bench.now + 2 * S, 3 * S)
 
@@ -513,7 +513,7 @@ def test_who_ends_its_rest_publishes_the_ordinary_lease_and_claims_then():
 
     bench.held = ()
     bench.let()
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_a_renewal_of_the_rest_that_is_under_way_when_it_ends_is_followed_by_another():
@@ -532,7 +532,7 @@ def test_a_renewal_of_the_rest_that_is_under_way_when_it_ends_is_followed_by_ano
     assert bench.took() == []
     bench.held = ()
     bench.let()
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_the_ordinary_lease_that_was_published_last_before_a_rest_is_renewed_in_time():
@@ -553,9 +553,9 @@ def test_who_rests_again_before_it_has_published_the_ordinary_lease_claims_nothi
     bench.pass_time(5)
     bench.held = (WriteHeartbeat,)
     bench.pass_time(5)
-    assert bench.core.resting
+    assert bench.core.heartbeat.lease.resting
     bench.serve(bench.core.take_part(True, bench.now))
-    assert not bench.core.resting
+    assert not bench.core.heartbeat.lease.resting
     bench.serve(bench.core.take_part(False, bench.now))
     bench.held, bench.did = (), []
 
@@ -604,7 +604,7 @@ def test_who_takes_part_again_renews_at_once_although_it_was_revoked():
     bench.pass_time(0)
     bench.want(VIP)
 
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
     assert bench.store[VIP].epoch == bench.store["a"].epoch == "epoch-2"
 
 
@@ -622,7 +622,7 @@ def test_an_own_vip_that_is_no_more_is_handed_over_and_its_claim_removed():
     assert second == DeleteClaim(VIP, version)
     assert third.let_go
     assert VIP not in bench.store
-    assert not bench.core.active
+    assert not bench.core.claims.active
     assert bench.core.holder(VIP, bench.now) == Holder()
 
 
@@ -662,7 +662,7 @@ def test_a_vip_that_is_back_is_not_removed():
 
     bench.claim("", "")
 
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 # ---- others ----
@@ -677,7 +677,7 @@ def test_a_claim_is_taken_as_soon_as_its_holders_new_epoch_is_seen():
 
     bench.heartbeat(epoch="b-2", instance="b/2")
 
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["never seen before", "made anew"])
@@ -693,12 +693,12 @@ def test_a_heartbeat_that_is_another_object_voids_nothing_for_a_lease(first):
     bench.want(VIP)
     for _ in range(14):
         bench.pass_time(0.2)
-        assert bench.core.held() == set()
+        assert bench.core.claims.owned == set()
         bench.heartbeat(epoch="b-2", instance="b/2")
 
     bench.pass_time(0.5)
 
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 @pytest.mark.parametrize("holder", ["", "b"])
@@ -727,7 +727,7 @@ def test_no_claim_is_void_by_a_heartbeat_that_cannot_be_read():
     assert bench.core.holder(VIP, bench.now).void is False
 
     bench.pass_time(1)  # it is silent: one that can be read is put in its place
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_changes_of_the_holder_are_counted():
@@ -753,7 +753,7 @@ def test_a_claim_that_is_known_to_be_missing_is_not_read():
     bench.want(VIP, OTHER)
 
     assert [effect.vip for effect, _ in bench.waiting] == [OTHER]
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_that_a_claim_was_missing_long_ago_does_not_count():
@@ -780,7 +780,7 @@ def test_what_a_watch_showed_is_not_undone_by_a_late_answer():
     bench.held = ()
     bench.serve(bench.core.claim_written(claim, outcome, version, bench.now))
 
-    assert bench.core.held() == set()
+    assert bench.core.claims.owned == set()
     assert bench.core.holder(VIP, bench.now).node == "b"
 
 
@@ -838,8 +838,8 @@ def test_a_thousand_vips_are_taken_over_without_looking_at_all_of_them_each_time
     for _ in range(3):
         bench.let()
 
-    assert bench.core.held() == set(vips)
-    assert bench.core.stage(vips[0]) is Owned
+    assert bench.core.claims.owned == set(vips)
+    assert bench.core.claims.stage(vips[0]) is Owned
     assert max(looked.values()) < 15
 
 
@@ -869,7 +869,7 @@ def test_parting_twice_is_parting_once():
 
     bench.let()
 
-    assert bench.core.parted
+    assert bench.core.heartbeat.parted
     assert [renewal.duration_ns for renewal in bench.renewals()] == [30 * S]
 
 
@@ -885,7 +885,7 @@ def test_a_read_of_the_own_heartbeat_that_failed_is_sent_again_when_a_renewal_wo
     assert questions(bench) == []
     bench.pass_time(0.1)
     assert questions(bench) == [ReadHeartbeat("a")]
-    assert not bench.core.parted
+    assert not bench.core.heartbeat.parted
 
 
 def test_who_parts_does_not_read_again():
@@ -893,11 +893,11 @@ def test_who_parts_does_not_read_again():
     bench.held = (ReadHeartbeat,)
     bench.pass_time(0)
     bench.serve(bench.core.part(30 * S, bench.now))
-    assert not bench.core.parted
+    assert not bench.core.heartbeat.parted
 
     bench.serve(bench.core.heartbeat_read_failed("a", bench.now))
 
-    assert bench.core.parted
+    assert bench.core.heartbeat.parted
     bench.let()
     assert bench.did == []
 
@@ -972,16 +972,16 @@ def test_who_finds_another_agent_in_its_name_is_silent_until_that_one_has_been_f
     bench = an_owner()
 
     another_agent(bench)
-    assert bench.core.yielding
-    assert (bench.kernel.fence_ns, bench.core.held(), bench.renewals()) == (0, frozenset(), [])
+    assert bench.core.heartbeat.yielding
+    assert (bench.kernel.fence_ns, bench.core.claims.owned, bench.renewals()) == (0, frozenset(), [])
     bench.pass_time(2)
     another_agent(bench)
     bench.pass_time(2.9)
-    assert (bench.core.yielding, bench.renewals()) == (True, [])
+    assert (bench.core.heartbeat.yielding, bench.renewals()) == (True, [])
     assert len([effect for effect in bench.did if isinstance(effect, SetFence)]) == 1
 
     bench.pass_time(0.2 + TIMES.renew_ns / S)
-    assert not bench.core.yielding
+    assert not bench.core.heartbeat.yielding
     assert bench.store["a"].instance == "a/1"
     assert bench.kernel.epoch == bench.store["a"].epoch != "epoch-1"
 
@@ -993,7 +993,7 @@ def test_who_finds_another_agent_in_its_name_is_silent_for_as_long_as_that_one_r
         another_agent(bench)
         bench.pass_time(1)
 
-    assert (bench.core.yielding, bench.core.held(), bench.renewals()) == (True, frozenset(), [])
+    assert (bench.core.heartbeat.yielding, bench.core.claims.owned, bench.renewals()) == (True, frozenset(), [])
     assert bench.kernel.fence_ns == 0
 
 
@@ -1018,7 +1018,7 @@ def test_who_yields_parts_at_once_and_hears_no_answer_any_more():
     bench.did.clear()
 
     bench.serve(bench.core.part(30 * S, bench.now))
-    assert bench.core.parted
+    assert bench.core.heartbeat.parted
     bench.let()
     bench.pass_time(100)
 
@@ -1069,7 +1069,7 @@ def test_after_an_outage_of_this_node_the_others_have_a_whole_lease_to_be_heard(
     bench.pass_time(1.9)
     assert {effect.node for effect in bench.did if isinstance(effect, WriteHeartbeat)} == {"a"}
     bench.pass_time(3)
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_answers_that_nobody_waits_for_change_nothing():
@@ -1080,7 +1080,7 @@ def test_answers_that_nobody_waits_for_change_nothing():
     assert bench.core.drained(VIP, bench.now) == []
     assert bench.core.probed(OTHER, STRANGER, bench.now) == []
 
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
     assert bench.core.holder(OTHER, bench.now) == Holder()
 
 
@@ -1091,19 +1091,19 @@ def test_a_claim_that_is_not_on_the_list_is_not_held_any_more_and_read():
 
     bench.pass_time(30)
 
-    assert bench.core.held() == frozenset()
+    assert bench.core.claims.owned == frozenset()
     assert ClearEntry(VIP) in bench.did
     assert questions(bench) == [ReadClaim(VIP)]
     bench.let()
     bench.pass_time(2)
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_a_list_that_was_asked_for_before_the_claim_says_nothing_of_it():
     bench = an_owner()
 
     assert bench.core.own_claims_listed([], bench.now - 1, bench.now) == []
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 def test_a_claim_that_is_not_wanted_any_more_before_it_is_confirmed_is_released():
@@ -1111,7 +1111,7 @@ def test_a_claim_that_is_not_wanted_any_more_before_it_is_confirmed_is_released(
     bench.pass_time(0)
     bench.held = (WriteHeartbeat,)
     bench.want(VIP)
-    assert bench.core.stage(VIP) is Confirming
+    assert bench.core.claims.stage(VIP) is Confirming
 
     bench.want()
     bench.let()

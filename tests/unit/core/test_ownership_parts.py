@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from arpguard.addresses import MacAddress
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import Kept, Ownership
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import (
@@ -211,12 +211,12 @@ def test_the_margin_is_the_same_part_of_another_lease_rounded_up():
 def test_vips_with_a_claim_are_claimed_whosever_it_is():
     one = Ownership("a", "a/1", TIMES, lambda: "a-1")
     one.want([VIP], NOW)
-    assert one.claimed == frozenset()
+    assert one.claims.claimed == frozenset()
 
     one.claim_seen(VIP, CLAIM, NOW)
-    assert one.claimed == {VIP}
+    assert one.claims.claimed == {VIP}
     one.claim_seen(VIP, None, NOW)
-    assert one.claimed == frozenset()
+    assert one.claims.claimed == frozenset()
 
 
 def test_the_others_are_known_to_who_asks():
@@ -251,7 +251,7 @@ def test_a_claim_of_an_epoch_that_was_is_void_when_the_heartbeat_was_read_since(
 def test_nothing_is_known_of_a_vip_that_was_never_seen():
     bench = Bench()
 
-    assert bench.core._claims.last_seen(VIP) == LastSeen(known=False)
+    assert bench.core.claims.last_seen(VIP) == LastSeen(known=False)
 
 
 def test_the_own_claim_is_known_from_the_answer():
@@ -260,7 +260,7 @@ def test_the_own_claim_is_known_from_the_answer():
     bench.want()
     bench.want(VIP)
 
-    assert bench.core._claims.last_seen(VIP) == LastSeen(known=True, claim=bench.store[VIP], seen_ns=bench.now)
+    assert bench.core.claims.last_seen(VIP) == LastSeen(known=True, claim=bench.store[VIP], seen_ns=bench.now)
     assert bench.store[VIP].transitions == 1
 
 
@@ -286,11 +286,11 @@ def test_a_claim_of_which_nothing_was_known_is_known_when_it_was_read():
 def test_an_own_claim_counts_as_something_held_although_it_is_not_wanted():
     core = Ownership("a", "a/1", TIMES, lambda: "a-2", Kept("a-1", (), 0))
     core.take_part(False, NOW)
-    assert not core.active
+    assert not core.claims.active
 
     core.claim_seen(VIP, replace(CLAIM, holder="a", epoch="a-1"), NOW)
 
-    assert core.active
+    assert core.claims.active
 
 
 # ---- what an owner is told ----
@@ -303,7 +303,7 @@ def test_an_own_claim_that_somebody_edited_is_still_held(told):
 
     assert getattr(bench.core, told)(VIP, edited, bench.now) == []
 
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
     assert bench.core.holder(VIP, bench.now).transitions == 9
 
 
@@ -325,7 +325,7 @@ def test_what_was_not_answered_for_yet_is_lost_without_a_word_to_the_kernel():
     bench.claim("b", "b-1")
 
     assert bench.took() == []
-    assert bench.core.stage(VIP) is Idle
+    assert bench.core.claims.stage(VIP) is Idle
 
 
 def test_what_is_confirmed_is_confirmed_whatever_else_is_told():
@@ -338,7 +338,7 @@ def test_what_is_confirmed_is_confirmed_whatever_else_is_told():
     bench.serve(bench.core.set_times(TIMES, bench.now))
     bench.let()
 
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
 
 
 # ---- what is asked for ----
@@ -353,7 +353,7 @@ def test_vips_of_both_families_are_wanted_and_not_in_one_order():
     bench.want(*both)
     assert [effect for effect, _ in bench.waiting] == [ReadClaim(VIP), ReadClaim(both[0])]
     bench.let()
-    assert bench.core.held() == set(both)
+    assert bench.core.claims.owned == set(both)
     bench.want()
     assert [effect.vip for effect in bench.took() if isinstance(effect, ClearEntry)] == [VIP, both[0]]
 
@@ -375,15 +375,15 @@ def test_a_write_that_is_under_way_is_a_stage():
     bench.pass_time(0)
     bench.held = (WriteClaim, DeleteClaim)
     bench.want(VIP)
-    assert bench.core.stage(VIP) is Claiming
+    assert bench.core.claims.stage(VIP) is Claiming
     bench.let()
 
     bench.want()
-    assert bench.core.stage(VIP) is Releasing
+    assert bench.core.claims.stage(VIP) is Releasing
     bench.let()
 
     bench.serve(bench.core.forget(VIP, bench.now))
-    assert bench.core.stage(VIP) is Deleting
+    assert bench.core.claims.stage(VIP) is Deleting
 
 
 def of_a_vip_that_is_no_more(bench):
@@ -405,7 +405,7 @@ def test_whatever_is_told_while_the_last_frames_are_on_their_way_the_claim_is_ke
     bench = an_owner()
     bench.held = (ClearEntry,)
     end(bench)
-    assert bench.core.stage(VIP) is Draining
+    assert bench.core.claims.stage(VIP) is Draining
 
     bench.claim("a", bench.store["a"].epoch, transitions=9)
     assert bench.took() == [ClearEntry(VIP, drain=True)]
@@ -457,7 +457,7 @@ def test_whatever_a_watch_shows_while_a_claim_is_read_nothing_is_written(read):
     bench = an_owner()
     bench.held = (ReadClaim,)
     read(bench)
-    assert bench.core.stage(VIP) is Reading
+    assert bench.core.claims.stage(VIP) is Reading
     bench.took()
 
     bench.claim("", "")
@@ -470,7 +470,7 @@ def test_a_claim_that_waits_for_a_renewal_when_the_epoch_ends_is_claimed_anew():
     bench.pass_time(0)
     bench.held = (WriteHeartbeat,)
     bench.want(VIP)
-    assert bench.core.stage(VIP) is Confirming
+    assert bench.core.claims.stage(VIP) is Confirming
     bench.took()
 
     bench.store["a"] = replace(bench.store["a"], epoch="c-1", instance="", version=bench.version())
@@ -531,7 +531,7 @@ def test_a_claim_that_its_delete_removed_at_once_is_gone():
     bench.serve(bench.core.claim_deleted(sent, Outcome.APPLIED, None, bench.now))
 
     assert not bench.core.holder(VIP, bench.now).exists
-    assert bench.core.stage(VIP) is Idle
+    assert bench.core.claims.stage(VIP) is Idle
 
 
 @pytest.mark.parametrize(("outcome", "version"), [(Outcome.UNKNOWN, THIRD), (Outcome.APPLIED, None)])
@@ -592,12 +592,12 @@ def test_who_finds_another_agent_in_its_name_while_it_parts_has_parted():
     bench.serve(bench.core.heartbeat_seen("a", None, bench.now))
     bench.pass_time(0)
     bench.serve(bench.core.part(30 * S, bench.now))
-    assert not bench.core.parted
+    assert not bench.core.heartbeat.parted
     bench.store["a"] = replace(bench.store["a"], epoch="c-1", instance="a/2", version=bench.version())
 
     bench.let()
 
-    assert bench.core.parted is True
+    assert bench.core.heartbeat.parted is True
     assert bench.kernel.fence_ns == 0
 
 
@@ -622,7 +622,7 @@ def test_a_list_is_due_in_time_however_rare_renewals_are():
 def test_entries_of_no_epoch_are_not_kept():
     core = Ownership("a", "a/1", TIMES, lambda: "a-1", Kept("", (VIP,), 0))
 
-    assert core.held() == frozenset()
+    assert core.claims.owned == frozenset()
 
 
 def test_all_that_is_not_on_the_list_is_cleared_and_read():
@@ -662,7 +662,7 @@ def test_a_revocation_that_was_applied_is_acted_on_without_a_read():
 
     bench.pass_time(3)
 
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}
     assert bench.waiting == []
 
 
@@ -678,4 +678,4 @@ def test_a_renewal_that_failed_once_puts_off_no_revocation():
 
     bench.pass_time(2.1)
 
-    assert bench.core.held() == {VIP}
+    assert bench.core.claims.owned == {VIP}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from arpguard.addresses import MacAddress
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.probing import LEAD_NS
 from arpguard.core.ownership.records import (
     Effect,

@@ -7,7 +7,7 @@ from arpguard.addresses import Address, MacAddress
 from arpguard.core.electing import Wishes
 from arpguard.core.holding import Candidate
 from arpguard.core.members import Member
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder
 from arpguard.model import Vip
 from arpguard.runtime.cluster.objects import Cluster

@@ -186,7 +186,7 @@ class Leases:
         own = effect.node == self._here.node
         written = await self._requests.write_heartbeat(effect, self._links.to_publish() if own else Published())
         if own:
-            self.renewals.written(written, at_rest=self._ownership.resting)
+            self.renewals.written(written, at_rest=self._ownership.heartbeat.lease.resting)
         if own and isinstance(written, Applied):
             self._here.cluster.renewed(written.sent_ns)
         outcome, version, sent_ns = _outcome_of(written)
@@ -199,7 +199,7 @@ class Leases:
             found = await self._requests.read_heartbeat(effect.node)
         except ClusterError as error:
             if effect.node == self._here.node:
-                self.renewals.unread(str(error), at_rest=self._ownership.resting)
+                self.renewals.unread(str(error), at_rest=self._ownership.heartbeat.lease.resting)
             self.do(self._ownership.heartbeat_read_failed(effect.node, boot_ns()))
         else:
             self.do(self._ownership.heartbeat_read(effect.node, found, sent_ns, boot_ns()))
@@ -273,7 +273,7 @@ class Leases:
         """Sends one last renewal, of that length; returns whether it was applied within the limit."""
         before = self.renewals.renewed_ns
         self.do(self._ownership.part(lease_ns, boot_ns()))
-        await self._until(lambda: self._ownership.parted, limit_s)
+        await self._until(lambda: self._ownership.heartbeat.parted, limit_s)
         return self.renewals.renewed_ns != before
 
     async def remove(self, vips: Iterable[Address], limit_s: float) -> bool:
@@ -285,7 +285,7 @@ class Leases:
         self.do(self._ownership.want((), now_ns))
         for vip in vips:
             self.do(self._ownership.forget(vip, now_ns))
-        if not await self._until(lambda: not self._ownership.active, limit_s):
+        if not await self._until(lambda: not self._ownership.claims.active, limit_s):
             return False
         self._ownership.end()
         return await self._requests.remove_heartbeat()

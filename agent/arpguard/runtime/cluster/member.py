@@ -12,7 +12,7 @@ from arpguard.core import members
 from arpguard.core.electing import Election, Wishes
 from arpguard.core.holding import Candidate
 from arpguard.core.members import candidates, members_of
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder
 from arpguard.core.ownership.stages import Idle
@@ -76,7 +76,7 @@ class Membership:
         if old is None or new is None or old.links != new.links:
             self._standings.refresh(self._standings.holders.held_by({node}))
         if old is None or new is None or old.epoch != new.epoch:
-            self._standings.holders.changed(self._ownership.claimed)  # a new epoch makes other claims void
+            self._standings.holders.changed(self._ownership.claims.claimed)  # a new epoch makes other claims void
         if old is None or new is None or _says(old) != _says(new) or node not in self.alive:
             self.leases.wake()
 
@@ -133,7 +133,7 @@ class Membership:
     async def _begin(self, now_ns: int) -> Election:
         """All heartbeats and claims have been read: from now on the kernel gets entries for all VIPs."""
         election = self._election = Election(self._me, now_ns)
-        await self.leases.do_in_turns(self._refresh([*{*self._ownership.claimed, *self._outlook.vips}]))
+        await self.leases.do_in_turns(self._refresh([*{*self._ownership.claims.claimed, *self._outlook.vips}]))
         return election
 
     def _refresh(self, vips: Sequence[Address]) -> Iterator[None]:
@@ -188,7 +188,7 @@ class Membership:
             return
         elected = frozenset(vip for vip, item in vips.items() if item.owner.kind is OwnerKind.ELECT)
         for vip in self._elected - elected:
-            if self._ownership.stage(vip) is not Idle or self._standings.holders.of(vip) == self._me:
+            if self._ownership.claims.stage(vip) is not Idle or self._standings.holders.of(vip) == self._me:
                 self.leases.do(self._ownership.forget(vip, now_ns))
         self._elected, self._elected_of = elected, vips
 
@@ -198,7 +198,7 @@ class Membership:
             return self._tidied_ns + TIDY_NS
         self._tidied_ns = now_ns
         is_first_alive = self._me == min(self.alive)
-        for vip in self._ownership.claimed - self._elected:
+        for vip in self._ownership.claims.claimed - self._elected:
             holder = self._standings.holders.of(vip)
             if holder == self._me or (holder not in self.alive and is_first_alive):
                 self.leases.do(self._ownership.forget(vip, now_ns))
@@ -243,7 +243,7 @@ class Membership:
     @property
     def yielding(self) -> bool:
         """Whether another agent speaks as this node."""
-        return self._ownership.yielding
+        return self._ownership.heartbeat.yielding
 
     # ---- the end ----
 
@@ -251,7 +251,7 @@ class Membership:
         """Gives up all VIPs in good order, and deletes their claims; returns whether it was done within the limit."""
         self._leaving = True
         holders = self._standings.holders
-        ours = [vip for vip in self._ownership.claimed if holders.of(vip) in ("", self._me)]
+        ours = [vip for vip in self._ownership.claims.claimed if holders.of(vip) in ("", self._me)]
         return await self.leases.remove(ours, limit_s)
 
     async def part(self, lease_ns: int, limit_s: float) -> bool:

@@ -2,7 +2,7 @@
 
 from arpguard.config.model import LeaseConfig
 from arpguard.core.electing import REST_NS, lease_times, rest_ns
-from arpguard.core.ownership.heartbeat import Times
+from arpguard.core.ownership.lease import Times
 from arpguard.units import NS_PER_S
 
 SYNC_NS = 30 * NS_PER_S

@@ -1,0 +1,58 @@
+"""Until when the kernel answers for this node.
+
+The fence counts from before the renewal was sent (an answer that is late makes it no longer), and is told to the
+kernel only after the server said yes to a compare-and-swap that carried the epoch.
+
+The others count the lease that a renewal publishes from when they see it. So before one that publishes a shorter
+lease is sent, the kernel gets the fence that belongs to that: otherwise it would answer on the longer one.
+"""
+
+from arpguard.core.ownership.lease import Times
+from arpguard.core.ownership.records import Effect, SetFence
+
+
+class Fence:
+    """What the kernel was told, and how far renewals and syncs allow. `kept_ns`: what an agent before this told it."""
+
+    def __init__(self, kept_ns: int) -> None:
+        self._told_ns = kept_ns
+        self._reach_ns = 0  # how far renewals allow it
+        self._synced_ns: int | None = None
+
+    def renewed(self, sent_ns: int, lease: Times) -> None:
+        """A renewal that publishes this lease, and was sent then, has been applied."""
+        self._reach_ns = sent_ns + lease.answers_ns
+
+    def synced(self, sent_ns: int) -> None:
+        """A list of the own claims that was sent then has been acted on."""
+        self._synced_ns = sent_ns
+
+    def shorten(self, epoch: str, lease: Times, now_ns: int) -> list[Effect]:
+        """A renewal is about to be sent: moves the fence back to what it will allow, if that is less.
+
+        Until the server has applied a later one, this may be the one that counts, whatever its outcome.
+        """
+        self._reach_ns = min(self._reach_ns, now_ns + lease.answers_ns)
+        if self._told_ns > now_ns + lease.answers_ns:
+            return self._tell(epoch, now_ns + lease.answers_ns, lease)
+        return []
+
+    def extend(self, epoch: str, lease: Times, sync_ns: int) -> list[Effect]:
+        """Moves the fence on, never back, and never further than a sync allows, of which there is one in `sync_ns`.
+
+        Whoever strips a finalizer can get two answers for as long as S and the lease that was published last, which
+        is the parting lease when the agent has parted.
+        """
+        if self._synced_ns is None:
+            return []
+        fence_ns = min(self._reach_ns, self._synced_ns + sync_ns + lease.duration_ns)
+        return self._tell(epoch, fence_ns, lease) if fence_ns > self._told_ns else []
+
+    def drop(self, epoch: str, lease: Times) -> list[Effect]:
+        """An epoch begins: nothing is answered for in it yet."""
+        self._reach_ns = 0
+        return self._tell(epoch, 0, lease)
+
+    def _tell(self, epoch: str, fence_ns: int, lease: Times) -> list[Effect]:
+        self._told_ns = fence_ns
+        return [SetFence(epoch, fence_ns, lease.duration_ns)]

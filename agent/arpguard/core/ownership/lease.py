@@ -1,0 +1,88 @@
+"""How long this node's lease is, and which one its renewals publish: others count it from when they see it.
+
+A node that holds nothing and has nothing to claim rests: it renews seldom, for a lease that is as much longer. So the
+others know who is alive when the first VIP comes. Before a node at rest claims, it publishes its ordinary lease: nobody
+then waits for the long one.
+"""
+
+from dataclasses import dataclass, replace
+
+from arpguard.units import NS_PER_S
+
+RENEWALS_IN_REST_LEASE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Lengths of time in nanoseconds: the lease D, how often it is renewed R, the margin M, how often to sync S.
+
+    `rest_ns`: how often a node at rest renews.
+    """
+
+    duration_ns: int
+    renew_ns: int
+    margin_ns: int
+    sync_ns: int
+    rest_ns: int = 10 * NS_PER_S
+
+    @property
+    def answers_ns(self) -> int:
+        """How long after a renewal was sent the kernel answers."""
+        return self.duration_ns - self.margin_ns
+
+    def lasting(self, lease_ns: int) -> "Times":
+        """The same for a lease of another length: the margin is the same part of it."""
+        return replace(self, duration_ns=lease_ns, margin_ns=-(-lease_ns * self.margin_ns // self.duration_ns))
+
+    @property
+    def at_rest(self) -> "Times":
+        """Those of a node at rest: two renewals may be lost, as usual, before it counts as silent."""
+        rest_ns = max(self.rest_ns, self.renew_ns)
+        return replace(self.lasting(max(self.duration_ns, RENEWALS_IN_REST_LEASE * rest_ns)), renew_ns=rest_ns)
+
+
+class PublishedLease:
+    """The ordinary lease, the longer one of a node at rest, or the last one of an agent that parts.
+
+    `published`: by the last renewal that was sent. `resting`: nothing is held or claimed, so renewals are few.
+    `rested`: the lease of a rest may be published still.
+    """
+
+    def __init__(self, times: Times) -> None:
+        self.times = times
+        self.published = times
+        self.resting = False
+        self.rested = False
+        self._published_rest = False
+        self._last: Times | None = None
+
+    @property
+    def pace(self) -> Times:
+        """The times by which this node renews now."""
+        return self.times.at_rest if self.resting else self.times
+
+    @property
+    def parting(self) -> bool:
+        """Whether the agent ends, and its last renewal is under way or done."""
+        return self._last is not None
+
+    def part(self, lease_ns: int) -> None:
+        """The next renewal is the last one, and for so long."""
+        self._last = self._last or self.times.lasting(lease_ns)
+
+    def publish(self) -> Times:
+        """A renewal is about to be sent: what it publishes."""
+        self.published = self._last or self.pace
+        self._published_rest = self.resting and not self.parting
+        self.rested = self.rested or self._published_rest
+        return self.published
+
+    def applied(self) -> bool:
+        """The renewal was applied; whether it was the last one."""
+        self.rested = self._published_rest
+        return self.published is self._last
+
+    @property
+    def is_late(self) -> bool:
+        """Whether another lease than the one that was applied is to be published at once."""
+        return self.parting or (self.rested and not self.resting)
