@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, unknown
 from arpguard.core.checkup.picture import Picture
-from arpguard.core.checkup.snapshot import Unread
+from arpguard.core.checkup.snapshot import AgentWord, Snapshot, Unread
 from arpguard.verdict import Mode
 
 NEEDED = ("CAP_BPF", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_PERFMON")
@@ -15,27 +15,40 @@ _FAST_CLOCKS = ("tsc", "arch_sys_counter")
 
 def agent(picture: Picture) -> Iterator[Finding]:
     """Whether the guard that is configured is there, and what its agent says of itself."""
-    snapshot = picture.snapshot
-    if isinstance(snapshot.guards, Unread):
-        yield unknown(snapshot.guards.why)
+    guards, word = picture.guards, picture.snapshot.agent
+    if isinstance(picture.snapshot.guards, Unread):
+        yield unknown(picture.snapshot.guards.why)
         return
 
-    word = snapshot.agent
-    if not snapshot.source and not picture.guards and isinstance(word, Unread):
-        yield ok("no guard on this node, and no configuration was named")
+    absent = word if isinstance(word, Unread) and not any(guard.running for guard in guards) else None
+    if absent is not None and not guards:
+        yield _no_guard(picture.snapshot, absent)
         return
 
-    running = not isinstance(word, Unread) or any(guard.running for guard in picture.guards)
-    if not picture.guards and not running:
-        yield Finding(
-            Grade.BAD,
-            f"no guard on this node ({word.why if isinstance(word, Unread) else 'its links have no programs'})",
-            why=f"{snapshot.source or 'a configuration'} is there, and nobody acts by it",
-            fix="start the agent",
-            commands=(snapshot.start,) if snapshot.start else (),
-        )
-        return
+    found = [*_without_mode(picture), *(_problems(word) if not isinstance(word, Unread) else ())]
+    if absent is not None:
+        found.append(_no_agent(picture.snapshot, absent))
+    yield from found
 
+    if not found:
+        modes = listed(guard.mode.name.lower() for guard in guards if guard.mode is not None)
+        count = sum(len(guard.entries) for guard in guards)
+        yield ok(f"an agent runs; {count} entries, mode {modes or Mode.OBSERVE.name.lower()}")
+
+
+def _no_guard(snapshot: Snapshot, absent: Unread) -> Finding:
+    if not snapshot.source:
+        return ok("no guard on this node, and no configuration was named")
+    return Finding(
+        Grade.BAD,
+        f"no guard on this node ({absent.why})",
+        why=f"{snapshot.source} is there, and nobody acts by it",
+        fix="start the agent",
+        commands=_start(snapshot),
+    )
+
+
+def _without_mode(picture: Picture) -> Iterator[Finding]:
     untold = [guard for guard in picture.guards if guard.mode is None]
     if untold:
         yield Finding(
@@ -43,31 +56,28 @@ def agent(picture: Picture) -> Iterator[Finding]:
             f"programs are pinned at {untold[0].pin_dir}, and were never told a mode",
             why="everything passes",
             fix="start the agent",
-            commands=(snapshot.start,) if snapshot.start else (),
+            commands=_start(picture.snapshot),
         )
 
-    if not running:
-        yield Finding(
-            Grade.WARN,
-            f"the guard is in the kernel, and no agent runs ({word.why if isinstance(word, Unread) else ''})",
-            why="it goes on as it is: elected VIPs end at their fence, new links and VIPs are not followed",
-            fix="start the agent",
-            commands=(snapshot.start,) if snapshot.start else (),
-        )
 
-    problems = () if isinstance(word, Unread) else word.problems
-    for problem in problems:
-        yield Finding(
-            Grade.BAD,
-            problem,
-            word.node if not isinstance(word, Unread) else "",
-            fix="see `arpguard status`, and the agent's log",
-        )
+def _no_agent(snapshot: Snapshot, absent: Unread) -> Finding:
+    return Finding(
+        Grade.WARN,
+        f"the guard is in the kernel, and no agent runs ({absent.why})",
+        why="it goes on as it is: elected VIPs end at their fence, new links and VIPs are not followed",
+        fix="start the agent",
+        commands=_start(snapshot),
+    )
 
-    if running and not problems and not untold:
-        modes = listed(guard.mode.name.lower() for guard in picture.guards if guard.mode is not None)
-        count = sum(len(guard.entries) for guard in picture.guards)
-        yield ok(f"an agent runs; {count} entries, mode {modes or Mode.OBSERVE.name.lower()}")
+
+def _problems(word: AgentWord) -> Iterator[Finding]:
+    for problem in word.problems:
+        yield Finding(Grade.BAD, problem, word.node, fix="see `arpguard status`, and the agent's log")
+
+
+def _start(snapshot: Snapshot) -> tuple[str, ...]:
+    """The command that starts the agent, where it is known."""
+    return (snapshot.start,) if snapshot.start else ()
 
 
 def kernel(picture: Picture) -> Iterator[Finding]:
