@@ -20,6 +20,7 @@ It does no harm if two nodes want the same VIP: claims are taken by compare-and-
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import chain
 
 from arpguard.addresses import Address
 from arpguard.config.model import LeaseConfig
@@ -36,6 +37,7 @@ STEADY_NS = 60 * NS_PER_S
 BATCH_NS = 10 * NS_PER_S
 GIVE_UP_NS = 5 * NS_PER_S
 SHUN_NS = 600 * NS_PER_S
+LOOKED_AT_ONCE = 200  # seats, in a step
 FOLLOW_AT_ONCE = 50  # at most so many VIPs that this node gave up to their lead's holder, and that nobody has yet
 _MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to all nodes
 _MAX_WRITES_PER_S_AT_REST = 10
@@ -115,6 +117,7 @@ class Election:
         self._steady_ns = started_ns
         self._balance_ns = started_ns
         self._shunned: dict[str, int] = {}
+        self.wishes = Wishes()  # the result of the last look
 
     def wanted(
         self,
@@ -124,18 +127,25 @@ class Election:
         now_ns: int,
         undecided: AbstractSet[Address] = frozenset(),
     ) -> Wishes:
-        """What this node wants now.
+        """What this node wants now: all steps of `sit_down` and `look` at once."""
+        for _ in chain(self.sit_down(vips, members, now_ns), self.look(holders, now_ns, undecided)):
+            pass
+        return self.wishes
+
+    def look(
+        self, holders: Mapping[Address, str], now_ns: int, undecided: AbstractSet[Address] = frozenset()
+    ) -> Iterator[None]:
+        """Looks at all seats, in steps; then `wishes` is what this node wants.
 
         `holders`: the live node with a valid claim to each VIP; "" if the claim is released or void, or its holder is
-        not alive. A VIP that is missing was never held. `vips` does not change between `sit_down` and this call.
+        not alive. A VIP that is missing was never held.
         """
-        for _ in self.sit_down(vips, members, now_ns):
-            pass
-
         look = _Look(self._me, now_ns, self._settled_ns, undecided)
-        if members and all(member.alive for member in members if member.ready and not member.excluded):
+        if self._members and all(member.alive for member in self._members if member.ready and not member.excluded):
             look.settled_ns = now_ns
-        for address, seat in self._seats.items():
+        for number, (address, seat) in enumerate(self._seats.items()):
+            if number % LOOKED_AT_ONCE == 0:
+                yield
             holder = holders.get(address)
             look.at(seat.lead, seat, holder)
             if seat.others:
@@ -145,12 +155,12 @@ class Election:
         given_up = self._give_after(look, holders) if look.strays else frozenset()
         if look.is_calm and look.misplaced:
             given_up |= self._give_up(look)
-        return look.wishes(given_up)
+        self.wishes = look.wishes(given_up)
 
     def sit_down(self, vips: Mapping[Address, Vip], members: tuple[Member, ...], now_ns: int) -> Iterator[None]:
-        """The slow first part of `wanted`, in steps, for a caller that has to let others run in between.
+        """Brings the seats up to date with VIPs and members, in steps; the caller must go through all of them.
 
-        It brings the seats up to date with VIPs and members. The caller must go through all steps.
+        `vips` does not change from one call to the next: it is the same object, or another one.
         """
         seated: Mapping[Address, Group] | None = self._groups
         if vips is not self._vips:

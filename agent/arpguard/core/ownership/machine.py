@@ -46,6 +46,7 @@ class Ownership:
     """One incarnation of the agent of one node. `new_epoch` gives a UUID that was never given before.
 
     Its parts, `heartbeat`, `peers` and `claims`, are there to be asked: events come in here, for they concern several.
+    `wanted`: the VIPs that this node is to own.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Ownership:
         self.heartbeat = OwnHeartbeat(node, instance, times, new_epoch, kept.epoch, kept.fence_ns)
         self.peers = Peers(times, new_epoch)
         self.claims = Claims(node, self.peers, kept.vips if kept.epoch else ())
-        self._wanted: frozenset[Address] = frozenset()
+        self.wanted: frozenset[Address] = frozenset()
         self._takes_part = True
 
     def holder(self, vip: Address, now_ns: int) -> Holder:
@@ -101,9 +102,9 @@ class Ownership:
 
         What an agent before this one left and is not among them is handed over with the first sync.
         """
-        before, self._wanted = self._wanted, frozenset(vips)
-        new = sorted(self._wanted - before, key=str)
-        gone = sorted(before - self._wanted, key=str)
+        before, self.wanted = self.wanted, frozenset(vips)
+        new = sorted(self.wanted - before, key=str)
+        gone = sorted(before - self.wanted, key=str)
         return self.claims.want(new) + self._advance([*new, *gone], now_ns)
 
     def forget(self, vip: Address, now_ns: int) -> list[Effect]:
@@ -111,7 +112,7 @@ class Ownership:
 
         Whoever calls this on one node spares the others the trouble; it is safe on all.
         """
-        self._wanted -= {vip}
+        self.wanted -= {vip}
         return self.claims.forget(vip) + self._advance([vip], now_ns)
 
     def take_part(self, yes: bool, now_ns: int) -> list[Effect]:  # noqa: FBT001 - it is the event
@@ -237,7 +238,7 @@ class Ownership:
 
     def _moment(self, now_ns: int) -> Moment:
         own = self.heartbeat
-        return Moment(self._wanted, own.epoch, own.renewal, own.asked, own.lease.parting, own.lease.rested, now_ns)
+        return Moment(self.wanted, own.epoch, own.renewal, own.asked, own.lease.parting, own.lease.rested, now_ns)
 
     def _advance(self, vips: Iterable[Address], now_ns: int) -> list[Effect]:
         """Moves these VIPs on. What is claimed now waits for a renewal; whoever has nothing to do with VIPs rests."""

@@ -4,9 +4,9 @@ It connects `objects` (what exists), `core.electing` (who should own what) and `
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import Address, MacAddress, address_order
 from arpguard.clock import boot_ns
 from arpguard.core import members
 from arpguard.core.electing import Election, Wishes
@@ -29,6 +29,7 @@ from arpguard.units import NS_PER_S
 
 TIDY_NS = 10 * NS_PER_S
 REFRESHED_AT_ONCE = 100
+WANTED_AT_ONCE = 500
 
 
 class Membership:
@@ -119,9 +120,8 @@ class Membership:
         self._take_part(now_ns)
 
         collected = self._outlook.collected  # other tasks run between the steps, and may replace it
-        await self.leases.do_in_turns(election.sit_down(collected.vips, self.members, now_ns))
+        await self.leases.do_in_turns(self._elect(election, collected))
         now_ns = boot_ns()
-        self._elect(election, collected, now_ns)
         moments = (
             self.wishes.next_ns,
             self._ownership.peers.next_silence_ns(now_ns),
@@ -167,17 +167,33 @@ class Membership:
         self._requests.set_timeout(timeout_s(times))
         self.leases.do(self._ownership.set_times(times, now_ns))
 
-    def _elect(self, election: Election, collected: Collected, now_ns: int) -> None:
-        if self._leaving:
-            return
-        before = self.wishes.wanted
-        holders = self._standings.holders.alive(self.alive, now_ns)
-        self.wishes = election.wanted(collected.vips, self.members, holders, now_ns, collected.undecided)
-        for vip in self.wishes.wanted - before:
-            found = self._ownership.holder(vip, now_ns)
-            if not (found.known or found.exists):  # all Leases have been read, and none is about it
-                self.leases.do(self._ownership.claim_seen(vip, None, now_ns))
-        self.leases.do(self._ownership.want(self.wishes.wanted, now_ns))
+    def _elect(self, election: Election, collected: Collected) -> Iterator[None]:
+        """Decides in steps. What changes meanwhile counts in the next decision."""
+        yield from election.sit_down(collected.vips, self.members, boot_ns())
+        yield from self._standings.holders.look(boot_ns())
+        yield from election.look(self._standings.holders.alive(self.alive), boot_ns(), collected.undecided)
+
+        before, self.wishes = self.wishes.wanted, election.wishes
+        wanted, told = self.wishes.wanted, self._ownership.wanted
+        for some in _batched(told - wanted):
+            yield
+            self._want(self._ownership.wanted - some)
+        for some in _batched(wanted - told):
+            yield
+            for vip in some - before:
+                self._tell_if_missing(vip)
+            self._want(self._ownership.wanted | some)
+
+    def _tell_if_missing(self, vip: Address) -> None:
+        """All Leases have been read: a VIP that none is about has no claim, and need not be asked for."""
+        now_ns = boot_ns()
+        found = self._ownership.holder(vip, now_ns)
+        if not (found.known or found.exists):
+            self.leases.do(self._ownership.claim_seen(vip, None, now_ns))
+
+    def _want(self, vips: frozenset[Address]) -> None:
+        if not self._leaving:
+            self.leases.do(self._ownership.want(vips, boot_ns()))
 
     # ---- addresses that are no longer VIPs ----
 
@@ -257,6 +273,12 @@ class Membership:
     async def part(self, lease_ns: int, limit_s: float) -> bool:
         """Renews one last time, so that answers outlast a restart; returns whether the server applied it."""
         return not self._takes_part or await self.leases.part(lease_ns, limit_s)
+
+
+def _batched(vips: Iterable[Address]) -> Iterator[frozenset[Address]]:
+    """In their order, some at a time."""
+    ordered = sorted(vips, key=address_order)
+    return (frozenset(ordered[at : at + WANTED_AT_ONCE]) for at in range(0, len(ordered), WANTED_AT_ONCE))
 
 
 def _says(heartbeat: Heartbeat) -> tuple[object, ...]:

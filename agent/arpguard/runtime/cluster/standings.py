@@ -1,7 +1,7 @@
 """How elected VIPs stand: who has each, and what the kernel of this node is told of it."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from arpguard.addresses import ZERO_MAC, Address, MacAddress
 from arpguard.clock import boot_ns
@@ -35,16 +35,20 @@ class Holders:
         """Others may have these VIPs now."""
         self._stale.update(vips)
 
-    def alive(self, alive: Collection[str], now_ns: int) -> dict[Address, str]:
-        """All of them now; empty, too, where the holder is not among those who are alive."""
-        for vip in self._stale:
+    def look(self, now_ns: int) -> Iterator[None]:
+        """Brings `known` up to date, in steps; what changes meanwhile is left to the next look."""
+        stale, self._stale = self._stale, set()
+        for vip in stale:
             holder = self._ownership.holder(vip, now_ns)
             if not (holder.known and holder.exists):
                 self.known.pop(vip, None)
             else:
                 self.known[vip] = holder.node if holder.void is False else ""
-        self._stale.clear()
-        return {vip: holder if holder in alive else "" for vip, holder in self.known.items()}
+            yield
+
+    def alive(self, alive: Collection[str]) -> dict[Address, str]:
+        """All of them; empty, too, where the holder is not among those who are alive."""
+        return self.known | {vip: "" for vip, holder in self.known.items() if holder and holder not in alive}
 
 
 class Standings:
