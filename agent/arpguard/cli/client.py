@@ -5,6 +5,7 @@ them is shown as it is.
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from arpguard.node import ThisNode
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc as rpc
 
+_MAX_PAGE_SIZE = 1000  # what the API gives at most
 _HOST_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):(\d{1,5})")
 # What the agent's refusals begin with.
 _FIELD = re.compile(r"^(?:filter\.)?(address|vip|link|kind|verdict|reason|since|sender_mac|sender_address): ")
@@ -119,6 +121,10 @@ class AgentQuestions(Questions):
     watch_decisions: Callable[[pb.WatchDecisionsRequest], Iterator[pb.WatchDecisionsResponse]]
 
 
+PagedRequest = TypeVar("PagedRequest", pb.ListVipsRequest, pb.ListDecisionsRequest, pb.ListConflictsRequest)
+PagedAnswer = TypeVar("PagedAnswer", pb.ListVipsResponse, pb.ListDecisionsResponse, pb.ListConflictsResponse)
+
+
 @contextmanager
 def connected(target: Target) -> Iterator[AgentQuestions]:
     """An agent that is asked over the network; nothing is sent before the first question."""
@@ -157,6 +163,21 @@ def pinned(pin_dir: Path) -> Questions:
         get_vip=read(answers.get_vip),
         explain_vip=read(answers.explain_vip),
     )
+
+
+def every_page(
+    ask: Callable[[PagedRequest], PagedAnswer], request: PagedRequest, limit: int = sys.maxsize
+) -> PagedAnswer:
+    """The pages of a list as one answer, with at most `limit` items."""
+    request.page_size = min(limit, _MAX_PAGE_SIZE)
+    whole = ask(request)
+    while whole.next_page_token and limit > _MAX_PAGE_SIZE:
+        limit -= _MAX_PAGE_SIZE
+        request.page_size = min(limit, _MAX_PAGE_SIZE)
+        request.page_token, whole.next_page_token = whole.next_page_token, ""
+        whole.MergeFrom(ask(request))
+    whole.next_page_token = ""
+    return whole
 
 
 def _wrong_address(address: str, tls: Tls | None) -> str | None:

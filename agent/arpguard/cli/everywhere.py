@@ -17,7 +17,7 @@ from arpguard.cli import client, exits, render, tables
 from arpguard.cli.client import AgentQuestions
 from arpguard.cli.clustering import connection, lease_state
 from arpguard.cli.exits import AskError
-from arpguard.cli.explain import explanation
+from arpguard.cli.explanation import explanation
 from arpguard.cli.targets import need_tls, refuse_pins, target, target_of
 from arpguard.cli.words import NONE, duration, problems
 from arpguard.v1 import agent_pb2 as pb

@@ -20,6 +20,7 @@ DEFAULT_PAST = 20
 SubParsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d) *")
 _SPAN_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_FILTERS = ("vip", "link", "kind", "claimant", "verdict", "reason", "since")
 _HELP_WIDTH = 78
 _SHORTEST_INTERVAL_S = 0.1
 _SHORTEST_TIMEOUT_S = 0.001
@@ -70,6 +71,18 @@ def add_asking(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_conflicts(subparsers)
     _add_explain(subparsers)
     _add_watch(subparsers)
+
+
+def filters(options: argparse.Namespace, names: Iterable[str] = _FILTERS) -> str:
+    """The options that leave something out of a list, as they may be typed."""
+    given = {name: getattr(options, name, None) for name in names}
+    words = {name: f"{value:g}s" if isinstance(value, float) else value for name, value in given.items()}
+    return " ".join(f"--{name} {word}" for name, word in words.items() if word)
+
+
+def number_of(choices: type[IntEnum], word: str) -> int:
+    """An enum's member by its name in lower case, as the API's number; 0 for any."""
+    return int(choices[word.upper()]) if word else 0
 
 
 def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
@@ -129,7 +142,7 @@ def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("asking", "show_status"))
+    parser.set_defaults(run=lazily("status", "show_status"))
 
 
 def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -149,7 +162,7 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("asking", "show_vips"))
+    parser.set_defaults(run=lazily("vips", "show_vips"))
 
 
 def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -162,7 +175,7 @@ def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     _add_output(parser)
     _add_pin_dir(parser)
-    parser.set_defaults(run=lazily("asking", "show_links"))
+    parser.set_defaults(run=lazily("links", "show_links"))
 
 
 def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -195,7 +208,7 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
 
     _add_output(parser)
-    parser.set_defaults(run=lazily("asking", "show_decisions"))
+    parser.set_defaults(run=lazily("decisions", "show_decisions"))
 
 
 def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -216,7 +229,7 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
     _add_output(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("asking", "show_conflicts"))
+    parser.set_defaults(run=lazily("conflicts", "show_conflicts"))
 
 
 def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -257,7 +270,7 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("asking", "explain"))
+    parser.set_defaults(run=lazily("explain", "explain"))
 
 
 def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -279,7 +292,7 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help=f"seconds between two looks (default: 1, at least {_SHORTEST_INTERVAL_S})",
     )
 
-    parser.set_defaults(run=lazily("asking", "watch"))
+    parser.set_defaults(run=lazily("watch", "watch"))
 
 
 def _command(

@@ -3,13 +3,15 @@
 Nothing that an agent says reaches a terminal with control characters in it.
 """
 
+import argparse
 import json
 import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import yaml
 from google.protobuf.json_format import MessageToDict
@@ -20,6 +22,7 @@ _NARROWEST = 80  # below, the terminal wraps: there is nothing left to shorten
 _GAP = "  "
 _BOLD, _RED, _GREEN, _YELLOW, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 _YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the one in C is ten times as fast, if it is there
+Answer = TypeVar("Answer", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,11 @@ def document(value: Message | dict[str, object], form: str) -> str:
     """A message in protobuf's JSON mapping, as "json" or "yaml"."""
     plain = as_dict(value) if isinstance(value, Message) else value
     return json_text(plain) if form == "json" else yaml_text(plain).rstrip("\n")
+
+
+def show(options: argparse.Namespace, answer: Answer, as_page: Callable[[Answer], str]) -> None:
+    """Prints an answer in the form that the options name."""
+    print(as_page(answer) if options.output == "table" else document(answer, options.output))
 
 
 def stream_document(message: Message, form: str) -> str:

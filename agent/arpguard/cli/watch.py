@@ -1,5 +1,6 @@
 """`arpguard watch`: the whole screen, until q or Ctrl-C."""
 
+import argparse
 import os
 import select
 import signal
@@ -23,6 +24,7 @@ from arpguard.cli.clustering import owner, watch_line
 from arpguard.cli.exits import AskError
 from arpguard.cli.polling import Poller, Sample, VipRate
 from arpguard.cli.render import clean, shortened
+from arpguard.cli.targets import target
 from arpguard.cli.words import (
     NONE,
     age,
@@ -62,8 +64,9 @@ class Column(Generic[Row]):
     yielding: bool = False
 
 
-def watch(target: Target, interval_s: float) -> int:
-    """Shows the view until somebody leaves it."""
+def watch(options: argparse.Namespace) -> int:
+    """`arpguard watch`: shows the view until somebody leaves it."""
+    asked = target(options)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise AskError(exits.USAGE, "needs a terminal: `arpguard status` and `arpguard decisions --follow` need none")
 
@@ -72,15 +75,15 @@ def watch(target: Target, interval_s: float) -> int:
     exits.leave_on_signals()
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped view would leave its screen to the shell
 
-    with connected(target) as agent, _keys() as key, Live(screen=True, auto_refresh=False, console=Console()) as live:
-        poller = Poller(agent, interval_s)
+    with connected(asked) as agent, _keys() as key, Live(screen=True, auto_refresh=False, console=Console()) as live:
+        poller = Poller(agent, options.interval)
         poller.start()
         shown: object = None
 
         while key() not in {"q", "Q"}:
             now = poller.latest.number, live.console.size, int(time.monotonic())
             if now != shown:
-                live.update(view(target, poller.latest, *live.console.size), refresh=True)
+                live.update(view(asked, poller.latest, *live.console.size), refresh=True)
                 shown = now
         poller.end()
 

@@ -6,7 +6,7 @@ from google.protobuf.message import Message
 from rich.cells import cell_len
 
 from arpguard.cli import tables, words
-from arpguard.cli.explain import explanation
+from arpguard.cli.explanation import explanation
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import DECISION, HOSTILE, VIP, lines_of
 

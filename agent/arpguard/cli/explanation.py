@@ -1,0 +1,89 @@
+"""The page of `arpguard explain`: what happens to frames about an address, and why."""
+
+from arpguard.cli.clustering import claim_facts
+from arpguard.cli.render import facts, good, page_width, strong, table, wrapped
+from arpguard.cli.words import duration, outcome, word
+from arpguard.core.stimulus import Operation
+from arpguard.v1 import agent_pb2 as pb
+
+
+def explanation(address: str, answer: pb.ExplainVipResponse) -> str:
+    """What happens to frames about an address, and why, link by link."""
+    stories = [_story(address, link) for link in answer.links]
+    return "\n\n".join(stories) or "no link of this node is guarded"
+
+
+def _story(address: str, link: pb.LinkExplanation) -> str:
+    first, *others = wrapped(f"{address} on {link.link}: {link.summary}", page_width())
+    blocks = ["\n".join([str(strong(first)), *others])]
+    if link.HasField("entry"):
+        blocks.append(facts([("entry", _entry(link.entry))], indent="  "))
+    if link.frames:
+        blocks += [table(("FRAME", "VERDICT", "REASON", "THEN"), map(_frame_row, link.frames)), _meanings(link)]
+    if link.ownership.steps or link.ownership.candidates:
+        blocks.append(_why(link.ownership))
+    return "\n\n".join(blocks)
+
+
+def _entry(entry: pb.Vip) -> str:
+    """The kernel's entry, as far as the headline does not tell it."""
+    parts = [f"epoch {entry.epoch}"]
+    if entry.answer_mac:
+        parts.append(f"answered with {entry.answer_mac}")
+    if entry.owner_mac:
+        parts.append(f"the owner's MAC is {entry.owner_mac}")
+    if entry.kind == pb.KIND_OWNED:
+        parts.append("no fence needed (hold)" if entry.hold else "fence needed")
+    return ", ".join(parts)
+
+
+def _frame_row(frame: pb.FrameExplanation) -> tuple[object, ...]:
+    return _operation(frame), outcome(frame), word(frame, "reason"), _fate(frame)
+
+
+def _operation(frame: pb.FrameExplanation) -> str:
+    name = word(frame, "operation").replace("_", "-")
+    return next((operation.meaning for operation in Operation if operation.value == name), name)
+
+
+def _fate(frame: pb.FrameExplanation) -> str:
+    """What becomes of the frame, and of one that would not have passed but for the mode."""
+    fates = {
+        pb.FATE_PASSED: "goes on",
+        pb.FATE_DROPPED: "dropped",
+        pb.FATE_ANSWERED: f"back: {_said(frame.result)}",
+        pb.FATE_CHANGED: f"as: {_said(frame.result)}",
+    }
+    return fates.get(frame.fate, word(frame, "fate"))
+
+
+def _said(frame: pb.Frame) -> str:
+    """What a frame says, in tcpdump's words for ARP: those for neighbour discovery would fill the line."""
+    asking, telling = f"who-has {frame.tpa} tell {frame.spa}", f"{frame.spa} is-at {frame.sha}"
+    return {"solicitation": asking, "advertisement": telling}.get(frame.op, frame.text)
+
+
+def _meanings(link: pb.LinkExplanation) -> str:
+    """Each reason that occurs, in a sentence."""
+    return facts({word(frame, "reason"): frame.meaning for frame in link.frames}.items(), indent="  ")
+
+
+def _why(ownership: pb.Ownership) -> str:
+    steps = facts(((f"{number}.", step) for number, step in enumerate(ownership.steps, 1)), indent="  ")
+    blocks = [f"{strong('why')}\n{steps}"]
+    if ownership.candidates:
+        head = ("CANDIDATE", "ELIGIBLE", "CHOSEN", "WHY")
+        rows = [
+            (found.node, _yes(found.eligible), good("yes") if found.chosen else "no", found.why)
+            for found in ownership.candidates
+        ]
+        blocks.append(table(head, rows))
+    if ownership.HasField("claim"):
+        blocks.append(f"{strong('claim')}\n{facts(claim_facts(ownership.claim), indent='  ')}")
+    if ownership.HasField("fence_left"):
+        blocks.append(f"fence: {duration(ownership.fence_left)} left of the right to answer")
+    return "\n\n".join(blocks)
+
+
+def _yes(holds: bool) -> str:  # noqa: FBT001 - a message's field in a word
+    return "yes" if holds else "no"
