@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, ip_interface
+from statistics import median
 from types import SimpleNamespace
 
 from bed import NODE_MAC, a_pin_dir
@@ -62,7 +63,7 @@ def measure(*, quick: bool) -> Section:
     for nodes, pass_ms in PASS_MS.items():
         figures = [_decisions(nodes) for _ in range(rounds)]
         goal = (f"under {pass_ms}", pass_ms) if pass_ms else None
-        stretch = (f"under {STRETCH_MS}", STRETCH_MS) if pass_ms else None
+        stretch = f"under {STRETCH_MS}", STRETCH_MS
         section.add(_row(f"{nodes:,} nodes: the first decision", [each.first_ms for each in figures]))
         section.add(_row(f"{nodes:,} nodes: each further one", [each.pass_ms for each in figures], goal))
         section.add(_row(f"{nodes:,} nodes: when one has gone", [each.gone_ms for each in figures]))
@@ -72,7 +73,7 @@ def measure(*, quick: bool) -> Section:
 
 def _row(name: str, samples: list[float], goal: tuple[str, float] | None = None) -> Row:
     said, limit = goal or ("", 0)
-    return Row(name, samples, "ms", said, max(samples) < limit if goal else None)
+    return Row(name, samples, "ms", said, median(samples) < limit if goal else None)
 
 
 def _vips(count: int) -> dict[IPv4Address, Vip]:
