@@ -6,6 +6,7 @@
 #   make lint    formatting, lint, types, layers, limits
 #   make docs    write the generated pages
 #   make proto   generate the API's Python code from proto/
+#   make programs  compile bpf/ into the file that the package ships, after each change there
 #   make model   check the claim protocol with Spin: every rule kept, and broken in turn
 #   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
 #                (FRAMES=n) through those in the kernel; the model has to agree. Then 100,000 (CASES=n) configurations
@@ -32,17 +33,18 @@ SHELL := /bin/bash
 PYTHON := /usr/bin/python3
 BIN := .venv/bin
 HEADERS := $(shell . /etc/os-release; [ "$$ID" = ubuntu ] && echo linux-headers-generic || echo linux-headers-$$(dpkg --print-architecture))
-APT_RUN := ca-certificates ethtool iproute2 libbpf1 procps python3-bpfcc python3-venv util-linux $(HEADERS)
+APT_RUN := ca-certificates ethtool iproute2 libbpf1 procps python3-venv util-linux
+APT_BUILD := python3-bpfcc $(HEADERS)
 # Debian's keepalived starts nothing, now or at boot, while there is no /etc/keepalived/keepalived.conf.
 APT_LAB := keepalived openssl
 APT_FRESH := debootstrap git util-linux
 APT_KERNELS := busybox-static cpio ipset iptables kmod qemu-system-x86
 APT_IMAGE := buildah crun debootstrap podman
-APT_DEV := arping bpftool clang clang-format crun curl gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
+APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test fresh coverage coverage-core lint format docs proto model fuzz mutate chaos soak bench neighbours kernels lock audit image image-build clean apt-run apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
+.PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos soak bench neighbours kernels lock audit image image-build clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
@@ -95,6 +97,9 @@ format: apt-dev .venv/.dev
 
 docs: .venv/.run
 	$(BIN)/python docs/generate.py
+
+programs: apt-build .venv/.run
+	$(BIN)/python -m arpguard_build
 
 proto: .venv/.dev
 	$(BIN)/python proto/generate.py agent
@@ -162,6 +167,10 @@ endef
 apt-run:
 	$(call install,$(APT_RUN))
 
+# Compiles the programs; no node needs it.
+apt-build: apt-run
+	$(call install,$(APT_BUILD))
+
 apt-lab: apt-run
 	$(call install,$(APT_LAB))
 
@@ -181,7 +190,7 @@ apt-image:
 apt-kernels:
 	$(call install,$(APT_KERNELS))
 
-# The system's site-packages are visible in it: bcc comes from there, and from nowhere else.
+# The system's site-packages are visible in it: bcc, which builds the programs, comes from there, and from nowhere else.
 .venv/.base: | apt-run
 	$(PYTHON) -m venv --system-site-packages .venv
 	@touch $@

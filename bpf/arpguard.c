@@ -4,8 +4,8 @@
  * Each one parses, looks up, decides, counts, and acts. Each has a twin, try_*, which is the same code over the
  * same maps but counts and reports nothing: it returns what was decided, for BPF_PROG_TEST_RUN, and is never attached.
  *
- * Map access is in this file only: bcc rewrites map operations in the main file and nowhere else. The loader defines:
- *   MAPS         directory in bpffs that the maps are pinned in, as a string
+ * Map access is in this file only: bcc rewrites map operations in the main file and nowhere else. The compiler is told
+ * sizes, which are in no instruction: on a node the loader makes the maps in the sizes that are configured.
  *   MAX_ENTRIES  size of the entries map
  *   RING_BYTES   size of the event ring buffer, a power of two
  */
@@ -24,16 +24,16 @@
  * reasons among them. */
 #define EVENTS_IN_WINDOW 512
 
-BPF_TABLE_PINNED("hash", struct entry_key, struct entry, entries, MAX_ENTRIES, MAPS "/entries", BPF_F_NO_PREALLOC);
+BPF_F_TABLE("hash", struct entry_key, struct entry, entries, MAX_ENTRIES, BPF_F_NO_PREALLOC);
 /* Closed ranges, and the exceptions in them. */
-BPF_TABLE_PINNED("lpm_trie", struct range_key, struct entry, ranges, MAX_RANGES, MAPS "/ranges", BPF_F_NO_PREALLOC);
+BPF_F_TABLE("lpm_trie", struct range_key, struct entry, ranges, MAX_RANGES, BPF_F_NO_PREALLOC);
 /* Rows of entries, and behind them those of ranges. */
-BPF_TABLE_PINNED("percpu_array", __u32, struct counters, counters, MAX_ENTRIES + MAX_RANGES, MAPS "/counters", 0);
-BPF_TABLE_PINNED("percpu_array", __u32, struct totals, totals, 1, MAPS "/totals", 0);
+BPF_F_TABLE("percpu_array", __u32, struct counters, counters, MAX_ENTRIES + MAX_RANGES, 0);
+BPF_F_TABLE("percpu_array", __u32, struct totals, totals, 1, 0);
 /* Per CPU, because such a map is written in whole words, each by one store (bpf_long_memcpy()). */
-BPF_TABLE_PINNED("percpu_array", __u32, struct control, control, 1, MAPS "/control", 0);
+BPF_F_TABLE("percpu_array", __u32, struct control, control, 1, 0);
 
-/* BPF_RINGBUF_OUTPUT with a pin, which bcc has no macro for. */
+/* BPF_RINGBUF_OUTPUT with a size in bytes, which bcc has no macro for. */
 struct events_table_t {
 	int key;
 	u32 leaf;
@@ -43,7 +43,7 @@ struct events_table_t {
 	int (*ringbuf_output)(void *, u64, u64);
 	u32 max_entries;
 };
-__attribute__((section("maps/ringbuf:" MAPS "/events"))) struct events_table_t events = {.max_entries = RING_BYTES};
+__attribute__((section("maps/ringbuf"))) struct events_table_t events = {.max_entries = RING_BYTES};
 
 /* What all steps need to know about the frame at hand. */
 struct at {

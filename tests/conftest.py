@@ -15,8 +15,8 @@ from hypothesis import is_hypothesis_test, settings
 from xdist.scheduler import LoadFileScheduling
 
 from arpguard.dataplane import syscall
-from arpguard.dataplane.headers import find_headers
-from arpguard.errors import ArpguardError
+from arpguard_build.errors import BuildError
+from arpguard_build.headers import find_headers
 from support.required import REQUIRED
 
 # In the background (`nohup make test &`, CI runners) SIGINT is ignored, and what tests start would inherit that.
@@ -46,14 +46,20 @@ def _lacking_bpf() -> str | None:
         pass
     except OSError as error:
         return f"bpf(2) is refused ({error.strerror})"
+    return None
+
+
+@functools.cache
+def _lacking_compiler() -> str | None:
     try:
         find_headers()
-    except ArpguardError as error:
+    except BuildError as error:
         return str(error)
-    return None if Path("/usr/lib/python3/dist-packages/bcc").is_dir() else "python3-bpfcc is not installed"
+    bcc = Path("/usr/lib/python3/dist-packages/bcc").is_dir()
+    return _lacking_bpf() if bcc else "python3-bpfcc is not installed"
 
 
-_LACKING = {"bpf": _lacking_bpf, "netns": _lacking_netns}
+_LACKING = {"bpf": _lacking_bpf, "compiler": _lacking_compiler, "netns": _lacking_netns}
 
 
 # Clusters of agents, whose leases run out on a machine that is too busy: one file at a time, before all others. What

@@ -1,7 +1,7 @@
 """The errors of arpguard, by who has to act.
 
 `ConfigError` is the operator's: a wrong configuration or command line (exit code 2).
-`DataPlaneError` is the node's: the kernel, its headers, or the permissions (exit code 3).
+`DataPlaneError` is the node's: the kernel or the permissions (exit code 3).
 An expected outcome (a foreign frame, a link that is not there yet) is a value and no exception.
 A message ends with what to do, where this program can know that.
 """
@@ -40,7 +40,7 @@ class ConfigError(ArpguardError):
 
 
 class DataPlaneError(ArpguardError):
-    """The kernel, its headers or the permissions do not allow what was asked."""
+    """The kernel or the permissions do not allow what was asked."""
 
 
 class LockedError(DataPlaneError):

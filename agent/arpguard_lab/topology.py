@@ -33,7 +33,7 @@ P = TypeVar("P", bound="HostProcess")
 
 NETWORK, NETWORK6 = "198.51.100", "2001:db8:51"
 CLIENT_NUMBER = 100
-READY_S = 60.0  # many agents compile at once, on few cores
+READY_S = 60.0  # many agents load at once, on few cores
 STOP_S = 15.0
 _WITHOUT_IPV6 = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
 _QUIET_IPV6 = tuple(f"net.ipv6.conf.default.{name}=0" for name in ("accept_ra", "accept_dad", "router_solicitations"))

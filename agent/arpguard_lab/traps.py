@@ -270,7 +270,6 @@ TRAPS = (
     Trap("one-agent", "a guard left behind in another folder", _second_guard, config=_OF_ANOTHER),
     Trap("foreign-programs", "a program that runs before the guard", _overtaken, _detached, _OF_ANOTHER),
     Trap("ipv6", "IPv6 is off where an IPv6 VIP is asked for", _sh(), config=_IPV6),
-    Trap("compiler", "kernel headers that are none", _limited("env", "BCC_KERNEL_SOURCE=/nonexistent"), _limited()),
     Trap(
         "capabilities",
         "a container without CAP_PERFMON",

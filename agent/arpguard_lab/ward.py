@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = dict[str, Any]
 
 VIP_OFFSET = 100  # from the last byte of a ward's address to that of its VIP
-DEADLINE_S = 90.0  # an agent that compiles its programs on a busy machine
+DEADLINE_S = 90.0  # an agent whose programs the verifier reads on a busy machine
 SHOP = "shop"
 _LONG_S = 90.0
 

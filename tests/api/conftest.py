@@ -6,7 +6,7 @@ import pytest
 
 from api.apitools import Api, an_api
 from arpguard.dataplane import bpffs, loader
-from arpguard.dataplane.source import find_source
+from arpguard.dataplane.build import read_build
 from arpguard_lab.topology import AgentProcess
 from support.netns.cable import Pair, a_pair, a_place, address
 
@@ -58,4 +58,4 @@ def loaded() -> Iterator[loader.Loaded]:
     with a_place("api-maps") as (_, pin_root):
         pin_dir = pin_root / "node"
         bpffs.prepare(pin_dir)
-        yield loader.load(pin_dir, find_source(4096))
+        yield loader.load(pin_dir, read_build(4096))

@@ -8,6 +8,7 @@ Everything is a context manager that leaves nothing behind.
 
 import asyncio
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -22,13 +23,14 @@ from arpguard.core.closing import with_ranges
 from arpguard.core.desired import strictest6_mode, vips4_of
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
+from arpguard.dataplane.build import Build, read_build
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
-from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode
 from arpguard.wire.arp import build_request
 from arpguard_lab.netns import Netns
+from support.programs.compiling import BPF, compiled
 
 NODE_MAC, CLIENT_MAC = MacAddress(bytes((2, 0, 0, 0, 0, 1))), MacAddress(bytes((2, 0, 0, 0, 0, 2)))
 NODE_IP, CLIENT_IP = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")
@@ -74,24 +76,20 @@ def a_namespace(name: str) -> Iterator[Netns]:
         netns.remove()
 
 
-@contextmanager
-def a_changed_source(head: str, max_entries: int) -> Iterator[ProgramSource]:
-    """A copy of the source with a line put before it."""
-    original = find_source(max_entries)
+def a_changed_build(head: str, max_entries: int) -> Build:
+    """The programs with a line put before their source."""
     with tempfile.TemporaryDirectory(prefix="arpguard-bench-") as folder:
-        for path in original.folder.glob("*.[ch]"):
-            text = path.read_text(encoding="utf-8")
-            Path(folder, path.name).write_text(
-                f"{head}\n{text}" if path.name == "arpguard.c" else text, encoding="utf-8"
-            )
-        yield ProgramSource(Path(folder), max_entries)
+        shutil.copytree(BPF, folder, dirs_exist_ok=True)
+        main = Path(folder, "arpguard.c")
+        main.write_text(f"{head}\n{main.read_text(encoding='utf-8')}", encoding="utf-8")
+        return replace(compiled(Path(folder)), max_entries=max_entries)
 
 
 class Plane:
     """Loaded programs and their maps, set for one link."""
 
-    def __init__(self, pin_dir: Path, source: ProgramSource, ifindex: int) -> None:
-        loaded = loader.load(pin_dir, source)
+    def __init__(self, pin_dir: Path, build: Build, ifindex: int) -> None:
+        loaded = loader.load(pin_dir, build)
         self.programs = loaded.programs
         self.maps = loaded.maps
         self.table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
@@ -187,6 +185,6 @@ def two_hosts(name: str) -> Iterator[Hosts]:
 def a_bed(name: str, vips: int = 1) -> Iterator[Bed]:
     """Two hosts, and the programs with `vips` entries of the node's link."""
     with a_pin_dir(name) as pin_dir, two_hosts(name) as hosts:
-        plane = Plane(pin_dir, find_source(), hosts.node_ifindex)
+        plane = Plane(pin_dir, read_build(), hosts.node_ifindex)
         plane.fill(vips, [])
         yield Bed(**vars(hosts), pin_dir=pin_dir, plane=plane)

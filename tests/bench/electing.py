@@ -26,8 +26,8 @@ from arpguard.core.cluster import Node
 from arpguard.core.ownership.records import Heartbeat, PublishedLink, Version
 from arpguard.core.sourcing import Collected
 from arpguard.dataplane import loader
+from arpguard.dataplane.build import read_build
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
-from arpguard.dataplane.source import find_source
 from arpguard.model import InterfaceAddress, Link, Owner, OwnerKind, Standing, Surroundings, Vip
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.joining import Left, join
@@ -84,7 +84,7 @@ def _vips(count: int) -> dict[IPv4Address, Vip]:
 def _a_reconciler(vips: dict[IPv4Address, Vip], *, complete: bool = True) -> Iterator[Reconciler]:
     """Over real maps, after its first pass; nothing is attached."""
     with a_pin_dir("electing") as pin_dir:
-        maps = loader.load(pin_dir, find_source(2 * MANY)).maps
+        maps = loader.load(pin_dir, read_build(2 * MANY)).maps
         tables = EntryTable(maps["entries"], maps["counters"]), RangeTable(maps["ranges"], maps["counters"])
         control = ControlValue(maps["control"])
         reconciler = Reconciler(_ME, *tables, control, Recorder(), AnnouncementSchedule())

@@ -22,7 +22,7 @@ from bed import (
     REQUEST,
     VIP,
     Plane,
-    a_changed_source,
+    a_changed_build,
     a_pin_dir,
     an_entry,
     pinned_to_a_cpu,
@@ -246,8 +246,7 @@ def measure(*, quick: bool) -> Section:
     section = Section(TITLE)
     with ExitStack() as stack:
         pin_dir = stack.enter_context(a_pin_dir("frames"))
-        source = stack.enter_context(a_changed_source("#define BENCH 1", MAX_ENTRIES))
-        plane = Plane(pin_dir, source, LO)
+        plane = Plane(pin_dir, a_changed_build("#define BENCH 1", MAX_ENTRIES), LO)
         watch = Stopwatch(plane, repeat)
         watch.rounds(count, traffic_cases())
         _add_floors(section, watch)

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from bed import Bed, Plane, a_bed, a_changed_source
+from bed import Bed, Plane, a_bed
 from report import Row, Section
 from stream import Flood, Stream, a_stream
 
-from arpguard.dataplane.source import DEFAULT_MAX_ENTRIES
+from arpguard.dataplane.build import read_build
 from arpguard.verdict import Hook
+from support.programs.compiling import another_build
 
 TITLE = "replace: requests lost while programs are replaced, over veth"
 HOOKS = {"tc": Hook.TC_INGRESS, "XDP native": Hook.XDP}
@@ -35,8 +36,7 @@ def measure(*, quick: bool) -> Section:
     section = Section(TITLE)
     with ExitStack() as stack:
         bed = stack.enter_context(a_bed("replace"))
-        source = stack.enter_context(a_changed_source("#define ANOTHER_BUILD 1", DEFAULT_MAX_ENTRIES))
-        other = Plane(bed.pin_dir, source, bed.node_ifindex)
+        other = Plane(bed.pin_dir, another_build(read_build()), bed.node_ifindex)
         stream = stack.enter_context(a_stream(bed))
         for name, hook in HOOKS.items():
             swap, gap = _swapper(bed, other, hook), _gapper(bed, hook)

@@ -31,7 +31,7 @@ def measure(*, quick: bool) -> Section:
         hosts = stack.enter_context(two_hosts("scale"))
         where = Where(hosts.node, folder, stack.enter_context(a_pin_dir("scale")))
         with an_agent(where, _config(where, 1)):
-            pass  # the programs are compiled
+            pass  # the programs are loaded
         for _ in range(rounds):
             for count in COUNTS:
                 _measure(where, count, figures, seconds)

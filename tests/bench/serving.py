@@ -133,7 +133,7 @@ def measure(*, quick: bool) -> Section:
         stream = stack.enter_context(a_stream(hosts))
         where = Where(hosts.node, folder, pin_dir)
         with an_agent(where, _config(where, FEW, serving=False)):
-            pass  # the programs are compiled
+            pass  # the programs are loaded
         for _ in range(rounds):
             _few(where, figures)
             _many(where, figures, stream, seconds, count)

@@ -8,7 +8,6 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.maps import RangeTable
-from arpguard.dataplane.source import find_source
 from arpguard.model import Decision, EntryKey, RangeKey
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from support.frames.builders import (
@@ -27,6 +26,7 @@ from support.frames.builders import (
     the_answer,
 )
 from support.frames.nd_builders import PRIMARY_IP6, VIP6, an_entry6, an_ns
+from support.programs.compiling import BPF
 from support.programs.prog_run import (
     DROPPED,
     INGRESS,
@@ -51,7 +51,7 @@ at_ingress = pytest.mark.parametrize("hook", INGRESS, ids=lambda hook: hook.name
 
 @pytest.fixture(scope="module")
 def user_plane(tmp_path_factory):
-    return UserPlane(tmp_path_factory.mktemp("user-space"), find_source())
+    return UserPlane(tmp_path_factory.mktemp("user-space"), BPF)
 
 
 def suppressed(hook, frame):

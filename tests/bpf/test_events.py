@@ -9,8 +9,8 @@ import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC
 from arpguard.clock import boot_ns
+from arpguard.dataplane.build import read_build
 from arpguard.dataplane.events import BATCH, EventReader
-from arpguard.dataplane.source import find_source
 from arpguard.model import Decision, EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from support.frames.builders import (
@@ -74,7 +74,7 @@ def received(plane):
 
 @pytest.fixture(scope="module")
 def small_plane():
-    source = replace(find_source(), max_entries=len(MANY_VIPS), ring_bytes=RING_BYTES)
+    source = replace(read_build(), max_entries=len(MANY_VIPS), ring_bytes=RING_BYTES)
     with a_plane("small-ring", source) as plane:
         yield plane
 
@@ -269,7 +269,7 @@ def test_ring_that_was_read_has_room_again(small_plane):
 
 def test_a_round_of_reading_is_bounded_and_loses_nothing(one_cpu):
     vips = [IPv4Address("198.51.100.0") + number for number in range(BATCH + 44)]
-    with a_plane("batch", find_source(max_entries=512)) as plane:
+    with a_plane("batch", read_build(max_entries=512)) as plane:
         plane.set({vip: an_entry(Kind.FOREIGN) for vip in vips}, a_control())
         received = Received(plane)
         for vip in vips:
@@ -286,7 +286,7 @@ def test_a_round_of_reading_is_bounded_and_loses_nothing(one_cpu):
 def test_flood_over_many_vips_is_reported_in_part_and_hides_no_other_reason(one_cpu, hook):
     """So many in a window, for each reason on a CPU."""
     vips = [IPv4Address("10.20.0.0") + number for number in range(12 * EVENTS_IN_WINDOW)]
-    with a_plane("budget", find_source(max_entries=1 << 13)) as plane:
+    with a_plane("budget", read_build(max_entries=1 << 13)) as plane:
         plane.set({vip: an_entry(Kind.FOREIGN) for vip in vips} | {VIP: an_entry()}, a_control())
         received, before, start = Received(plane), plane.event_account(), boot_ns()
         flood = [event for vip in vips for event in (plane.run(hook, an_arp_request(tpa=vip)), *received.take())[1:]]

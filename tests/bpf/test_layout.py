@@ -10,10 +10,9 @@ import pytest
 
 import reference
 from arpguard.dataplane import layout
-from arpguard.dataplane.source import find_source
 from arpguard.verdict import REASON_COUNT, Hook, Kind, Mode, Reason, Verdict
+from support.programs.compiling import BPF
 
-BPF = find_source().folder
 HEADER = (BPF / "arpguard.h").read_text()
 ENUMS = {"verdict": Verdict, "reason": Reason, "kind": Kind, "mode": Mode, "hook": Hook}
 STRUCTS = {

@@ -1,21 +1,25 @@
 """Programs and maps over restarts and upgrades: what is reopened, what is made anew, what is removed."""
 
-import shutil
+import json
+import os
+import struct
+import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from arpguard.dataplane import bpffs, loader, syscall
-from arpguard.dataplane.source import MAPS, PROGRAMS, ProgramSource, find_source
+from arpguard.dataplane.build import MAPS, PROGRAMS, Program, read_build
 from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey
 from support.frames.builders import VIP, a_control, an_entry
+from support.programs.compiling import another_build
 from support.programs.prog_run import LO, Plane, a_pin_dir
 
 pytestmark = pytest.mark.bpf
 
-SMALL = replace(find_source(), max_entries=16)
+SMALL = replace(read_build(), max_entries=16)
+NEWER = another_build(SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -33,19 +37,11 @@ def pin_dir(loaded_once):
 
 
 @pytest.fixture
-def no_compiler(monkeypatch):
+def no_loading(monkeypatch):
     def refuse(*_args):
-        raise AssertionError("compiled, though the pins are of this source")
+        raise AssertionError("loaded, though the pins are of this build")
 
-    monkeypatch.setattr(loader, "_compile", refuse)
-
-
-def a_source(folder: Path, change: str = "", **sizes) -> ProgramSource:
-    """A copy of the source, with something appended to decide.h."""
-    shutil.copytree(SMALL.folder, folder)
-    path = folder / "decide.h"
-    path.write_text(path.read_text() + change)
-    return replace(SMALL, folder=folder, **sizes)
+    monkeypatch.setattr(loader, "_load", refuse)
 
 
 def map_ids(loaded: loader.Loaded) -> dict[str, int]:
@@ -56,7 +52,7 @@ def program_ids(loaded: loader.Loaded) -> dict[str, int]:
     return {name: syscall.program_info(fd).id for name, fd in loaded.programs.items()}
 
 
-def test_first_load_compiles(tmp_path):
+def test_first_load_is_of_all_programs_and_maps():
     with a_pin_dir("loader-first") as pin_dir:
         loaded = loader.load(pin_dir, SMALL)
         assert not loaded.warm
@@ -64,7 +60,7 @@ def test_first_load_compiles(tmp_path):
         assert loaded.maps.keys() == set(MAPS)
 
 
-def test_second_load_reopens_without_compiling(pin_dir, no_compiler):
+def test_second_load_reopens_what_is_pinned(pin_dir, no_loading):
     first, second = loader.load(pin_dir, SMALL), loader.load(pin_dir, SMALL)
     assert second.warm
     assert second.digest == SMALL.digest()
@@ -76,16 +72,15 @@ def test_programs_keep_their_names(pin_dir):
     assert {syscall.program_info(fd).name for fd in loaded.programs.values()} == set(PROGRAMS)
 
 
-def test_changed_program_keeps_the_maps(pin_dir, tmp_path):
+def test_changed_program_keeps_the_maps(pin_dir):
     """An upgrade: the entries survive it."""
     old = loader.load(pin_dir, SMALL)
     plane = Plane(pin_dir, old)
     plane.set({VIP: an_entry()}, a_control())
-    newer = a_source(tmp_path / "bpf", "/* newer */\n")
-    new = loader.load(pin_dir, newer)
+    new = loader.load(pin_dir, NEWER)
     assert not new.warm
     assert map_ids(new) == map_ids(old)
-    assert not loader.has_other_maps(pin_dir, newer)
+    assert not loader.has_other_maps(pin_dir, NEWER)
     assert program_ids(new).items().isdisjoint(program_ids(old).items())
     assert Plane(pin_dir, new).table.read().entries == {EntryKey(LO, VIP): an_entry()}
 
@@ -102,7 +97,7 @@ def test_other_geometry_makes_new_maps(pin_dir, sizes):
     assert syscall.map_info(new.maps[changed]).max_entries == value
 
 
-def test_other_builds_stay_until_they_are_discarded(pin_dir, no_compiler, tmp_path):
+def test_other_builds_stay_until_they_are_discarded(pin_dir, no_loading):
     other = pin_dir / "programs-0123456789abcdef"
     other.mkdir()
     loader.load(pin_dir, SMALL)
@@ -120,18 +115,18 @@ def test_discarding_leaves_links_alone(pin_dir):
     bpffs.remove(links)
 
 
-def test_programs_that_are_half_pinned_are_compiled_again(pin_dir):
+def test_programs_that_are_half_pinned_are_loaded_again(pin_dir):
     """As after a crash while unpinning."""
     (pin_dir / f"programs-{SMALL.digest()}" / "egress_tc").unlink()
     assert not loader.load(pin_dir, SMALL).warm
     assert loader.load(pin_dir, SMALL).warm
 
 
-def test_leftovers_of_an_interrupted_build_do_not_matter(pin_dir):
+def test_leftovers_of_an_interrupted_load_do_not_matter(pin_dir):
     bpffs.remove(pin_dir / f"programs-{SMALL.digest()}")
-    (pin_dir / f"programs-{SMALL.digest()}-building").mkdir()
+    (pin_dir / f"programs-{SMALL.digest()}-loading").mkdir()
     assert not loader.load(pin_dir, SMALL).warm
-    assert not (pin_dir / f"programs-{SMALL.digest()}-building").exists()
+    assert not (pin_dir / f"programs-{SMALL.digest()}-loading").exists()
 
 
 def test_what_somebody_unpinned_is_pinned_again(monkeypatch):
@@ -144,17 +139,84 @@ def test_what_somebody_unpinned_is_pinned_again(monkeypatch):
         bpffs.remove(pin_dir)
         assert loader.keep_pinned(pin_dir, SMALL, loaded) == len(MAPS) + len(PROGRAMS)
         assert pin_dir.stat().st_mode & 0o777 == 0o700
-        monkeypatch.setattr(loader, "_compile", None)
+        monkeypatch.setattr(loader, "_load", None)
         again = loader.load(pin_dir, SMALL)
     assert (program_ids(again), map_ids(again)) == (program_ids(loaded), map_ids(loaded))
 
 
-def test_source_that_does_not_compile_is_one_line_of_error(pin_dir, tmp_path):
-    broken = a_source(tmp_path / "bpf", "#error this is wrong\n")
-    with pytest.raises(DataPlaneError, match=r"could not be loaded: .*this is wrong") as raised:
-        loader.load(pin_dir, broken)
-    assert "\n" not in str(raised.value)
-    assert not (pin_dir / f"programs-{broken.digest()}").exists()
+def test_names_are_those_that_bpftool_shows(pin_dir):
+    """And values have fields instead of bytes."""
+    plane = Plane(pin_dir, loader.load(pin_dir, SMALL))
+    plane.set({VIP: an_entry()}, a_control(epoch=7))
+    folder = pin_dir / f"maps-{SMALL.geometry()}"
+    for name in MAPS:
+        assert bpftool("map", "show", "pinned", folder / name)["name"] == name
+    (entry,) = bpftool("map", "dump", "pinned", folder / "entries")
+    assert entry["formatted"]["key"]["ifindex"] == LO
+    assert entry["formatted"]["value"]["link_mac"] == list(an_entry().link_mac.octets)
+    (control,) = bpftool("map", "dump", "pinned", folder / "control")
+    assert {each["value"]["epoch"] for each in control["formatted"]["values"]} == {7}
+
+
+def bpftool(*words):
+    done = subprocess.run(["bpftool", "--json", *words], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_types_that_the_kernel_does_not_take_are_done_without(monkeypatch):
+    def refuse(_):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(syscall, "btf_load", refuse)
+    assert loader.load_unpinned(SMALL).maps.keys() == set(MAPS)
+
+
+def test_what_is_not_pinned_is_nobody_elses(pin_dir):
+    pinned, own = loader.load(pin_dir, SMALL), loader.load_unpinned(SMALL)
+    assert own.programs.keys() == set(PROGRAMS)
+    assert map_ids(own).items().isdisjoint(map_ids(pinned).items())
+    assert program_ids(own).items().isdisjoint(program_ids(pinned).items())
+
+
+RETURN = struct.pack("=BBhi", 0x95, 0, 0, 0)
+READ_ELSEWHERE = struct.pack("=BBhi", 0x79, 0x10, 0x7000, 0) + RETURN  # r0 = *(u64 *)(r1 + 0x7000)
+REFUSALS = {
+    "nothing returned": (RETURN, "R0 !read_ok"),
+    "read elsewhere": (READ_ELSEWHERE, "invalid bpf_context access"),
+}
+
+
+@pytest.mark.parametrize(("code", "words"), REFUSALS.values(), ids=REFUSALS)
+def test_refusal_of_the_verifier_is_one_line_with_its_last_word(code, words):
+    broken = replace(SMALL, programs={**SMALL.programs, "egress_tc": Program("sched_cls", code, {})})
+    with a_pin_dir("loader-refused") as pin_dir:
+        with pytest.raises(DataPlaneError, match=f"verifier refuses the program egress_tc: {words}") as raised:
+            loader.load(pin_dir, broken)
+        assert "\n" not in str(raised.value)
+        assert not [path for path in pin_dir.rglob("*") if not path.is_dir()], "nothing is pinned"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(1, "refused to load BPF programs"), (38, "this kernel has no BPF"), (12, "room for 16 (Cannot allocate memory)")],
+)
+def test_map_that_the_kernel_refuses_is_said_why(monkeypatch, code, words):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(syscall, "map_create", refuse)
+    with pytest.raises(DataPlaneError) as raised:
+        loader.load_unpinned(SMALL)
+    assert words in str(raised.value)
+
+
+def test_program_that_the_kernel_refuses_without_a_word_is_said_why(monkeypatch):
+    def refuse(*_):
+        raise OSError(7, os.strerror(7))
+
+    monkeypatch.setattr(syscall, "program_load", refuse)
+    with pytest.raises(DataPlaneError, match=r"refuses the program ingress_tc \(Argument list too long\)"):
+        loader.load_unpinned(SMALL)
 
 
 def test_map_of_another_size_under_our_name_is_refused(tmp_path):

@@ -10,8 +10,8 @@ import pytest
 
 from arpguard.addresses import to_mapped
 from arpguard.dataplane import layout, syscall
+from arpguard.dataplane.build import read_build
 from arpguard.dataplane.maps import ControlValue, EntryTable
-from arpguard.dataplane.source import find_source
 from arpguard.errors import MapFullError
 from arpguard.model import EntryKey, Tally
 from arpguard.verdict import Hook, Kind, Mode, Reason
@@ -40,7 +40,7 @@ MANY = {EntryKey(number, IPv4Address("198.51.100.1")): an_entry() for number in 
 @pytest.fixture(scope="module")
 def own_plane():
     """Maps with room for eight entries."""
-    with a_plane("maps", replace(find_source(), max_entries=CAPACITY)) as plane:
+    with a_plane("maps", replace(read_build(), max_entries=CAPACITY)) as plane:
         yield plane
 
 

@@ -16,8 +16,8 @@ from arpguard.config.model import AgentConfig
 from arpguard.core.cluster import SourceState
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.core.ownership.lease import Times
+from arpguard.dataplane.build import read_build
 from arpguard.dataplane.events import EventReader
-from arpguard.dataplane.source import find_source
 from arpguard.model import Attachment, Drift, EntryKey, Link, NodeState, Owner, OwnerKind, Surroundings, Vip
 from arpguard.node import ConfigInForce, ThisNode
 from arpguard.observe.metrics import MAX_CLAIMS, SPECS, ApiMetrics, node_registry
@@ -260,7 +260,7 @@ def test_labels_are_printable(guarded):
 def test_room_in_the_map(guarded):
     guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry()})
     assert guarded.value("map_entries") == 2
-    assert guarded.value("map_capacity") == find_source().max_entries
+    assert guarded.value("map_capacity") == read_build().max_entries
 
 
 def test_events_are_the_kernels_account_and_what_was_received(guarded):
@@ -313,7 +313,7 @@ def test_pinned_objects_without_an_agent_have_metrics_too(guarded):
 
 
 def test_scrape_of_many_vips_and_claims_is_bounded_and_quick():
-    with a_plane("metrics", replace(find_source(), max_entries=MANY)) as plane:
+    with a_plane("metrics", replace(read_build(), max_entries=MANY)) as plane:
         guarded = Guarded(plane)
         vips = [IPv4Address("198.18.0.0") + number for number in range(MANY)]
         guarded.guard({vip: an_entry(hold=True) for vip in vips})

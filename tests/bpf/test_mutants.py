@@ -6,7 +6,7 @@ They are judged in user space, and two of them in the kernel, too, where a build
 
 import pytest
 
-from arpguard.dataplane.source import find_source
+from support.programs.compiling import BPF, compiled
 from support.programs.judging import (
     AT_TC,
     Bench,
@@ -116,13 +116,14 @@ def test_mutant_is_noticed(bench, file, old, new):
 
 
 def test_program_without_a_fault_is_not_noticed(bench):
-    unchanged = (find_source().folder / "decide.h").read_text()
+    unchanged = (BPF / "decide.h").read_text()
     with bench.plane("decide.h", unchanged) as faultless:
         assert judged(faultless) is None
 
 
 @pytest.mark.bpf
+@pytest.mark.compiler
 @pytest.mark.parametrize(("file", "old", "new"), [ALL[name] for name in IN_THE_KERNEL], ids=IN_THE_KERNEL)
 def test_mutant_is_noticed_in_the_kernel(tmp_path, file, old, new):
-    with a_plane("mutant", faulty_source(tmp_path, file, old, new)) as plane:
+    with a_plane("mutant", compiled(faulty_source(tmp_path, file, old, new))) as plane:
         assert (first_wrong_cell(plane, AT_TC) or first_wrong_batch(plane, 20, AT_TC)) is not None

@@ -5,13 +5,13 @@ import random
 import pytest
 
 from arpguard.clock import boot_ns
-from arpguard.dataplane.source import find_source
 from arpguard.verdict import Hook
 from support.frames import random_arp, random_nd
 from support.frames.builders import VIP, an_arp_request, an_entry
 from support.frames.nd_builders import a_control6, an_ns
 from support.frames.random_nd import random_maps, stimuli_for
 from support.programs.agreement import SEED, compare
+from support.programs.compiling import BPF
 from support.programs.edges import COSTS, FENCES, SHAPES, check_cost, check_fence
 from support.programs.judging import HOOKS, first_wrong_cell
 from support.programs.prog_run import DROPPED
@@ -20,7 +20,7 @@ from support.programs.user_space import UserPlane
 
 @pytest.fixture(scope="module")
 def user_plane(tmp_path_factory):
-    return UserPlane(tmp_path_factory.mktemp("user-space"), find_source())
+    return UserPlane(tmp_path_factory.mktemp("user-space"), BPF)
 
 
 def test_every_cell_of_the_table_is_right(user_plane):

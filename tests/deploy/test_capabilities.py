@@ -1,12 +1,10 @@
 """The container's privileges are enough for the agent, and none is too many: run in a container with exactly those."""
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -62,15 +60,15 @@ def guards(pair: Pair, agent: AgentProcess) -> None:
 
 
 def test_agent_does_everything_with_the_privileges_of_the_manifest():
-    """Compile, load, pin, attach, announce, listen; go on from the pins; all behind the runtime's seccomp profile."""
+    """Load, pin, attach, announce, listen; go on from the pins; all behind the runtime's seccomp profile."""
     with a_pair("caps") as pair:
         speak_ipv6(pair.node)
-        for programs in ("compiled", "reopened"):
+        for programs in ("loaded", "reopened"):
             agent = a_container(pair, seccomp=runtime_default(knows_cap_bpf=True))
             agent.start()
             agent.wait_for()
             assert f"programs={programs}" in agent.said()
-            if programs == "compiled":
+            if programs == "loaded":
                 until(lambda: agent.said().count("announced") == 2, START_S, "announced")  # noqa: B023 - called here
             assert sets_of(agent.inside, "CapEff", "CapPrm") == {KEPT_IN_CONTAINER}
             assert set(of_all_threads(agent.inside, "Seccomp")) == {FILTERED}
@@ -122,7 +120,7 @@ from pathlib import Path
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher
-from arpguard.dataplane.source import find_source
+from arpguard.dataplane.build import read_build
 from arpguard.errors import ArpguardError
 from arpguard.verdict import Hook
 import socket
@@ -132,7 +130,7 @@ try:
     bpffs.prepare(pins)
     with Announcer():
         done.append("raw socket")
-    loaded = loader.load(pins, find_source())
+    loaded = loader.load(pins, read_build())
     done.append("programs")
     attacher = Attacher(pins, loaded.programs)
     asyncio.run(attacher.ensure(socket.if_nametoindex("eth0"), Hook.TC_INGRESS))
@@ -171,9 +169,7 @@ def test_root_gives_up_what_the_agent_does_not_need_and_cannot_get_it_back():
         assert sets_of(pid_of(agent), "CapEff", "CapPrm", "CapBnd") == {KEPT_BY_ROOT}
         assert sets_of(pid_of(agent), "CapInh", "CapAmb") == {0}
         assert set(of_all_threads(pid_of(agent), "NoNewPrivs")) == {"1"}
-        assert "programs=compiled" in agent.said()
-        # An address may have "bcc" in it, too.
-        assert not re.search("lib(bcc|LLVM|clang)", Path(f"/proc/{pid_of(agent)}/maps").read_text()), "it has compiled"
+        assert "programs=loaded" in agent.said()
         assert not [
             text for each in Path(f"/proc/{pid_of(agent)}/task").glob("*/children") if (text := each.read_text())
         ]
@@ -187,34 +183,6 @@ def test_root_gives_up_what_the_agent_does_not_need_and_cannot_get_it_back():
         )
         with a_wire(pair.client) as wire:
             assert wire.who(VIP, mark=pair.node.address) == []
-
-
-def compilers(pin_dir: Path) -> list[str]:
-    """Processes that compile for a pin directory."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            words = path.read_bytes().decode(errors="replace").split("\0")
-            if "arpguard.dataplane.compiler" in words and str(pin_dir) in path.read_text():
-                found.append(path.parent.name)
-    return found
-
-
-def test_compiler_ends_with_the_agent_that_wanted_it():
-    with a_pair("orphan") as pair:
-        agent = pair.agent()
-        agent.configure(CONFIG)
-        agent.start()
-        until(lambda: compilers(agent.pin_dir), START_S, "the agent compiles")
-        agent.kill(signal.SIGKILL)
-        until(lambda: not compilers(agent.pin_dir), START_S, "the compiler is gone")
-        assert not list(agent.pin_dir.glob("programs-*/*")), "it has pinned nothing"
-
-
-def test_compiler_whose_agent_ended_first_does_nothing():
-    words = [sys.executable, "-m", "arpguard.dataplane.compiler", json.dumps({"parent": os.getpid() + 1})]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "the agent that wanted the programs is gone\n")
 
 
 def test_unit_of_systemd_leaves_what_the_agent_needs():

@@ -17,8 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "agent"), str(ROOT / "tests")]
 
-from arpguard.dataplane.source import ProgramSource, find_source  # noqa: E402
 from mutation.cmutants import Mutant, mutants_of  # noqa: E402
+from support.programs.compiling import BPF  # noqa: E402
 from support.programs.judging import Bench, judged  # noqa: E402
 from support.programs.user_space import FOLDER, build, flags  # noqa: E402
 
@@ -36,7 +36,7 @@ NOT_COMPILED, KILLED, SAME, EXCUSED, SURVIVED = "not compiled", "killed", "same 
 
 
 def text_of(name: str) -> str:
-    return (find_source().folder / name).read_text()
+    return (BPF / name).read_text()
 
 
 def line_of(name: str, mutant: Mutant) -> str:
@@ -50,7 +50,7 @@ class Judge:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder, self._name = folder, name
         self._bench = Bench(folder)
-        self._code = self._optimized(find_source())
+        self._code = self._optimized(BPF)
 
     def verdict(self, mutant: Mutant) -> str:
         try:
@@ -63,7 +63,7 @@ class Judge:
             return NOT_COMPILED
         return EXCUSED if (mutant.what, line_of(self._name, mutant)) in EQUIVALENT else SURVIVED
 
-    def _optimized(self, source: ProgramSource) -> bytes:
+    def _optimized(self, source: Path) -> bytes:
         """The code that the compiler makes of it: mutants of which it makes the same are no faults."""
         options = ["-O2", "-c", "-fPIC", *flags(source)]
         return build(self._folder / "optimized.o", [FOLDER / "programs.c"], options).read_bytes()

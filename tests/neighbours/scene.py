@@ -25,7 +25,7 @@ from neighbours.controlplane import ControlPlane
 NODES = 3
 HOME = "arpguard"  # the namespace of deploy/base
 _DEPLOY = Path(__file__).parents[2] / "deploy"
-READY_S = 600.0  # three agents compile at once, on a machine that may have much else to do
+READY_S = 600.0  # three agents load at once, on a machine that may have much else to do
 _HEARTBEAT_S = 5.0
 _TEND_S = 0.005
 _STEADY_S = 6.0
@@ -210,7 +210,7 @@ def end_by_signals() -> None:
 
 @contextmanager
 def pins() -> Iterator[Path]:
-    """A place for what agents pin: one after the other finds the programs compiled."""
+    """A place for what agents pin: one after the other finds the programs loaded."""
     pin_root = Path(f"/sys/fs/bpf/arpguard-neighbours-{os.getpid()}")
     bpffs.prepare(pin_root)
     try:

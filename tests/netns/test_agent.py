@@ -13,8 +13,8 @@ import pytest
 from arpguard import __version__
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import loader, syscall
+from arpguard.dataplane.build import read_build
 from arpguard.dataplane.maps import ControlValue, EntryTable
-from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard_lab.topology import AgentProcess
@@ -25,6 +25,7 @@ from support.netns.foreign import TC_UNSPEC, a_tc_program, an_xdp_program, attac
 from support.netns.guard import a_guard
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, stream
+from support.programs.compiling import another_build
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
@@ -355,35 +356,22 @@ def test_a_warm_start_reopens_the_programs_and_keeps_the_counters(pair, agent, w
     assert table.tally(key).enforced[Reason.ANSWERED] == before + 1
 
 
-def test_the_agent_never_maps_llvm(pair):
-    """Not even one that has the programs compiled: that is done in a process of its own."""
-    with a_pair("llvm") as own:
+def test_a_cold_start_loads_the_programs_without_a_compiler(pair):
+    with a_pair("cold") as own:
         agent = own.agent(a_config())
-        assert said(agent, "ready: .* programs=compiled ") == 1
+        assert said(agent, "ready: .* programs=loaded ") == 1
         maps = Path(f"/proc/{pid_of(agent)}/maps").read_text()
     assert "libbpf" in maps
     assert [name for name in ("LLVM", "clang", "libbcc.so") if name in maps] == []
 
 
-def another_build(folder: Path) -> ProgramSource:
-    """The programs with an instruction more: another digest, the same maps."""
-    shutil.copytree(find_source().folder, folder)
-    text = (folder / "arpguard.c").read_text()
-    head = "int ingress_tc(struct __sk_buff *skb)\n{\n"
-    changed = text.replace(head, head + "\tif (skb->len < 14)\n\t\treturn TC_ACT_UNSPEC;\n")
-    assert changed != text
-    (folder / "arpguard.c").write_text(changed)
-    return ProgramSource(folder)
-
-
-def test_an_upgrade_replaces_the_programs_without_losing_a_request(pair, tmp_path):
+def test_an_upgrade_replaces_the_programs_without_losing_a_request(pair):
     """Through the links, between two requests, ten times there and back."""
     with a_pair("upgrade") as own:
         guard = a_guard(own, Hook.TC_EGRESS, Hook.TC_INGRESS)
         guard.set({OWNED: an_entry(hold=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
-        source = another_build(tmp_path / "bpf")
-        newer = loader.load(guard.pin_dir, source)
-        assert newer.digest != find_source().digest()
+        newer = loader.load(guard.pin_dir, another_build(read_build()))
+        assert newer.digest != read_build().digest()
         assert newer.maps.keys() == {"entries", "ranges", "counters", "totals", "control", "events"}
         links = sorted((guard.pin_dir / "links").iterdir())
         ids = [syscall.link_info(syscall.obj_get(str(path))).id for path in links]
@@ -401,13 +389,12 @@ def test_an_upgrade_replaces_the_programs_without_losing_a_request(pair, tmp_pat
         assert ids == [syscall.link_info(syscall.obj_get(str(path))).id for path in links], "in the same links"
 
 
-def test_an_agent_replaces_the_programs_of_another_build(pair, tmp_path):
+def test_an_agent_replaces_the_programs_of_another_build(pair):
     with a_pair("takeover") as own:
         own.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN)])
         agent = own.agent(a_config())
         agent.kill(signal.SIGKILL)
-        source = another_build(tmp_path / "bpf")
-        older = loader.load(agent.pin_dir, source)
+        older = loader.load(agent.pin_dir, another_build(read_build()))
         link = agent.pin_dir / "links" / f"{own.ifindex()}-tc_ingress"
         syscall.link_update(syscall.obj_get(str(link)), older.programs["ingress_tc"])
 
@@ -418,7 +405,7 @@ def test_an_agent_replaces_the_programs_of_another_build(pair, tmp_path):
         assert_seamless(own, upgrade)
         running = syscall.link_info(syscall.obj_get(str(link))).program_id
         assert running != syscall.program_info(older.programs["ingress_tc"]).id
-        assert not (agent.pin_dir / f"programs-{source.digest()}").exists()
+        assert not (agent.pin_dir / f"programs-{older.digest}").exists()
 
 
 # ---- clsact, as on kernels before 6.6 ----------------------------------------------------------------------------
@@ -428,13 +415,13 @@ def filters(pair: Pair, direction: str) -> str:
     return pair.node.netns.run("tc", "filter", "show", "dev", "eth0", direction)
 
 
-def test_clsact_filters_are_attached_replaced_and_detached(tmp_path):
+def test_clsact_filters_are_attached_replaced_and_detached():
     with a_pair("clsact") as own:
         own.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN)])
         guard = a_guard(own, Hook.TC_EGRESS, use_tcx=False)
         assert guard.attach(Hook.TC_EGRESS, Hook.TC_INGRESS) == ["clsact", "clsact"]
         guard.set({OWNED: an_entry(hold=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
-        newer = loader.load(guard.pin_dir, another_build(tmp_path / "bpf"))
+        newer = loader.load(guard.pin_dir, another_build(read_build()))
         with a_wire(own.client) as wire:
             assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: []}
 

@@ -230,27 +230,6 @@ def test_without_root_every_command_exits_3_with_one_line(readable, words):
     assert "root" in done.stderr
 
 
-def test_missing_kernel_headers_exit_3_and_the_line_says_what_to_do():
-    """Only a start that has to compile needs them."""
-    with a_pair("headers") as own:
-        agent = own.agent()
-        agent.configure(a_config())
-        words = ["agent", "--config", str(agent.config), "--node-name", "node-1"]
-        done = arpguard(*words, prefix=own.node.netns.prefix(), env={"BCC_KERNEL_SOURCE": "/nonexistent"})
-        assert done.returncode == 3
-        line = said_in_one_line(done.stderr)
-        assert "BCC_KERNEL_SOURCE=/nonexistent is not a kernel header tree" in line
-        assert "correct it, or unset it" in line
-
-
-def test_a_warm_start_needs_no_kernel_headers(agent, monkeypatch):
-    monkeypatch.setenv("BCC_KERNEL_SOURCE", "/nonexistent")
-    agent.configure(a_config())
-    agent.start()
-    agent.wait_for()
-    assert said(agent, "ready: .* programs=reopened ")
-
-
 # ---- commands that read ------------------------------------------------------------------------------------------
 
 
@@ -357,13 +336,13 @@ def test_f23_agent_whose_boot_clock_is_not_the_kernels_is_refused(pair, tmp_path
     assert f"is {differs} the kernel's" in said_in_one_line(done.stderr)
 
 
-def test_agent_that_is_told_to_end_while_it_compiles_ends_in_good_order(pair, tmp_path):
+def test_agent_that_is_told_to_end_while_it_loads_ends_in_good_order(pair, tmp_path):
     """As process 1 of a container, too, which hears of no signal that it has no handler for."""
     agent = AgentProcess(pair.node, tmp_path, tmp_path / "pins")
     agent.configure(a_config())
     agent.start()
     try:
-        until(lambda: list(agent.pin_dir.glob("programs-*-building")), END_S, "the compiler runs")
+        until(lambda: list(agent.pin_dir.glob("maps-*")), END_S, "programs are being loaded")
         agent.send(signal.SIGTERM)
 
         assert agent._process.wait(END_S) == 0

@@ -135,7 +135,7 @@ def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(tmp_path_fact
         run.process.send_signal(signal.SIGTERM)
         run.process.communicate(timeout=60)
         assert run.process.returncode == 128 + signal.SIGTERM
-        until(lambda: run.leftovers() == [], 10, "a compiler that ran ends by itself")
+        until(lambda: run.leftovers() == [], 10, "what ran ends by itself")
 
 
 # ---- random faults ------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_rounds_that_are_broken_off_say_what_was_found_until_then(tmp_path_facto
     assert re.search(r"[12] rounds, seed 4 \(schedule ", out)
     assert "NOT played_to_the_end" in out
     assert "p1_violations=0 p2_violations=0" in " ".join(out.split())
-    until(lambda: not (run.namespaces() or run.folders() or run.others()), 10, "a compiler that ran ends by itself")
+    until(lambda: not (run.namespaces() or run.folders() or run.others()), 10, "what ran ends by itself")
 
 
 def test_list_names_every_scenario():

@@ -4,12 +4,10 @@ What may be hidden from who asks (no root, a container) is `Unread`, with the re
 """
 
 import errno
-import importlib.machinery
 import os
 import platform
 import re
 import struct
-import sys
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,7 +20,6 @@ from arpguard.core.checkup.snapshot import Machine, Unread
 from arpguard.core.checkup.sysctls import ALL, NAMES, Sysctls
 from arpguard.dataplane import bpffs, syscall
 from arpguard.dataplane.device import strips_vlan_tags
-from arpguard.dataplane.headers import find_headers
 from arpguard.errors import DataPlaneError
 from arpguard.model import Link, Surroundings
 
@@ -31,7 +28,6 @@ _RT_SCOPE_HOST = 254  # linux/rtnetlink.h
 _CAPABILITIES = {12: "CAP_NET_ADMIN", 13: "CAP_NET_RAW", 21: "CAP_SYS_ADMIN", 38: "CAP_PERFMON", 39: "CAP_BPF"}
 _RETURN_OK = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)  # r0 = 0; exit
 _CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-_DISTRIBUTION = "/usr/lib/python3/dist-packages"  # where Debian puts python3-bpfcc
 
 
 def read_sysctls(links: Iterable[Link], root: Path = Path("/proc/sys/net")) -> Sysctls:
@@ -87,8 +83,6 @@ def read_machine(pin_dir: Path, links: Iterable[Link]) -> Machine:
         release=platform.release(),
         jited=_compiles_bpf(),
         tcx=_has_tcx(),
-        headers=_headers(),
-        bcc=_bcc(),
         bpffs=bpffs.is_bpffs(next(path for path in (pin_dir, *pin_dir.parents) if os.access(path, os.F_OK))),
         capabilities=_capabilities(),
         clock=_text(_CLOCK),
@@ -113,23 +107,6 @@ def _has_tcx() -> bool | Unread:
             return False
         return Unread(f"the kernel does not say ({error.strerror}): run as root")
     return True
-
-
-def _headers() -> str | Unread:
-    try:
-        tree = find_headers()
-    except (DataPlaneError, OSError) as error:
-        return Unread(str(error))
-    return str(tree.kernel_source or "the default place")
-
-
-def _bcc() -> str | Unread:
-    """Where this Python would find bcc. It is not imported: LLVM, once mapped, stays."""
-    found = importlib.machinery.PathFinder.find_spec("bcc", [path for path in sys.path if path])
-    if found is not None and found.submodule_search_locations:
-        return next(iter(found.submodule_search_locations))
-    installed = " (it is installed, and this Python does not see it)" if Path(_DISTRIBUTION, "bcc").is_dir() else ""
-    return Unread(f"python3-bpfcc is missing{installed}")
 
 
 def _capabilities() -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Programs and maps of this node: reopened from their pins, or compiled when the pins are not of this source.
+"""Programs and maps of this node: reopened from their pins, or loaded when what is pinned is of another build.
 
 <pin_dir>/maps-<geometry>/<map>          survive the agent, and every upgrade that keeps their layout
 <pin_dir>/programs-<digest>/<program>    one folder per build
@@ -6,32 +6,31 @@
 """
 
 import ctypes
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
+import errno
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from arpguard.dataplane import bpffs, layout, privileges, syscall
-from arpguard.dataplane.headers import find_headers
-from arpguard.dataplane.source import MAPS, PROGRAMS, ProgramSource
+from arpguard.dataplane import bpffs, btf, layout, privileges, syscall
+from arpguard.dataplane.build import MAPS, PROGRAMS, Build, MapShape, Program
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
 
-_MAP_SIZES = {
-    "entries": (ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.EntryStruct)),
-    "ranges": (ctypes.sizeof(layout.RangeKeyStruct), ctypes.sizeof(layout.EntryStruct)),
-    "counters": (4, ctypes.sizeof(layout.CountersStruct)),
-    "totals": (4, ctypes.sizeof(layout.Totals)),
-    "control": (4, ctypes.sizeof(layout.ControlStruct)),
+# Of keys and values; a ring buffer has none.
+_TYPES: Mapping[str, tuple[btf.CType, btf.CType]] = {
+    "entries": (layout.EntryKeyStruct, layout.EntryStruct),
+    "ranges": (layout.RangeKeyStruct, layout.EntryStruct),
+    "counters": (ctypes.c_uint32, layout.CountersStruct),
+    "totals": (ctypes.c_uint32, layout.Totals),
+    "control": (ctypes.c_uint32, layout.ControlStruct),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Open programs and maps by name. `warm`: reopened, not compiled; `digest` is the build's."""
+    """Open programs and maps by name. `warm`: reopened, not loaded; `digest` is the build's."""
 
     programs: dict[str, Fd]
     maps: dict[str, Fd]
@@ -39,37 +38,43 @@ class Loaded:
     warm: bool
 
 
-def load(pin_dir: Path, source: ProgramSource) -> Loaded:
-    """Opens the pinned programs of `source`, or compiles and pins them (in a child process).
+def load(pin_dir: Path, build: Build) -> Loaded:
+    """Opens the pinned programs of `build`, or loads and pins them.
 
     Other builds stay pinned until `discard_others`. Raises DataPlaneError.
     """
-    maps_dir, programs_dir = _folders(pin_dir, source)
-    reopened = _reopen(maps_dir, programs_dir, source)
+    maps_dir, programs_dir = _folders(pin_dir, build)
+    reopened = _reopen(maps_dir, programs_dir, build)
     if reopened is not None:
         return reopened
     maps_dir.mkdir(mode=0o700, exist_ok=True)
-    with bpffs.wait_for(maps_dir):  # an agent in standby compiles beside the one that runs
-        reopened = _reopen(maps_dir, programs_dir, source)
+    with bpffs.wait_for(maps_dir):  # an agent in standby loads beside the one that runs
+        reopened = _reopen(maps_dir, programs_dir, build)
         if reopened is None:
             bpffs.remove(programs_dir)
-            _compile(maps_dir, programs_dir, source)
-    return reopened or _open(maps_dir, programs_dir, source.digest(), warm=False)
+            _load(maps_dir, programs_dir, build)
+    return reopened or _open(maps_dir, programs_dir, build, warm=False)
 
 
-def _reopen(maps_dir: Path, programs_dir: Path, source: ProgramSource) -> Loaded | None:
-    """What is pinned of this source; None where that is not all of it."""
+def load_unpinned(build: Build) -> Loaded:
+    """Programs and maps that nobody else has, and that go with this process. Raises DataPlaneError."""
+    maps = _make_maps(build, MAPS)
+    return Loaded(_load_programs(build, maps), maps, build.digest(), warm=False)
+
+
+def _reopen(maps_dir: Path, programs_dir: Path, build: Build) -> Loaded | None:
+    """What is pinned of this build; None where that is not all of it."""
     try:
-        return _open(maps_dir, programs_dir, source.digest(), warm=True)
+        return _open(maps_dir, programs_dir, build, warm=True)
     except FileNotFoundError:
         return None
     except PermissionError:
         raise DataPlaneError(privileges.refusal()) from None
 
 
-def keep_pinned(pin_dir: Path, source: ProgramSource, loaded: Loaded) -> int:
+def keep_pinned(pin_dir: Path, build: Build, loaded: Loaded) -> int:
     """Pins again what somebody has unpinned, and says how much that was: by its pins the next agent finds it."""
-    maps_dir, programs_dir = _folders(pin_dir, source)
+    maps_dir, programs_dir = _folders(pin_dir, build)
     pins = {maps_dir / name: fd for name, fd in loaded.maps.items()}
     pins |= {programs_dir / name: fd for name, fd in loaded.programs.items()}
     missing = [path for path in pins if not path.exists()]
@@ -109,74 +114,103 @@ def _open_newest(pin_dir: Path, pattern: str, names: Sequence[str]) -> dict[str,
     raise DataPlaneError(f"no arpguard data plane under {pin_dir} ({reason}): start `arpguard agent`, as root")
 
 
-def has_other_maps(pin_dir: Path, source: ProgramSource) -> bool:
+def has_other_maps(pin_dir: Path, build: Build) -> bool:
     """Whether another build has left maps, and so programs, perhaps as filters, which are not pinned."""
-    own, _ = _folders(pin_dir, source)
+    own, _ = _folders(pin_dir, build)
     return any(folder != own for folder in pin_dir.glob("maps-*"))
 
 
-def discard_others(pin_dir: Path, source: ProgramSource) -> None:
+def discard_others(pin_dir: Path, build: Build) -> None:
     """Unpins programs and maps of other builds, once no link uses them."""
-    keep = _folders(pin_dir, source)
+    keep = _folders(pin_dir, build)
     for pattern in ("maps-*", "programs-*"):
         for folder in pin_dir.glob(pattern):
             if folder not in keep:
                 bpffs.remove(folder)
 
 
-def _folders(pin_dir: Path, source: ProgramSource) -> tuple[Path, Path]:
-    return pin_dir / f"maps-{source.geometry()}", pin_dir / f"programs-{source.digest()}"
+def _folders(pin_dir: Path, build: Build) -> tuple[Path, Path]:
+    return pin_dir / f"maps-{build.geometry()}", pin_dir / f"programs-{build.digest()}"
 
 
-def _open(maps_dir: Path, programs_dir: Path, digest: str, *, warm: bool) -> Loaded:
-    maps = {name: syscall.obj_get(str(maps_dir / name)) for name in MAPS}
-    for name, sizes in _MAP_SIZES.items():
-        info = syscall.map_info(maps[name])
-        if (info.key_size, info.value_size) != sizes:
-            raise DataPlaneError(
-                f"{maps_dir / name} is no map of this arpguard (sizes {info.key_size}, {info.value_size} instead of "
-                f"{sizes[0]}, {sizes[1]}): run `arpguard cleanup` and start the agent again"
-            )
+def _open(maps_dir: Path, programs_dir: Path, build: Build, *, warm: bool) -> Loaded:
+    maps = {name: _open_map(maps_dir / name, shape) for name, shape in build.maps().items()}
     programs = {name: syscall.obj_get(str(programs_dir / name)) for name in PROGRAMS}
-    return Loaded(programs, maps, digest, warm)
+    return Loaded(programs, maps, build.digest(), warm)
 
 
-def _compile(maps_dir: Path, programs_dir: Path, source: ProgramSource) -> None:
-    headers = find_headers()
-    building = programs_dir.with_name(programs_dir.name + "-building")
-    bpffs.remove(building)
-    building.mkdir(mode=0o700)
-
-    task = {
-        "parent": os.getpid(),
-        "source": str(source.folder / "arpguard.c"),
-        "cflags": source.defines(maps_dir) + [f"-I{folder}" for folder in headers.include_dirs],
-        "kernel_source": str(headers.kernel_source) if headers.kernel_source else "",
-        "pins": str(building),
-    }
-
-    child = subprocess.run(  # noqa: S603 - our own module, no shell
-        [sys.executable, "-m", "arpguard.dataplane.compiler", json.dumps(task)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-
-    if child.returncode != 0:
-        bpffs.remove(building)
-        raise DataPlaneError(_compile_failure(child.stderr))
-    building.rename(programs_dir)
+def _open_map(path: Path, shape: MapShape) -> Fd:
+    fd = syscall.obj_get(str(path))
+    info = syscall.map_info(fd)
+    if (info.key_size, info.value_size) != (shape.key_size, shape.value_size):
+        raise DataPlaneError(
+            f"{path} is no map of this arpguard (sizes {info.key_size}, {info.value_size} instead of "
+            f"{shape.key_size}, {shape.value_size}): run `arpguard cleanup` and start the agent again"
+        )
+    return fd
 
 
-def _compile_failure(text: str) -> str:
-    """One line of what the child said: its own sentence, or the compiler's or verifier's last word."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if "Operation not permitted" in text:
-        return privileges.refusal()
-    if "Function not implemented" in text:
-        return "this kernel has no BPF (bpf(2): ENOSYS): use one with CONFIG_BPF_SYSCALL"
-    telling = [line for line in lines if "error:" in line] or lines[-1:] or ["no reason given"]
-    return f"bpf/arpguard.c could not be loaded: {telling[0]}; please report it with this text"
+def _load(maps_dir: Path, programs_dir: Path, build: Build) -> None:
+    """Pins programs, which are there together or not at all, and the maps that were not there yet."""
+    shapes = build.maps()
+    kept = {name: _open_map(maps_dir / name, shapes[name]) for name in MAPS if (maps_dir / name).exists()}
+    made = _make_maps(build, [name for name in MAPS if name not in kept])
+    programs = _load_programs(build, kept | made)
+    for name, fd in made.items():
+        syscall.obj_pin(fd, str(maps_dir / name))
+
+    loading = programs_dir.with_name(programs_dir.name + "-loading")
+    bpffs.remove(loading)
+    loading.mkdir(mode=0o700)
+    for name, fd in programs.items():
+        syscall.obj_pin(fd, str(loading / name))
+    loading.rename(programs_dir)
+
+
+def _make_maps(build: Build, names: Collection[str]) -> dict[str, Fd]:
+    types = btf.Types()
+    numbers = {name: (types.number_of(key), types.number_of(value)) for name, (key, value) in _TYPES.items()}
+    described: Fd | None = None
+    with suppress(OSError):  # it is for people to read
+        described = syscall.btf_load(types.encoded())
+
+    maps = {}
+    for name in names:
+        about = (described.number, *numbers[name]) if described and name in numbers else syscall.UNDESCRIBED
+        maps[name] = _make_map(name, build.maps()[name], about)
+    return maps
+
+
+def _make_map(name: str, shape: MapShape, types: tuple[int, int, int]) -> Fd:
+    sizes = shape.key_size, shape.value_size, shape.max_entries
+    try:
+        return syscall.map_create(name, syscall.MAP_TYPES[shape.type], sizes, shape.flags, types)
+    except OSError as error:
+        raise _refused(f"the map {name} with room for {shape.max_entries}", error) from error
+
+
+def _load_programs(build: Build, maps: Mapping[str, Fd]) -> dict[str, Fd]:
+    """Side by side: most of a cold start is the verifier's, which takes one CPU for each program."""
+    descriptors = {name: fd.number for name, fd in maps.items()}
+    with ThreadPoolExecutor() as pool:
+        loaded = pool.map(lambda name: _load_program(name, build.programs[name], descriptors), PROGRAMS)
+        return dict(zip(PROGRAMS, loaded, strict=True))
+
+
+def _load_program(name: str, program: Program, descriptors: Mapping[str, int]) -> Fd:
+    try:
+        return syscall.program_load(syscall.PROGRAM_TYPES[program.type], program.with_maps(descriptors), name)
+    except syscall.VerifierError as error:
+        raise DataPlaneError(
+            f"the kernel's verifier refuses the program {name}: {error.strerror}; please report it with this text"
+        ) from error
+    except OSError as error:
+        raise _refused(f"the program {name}", error) from error
+
+
+def _refused(what: str, error: OSError) -> DataPlaneError:
+    if error.errno == errno.EPERM:
+        return DataPlaneError(privileges.refusal())
+    if error.errno == errno.ENOSYS:
+        return DataPlaneError("this kernel has no BPF (bpf(2): ENOSYS): use one with CONFIG_BPF_SYSCALL")
+    return DataPlaneError(f"the kernel refuses {what} ({error.strerror})")

@@ -1,26 +1,22 @@
 """A capture through the real programs: test runs of their twins over maps of this process's own.
 
-Nothing is attached, and nothing stays: the pins are removed as soon as programs and maps are open.
+Nothing is attached or pinned: programs and maps go with the process.
 """
 
-import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from arpguard.core.replay import OWN_LINK, About, Passed, ReplayScene, Seen, attributed, look_at
 from arpguard.core.sightings import Ledger, Message, Sighting, read_message
-from arpguard.dataplane import bpffs, loader
+from arpguard.dataplane import loader
+from arpguard.dataplane.build import read_build
 from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.dataplane.maps import ControlValue, EntryTable
-from arpguard.dataplane.source import find_source
 from arpguard.dataplane.syscall import Fd
 from arpguard.model import Datapath
 from arpguard.verdict import Hook, Verdict
 from arpguard.wire.capture import Captured
 
-_BPFFS = Path("/sys/fs/bpf")
 _SPEAKING = frozenset({Verdict.PASS, Verdict.REPORT})
 
 
@@ -40,9 +36,9 @@ class Replay:
     """The programs with the scene's entries in their maps."""
 
     def __init__(self, scene: ReplayScene) -> None:
-        """Compiles and loads, which takes a second or two; raises DataPlaneError."""
+        """Loads the programs, which takes a second; raises DataPlaneError."""
         entries = scene.entries()
-        loaded = _load(max(1, len(entries)))
+        loaded = loader.load_unpinned(read_build(max(1, len(entries))))
         EntryTable(loaded.maps["entries"], loaded.maps["counters"]).write(entries)
         ControlValue(loaded.maps["control"]).write(scene.control(entries))
         self._maps = loaded.maps
@@ -88,21 +84,3 @@ class Replay:
         speaks = not found.decisions or found.decisions[0][0] in _SPEAKING
         sighting.kept += speaks
         sighting.silenced += not speaks
-
-
-def _load(max_entries: int) -> loader.Loaded:
-    """Programs and maps that nobody else has, and that go with this process."""
-    pin_dir = _a_pin_dir()
-    try:
-        bpffs.prepare(pin_dir)
-        return loader.load(pin_dir, find_source(max_entries))
-    finally:
-        if pin_dir.is_dir():
-            bpffs.remove_all(pin_dir)
-
-
-def _a_pin_dir() -> Path:
-    """A folder for the pins, in bpffs if there is one; else one is mounted there for the moment."""
-    if bpffs.is_bpffs(_BPFFS):
-        return _BPFFS / f"arpguard-replay-{os.getpid()}"
-    return Path(tempfile.mkdtemp(prefix="arpguard-replay-"))

@@ -1,6 +1,5 @@
-"""bpf(2) by ctypes: the calls that the agent makes on maps, programs and links that are already loaded.
+"""bpf(2) by ctypes: the calls that the agent makes on maps, programs and links.
 
-No bcc and no LLVM here; what has to be compiled is compiled in `compiler.py`, in a process of its own.
 Numbers and layouts are those of linux/bpf.h (UAPI). Every function raises OSError with the kernel's errno.
 File descriptors are plain ints; `Fd` closes them.
 """
@@ -9,6 +8,7 @@ import ctypes
 import errno
 import os
 import platform
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,16 +18,22 @@ from typing import Self
 _SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}.get(platform.machine())
 _ATTR_SIZE = 168
 
-MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, MAP_DELETE_ELEM, MAP_GET_NEXT_KEY = 1, 2, 3, 4
+MAP_CREATE, MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, MAP_DELETE_ELEM, MAP_GET_NEXT_KEY = 0, 1, 2, 3, 4
 PROG_LOAD, OBJ_PIN, OBJ_GET, PROG_TEST_RUN, PROG_GET_FD_BY_ID = 5, 6, 7, 10, 13
-OBJ_GET_INFO_BY_FD, PROG_QUERY, MAP_LOOKUP_BATCH, MAP_UPDATE_BATCH = 15, 16, 24, 26
+OBJ_GET_INFO_BY_FD, PROG_QUERY, BTF_LOAD, MAP_LOOKUP_BATCH, MAP_UPDATE_BATCH = 15, 16, 18, 24, 26
 LINK_CREATE, LINK_UPDATE, LINK_DETACH = 28, 29, 34
 
-SCHED_CLS = 3
+SCHED_CLS, XDP = 3, 6
+PROGRAM_TYPES = {"sched_cls": SCHED_CLS, "xdp": XDP}
+MAP_TYPES = {"hash": 1, "percpu_array": 6, "lpm_trie": 11, "ringbuf": 27}
 ATTACH_XDP, ATTACH_TCX_INGRESS, ATTACH_TCX_EGRESS = 37, 46, 47
 F_REPLACE, F_BEFORE = 4, 8
 XDP_FLAGS_DRV_MODE = 4
 TEST_XDP_LIVE_FRAMES = 2
+
+_LOG_BYTES = 1 << 16
+_LOG_WITHOUT_STEPS = 4  # BPF_LOG_STATS: the verifier's objection and a summary, not each instruction that it followed
+_SUMMARY = re.compile("processed |verification time|stack depth|insns_state_max")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -89,6 +95,21 @@ def obj_pin(fd: Fd, path: str) -> None:
 
 
 # ---- maps --------------------------------------------------------------------------------------------------------
+
+
+def btf_load(encoded: bytes) -> Fd:
+    """Tells the kernel of types."""
+    buffer = ctypes.create_string_buffer(encoded, len(encoded))
+    return Fd(_bpf(BTF_LOAD, struct.pack("=QQI", _address(buffer), 0, len(encoded)))[0])
+
+
+UNDESCRIBED = (0, 0, 0)
+
+
+def map_create(name: str, kind: int, sizes: tuple[int, int, int], flags: int, types: tuple[int, int, int]) -> Fd:
+    """Makes a map. `sizes`: of a key, of a value, of the map; `types`: a BTF, and the key's and the value's number."""
+    attr = struct.pack("=IIIIIII16sIIII", kind, *sizes, flags, 0, 0, name.encode(), 0, *types)
+    return Fd(_bpf(MAP_CREATE, attr)[0])
 
 
 def map_lookup(fd: Fd, key: bytes, value_size: int) -> bytes | None:
@@ -271,10 +292,34 @@ def map_info(fd: Fd) -> MapInfo:
     return MapInfo(id=map_id, type=map_type, key_size=key_size, value_size=value_size, max_entries=max_entries)
 
 
-def program_load(kind: int, code: bytes) -> Fd:
-    """Loads a program of a few instructions; what has maps is compiled and loaded by `compiler.py`."""
+class VerifierError(OSError):
+    """The kernel's verifier refuses a program; `strerror` is its last word."""
+
+
+def program_load(kind: int, code: bytes, name: str = "") -> Fd:
+    """Loads a program; VerifierError with the reason when the verifier gives one."""
     text, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(b"GPL")
-    return Fd(_bpf(PROG_LOAD, struct.pack("=IIQQ", kind, len(code) // 8, _address(text), _address(licence)))[0])
+    log = ctypes.create_string_buffer(_LOG_BYTES)
+    attr = struct.pack(
+        "=IIQQIIQII16s",
+        kind,
+        len(code) // 8,
+        _address(text),
+        _address(licence),
+        _LOG_WITHOUT_STEPS,
+        _LOG_BYTES,
+        _address(log),
+        0,
+        0,
+        name.encode(),
+    )
+    try:
+        return Fd(_bpf(PROG_LOAD, attr)[0])
+    except OSError as error:
+        said = [line for line in log.value.decode(errors="replace").splitlines() if not _SUMMARY.match(line)]
+        if said:
+            raise VerifierError(error.errno, said[-1]) from None
+        raise
 
 
 def program_by_id(program_id: int) -> Fd:

@@ -32,11 +32,11 @@ from arpguard.core.sourcing import Sourcing
 from arpguard.dataplane import bpffs, loader, privileges
 from arpguard.dataplane.announcer import Announcer
 from arpguard.dataplane.attach import Attacher
+from arpguard.dataplane.build import Build, read_build
 from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.kernelclock import require_the_kernels_clock
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
-from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError, ListenError, LockedError
 from arpguard.model import Decision, EntryKey, Link, OwnerKind, Surroundings
@@ -133,13 +133,13 @@ class Agent:
         self._refuse_if_nothing_to_guard(await read_surroundings())
         bpffs.prepare(pin_dir)
 
-        self._source = find_source(self._config.bpf.max_entries)
+        self._build = read_build(self._config.bpf.max_entries)
         lock = await self._wait_for_turn(pin_dir) if self._options.standby else bpffs.lock(pin_dir)
         if lock is None:
             return
 
         with lock, Announcer() as announcer, self._listening:
-            loaded = await _load(pin_dir, self._source)
+            loaded = await _load(pin_dir, self._build)
             privileges.keep_only()
             self._loaded = loaded
             self._warm = loaded.warm
@@ -183,8 +183,8 @@ class Agent:
         return None
 
     async def _get_ready(self, pin_dir: Path) -> None:
-        """Programs compiled and accepted by the kernel, and modules in memory."""
-        await _load(pin_dir, self._source)
+        """Programs accepted by the kernel, and modules in memory."""
+        await _load(pin_dir, self._build)
         if self._options.kubernetes is not None:
             import arpguard.runtime.cluster.kubernetes  # noqa: F401, PLC0415 - 10 MB, not for everybody
 
@@ -194,7 +194,7 @@ class Agent:
         control = ControlValue(loaded.maps["control"])
 
         self._found_guard = control.read() is not None
-        self._found_other_maps = not self._found_guard and loader.has_other_maps(self._config.bpf.pin_dir, self._source)
+        self._found_other_maps = not self._found_guard and loader.has_other_maps(self._config.bpf.pin_dir, self._build)
 
         attacher = Attacher(self._config.bpf.pin_dir, loaded.programs)
         ranges = RangeTable(loaded.maps["ranges"], loaded.maps["counters"])
@@ -269,7 +269,7 @@ class Agent:
             await self._looked.wait()
 
     def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
-        """Before anything is compiled: with no link now, and none that may yet appear, there is nothing to do."""
+        """Before anything is loaded: with no link now, and none that may yet appear, there is nothing to do."""
         if self._options.kubernetes is not None:
             return
         vips, closed = [vip.address for vip in self._config.vips], self._config.closed
@@ -338,7 +338,7 @@ class Agent:
         if self._is_ready or not self._complete:
             return
 
-        loader.discard_others(self._settings.started_with.bpf.pin_dir, self._source)
+        loader.discard_others(self._settings.started_with.bpf.pin_dir, self._build)
         self._found_other_maps = False
         self._is_ready = True
         gc.collect()
@@ -350,7 +350,7 @@ class Agent:
             self._config.mode.name.lower(),
             len({key.vip for key in self._reconciler.state.entries}),
             ",".join(link.name for link in self._reconciler.state.links) or "none",
-            "reopened" if self._warm else "compiled",
+            "reopened" if self._warm else "loaded",
             (boot_ns() - self._started_ns) // NS_PER_MS,
         )
 
@@ -418,7 +418,7 @@ class Agent:
             settled_s = time.monotonic() + SETTLE_S
 
     def _keep_pinned(self) -> None:
-        repinned = loader.keep_pinned(self._settings.started_with.bpf.pin_dir, self._source, self._loaded)
+        repinned = loader.keep_pinned(self._settings.started_with.bpf.pin_dir, self._build, self._loaded)
         if repinned:
             log.warning("drift: %d pins were removed; pinned again", repinned)
 
@@ -500,10 +500,10 @@ class Agent:
         log.info("announced: vip=%s interface=%s mac=%s%s", key.vip, link.name, mac, more)
 
 
-async def _load(pin_dir: Path, source: ProgramSource) -> loader.Loaded:
-    """In a thread, as compiling takes a second, and one that ends: threads keep what capabilities they have."""
+async def _load(pin_dir: Path, build: Build) -> loader.Loaded:
+    """In a thread, as the verifier takes a second, and one that ends: threads keep what capabilities they have."""
     with ThreadPoolExecutor(1) as pool:
-        return await asyncio.get_running_loop().run_in_executor(pool, loader.load, pin_dir, source)
+        return await asyncio.get_running_loop().run_in_executor(pool, loader.load, pin_dir, build)
 
 
 def _unfit_vips(config: AgentConfig) -> list[str]:

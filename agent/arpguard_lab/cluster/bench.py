@@ -29,7 +29,7 @@ from arpguard_lab.topology import NETWORK, NETWORK6, Host, first_mac
 Json = dict[str, Any]
 
 SETTLE_S = 20.0
-READY_S = 120.0  # three agents compile at once, on few cores
+READY_S = 120.0  # three agents load at once, on few cores
 _WAIT_S = 0.06
 AT_THE_FENCE_NS = 5 * NS_PER_MS  # what is asked so shortly before may be answered after
 _NEIGHBOUR_TABLES = (Path("/proc/net/stat/arp_cache"), Path("/proc/net/stat/ndisc_cache"))

@@ -11,12 +11,12 @@ from pathlib import Path
 from arpguard.clock import boot_ns
 from arpguard.dataplane import layout, syscall
 from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, raw_range_key
-from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey, RangeKey
 from arpguard.verdict import Hook
 from reference import Situation, respond_egress, respond_ingress
 from support.frames import random_arp, random_nd
 from support.programs.agreement import assert_agrees, expected_outcome, with_random_ranges
+from support.programs.compiling import BPF
 from support.programs.prog_run import ACTIONS, DROP, DROPPED, LO, PROGRAM, Outcome, Plane
 from support.programs.user_space import FOLDER, MAX_ENTRIES, MAX_RANGES, build, flags
 
@@ -90,9 +90,9 @@ def some_seeds(rng: random.Random, number: int) -> Iterator[tuple[int, bytes]]:
 class Flood:
     """The driver, built into `folder`, with maps and frames made of `seed`; in user space it has `source`."""
 
-    def __init__(self, folder: Path, plane: Plane, seed: int, source: ProgramSource | None = None) -> None:
+    def __init__(self, folder: Path, plane: Plane, seed: int, source: Path = BPF) -> None:
         self._folder, self._plane, self._seed = folder, plane, seed
-        self._driver = build(folder / "flood", SOURCES, ["-O1", *flags(source or find_source())])
+        self._driver = build(folder / "flood", SOURCES, ["-O1", *flags(source)])
         rng, now_ns = random.Random(seed), boot_ns()
         self._scenes = [a_scene(rng, now_ns) for _ in range(SCENES)]
         (folder / "scenes").write_bytes(b"".join(map(scene_bytes, self._scenes)))

@@ -12,11 +12,11 @@ from flood import some_seeds
 
 from arpguard.clock import boot_ns
 from arpguard.dataplane.maps import _control_from, _entry_from, _key_from, _split, range_key_from
-from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.verdict import Hook, Reason
 from reference import Situation, respond_egress, respond_ingress
 from support.frames.builders import HOUR_NS
 from support.programs.agreement import assert_agrees, expected_outcome
+from support.programs.compiling import BPF
 from support.programs.prog_run import Plane
 from support.programs.user_space import FOLDER, Arrival, UserPlane, build, flags
 
@@ -61,10 +61,10 @@ class Found:
 class Guided:
     """libFuzzer on a source, in `folder`."""
 
-    def __init__(self, folder: Path, seed: int, source: ProgramSource | None = None) -> None:
+    def __init__(self, folder: Path, seed: int, source: Path = BPF) -> None:
         self._folder, self._seed = folder, seed
         self.corpus = folder / "corpus"
-        options = ["-g", "-O1", *SANITIZERS, VERDICTS, *flags(source or find_source(), max_entries=4)]
+        options = ["-g", "-O1", *SANITIZERS, VERDICTS, *flags(source, max_entries=4)]
         self._program = build(folder / "fuzz", SOURCES, options)
         self._write_seeds()
 

@@ -16,8 +16,9 @@ sys.path[:0] = [str(ROOT / "agent"), str(ROOT / "tests"), str(Path(__file__).par
 from flood import Flood  # noqa: E402
 from guided import Guided, Reader, lacking, replay  # noqa: E402
 
-from arpguard.dataplane.source import find_source  # noqa: E402
+from arpguard.dataplane.build import read_build  # noqa: E402
 from support.programs.agreement import SEED  # noqa: E402
+from support.programs.compiling import BPF  # noqa: E402
 from support.programs.prog_run import Plane, a_plane  # noqa: E402
 from support.programs.user_space import UserPlane  # noqa: E402
 
@@ -31,7 +32,7 @@ def fuzz(folder: Path, plane: Plane, seconds: int) -> None:
         raise SystemExit(f"no libFuzzer: {reason}")
     guided = Guided(folder, SEED)
     print(guided.run(f"-max_total_time={seconds}"), end="", flush=True)
-    user_plane = UserPlane(folder, find_source())
+    user_plane = UserPlane(folder, BPF)
     reader = Reader(user_plane)
     compared = [replay(data, reader, user_plane, plane) for data in guided.found()]
     print(f"{len(compared)} inputs kept, {sum(compared)} comparisons with the model", flush=True)
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--frames", type=int, default=10_000_000)
     given = parser.parse_args(arguments)
     print(f"ARPGUARD_SEED={SEED}")
-    with a_plane("fuzz", find_source()) as plane, tempfile.TemporaryDirectory(prefix="arpguard-fuzz-") as name:
+    with a_plane("fuzz", read_build()) as plane, tempfile.TemporaryDirectory(prefix="arpguard-fuzz-") as name:
         fuzz(Path(name), plane, given.seconds)
         began = time.monotonic()
         print(Flood(Path(name), plane, SEED).run(given.frames, SAMPLES), end="")

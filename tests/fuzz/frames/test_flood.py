@@ -3,7 +3,7 @@
 import pytest
 from flood import Flood, FloodError
 
-from arpguard.dataplane.source import find_source
+from arpguard.dataplane.build import read_build
 from support.programs.agreement import SEED
 from support.programs.judging import faulty_source
 from support.programs.prog_run import a_plane
@@ -15,7 +15,7 @@ FRAMES, SAMPLES = 500_000, 3000
 
 @pytest.fixture(scope="module")
 def plane():
-    with a_plane("flood", find_source()) as loaded:
+    with a_plane("flood", read_build()) as loaded:
         yield loaded
 
 

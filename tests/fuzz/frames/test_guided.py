@@ -3,8 +3,8 @@
 import pytest
 from guided import Guided, GuidedError, Reader, lacking, replay
 
-from arpguard.dataplane.source import find_source
 from support.programs.agreement import SEED
+from support.programs.compiling import BPF
 from support.programs.judging import faulty_source
 from support.programs.user_space import UserPlane
 from support.required import do_without
@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
 def test_no_input_breaks_a_rule_and_the_model_agrees_on_those_that_were_kept(folder):
     guided = Guided(folder, SEED)
     guided.run(f"-runs={RUNS}")
-    user_plane = UserPlane(folder, find_source())
+    user_plane = UserPlane(folder, BPF)
     reader = Reader(user_plane)
     found = guided.found()
     assert sum(replay(data, reader, user_plane, None) for data in found) > len(found) // 2

@@ -6,8 +6,8 @@ from ipaddress import IPv4Address
 
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
+from arpguard.dataplane.build import read_build
 from arpguard.dataplane.maps import ControlValue, EntryTable
-from arpguard.dataplane.source import find_source
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook
 from support.netns.cable import Pair
@@ -53,6 +53,6 @@ def a_guard(pair: Pair, *hooks: Hook, use_tcx: bool = True) -> Guard:
     """A guard on the pair's node; it goes with the pair."""
     pin_dir = pair.pin_root / "guard"
     bpffs.prepare(pin_dir)
-    guard = Guard(pair, loader.load(pin_dir, find_source()), use_tcx=use_tcx)
+    guard = Guard(pair, loader.load(pin_dir, read_build()), use_tcx=use_tcx)
     guard.attach(*hooks)
     return guard

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.verdict import Hook
 from support.frames import random_arp, random_nd
 from support.programs.agreement import compare
+from support.programs.compiling import BPF
 from support.programs.edges import first_wrong_edge
 from support.programs.prog_run import INGRESS, Plane
 from support.programs.user_space import UserPlane
@@ -81,16 +81,16 @@ def judged(plane: UserPlane, judge: Callable[[UserPlane], str | None] = first_di
 
 def changed_text(name: str, old: str, new: str) -> str:
     """The text of a file of the programs with a fault put in."""
-    text = (find_source().folder / name).read_text()
+    text = (BPF / name).read_text()
     assert text.count(old) == 1, f"{name} no longer has {old!r}: change the mutant with it"
     return text.replace(old, new)
 
 
-def faulty_source(folder: Path, name: str, old: str, new: str) -> ProgramSource:
+def faulty_source(folder: Path, name: str, old: str, new: str) -> Path:
     """A copy of the source, in a new folder `bpf`, with a fault put in."""
-    shutil.copytree(find_source().folder, folder / "bpf")
+    shutil.copytree(BPF, folder / "bpf")
     (folder / "bpf" / name).write_text(changed_text(name, old, new))
-    return ProgramSource(folder / "bpf")
+    return folder / "bpf"
 
 
 class Bench:
@@ -98,13 +98,13 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._copy = folder, folder / "bpf"
-        shutil.copytree(find_source().folder, self._copy)
+        shutil.copytree(BPF, self._copy)
         self._number = 0
 
     @property
-    def source(self) -> ProgramSource:
+    def source(self) -> Path:
         """The copy, with the file that `plane` has put into it."""
-        return ProgramSource(self._copy)
+        return self._copy
 
     @contextmanager
     def plane(self, name: str, text: str) -> Iterator[UserPlane]:

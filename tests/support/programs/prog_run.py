@@ -12,9 +12,9 @@ from pathlib import Path
 
 from arpguard.addresses import Address, Network
 from arpguard.dataplane import bpffs, loader, syscall
+from arpguard.dataplane.build import Build
 from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.dataplane.maps import ControlValue, EntryTable, K, RangeTable, Table, read_totals
-from arpguard.dataplane.source import ProgramSource
 from arpguard.model import EntryKey, NodeControl, RangeKey, Tally, VipEntry
 from arpguard.verdict import Hook, Reason
 
@@ -151,10 +151,10 @@ def a_pin_dir(name: str) -> Iterator[Path]:
 
 
 @contextmanager
-def a_plane(name: str, source: ProgramSource) -> Iterator[Plane]:
-    """The programs of `source`, freshly compiled."""
+def a_plane(name: str, build: Build) -> Iterator[Plane]:
+    """The programs of `build`, freshly loaded."""
     with a_pin_dir(name) as pin_dir:
-        yield Plane(pin_dir, loader.load(pin_dir, source))
+        yield Plane(pin_dir, loader.load(pin_dir, build))
 
 
 # ---- comparing ---------------------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from arpguard.clock import boot_ns
 from arpguard.dataplane import layout
 from arpguard.dataplane.explain import Trial, _trial
 from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, _tally, raw_range_key
-from arpguard.dataplane.source import ProgramSource, find_source
 from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
 from arpguard.verdict import Hook
+from support.programs.compiling import BPF
 from support.programs.prog_run import ACTIONS, DROP, DROPPED, HIDE, LO, Count, Outcome, counts_of
 
 FOLDER = Path(__file__).parents[2] / "fuzz" / "frames"
@@ -75,10 +75,10 @@ class Departure(ctypes.Structure):
     )
 
 
-def flags(source: ProgramSource, max_entries: int = MAX_ENTRIES) -> list[str]:
+def flags(source: Path, max_entries: int = MAX_ENTRIES) -> list[str]:
     """What every build in user space needs."""
-    folders = (FOLDER, FOLDER / "kernel", source.folder)
-    sizes = (f"-DMAX_ENTRIES={max_entries}", "-DRING_BYTES=4096", '-DMAPS=""')
+    folders = (FOLDER, FOLDER / "kernel", source)
+    sizes = (f"-DMAX_ENTRIES={max_entries}", "-DRING_BYTES=4096")
     return ["-w", *sizes, *(f"-I{folder}" for folder in folders)]
 
 
@@ -99,14 +99,14 @@ def build(out: Path, sources: list[Path], options: list[str]) -> Path:
 @cache
 def _objects(folder: Path) -> list[Path]:
     """What is the same whatever the programs are."""
-    options = ["-O2", "-fPIC", "-c", *flags(find_source())]
+    options = ["-O2", "-fPIC", "-c", *flags(BPF)]
     return [build(folder / f"{name}.o", [FOLDER / f"{name}.c"], options) for name in ("kernel", "input")]
 
 
 class UserPlane:
     """The programs of a source, in this process. `folder`: for what is built, one for many planes."""
 
-    def __init__(self, folder: Path, source: ProgramSource, name: str = "programs") -> None:
+    def __init__(self, folder: Path, source: Path, name: str = "programs") -> None:
         objects = [FOLDER / "programs.c", *_objects(folder)]
         built = build(folder / f"{name}.so", objects, ["-O0", "-shared", "-fPIC", *flags(source)])
         self.library = ctypes.CDLL(str(built))

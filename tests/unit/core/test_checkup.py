@@ -102,7 +102,7 @@ def test_a_node_with_nothing_on_it_has_nothing_bad():
 
 def test_whatever_could_not_be_looked_at_is_unknown_with_its_reason_and_nothing_else_suffers():
     blind = Unread("hidden")
-    machine = Machine(jited=blind, tcx=blind, headers=blind, bcc=blind, clock=blind)
+    machine = Machine(jited=blind, tcx=blind, clock=blind)
     scene = picture(
         BOUND, ETH0, sysctls=Sysctls(), guards=blind, programs=blind, cluster=blind, wire=blind, agent=blind,
         machine=machine,
@@ -125,7 +125,7 @@ def test_every_bad_or_careful_finding_says_what_to_do():
     scenes = [
         picture(BOUND, ETH0),
         picture(BOUND, ETH0, ETH1, sysctls=sysctls(arp_ignore=8, accept_local=1, drop_gratuitous_arp=1, proxy_arp=1)),
-        picture(machine=Machine("5.4.0", jited=False, tcx=False, headers=Unread("h"), bcc=Unread("b"), bpffs=False)),
+        picture(machine=Machine("5.4.0", jited=False, tcx=False, bpffs=False)),
         picture(machine=Machine(clock="hpet")),
         picture(config=config("interfaces: [eth9]"), source="f"),
     ]
@@ -831,9 +831,6 @@ def test_native_xdp(link, expected, told):
         ("kernel", Machine(release="odd"), "ok"),
         ("kernel", Machine(release="6.1.0", jited=False), "warn"),
         ("tcx", Machine(tcx=False), "warn"),
-        ("compiler", Machine(), "ok"),
-        ("compiler", Machine(headers=Unread("none")), "bad"),
-        ("compiler", Machine(bcc=Unread("none")), "bad"),
         ("bpffs", Machine(bpffs=False), "warn"),
         ("capabilities", Machine(), "unknown"),
         ("capabilities", Machine(capabilities=frozenset({"CAP_BPF"})), "bad"),
@@ -844,10 +841,6 @@ def test_native_xdp(link, expected, told):
 )
 def test_machine(check, machine, expected):
     assert grade(check, picture(machine=machine)) == expected
-
-
-def test_a_compiler_that_is_missing_is_less_urgent_where_a_guard_is_pinned():
-    assert grade("compiler", picture(machine=Machine(headers=Unread("none")), **guarded())) == "warn"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """What the doctor reads of a machine, where tests/netns/test_doctor.py has no way to make it."""
 
-import importlib.machinery
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,12 +39,6 @@ def test_a_kernel_that_loads_nothing_says_why(monkeypatch):
 
     monkeypatch.setattr(syscall, "program_load", refuse)
     assert "Operation not permitted" in inspecting._compiles_bpf().why
-
-
-def test_bcc_is_looked_for_and_not_imported(monkeypatch):
-    monkeypatch.setattr(importlib.machinery.PathFinder, "find_spec", lambda *_: None)
-    assert "python3-bpfcc is missing" in inspecting._bcc().why
-    assert "bcc" not in sys.modules
 
 
 def test_a_file_that_cannot_be_read_is_named():

@@ -117,29 +117,6 @@ def tcx(picture: Picture) -> Iterator[Finding]:
         )
 
 
-def compiler(picture: Picture) -> Iterator[Finding]:
-    """What compiling the programs needs; a guard that is pinned already goes on without."""
-    machine = picture.snapshot.machine
-    grade = Grade.WARN if picture.guards else Grade.BAD
-    why = "the agent cannot compile its programs" + (": the next upgrade fails" if picture.guards else "")
-
-    if isinstance(machine.headers, Unread):
-        yield Finding(grade, machine.headers.why, "headers", why, "install kernel headers; any version serves")
-    if isinstance(machine.bcc, Unread):
-        yield Finding(
-            grade,
-            machine.bcc.why,
-            "bcc",
-            why,
-            "install it, for the Python that runs arpguard to see (/usr/bin/python3, or a virtual "
-            "environment of it with --system-site-packages)",
-            (shell("apt-get", "install", "-y", "python3-bpfcc"),),
-        )
-
-    if not isinstance(machine.headers, Unread) and not isinstance(machine.bcc, Unread):
-        yield ok(f"headers in {machine.headers}, bcc in {machine.bcc}")
-
-
 def bpffs(picture: Picture) -> Iterator[Finding]:
     """The file system in which the guard outlives its agent."""
     pin_dir = picture.config.bpf.pin_dir

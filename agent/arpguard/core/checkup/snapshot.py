@@ -135,8 +135,6 @@ class Machine:
     release: str = ""
     jited: bool | Unread = True
     tcx: bool | Unread = True
-    headers: str | Unread = ""
-    bcc: str | Unread = ""
     bpffs: bool = True
     capabilities: frozenset[str] = frozenset()
     clock: str | Unread = "tsc"

@@ -86,7 +86,6 @@ CHECKS = (
     Check("kernel", "the kernel's version, and BPF's compiler (JIT)", node.kernel),
     Check("tcx", "whether programs can be attached by TCX", node.tcx),
     Check("xdp", "whether `datapath: xdp` serves on the links", links.xdp),
-    Check("compiler", "kernel headers and python3-bpfcc", node.compiler),
     Check("bpffs", "the BPF file system", node.bpffs),
     Check("capabilities", "what this process may do", node.capabilities),
     Check("clock", "the clock source", node.clock),

@@ -51,7 +51,7 @@ long bpf_xdp_adjust_head(struct xdp_md *ctx, int delta);
 long bpf_xdp_adjust_tail(struct xdp_md *ctx, int delta);
 
 /* bcc's: `name.lookup(key)`; what it does is defined in programs.c. */
-#define BPF_TABLE_PINNED(type, key_type, value_type, name, size, pin, flags)                                           \
+#define BPF_F_TABLE(type, key_type, value_type, name, size, flags)                                                     \
 	static value_type *name##_lookup(const key_type *key);                                                         \
 	static struct {                                                                                                \
 		value_type *(*lookup)(const key_type *);                                                               \

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from arpguard.errors import DataPlaneError
+from arpguard_build.errors import BuildError
 
 _ARCH_FOLDER = {"x86_64": "x86", "aarch64": "arm64", "riscv64": "riscv", "ppc64le": "powerpc", "s390x": "s390"}
 _NEEDED = ("linux/kconfig.h", "uapi/linux/bpf.h", "generated/autoconf.h")
@@ -37,13 +37,13 @@ class HeaderTree:
 def find_headers(root: Path = Path("/"), environ: "os._Environ[str] | dict[str, str]" = os.environ) -> HeaderTree:
     """The header tree to compile with: BCC_KERNEL_SOURCE, the running kernel's, else the newest installed one.
 
-    Raises DataPlaneError that says what to install when there is none.
+    Raises BuildError that says what to install when there is none.
     """
     named = environ.get("BCC_KERNEL_SOURCE")
     if named:
         tree = _tree(root / named.lstrip("/"))
         if tree is None:
-            raise DataPlaneError(
+            raise BuildError(
                 f"BCC_KERNEL_SOURCE={named} is not a kernel header tree ({', '.join(_NEEDED)} are not all below it): "
                 "correct it, or unset it to have the headers found"
             )
@@ -54,7 +54,7 @@ def find_headers(root: Path = Path("/"), environ: "os._Environ[str] | dict[str, 
         if tree is not None:
             return tree
 
-    raise DataPlaneError(
+    raise BuildError(
         f"no kernel headers to compile BPF with (looked in {root}lib/modules/*/build and {root}usr/src): "
         f"{_install_hint(root)}, or set BCC_KERNEL_SOURCE to a header tree; any version serves"
     )

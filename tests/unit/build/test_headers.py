@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from arpguard.dataplane.headers import HeaderTree, find_headers
-from arpguard.errors import DataPlaneError
+from arpguard_build.errors import BuildError
+from arpguard_build.headers import HeaderTree, find_headers
 
 COMMON = ("include/linux/kconfig.h", "include/uapi/linux/bpf.h")
 GENERATED = ("include/generated/autoconf.h",)
@@ -42,7 +42,7 @@ def test_named_tree_is_used(tmp_path):
 def test_named_tree_that_is_none_is_refused_though_another_is_there(tmp_path, files):
     a_tree(tmp_path / "opt/headers", files)
     a_tree(tmp_path / "usr/src/linux-headers-6.1.0-1-amd64")
-    with pytest.raises(DataPlaneError, match="BCC_KERNEL_SOURCE=/opt/headers is not a kernel header tree"):
+    with pytest.raises(BuildError, match="BCC_KERNEL_SOURCE=/opt/headers is not a kernel header tree"):
         found(tmp_path, BCC_KERNEL_SOURCE="/opt/headers")
 
 
@@ -93,21 +93,21 @@ def test_halves_of_debian_are_joined_behind_the_running_kernels_link(tmp_path):
 def test_half_of_debian_alone_is_no_tree(tmp_path):
     _, common = split_tree(tmp_path / "usr/src")
     shutil.rmtree(common)
-    with pytest.raises(DataPlaneError, match="no kernel headers"):
+    with pytest.raises(BuildError, match="no kernel headers"):
         found(tmp_path)
 
 
 def test_common_half_alone_is_no_tree(tmp_path):
     arch, _ = split_tree(tmp_path / "usr/src")
     shutil.rmtree(arch)
-    with pytest.raises(DataPlaneError, match="no kernel headers"):
+    with pytest.raises(BuildError, match="no kernel headers"):
         found(tmp_path)
 
 
 def test_halves_of_different_versions_are_not_joined(tmp_path):
     a_tree(tmp_path / "usr/src/linux-headers-6.1.0-56-amd64", GENERATED)
     a_tree(tmp_path / "usr/src/linux-headers-6.1.0-57-common", COMMON)
-    with pytest.raises(DataPlaneError, match="no kernel headers"):
+    with pytest.raises(BuildError, match="no kernel headers"):
         found(tmp_path)
 
 
@@ -164,11 +164,11 @@ def test_newest_tree_that_is_whole_is_chosen(tmp_path):
 def test_message_names_the_package_to_install(tmp_path, os_release, package):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text(os_release)
-    with pytest.raises(DataPlaneError) as raised:
+    with pytest.raises(BuildError) as raised:
         found(tmp_path)
     assert package in str(raised.value)
 
 
 def test_message_without_os_release_is_of_use(tmp_path):
-    with pytest.raises(DataPlaneError, match="or set BCC_KERNEL_SOURCE to a header tree"):
+    with pytest.raises(BuildError, match="or set BCC_KERNEL_SOURCE to a header tree"):
         found(tmp_path)
