@@ -1,4 +1,4 @@
-"""Decisions from the ring buffer, by libbpf (which python3-bpfcc brings along; no LLVM is mapped).
+"""Decisions from the ring buffer, by libbpf.
 
 libbpf is called through ctypes: ring_buffer__new(), __consume(), __epoll_fd(), __free() (libbpf 1.0, libbpf.h).
 """
