@@ -17,7 +17,7 @@ from support.netns.wire import a_wire
 IMAGE = os.environ.get("ARPGUARD_TEST_IMAGE", "")
 RUN = str(DEPLOY / "image/run.sh")
 VIP = address(50)
-LIMIT_MB = 480
+LIMIT_MB = 250
 START_S = 60.0
 pytestmark = [
     pytest.mark.bpf,
