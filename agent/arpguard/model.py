@@ -50,12 +50,12 @@ class VipEntry:
     """What the kernel is told about a VIP on a link, or about a range there (kinds CLOSED and OPEN).
 
     `primary` is the link's own address, of the VIP's family and scope; None when it has none.
-    `hold`: owned without a fence; in epoch 0 for ever, else in the node's epoch only.
+    `unfenced`: owned without a fence; in epoch 0 forever, otherwise in the node's epoch only.
     """
 
     kind: Kind
     mode: Mode = Mode.INHERIT
-    hold: bool = False
+    unfenced: bool = False
     epoch: int = 0
     link_mac: MacAddress = ZERO_MAC
     answer_mac: MacAddress = ZERO_MAC
@@ -64,7 +64,7 @@ class VipEntry:
 
     def is_stale(self, control: "NodeControl") -> bool:
         """Whether it was made in another epoch than the node's."""
-        static = self.hold and not self.epoch
+        static = self.unfenced and not self.epoch
         return not static and self.epoch != control.epoch
 
 
@@ -218,8 +218,9 @@ class Vip:
     """A guarded address, its owner, and its own mode if it has one.
 
     `source` names the object that makes it a VIP ("service shop/web"), and is empty for an item of `vips:`.
-    `interface`: the only link to guard it on. Of an elected one, `nodes` are the only ones that may own it (None: any),
-    and `hold` has its owner answer on while the API server is away, with no fence: at most one is not kept then.
+    `interface`: the only link to guard it on. `nodes`: the only ones that may own it, if it is elected (None: any).
+    `unfenced` (`hold` in the configuration): its owner answers on while the API server is down, so that for a time two
+    nodes may answer.
     `lead`: the VIP whose owner is to own this one too; of a dual-stack Service's IPv6 addresses its first IPv4 one.
     """
 
@@ -229,7 +230,7 @@ class Vip:
     source: str = ""
     interface: str = ""
     nodes: frozenset[str] | None = None
-    hold: bool = False
+    unfenced: bool = False
     lead: Address | None = None
 
     @property
@@ -240,7 +241,7 @@ class Vip:
     @property
     def settings(self) -> tuple[Owner, Mode, str, bool]:
         """What all addresses of a Service have in common, and what sources that share an address agree on."""
-        return self.owner, self.mode, self.interface, self.hold
+        return self.owner, self.mode, self.interface, self.unfenced
 
     @property
     def service(self) -> tuple[str, str] | None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.config.model import AgentConfig
+from arpguard.core.clusterstate import ClusterState
 from arpguard.core.decisions import ConflictLog, DecisionLog
-from arpguard.core.standing import ClusterState
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, read_totals
 from arpguard.dataplane.syscall import Fd
 from arpguard.model import EventAccount, NodeControl, NodeState, Surroundings, Tally, Vip

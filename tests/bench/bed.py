@@ -122,9 +122,9 @@ class Plane:
         ControlValue(self.maps["control"]).write(replace(self._control, closed=True, vips4=vips4))
 
 
-def an_entry(kind: Kind = Kind.OWNED, *, hold: bool = False, primary: Address = NODE_IP) -> VipEntry:
-    """An entry of the node's link, fenced unless `hold`."""
-    return VipEntry(kind, hold=hold, epoch=EPOCH, link_mac=NODE_MAC, answer_mac=NODE_MAC, primary=primary)
+def an_entry(kind: Kind = Kind.OWNED, *, unfenced: bool = False, primary: Address = NODE_IP) -> VipEntry:
+    """An entry of the node's link, fenced unless `unfenced`."""
+    return VipEntry(kind, unfenced=unfenced, epoch=EPOCH, link_mac=NODE_MAC, answer_mac=NODE_MAC, primary=primary)
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,10 @@ CLOSED, UNKNOWN = [ip_network("10.19.0.0/16"), ip_network("10.18.7.0/24")], IPv4
 VIP6, HELD6, FOREIGN6 = (IPv6Address(f"2001:db8:20::{number}") for number in (1, 2, 3))
 OTHER6, CLIENT_IP6, NODE_IP6 = (IPv6Address(f"2001:db8::{number}") for number in ("c8", "2", "1"))
 SPECIAL = (
-    (HELD, an_entry(hold=True)),
+    (HELD, an_entry(unfenced=True)),
     (FOREIGN, an_entry(Kind.FOREIGN)),
     (VIP6, an_entry(primary=NODE_IP6)),
-    (HELD6, an_entry(hold=True, primary=NODE_IP6)),
+    (HELD6, an_entry(unfenced=True, primary=NODE_IP6)),
     (FOREIGN6, an_entry(Kind.FOREIGN, primary=FOREIGN6)),
 )
 INGRESS, EGRESS = ("ingress_tc", "ingress_xdp"), "egress_tc"

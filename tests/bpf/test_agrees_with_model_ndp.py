@@ -3,7 +3,7 @@
 import pytest
 
 from arpguard.verdict import Hook, Reason, Verdict
-from arpguard.wire.ndp import Flaw, NdType, Unread
+from arpguard.wire.ndp import Flaw, NdType, NoMessage
 from support.frames.random_nd import random_maps, stimuli_for
 from support.programs.agreement import BATCHES, FRAMES_PER_BATCH, compare
 from support.programs.prog_run import DROP, INGRESS, PASS, SEND_BACK
@@ -18,7 +18,7 @@ ODDITIES: tuple[object, ...] = (
     *((NdType.SOLICITATION, flaw) for flaw in (None, *Flaw) if flaw is not Flaw.SOLICITED_TO_GROUP),
     *((NdType.ADVERTISEMENT, flaw) for flaw in (None, *Flaw) if not flaw or not flaw.name.startswith("DAD")),
     *((number, "extension headers") for number in range(9)),
-    *Unread,
+    *NoMessage,
 )
 INGRESS_REASONS = {
     reason

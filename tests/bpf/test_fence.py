@@ -107,27 +107,27 @@ def test_silent_once_fence_has_passed(plane, hook):
 @at_both_hooks
 @pytest.mark.parametrize("fence_of", EXPIRED.values(), ids=EXPIRED)
 def test_held_entry_needs_no_fence(plane, hook, fence_of):
-    plane.set({VIP: an_entry(hold=True)}, control_with_fence(fence_of))
+    plane.set({VIP: an_entry(unfenced=True)}, control_with_fence(fence_of))
     assert_outcome(plane.run(hook, REQUEST), ANSWERED, REQUEST)
 
 
 @pytest.mark.parametrize("fence_of", EXPIRED.values(), ids=EXPIRED)
 def test_held_entry_may_claim_without_a_fence(plane, fence_of):
-    plane.set({VIP: an_entry(hold=True)}, control_with_fence(fence_of))
+    plane.set({VIP: an_entry(unfenced=True)}, control_with_fence(fence_of))
     claim = an_announcement(sha=GUARD)
     assert_outcome(plane.run(Hook.TC_EGRESS, claim), passed(claim), claim)
 
 
 @at_both_hooks
 @pytest.mark.parametrize(
-    ("epoch", "hold"),
+    ("epoch", "unfenced"),
     [
         *itertools.product([EPOCH - 1, EPOCH + 1, EPOCH + 2**32, U64_MAX], [False, True]),
         (0, False),
     ],
 )
-def test_entry_of_another_epoch_is_not_owned(plane, hook, epoch, hold):
-    plane.set({VIP: an_entry(epoch=epoch, hold=hold)}, a_control())
+def test_entry_of_another_epoch_is_not_owned(plane, hook, epoch, unfenced):
+    plane.set({VIP: an_entry(epoch=epoch, unfenced=unfenced)}, a_control())
     outcome, counted = plane.counted(hook, REQUEST)
     assert_outcome(outcome, DROPPED, REQUEST)
     assert_counted(counted, one_count(Reason.STALE_EPOCH, vip=VIP))
@@ -136,7 +136,7 @@ def test_entry_of_another_epoch_is_not_owned(plane, hook, epoch, hold):
 @at_both_hooks
 @pytest.mark.parametrize("epoch", [0, EPOCH, U64_MAX])
 def test_static_entry_is_of_no_epoch(plane, hook, epoch):
-    plane.set({VIP: an_entry(epoch=0, hold=True)}, a_control(epoch=epoch, fence_ns=0))
+    plane.set({VIP: an_entry(epoch=0, unfenced=True)}, a_control(epoch=epoch, fence_ns=0))
     assert_outcome(plane.run(hook, REQUEST), ANSWERED, REQUEST)
 
 

@@ -82,7 +82,7 @@ def tamper(plane: Plane, key: EntryKey, field: str, value: int) -> None:
 
 ENTRIES = {
     "owned": an_entry(),
-    "held": an_entry(hold=True),
+    "held": an_entry(unfenced=True),
     "pinned": an_entry(Kind.EXTERNAL, owner_mac=OWNER),
     "observed": an_entry(Kind.FOREIGN, mode=Mode.OBSERVE),
     "enforced": an_entry(Kind.UNCLAIMED, mode=Mode.ENFORCE),
@@ -112,7 +112,7 @@ def test_same_vip_on_two_links_is_two_entries(small):
 
 
 def test_written_entry_replaces_the_old_one_as_a_whole(small):
-    small.table.write({KEY: an_entry(Kind.EXTERNAL, mode=Mode.ENFORCE, hold=True, owner_mac=OWNER)})
+    small.table.write({KEY: an_entry(Kind.EXTERNAL, mode=Mode.ENFORCE, unfenced=True, owner_mac=OWNER)})
     small.table.write({KEY: an_entry(Kind.FOREIGN, primary=None)})
     assert small.table.read().entries == {KEY: an_entry(Kind.FOREIGN, primary=None)}
 
@@ -273,7 +273,7 @@ def test_tampered_entry_reads_as_absent(small, field, value):
     [
         ("kind", Kind.FOREIGN, an_entry(Kind.FOREIGN)),
         ("epoch", EPOCH + 1, an_entry(epoch=EPOCH + 1)),
-        ("flags", layout.ENTRY_HOLD, an_entry(hold=True)),
+        ("flags", layout.ENTRY_HOLD, an_entry(unfenced=True)),
         ("mode", Mode.OBSERVE, an_entry(mode=Mode.OBSERVE)),
     ],
     ids=["kind", "epoch", "flags", "mode"],

@@ -202,7 +202,7 @@ def test_fence_that_the_kernel_does_not_honour_is_0(guarded, fence_ns):
     assert guarded.value("fence_seconds") == 0
 
 
-@pytest.mark.parametrize("entry", [an_entry(hold=True), an_entry(Kind.FOREIGN), an_entry(Kind.DELEGATED)])
+@pytest.mark.parametrize("entry", [an_entry(unfenced=True), an_entry(Kind.FOREIGN), an_entry(Kind.DELEGATED)])
 def test_no_fence_where_none_is_needed(guarded, entry):
     guarded.guard({VIP: entry})
     assert guarded.value("fence_seconds") is None
@@ -316,7 +316,7 @@ def test_scrape_of_many_vips_and_claims_is_bounded_and_quick():
     with a_plane("metrics", replace(read_build(), max_entries=MANY)) as plane:
         guarded = Guarded(plane)
         vips = [IPv4Address("198.18.0.0") + number for number in range(MANY)]
-        guarded.guard({vip: an_entry(hold=True) for vip in vips})
+        guarded.guard({vip: an_entry(unfenced=True) for vip in vips})
         with guarded.reading_events() as reader:
             for vip in vips[: 2 * MAX_CLAIMS]:  # the kernel reports hundreds in a second
                 until(lambda vip=vip: guarded.run(an_announcement(vip=vip)) or reader.consume())

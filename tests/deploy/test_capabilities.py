@@ -118,7 +118,7 @@ import asyncio, sys
 from contextlib import suppress
 from pathlib import Path
 from arpguard.dataplane import bpffs, loader
-from arpguard.dataplane.announcer import Announcer
+from arpguard.dataplane.announcementsocket import AnnouncementSocket
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.build import read_build
 from arpguard.errors import ArpguardError
@@ -128,7 +128,7 @@ done = []
 try:
     pins = Path(sys.argv[1])
     bpffs.prepare(pins)
-    with Announcer():
+    with AnnouncementSocket():
         done.append("raw socket")
     loaded = loader.load(pins, read_build())
     done.append("programs")

@@ -10,7 +10,7 @@ import pytest
 from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.claimants import Claimant, ClaimantKind
-from arpguard.core.conflicts import Holding
+from arpguard.core.conflicts import KnownOwner
 from arpguard.core.decisions import ConflictLog, DecisionLog, Report
 from arpguard.dataplane.prober import LISTEN_S
 from arpguard.errors import DataPlaneError
@@ -100,7 +100,7 @@ async def _a_while(after_ns: int = GRACE_NS) -> None:
 
 def _settled(ear: Ear) -> bool:
     """Whether the VIP has been the node's for longer than a late frame may take."""
-    since_ns = ear.side.kube.holding(A).own_since_ns
+    since_ns = ear.side.kube.owner_of(A).own_since_ns
     return since_ns is not None and since_ns < boot_ns() - GRACE_NS
 
 
@@ -211,7 +211,7 @@ async def test_nothing_is_judged_while_leases_are_not_heard_of(cluster, neighbou
     async with two_nodes(cluster) as (ear, mac, _):
         await until(lambda: _settled(ear))
         cluster.server.run(lambda it: it.go_down())
-        await until(lambda: not ear.side.kube.holding(A).is_sure, 10)
+        await until(lambda: not ear.side.kube.owner_of(A).is_sure, 10)
         ear.hear(A, mac)
         await _a_while(GRACE_NS // 2)
         ear.hear(A, mac)
@@ -373,8 +373,8 @@ class Forged:
     def unheard(self):
         return frozenset()
 
-    def holding(self, _vip):
-        return Holding("me", own_since_ns=0)
+    def owner_of(self, _vip):
+        return KnownOwner("me", own_since_ns=0)
 
     def recheck(self, vip):
         self.read.append(vip)

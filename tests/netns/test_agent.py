@@ -369,7 +369,7 @@ def test_an_upgrade_replaces_the_programs_without_losing_a_request(pair):
     """Through the links, between two requests, ten times there and back."""
     with a_pair("upgrade") as own:
         guard = a_guard(own, Hook.TC_EGRESS, Hook.TC_INGRESS)
-        guard.set({OWNED: an_entry(hold=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
+        guard.set({OWNED: an_entry(unfenced=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
         newer = loader.load(guard.pin_dir, another_build(read_build()))
         assert newer.digest != read_build().digest()
         assert newer.maps.keys() == {"entries", "ranges", "counters", "totals", "control", "events"}
@@ -420,7 +420,7 @@ def test_clsact_filters_are_attached_replaced_and_detached():
         own.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN)])
         guard = a_guard(own, Hook.TC_EGRESS, use_tcx=False)
         assert guard.attach(Hook.TC_EGRESS, Hook.TC_INGRESS) == ["clsact", "clsact"]
-        guard.set({OWNED: an_entry(hold=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
+        guard.set({OWNED: an_entry(unfenced=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
         newer = loader.load(guard.pin_dir, another_build(read_build()))
         with a_wire(own.client) as wire:
             assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: []}

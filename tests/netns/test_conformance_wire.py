@@ -481,7 +481,7 @@ def test_e6_a_fenced_owner_falls_silent_at_its_deadline(pair, dead, wire, on_lo)
     maps = loader.open_maps(dead.pin_dir)
     table, control = EntryTable(maps["entries"], maps["counters"]), ControlValue(maps["control"])
     key = EntryKey(pair.ifindex(), OWNED)
-    table.write({key: replace(table.read().entries[key], hold=False)})
+    table.write({key: replace(table.read().entries[key], unfenced=False)})
     deadline = boot_ns() + 1_000_000_000
     control.write(NodeControl(Mode.ENFORCE, generation=1, fence_ns=deadline, lease_ns=3_000_000_000))
     answered = silent = 0

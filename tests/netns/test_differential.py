@@ -42,7 +42,7 @@ ENTRIES: dict[str, VipEntry] = {
     "external": an_entry(Kind.EXTERNAL),
     "external, MAC known": an_entry(Kind.EXTERNAL, owner_mac=O),
     "owned, fence passed": an_entry(Kind.OWNED),
-    "owned, stale epoch": an_entry(Kind.OWNED, hold=True, epoch=1),
+    "owned, stale epoch": an_entry(Kind.OWNED, unfenced=True, epoch=1),
 }
 
 

@@ -249,7 +249,7 @@ def test_frames_of_which_hardly_anything_is_linear_are_treated_alike(mutants):
     some = mutants[: COUNT // 10]
     with a_node("pieces6", ANSWERS["bound"]) as pair, a_wire(pair.client, also=ETHERTYPE_IPV6) as wire:
         guard, sender = a_guard(pair, Hook.TC_INGRESS), FragmentSender(pair.client)
-        guard.set({VIP: an_entry6(hold=True)}, a_control6())
+        guard.set({VIP: an_entry6(unfenced=True)}, a_control6())
         said = answers(wire, some)
         assert len(said) > len(some) // 20
         assert answers(wire, some, sender.send) == said

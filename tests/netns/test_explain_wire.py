@@ -61,7 +61,7 @@ LEASED = {
     "leased": (an_entry(), {}),
     "fenced": (an_entry(), {"fence_ns": 0}),
     "stale": (an_entry(epoch=EPOCH - 1), {}),
-    "stale_held": (an_entry(epoch=EPOCH - 1, hold=True), {}),
+    "stale_held": (an_entry(epoch=EPOCH - 1, unfenced=True), {}),
 }
 
 

@@ -350,7 +350,7 @@ def test_a_clsact_filter_that_was_deleted_is_attached_again_by_the_next_look(wor
     """As kernels before 6.6 have it; the agent looks twice a second."""
     with a_pair("link-life-clsact") as pair:
         guard = a_guard(pair, Hook.TC_INGRESS, Hook.TC_EGRESS, use_tcx=False)
-        entries = {OWNED: VipEntry(Kind.OWNED, hold=True, link_mac=M, answer_mac=M)}
+        entries = {OWNED: VipEntry(Kind.OWNED, unfenced=True, link_mac=M, answer_mac=M)}
         guard.set(entries, NodeControl(mode=Mode.ENFORCE, generation=1))
         with a_wire(pair.client) as wire:
             assert wire.answers(OWNED)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from arpguard.addresses import BROADCAST_MAC, MacAddress
 from arpguard.core.announcing import ANNOUNCE_COUNT, ANNOUNCE_INTERVAL_NS
 from arpguard.core.claimants import Claimant, ClaimantKind
-from arpguard.core.conflicts import AGAIN_NS, GRACE_NS, Holding, Suspicions
+from arpguard.core.conflicts import AGAIN_NS, GRACE_NS, KnownOwner, Suspicions
 from arpguard.core.decisions import Report
 from arpguard.model import Decision, EntryKey
 from arpguard.units import NS_PER_MS, NS_PER_S
@@ -62,10 +62,10 @@ class History:
     def truth(self, now_ns: int) -> str:
         return self.holders[bisect_right(self.since, now_ns) - 1]
 
-    def known(self, now_ns: int) -> Holding:
+    def known(self, now_ns: int) -> KnownOwner:
         at = bisect_right(self.seen, now_ns) - 1
         node = self.holders[at] if at >= 0 else ""
-        return Holding(node, own_since_ns=self.seen[at] if node == ME else None)
+        return KnownOwner(node, own_since_ns=self.seen[at] if node == ME else None)
 
 
 def told(history: History, claims: list[tuple[int, str]]) -> list[tuple[int, str]]:

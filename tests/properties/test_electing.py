@@ -34,7 +34,7 @@ def some_vips(count, rng=None):
 
 def first_choices(vips, members):
     pools = Pools(members)
-    return {address: pools.of(vip).place(fingerprint(str(address)), 0).first for address, vip in vips.items()}
+    return {address: pools.of(vip).preference(fingerprint(str(address)), 0).first for address, vip in vips.items()}
 
 
 class Cluster:

@@ -6,7 +6,7 @@ from arpguard.model import NodeControl
 from arpguard.verdict import Mode, Reason
 from arpguard.wire.arp import parse_arp
 from arpguard.wire.ethernet import ETHERTYPE_ARP, ETHERTYPE_IPV6, VLAN_ETHERTYPES, EthernetFrame, parse_ethernet
-from arpguard.wire.ndp import NdPacket, Unread, parse_nd
+from arpguard.wire.ndp import NdPacket, NoMessage, parse_nd
 from reference.arp import HeardArp
 from reference.message import Message
 from reference.nd import HeardNd
@@ -41,14 +41,14 @@ def read_frame(data: bytes, control: NodeControl) -> Message | Unreadable:
     return HeardArp(frame, packet)
 
 
-_UNREAD = {Unread.NO_ND: None, Unread.CUT_OFF: Reason.NOT_ND, Unread.UNWALKABLE: Reason.UNWALKABLE}
+_NO_MESSAGE = {NoMessage.NO_ND: None, NoMessage.CUT_OFF: Reason.NOT_ND, NoMessage.UNWALKABLE: Reason.UNWALKABLE}
 
 
 def _read_nd(frame: EthernetFrame, control: NodeControl) -> Message | Unreadable:
     packet = parse_nd(frame)
     if isinstance(packet, NdPacket):
         return HeardNd(frame, packet)
-    return Unreadable(_UNREAD[packet], control.strictest6)
+    return Unreadable(_NO_MESSAGE[packet], control.strictest6)
 
 
 def _unread_tags(data: bytes) -> Reason | None:

@@ -65,7 +65,7 @@ class Situation:
         if entry.is_stale(self.control):
             return Reason.STALE_EPOCH
         ahead = self.control.fence_ns - self.now_ns
-        if entry.hold or 0 < ahead <= self.control.lease_ns:
+        if entry.unfenced or 0 < ahead <= self.control.lease_ns:
             return None
         return Reason.FENCED
 

@@ -81,7 +81,7 @@ def test_whole_configuration_is_read():
         Vip(ip_address("192.0.2.12"), Owner(OwnerKind.EXTERNAL)),
         Vip(ip_address("192.0.2.13"), Owner(OwnerKind.EXTERNAL, mac=MacAddress.parse("02:00:00:00:00:aa"))),
         Vip(ip_address("192.0.2.14"), Owner(OwnerKind.ELECT)),
-        Vip(ip_address("192.0.2.15"), Owner(OwnerKind.ELECT), hold=True),
+        Vip(ip_address("192.0.2.15"), Owner(OwnerKind.ELECT), unfenced=True),
     )
     assert (config.lease.duration_ns, config.lease.renew_ns, config.lease.margin_ns) == (
         6 * 10**9,

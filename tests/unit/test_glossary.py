@@ -45,6 +45,14 @@ def test_what_a_term_is_called_in_the_code_is_there(term):
     assert hasattr(import_module(f"arpguard.{module}"), name)
 
 
+def test_no_two_public_classes_of_the_agent_share_a_name():
+    agents = {
+        name: [at for at in found if not at.startswith("arpguard_lab.")] for name, found in public_classes().items()
+    }
+
+    assert {name: found for name, found in agents.items() if len(found) > 1} == {}
+
+
 def test_no_class_has_a_terms_name_for_something_else():
     classes = public_classes()
     assert len(classes) > 300

@@ -17,14 +17,14 @@ from arpguard.addresses import Address
 from arpguard.api import clustering, messages
 from arpguard.api.messages import OPERATIONS, MessageClock
 from arpguard.api.requests import (
-    Page,
+    Cursor,
     RequestError,
     read_address,
     read_choice,
+    read_cursor,
     read_host,
     read_link,
     read_mac,
-    read_page,
     read_time,
     wrong,
 )
@@ -85,7 +85,7 @@ def get_status(node: ThisNode, _request: pb.GetStatusRequest) -> pb.GetStatusRes
 
 def list_vips(node: ThisNode, request: pb.ListVipsRequest) -> pb.ListVipsResponse:
     """ListVips."""
-    page = read_page(request, 3)
+    page = read_cursor(request, 3)
     link = read_link("link", request.link)
     kind = read_choice("kind", request.kind, VIP_KINDS)
 
@@ -156,7 +156,7 @@ def _peer(request: pb.ExplainVipRequest, vip: Address) -> Party:
 
 def list_decisions(node: ThisNode, request: pb.ListDecisionsRequest) -> pb.ListDecisionsResponse:
     """ListDecisions."""
-    page, clock = read_page(request, 1), MessageClock.now()
+    page, clock = read_cursor(request, 1), MessageClock.now()
     wanted = read_filter(request.filter, clock)
     found, token = _cut(node.decisions.newest(wanted, *page.after), page)
     return pb.ListDecisionsResponse(
@@ -166,7 +166,7 @@ def list_decisions(node: ThisNode, request: pb.ListDecisionsRequest) -> pb.ListD
 
 def list_conflicts(node: ThisNode, request: pb.ListConflictsRequest) -> pb.ListConflictsResponse:
     """ListConflicts."""
-    page, clock = read_page(request, 1), MessageClock.now()
+    page, clock = read_cursor(request, 1), MessageClock.now()
     vip = read_address("vip", request.vip) if request.vip else None
     link = read_link("link", request.link)
     kind = read_choice("claimant", request.claimant, ClaimantKind)
@@ -181,7 +181,7 @@ def list_conflicts(node: ThisNode, request: pb.ListConflictsRequest) -> pb.ListC
     )
 
 
-def _cut(newest: Iterator[Numbered], page: Page) -> tuple[list[Numbered], str]:
+def _cut(newest: Iterator[Numbered], page: Cursor) -> tuple[list[Numbered], str]:
     """A page of what is listed the latest first, and the token of the one behind it."""
     found = list(islice(newest, page.size + 1))
     return found[: page.size], page.token(found[page.size - 1].number) if len(found) > page.size else ""

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from arpguard.addresses import Address
 from arpguard.api import messages
+from arpguard.core.claimwords import ClaimState, claim_state
 from arpguard.core.cluster import Node, SourceState
+from arpguard.core.clusterstate import ClusterState
 from arpguard.core.explaining import InCluster
-from arpguard.core.holding import ClaimState, claim_state
 from arpguard.core.members import Member
 from arpguard.core.ownership.records import Holder, epoch_number
-from arpguard.core.standing import ClusterState
 from arpguard.model import OwnerKind, Vip
 from arpguard.v1 import agent_pb2 as pb
 

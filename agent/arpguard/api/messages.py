@@ -59,7 +59,7 @@ def vip(key: EntryKey, entry: VipEntry, link: str, node_mode: Mode, tally: Tally
         kind=_kind(entry.kind),
         mode=mode(entry.mode or node_mode),
         epoch=entry.epoch,
-        hold=entry.hold,
+        hold=entry.unfenced,
         answer_mac=str(entry.answer_mac) if entry.kind is Kind.OWNED else "",
         owner_mac=_known(entry.owner_mac),
         reasons=reason_counts(tally),

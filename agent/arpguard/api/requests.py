@@ -54,7 +54,7 @@ class PagedRequest(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Cursor:
     """How many items are wanted, and after which position: some whole numbers, none at the start."""
 
     size: int
@@ -67,13 +67,13 @@ class Page:
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def read_page(request: PagedRequest, numbers: int) -> Page:
+def read_cursor(request: PagedRequest, numbers: int) -> Cursor:
     """The page that a request asks for, whose positions have so many numbers."""
     if request.page_size < 0:
         raise wrong("page_size", request.page_size, "0 (for 100) to 1000")
     digest = _digest(request)
     after = _position(request.page_token, digest, numbers) if request.page_token else ()
-    return Page(min(request.page_size or PAGE_SIZE, MAX_PAGE_SIZE), after, digest)
+    return Cursor(min(request.page_size or PAGE_SIZE, MAX_PAGE_SIZE), after, digest)
 
 
 def _position(token: str, digest: int, numbers: int) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class LeaseConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServicesConfig:
-    """Which Services bring VIPs, and who owns those by default; `hold` as in `Vip`."""
+    """Which Services bring VIPs, and who owns those by default; `hold`: whether they are `unfenced`."""
 
     enabled: bool = True
     selector: tuple[tuple[str, str], ...] = ()

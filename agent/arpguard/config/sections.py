@@ -113,8 +113,12 @@ def _vip_address(raw: Raw, place: Place) -> Address | None:
     return None if refusal else address
 
 
+def _vip(*, hold: bool = False, **settings: Any) -> Vip:
+    return Vip(**settings, unfenced=hold)
+
+
 _VIP = section(
-    Vip,
+    _vip,
     {"address": _vip_address, "owner": owner, "mode": MODE, "hold": TRUTH},
     ["address", "owner"],
     "every VIP needs an address and an owner",

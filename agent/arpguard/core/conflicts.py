@@ -23,7 +23,7 @@ CAPACITY = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class KnownOwner:
     """Who has a VIP, as far as it is known here: `node` is empty when nobody has.
 
     `is_sure`: what is known is of now. `own_since_ns`: since when this node has it; None when it has not.
@@ -57,12 +57,12 @@ class Suspicions:
     def __len__(self) -> int:
         return len(self._known)
 
-    def heard(self, report: Report, claimant: Claimant, holding: Holding, now_ns: int) -> tuple[bool, Report | None]:
+    def heard(self, report: Report, claimant: Claimant, owner: KnownOwner, now_ns: int) -> tuple[bool, Report | None]:
         """A node claims a VIP. Returns whether that is new, and the report if the claim counts already."""
         key = report.decision.key, report.decision.sha
         known = self._known.pop(key, None)
 
-        if holding.node == claimant.node:
+        if owner.node == claimant.node:
             return False, None
         if known is not None and known.report.last_ns + FORGET_NS < now_ns:
             known = None
@@ -87,13 +87,13 @@ class Suspicions:
         for key in [key for key, known in self._known.items() if key[0].vip == vip and known.claimant.node == node]:
             del self._known[key]
 
-    def due(self, holding: Callable[[Address], Holding], now_ns: int) -> Iterator[tuple[Report, Claimant]]:
+    def due(self, owner_of: Callable[[Address], KnownOwner], now_ns: int) -> Iterator[tuple[Report, Claimant]]:
         """The claims that count from now on."""
         for key, known in list(self._known.items()):
             if known.report.last_ns + FORGET_NS < now_ns:
                 del self._known[key]
             elif known.due_ns is not None and known.due_ns <= now_ns:
-                found = holding(key[0].vip)
+                found = owner_of(key[0].vip)
                 if found.node == known.claimant.node:
                     del self._known[key]
                 elif not found.is_sure:
@@ -109,7 +109,7 @@ class Suspicions:
         return min((known.due_ns for known in self._known.values() if known.due_ns is not None), default=None)
 
 
-def _counts(report: Report, holding: Holding) -> bool:
+def _counts(report: Report, owner: KnownOwner) -> bool:
     heard_again = report.last_ns - report.first_ns >= AGAIN_NS
-    since_ns = holding.own_since_ns
+    since_ns = owner.own_since_ns
     return heard_again or (since_ns is not None and since_ns <= report.first_ns - GRACE_NS)

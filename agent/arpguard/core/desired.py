@@ -56,7 +56,7 @@ def entries_of(
         entries[EntryKey(link.ifindex, vip.address)] = VipEntry(
             kind=kind,
             mode=vip.mode,
-            hold=kind is Kind.OWNED and (vip.hold or not standing.epoch),
+            unfenced=kind is Kind.OWNED and (vip.unfenced or not standing.epoch),
             epoch=standing.epoch if kind is Kind.OWNED else 0,
             link_mac=link.mac,
             answer_mac=link.mac,

@@ -26,7 +26,7 @@ from arpguard.addresses import Address
 from arpguard.config.model import LeaseConfig
 from arpguard.core.balancing import to_move
 from arpguard.core.groups import Group, groups
-from arpguard.core.members import Member, Place, Pool, Pools
+from arpguard.core.members import Member, Pool, Pools, Preference
 from arpguard.core.rendezvous import fingerprint
 from arpguard.model import Vip
 from arpguard.units import NS_PER_S
@@ -196,8 +196,8 @@ class Election:
             seat = self._seats[address] = _Seat(self._past(address, now_ns), fingerprint(str(address)))
         seat.others = tuple(self._past(vip.address, now_ns) for vip in vips[1:]) if len(vips) > 1 else ()
 
-        place = Place(seat.lead.first, seat.ahead)
-        first, seat.ahead = pool.place_after(seat.pool, place, seat.number, self._number)
+        known = Preference(seat.lead.first, seat.ahead)
+        first, seat.ahead = pool.preference_after(seat.pool, known, seat.number, self._number)
         seat.pool = pool
         seat.lead.choose(first, now_ns)
         return seat

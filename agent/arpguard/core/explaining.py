@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from arpguard.addresses import Address
 from arpguard.core.choosing import home_link
-from arpguard.core.holding import Candidate, holding_steps
+from arpguard.core.claimwords import Candidate, claim_steps
 from arpguard.core.origins import Origin
 from arpguard.core.ownership.records import Holder
 from arpguard.model import Link, NodeControl, OwnerKind, RangeKey, Surroundings, Vip, VipEntry
@@ -119,7 +119,7 @@ def explain_ownership(
 
 
 def _needs_fence(entry: VipEntry) -> bool:
-    return entry.kind is Kind.OWNED and not entry.hold
+    return entry.kind is Kind.OWNED and not entry.unfenced
 
 
 def _is_stale(entry: VipEntry, control: NodeControl) -> bool:
@@ -174,7 +174,7 @@ def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Viewpoin
         return [f"another announcer is followed ({cluster.origin.follows or 'nothing of it is known'}): {chosen}"]
     if vip.owner.kind is not OwnerKind.ELECT:
         return []
-    steps = holding_steps(address, cluster.holder, cluster.candidates, scene.now_ns)
+    steps = claim_steps(address, cluster.holder, cluster.candidates, scene.now_ns)
     if cluster.renewal_lost:
         steps.append(f"{scene.node} is this node, and cannot renew its lease: {cluster.renewal_lost}")
     if cluster.yielding:

@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol, TypeAlias
 from weakref import ref
 
 from arpguard.addresses import Address, Network
+from arpguard.core.claimwords import Candidate
 from arpguard.core.cluster import Node
 from arpguard.core.groups import Group, group_of
-from arpguard.core.holding import Candidate
 from arpguard.core.prefixes import Prefixes
 from arpguard.core.rendezvous import Scales, fingerprint, ranked, weight
 from arpguard.core.reporting import Subject
@@ -99,7 +99,7 @@ def members_of(
     )
 
 
-class Place(NamedTuple):
+class Preference(NamedTuple):
     """Who is preferred for a VIP, and how many of the pool are preferred to the node that asks."""
 
     first: str = ""
@@ -130,23 +130,23 @@ class Pool:
         """Whether one of them is all of them."""
         return self._names == (name,)
 
-    def place(self, vip: int, asking: int) -> Place:
-        """Of all of them."""
+    def preference(self, vip: int, asking: int) -> Preference:
+        """The preference among all of them."""
         if not self:
-            return Place()
+            return Preference()
         weights, own = self._scales.weights(vip), weight(vip, asking)
-        return Place(self._names[weights.index(max(weights))], sum(map(own.__lt__, weights)))
+        return Preference(self._names[weights.index(max(weights))], sum(map(own.__lt__, weights)))
 
-    def place_after(self, before: "Pool", place: Place, vip: int, asking: int) -> Place:
-        """The same, where `place` was that of the pool before: where few came and went, only those are weighed."""
-        if place.first not in self or self._has_little_of(before):
-            return self.place(vip, asking)
+    def preference_after(self, before: "Pool", known: Preference, vip: int, asking: int) -> Preference:
+        """The same, where `known` was that of the pool before: if few nodes came and went, it weighs only those."""
+        if known.first not in self or self._has_little_of(before):
+            return self.preference(vip, asking)
         if not (self._joined or self._left):
-            return place
+            return known
         own = weight(vip, asking)
         come, gone = (sum(weight(vip, each) > own for each in those) for those in (self._joined.values(), self._left))
-        first = max((place.first, *self._joined), key=lambda name: self._order(vip, name))
-        return Place(first, place.ahead + come - gone)
+        first = max((known.first, *self._joined), key=lambda name: self._order(vip, name))
+        return Preference(first, known.ahead + come - gone)
 
     def _has_little_of(self, before: "Pool") -> bool:
         if self._before() is not before:

@@ -77,10 +77,10 @@ def offer_of(service: Service, config: ServicesConfig) -> Offer | None:
 
     terms, wrong = _read(annotations)
     owner = terms.owner if is_annotated else config.owner
-    hold = config.hold if terms.hold is None else terms.hold
+    unfenced = config.hold if terms.hold is None else terms.hold
     name = name_of(service)
     addresses = dict.fromkeys(service.external_ips + service.ingress_ips)
-    vips = (Vip(each, owner, terms.mode, name, terms.interface, hold=hold) for each in addresses if owner)
+    vips = (Vip(each, owner, terms.mode, name, terms.interface, unfenced=unfenced) for each in addresses if owner)
 
     order = ANNOTATED if is_annotated else SELECTED, service.namespace, service.name
     subject = Subject("v1", "Service", service.namespace, service.name, service.uid)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyroute2 import AsyncIPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from arpguard.core.checkup.snapshot import Guard, Program, Unread
+from arpguard.core.checkup.snapshot import AttachedProgram, Guard, Unread
 from arpguard.dataplane import clsact, loader, syscall
 from arpguard.dataplane.attach import Pin, read_pins
 from arpguard.dataplane.maps import ControlValue, EntryTable
@@ -27,7 +27,7 @@ _LOCK = re.compile(r"FLOCK\s+ADVISORY\s+WRITE\s+\S+\s+([0-9a-f]+):([0-9a-f]+):(\
 
 async def read_guards(
     links: Iterable[Link], pin_dir: Path, root: Path = BPFFS
-) -> tuple[tuple[Guard, ...] | Unread, tuple[Program, ...] | Unread]:
+) -> tuple[tuple[Guard, ...] | Unread, tuple[AttachedProgram, ...] | Unread]:
     """The guards that have programs on these links, that of `pin_dir` first; and all programs on the links."""
     if os.geteuid() != 0:
         return Unread("pinned objects and programs are root's to read: run as root"), Unread("run as root")
@@ -93,7 +93,7 @@ async def _read_attached() -> _Attached:
     return _Attached(xdp, frozenset(each["index"] for each in qdiscs if each.get_attr("TCA_KIND") == "clsact"))
 
 
-async def _programs_on(link: Link, attached: _Attached, owners: dict[int, str]) -> list[Program]:
+async def _programs_on(link: Link, attached: _Attached, owners: dict[int, str]) -> list[AttachedProgram]:
     """XDP, TCX and clsact, each in the order of its hook."""
     xdp = attached.xdp.get(link.ifindex, 0)
     found = [_program(link, "xdp", 0, xdp, owners)] if xdp else []
@@ -102,7 +102,7 @@ async def _programs_on(link: Link, attached: _Attached, owners: dict[int, str]) 
     for hook, direction in _CLSACT.items():
         filters = await clsact.read_filters(link.ifindex, direction) if link.ifindex in attached.clsact else []
         found += [
-            Program(link.ifindex, hook, place, each.program_id, each.name, each.is_ours)
+            AttachedProgram(link.ifindex, hook, place, each.program_id, each.name, each.is_ours)
             for place, each in enumerate(filters)
         ]
     return found
@@ -115,10 +115,10 @@ def _tcx(link: Link, attach_type: int) -> list[int]:
         return []
 
 
-def _program(link: Link, hook: str, place: int, number: int, owners: dict[int, str]) -> Program:
+def _program(link: Link, hook: str, place: int, number: int, owners: dict[int, str]) -> AttachedProgram:
     name = _name(number)
     pin_dir = owners.get(number, "")
-    return Program(link.ifindex, hook, place, number, name, bool(pin_dir) or name in _OUR_NAMES, pin_dir)
+    return AttachedProgram(link.ifindex, hook, place, number, name, bool(pin_dir) or name in _OUR_NAMES, pin_dir)
 
 
 def _name(number: int) -> str:

@@ -330,7 +330,7 @@ def _raw_entry(entry: VipEntry, slot: int) -> bytes:
         slot,
         entry.kind,
         entry.mode,
-        layout.ENTRY_HOLD if entry.hold else 0,
+        layout.ENTRY_HOLD if entry.unfenced else 0,
         entry.link_mac.octets,
         entry.answer_mac.octets,
         entry.owner_mac.octets,
@@ -391,7 +391,7 @@ def _entry_from(raw: bytes) -> VipEntry | None:
     return VipEntry(
         kind=Kind(value.kind),
         mode=Mode(value.mode),
-        hold=bool(value.flags & layout.ENTRY_HOLD),
+        unfenced=bool(value.flags & layout.ENTRY_HOLD),
         epoch=value.epoch,
         link_mac=MacAddress(bytes(value.link_mac)),
         answer_mac=MacAddress(bytes(value.answer_mac)),

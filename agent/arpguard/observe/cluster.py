@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from arpguard.clock import boot_ns
-from arpguard.core.standing import ClusterState
+from arpguard.core.clusterstate import ClusterState
 from arpguard.model import EntryKey, OwnerKind, VipEntry
 from arpguard.observe.spec import Row, Spec
 from arpguard.units import NS_PER_S

@@ -32,8 +32,8 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One look at a node: what several metrics need is read once. `claims`: (reports, last) by these labels."""
+class NodeSample:
+    """One sample of a node: reads once what several metrics need. `claims`: (reports, last) by these labels."""
 
     node: ThisNode
     clock: WallClock
@@ -49,7 +49,7 @@ class Look:
         return round(self.clock.real_ns(then_ns) / NS_PER_S, 3)
 
 
-def look_at(node: ThisNode) -> Look:
+def sample_of(node: ThisNode) -> NodeSample:
     """Reads what the metrics are made of."""
     control = node.read_control()
     tally, events = node.read_totals()
@@ -58,7 +58,7 @@ def look_at(node: ThisNode) -> Look:
     for entry, count in node.state.variety:
         vips[entry.kind, entry.mode or control.mode] += count
 
-    return Look(
+    return NodeSample(
         node=node,
         clock=WallClock.now(),
         control=control,
@@ -94,104 +94,104 @@ def _printable(text: str) -> str:
 # ---- this node ---------------------------------------------------------------------------------------------------
 
 
-def _frames(look: Look) -> Iterator[Row]:
-    for action, counts in (("enforced", look.tally.enforced), ("observed", look.tally.observed)):
+def _frames(sample: NodeSample) -> Iterator[Row]:
+    for action, counts in (("enforced", sample.tally.enforced), ("observed", sample.tally.observed)):
         for reason in Reason:
             yield (_word(reason.verdict), _word(reason), action), counts.get(reason, 0)
 
 
-def _vips(look: Look) -> Iterator[Row]:
+def _vips(sample: NodeSample) -> Iterator[Row]:
     for kind, mode in itertools.product(VIP_KINDS, MODES):
-        yield (_word(kind), _word(mode)), look.vips[kind, mode]
+        yield (_word(kind), _word(mode)), sample.vips[kind, mode]
 
 
-def _mode(look: Look) -> Iterator[Row]:
-    return (((_word(mode),), look.control.mode is mode) for mode in MODES)
+def _mode(sample: NodeSample) -> Iterator[Row]:
+    return (((_word(mode),), sample.control.mode is mode) for mode in MODES)
 
 
-def _fence(look: Look) -> Iterator[Row]:
-    if look.fence_left_ns is not None:
-        yield (), look.fence_left_ns / NS_PER_S
+def _fence(sample: NodeSample) -> Iterator[Row]:
+    if sample.fence_left_ns is not None:
+        yield (), sample.fence_left_ns / NS_PER_S
 
 
-def _ownership_changes(look: Look) -> Iterator[Row]:
-    yield (), look.node.state.ownership_changes
+def _ownership_changes(sample: NodeSample) -> Iterator[Row]:
+    yield (), sample.node.state.ownership_changes
 
 
-def _drift(look: Look) -> Iterator[Row]:
-    drift = look.node.state.drift
+def _drift(sample: NodeSample) -> Iterator[Row]:
+    drift = sample.node.state.drift
     yield from ((("entry",), drift.entries), (("program",), drift.programs), (("control",), drift.control))
 
 
-def _events(look: Look) -> Iterator[Row]:
-    yield ("delivered",), look.events.delivered
-    yield ("limited",), look.events.limited
-    yield ("lost",), look.events.lost
-    yield ("received",), look.node.decisions.received
+def _events(sample: NodeSample) -> Iterator[Row]:
+    yield ("delivered",), sample.events.delivered
+    yield ("limited",), sample.events.limited
+    yield ("lost",), sample.events.lost
+    yield ("received",), sample.node.decisions.received
 
 
-def _decisions(look: Look) -> Iterator[Row]:
-    yield (), len(look.node.decisions)
+def _decisions(sample: NodeSample) -> Iterator[Row]:
+    yield (), len(sample.node.decisions)
 
 
-def _claim_reports(look: Look) -> Iterator[Row]:
-    return ((key, count) for key, (count, _) in look.claims.items())
+def _claim_reports(sample: NodeSample) -> Iterator[Row]:
+    return ((key, count) for key, (count, _) in sample.claims.items())
 
 
-def _claim_times(look: Look) -> Iterator[Row]:
-    return ((key, look.timestamp(last_ns)) for key, (_, last_ns) in look.claims.items())
+def _claim_times(sample: NodeSample) -> Iterator[Row]:
+    return ((key, sample.timestamp(last_ns)) for key, (_, last_ns) in sample.claims.items())
 
 
-def _problems(look: Look) -> Iterator[Row]:
-    yield (), len(look.node.state.problems)
+def _problems(sample: NodeSample) -> Iterator[Row]:
+    yield (), len(sample.node.state.problems)
 
 
-def _config_problems(look: Look) -> Iterator[Row]:
-    if look.node.in_force:
-        yield (), bool(look.node.in_force.problem)
+def _config_problems(sample: NodeSample) -> Iterator[Row]:
+    if sample.node.in_force:
+        yield (), bool(sample.node.in_force.problem)
 
 
-def _config_generation(look: Look) -> Iterator[Row]:
-    if look.node.in_force:
-        yield (), look.node.in_force.generation
+def _config_generation(sample: NodeSample) -> Iterator[Row]:
+    if sample.node.in_force:
+        yield (), sample.node.in_force.generation
 
 
-def _config_loaded(look: Look) -> Iterator[Row]:
-    if look.node.in_force:
-        yield (), look.timestamp(look.node.in_force.loaded_ns)
+def _config_loaded(sample: NodeSample) -> Iterator[Row]:
+    if sample.node.in_force:
+        yield (), sample.timestamp(sample.node.in_force.loaded_ns)
 
 
-def _links(look: Look) -> Iterator[Row]:
-    for item in look.node.state.attachments:
-        yield (look.node.link_name(item.ifindex), _word(item.hook), item.how), 1
+def _links(sample: NodeSample) -> Iterator[Row]:
+    for item in sample.node.state.attachments:
+        yield (sample.node.link_name(item.ifindex), _word(item.hook), item.how), 1
 
 
-def _link_up(look: Look) -> Iterator[Row]:
-    return (((link.name,), link.up) for link in look.node.state.links)
+def _link_up(sample: NodeSample) -> Iterator[Row]:
+    return (((link.name,), link.up) for link in sample.node.state.links)
 
 
-def _map_entries(look: Look) -> Iterator[Row]:
-    yield (), len(look.node.state.entries)
+def _map_entries(sample: NodeSample) -> Iterator[Row]:
+    yield (), len(sample.node.state.entries)
 
 
-def _map_capacity(look: Look) -> Iterator[Row]:
-    yield (), look.node.table.capacity
+def _map_capacity(sample: NodeSample) -> Iterator[Row]:
+    yield (), sample.node.table.capacity
 
 
-def _map_left_out(look: Look) -> Iterator[Row]:
-    yield (), len(look.node.state.left_out)
+def _map_left_out(sample: NodeSample) -> Iterator[Row]:
+    yield (), len(sample.node.state.left_out)
 
 
-def _started(look: Look) -> Iterator[Row]:
-    if look.node.started_ns is not None:
-        yield (), look.timestamp(look.node.started_ns)
+def _started(sample: NodeSample) -> Iterator[Row]:
+    if sample.node.started_ns is not None:
+        yield (), sample.timestamp(sample.node.started_ns)
 
 
-def _build(look: Look) -> Iterator[Row]:
-    yield (__version__, look.node.name), 1
+def _build(sample: NodeSample) -> Iterator[Row]:
+    yield (__version__, sample.node.name), 1
 
 
-_NODE: tuple[tuple[Spec, Callable[[Look], Iterable[Row]]], ...] = (
+_NODE: tuple[tuple[Spec, Callable[[NodeSample], Iterable[Row]]], ...] = (
     (
         Spec(
             "counter",
@@ -424,9 +424,9 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now; to be called where nobody changes the node's state meanwhile."""
-        look = look_at(self._node)
+        sample = sample_of(self._node)
         for spec, read in _NODE:
-            yield _filled(spec, read(look))
+            yield _filled(spec, read(sample))
         state = self._node.read_cluster()
         if state is not None:
             of_cluster = look_at_cluster(state, self._node.state.entries)

@@ -30,7 +30,7 @@ from arpguard.core.closing import closing_of
 from arpguard.core.decisions import ConflictLog, DecisionLog, Report
 from arpguard.core.sourcing import Sourcing
 from arpguard.dataplane import bpffs, loader, privileges
-from arpguard.dataplane.announcer import Announcer
+from arpguard.dataplane.announcementsocket import AnnouncementSocket
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.build import Build, read_build
 from arpguard.dataplane.events import EventReader
@@ -138,7 +138,7 @@ class Agent:
         if lock is None:
             return
 
-        with lock, Announcer() as announcer, self._listening:
+        with lock, AnnouncementSocket() as announcements, self._listening:
             loaded = await _load(pin_dir, self._build)
             privileges.keep_only()
             self._loaded = loaded
@@ -150,7 +150,7 @@ class Agent:
                 await self._first_pass()
                 await self._serve()
                 self._say_when_ready()
-                await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcer)
+                await self._run_until_stopped(EventReader(loaded.maps["events"], self._decision), announcements)
             if self._end is End.REMOVED:
                 await remove_guard(pin_dir)
 
@@ -360,14 +360,14 @@ class Agent:
                 "no VIP names this node (%s) as its owner; they name %s", self._options.node, ", ".join(owners[:9])
             )
 
-    async def _run_until_stopped(self, events: EventReader, announcer: Announcer) -> None:
+    async def _run_until_stopped(self, events: EventReader, announcements: AnnouncementSocket) -> None:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._stopping.set)
 
         with closing(events), Hearing(events):
             async with asyncio.TaskGroup() as tasks:
                 works = [self._keep_right(), self._keep_listening(), self._watch_links(), self._watch_file()]
-                works.append(self._announce(announcer))
+                works.append(self._announce(announcements))
                 if self._kubernetes is not None:
                     works.append(self._kubernetes.run())
                 workers = [tasks.create_task(work) for work in works]
@@ -469,7 +469,7 @@ class Agent:
         if self._reconciler.conflict(decision, boot_ns()):
             self._due.set()
 
-    async def _announce(self, announcer: Announcer) -> None:
+    async def _announce(self, announcements: AnnouncementSocket) -> None:
         """Sends what the schedule has due; asks again, before each one, whether this node may speak for the VIP."""
         while True:
             self._due.clear()
@@ -479,7 +479,7 @@ class Agent:
                 if speaker is None:
                     continue
                 self._listening.hear(key)  # before: whoever hears it may ask at once
-                if announcer.announce(key, *speaker):
+                if announcements.announce(key, *speaker):
                     self._schedule.sent(key, boot_ns())
                     self._log_announced(key, *speaker)
 

@@ -208,7 +208,7 @@ class Flaw(StrEnum):
     CHECKSUM = "checksum"
 
 
-class Unread(Enum):
+class NoMessage(Enum):
     """Why there is no message to read."""
 
     NO_ND = "no solicitation or advertisement"
@@ -250,17 +250,17 @@ def parse_nd_frame(data: bytes) -> NdPacket | None:
     return read if isinstance(read, NdPacket) else None
 
 
-def parse_nd(frame: EthernetFrame) -> NdPacket | Unread:
+def parse_nd(frame: EthernetFrame) -> NdPacket | NoMessage:
     """The solicitation or advertisement in a frame that carries IPv6, whatever its tags."""
     packet = frame.payload
 
     walked = _walk(packet)
-    if isinstance(walked, Unread):
+    if isinstance(walked, NoMessage):
         return walked
     at, extensions = walked
 
     if len(packet) < at + MESSAGE_LEN:
-        return Unread.CUT_OFF
+        return NoMessage.CUT_OFF
     length = _end_of(packet) - at
 
     message, options_fit = _message(packet, at, length)
@@ -285,20 +285,20 @@ def _end_of(packet: bytes) -> int:
     return HEADER_LEN + payload_len if payload_len or packet[6] != _HOP_BY_HOP else len(packet)
 
 
-def _walk(packet: bytes) -> tuple[int, tuple[int, ...]] | Unread:
+def _walk(packet: bytes) -> tuple[int, tuple[int, ...]] | NoMessage:
     """Where a solicitation or advertisement begins, and the extension headers before it.
 
     One that is fragmented is none that can be read: receivers ignore it, unless they are told not to (RFC 6980 5,
     suppress_frag_ndisc). Fragments but the first say nothing.
     """
     if len(packet) < HEADER_LEN or packet[0] >> 4 != _VERSION:
-        return Unread.NO_ND
+        return NoMessage.NO_ND
     chain = _Chain(packet)
     if not chain.may_be_nd:
-        return Unread.NO_ND
+        return NoMessage.NO_ND
     if chain.fragmented or chain.too_long:
-        return Unread.UNWALKABLE
-    return Unread.NO_ND if chain.cut_off else (chain.at, tuple(chain.extensions))
+        return NoMessage.UNWALKABLE
+    return NoMessage.NO_ND if chain.cut_off else (chain.at, tuple(chain.extensions))
 
 
 class _Chain:

@@ -53,7 +53,7 @@ def random_maps(rng: random.Random, now_ns: int) -> Maps:
     entries = {vip: a_random_entry(rng, PRIMARY_IP6) for vip, chance in likely if rng.random() < chance}
     kind = rng.random()
     if kind < 0.35:
-        entries = {vip: an_entry6(hold=True, answer_mac=rng.choice((GUARD, VIRTUAL_MAC))) for vip in entries}
+        entries = {vip: an_entry6(unfenced=True, answer_mac=rng.choice((GUARD, VIRTUAL_MAC))) for vip in entries}
     elif kind < 0.4:
         entries = {}
     strictest6 = rng.choice([Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE]) if entries else Mode.INHERIT

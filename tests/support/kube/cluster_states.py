@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from arpguard.addresses import Address
+from arpguard.core.claimwords import Candidate
 from arpguard.core.cluster import Node, SourceState
-from arpguard.core.holding import Candidate
+from arpguard.core.clusterstate import ClusterState
 from arpguard.core.members import Member
 from arpguard.core.origins import Origin
 from arpguard.core.ownership.records import Holder
-from arpguard.core.standing import ClusterState
 from arpguard.model import Owner, OwnerKind, Vip
 
 ELECTED = Owner(OwnerKind.ELECT)

@@ -42,7 +42,7 @@ def a_random_entry(rng: random.Random, primary: Address) -> VipEntry:
     return VipEntry(
         kind=rng.choice([*VIP_KINDS, Kind.OWNED, Kind.OWNED]),
         mode=rng.choice([Mode.INHERIT, Mode.INHERIT, Mode.ENFORCE, Mode.OBSERVE]),
-        hold=rng.random() < 0.3,
+        unfenced=rng.random() < 0.3,
         epoch=rng.choice([EPOCH, EPOCH, EPOCH, EPOCH - 1, 0]),
         link_mac=rng.choice([GUARD, GUARD, GUARD, ZERO_MAC]),
         answer_mac=rng.choice([GUARD, GUARD, VIRTUAL_MAC, ZERO_MAC]),

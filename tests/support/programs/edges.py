@@ -64,7 +64,7 @@ def _control(first: str, last: str, **changes) -> NodeControl:
 
 _ONE = _control(str(VIP), str(VIP))
 _ALL = a_control(strictest6=Mode.ENFORCE)
-_STATIC = an_entry(epoch=0, hold=True)
+_STATIC = an_entry(epoch=0, unfenced=True)
 _UNKNOWN = an_arp_request(tpa=OTHER_VIP)
 _CLAIM = an_arp_reply(spa=OTHER_VIP)
 _ONE_AND_ANOTHER = _control(str(VIP), str(OTHER_VIP))
@@ -73,7 +73,7 @@ _OF_NO_EPOCH = _control(str(VIP), str(VIP), epoch=0)
 COSTS = {
     "fenced": Cost(an_entry(), an_arp_request(), 1, 1, _ONE),
     "fenced_outgoing": Cost(an_entry(), an_arp_request(spa=VIP, tpa=NEIGHBOUR_IP), 1, 1, _ONE, Hook.TC_EGRESS),
-    "held": Cost(an_entry(hold=True), an_arp_request(), 1, 0, _ONE),
+    "held": Cost(an_entry(unfenced=True), an_arp_request(), 1, 0, _ONE),
     "static": Cost(_STATIC, an_arp_request(), 1, 0, _ONE),
     "static_and_no_epoch": Cost(_STATIC, an_arp_request(), 1, 0, _OF_NO_EPOCH),
     "stale": Cost(an_entry(epoch=EPOCH - 1), an_arp_request(), 1, 0, _ONE),

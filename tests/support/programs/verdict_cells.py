@@ -98,11 +98,11 @@ open           | +NOT_GUARDED      | +NOT_GUARDED         | +NOT_GUARDED
 
 ENTRIES = {
     "owned": an_entry(),
-    "held": an_entry(hold=True),
-    "static": an_entry(epoch=0, hold=True),
+    "held": an_entry(unfenced=True),
+    "static": an_entry(epoch=0, unfenced=True),
     "fenced": an_entry(),
     "stale": an_entry(epoch=EPOCH - 1),
-    "held_stale": an_entry(epoch=EPOCH - 1, hold=True),
+    "held_stale": an_entry(epoch=EPOCH - 1, unfenced=True),
     "foreign": an_entry(Kind.FOREIGN),
     "foreign_known": an_entry(Kind.FOREIGN, owner_mac=OWNER),
     "external": an_entry(Kind.EXTERNAL),

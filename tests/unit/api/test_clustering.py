@@ -8,8 +8,8 @@ import pytest
 from arpguard.api import clustering
 from arpguard.api.messages import MessageClock
 from arpguard.clock import boot_ns
+from arpguard.core.claimwords import Candidate, ClaimState
 from arpguard.core.cluster import Node, SourceState
-from arpguard.core.holding import Candidate, ClaimState
 from arpguard.core.members import Member
 from arpguard.core.ownership.records import Holder
 from arpguard.model import Owner, OwnerKind, Vip

@@ -116,7 +116,7 @@ def test_time_outside_of_1970_to_9999_is_refused(seconds, nanos):
 # ---- pages -------------------------------------------------------------------------------------------------------
 
 ASKED = pb.ListVipsRequest(link="eth0")
-TOKEN = requests.read_page(ASKED, 3).token(2, 4, 7)
+TOKEN = requests.read_cursor(ASKED, 3).token(2, 4, 7)
 
 
 def encoded(text: str) -> str:
@@ -125,17 +125,17 @@ def encoded(text: str) -> str:
 
 @pytest.mark.parametrize(("asked", "size"), [(0, 100), (1, 1), (1000, 1000), (1001, 1000), (5000, 1000)])
 def test_page_size_is_coerced(asked, size):
-    assert requests.read_page(pb.ListVipsRequest(page_size=asked), 3).size == size
+    assert requests.read_cursor(pb.ListVipsRequest(page_size=asked), 3).size == size
 
 
 @pytest.mark.parametrize("asked", [-1, -(2**31)])
 def test_negative_page_size_is_refused(asked):
     with pytest.raises(RequestError, match=rf"^page_size: {asked}: 0 \(for 100\) to 1000$"):
-        requests.read_page(pb.ListVipsRequest(page_size=asked), 3)
+        requests.read_cursor(pb.ListVipsRequest(page_size=asked), 3)
 
 
 def test_token_leads_on_after_its_position_whatever_the_page_size():
-    page = requests.read_page(pb.ListVipsRequest(link="eth0", page_token=TOKEN, page_size=7), 3)
+    page = requests.read_cursor(pb.ListVipsRequest(link="eth0", page_token=TOKEN, page_size=7), 3)
 
     assert (page.after, page.size) == ((2, 4, 7), 7)
 
@@ -162,7 +162,7 @@ def test_token_is_fit_for_an_url():
 )
 def test_token_of_another_list_is_refused(request_, numbers):
     with pytest.raises(RequestError) as caught:
-        requests.read_page(request_, numbers)
+        requests.read_cursor(request_, numbers)
 
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert str(caught.value).startswith("page_token: ")

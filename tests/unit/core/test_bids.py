@@ -41,7 +41,10 @@ def test_one_that_is_alone_gets_what_it_asks_for():
         (ITEM, a_bid(precedence=ANNOTATED)),
         (a_bid("z", ANNOTATED), a_bid("a", mode=Mode.OBSERVE)),
         (a_bid("a"), a_bid("b", mode=Mode.OBSERVE)),
-        (a_bid("z", made="2026-01-01T00:00:00Z"), a_bid("a", ANNOTATED, "other", "2026-02-01T00:00:00Z", hold=True)),
+        (
+            a_bid("z", made="2026-01-01T00:00:00Z"),
+            a_bid("a", ANNOTATED, "other", "2026-02-01T00:00:00Z", unfenced=True),
+        ),
     ],
     ids=["the configuration", "an annotation", "by name", "the older namespace"],
 )

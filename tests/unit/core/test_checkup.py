@@ -15,13 +15,13 @@ from arpguard.core.checkup.picture import MAX_ASKED, Picture, questions
 from arpguard.core.checkup.snapshot import (
     AddressOnLink,
     AgentWord,
+    AttachedProgram,
     ClusterView,
     Eip,
     Followable,
     Guard,
     KubeProxy,
     Machine,
-    Program,
     Rival,
     Snapshot,
     Unread,
@@ -85,7 +85,7 @@ def guarded(kind: Kind = Kind.FOREIGN, mode: Mode | None = Mode.ENFORCE, link: L
     """A guard on a link, attached at both hooks, with an entry for the VIP."""
     entries = {EntryKey(link.ifindex, VIP): VipEntry(kind, **fields)}
     programs = tuple(
-        Program(link.ifindex, hook, 0, number, "p", ours=True, pin_dir="/pins")
+        AttachedProgram(link.ifindex, hook, 0, number, "p", ours=True, pin_dir="/pins")
         for number, hook in enumerate(("tcx ingress", "tcx egress"), 1)
     )
     return {"guards": (Guard("/pins", running=True, mode=mode, entries=entries),), "programs": programs}
@@ -758,8 +758,8 @@ def test_eips_that_cannot_be_read_are_unknown():
     assert "403" in said("can-reach", picture(cluster=view))[0].seen
 
 
-def _programs(*rows: tuple[str, int, bool]) -> tuple[Program, ...]:
-    return tuple(Program(2, hook, place, 10 + place, "x", ours=ours) for hook, place, ours in rows)
+def _programs(*rows: tuple[str, int, bool]) -> tuple[AttachedProgram, ...]:
+    return tuple(AttachedProgram(2, hook, place, 10 + place, "x", ours=ours) for hook, place, ours in rows)
 
 
 @pytest.mark.parametrize(
@@ -918,7 +918,7 @@ def test_a_macvlan_and_its_parent_are_one_segment(parent_first):
 def test_two_guarded_links_on_one_segment_answer_for_their_own_addresses_only():
     entries = {EntryKey(link.ifindex, VIP): VipEntry(Kind.FOREIGN) for link in (ETH0, ETH1)}
     programs = tuple(
-        Program(link.ifindex, hook, 0, link.ifindex, ours=True, pin_dir="/pins")
+        AttachedProgram(link.ifindex, hook, 0, link.ifindex, ours=True, pin_dir="/pins")
         for link in (ETH0, ETH1)
         for hook in ("tcx ingress", "tcx egress")
     )

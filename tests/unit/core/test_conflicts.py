@@ -7,7 +7,7 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.core.claimants import Claimant, ClaimantKind
-from arpguard.core.conflicts import AGAIN_NS, CAPACITY, FORGET_NS, GRACE_NS, Holding, Suspicions
+from arpguard.core.conflicts import AGAIN_NS, CAPACITY, FORGET_NS, GRACE_NS, KnownOwner, Suspicions
 from arpguard.core.decisions import Report
 from arpguard.units import NS_PER_MS, NS_PER_S
 from support.frames.builders import a_claim
@@ -15,7 +15,7 @@ from support.frames.builders import a_claim
 VIP = ip_address("192.0.2.50")
 START = 1000 * NS_PER_S
 ELSEWHERE = Claimant(ClaimantKind.CLUSTER_NODE, "node-2")
-ME, NOBODY, THEIRS = Holding("node-1", own_since_ns=0), Holding(""), Holding("node-2")
+ME, NOBODY, THEIRS = KnownOwner("node-1", own_since_ns=0), KnownOwner(""), KnownOwner("node-2")
 
 
 def a_report(at_ns: int, vip=VIP, host: int = 2) -> Report:
@@ -26,15 +26,15 @@ def a_report(at_ns: int, vip=VIP, host: int = 2) -> Report:
 class Table:
     """Suspicions, and a clock."""
 
-    def __init__(self, holding: Holding = ME) -> None:
+    def __init__(self, owner: KnownOwner = ME) -> None:
         self.it = Suspicions()
-        self.holding = holding
+        self.owner = owner
 
     def hear(self, *at_ns: int, **of) -> list[tuple[bool, Report | None]]:
-        return [self.it.heard(a_report(at, **of), ELSEWHERE, self.holding, at) for at in at_ns]
+        return [self.it.heard(a_report(at, **of), ELSEWHERE, self.owner, at) for at in at_ns]
 
     def due(self, now_ns: int) -> list[tuple[Report, Claimant]]:
-        return list(self.it.due(lambda _: self.holding, now_ns))
+        return list(self.it.due(lambda _: self.owner, now_ns))
 
 
 def test_claim_waits_for_the_grace_and_then_counts_where_this_node_had_the_vip_all_the_time():
@@ -49,15 +49,15 @@ def test_claim_waits_for_the_grace_and_then_counts_where_this_node_had_the_vip_a
 
 @pytest.mark.parametrize("held_for_ns", [0, GRACE_NS - 1])
 def test_single_frame_right_after_this_node_took_the_vip_is_a_late_one_of_the_owner_before(held_for_ns):
-    table = Table(Holding("node-1", own_since_ns=START - held_for_ns))
+    table = Table(KnownOwner("node-1", own_since_ns=START - held_for_ns))
     table.hear(START)
 
     assert table.due(START + GRACE_NS) == []
 
 
-@pytest.mark.parametrize("holding", [NOBODY, Holding("node-3"), Holding("node-1", own_since_ns=START)])
-def test_claim_that_is_heard_again_counts_whoever_has_the_vip(holding):
-    table = Table(holding)
+@pytest.mark.parametrize("owner", [NOBODY, KnownOwner("node-3"), KnownOwner("node-1", own_since_ns=START)])
+def test_claim_that_is_heard_again_counts_whoever_has_the_vip(owner):
+    table = Table(owner)
     table.hear(START, START + AGAIN_NS)
 
     ((report, claimant),) = table.due(START + GRACE_NS)
@@ -108,7 +108,7 @@ def test_claim_of_the_holder_is_nothing():
 def test_move_that_is_read_of_after_it_was_heard_of_is_nothing():
     table = Table(NOBODY)
     table.hear(START, START + AGAIN_NS, START + 2 * AGAIN_NS)
-    table.holding = THEIRS
+    table.owner = THEIRS
 
     assert table.due(START + GRACE_NS) == []
     assert len(table.it) == 0
@@ -131,7 +131,7 @@ def test_nothing_is_judged_while_it_is_not_known_who_has_the_vip():
 
     assert table.due(START + GRACE_NS) == []
     assert table.it.next_ns() == START + 2 * GRACE_NS
-    table.holding = THEIRS
+    table.owner = THEIRS
     assert table.due(START + 2 * GRACE_NS) == []
 
 
@@ -142,9 +142,9 @@ def test_claim_that_counts_is_told_at_once_when_it_comes_again_until_the_vip_is_
     later = START + GRACE_NS + 100 * NS_PER_MS
 
     assert table.hear(later) == [(False, a_report(later))]
-    table.holding = THEIRS
+    table.owner = THEIRS
     assert table.hear(later + 1) == [(False, None)]
-    table.holding = ME
+    table.owner = ME
     assert table.hear(later + 2) == [(True, None)]
 
 

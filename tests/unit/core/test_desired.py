@@ -67,7 +67,7 @@ def test_owned_entry_is_answered_with_the_links_mac_and_without_a_fence():
     assert entry == VipEntry(
         kind=Kind.OWNED,
         mode=Mode.ENFORCE,
-        hold=True,
+        unfenced=True,
         link_mac=HERE.mac,
         answer_mac=HERE.mac,
         owner_mac=ZERO_MAC,
@@ -78,7 +78,7 @@ def test_owned_entry_is_answered_with_the_links_mac_and_without_a_fence():
 def test_external_owner_is_pinned_to_its_mac():
     entry = entries(Vip(VIP, Owner(OwnerKind.EXTERNAL, mac=PINNED)), [HERE])[EntryKey(2, VIP)]
 
-    assert (entry.owner_mac, entry.hold) == (PINNED, False)
+    assert (entry.owner_mac, entry.unfenced) == (PINNED, False)
 
 
 @pytest.mark.parametrize(

@@ -454,7 +454,7 @@ def test_address_that_nobody_may_own_is_not_called_apart():
 @pytest.mark.parametrize("change", ["settings", "gone"])
 def test_address_that_no_longer_goes_with_a_lead_is_not_called_apart(change):
     """Some node may own both, or there is nothing to own with it."""
-    strange = Vip(SIX + 1, ELECT, lead=ADDRESS, nodes=frozenset({SECOND}), hold=change == "settings")
+    strange = Vip(SIX + 1, ELECT, lead=ADDRESS, nodes=frozenset({SECOND}), unfenced=change == "settings")
     pinned = PAIR | {SIX: replace(PAIR[SIX], nodes=frozenset({FIRST}))}
     election, free = Election(FIRST, START), dict.fromkeys(pinned, "")
     before = pair_wishes(election, free, vips=pinned | {strange.address: strange}).apart

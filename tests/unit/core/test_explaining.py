@@ -7,9 +7,9 @@ from ipaddress import ip_address, ip_interface, ip_network
 import pytest
 
 from arpguard.addresses import MacAddress
+from arpguard.core.claimwords import Candidate
 from arpguard.core.desired import primary_addresses, standing_of, wanted_entries
 from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
-from arpguard.core.holding import Candidate
 from arpguard.model import (
     EntryKey,
     InterfaceAddress,
@@ -277,7 +277,7 @@ STEPS = [
     pytest.param(
         HERE,
         a_scene(control=a_control(epoch=4)),
-        {"entry": VipEntry(Kind.OWNED, hold=True, epoch=3)},
+        {"entry": VipEntry(Kind.OWNED, unfenced=True, epoch=3)},
         [
             MADE + "me",
             SUBNET,
@@ -365,13 +365,13 @@ FENCES = [
         id="exactly a lease ahead",
     ),
     pytest.param(
-        VipEntry(Kind.OWNED, hold=True, epoch=3),
+        VipEntry(Kind.OWNED, unfenced=True, epoch=3),
         a_control(epoch=4),
         None,
         "owned, but of another epoch than the node: this node is silent",
         id="stale epoch",
     ),
-    pytest.param(VipEntry(Kind.OWNED, hold=True), a_control(), None, "owned, this node answers", id="not needed"),
+    pytest.param(VipEntry(Kind.OWNED, unfenced=True), a_control(), None, "owned, this node answers", id="not needed"),
     pytest.param(
         VipEntry(Kind.FOREIGN),
         a_control(),

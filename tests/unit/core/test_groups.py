@@ -42,7 +42,7 @@ def test_address_whose_lead_leads_nobody_is_by_itself(lead):
     assert group_of(SIX, vips) == (SIX,)
 
 
-@pytest.mark.parametrize("other", [{"mode": Mode.ENFORCE}, {"interface": "eth1"}, {"hold": True}], ids=str)
+@pytest.mark.parametrize("other", [{"mode": Mode.ENFORCE}, {"interface": "eth1"}, {"unfenced": True}], ids=str)
 def test_what_has_other_settings_than_its_lead_goes_alone(other):
     """It is of a Service that has no say about the lead, and would leave to it the nodes of its own choice."""
     strange = replace(OTHER6, nodes=frozenset({"n1"}), **other)

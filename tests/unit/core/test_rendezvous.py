@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from arpguard.core.members import Place, Pool
+from arpguard.core.members import Pool, Preference
 from arpguard.core.rendezvous import Scales, fingerprint, ranked, weight
 
 
@@ -23,23 +23,23 @@ def test_weights_are_those_of_every_release():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_place_in_a_pool_is_that_of_the_ranking_whoever_comes_and_goes(seed):
+def test_preference_in_a_pool_is_that_of_the_ranking_whoever_comes_and_goes(seed):
     rng = random.Random(seed)
     me, names = "n0", [f"n{n}" for n in range(rng.choice([2, 5, 40]))]
-    known = {f"192.0.2.{n}": (Pool(()), Place()) for n in range(20)}
+    known = {f"192.0.2.{n}": (Pool(()), Preference()) for n in range(20)}
 
     pool = Pool(())
     for _ in range(15):
         stay = [name for name in names if name in pool] if rng.random() < 0.8 else rng.sample(names, len(names) // 2)
         pool = Pool({*stay, *rng.sample(names, rng.randrange(2))} - {rng.choice(names)})
         for vip in rng.sample([*known], 15):  # the others have another pool before the next one
-            before, place = known[vip]
-            place = pool.place_after(before, place, fingerprint(vip), fingerprint(me))
-            known[vip] = pool, place
+            before, found = known[vip]
+            found = pool.preference_after(before, found, fingerprint(vip), fingerprint(me))
+            known[vip] = pool, found
 
             order = ranked(vip, [name for name in names if name in pool])
             ahead = ranked(vip, {*order, me}).index(me)
-            assert place == Place(order[0] if order else "", ahead)
+            assert found == Preference(order[0] if order else "", ahead)
             if len(order) > 1:
                 assert pool.prefers(fingerprint(vip), order[0], order[-1])
                 assert not pool.prefers(fingerprint(vip), order[1], order[0])

@@ -55,7 +55,7 @@ def test_entries_are_those_of_the_node_as_if_its_link_had_an_address_of_each_fam
         EntryKey(OWN_LINK, OTHER_VIP): (Kind.UNCLAIMED, Mode.INHERIT),
         EntryKey(OWN_LINK, SIX): (Kind.OWNED, Mode.INHERIT),
     }
-    assert all(entry.hold for entry in entries.values() if entry.kind is Kind.OWNED), "no fence passes"
+    assert all(entry.unfenced for entry in entries.values() if entry.kind is Kind.OWNED), "no fence passes"
     assert {entry.link_mac for entry in entries.values()} == {PLACEHOLDER_MAC}
     assert {entry.primary for entry in entries.values()} == set(PLACEHOLDER_ADDRESSES)
 

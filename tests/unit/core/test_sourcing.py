@@ -107,7 +107,7 @@ def test_service_whose_owner_cannot_be_read_is_left_alone(owner):
 def test_annotations_say_mode_interface_and_hold():
     vip = collect(a_service(mode="enforce", interface="eth1", hold="true")).vips[VIP]
 
-    assert (vip.mode, vip.interface, vip.hold) == (Mode.ENFORCE, "eth1", True)
+    assert (vip.mode, vip.interface, vip.unfenced) == (Mode.ENFORCE, "eth1", True)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_configuration_says_who_owns_and_whether_to_hold_by_default():
 
     vips = collect(a_service(), a_service("api", OTHER, owner="elect", hold="false"), config=config).vips
 
-    assert (vips[VIP].owner.kind, vips[VIP].hold) == (OwnerKind.FOLLOW, True)
-    assert (vips[OTHER].owner.kind, vips[OTHER].hold) == (OwnerKind.ELECT, False)
+    assert (vips[VIP].owner.kind, vips[VIP].unfenced) == (OwnerKind.FOLLOW, True)
+    assert (vips[OTHER].owner.kind, vips[OTHER].unfenced) == (OwnerKind.ELECT, False)
 
 
 @pytest.mark.parametrize(

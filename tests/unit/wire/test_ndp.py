@@ -21,8 +21,8 @@ from arpguard.wire.ndp import (
     NdOption,
     NdPacket,
     NdType,
+    NoMessage,
     OptionType,
-    Unread,
     build_advertisement,
     build_dad_solicitation,
     build_solicitation,
@@ -361,7 +361,7 @@ def test_payload_of_no_length_ends_with_the_frame_behind_a_hop_by_hop_header():
     assert parse_nd_frame(frame + b"\0").flaw is Flaw.OPTIONS
 
 
-def unread(frame: bytes) -> NdPacket | Unread:
+def unread(frame: bytes) -> NdPacket | NoMessage:
     return parse_nd(parse_ethernet(frame))
 
 
@@ -374,43 +374,43 @@ ECHO = b"\x80" + bytes(23)
 ONE_FRAGMENT = [a_fragment_header(more=True)]
 TWO_UNITS = a_header(DESTINATION, bytes(14))
 UNREAD = {
-    "nothing": (NS[:14], Unread.NO_ND),
-    "half_an_ip_header": (NS[:53], Unread.NO_ND),
-    "ip_header_only": (NS[:54], Unread.NO_ND),
-    "echo_request": (patched(NS, TYPE, b"\x80"), Unread.NO_ND),
-    "udp": (patched(NS, NEXT_HEADER, b"\x11"), Unread.NO_ND),
-    "ip_version_4": (patched(NS, VERSION, b"\x40"), Unread.NO_ND),
-    "half_a_word_of_the_message": (NS[:57], Unread.NO_ND),
-    "word_of_the_message": (NS[:58], Unread.CUT_OFF),
-    "half_a_target": (NS[: TARGET + 15], Unread.CUT_OFF),
-    "one_header_too_many": (an_ns(headers=[*DEEP, a_header(DESTINATION)]), Unread.UNWALKABLE),
-    "one_header_too_many_cut_off": (an_ns(headers=[*DEEP, a_header(DESTINATION)])[: 54 + 64 + 1], Unread.UNWALKABLE),
-    "header_cut_off": (an_ns(headers=[a_header(DESTINATION)])[: 54 + 3], Unread.NO_ND),
-    "header_past_the_end": (an_ns(headers=[LONG])[: 54 + 64], Unread.NO_ND),
-    "later_fragment": (an_ns(headers=[a_fragment_header(offset=1)]), Unread.NO_ND),
-    "last_fragment_of_all": (an_ns(headers=[a_fragment_header(offset=0x1FFF, more=True)]), Unread.NO_ND),
-    "first_fragment": (an_ns(headers=ONE_FRAGMENT), Unread.UNWALKABLE),
+    "nothing": (NS[:14], NoMessage.NO_ND),
+    "half_an_ip_header": (NS[:53], NoMessage.NO_ND),
+    "ip_header_only": (NS[:54], NoMessage.NO_ND),
+    "echo_request": (patched(NS, TYPE, b"\x80"), NoMessage.NO_ND),
+    "udp": (patched(NS, NEXT_HEADER, b"\x11"), NoMessage.NO_ND),
+    "ip_version_4": (patched(NS, VERSION, b"\x40"), NoMessage.NO_ND),
+    "half_a_word_of_the_message": (NS[:57], NoMessage.NO_ND),
+    "word_of_the_message": (NS[:58], NoMessage.CUT_OFF),
+    "half_a_target": (NS[: TARGET + 15], NoMessage.CUT_OFF),
+    "one_header_too_many": (an_ns(headers=[*DEEP, a_header(DESTINATION)]), NoMessage.UNWALKABLE),
+    "one_header_too_many_cut_off": (an_ns(headers=[*DEEP, a_header(DESTINATION)])[: 54 + 64 + 1], NoMessage.UNWALKABLE),
+    "header_cut_off": (an_ns(headers=[a_header(DESTINATION)])[: 54 + 3], NoMessage.NO_ND),
+    "header_past_the_end": (an_ns(headers=[LONG])[: 54 + 64], NoMessage.NO_ND),
+    "later_fragment": (an_ns(headers=[a_fragment_header(offset=1)]), NoMessage.NO_ND),
+    "last_fragment_of_all": (an_ns(headers=[a_fragment_header(offset=0x1FFF, more=True)]), NoMessage.NO_ND),
+    "first_fragment": (an_ns(headers=ONE_FRAGMENT), NoMessage.UNWALKABLE),
     "first_fragment_with_nothing_in_it": (
         nd_frame(a_solicitation(), headers=ONE_FRAGMENT, body=b""),
-        Unread.UNWALKABLE,
+        NoMessage.UNWALKABLE,
     ),
-    "first_fragment_of_an_echo": (nd_frame(a_solicitation(), headers=ONE_FRAGMENT, body=ECHO), Unread.NO_ND),
+    "first_fragment_of_an_echo": (nd_frame(a_solicitation(), headers=ONE_FRAGMENT, body=ECHO), NoMessage.NO_ND),
     "first_fragment_ends_in_a_header": (
         an_ns(headers=[*ONE_FRAGMENT, TWO_UNITS])[: 54 + 8 + 3],
-        Unread.UNWALKABLE,
+        NoMessage.UNWALKABLE,
     ),
     # What stands behind the packet in the frame is not what the next fragment brings.
     "first_fragment_ends_before_the_type_in_the_frame": (
         with_payload_len(nd_frame(a_solicitation(), headers=ONE_FRAGMENT, body=ECHO), 8),
-        Unread.UNWALKABLE,
+        NoMessage.UNWALKABLE,
     ),
     "first_fragment_ends_in_a_header_in_the_frame": (
         with_payload_len(nd_frame(a_solicitation(), headers=[*ONE_FRAGMENT, TWO_UNITS], body=ECHO), 16),
-        Unread.UNWALKABLE,
+        NoMessage.UNWALKABLE,
     ),
     "first_fragment_leads_to_a_later_one": (
         an_ns(headers=[*ONE_FRAGMENT, a_fragment_header(offset=3)]),
-        Unread.NO_ND,
+        NoMessage.NO_ND,
     ),
 }
 

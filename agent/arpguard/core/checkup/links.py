@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, unknown
 from arpguard.core.checkup.picture import Picture
-from arpguard.core.checkup.snapshot import NOT_ASKED, Eip, Program, Unread
+from arpguard.core.checkup.snapshot import NOT_ASKED, AttachedProgram, Eip, Unread
 from arpguard.core.choosing import choose_links
 from arpguard.model import Datapath, Link
 
@@ -134,7 +134,7 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
         yield ok(f"only the guard's own, if any, on {listed(link.name for link in picture.facing) or 'no link'}")
 
 
-def _before_ours(here: list[Program]) -> list[Program]:
+def _before_ours(here: list[AttachedProgram]) -> list[AttachedProgram]:
     """Others at tc that run before ours there: TCX programs run before clsact filters."""
     found = []
     for direction in ("ingress", "egress"):
@@ -146,7 +146,7 @@ def _before_ours(here: list[Program]) -> list[Program]:
     return found
 
 
-def _shown(program: Program) -> str:
+def _shown(program: AttachedProgram) -> str:
     return f"{program.name or 'a program'} ({program.hook} {program.id})"
 
 

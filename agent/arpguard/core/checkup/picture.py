@@ -8,7 +8,7 @@ from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.admission import Avoided, avoided
 from arpguard.core.checkup.answering import has, kernel_answers, on_segment, places
 from arpguard.core.checkup.findings import listed
-from arpguard.core.checkup.snapshot import AddressOnLink, ClusterView, Guard, Program, Snapshot, Unread
+from arpguard.core.checkup.snapshot import AddressOnLink, AttachedProgram, ClusterView, Guard, Snapshot, Unread
 from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.sourcing import Collected, Sourcing
 from arpguard.model import EntryKey, Link, OwnerKind, Vip, VipEntry
@@ -157,7 +157,7 @@ class Picture:
         return () if isinstance(self.snapshot.guards, Unread) else self.snapshot.guards
 
     @cached_property
-    def programs(self) -> tuple[Program, ...]:
+    def programs(self) -> tuple[AttachedProgram, ...]:
         """Programs on the links, as far as they may be seen."""
         return () if isinstance(self.snapshot.programs, Unread) else self.snapshot.programs
 

@@ -23,7 +23,7 @@ NOT_ASKED = Unread("it was not asked")
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class AttachedProgram:
     """A BPF program on a link. `place` is its position at the hook, 0 first; `pin_dir`: whose guard it belongs to.
 
     `hook` is "tcx ingress", "tcx egress", "clsact ingress", "clsact egress" or "xdp".
@@ -161,7 +161,7 @@ class Snapshot:
     sysctls: Sysctls = field(default_factory=Sysctls)
     kernel_routes: KernelRoutes = field(default_factory=dict)
     guards: tuple[Guard, ...] | Unread = ()
-    programs: tuple[Program, ...] | Unread = ()
+    programs: tuple[AttachedProgram, ...] | Unread = ()
     machine: Machine = field(default_factory=Machine)
     cluster: ClusterView | Unread = NOT_ASKED
     wire: Wire | Unread = NOT_ASKED

@@ -66,7 +66,7 @@ class Ownership:
         if claim is None:
             return Holder(known=last.known)
 
-        alive, void = self._standing(claim, last.seen_ns, now_ns)
+        alive, void = self._alive_and_void(claim, last.seen_ns, now_ns)
         return Holder(
             node=claim.holder,
             epoch=claim.epoch,
@@ -81,7 +81,7 @@ class Ownership:
             seen_ns=last.seen_ns,
         )
 
-    def _standing(self, claim: Claim, seen_ns: int, now_ns: int) -> tuple[bool, bool | None]:
+    def _alive_and_void(self, claim: Claim, seen_ns: int, now_ns: int) -> tuple[bool, bool | None]:
         """Whether a claim's holder is alive, and whether the claim is void."""
         if claim.unreadable or not claim.holder:
             return False, False

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from arpguard.addresses import Address, MacAddress
+from arpguard.core.claimwords import Candidate
 from arpguard.core.electing import Wishes
-from arpguard.core.holding import Candidate
 from arpguard.core.members import Member
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder

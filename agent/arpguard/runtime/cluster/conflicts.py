@@ -8,7 +8,7 @@ from typing import Protocol
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.claimants import OUTSIDE, Claimant, claimant_of, virtual_router
-from arpguard.core.conflicts import Holding, Suspicions
+from arpguard.core.conflicts import KnownOwner, Suspicions
 from arpguard.core.decisions import ConflictLog, Report
 from arpguard.dataplane.netlink import read_neighbours
 from arpguard.errors import DataPlaneError
@@ -77,7 +77,7 @@ class Knowledge(Protocol):
     def unheard(self) -> frozenset[str]:
         """Nodes whose agents do not renew."""
 
-    def holding(self, vip: Address) -> Holding:
+    def owner_of(self, vip: Address) -> KnownOwner:
         """Who has a VIP."""
 
     def recheck(self, vip: Address) -> None:
@@ -119,7 +119,7 @@ class Judge:
         while True:
             self._alarm.clear()
             await self._judge()
-            for report, claimant in self._suspicions.due(self._cluster.holding, boot_ns()):
+            for report, claimant in self._suspicions.due(self._cluster.owner_of, boot_ns()):
                 self._tell(report, claimant)
             await self._alarm.sleep_until(self._suspicions.next_ns())
 
@@ -140,11 +140,11 @@ class Judge:
     def _suspect(self, report: Report, claimant: Claimant, nodes: int) -> None:
         """A node claims a VIP. If this node owns it, it checks that at once, without waiting for the watch."""
         vip, now_ns = report.decision.key.vip, boot_ns()
-        holding = self._cluster.holding(vip)
-        is_new, counting = self._suspicions.heard(report, claimant, holding, now_ns)
+        owner = self._cluster.owner_of(vip)
+        is_new, counting = self._suspicions.heard(report, claimant, owner, now_ns)
         if counting is not None:
             self._tell(counting, claimant)
-        if is_new and holding.own_since_ns is not None and self._may_check(now_ns, nodes):
+        if is_new and owner.own_since_ns is not None and self._may_check(now_ns, nodes):
             self._cluster.recheck(vip)
 
     def _may_check(self, now_ns: int, nodes: int) -> bool:

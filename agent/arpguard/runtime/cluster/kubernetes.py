@@ -10,11 +10,11 @@ from arpguard.addresses import Address, MacAddress
 from arpguard.config.model import AgentConfig
 from arpguard.core.claimants import Claimant
 from arpguard.core.closing import Closing
-from arpguard.core.conflicts import Holding
+from arpguard.core.clusterstate import ClusterState
+from arpguard.core.conflicts import KnownOwner
 from arpguard.core.decisions import Report
 from arpguard.core.electing import Wishes
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder
-from arpguard.core.standing import ClusterState
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import find_access
 from arpguard.kube.events import EventWriter
@@ -28,7 +28,7 @@ from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.joining import Left, join
 from arpguard.runtime.cluster.leaving import End, KubernetesOptions
 from arpguard.runtime.cluster.member import Membership
-from arpguard.runtime.cluster.objects import Cluster, Place
+from arpguard.runtime.cluster.objects import AgentIdentity, Cluster
 from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.runtime.cluster.reports import Reports
 from arpguard.runtime.cluster.times import timeout_s, times_of
@@ -65,14 +65,14 @@ class Kubernetes:
         self,
         clients: tuple[Client, Client, Client],
         server: str,
-        place: Place,
+        identity: AgentIdentity,
         kernel: Reconciler,
         settings: Settings,
         passes: asyncio.Event,
         announcements: asyncio.Event,
     ) -> None:
         self._clients = clients
-        self._place = place
+        self._identity = identity
         self._settings = settings
         self._kernel = kernel
         self._passes = passes
@@ -80,11 +80,11 @@ class Kubernetes:
         self._left = Left(*kernel.adopt())  # before the first pass, which would clear the kernel's fence
         self._alone = asyncio.Event()
         self._outlook = Outlook(settings.config.lease)
-        self._cluster = Cluster(clients[0], server, place, self, self._left.followed(place.node))
+        self._cluster = Cluster(clients[0], server, identity, self, self._left.followed(identity.node))
         self._membership: Membership | Aside = Aside(self._cluster, self._outlook)
         self._judge = Judge(self)
-        self._events = EventWriter(clients[0], place.node)
-        self._reports = Reports(place.node, self._events, self._cluster, self._outlook)
+        self._events = EventWriter(clients[0], identity.node)
+        self._reports = Reports(identity.node, self._events, self._cluster, self._outlook)
         self._vips: Mapping[Address, Vip] = {}
         self._complete = False
         self._passed = False
@@ -92,7 +92,7 @@ class Kubernetes:
         self._wishes = Wishes()
         self.state = ClusterState(
             server,
-            place.namespace,
+            identity.namespace,
             candidates=self._membership.candidates,
             holder=self._membership.holder,
             origin=self._cluster.origin,
@@ -113,8 +113,8 @@ class Kubernetes:
         access = await find_access(options.kubeconfig)
         namespace, configmap = options.place
         clients = (Client(access, node), Client(access, node), Client(access, node))
-        place = Place(node, namespace, configmap)
-        return cls(clients, access.host, place, kernel, settings, passes, announcements)
+        identity = AgentIdentity(node, namespace, configmap)
+        return cls(clients, access.host, identity, kernel, settings, passes, announcements)
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
@@ -129,9 +129,9 @@ class Kubernetes:
                 await client.close()
 
     async def _take_part(self) -> None:
-        here = Here(self._place.node, self._kernel, self._cluster, self._outlook, self)
+        here = Here(self._identity.node, self._kernel, self._cluster, self._outlook, self)
         limit_s = timeout_s(times_of(self._outlook.lease))
-        hearts, others = (Records(LeaseWriter(each, self._place.namespace, limit_s)) for each in self._clients[1:])
+        hearts, others = (Records(LeaseWriter(each, self._identity.namespace, limit_s)) for each in self._clients[1:])
         membership = await join(here, self._left, (hearts, others), self._alone)
         self._membership = membership
         self.state.candidates, self.state.holder = membership.candidates, membership.holder
@@ -174,7 +174,7 @@ class Kubernetes:
 
     def read_configmap(self) -> None:
         """Applies a changed ConfigMap; reports one that is wrong."""
-        if not self._place.configmap or not self._cluster.configmap_known:
+        if not self._identity.configmap or not self._cluster.configmap_known:
             return
         found = self._cluster.configmap
         if found is self._configmap_seen:
@@ -228,7 +228,7 @@ class Kubernetes:
         if self._membership.renewals.lost:
             yield f"Kubernetes: cannot renew the lease: {self._membership.renewals.lost}"
         if self._membership.yielding:
-            yield f"Kubernetes: another agent speaks as {self._place.node}, so this one is silent: stop one of them"
+            yield f"Kubernetes: another agent speaks as {self._identity.node}, so this one is silent: stop one of them"
         if self._wishes.nobody:
             names = some(sorted(map(str, self._wishes.nobody)))
             yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"
@@ -260,7 +260,7 @@ class Kubernetes:
         """Nodes by the MACs in their heartbeats; for this node all links count, guarded or not."""
         heard = {link.mac: heartbeat.node for heartbeat in self._membership.heartbeats for link in heartbeat.links}
         own = (*self._outlook.surroundings.links, *self._kernel.state.links)
-        return heard | {link.mac: self._place.node for link in own if not link.mac.is_zero}
+        return heard | {link.mac: self._identity.node for link in own if not link.mac.is_zero}
 
     def addresses(self) -> dict[Address, str]:
         """Nodes by the addresses of their Node objects."""
@@ -270,21 +270,21 @@ class Kubernetes:
         """Nodes whose agents do not renew."""
         return frozenset(self._cluster.nodes) - self._membership.alive
 
-    def holding(self, vip: Address) -> Holding:
+    def owner_of(self, vip: Address) -> KnownOwner:
         """Who has a VIP: by a valid claim if it is elected, else by its source."""
         found = self._outlook.vip(vip)
         is_heard = not any(source.lost for source in self._cluster.sources.values())
         if found is None:
-            return Holding("", is_sure=False)
+            return KnownOwner("", is_sure=False)
         if found.owner.kind is not OwnerKind.ELECT:
-            return Holding(found.owner.node, is_sure=is_heard)
-        return self._elected_holding(vip, is_heard=is_heard)
+            return KnownOwner(found.owner.node, is_sure=is_heard)
+        return self._owner_by_claim(vip, is_heard=is_heard)
 
-    def _elected_holding(self, vip: Address, *, is_heard: bool) -> Holding:
+    def _owner_by_claim(self, vip: Address, *, is_heard: bool) -> KnownOwner:
         holder = self._membership.holder(vip)
         is_valid = holder.void is False and holder.alive
-        is_mine = holder.node == self._place.node
-        return Holding(
+        is_mine = holder.node == self._identity.node
+        return KnownOwner(
             node=holder.node if is_valid else "",
             is_sure=is_heard and holder.void is not None and (is_valid or not is_mine),
             own_since_ns=self._membership.owned_since_ns(vip) if is_valid and is_mine else None,
@@ -310,13 +310,13 @@ class Kubernetes:
         self._judge.heard(report)
 
     def _post_claim(self, report: Report, claimant: Claimant) -> None:
-        self._reports.claimed(report, claimant, self.holding(report.decision.key.vip).node)
+        self._reports.claimed(report, claimant, self.owner_of(report.decision.key.vip).node)
 
     # ---- the end ----
 
     async def leave(self) -> End:
         """Does everything that has to be done while the agent still runs; returns why it stops."""
-        end = await why_it_ends(self._clients[0], self._place.namespace)
+        end = await why_it_ends(self._clients[0], self._identity.namespace)
         log.info("stopping: %s", end.value)
         if end is End.REMOVED:
             if not await self._membership.remove(LEAVE_S):

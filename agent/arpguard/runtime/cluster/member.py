@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from arpguard.addresses import Address, MacAddress, address_order
 from arpguard.clock import boot_ns
 from arpguard.core import members
+from arpguard.core.claimwords import Candidate
 from arpguard.core.electing import Election, Wishes
-from arpguard.core.holding import Candidate
 from arpguard.core.members import candidates, members_of
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import Ownership

@@ -35,7 +35,7 @@ _QUICK_PACE = Pace(cap_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AgentIdentity:
     """Who this agent is in the cluster. `configmap` is a name in `namespace`; empty: there is none."""
 
     node: str
@@ -66,16 +66,21 @@ class Cluster:
     """Watches the objects. `followed`: the nodes that the last agent followed, by VIP."""
 
     def __init__(
-        self, client: Client, server: str, place: Place, listener: ObjectListener, followed: Mapping[Address, str]
+        self,
+        client: Client,
+        server: str,
+        identity: AgentIdentity,
+        listener: ObjectListener,
+        followed: Mapping[Address, str],
     ) -> None:
-        self._place = place
+        self._identity = identity
         self._servers = addresses_of(server)
         self._listener = listener
         self._sourcing = Sourcing()
         self._collected = Collected()
         self._nodes: dict[str, cluster.Node] = {}
-        own = Scope(place.namespace, fields=f"metadata.name={place.configmap}")
-        in_namespace = Scope(place.namespace)
+        own = Scope(identity.namespace, fields=f"metadata.name={identity.configmap}")
+        in_namespace = Scope(identity.namespace)
         told = self._told
         self._services = Reflector(client, SERVICES, projections.service, told, pace=_QUICK_PACE)
         self._node_objects = Reflector(client, NODES, projections.node, self._node_changed, pace=_QUICK_PACE)
@@ -84,7 +89,7 @@ class Cluster:
         self._leases = Reflector(
             client, LEASES, record_of, self._lease_changed, in_namespace, _LEASE_PACE, self._lease_stream_silent
         )
-        self._announcers = Announcers(client, place.node, listener, followed)
+        self._announcers = Announcers(client, identity.node, listener, followed)
         self._reflectors = Reflectors()
         self.nodes: Mapping[str, cluster.Node] = {}
 
@@ -97,7 +102,7 @@ class Cluster:
 
     def _always(self) -> list[Reflector[Any]]:
         wanted: list[Reflector[Any]] = [self._services, self._node_objects, self._leases]
-        return [*wanted, self._configmaps] if self._place.configmap else wanted
+        return [*wanted, self._configmaps] if self._identity.configmap else wanted
 
     @property
     def announcer_problems(self) -> list[str]:
@@ -132,7 +137,7 @@ class Cluster:
     @property
     def configmap(self) -> cluster.ConfigMap | None:
         """The agent's ConfigMap; None when there is none."""
-        return self._configmaps.objects.get((self._place.namespace, self._place.configmap))
+        return self._configmaps.objects.get((self._identity.namespace, self._identity.configmap))
 
     @property
     def configmap_known(self) -> bool:
@@ -179,7 +184,7 @@ class Cluster:
 
     def closing(self, config: AgentConfig, surroundings: Surroundings) -> Closing:
         """What is closed on this node, as far as its Node object has been read."""
-        node = self._nodes.get(self._place.node)
+        node = self._nodes.get(self._identity.node)
         own = node.addresses if node is not None else ()
         return closing_of(config, surroundings, avoided(surroundings, self._servers), own)
 

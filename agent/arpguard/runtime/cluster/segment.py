@@ -45,7 +45,7 @@ class Segment:
         if mac in (link.mac for link in self._here.kernel.state.links):
             return True
         peers, found = self._ownership.peers, self._here.outlook.vip(vip)
-        return peers.guards(mac, boot_ns()) or (found is not None and found.hold and peers.has(mac))
+        return peers.guards(mac, boot_ns()) or (found is not None and found.unfenced and peers.has(mac))
 
     def __enter__(self) -> Self:
         self._prober.__enter__()

@@ -324,7 +324,7 @@ class Reconciler:
     ) -> None:
         """Gives up what this node has no more: also where nobody has asked for it yet, and where there is no room."""
         given_up = {
-            key: replace(entry, kind=standings[key.vip].kind, epoch=0, hold=False)
+            key: replace(entry, kind=standings[key.vip].kind, epoch=0, unfenced=False)
             for key, entry in entries
             if entry.kind is Kind.OWNED and entry.epoch
             if key.vip in standings and standings[key.vip].kind is not Kind.OWNED

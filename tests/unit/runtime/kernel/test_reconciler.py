@@ -219,7 +219,7 @@ def test_outcome_of_an_election_is_told_at_once_and_stays(apply, kernel, reconci
 
     entry = kernel.entries[KEY]
     assert told == [f"entry {standing.kind.name} INHERIT"]
-    assert (entry.kind, entry.epoch, entry.owner_mac, entry.hold) == (
+    assert (entry.kind, entry.epoch, entry.owner_mac, entry.unfenced) == (
         standing.kind,
         standing.epoch,
         standing.mac,
@@ -263,7 +263,7 @@ def test_held_vip_needs_no_fence_but_the_epoch(apply, kernel, reconciler):
 
     reconciler.elect({VIP: MINE}, 0)
 
-    assert (kernel.entries[KEY].hold, kernel.entries[KEY].epoch) == (True, 7)
+    assert (kernel.entries[KEY].unfenced, kernel.entries[KEY].epoch) == (True, 7)
 
 
 def test_fence_is_one_value_with_the_mode_and_survives_a_pass(apply, kernel, reconciler):

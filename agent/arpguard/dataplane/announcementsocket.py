@@ -15,7 +15,7 @@ from arpguard.wire.arp import build_announcements
 from arpguard.wire.ndp import build_unsolicited_advertisement
 
 
-class Announcer:
+class AnnouncementSocket:
     """One raw socket for all links, closed at the end of its `with` block."""
 
     def __init__(self) -> None:

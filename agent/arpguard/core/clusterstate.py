@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from arpguard.addresses import Address
+from arpguard.core.claimwords import Candidate
 from arpguard.core.cluster import Node, SourceState
-from arpguard.core.holding import Candidate
 from arpguard.core.members import Member
 from arpguard.core.origins import Origin
 from arpguard.core.ownership.lease import Times

@@ -1,6 +1,6 @@
 """What is known of the cluster before anything is."""
 
-from arpguard.core.standing import ClusterState
+from arpguard.core.clusterstate import ClusterState
 
 
 def a_state() -> ClusterState:

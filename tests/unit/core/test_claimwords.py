@@ -5,8 +5,8 @@ from ipaddress import ip_address
 
 import pytest
 
+from arpguard.core.claimwords import Candidate, ClaimState, claim_state, claim_steps
 from arpguard.core.explaining import InCluster, Viewpoint, explain_ownership
-from arpguard.core.holding import Candidate, ClaimState, claim_state, holding_steps
 from arpguard.core.origins import Origin
 from arpguard.core.ownership.records import Holder
 from arpguard.model import Link, NodeControl, Owner, OwnerKind, Surroundings, Vip, VipEntry
@@ -112,7 +112,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_claim_is_told_of_in_words(holder, steps):
-    assert holding_steps(VIP, holder, (FIRST, SECOND, DOWN), NOW_NS)[2:] == steps
+    assert claim_steps(VIP, holder, (FIRST, SECOND, DOWN), NOW_NS)[2:] == steps
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_claim_is_told_of_in_words(holder, steps):
     ids=["nobody", "one", "two", "refused", "many"],
 )
 def test_candidates_are_told_of_by_preference_and_reason(candidates, steps):
-    assert holding_steps(VIP, Holder(), candidates, NOW_NS)[:-1] == steps
+    assert claim_steps(VIP, Holder(), candidates, NOW_NS)[:-1] == steps
 
 
 def test_vip_that_is_apart_from_the_one_it_goes_with_is_about_to_move():
     leading = Candidate("n1", eligible=True, chosen=False, why="has it all", leads=True)
     holding = Candidate("n2", eligible=True, chosen=True, why="choice 2")
 
-    steps = holding_steps(VIP, replace(HELD, node="n2"), (leading, holding), NOW_NS)
+    steps = claim_steps(VIP, replace(HELD, node="n2"), (leading, holding), NOW_NS)
 
     assert steps[-1] == "n1 is to have it, and gets it at once"
 
@@ -180,7 +180,7 @@ def test_chain_says_why_this_node_is_silent():
 
 
 def test_held_vip_is_told_from_one_whose_owner_is_named():
-    entry = VipEntry(Kind.OWNED, hold=True, epoch=3)
+    entry = VipEntry(Kind.OWNED, unfenced=True, epoch=3)
     held = "the source asks to hold it: no fence is needed, and while the API server is away two nodes may answer"
 
     assert explain(ELECT, InCluster(holder=HELD), entry).steps[-1] == held

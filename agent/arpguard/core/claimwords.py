@@ -53,7 +53,7 @@ def claim_state(holder: Holder) -> ClaimState:
     return next((state for holds, state in marks if holds), ClaimState.VALID)
 
 
-def holding_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> list[str]:
+def claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> list[str]:
     """Who may own an elected VIP, who has it, and what comes of that. `now_ns` is this node's boot clock."""
     return [_eligible(address, candidates), *_refused(candidates), *_claim_steps(address, holder, candidates, now_ns)]
 
