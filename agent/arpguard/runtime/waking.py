@@ -31,9 +31,14 @@ class Alarm:
 
     async def sleep_for(self, seconds: float | None) -> bool:
         """Sleeps for so long (None: forever), or until woken; True when woken."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await is_set_within(self._event, seconds)
+
+
+async def is_set_within(event: asyncio.Event, seconds: float | None) -> bool:
+    """Waits until an event is set, or for so long (None: forever); True when it is set."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -36,6 +36,14 @@ class Deed:
     harm: bool = True
 
 
+def _for_a_time(
+    span: tuple[float, float], what: str, do: Callable[[], None], end_what: str, undo: Callable[[], None]
+) -> list[Deed]:
+    """Some harm, and what mends it at the end."""
+    begin, end = span
+    return [Deed(begin, what, do), Deed(end, end_what, undo, harm=False)]
+
+
 class Mischief:
     """The menu, and the dice."""
 
@@ -80,20 +88,20 @@ class Mischief:
         return begin, begin + self._dice.uniform(0.05, most_s)
 
     def _kill(self, host: Host) -> list[Deed]:
-        begin, end = self._span(4.0)
+        span = self._span(4.0)
         agent = self._bench.agent(host)
-        return [
-            Deed(begin, f"kill: {host.name}", partial(agent.kill, signal.SIGKILL)),
-            Deed(end, "start", agent.start, harm=False),
-        ]
+        return _for_a_time(span, f"kill: {host.name}", partial(agent.kill, signal.SIGKILL), "start", agent.start)
 
     def _hang(self, host: Host) -> list[Deed]:
-        begin, end = self._span(5.0)
+        span = self._span(5.0)
         agent = self._bench.agent(host)
-        return [
-            Deed(begin, f"hang: {host.name}", partial(agent.send, signal.SIGSTOP)),
-            Deed(end, "go on", partial(agent.send, signal.SIGCONT), harm=False),
-        ]
+        return _for_a_time(
+            span,
+            f"hang: {host.name}",
+            partial(agent.send, signal.SIGSTOP),
+            "go on",
+            partial(agent.send, signal.SIGCONT),
+        )
 
     def _starve(self, host: Host) -> list[Deed]:
         """A tenth of a CPU, as cgroups give it (cpu.max): the process stands still for the rest of each period."""
@@ -121,29 +129,29 @@ class Mischief:
         return self._for_a_while(host, ways, 5.0, "reconnect")
 
     def _for_a_while(self, host: Host, ways: "Sequence[_Way]", most_s: float, end_text: str) -> list[Deed]:
-        begin, end = self._span(most_s)
+        span = self._span(most_s)
         text, do, undo = self._dice.choice(ways)
-        return [Deed(begin, f"{text}: {host.name}", do), Deed(end, end_text, undo, harm=False)]
+        return _for_a_time(span, f"{text}: {host.name}", do, end_text, undo)
 
     def _trouble(self, host: Host) -> list[Deed]:
-        begin, end = self._span(4.0)
+        span = self._span(4.0)
         server = self._bench.server
         fault = self._dice.choice(server.faults)
-        return [
-            Deed(begin, f"api {fault.name}: {host.name}", partial(self._set_trouble, host, fault)),
-            Deed(end, "api well", partial(self._set_trouble, host, None), harm=False),
-        ]
+        return _for_a_time(
+            span,
+            f"api {fault.name}: {host.name}",
+            partial(self._set_trouble, host, fault),
+            "api well",
+            partial(self._set_trouble, host, None),
+        )
 
     def _set_trouble(self, host: Host, fault: Fault | None) -> None:
         self._bench.server.trouble(host, fault)
 
     def _restart_api(self, _host: Host) -> list[Deed]:
-        begin, end = self._span(2.5)
+        span = self._span(2.5)
         server = self._bench.server
-        return [
-            Deed(begin, "api restart: all", server.go_down),
-            Deed(end, "api back", server.come_back, harm=False),
-        ]
+        return _for_a_time(span, "api restart: all", server.go_down, "api back", server.come_back)
 
     def _keep_away(self, host: Host) -> list[Deed]:
         bench = self._bench
@@ -170,11 +178,10 @@ class Mischief:
         return [Deed(begin, "endpoints: moved", partial(self._bench.endpoints, "local", ready))]
 
     def _replace(self, host: Host) -> list[Deed]:
-        begin, end = self._span(4.0)
-        return [
-            Deed(begin, f"replace: {host.name}", partial(self._pods.end, host)),
-            Deed(end, "new pod", partial(self._begin_pod, host), harm=False),
-        ]
+        span = self._span(4.0)
+        return _for_a_time(
+            span, f"replace: {host.name}", partial(self._pods.end, host), "new pod", partial(self._begin_pod, host)
+        )
 
     def _begin_pod(self, host: Host) -> None:
         if self._bench.agent(host).pid is None:
@@ -216,20 +223,22 @@ class Mischief:
         deeds = []
         for _ in range(self._dice.randint(1, 4)):
             end = begin + self._dice.uniform(0.02, 1.5)
-            deeds += [
-                Deed(begin, f"{what}: {host.name}", partial(down, host)),
-                Deed(end, "link up", partial(up, host), harm=False),
-            ]
+            deeds += _for_a_time(
+                (begin, end), f"{what}: {host.name}", partial(down, host), "link up", partial(up, host)
+            )
             begin = end + self._dice.uniform(0.02, 0.5)
         return deeds
 
     def _change_mac(self, host: Host) -> list[Deed]:
-        begin, end = self._span(4.0)
+        span = self._span(4.0)
         lab = self._bench.lab
-        return [
-            Deed(begin, f"mac change: {host.name}", partial(lab.set_mac, host, other_mac(host.mac))),
-            Deed(end, "mac back", partial(lab.set_mac, host, host.mac), harm=False),
-        ]
+        return _for_a_time(
+            span,
+            f"mac change: {host.name}",
+            partial(lab.set_mac, host, other_mac(host.mac)),
+            "mac back",
+            partial(lab.set_mac, host, host.mac),
+        )
 
     def _tamper(self, host: Host) -> list[Deed]:
         begin, _ = self._span(0.5)
@@ -237,16 +246,13 @@ class Mischief:
         return [Deed(begin, f"map {what}: {host.name}", partial(CLOSING[what], self._bench.agent(host)))]
 
     def _open(self, host: Host) -> list[Deed]:
-        begin, end = self._span(0.5)
+        span = self._span(0.5)
         what = self._dice.choice([*OPENING])
         opening = Opening(self._bench, host, self._vips, OPENING[what])
-        return [
-            Deed(begin, f"map {what}: {host.name}", opening.do),
-            Deed(end, "whole again", opening.undo, harm=False),
-        ]
+        return _for_a_time(span, f"map {what}: {host.name}", opening.do, "whole again", opening.undo)
 
     def _edit_config(self, _host: Host) -> list[Deed]:
-        begin, end = self._span(3.0)
+        span = self._span(3.0)
         bench = self._bench
 
         what, text = self._dice.choice(
@@ -261,18 +267,18 @@ class Mischief:
             ]
         )
 
-        return [
-            Deed(begin, f"config {what}: all", partial(bench.configure, text)),
-            Deed(end, "config back", partial(bench.configure, bench.config()), harm=False),
-        ]
+        return _for_a_time(
+            span,
+            f"config {what}: all",
+            partial(bench.configure, text),
+            "config back",
+            partial(bench.configure, bench.config()),
+        )
 
     def _observe(self, _host: Host) -> list[Deed]:
-        begin, end = self._span(3.0)
+        span = self._span(3.0)
         observing = Observing(self._bench)
-        return [
-            Deed(begin, "config observe: all", observing.do),
-            Deed(end, "config enforce", observing.undo, harm=False),
-        ]
+        return _for_a_time(span, "config observe: all", observing.do, "config enforce", observing.undo)
 
     def _slow_clock(self, host: Host) -> list[Deed]:
         """Its agent starts again with the times of a slow clock, and falls silent later."""

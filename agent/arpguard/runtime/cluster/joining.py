@@ -25,6 +25,7 @@ from arpguard.runtime.cluster.requests import Requests
 from arpguard.runtime.cluster.segment import Segment
 from arpguard.runtime.cluster.standings import Standings
 from arpguard.runtime.cluster.times import times_of
+from arpguard.runtime.waking import is_set_within
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
 
@@ -106,11 +107,7 @@ async def _outlive(found: Heartbeat | None, alone: asyncio.Event) -> None:
     """Waits while programs of another build may answer on this node's old lease: until then they are this node."""
     if found is None or not found.instance:
         return
-    try:
-        async with asyncio.timeout(found.duration_ns / NS_PER_S):
-            await alone.wait()
-    except TimeoutError:
-        pass
+    await is_set_within(alone, found.duration_ns / NS_PER_S)
     await asyncio.sleep(DRAIN_S)
 
 

@@ -20,6 +20,7 @@ from arpguard.core.pacing import LATE_NS, Pacing
 from arpguard.kube.errors import ClusterError, ThrottledError, UnavailableError
 from arpguard.kube.records import OwnClaims, Records
 from arpguard.kube.writer import Applied, Conflicted, Missing, Outcome, Refused, Unknown
+from arpguard.runtime.waking import is_set_within
 from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
@@ -100,11 +101,7 @@ class Requests:
 
     async def reach(self) -> None:
         """Waits a while if the server cannot be reached: the heartbeat finds out when it is back."""
-        try:
-            async with asyncio.timeout(UNREACHABLE_S):
-                await self._reachable.wait()
-        except TimeoutError:
-            pass
+        await is_set_within(self._reachable, UNREACHABLE_S)
 
     # ---- the server's pace ----
 
