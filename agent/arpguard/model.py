@@ -47,7 +47,7 @@ class RangeKey:
 
 @dataclass(frozen=True, slots=True)
 class VipEntry:
-    """What the kernel is told about a VIP on a link, or about a range there (kinds CLOSED and OPEN).
+    """The kernel's entry for a VIP on a link, or for a range there (kinds CLOSED and OPEN).
 
     `primary` is the link's own address, of the VIP's family and scope; None when it has none.
     `unfenced`: owned without a fence; in epoch 0 forever, otherwise in the node's epoch only.

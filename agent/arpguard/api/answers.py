@@ -203,7 +203,7 @@ def read_filter(message: pb.DecisionFilter, clock: MessageClock) -> ReportFilter
 
 
 def _shortened(problems: Sequence[str]) -> list[str]:
-    """A file can be wrong in millions of places: what is told of them has to fit into a message."""
+    """A file can be wrong in millions of places: the list of problems has to fit into a message."""
     found = [text if len(text) <= _MAX_PROBLEM else f"{text[:_MAX_PROBLEM]}..." for text in problems[:_MAX_PROBLEMS]]
     left = len(problems) - len(found)
     return [*found, f"and {left} more"] if left else found

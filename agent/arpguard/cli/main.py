@@ -125,7 +125,7 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="take the configuration from the key config.yaml of this ConfigMap, and follow it live by the API",
     )
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: as a pod is told)"
+        "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: the Pod's service account)"
     )
 
     _add_node_name(parser)
@@ -248,7 +248,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--configmap", type=_object_name, metavar="NS/NAME", help="the same, in a ConfigMap (key config.yaml)"
     )
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: as a pod is told)"
+        "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: the Pod's service account)"
     )
 
     _add_node_name(parser)

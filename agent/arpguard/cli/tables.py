@@ -66,7 +66,7 @@ def _headline(answer: pb.GetStatusResponse) -> str:
 
 
 def _verdict_on(answer: pb.GetStatusResponse) -> Styled:
-    """Pinned objects know next to nothing of problems: that none is told means nothing there."""
+    """Pinned objects know next to nothing of problems: an empty list means nothing there."""
     wrong = len(problems(answer))
     if wrong:
         return bad(counted(wrong, "problem"))

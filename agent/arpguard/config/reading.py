@@ -32,7 +32,7 @@ def shortened(text: str) -> str:
 
 @dataclass(slots=True)
 class Problems:
-    """What is wrong. Nobody reads a hundred thousand problems, so the `first` are told, and the rest counted."""
+    """What is wrong. Nobody reads a hundred thousand problems, so it keeps the `first`, and counts the rest."""
 
     most: int
     first: list[Problem] = field(default_factory=list)

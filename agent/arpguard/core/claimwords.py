@@ -1,6 +1,6 @@
-"""Who has an elected VIP, and why it is that node: a claim and its candidates in words.
+"""Says in words who has an elected VIP, and why that node: by its claim and its candidates.
 
-The words are for one who asks why a VIP is on this node and not on that; nothing is decided here.
+It answers people who ask why a VIP is on this node and not on another; it decides nothing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node that might answer for a VIP. `leads`: it has the VIP that this one goes with, and so is to have it."""
+    """A node that might answer for a VIP. `leads`: it has the lead that this VIP goes with, so it should have it."""
 
     node: str
     eligible: bool
@@ -26,7 +26,7 @@ class Candidate:
 
 
 class ClaimState(Enum):
-    """What a claim is worth."""
+    """Whether a claim is in force, and why not."""
 
     VALID = "valid"
     VOID = "void"
@@ -39,7 +39,7 @@ class ClaimState(Enum):
 
 
 def claim_state(holder: Holder) -> ClaimState:
-    """The first that holds: what keeps everybody from taking a VIP comes before what lets them."""
+    """The first state that applies: those that keep everybody from taking a VIP come before those that let them."""
     marks = (
         (not holder.known, ClaimState.UNKNOWN),
         (not holder.exists, ClaimState.NONE),
@@ -54,7 +54,7 @@ def claim_state(holder: Holder) -> ClaimState:
 
 
 def claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> list[str]:
-    """Who may own an elected VIP, who has it, and what comes of that. `now_ns` is this node's boot clock."""
+    """Who may own an elected VIP, who has it, and what happens next. `now_ns` is this node's boot clock."""
     return [_eligible(address, candidates), *_refused(candidates), *_claim_steps(address, holder, candidates, now_ns)]
 
 
@@ -66,7 +66,7 @@ def _eligible(address: Address, candidates: Iterable[Candidate]) -> str:
 
 
 def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
-    """A sentence for each reason: there are few, however many nodes there are."""
+    """A sentence for each reason: those are few, however many nodes there are."""
     by_reason: dict[str, list[str]] = {}
     for candidate in candidates:
         if not candidate.eligible:
@@ -101,7 +101,7 @@ def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, 
 
 
 def _since(holder: Holder, now_ns: int) -> str:
-    """For how long this node has seen it so, and how often the VIP has moved."""
+    """How long this node has seen it so, and how often the VIP has moved."""
     if not holder.seen_ns:
         return ""
     times = "once" if holder.transitions == 1 else f"{holder.transitions} times"

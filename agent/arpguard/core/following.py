@@ -1,11 +1,11 @@
 """On which node another program announces a Service's addresses, from the objects that it writes (docs/follow.md).
 
-Here: which announcers may have a Service, whose objects have to be watched for it, and what they say taken together.
-Not here: how the objects are read, and whether the node that is named exists.
+Here: which announcers may have a Service, which of their objects have to be watched, and what these say together.
+Not here: how the objects are read, and whether the node that they name exists.
 
-A Service's own annotations are one source; the others are `Source`, each of one kind of object. All of an announcer's
-statements are heard in the order of trust: what goes away with the announcer or is written before it moves comes first.
-An object that names nobody says nothing. When two name different nodes the first is followed, and that is a problem.
+A Service's own annotations are one source; the others are `Source`, each of one kind of object. An announcer's
+statements are heard in order of trust: first those that vanish with the announcer, or that it writes before it moves.
+An object that names nobody says nothing. If two name different nodes, the first is followed, and that is a problem.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ from arpguard.core.cluster import (
 from arpguard.names import is_subdomain
 
 _MAX_SHOWN = 80
-MAX_HEARD = 32  # objects, entries and problems for an address; where two nodes are named there is a fault already
+MAX_HEARD = 32  # objects, entries and problems for an address; even two nodes for one address are a fault
 
 
 class Source(Enum):
@@ -51,16 +51,16 @@ class Source(Enum):
 
 # What a Service is looked up by: the object's `about`, without what is the same for all objects of a source.
 Ref: TypeAlias = tuple[Source, str, str]
-ON_DEMAND = frozenset((Source.METALLB_EVENT,))  # watched where nothing else tells for sure who announces
+ON_DEMAND = frozenset((Source.METALLB_EVENT,))  # watched only if nothing else says for sure who announces
 _OF_ONE_NAMESPACE = frozenset((Source.CILIUM,))
 _OF_ONE_OBJECT = frozenset((Source.KUBE_VIP, Source.OPENELB))
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The node that announces an address; empty when nobody says so. `why` names the object that decided, in words.
+    """The node that announces an address; empty if no object names one. `why` names the object that decided, in words.
 
-    `settled`: it decides by itself. A disputed object does not, and an Event goes in an hour.
+    `settled`: that object is enough. A disputed one is not, nor is an Event, which the server drops after an hour.
     """
 
     node: str = ""
@@ -84,10 +84,10 @@ class _Statement:
 class _Announcer:
     """A program that announces.
 
-    `classes` are the loadBalancerClasses that nobody else serves, and `may_have` is about Services with none of those.
-    `brand`: an annotation without which it never announces; a Service that has it is nobody else's.
-    `refs`: the objects about a Service; with `first_only` those after one that names a node do not count.
-    `marked`: the nodes that the Service's own annotations name, each with where it stands.
+    `classes`: the loadBalancerClasses that only it serves; `may_have` decides about Services with none of those.
+    `brand`: an annotation without which it never announces; a Service that has it belongs to no other announcer.
+    `refs`: the objects about a Service; with `first_only`, only the first one that names a node counts.
+    `marked`: the nodes that the Service's own annotations name, each with the annotation.
     """
 
     name: str
@@ -101,7 +101,7 @@ class _Announcer:
 
 @dataclass(slots=True)
 class _Asked:
-    """A Service that was asked about: what its answers depend on, and those that hold since."""
+    """A Service that was asked about: what its answers depend on, and the answers that still apply."""
 
     service: Service
     refs: tuple[Ref, ...]
@@ -109,9 +109,9 @@ class _Asked:
 
 
 class Following:
-    """What objects of other announcers say, by the Services that they are about. Synchronous, and without IO.
+    """What objects of other announcers say, by Service. Synchronous, without IO.
 
-    It remembers, to be quick; what it answers depends on the objects that are there, and on the Service asked about.
+    It caches for speed; its answers depend only on the objects that exist, and on the Service.
     """
 
     def __init__(self) -> None:
@@ -125,24 +125,24 @@ class Following:
 
     @property
     def sources(self) -> frozenset[Source]:
-        """Whose objects have to be watched for the Services that were asked about, and not left since.
+        """The sources to watch for the Services that were asked about, and not left since.
 
-        Until each of them has been listed, or was found not to be readable, an empty answer means nothing (K-5).
+        Until each of them has been listed, or found unreadable, an empty answer means nothing (K-5).
         """
         return frozenset(+self._needed) - ON_DEMAND
 
     def sources_of(self, service: Service) -> frozenset[Source]:
-        """Those that are watched for a Service."""
+        """The sources to watch for a Service."""
         return frozenset(ref[0] for ref in _refs_of(service)) - ON_DEMAND
 
     @property
     def unsettled(self) -> frozenset[Key]:
-        """The Services that an Event might tell more of than what is known."""
+        """The Services for which an Event might say more than the objects do."""
         return frozenset(key for key, asked in self._asked.items() if _is_unsettled(asked))
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the answers that were given and still hold, each once, by Service; the first of it."""
+        """What is wrong with the answers that still apply, each problem once, by Service; only the first ones."""
         found = (
             f"service {namespace}/{name}: {problem}"
             for (namespace, name), asked in self._asked.items()
@@ -152,7 +152,7 @@ class Following:
         return tuple(dict.fromkeys(found))
 
     def lacking(self, readable: Collection[Source]) -> frozenset[Source]:
-        """The sources of Services that nothing names a node for, and that have no readable one."""
+        """The sources of Services that have no readable source, and no node by any other."""
         return frozenset(
             ref[0]
             for asked in self._asked.values()
@@ -162,9 +162,9 @@ class Following:
         )
 
     def put(self, source: Source, key: Key, said: Announcement | None) -> frozenset[Key]:
-        """An object is there, or is another; None: it is gone. Returns the Services of which something may differ.
+        """An object is new or has changed; None: it is gone. Returns the Services whose answers may change.
 
-        An Event stays: servers drop it after an hour, and what it said is as true as before.
+        An Event stays known: servers drop it after an hour, though what it says is still true.
         """
         if source in ON_DEMAND and not self._is_news(source, said):
             return frozenset()
@@ -218,7 +218,7 @@ class Following:
         return {node: versions[node] for node in nodes}
 
     def _is_news(self, source: Source, said: Announcement | None) -> bool:
-        """Whether an Event is its speaker's last word about a Service. The one before it is forgotten."""
+        """Whether an Event is its speaker's latest about a Service; if so, forgets the one before it."""
         if said is None or not said.node:
             return False
         ref = _ref_of(source, said)
@@ -230,9 +230,9 @@ class Following:
         return True
 
     def _outdate(self, ref: Ref, version: str) -> None:
-        """An Event from before an object that nothing disputes never counts again.
+        """Drops Events that are older than an undisputed object: they never count again.
 
-        A speaker drops Events that are many, so the last one may be of a speaker that is dead since.
+        Speakers drop Events when there are many, so the last Event may be from a speaker that is long dead.
         """
         if ref in self._concerned:
             self._outdated[ref] = max(version, self._outdated.get(ref, ""))
@@ -244,18 +244,18 @@ class Following:
             self._take(ref[0], key)
 
     def forget(self, source: Source) -> frozenset[Key]:
-        """Nothing of this source is known any more. Returns the Services of which something may differ."""
+        """Forgets all objects of a source. Returns the Services whose answers may change."""
         return frozenset().union(*[self.put(source, key, None) for key in tuple(self._placed[source])])
 
     def leave(self, keys: Iterable[Key]) -> None:
-        """These Services are gone, or follow no longer: nothing is needed for them."""
+        """These Services are gone, or no longer follow: forgets them."""
         for key in keys:
             self._leave(key)
             self._drop(event := (Source.METALLB_EVENT, *key))
             self._outdated.pop(event, None)
 
     def node_of(self, service: Service, address: Address) -> Followed:
-        """Where an address of a Service is announced, by all that is known now."""
+        """Where an address of a Service is announced, as far as is known now."""
         key = (service.namespace, service.name)
         asked = self._asked.get(key)
         if asked is None or asked.service is not service:
@@ -324,7 +324,7 @@ class Following:
         return Followed(first.node, first.announcer, first.where, shown, first.settled)
 
     def _heard(self, announcer: _Announcer, service: Service, problems: list[str]) -> Iterator[_Statement]:
-        """What objects say; of MetalLB's two, while it moves, the newer one first. Of more, a few."""
+        """What objects say, at most a few. While MetalLB moves a Service there are two; the newer one comes first."""
         for ref in sorted(announcer.refs(service), key=self._is_overtaken):
             about = ((key, said) for key, said in self._said.get(ref, {}).items() if said.uid in ("", service.uid))
             most = 1 if ref[0] in ON_DEMAND else MAX_HEARD
@@ -366,9 +366,9 @@ class Following:
         return replace(first, node=node, where=where)
 
     def _is_overtaken(self, ref: Ref) -> bool:
-        """Whether an object names a speaker after whose last Event another one began to announce.
+        """Whether another speaker began to announce after the last Event of the one that an object names.
 
-        A speaker whose write of the status is refused sets its label again and again, also when it announces no more.
+        A speaker that may not write the status keeps setting its label, even when it no longer announces.
         """
         disputed = {said.node for said in self._said.get(ref, {}).values() if said.disputed}
         events = self._said.get((Source.METALLB_EVENT, *ref[1:]), {}).values() if disputed else ()
@@ -382,7 +382,7 @@ def _is_unsettled(asked: _Asked) -> bool:
 
 
 def _announcers_of(service: Service) -> tuple[_Announcer, ...]:
-    """Who may announce it: by its class, which every announcer keeps to; by its brand; else by its annotations."""
+    """The announcers that may have a Service: by its class, which they all respect, by brand, or by annotations."""
     if service.load_balancer_class in _BY_CLASS:
         return (_BY_CLASS[service.load_balancer_class],)
     marks = dict(service.marks)
@@ -405,7 +405,7 @@ def _ref_of(source: Source, said: Announcement) -> Ref:
 def _statement(
     node: str, announcer: _Announcer, where: str, problems: list[str], *, settled: bool = True
 ) -> _Statement | None:
-    """Only what can be a Node's name is one: whoever writes a Service writes its annotations too."""
+    """A statement, if the text can be a Node's name: anybody who can write a Service writes its annotations, too."""
     if is_subdomain(node):
         return _Statement(node, announcer.name, where, settled)
     if node:
@@ -441,7 +441,7 @@ def _no_marks(_service: Service, _address: Address) -> Iterator[tuple[str, str]]
 
 
 def _metallb_refs(service: Service) -> tuple[Ref, ...]:
-    """Its objects; where there are none, or one is disputed, the last Event of a speaker that began to announce."""
+    """Its objects; if there are none, or one is disputed, the last Event of a speaker that began to announce."""
     about = service.namespace, service.name
     return (Source.METALLB, *about), (Source.METALLB_EVENT, *about)
 
@@ -452,7 +452,7 @@ def _cilium_refs(service: Service) -> tuple[Ref, ...]:
 
 
 def _kube_vip_refs(service: Service) -> tuple[Ref, ...]:
-    """Its own Lease, where there is an election for each Service; else the one of all."""
+    """The Service's own Lease if kube-vip elects for each Service, else the common one."""
     namespace, slash, name = _mark(service, KUBE_VIP_LEASE).partition("/")
     if not slash:
         namespace, name = service.namespace, namespace or f"kubevip-{service.name}"
@@ -478,7 +478,7 @@ def _purelb_marks(service: Service, address: Address) -> Iterator[tuple[str, str
 
 @lru_cache(maxsize=64)  # it is asked for each of a Service's addresses, which may be a thousand
 def _purelb_entries(text: str) -> tuple[tuple[str, str], ...]:
-    """Nodes, and what each announces: an address, or all (""). The newest first, and of many the newest."""
+    """Nodes, and what each announces: an address, or all (""). The newest come first, and only so many."""
     return tuple(filter(None, map(_purelb_entry, reversed(text.rsplit(maxsplit=MAX_HEARD)[-MAX_HEARD:]))))
 
 
@@ -492,7 +492,7 @@ def _purelb_entry(entry: str) -> tuple[str, str] | None:
 
 
 def _openelb_refs(service: Service) -> tuple[Ref, ...]:
-    """To 0.5 the leader answers for all, with the MAC of the node in the annotation; from 0.6 on nobody tells."""
+    """Up to 0.5 the leader answers for all, with the MAC of the node in the annotation; since 0.6 nothing names it."""
     return ((Source.OPENELB, "", ""),) if _mark(service, OPENELB_NEXT_HOP) else ()
 
 

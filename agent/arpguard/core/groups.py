@@ -1,8 +1,7 @@
-"""What is elected: groups of VIPs that are to have one owner.
+"""Elections are about groups: VIPs that should have one owner.
 
 The IPv6 addresses of a dual-stack Service go with its first IPv4 one, their lead (`Vip.lead`); any other VIP is a group
-by itself. Whether some node may own all of a group is for `Pools.divided` to say: what nobody may own together is
-elected apart.
+by itself. `Pools.divided` splits a group that no node may own as a whole.
 """
 
 from collections.abc import Mapping
@@ -39,8 +38,8 @@ def group_of(vip: Vip, vips: Mapping[Address, Vip]) -> Group:
 def _lead(vip: Vip, vips: Mapping[Address, Vip]) -> Address:
     """The address that a VIP goes with, or its own.
 
-    A lead that is not elected, or gone, leads nobody. Neither does one with other settings: another source has the say
-    about it, whose nodes are not this one's to choose.
+    A lead that is gone, or not elected, leads nobody. Neither does one with other settings: that comes from another
+    source, and this one must not choose its nodes.
     """
     lead = vips.get(vip.lead) if vip.lead is not None else None
     leads = lead is not None and lead.lead is None and lead.elected and lead.settings == vip.settings

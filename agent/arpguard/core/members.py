@@ -1,7 +1,7 @@
 """The nodes of the cluster as an election sees them: who may own which VIP, and who is preferred.
 
-A cordoned node is second choice: it still serves, and an answer from it is better than none where no other node can.
-Every other reason is a hard one: such a node's answers would lead nowhere.
+A cordoned node is second choice: it still serves, and an answer from it is better than none. All other reasons are
+final: such a node's answers would lead nowhere.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -21,7 +21,7 @@ from arpguard.model import Vip
 _Terms: TypeAlias = tuple[frozenset[str] | None, str, tuple[Network, ...]]
 
 EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
-_SLOWER = 4  # how much longer it takes to weigh one node after the other than all of a pool at once
+_SLOWER = 4  # weighing nodes one by one takes so many times as long as weighing all of a pool at once
 CORDONED = "cordoned: second choice, and there is another"
 
 
@@ -39,7 +39,7 @@ class GuardedLink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node. `alive`: its agent was heard of within a lease; `exists`: it has a Node object.
+    """A node. `alive`: its agent renewed within a lease; `exists`: it has a Node object.
 
     `links` are its guarded links that are up: name, and a subnet on it.
     """
@@ -73,9 +73,9 @@ class Member:
 def members_of(
     nodes: Mapping[str, Node], links: Mapping[str, Iterable[GuardedLink]], alive: Collection[str]
 ) -> tuple[Member, ...]:
-    """The members, by name: those with a Node object, and those whose heartbeat publishes links.
+    """The members, by name: nodes with a Node object, and those whose heartbeat publishes links.
 
-    `alive` names those that were heard of within a lease, this node among them. A host address is no subnet.
+    `alive` names those that renewed within a lease, this node among them. A host address does not count as a subnet.
     """
     unknown = Node("")
     return tuple(
@@ -100,23 +100,23 @@ def members_of(
 
 
 class Preference(NamedTuple):
-    """Who is preferred for a VIP, and how many of the pool are preferred to the node that asks."""
+    """The node that a pool prefers for a VIP, and how many nodes it prefers to the asking one (`ahead`)."""
 
     first: str = ""
     ahead: int = 0
 
 
 class Pool:
-    """The nodes that may own a VIP. Any two VIPs of the same nodes, interface and subnets have the same pool.
+    """The nodes that may own a VIP. Two VIPs with the same nodes, interface and subnets share a pool.
 
-    VIPs, and nodes that ask, are given by their fingerprints. Of two nodes of one weight the last by name is preferred.
+    Methods take VIPs and asking nodes by their fingerprints. Of two nodes with equal weight the last by name wins.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self.fingerprints = {name: fingerprint(name) for name in sorted(names, reverse=True)}
         self._names = tuple(self.fingerprints)
         self._scales = Scales(self.fingerprints.values())
-        self._before: Callable[[], Pool | None] = lambda: None  # not kept alive, for it had one before it too
+        self._before: Callable[[], Pool | None] = lambda: None  # weak: otherwise all former pools would stay alive
         self._joined: dict[str, int] = {}
         self._left: list[int] = []
 
@@ -127,7 +127,7 @@ class Pool:
         return bool(self._names)
 
     def is_only(self, name: str) -> bool:
-        """Whether one of them is all of them."""
+        """Whether this node is the only one."""
         return self._names == (name,)
 
     def preference(self, vip: int, asking: int) -> Preference:
@@ -156,7 +156,7 @@ class Pool:
         return _SLOWER * (len(self._joined) + len(self._left)) > len(self._names)
 
     def prefers(self, vip: int, name: str, other: str) -> bool:
-        """Whether one of them is preferred to another."""
+        """Whether the pool prefers a node to another."""
         return self._order(vip, name) > self._order(vip, other)
 
     def _order(self, vip: int, name: str) -> tuple[int, str]:
@@ -164,7 +164,7 @@ class Pool:
 
 
 class Pools:
-    """The pools of all VIPs, for members that do not change."""
+    """The pools of all VIPs, for a fixed set of members."""
 
     def __init__(self, members: Iterable[Member]) -> None:
         members = tuple(members)
@@ -180,7 +180,7 @@ class Pools:
     __hash__ = None  # type: ignore[assignment]
 
     def of(self, vip: Vip) -> Pool:
-        """Those who may own it."""
+        """The nodes that may own a VIP."""
         terms = self._terms(vip)
         pool = self._pools.get(terms)
         if pool is None:
@@ -188,15 +188,15 @@ class Pools:
         return pool
 
     def divided(self, group: Group) -> tuple[tuple[Group, Pool], ...]:
-        """What a group comes to: the lead and those that some node may own with it, then each of the rest by itself.
+        """Splits a group: the lead with those that some node may own together with it, then each of the rest by itself.
 
-        One after the other: what nobody could own who may own those before it does not count.
+        VIPs join one after the other; one that would leave no node stays out.
         """
         if len(group) == 1:
             return ((group, self.of(group[0])),)
 
         terms = tuple(map(self._terms, group))
-        if terms not in self._alike:  # groups that are alike have the same pool
+        if terms not in self._alike:  # equal terms give the same pool
             self._alike[terms] = self._join(dict(zip(terms, group, strict=True)))
         pool, joins = self._alike[terms]
 
@@ -205,7 +205,7 @@ class Pools:
         return (together, pool), *(((vip,), self.of(vip)) for vip, each in others if not joins[each])
 
     def _join(self, vips: Mapping[_Terms, Vip]) -> tuple[Pool, dict[_Terms, bool]]:
-        """The nodes that are left when one VIP after the other joins, but those that would leave none."""
+        """Joins one VIP after the other, except those that would leave no node; returns the nodes that are left."""
         fit: list[Member] = []
         joins: dict[_Terms, bool] = {}
         for terms, vip in vips.items():
@@ -223,7 +223,7 @@ class Pools:
         return [member for member in self._usable if obstacle(vip, member, subnets) is None]
 
     def subnets(self, vip: Vip) -> tuple[Network, ...]:
-        """The subnets that it is in, on whichever member's links; one that is away now counts too."""
+        """The subnets that a VIP is in, on any member's links, even of members that are away now."""
         prefixes = self._interfaces.get(vip.interface)
         if prefixes is None:
             prefixes = Prefixes(network for name, network in self._links if vip.interface in ("", name))
@@ -232,7 +232,7 @@ class Pools:
 
 
 def is_alone(name: str, members: Iterable[Member], vips: Iterable[Vip]) -> bool:
-    """Whether there is an elected VIP that one of the members may own, and no other, not even a cordoned one."""
+    """Whether a member is the only one, counting cordoned ones, that may own some elected VIP."""
     pools = Pools(replace(member, cordoned=False) for member in members)
     return any(vip.elected and pools.of(vip).is_only(name) for vip in vips)
 
@@ -242,7 +242,7 @@ def _pool(fit: list[Member]) -> Pool:
 
 
 def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | None:
-    """Why a member may not own a VIP. One that is in nobody's subnet may be anybody's who has a link."""
+    """Why a member may not own a VIP. One in no member's subnet may go to any member with a link."""
     if member.refusal is not None:
         return member.refusal
     if vip.nodes is not None and member.name not in vip.nodes:
@@ -257,7 +257,7 @@ def obstacle(vip: Vip, member: Member, subnets: tuple[Network, ...]) -> str | No
 def candidates(
     vip: Vip, vips: Mapping[Address, Vip], members: Iterable[Member], holders: Mapping[Address, str]
 ) -> tuple[Candidate, ...]:
-    """All members, those who may own an elected VIP first, by preference. `holders` have VIPs now, it among them."""
+    """All members: first those that may own an elected VIP, by preference. `holders`: who has each VIP now."""
     members = tuple(members)
     pools = Pools(members)
     together, pool = next(part for part in pools.divided(group_of(vip, vips)) if vip in part[0])
@@ -288,7 +288,7 @@ def candidates(
 
 
 def _why_not(group: Group, member: Member, pools: Pools) -> str:
-    """Why a member may not own the first of several VIPs that are to have one owner."""
+    """Why a member may not own the first VIP of a group."""
     reasons = ((vip, obstacle(vip, member, pools.subnets(vip))) for vip in group)
     vip, why = next(((vip, why) for vip, why in reasons if why is not None), (group[0], CORDONED))
     return why if vip is group[0] else f"{why}, for {vip.address}, which goes with it"
@@ -299,6 +299,6 @@ def _place(place: int, *, has_it: bool) -> str:
 
 
 def speaker(subject: Subject, members: Iterable[Member]) -> str:
-    """The node that tells of an object what all nodes know; empty when nobody is alive."""
+    """The node that posts Events about an object which all nodes see alike; empty when nobody is alive."""
     name = f"{subject.kind}/{subject.namespace}/{subject.name}"
     return next(iter(ranked(name, (member.name for member in members if member.alive))), "")

@@ -1,6 +1,6 @@
 """What one source asks for: the addresses of an item of `vips:` or of a Service, and who is to answer for them.
 
-A function of the Service and the configuration alone. Whether an address may be a VIP is for `admission` to say.
+A function of the Service and the configuration alone; `admission` decides whether an address may be a VIP.
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ _MAX_WRONG = 4  # of annotations; as many as there are readers
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a source asks for, a bid for each address. `local_only`: for nodes with ready endpoints alone.
+    """What a source asks for: a bid for each address. `local_only`: only nodes with ready endpoints may own them.
 
-    `problems` and `notices` are of the source as a whole; what is wrong with an address is in its bid.
+    `problems` and `notices` are about the source as a whole; problems with one address are in its bid.
     """
 
     bids: tuple[Bid, ...] = ()
@@ -34,23 +34,23 @@ class Offer:
 
     @property
     def needs_slices(self) -> bool:
-        """Whether EndpointSlices have a say."""
+        """Whether the result depends on EndpointSlices."""
         return self.local_only and any(bid.admitted for bid in self.bids)
 
     @property
     def follows(self) -> bool:
-        """Whether another announcer has a say."""
+        """Whether the result depends on another announcer."""
         return any(bid.admitted and bid.vip.owner.kind is OwnerKind.FOLLOW for bid in self.bids)
 
     @property
     def has_news(self) -> bool:
-        """Whether there is anything to tell of it."""
+        """Whether there is anything to report about it."""
         is_whole = all(bid.admitted and bid.complaint is None for bid in self.bids)
         return bool(self.problems or self.notices) or not is_whole
 
 
 class _Terms(NamedTuple):
-    """What annotations say. `owner` None: nobody knows whose the addresses are, and they are left alone."""
+    """What annotations say. `owner` None: the owner is not known, so the addresses are left alone."""
 
     owner: Owner | None = None
     mode: Mode = Mode.INHERIT
@@ -69,7 +69,7 @@ def offer_of_config(config: AgentConfig) -> Offer:
 
 
 def offer_of(service: Service, config: ServicesConfig) -> Offer | None:
-    """None for a Service that is not meant."""
+    """What a Service asks for; None if it has neither the annotation nor the labels that `services` selects."""
     annotations = {key.removeprefix(PREFIX): found for key, found in service.annotations}
     is_annotated = "owner" in annotations
     if not is_annotated and not (config.enabled and set(config.selector) <= set(service.labels)):
@@ -93,12 +93,12 @@ def offer_of(service: Service, config: ServicesConfig) -> Offer | None:
 
 
 def name_of(service: Service) -> str:
-    """How a Service is named as the source of a VIP."""
+    """The name of a Service as the source of a VIP."""
     return f"{SERVICE_SOURCE}{service.namespace}/{service.name}"
 
 
 def _read(annotations: dict[str, str]) -> tuple[_Terms, list[str]]:
-    """What annotations, without their prefix, say, and what is wrong with them: first with those that are known."""
+    """What annotations (without prefix) say, and what is wrong with them; wrong values come before unknown names."""
     problems = Problems(_MAX_WRONG)
     in_order = dict(sorted(annotations.items(), key=lambda item: (item[0] not in _READERS, item)))
     terms = _TERMS(in_order, Place(problems)) or _Terms()

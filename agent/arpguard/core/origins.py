@@ -1,4 +1,4 @@
-"""Where an address comes from: which sources ask for it, which of them has the say, and why others are left alone."""
+"""Where an address comes from: which sources ask for it, which of them decides, and why others are left alone."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from arpguard.core.bounding import bounded
 from arpguard.core.cluster import Service
 from arpguard.core.offers import name_of, offer_of
 
-_MAX_ASKING = 20  # sources of an address that are named
+_MAX_ASKING = 20  # at most so many sources of an address are named
 _MAX_SHOWN = 5  # ranges
 _WHY = {
     CONFIGURED: "an item of `vips:` has the say before any Service",
@@ -22,10 +22,9 @@ _WHY = {
 class Origin:
     """What is known of one address, in words.
 
-    `follows`: which object of another announcer names the node, where one is followed.
-    `why`: why the first source has the say; empty when the address is no VIP. `others` are the sources that ask for it
-    and do not have the say; `refusals` say why an address is guarded nowhere, a sentence for each source, or none for
-    an address that nobody asks for and anybody might.
+    `follows`: which object of another announcer names the node, if one is followed.
+    `why`: why the first source decides; empty if the address is not a VIP. `others`: the other sources that ask for it.
+    `refusals`: why an address is guarded nowhere, a sentence for each source; none if nobody asks for it, but might.
     """
 
     why: str = ""
@@ -35,13 +34,13 @@ class Origin:
 
 
 def origin_of_vip(bids: Iterable[Bid]) -> Origin:
-    """The origin of an address that somebody bids for."""
+    """The origin of an address with bids."""
     first, *others = ranking(bids)
     return Origin(_WHY[first.order[0]], others=_few([_runner_up(bid, first) for bid in others]))
 
 
 def origin_of_other(refusal: Complaint | None, asking: Iterable[Service], config: AgentConfig) -> Origin:
-    """That of an address that nobody bids for: `refusal` says why nobody may, and `asking` are those that have it."""
+    """The origin of an address without bids. `refusal`: why it may not be a VIP; `asking`: Services that have it."""
     if refusal is None:
         return Origin(refusals=_few([_why_not(service, config) for service in asking]))
     return Origin(refusals=(refusal.why, *_few([f"{name_of(service)} asks for it" for service in asking])))

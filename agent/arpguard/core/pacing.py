@@ -1,8 +1,8 @@
-"""How fast an API server is asked: as fast as it answers (additive increase, multiplicative decrease, RFC 5681 3.1).
+"""How fast to send requests to the API server: as fast as it answers (AIMD, RFC 5681 3.1).
 
-What it cannot serve at once waits at the server, in front of heartbeats. So a server that answers slowly, or refuses,
-is asked for less at once; one that is slow with a single request is left alone for a while after each. How fast it was
-a while ago says nothing: after a rest the pace is found anew (RFC 5681 4.1).
+Requests that the server cannot serve at once queue there in front of heartbeats. So if it answers slowly, or refuses,
+fewer are sent at a time; if even a single one is slow, there is a pause after each. An old pace means nothing: after a
+rest the search starts over (RFC 5681 4.1).
 """
 
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ MOST = 16.0
 LEAST = 1 / 4
 START = 4.0
 SOON_NS = 200 * NS_PER_MS  # an answer within it allows more
-LATE_NS = 400 * NS_PER_MS  # one later than that allows less: a renewal has 0.9 s (`runtime/cluster/times`)
+LATE_NS = 400 * NS_PER_MS  # a later one allows less: a renewal has 0.9 s (`runtime/cluster/times`)
 REST_NS = NS_PER_S
 LONGEST_PAUSE_NS = 2 * NS_PER_S
 
 
 @dataclass(slots=True)
 class Pacing:
-    """`window`: how many requests may be under way; less than one: the part of the time in which one may be.
+    """`window`: how many requests may be under way; less than one: the share of time in which one may be.
 
     Times are CLOCK_BOOTTIME in nanoseconds.
     """
 
     window: float = START
     not_before_ns: int = 0
-    _eased_ns: int = 0  # a request that was sent before that says nothing of the present window
+    _eased_ns: int = 0  # requests that were sent before this say nothing about the current window
     _busy_ns: int = 0
 
     def allows(self, under_way: int, now_ns: int) -> bool:
@@ -38,12 +38,12 @@ class Pacing:
         return now_ns >= self.not_before_ns and under_way < max(1, int(self.window))
 
     def renewed(self, sent_ns: int, now_ns: int) -> None:
-        """A heartbeat was answered: when that takes long, there are too many requests in front of it."""
+        """A heartbeat was answered: if that took long, too many requests were in front of it."""
         if now_ns - sent_ns > LATE_NS:
             self._ease(sent_ns, now_ns)
 
     def answered(self, sent_ns: int, now_ns: int) -> None:
-        """A request of those that are paced was answered, in whatever way."""
+        """A paced request was answered, whatever the answer."""
         took_ns = now_ns - sent_ns
         if took_ns > LATE_NS:
             self._ease(sent_ns, now_ns)
@@ -54,7 +54,7 @@ class Pacing:
             self._wait(now_ns + min(pause_ns, LONGEST_PAUSE_NS))
 
     def refused(self, sent_ns: int, now_ns: int, wait_ns: int) -> None:
-        """The server takes no more for now (429, 503, 504), or has not answered in time: it says how long to wait."""
+        """The server takes no more for now (429, 503, 504), or did not answer in time: waits for `wait_ns`."""
         self._ease(sent_ns, now_ns)
         self._wait(now_ns + wait_ns)
 

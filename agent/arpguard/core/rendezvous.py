@@ -1,7 +1,7 @@
-"""Rendezvous hashing: whom everybody who sees the same nodes prefers for a VIP, without a word between them.
+"""Rendezvous hashing: all who see the same nodes prefer the same one for a VIP, without talking to each other.
 
-Each pair of VIP and node has a weight, and the heaviest node is first. So a node that leaves moves only what it was
-first for, and one that joins takes only its share (Thaler and Ravishankar, 1998).
+Each pair of VIP and node has a weight, and the heaviest node is preferred. So when a node leaves, only the VIPs that
+preferred it move, and a node that joins takes only its share (Thaler and Ravishankar, 1998).
 """
 
 from collections.abc import Collection, Iterable
@@ -22,7 +22,7 @@ def weight(one: int, other: int) -> int:
 
 
 class Scales:
-    """Weighs many at once, each in 128 bits of one long number, a product's length: a seventh of the time."""
+    """Weighs many at once, in a seventh of the time: each has 128 bits, enough for a product, of one long number."""
 
     def __init__(self, fingerprints: Collection[int]) -> None:
         self._lanes = Struct(f"<{2 * len(fingerprints)}Q")
@@ -31,7 +31,7 @@ class Scales:
         self._ones = int.from_bytes(self._lanes.pack(*(1, 0) * len(fingerprints)), "little")
 
     def weights(self, number: int) -> tuple[int, ...]:
-        """The weight of each with one more fingerprint."""
+        """The weights of all of them with another fingerprint."""
         mixed = _mixed(self._ones * number ^ self._fingerprints, self._ones * _MASK)
         return self._lanes.unpack(mixed.to_bytes(self._lanes.size, "little"))[::2]
 

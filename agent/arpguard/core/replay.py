@@ -1,6 +1,6 @@
 """What a capture is replayed against: the node as the configuration has it, on a link of which only a MAC matters.
 
-Each node whose MAC is told has a link of its own: so what another node said can be judged as its guard would have.
+Each node whose MAC is given has a link of its own, so that its frames can be judged as its guard would have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class ReplayScene:
 
     @property
     def own_mac(self) -> MacAddress | None:
-        """This node's MAC on the captured link, if it is told."""
+        """This node's MAC on the captured link, if it is given."""
         return self._mac_of(self.node)
 
     @property
@@ -67,7 +67,7 @@ class ReplayScene:
         return [replace(vip, mode=Mode.INHERIT) if self.mode else vip for vip in named.values()]
 
     def control(self, entries: Mapping[EntryKey, VipEntry]) -> NodeControl:
-        """What the kernel is told of the node. No entry needs a fence: none passes in a capture."""
+        """The node's control value. No entry needs a fence: none passes in a capture."""
         mode = self.mode or self.config.mode
         return NodeControl(
             mode=mode,
@@ -78,7 +78,7 @@ class ReplayScene:
         )
 
     def entries(self) -> dict[EntryKey, VipEntry]:
-        """The entries of this node, and those of the others whose MAC is told, each on its link."""
+        """The entries of this node, and those of the others whose MAC is given, each on its link."""
         vips = self.vips
         found: dict[EntryKey, VipEntry] = {}
         for node, ifindex in self._links().items():
@@ -86,12 +86,12 @@ class ReplayScene:
         return found
 
     def links(self) -> dict[MacAddress, int]:
-        """The index of the link that each MAC is told to be on."""
+        """The index of the link of each given MAC."""
         links = self._links()
         return {mac: links[node] for mac, node in self.macs.items()}
 
     def _links(self) -> dict[str, int]:
-        """This node, and the others whose MAC is told."""
+        """This node, and the others whose MAC is given."""
         return {node: ifindex for ifindex, node in enumerate(dict.fromkeys((self.node, *self.macs.values())), OWN_LINK)}
 
     def _entries_of(self, node: str, link: Link, vips: Sequence[Vip]) -> dict[EntryKey, VipEntry]:

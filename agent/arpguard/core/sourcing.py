@@ -12,7 +12,7 @@ config, Service --> offers: what each source asks for, a bid for each address
                        +--> Collected: VIPs; telling: problems and Events; origins: why, for one who asks
 ```
 
-`Sourcing` remembers, to be quick; what it says depends on nothing but its arguments.
+`Sourcing` caches for speed; its results depend only on its arguments.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,10 +40,10 @@ _NOTHING = Avoided()
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What the sources come to. `vips` is the same object while nothing has changed in it, and is not to be changed.
+    """The result of all sources. `vips` is the same object while nothing in it has changed; do not modify it.
 
-    `undecided`: elected VIPs whose nodes are not known before EndpointSlices are: nobody takes them, and who has
-    them keeps them. `notices` are the same on every node, for one to post; `own_notices` are this node's alone.
+    `undecided`: elected VIPs whose nodes are not known until EndpointSlices have been read: nobody takes them, and
+    holders keep them. `notices` are the same on every node, and one node posts them; `own_notices` are this node's.
     `needs_slices`: whether EndpointSlices have to be watched. `follows`: the Services that follow another announcer.
     """
 
@@ -57,12 +57,12 @@ class Collected:
 
 
 def follow_nobody(_service: Service, _address: Address) -> str | None:
-    """Where no other announcer is watched."""
+    """For callers that watch no other announcers."""
     return None
 
 
 class Sourcing:
-    """Collects the VIPs; only what has changed since the last time is looked at again."""
+    """Collects the VIPs; looks again only at what has changed since the last time."""
 
     def __init__(self) -> None:
         self._config = AgentConfig()
@@ -103,7 +103,7 @@ class Sourcing:
         changed |= self._moved(followed)
 
         touched: dict[Address, None] = {}
-        for key in sorted(changed):  # the configuration first, in its order: where there is no room for all, it has it
+        for key in sorted(changed):  # the configuration first, in its order, so that it wins when room is short
             touched |= self._replace(key, self._offer(key, followed))
         for address in touched:
             self._settle(address)
@@ -120,7 +120,7 @@ class Sourcing:
     # ---- what has changed ----
 
     def _look_around(self, config: AgentConfig, nodes: Mapping[str, Node], avoided: Avoided) -> set[Key]:
-        """All sources, where something has changed that they all depend on."""
+        """All sources if something has changed that they all depend on, else none."""
         is_same = config is self._config and not _changes(self._nodes, nodes)
         if is_same and self._admission.avoided == avoided:
             return set()
@@ -131,7 +131,7 @@ class Sourcing:
         return set() if is_same else {_CONFIG, *self._services}
 
     def _moved(self, followed: NodeOf) -> set[Key]:
-        """The Services of which another announcer has chosen another node."""
+        """The Services for which an announcer has chosen another node."""
         return {
             key
             for key in self._following
@@ -143,7 +143,7 @@ class Sourcing:
     # ---- what a source asks for ----
 
     def _offer(self, key: Key, followed: NodeOf) -> Offer | None:
-        """What a source asks for here and now; None: it is gone, or is not meant."""
+        """What a source asks for here and now; None: it is gone, or asks for nothing."""
         if key == _CONFIG:
             offer = offer_of_config(self._config)
             return replace(offer, bids=tuple(map(self._admission.judged, offer.bids)))
@@ -161,10 +161,10 @@ class Sourcing:
         return replace(asked, bids=_led(bids))
 
     def _replace(self, key: Key, offer: Offer | None) -> dict[Address, None]:
-        """Puts what a source asks for in the place of what it did; the addresses that either has, in their order."""
+        """Replaces a source's offer; returns the addresses of the old and the new one, in their order."""
         before = self._offers.get(key)
         if offer == before:
-            return {}  # and not twice in memory
+            return {}  # keeps the old one, so that memory has only one of them
 
         touched: dict[Address, None] = {}
         for bid in before.bids if before else ():
@@ -192,7 +192,7 @@ class Sourcing:
     # ---- what it comes to ----
 
     def _settle(self, address: Address) -> None:
-        """Whose an address is now."""
+        """Decides an address anew."""
         award = decide(self._bids[address].values())
         if award.vip is None:
             del self._bids[address]
@@ -238,7 +238,7 @@ def _following(bid: Bid, service: Service, followed: NodeOf) -> Bid:
 
 
 def _led(bids: list[Bid]) -> tuple[Bid, ...]:
-    """The bids of a dual-stack Service: the IPv6 addresses go with the first IPv4 one, where nodes are elected."""
+    """The bids of a dual-stack Service: if elected, its IPv6 addresses go with the first IPv4 one."""
     elected = (bid.vip.address for bid in bids if bid.admitted and bid.vip.elected)
     lead = next((address for address in elected if address.version == 4), None)
     if lead is None:
@@ -247,7 +247,7 @@ def _led(bids: list[Bid]) -> tuple[Bid, ...]:
 
 
 class _Endpoints:
-    """On which nodes Services have ready endpoints, of each family: kube-proxy serves each from its own."""
+    """The nodes with ready endpoints of each Service, by family: kube-proxy serves each family from its own."""
 
     def __init__(self) -> None:
         self._slices: dict[Key, EndpointSlice] | None = None
@@ -258,7 +258,7 @@ class _Endpoints:
         return self._slices is not None
 
     def update(self, slices: Mapping[Key, EndpointSlice] | None) -> set[Key]:
-        """The Services whose nodes may be others now."""
+        """Takes the EndpointSlices; returns the Services whose nodes may have changed."""
         before, self._slices = self._slices, None if slices is None else dict(slices)
         changed = set()
         for key in _changes(before or {}, slices or {}):
@@ -272,7 +272,7 @@ class _Endpoints:
         return changed
 
     def nodes(self, service: Key) -> dict[int, frozenset[str]] | None:
-        """By family (4, 6); None before EndpointSlices are known."""
+        """The nodes by family (4, 6); None until EndpointSlices have been read."""
         if self._slices is None:
             return None
         slices = self._of.get(service, {}).values()
@@ -283,7 +283,7 @@ class _Endpoints:
 
 
 def _changes(before: Mapping[K, V], now: Mapping[K, V]) -> set[K]:
-    """The keys whose values are others. A value is never changed in place, so most are the same object."""
+    """The keys whose values have changed. Values are never modified in place, so most are the same object."""
     changed = {key for key, value in now.items() if before.get(key) is not value}
     if len(before) + sum(key not in before for key in changed) != len(now):
         changed |= before.keys() - now.keys()

@@ -1,9 +1,9 @@
-"""Which links VIPs may be owned on: those that are up, and have not just come back.
+"""On which links this node may own VIPs: those that are up, and have not just come back.
 
-A link that is lost is believed again only after it has been up for a while, which doubles with every loss and is
-forgotten after a minute without one. So a loose contact moves its VIPs away once; whatever it does then costs neither
-the API server nor the other nodes anything. Where there is no other node to move to, the first wait is enough: a switch
-that starts anew takes the links of all nodes away, several times, and all would wait for nobody.
+A link that went down is trusted again only after it has been up for a while; that time doubles with every loss, and is
+reset after a minute without one. So a loose contact moves its VIPs away once, and later costs neither the API server
+nor other nodes anything. If there is no other node to move to, the first wait is enough: a switch that restarts takes
+down the links of all nodes, several times, and all would wait for nobody.
 """
 
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ from arpguard.units import NS_PER_S
 FIRST_WAIT_NS = NS_PER_S
 LONGEST_WAIT_NS = 32 * NS_PER_S
 CALM_NS = 60 * NS_PER_S
-MOST = 1024  # links that are remembered: where each container brings one, their names are many
+MOST = 1024  # at most so many links are remembered: there are many names if each container brings a link
 
 
 @dataclass(slots=True)
 class _Record:
-    """Since when a link is up or down, and how long it has to be up before it is believed."""
+    """Since when a link is up or down, and how long it has to be up before it is trusted."""
 
     up: bool
     since_ns: int
@@ -31,7 +31,7 @@ class _Record:
         return self.since_ns + self.wait_ns
 
     def is_held_back(self, now_ns: int) -> bool:
-        """Whether it has been up for the first wait, and is not believed yet."""
+        """Whether it has been up for the first wait, and is not trusted yet."""
         return self.up and self.since_ns + FIRST_WAIT_NS <= now_ns < self.believed_ns
 
     def lost(self, now_ns: int) -> None:
@@ -50,7 +50,7 @@ class Steadiness:
         self._records: dict[str, _Record] = {}
 
     def steady(self, links: Iterable[Link], now_ns: int) -> tuple[Link, ...]:
-        """Those of the links that are up and believed. One that is seen for the first time is believed at once."""
+        """The links that are up and trusted. One that is seen for the first time is trusted at once."""
         up = {link.name: link for link in links if link.up}
         for name, record in self._records.items():
             if record.up and name not in up:
@@ -63,24 +63,24 @@ class Steadiness:
         return tuple(link for name, link in up.items() if self._records[name].believed_ns <= now_ns)
 
     def held_back(self, links: Iterable[Link], now_ns: int) -> tuple[Link, ...]:
-        """Those of the links that have been up for the first wait, and are not believed yet."""
+        """The links that have been up for the first wait, and are not trusted yet."""
         records = ((link, self._records.get(link.name)) for link in links if link.up)
         return tuple(link for link, record in records if record is not None and record.is_held_back(now_ns))
 
     def believe(self, name: str, now_ns: int) -> None:
-        """A link is believed from now on, until it is lost again; then it waits for no less."""
+        """Trusts a link from now on, until it is lost again; its next wait is no shorter for that."""
         record = self._records[name]
         record.since_ns = now_ns - record.wait_ns
 
     def _forget(self, too_many: int) -> None:
-        """Those that have been down for longest."""
+        """Forgets the links that have been down for longest."""
         if too_many > 0:
             down = [name for name, record in self._records.items() if not record.up]
             for name in sorted(down, key=lambda name: self._records[name].since_ns)[:too_many]:
                 del self._records[name]
 
     def next_ns(self, now_ns: int) -> int | None:
-        """When the next link will be believed, or may be, if it stays up; None when there is nothing to wait for."""
+        """When the next link will or may be trusted, if it stays up; None when there is nothing to wait for."""
         waiting = [record for record in self._records.values() if record.up and record.believed_ns > now_ns]
         times = (at_ns for each in waiting for at_ns in (each.since_ns + FIRST_WAIT_NS, each.believed_ns))
         return min((at_ns for at_ns in times if at_ns > now_ns), default=None)

@@ -1,4 +1,4 @@
-"""Which node is followed while an announcer's objects change: one at a time, and none that nobody named.
+"""Which node to follow while an announcer's objects change: one at a time, and only nodes that objects have named.
 
 | the objects                                             | followed                                                |
 | ------------------------------------------------------- | ------------------------------------------------------- |
@@ -6,16 +6,17 @@
 | name nobody                                             | still the node that was                                 |
 | name others again and again: `MOST` changes in `WINDOW` | MetalLB's choice among those named within the last STEADY |
 
-Nobody is named while an announcer writes its objects, and sometimes for hours though it announces (docs/follow.md).
-Who was followed last either announces still, or is silent anyway: to let it pass costs nothing, and keeps the VIP.
+Objects name nobody while an announcer writes them, and sometimes for hours though it announces (docs/follow.md). The
+node that was followed last either still announces, or is silent anyway: letting it through costs nothing, and keeps the
+VIP.
 
-Two agents follow the same node because they hear the same changes in the same order, and what is decided depends on
-those alone, and not on what an agent followed before; so one that starts while objects change agrees with the others
-after `MOST` changes. During the pause after each change both of two nodes are suppressed, so that the new one is let
-through only after the old one's agent has heard of it, too.
+All agents follow the same node because they hear the same changes in the same order, and decide by those alone, not by
+what they followed before. So an agent that starts while objects change agrees with the others after `MOST` changes.
+During the pause after each change both nodes are suppressed: the new one is let through only once the old one's agent
+has heard of it, too.
 
-Of nodes that are named in turn the one is followed that MetalLB elects once its speakers reach each other again: so the
-VIP stays where it is over the end of a partition, of which no object tells for STEADY.
+Of nodes that are named in turn, agents follow the one that MetalLB elects once its speakers reach each other again. So
+the VIP stays put when a partition ends, which no object shows for STEADY.
 """
 
 from collections import deque
@@ -30,12 +31,12 @@ from arpguard.core.following import ON_DEMAND, Followed, Following, Source
 from arpguard.core.speakers import Look
 from arpguard.units import NS_PER_MS, NS_PER_S
 
-PAUSE_NS = 50 * NS_PER_MS  # what a watch takes longer on one node than on another, on a busy machine too
+PAUSE_NS = 50 * NS_PER_MS  # how much longer a watch may take on one node than on another, even on a busy machine
 MOST = 6  # two are the restart of a speaker: away, and back; three cannot be restarted within WINDOW
 WINDOW_NS = 4 * NS_PER_S  # speakers that do not reach each other change objects up to 40 times a second
 STEADY_NS = 3 * NS_PER_S
 MAX_NAMED = 8
-LASTS_NS = 3 * NS_PER_S  # what is wrong with objects for less is a move
+LASTS_NS = 3 * NS_PER_S  # objects that disagree for less are part of a move
 MAX_PROBLEMS = 20
 
 
@@ -44,7 +45,7 @@ class Course:
     """The node that is followed for one address. Times are CLOCK_BOOTTIME nanoseconds.
 
     `elected_by`: the Service's first address, by which MetalLB elects among nodes.
-    `_left`: the nodes that were named before `_named`, each with when it ceased to be, the latest last.
+    `_left`: the nodes that were named before `_named`, each with the time of its end, the latest last.
     """
 
     followed: str = ""
@@ -75,14 +76,14 @@ class Course:
         return "" if self._is_pausing(now_ns) else self.followed
 
     def rivals(self, now_ns: int) -> tuple[str, ...]:
-        """The nodes that are named again and again, sorted; none while objects change no more than they should."""
+        """The nodes that are named in turn, sorted; none while objects change no more than they should."""
         if len(self._changes) < MOST or self._changes[0] + WINDOW_NS <= now_ns:
             return ()
         lately = (node for node, left_ns in self._left.items() if left_ns + STEADY_NS > now_ns)
         return tuple(sorted((self._named, *lately)))
 
     def next_ns(self, now_ns: int) -> int | None:
-        """When `at` may be another by itself."""
+        """When `at` may change by itself."""
         times = [] if self._moved_ns is None else [self._moved_ns + PAUSE_NS]
         if len(self._changes) == MOST:
             times += [self._changes[0] + WINDOW_NS, *(left_ns + STEADY_NS for left_ns in self._left.values())]
@@ -102,7 +103,7 @@ class Course:
             self.followed = chosen
 
     def _rank(self, node: str) -> bytes:
-        """The lowest of those that are up announces (`ShouldAnnounce` in MetalLB's speaker, 0.14 to 0.16)."""
+        """The lowest of the nodes that are up announces (`ShouldAnnounce` in MetalLB's speaker, 0.14 to 0.16)."""
         return sha256(f"{node}#{self.elected_by}".encode()).digest()
 
     def _is_pausing(self, now_ns: int) -> bool:
@@ -120,9 +121,9 @@ class _Steered:
 class Steering:
     """Follows what `Following` finds, Service by Service and address by address. Synchronous, and without IO.
 
-    `is_known`: whether all objects of a source that are about Services of a namespace have been read. Before that of
-    all sources of a Service, what objects say is not heard, and the node that was followed stays.
-    `left`: the nodes that the agent before this one followed.
+    `is_known`: whether all objects of a source about Services of a namespace have been read. Until that is so for all
+    sources of a Service, it ignores the objects, and keeps the node that was followed.
+    `left`: the nodes that the last agent followed.
     """
 
     def __init__(
@@ -136,11 +137,11 @@ class Steering:
         self._wrong: dict[str, int] = {}
 
     def put(self, source: Source, key: Key, said: Announcement | None, now_ns: int) -> frozenset[Key]:
-        """As `Following.put`; every single change is heard, so that all agents hear the same."""
+        """Like `Following.put`; takes every single change, so that all agents hear the same."""
         return self._follow(self._following.put(source, key, said), now_ns)
 
     def hear(self, node: str, reports: Mapping[Key, SpeakerReport], now_ns: int) -> frozenset[Key]:
-        """As `Following.hear`."""
+        """Like `Following.hear`."""
         return self._follow(self._following.hear(node, reports), now_ns)
 
     def _follow(self, concerned: frozenset[Key], now_ns: int) -> frozenset[Key]:
@@ -180,14 +181,14 @@ class Steering:
         return said if node == said.node else _instead(said, node, course)
 
     def _may_be_heard(self, said: Followed, service: Service, course: Course) -> bool:
-        """An agent that has just started waits for the Events, too, where objects do not settle who announces."""
+        """Whether to believe it: an agent that has just started waits for Events unless objects settle it."""
         sources = self._following.sources_of(service)
         if not (said.settled or course.has_heard):
             sources |= ON_DEMAND
         return all(self._is_known(source, service.namespace) for source in sources)
 
     def leave(self, keys: Iterable[Key]) -> None:
-        """These Services are gone, or follow no longer."""
+        """These Services are gone, or no longer follow: forgets them."""
         keys = tuple(keys)
         self._following.leave(keys)
         for key in keys:
@@ -196,15 +197,15 @@ class Steering:
                 self._restless.pop((key, address), None)
 
     def next_ns(self, now_ns: int) -> int | None:
-        """When some node may be another by itself."""
+        """When the node of some address may change by itself."""
         times = {place: course.next_ns(now_ns) for place, course in self._restless.items()}
         self._restless = {place: self._restless[place] for place, at_ns in times.items() if at_ns is not None}
         return min((at_ns for at_ns in times.values() if at_ns is not None), default=None)
 
     def problems(self, now_ns: int) -> tuple[str, ...]:
-        """What is wrong with objects, and the Services for which they name one node after the other.
+        """What is wrong with objects, and the Services for which they name nodes in turn.
 
-        During a move objects disagree for a moment, and in a partition all the time, each time in other words.
+        Objects disagree for a moment during a move, and all the time during a partition, each time in other words.
         """
         self._wrong = {text: self._wrong.get(text, now_ns) for text in self._following.problems}
         lasting = [text for text, since_ns in self._wrong.items() if since_ns + LASTS_NS <= now_ns]
@@ -244,7 +245,7 @@ def _problem(key: Key, followed: str, nodes: Iterable[str]) -> str:
 
 
 def _instead(said: Followed, node: str, course: Course) -> Followed:
-    """What is followed in place of what objects say now."""
+    """The answer if another node is followed than the one that objects name now."""
     if not node:
         wait = f"it moves to {course.followed}, and for {PAUSE_NS // NS_PER_MS} ms is let through nowhere"
         return replace(said, node="", why=f"{said.why}; {wait}")

@@ -1,4 +1,4 @@
-"""What there is to say of what sources ask for: problems for the log and notices for Events, a bounded number."""
+"""What to report about offers: problems for the log and notices for Events, in limited number."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,17 +10,17 @@ from arpguard.core.offers import ACTION, Offer
 from arpguard.core.reporting import Notice, Subject
 from arpguard.model import SERVICE_SOURCE
 
-_Alike: TypeAlias = tuple[Subject, str, bool]  # what is alike: of one Service, with one reason, this node's own or not
+_Alike: TypeAlias = tuple[Subject, str, bool]  # alike: of one Service, with one reason, and this node's own or not
 
 MAX_PROBLEMS = 20
-MAX_ALIKE = 4  # of what is wrong with addresses of a Service in the same way
+MAX_ALIKE = 4  # at most so many addresses of a Service with the same problem are reported one by one
 MAX_NOTICES = 4096
 
 
 class Telling:
-    """All that is said of some offers. Of what is alike in a Service's addresses some stand for all.
+    """All that is reported about some offers. If many addresses of a Service have one problem, a few stand for all.
 
-    `notices` are the same on every node, `own_notices` this node's alone.
+    `notices` are the same on every node, `own_notices` are this node's.
     """
 
     def __init__(self, offers: Iterable[Offer]) -> None:
@@ -57,7 +57,7 @@ class Telling:
             self._tell(kind, problem, found.why)
 
     def _tell_of_rest(self, kind: _Alike, count: int) -> None:
-        """An Event has no count in it: with each that came or went it would be another."""
+        """Reports the rest of a kind. The Event has no count: it would become another Event with each change."""
         subject, reason, _own = kind
         problem = f"{SERVICE_SOURCE}{subject.namespace}/{subject.name}: {count} more of its addresses: {reason}"
         self._tell(kind, problem, "more of its addresses: `arpguard explain ADDRESS` says why for each")

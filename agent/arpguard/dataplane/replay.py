@@ -76,7 +76,7 @@ class Replay:
         return try_frame(self._programs, Hook.TC_EGRESS if outgoing else self._ingress, ifindex, seen.frame)
 
     def _judge_at_its_sender(self, seen: Seen, trial: Trial, sighting: Sighting) -> None:
-        """A claim of a node whose MAC is told meets that node's guard first, on its way out."""
+        """A claim of a node whose MAC is given meets that node's guard first, on its way out."""
         ifindex = self._links.get(seen.source)
         if not seen.outgoing and ifindex is None:
             return

@@ -271,7 +271,7 @@ CLUSTER: tuple[tuple[Spec, Callable[[ClusterLook], Iterable[Row]]], ...] = (
             "arpguard_kubernetes_events_total",
             ("outcome",),
             "Kubernetes Events that this agent has written, or dropped to keep within their rate, since it started",
-            "when dropped grows: so much happens that not all of it is told; the log has it",
+            "when dropped grows: so much happens that Events leave some of it out; the log has it",
         ),
         _events,
     ),

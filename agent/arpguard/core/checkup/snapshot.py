@@ -40,7 +40,7 @@ class AttachedProgram:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What an agent has pinned for links of this network namespace, or is told to pin.
+    """What an agent has pinned for links of this network namespace, or is configured to pin.
 
     `running`: whether an agent has the folder locked, None where that cannot be seen. `mode` is None before the kernel
     was told one.

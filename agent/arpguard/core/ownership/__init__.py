@@ -1,1 +1,1 @@
-"""Who may answer in a cluster: heartbeats, claims, and what the kernel is told. Pure: events in, effects out."""
+"""Who may answer in a cluster: heartbeats, claims, and the kernel's fence and entries. Pure: events in, effects out."""

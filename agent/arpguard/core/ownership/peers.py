@@ -1,6 +1,6 @@
-"""The other nodes' heartbeats: who is alive, whose claims are void, and the revocation of who is not heard of.
+"""The other nodes' heartbeats: who is alive, whose claims are void, and the revocation of silent nodes.
 
-Only changes count, by this node's own clock: nobody compares times that others wrote.
+Only changes count, by this node's own clock: it never compares times that others wrote.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ from arpguard.core.ownership.records import (
 )
 from arpguard.units import NS_PER_S
 
-MISSING_NS = 30 * NS_PER_S  # a heartbeat that somebody deleted may have been of a node that parted for so long
+MISSING_NS = 30 * NS_PER_S  # a deleted heartbeat may have been a parting node's, whose lease lasts so long
 
 _MAX_EPOCHS = 8
 
@@ -30,11 +30,11 @@ _MAX_EPOCHS = 8
 class _Peer:
     """One other node.
 
-    `since_ns`: when this version, or its absence, was first seen. `as_of_ns`: when a read or write was sent that
-    shows it as it was then or later; a watch shows the past, and sets none. `busy`: a read or a write is under way;
-    `retry_ns`: what failed is not tried again before then; `lease_ns`: what the last version that was seen publishes.
-    `object_since_ns`: when this object (its uid) was first seen, and `epochs` those of its versions that were.
-    `renewed`: it was seen to be written; a heartbeat that was only found may be months old.
+    `since_ns`: when this version, or its absence, was first seen. `as_of_ns`: when the read or write was sent that
+    showed it as of then or later; a watch shows the past, and sets none. `busy`: a read or a write is under way;
+    `retry_ns`: not to retry before then; `lease_ns`: what the last seen version publishes. `object_since_ns`: when this
+    object (its uid) was first seen; `epochs`: those of its versions that were seen. `renewed`: a write of it was seen;
+    a heartbeat that was only found may be months old.
     """
 
     known: Heartbeat | None
@@ -48,7 +48,7 @@ class _Peer:
     renewed: bool = False
 
     def show(self, heartbeat: Heartbeat | None, now_ns: int) -> None:
-        """Another version, or none."""
+        """Takes another version, or its absence."""
         if heartbeat is not None and (self.known is None or self.known.version.uid != heartbeat.version.uid):
             self.object_since_ns = now_ns
             self.epochs.clear()
@@ -68,9 +68,9 @@ class Peers:
         self._peers: dict[str, _Peer] = {}
 
     def seen(self, node: str, heartbeat: Heartbeat | None, now_ns: int, as_of_ns: int | None = None) -> bool:
-        """A heartbeat, or its absence, from a watch; from a consistent read with the time that was sent.
+        """Takes a heartbeat or its absence, from a watch, or from a consistent read (`as_of_ns`: when that was sent).
 
-        True when the epoch is another than before: claims may have become void.
+        True when the epoch has changed: claims may have become void.
         """
         peer = self._peers.setdefault(node, _Peer(None, now_ns))
         before = peer.known
@@ -83,12 +83,12 @@ class Peers:
         return _epoch(before) != _epoch(heartbeat)
 
     def listen_anew(self, now_ns: int) -> None:
-        """This node heard nobody for a while: silence counts from now on."""
+        """This node was cut off for a while: others' silence counts only from now on."""
         for peer in self._peers.values():
             peer.since_ns = now_ns
 
     def alive(self, node: str, now_ns: int) -> bool:
-        """Whether a node's heartbeat has changed within its lease, and is nobody's tombstone."""
+        """Whether a node's heartbeat has changed within its lease, and is not revoked."""
         peer = self._peers.get(node)
         return (
             peer is not None and peer.known is not None and peer.known.instance != "" and now_ns < self._late_ns(peer)
@@ -101,29 +101,29 @@ class Peers:
 
     @property
     def heartbeats(self) -> Iterator[Heartbeat]:
-        """The other nodes' heartbeats, as they were shown last."""
+        """The other nodes' heartbeats, as last seen."""
         return (peer.known for peer in self._peers.values() if peer.known is not None)
 
     def links(self, node: str) -> tuple[PublishedLink, ...]:
-        """The links that a node's heartbeat tells of."""
+        """The links that a node's heartbeat publishes."""
         peer = self._peers.get(node)
         return peer.known.links if peer is not None and peer.known is not None else ()
 
     def has(self, mac: MacAddress) -> bool:
-        """Whether a node says that this is one of its links."""
+        """Whether a node publishes a link with this MAC."""
         return any(link.mac == mac for heartbeat in self.heartbeats for link in heartbeat.links)
 
     def guards(self, mac: MacAddress, now_ns: int) -> bool:
-        """Whether a node that was seen to renew lately says that this is one of its links: its kernel is guarded."""
+        """Whether a node that renewed lately publishes a link with this MAC: its kernel is guarded."""
         peers = (peer for peer in self._peers.values() if peer.renewed and self._is_heard(peer, now_ns))
         return any(link.mac == mac for peer in peers if peer.known is not None for link in peer.known.links)
 
     def heard(self, now_ns: int) -> frozenset[str]:
-        """The nodes that were heard of lately: in a little less than a lease, for a takeover has to be prepared."""
+        """The nodes that renewed lately, within a little less than a lease: a takeover needs time to prepare."""
         return frozenset(node for node, peer in self._peers.items() if self._is_heard(peer, now_ns))
 
     def next_silence_ns(self, now_ns: int) -> int | None:
-        """When the next of them is not any more, if nothing is heard of it."""
+        """When the next of them drops out unless it renews."""
         moments = (self._fading_ns(peer) for peer in self._peers.values() if self._is_heard(peer, now_ns))
         return min(moments, default=None)
 
@@ -131,7 +131,7 @@ class Peers:
         return peer.known is not None and peer.known.instance != "" and now_ns < self._fading_ns(peer)
 
     def next_ns(self, node: str, after_ns: int) -> int | None:
-        """The next moment after that one at which it may be time to do something about a node, by itself."""
+        """The next moment after `after_ns` at which there may be something to do about a node."""
         peer = self._peers.get(node)
         if peer is None or peer.busy:
             return None
@@ -141,10 +141,10 @@ class Peers:
     def is_void(self, node: str, epoch: str, seen_ns: int, now_ns: int) -> bool | None:
         """Whether a claim by a node in an epoch, which was seen at `seen_ns`, is void.
 
-        None: not known yet. An epoch that was current when the claim was written and is not now never comes back; so
-        the heartbeat has to be read after the claim was seen, and not before. Nothing is void by a heartbeat that
-        cannot be read. One that was made anew after a person deleted it may end an epoch that nobody has revoked (a
-        create names no version, and may be late): it voids nothing before a lease is over, unless it was in that epoch.
+        None: not known yet. An epoch that was current when the claim was written, and is not now, never comes back; so
+        the heartbeat has to be read after the claim was seen. A heartbeat that cannot be understood makes nothing void.
+        One that was created again after somebody deleted it may end an epoch that nobody has revoked (a create names no
+        version, and may be late): it makes nothing void until a lease is over, unless it was in that epoch.
         """
         peer = self._peers.get(node)
         if peer is None or peer.known is None:
@@ -155,7 +155,7 @@ class Peers:
         return True if settled and _was_read_since(peer, seen_ns) else None
 
     def resolve(self, node: str, seen_ns: int, now_ns: int) -> list[Effect]:
-        """What makes `is_void` known: a read, or, for a heartbeat that is missing, its revocation when it is time."""
+        """What settles `is_void`: a read or, if the heartbeat is missing, its revocation when it is time."""
         peer = self._peers.setdefault(node, _Peer(None, now_ns))
         if _was_read_since(peer, seen_ns):
             return self.revoke(node, now_ns) if peer.known is None else []
@@ -169,9 +169,9 @@ class Peers:
         return [ReadHeartbeat(node)]
 
     def revoke(self, node: str, now_ns: int) -> list[Effect]:
-        """Ends a silent node's epoch: exactly the version that has not changed for a lease is replaced.
+        """Ends a silent node's epoch: replaces exactly the version that has not changed for a lease.
 
-        One that is missing for as long is created: its node, when it comes back, begins a new epoch.
+        If it has been missing for as long, creates it: when its node comes back, that begins a new epoch.
         """
         peer = self._peers.setdefault(node, _Peer(None, now_ns))
         if peer.busy or now_ns < max(self._late_ns(peer), peer.retry_ns):
@@ -182,7 +182,7 @@ class Peers:
     def written(
         self, sent: WriteHeartbeat, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int
     ) -> list[Effect]:
-        """What came of a revocation: after anything but success the heartbeat is read, and not revoked for a while."""
+        """The outcome of a revocation. Unless it succeeded, reads the heartbeat, and does not revoke it for a while."""
         self._peers[sent.node].busy = False
         if outcome is not Outcome.APPLIED or version is None:
             self._peers[sent.node].retry_ns = now_ns + self.times.renew_ns
@@ -202,11 +202,11 @@ class Peers:
         self._peers[node].retry_ns = now_ns + self.times.renew_ns
 
     def _late_ns(self, peer: _Peer) -> int:
-        """A lease is as long as the longer of what its holder and this node hold for its length."""
+        """How long a lease lasts: the longer of what its holder publishes and what this node has configured."""
         return peer.since_ns + max(peer.lease_ns, self.times.duration_ns)
 
     def _settled_ns(self, peer: _Peer) -> int:
-        """When whoever answered by an object before this one has fallen silent."""
+        """When any node that answered by a former object of this name must have fallen silent."""
         return peer.object_since_ns + max(self.times.duration_ns, peer.lease_ns)
 
     def _fading_ns(self, peer: _Peer) -> int:
@@ -214,7 +214,7 @@ class Peers:
 
 
 def _was_read_since(peer: _Peer, seen_ns: int) -> bool:
-    """Sent at the same moment is not after: what was seen may be newer, where the clock is coarse."""
+    """Whether it was read after a claim was seen. The same moment is not after: a clock may be coarse."""
     return peer.as_of_ns is not None and peer.as_of_ns > seen_ns
 
 

@@ -1,21 +1,21 @@
-"""What is known of hosts outside the cluster that may have a VIP: one question, one answer, and how long it counts."""
+"""Whether a host outside the cluster has a VIP: one question, one answer, and how long that counts."""
 
 from dataclasses import dataclass
 
 from arpguard.addresses import MacAddress
 from arpguard.units import NS_PER_S
 
-UNANSWERED_NS = 5 * NS_PER_S  # a probe that was not reported on for as long is sent again
+UNANSWERED_NS = 5 * NS_PER_S  # without a result for so long, a probe is sent again
 SILENT_NS = 5 * NS_PER_S  # how long it counts that nobody has a VIP
-TAKEN_NS = 30 * NS_PER_S  # how long it counts at most that a host outside has it
-LEAD_NS = 2 * NS_PER_S  # at most so long before its result can be needed a probe begins
+TAKEN_NS = 30 * NS_PER_S  # how long it counts, at most, that a host outside has it
+LEAD_NS = 2 * NS_PER_S  # a probe begins at most so long before its result is needed
 
 
 @dataclass(slots=True)
 class Probing:
     """The probing of one VIP. `counts_ns`: how long the answer counts; `taken_by` None: nobody has the VIP.
 
-    `said`: the claim has been made to say it.
+    `said`: the claim has been written to say it.
     """
 
     taken_by: MacAddress | None = None
@@ -29,16 +29,16 @@ class Probing:
         return self.told_ns is not None and now_ns < self.told_ns + self.counts_ns
 
     def ask(self, now_ns: int) -> bool:
-        """Whether to send a probe now: one that is under way is waited for."""
+        """Whether to send a probe now, and not wait for one that is under way."""
         if self.asked_ns is not None and now_ns < self.asked_ns + UNANSWERED_NS:
             return False
         self.asked_ns = now_ns
         return True
 
     def told(self, taken_by: MacAddress | None, first_ns: int, longest_ns: int, now_ns: int) -> None:
-        """The answer. That somebody has it counts for `first_ns`, and for twice as long each time he is heard again.
+        """Takes the answer. That a host has it counts for `first_ns`, and twice as long each time it is heard again.
 
-        Who was heard once may be a node whose MAC is not known here yet, and which probes for the VIP itself.
+        A host that was heard once may be a node whose MAC is not known here yet, and that probes for the VIP itself.
         """
         again_ns = min(2 * self.counts_ns, longest_ns) if taken_by == self.taken_by else first_ns
         self.asked_ns, self.said = None, False
@@ -47,7 +47,7 @@ class Probing:
 
     @property
     def next_ns(self) -> int:
-        """When to probe again, if the answer is to be known."""
+        """When to probe again, so that the answer stays known."""
         if self.asked_ns is not None:
             return self.asked_ns + UNANSWERED_NS
         return (self.told_ns or 0) + self.counts_ns

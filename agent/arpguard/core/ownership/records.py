@@ -1,4 +1,4 @@
-"""The objects of the protocol as one node sees them, what it is told, and what it asks to be done.
+"""The objects of the protocol as one node sees them, the outcomes of its writes, and the effects it asks for.
 
 Every time is CLOCK_BOOTTIME of the node that holds the value, in nanoseconds: clocks of two nodes are never compared.
 An epoch is a UUID as text; `""` in a claim's `holder` means released.
@@ -14,7 +14,7 @@ from arpguard.core.cluster import Key, SpeakerReport
 
 
 def epoch_number(epoch: str) -> int:
-    """What the kernel knows an epoch by: the first 8 bytes of the UUID, never 0. ValueError when it is no UUID."""
+    """The kernel's number for an epoch: the first 8 bytes of the UUID, never 0. ValueError if it is not a UUID."""
     return int.from_bytes(UUID(epoch).bytes[:8], "big") or 1
 
 
@@ -26,7 +26,7 @@ class Version:
     resource_version: str
 
     def is_older_than(self, other: "Version | None") -> bool:
-        """Whether this is what the same object was before. Servers hand out numbers that grow (KEP-5504)."""
+        """Whether this is an earlier version of the same object. Servers hand out growing numbers (KEP-5504)."""
         if other is None or self.uid != other.uid:
             return False
         mine, theirs = self.resource_version, other.resource_version
@@ -35,7 +35,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class PublishedLink:
-    """A guarded link of a node, that is up, as its heartbeat tells the others of it."""
+    """A guarded link of a node that is up, as its heartbeat publishes it."""
 
     name: str
     mac: MacAddress
@@ -54,8 +54,7 @@ class Published:
 class Heartbeat:
     """The Lease `node.<node>`. `duration_ns` is the lease's length as that node counts it, or longer.
 
-    `epoch` empty: it cannot be read, and no claim is void by it. `instance` empty: another node has
-    revoked it.
+    `epoch` empty: it cannot be understood, and makes no claim void. `instance` empty: another node has revoked it.
     """
 
     node: str
@@ -88,10 +87,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a VIP. `node` is empty when nobody has; `alive`: heard of within its lease; `void` None: not known yet.
+    """Who has a VIP. `node` is empty if nobody has; `alive`: it renewed within its lease; `void` None: not known yet.
 
-    `known` False: nothing has been seen of the claim yet. `exists`: there is a claim. `seen_ns`: when this version of
-    it came here, on this node's boot clock. The rest is as in the claim.
+    `known` False: the claim has not been seen yet. `exists`: there is a claim. `seen_ns`: when this version of it came
+    here, on this node's boot clock. The rest is as in the claim.
     """
 
     node: str = ""
@@ -108,7 +107,7 @@ class Holder:
 
 
 class Outcome(Enum):
-    """What came of a write."""
+    """The outcome of a write."""
 
     APPLIED = "applied"
     CONFLICT = "conflict"  # 409: another version, another uid, or it exists already
@@ -117,14 +116,14 @@ class Outcome(Enum):
     UNKNOWN = "unknown"  # no response: it may have been applied, or may yet be
 
 
-# ---- effects: what the node is to do ----
+# ---- effects: what the node has to do ----
 
 
 @dataclass(frozen=True, slots=True)
 class WriteHeartbeat:
-    """Create (`version` None) or replace a heartbeat; the own one, or another node's to revoke it (`instance` empty).
+    """Create (`version` None) or replace a heartbeat: this node's, or another's to revoke it (`instance` empty).
 
-    Not to be sent if a SetFence before it could not be done. `duration_ns` is what it publishes, or less.
+    Not to be sent if the SetFence before it failed. `duration_ns` is what it publishes, or less.
     """
 
     node: str
@@ -145,7 +144,7 @@ class ReadHeartbeat:
 class WriteClaim:
     """Create (`version` None) or replace a claim; `holder` empty releases it, with `external` to a host outside.
 
-    `let_go`: of a claim that is being deleted, takes the finalizer off; so it is gone.
+    `let_go`: takes the finalizer off a claim that is being deleted, so that it goes.
     """
 
     vip: Address
@@ -159,7 +158,7 @@ class WriteClaim:
 
 @dataclass(frozen=True, slots=True)
 class DeleteClaim:
-    """Delete exactly this version of a claim; its finalizer keeps it, marked."""
+    """Delete exactly this version of a claim; its finalizer keeps it, marked as deleted."""
 
     vip: Address
     version: Version
@@ -201,7 +200,7 @@ class SetEntry:
 class ClearEntry:
     """Tell the kernel that this node does not own the VIP.
 
-    `drain`: report `Drained` once no program runs that began before, and what it sent is on the wire.
+    `drain`: report `drained` once every program that began earlier has ended, and what it sent is on the wire.
     """
 
     vip: Address

@@ -1,6 +1,6 @@
 """The stages of a claim on one node, and the table of what moves it from one to the next.
 
-`claims` runs the table, and `docs/protocol.md` shows it (`make docs`). A stage holds what is needed while it lasts.
+`claims` runs the table, and `docs/protocol.md` shows it (`make docs`). A stage has the data that it needs.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import TypeAlias
 class Idle:
     """Not this node's; it may wait, or probe.
 
-    `not_before_ns`: nothing is written before, because writes have failed.
+    `not_before_ns`: write nothing before then, because writes have failed.
     """
 
     not_before_ns: int = 0
@@ -26,9 +26,9 @@ class Claiming:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The claim is read: nothing is known of it, or what came of a write is not known, or it lost.
+    """The claim is being read: it or the outcome of a write is unknown, or a write has lost.
 
-    `not_before_ns`: as in `Idle`, which comes next. `again_ns`: when to ask again, None while an answer is awaited.
+    `not_before_ns`: as in `Idle`, which comes next. `again_ns`: when to read again, None while an answer is awaited.
     """
 
     not_before_ns: int = 0
@@ -39,7 +39,7 @@ class Reading:
 class Confirming:
     """The CAS was applied.
 
-    `since_ns`: when that was heard. `renewal`: how many renewals had been asked for then; a later one confirms.
+    `since_ns`: when that was known. `renewal`: how many renewals had been sent by then; a later one confirms.
     """
 
     since_ns: int
@@ -48,14 +48,14 @@ class Confirming:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The kernel answers. `since_ns`: when the own CAS was heard to be applied; 0: by an agent before this one."""
+    """The kernel answers. `since_ns`: when the CAS was known to be applied; 0: by an agent before this one."""
 
     since_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """The kernel is silent, its last frames are on the way."""
+    """The kernel is silent, but its last frames are on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Releasing:
 
 @dataclass(frozen=True, slots=True)
 class Deleting:
-    """The delete of a claim whose VIP is no more is under way."""
+    """The delete of the claim to a former VIP is under way."""
 
 
 Stage: TypeAlias = Idle | Claiming | Reading | Confirming | Owned | Draining | Releasing | Deleting
@@ -131,5 +131,5 @@ TRANSITIONS: Mapping[tuple[type[Stage] | None, Cause], type[Stage]] = {
 
 
 def after(stage: Stage | None, cause: Cause, *holds: int) -> Stage:
-    """The stage that the table has next, with what it holds. KeyError where it has none: a fault of this program."""
+    """The next stage by the table, with its data. KeyError if there is none: a bug."""
     return TRANSITIONS[None if stage is None else type(stage), cause](*holds)

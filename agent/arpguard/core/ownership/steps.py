@@ -1,15 +1,15 @@
-"""The steps of one claim: what is to be done about a VIP by now, and where that leads.
+"""The steps of one claim: what to do about a VIP now, and which stage that leads to.
 
-`stages` has the table by which a claim moves on. A claim is free when it is missing, released, void, or this node's
-own. Before a claim that was not released by its holder is taken, the segment is asked whether a host outside has the
-VIP (`probing`); if so the claim says it, and nobody takes it before it is silent. Each node says once what it was
-answered: two that hear of two hosts would correct each other without end.
+`stages` has the table of a claim's moves. A claim is free when it is missing, released, void, or this node's own.
+Unless its holder has released it, this node probes for a host outside that has the VIP before it takes the claim
+(`probing`). If there is one, the claim says so, and nobody takes it until that host is silent. Each node writes such an
+answer only once: two nodes that hear two hosts would correct each other forever.
 
-Nothing is answered on the strength of a read: a claim that says "this node, this epoch" is written once more before
-the kernel hears of it, for a release that this node sent earlier may still be on its way.
+A read is not enough to answer: this node writes a claim that says "this node, this epoch" once more before it tells the
+kernel, for a release that it sent earlier may still be on its way.
 
-The claim of a VIP that is no more is deleted while its finalizer holds it, and let go then: as if a person had deleted
-it. So it names its holder until that is silent, and vanishes by a CAS.
+The claim to an address that is no longer a VIP is deleted while its finalizer keeps it, and then let go, as if a person
+had deleted it. So it names its holder until that is silent, and vanishes by a CAS.
 """
 
 from collections.abc import Container
@@ -38,9 +38,9 @@ LONGEST_RETRY_NS = 30 * NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class LastSeen:
-    """A claim as it was seen last, None: there was none. `seen_ns`: when this version came here.
+    """A claim as last seen; None: there was none. `seen_ns`: when this version came here.
 
-    `known` False: nothing has come yet, or a list of the own claims says otherwise.
+    `known` False: nothing has come yet, or a list of this node's claims says otherwise.
     """
 
     known: bool = False
@@ -50,7 +50,7 @@ class LastSeen:
 
 @dataclass(slots=True)
 class VipState:
-    """What outlasts a stage. `failures`: of writes of this version of the claim. `forgotten`: the VIP is no more."""
+    """What outlasts a stage. `failures`: failed writes to this version of the claim. `forgotten`: no longer a VIP."""
 
     vip: Address
     stage: Stage
@@ -61,11 +61,11 @@ class VipState:
 
     @property
     def claim(self) -> Claim | None:
-        """The claim as it was seen last."""
+        """The claim as last seen."""
         return self.last.claim
 
     def move(self, cause: Cause, *holds: int) -> None:
-        """Moves on by the table of stages; `holds`: what the next one holds."""
+        """Moves on by the table of stages; `holds`: the data of the next one."""
         self.stage = after(self.stage, cause, *holds)
 
 
@@ -73,9 +73,9 @@ class VipState:
 class Moment:
     """What a step depends on besides the VIP.
 
-    `renewal`: the last one that was applied, of those `asked` for; None: the heartbeat is not held, and nothing is
-    asked for. `parting`: nothing is begun any more. `rested`: nothing is claimed, for the lease that is published may
-    be that of a rest: should this node die, a claim would be waited for as long.
+    `renewal`: the last renewal that was applied, of those sent (`asked`); None: the heartbeat is not held, so nothing
+    may be asked for. `parting`: begin nothing new. `rested`: claim nothing, for the published lease may still be a
+    rest's: if this node died, others would wait that long for its claims.
     """
 
     wanted: Container[Address]
@@ -96,7 +96,7 @@ class Steps:
         self._waiting = waiting
 
     def step(self, state: VipState, moment: Moment) -> list[Effect]:
-        """What is to be done by now; nothing while an answer is awaited."""
+        """What to do now; nothing while an answer is awaited."""
         match state.stage:
             case Idle(not_before_ns):
                 return self._idle(state, not_before_ns, moment)
@@ -120,7 +120,7 @@ class Steps:
         return self._settle(state, not_before_ns, moment) if blocked is None else blocked
 
     def _blocked(self, state: VipState, moment: Moment) -> list[Effect] | None:
-        """What there is to do about a claim that is not free; None when it is."""
+        """What to do about a claim that is not free; None if it is free."""
         claim = state.claim
         if claim is None or claim.holder == self._node:
             return None
@@ -129,7 +129,7 @@ class Steps:
         return self._wait_for_holder(claim, state, moment) if claim.holder else None
 
     def _wait_for_holder(self, claim: Claim, state: VipState, moment: Moment) -> list[Effect] | None:
-        """What makes another node's claim void, and what has to be known by then; None when it is void."""
+        """What to do until another node's claim is void, or known to be; None when it is void."""
         void = self._peers.is_void(claim.holder, claim.epoch, state.last.seen_ns, moment.now_ns)
         if void:
             return None
@@ -150,7 +150,7 @@ class Steps:
         return self._end(state, cause) if cause else self._take(state, moment)
 
     def _take(self, state: VipState, moment: Moment) -> list[Effect]:
-        """The CAS, when nobody outside has the VIP; else the claim says who has, and it is asked again later."""
+        """The CAS, if no host outside has the VIP; otherwise writes who has it, and probes again later."""
         if moment.rested:
             return []
         claim, probing = state.claim, state.probing
@@ -170,7 +170,7 @@ class Steps:
         return self._write(state, Cause.OUTSIDE, "", "", external)
 
     def _probe(self, state: VipState, now_ns: int) -> list[Effect]:
-        """Asks the segment, unless its answer is known; and again when it does not count any more."""
+        """Probes, unless the answer is known and still counts."""
         asks = not state.probing.known(now_ns) and state.probing.ask(now_ns)
         self._waiting.until(state.vip, state.probing.next_ns)
         return [Probe(state.vip)] if asks else []
@@ -211,7 +211,7 @@ class Steps:
         return [WriteClaim(state.vip, holder, epoch, _version(claim), external=external, transitions=transitions)]
 
     def _end(self, state: VipState, cause: Cause) -> list[Effect]:
-        """Deletes the claim of a VIP that is no more, and releases any other; where there is none nothing is left."""
+        """Deletes the claim to a former VIP, and releases any other; does nothing if there is none."""
         claim = state.claim
         if claim is None:
             state.forgotten = False
@@ -222,20 +222,20 @@ class Steps:
         return [WriteClaim(state.vip, "", "", claim.version, claim.deleting, claim.external, claim.transitions)]
 
     def applied(self, state: VipState, claim: Claim | None, now_ns: int) -> None:
-        """A write was applied. What a watch showed of the claim meanwhile may be newer."""
+        """A write was applied. A watch may have shown a newer version meanwhile."""
         state.failures = 0
         if claim is None or not claim.version.is_older_than(_version(state.claim)):
             state.last = LastSeen(known=True, claim=claim, seen_ns=now_ns)
 
     def failed(self, state: VipState, now_ns: int) -> list[Effect]:
-        """The claim is read at once, and written again: at once after one failure, later and later after more."""
+        """Reads the claim at once, to write it again: at once after one failure, ever later after more."""
         retry_ns = self._peers.times.renew_ns << min(state.failures, 8) >> 1
         not_before_ns = now_ns + min(retry_ns, LONGEST_RETRY_NS) if state.failures else now_ns
         state.failures += 1
         return self.ask(state, Cause.FAILED, not_before_ns)
 
     def lose(self, state: VipState, cause: Cause) -> list[Effect]:
-        """What was this node's is not any more: if the kernel answers, it is to stop."""
+        """The claim is no longer this node's: if the kernel answers, it has to stop."""
         if not isinstance(state.stage, Owned | Confirming):
             return []
         answered = isinstance(state.stage, Owned)
@@ -248,7 +248,7 @@ class Steps:
 
 
 def _cause_of_end(state: VipState, moment: Moment) -> Cause | None:
-    """Why a claim that is free, or this node's own, is to end; None: it is to stay, or to be taken."""
+    """Why a claim that is free, or this node's own, has to end; None: it stays, or can be taken."""
     if state.claim is not None and state.claim.deleting:
         return Cause.DELETED
     if state.forgotten:

@@ -1,4 +1,4 @@
-"""Which VIPs wait for what becomes of another node, and which for a time: so that nothing has to look at all VIPs."""
+"""Which VIPs wait for another node, and which for a time, so that nothing has to look at all VIPs."""
 
 import heapq
 from itertools import count
@@ -8,7 +8,7 @@ from arpguard.core.ownership.peers import Peers
 
 
 class Waiting:
-    """A VIP waits for one node and for one time at most, until it is taken off (`leave`)."""
+    """A VIP waits for at most one node and one time, until it leaves."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -20,13 +20,13 @@ class Waiting:
         self._order = count()
 
     def for_node(self, vip: Address, node: str, now_ns: int) -> None:
-        """What is now has been looked at; the VIP waits for what becomes of the node."""
+        """The VIP waits until something changes about a node."""
         self._node_of[vip] = node
         self._by_node.setdefault(node, {})[vip] = None
         self._looked_ns.setdefault(node, now_ns)
 
     def until(self, vip: Address, moment_ns: int) -> None:
-        """The VIP is to be looked at then."""
+        """The VIP is due then."""
         self._until_ns[vip] = moment_ns
         if len(self._heap) > 2 * len(self._until_ns) + 64:
             self._heap = [(ns, next(self._order), waiting) for waiting, ns in self._until_ns.items()]
@@ -63,7 +63,7 @@ class Waiting:
         return list(found)
 
     def next_ns(self) -> int | None:
-        """When there is a VIP to look at."""
+        """When the next VIP will be due."""
         while self._heap and self._until_ns.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         moments = [self._peers.next_ns(node, looked_ns) for node, looked_ns in self._looked_ns.items()]
