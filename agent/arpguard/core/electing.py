@@ -165,10 +165,12 @@ class Election:
         seated: Mapping[Address, Group] | None = self._groups
         if vips is not self._vips:
             self._vips, self._groups = vips, groups(vips)
+            yield
         if members != self._members:
             self._members, pools = members, Pools(members)
             if pools != self._pools:
                 self._pools, self._steady_ns, seated = pools, now_ns, None
+                yield
         if seated is self._groups:
             return
 
