@@ -31,7 +31,7 @@ _EVENTS = next(row for row in SOURCES if row.source is Source.METALLB_EVENT)
 
 
 class AnnouncerListener(Traffic, Protocol):
-    """Who is told of changes."""
+    """Hears of changes."""
 
     def look(self) -> None:
         """Which node announces what may differ."""

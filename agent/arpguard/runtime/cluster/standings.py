@@ -1,4 +1,4 @@
-"""How elected VIPs stand: who has each, and what the kernel of this node is told of it."""
+"""Who has each elected VIP, and keeps this node's kernel up to date with that."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
