@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-import arpguard.runtime.agent  # noqa: F401  (what the running agent has anyway)
+import arpguard.runtime.startup  # noqa: F401  (what the running agent has anyway)
 
 
 def _resident_kb() -> int:

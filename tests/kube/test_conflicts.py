@@ -15,12 +15,15 @@ from arpguard.core.decisions import ConflictLog, DecisionLog, Report
 from arpguard.dataplane.prober import LISTEN_S
 from arpguard.errors import DataPlaneError
 from arpguard.model import Decision, EntryKey
-from arpguard.runtime.cluster.conflicts import CHECKS, WAITING, Conflicts, Judge
+from arpguard.runtime.cluster.judging import CHECKS, WAITING, Judge
+from arpguard.runtime.conflicts import Conflicts
+from arpguard.runtime.controlplane import Standalone
+from arpguard.runtime.settings import Settings
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from arpguard_lab.cluster import objects
 from support.frames.builders import a_claim
-from support.kube.agent_side import LEASES, LINK, Side, a_side, mac_of, vip, waited
+from support.kube.agent_side import LEASES, LINK, Announcing, Side, a_side, mac_of, vip, waited
 from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
@@ -38,20 +41,18 @@ class Ear:
 
     side: Side
     other: Side
-    log: ConflictLog = field(default_factory=ConflictLog)
     decisions: DecisionLog = field(default_factory=lambda: DecisionLog(100))
-    defended: list[Decision] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.conflicts = Conflicts(self.log, self.defended.append)
-        self.side.kube.hear_of(self.conflicts)
 
     def hear(self, address: IPv4Address, mac: MacAddress, verdict=Verdict.CONFLICT, reason=Reason.CONFLICT) -> None:
         decision = replace(a_claim(address, mac, boot_ns()), verdict=verdict, reason=reason)
-        self.conflicts.claimed(self.decisions.add(decision, LINK))
+        self.side.kube.claimed(self.decisions.add(decision, LINK))
+
+    @property
+    def defended(self) -> list[Decision]:
+        return self.side.announcing.defended
 
     def told(self) -> list[tuple[IPv4Address, str]]:
-        return [(claim.key.vip, str(claim.claimant)) for claim in self.log.newest()]
+        return [(claim.key.vip, str(claim.claimant)) for claim in self.side.conflicts.newest()]
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +71,7 @@ def neighbours(monkeypatch):
         reads.append(boot_ns())
         return list(table.items())
 
-    monkeypatch.setattr("arpguard.runtime.cluster.conflicts.read_neighbours", read)
+    monkeypatch.setattr("arpguard.runtime.cluster.judging.read_neighbours", read)
     read.table, read.reads = table, reads
     return read
 
@@ -228,7 +229,7 @@ async def test_macs_that_are_made_up_make_one_look_at_the_neighbours_a_second(cl
             ear.hear(A, MacAddress(b"\x06\x00" + number.to_bytes(4, "big")))
             if number % WAITING == 0:
                 await asyncio.sleep(0)
-        await until(lambda: len(ear.log.latest_by_key()) == 1)
+        await until(lambda: len(ear.side.conflicts.latest_by_key()) == 1)
 
         assert len(neighbours.reads) <= 1 + (boot_ns() - began) // NS_PER_S
 
@@ -266,7 +267,7 @@ async def test_neighbours_that_cannot_be_read_make_nobody_a_node(cluster, monkey
     async def fail():
         raise DataPlaneError("no rtnetlink here")
 
-    monkeypatch.setattr("arpguard.runtime.cluster.conflicts.read_neighbours", fail)
+    monkeypatch.setattr("arpguard.runtime.cluster.judging.read_neighbours", fail)
     async with two_nodes(cluster) as (ear, _, _):
         ear.hear(A, STRANGER)
         ear.hear(A, mac_of(98))
@@ -325,8 +326,8 @@ async def test_hand_over_needs_no_probe(cluster, segment):
 
 
 def test_without_a_cluster_there_are_routers_and_hosts_outside():
-    log, defended = ConflictLog(), []
-    conflicts, decisions = Conflicts(log, defended.append), DecisionLog(10)
+    log, announcing, decisions = ConflictLog(), Announcing(), DecisionLog(10)
+    plane = Standalone(Settings(None), Conflicts(log, announcing))
     for mac in (STRANGER, MacAddress.parse("00:00:5e:00:01:33")):
         decision = Decision(
             1,
@@ -344,13 +345,13 @@ def test_without_a_cluster_there_are_routers_and_hosts_outside():
             mac,
             BROADCAST_MAC,
         )
-        conflicts.claimed(decisions.add(decision, LINK))
+        plane.claimed(decisions.add(decision, LINK))
 
     assert [claim.claimant for claim in log.newest()] == [
         Claimant(ClaimantKind.VRRP_ROUTER, router=51),
         Claimant(ClaimantKind.OUTSIDE),
     ]
-    assert len(defended) == 2
+    assert len(announcing.defended) == 2
 
 
 def a_report(number: int, mac: MacAddress) -> Report:
@@ -385,9 +386,9 @@ class Forged:
 async def test_all_nodes_together_read_no_more_claims_than_they_renew(monkeypatch, nodes, window_s):
     """A forger of nodes' MACs is heard by each of them."""
     forged = Forged({mac_of(number): f"node-{number}" for number in range(1, nodes + 1)})
-    judge = Judge(forged)
+    judge = Judge(forged, None, None)
     for second, expected in ((0, CHECKS), (window_s - 1, CHECKS), (window_s, 2 * CHECKS)):
-        monkeypatch.setattr("arpguard.runtime.cluster.conflicts.boot_ns", lambda at=second: (1000 + at) * NS_PER_S)
+        monkeypatch.setattr("arpguard.runtime.cluster.judging.boot_ns", lambda at=second: (1000 + at) * NS_PER_S)
         for number in range(3 * CHECKS):
             judge.heard(a_report(second * 3 * CHECKS + number, mac_of(1)))
         await judge._judge()

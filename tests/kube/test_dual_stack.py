@@ -42,7 +42,7 @@ async def nodes(scene, *names: str, families=(4, 6)):
         return
     async with a_side(scene, names[0], config=DUAL) as side, nodes(scene, *names[1:], families=families) as others:
         side.surroundings = links(names[0], *families)
-        side.changed.set()
+        side.wanted.wake()
         yield {names[0]: side, **others}
 
 
@@ -94,7 +94,7 @@ async def test_node_that_loses_one_family_hands_both_over(cluster):
         await until(lambda: together(sides), SOON_S)
         (left,) = owners(sides, PAIRS[0][0])
         sides[left].surroundings = links(left, 4)
-        sides[left].changed.set()
+        sides[left].wanted.wake()
 
         await until(lambda: together(sides) and not sides[left].kernel.owned(), SOON_S)
 

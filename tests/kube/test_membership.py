@@ -52,7 +52,7 @@ async def test_claim_is_made_then_confirmed_then_answered_for(one):
         assert claim["annotations"]["arpguard.io/holder-epoch"] == heartbeat["annotations"][EPOCH]
         assert claim["annotations"]["arpguard.io/source"] == "service shop/web"
         assert claim["holderIdentity"] == NODE
-        assert side.announced.is_set()
+        assert side.announcing.woken
         writes = one.server.do(lambda it: [(change.key[1], change.revision) for change in _lease_changes(it)])
         revision = next(revision for name, revision in writes if name == f"vip.{A}")
         assert any(name == f"node.{NODE}" and later > revision for name, later in writes)
@@ -192,10 +192,10 @@ async def test_peers_mac_is_in_entries_of_what_it_holds(one):
             await until(lambda: second.kernel.kind(A) is Kind.FOREIGN)
             await until(lambda: second.kernel.entry(A).owner_mac == mac_of(1))
 
-            assert second.kube.is_member(mac_of(1))
-            assert second.kube.is_member(mac_of(2))
-            assert not second.kube.is_member(mac_of(3))
-            assert not second.kube.is_member(ZERO_MAC)
+            assert second.kube._is_guarded(mac_of(1))
+            assert second.kube._is_guarded(mac_of(2))
+            assert not second.kube._is_guarded(mac_of(3))
+            assert not second.kube._is_guarded(ZERO_MAC)
 
 
 @in_loop
@@ -270,7 +270,7 @@ async def test_at_rest_only_the_heartbeat_is_written(scene, count):
     scene.publish("web", vips)
     async with a_side(scene, config=config) as side:
         side.surroundings = _wide(side.surroundings)
-        side.changed.set()
+        side.wanted.wake()
         await until(lambda: side.kernel.owned() == set(vips), 30)
         claims = _claim_writes(scene)
         before, began = side.renewals.renewed_ns, scene.writes(NODE)
@@ -570,7 +570,7 @@ def on_both_links(side):
     (first,) = side.surroundings.links
     second = replace(first, ifindex=3, name="lab1", mac=mac_of(100 + number_of(side.node)))
     side.surroundings = replace(side.surroundings, links=(first, second))
-    side.changed.set()
+    side.wanted.wake()
 
 
 @in_loop

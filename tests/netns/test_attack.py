@@ -19,7 +19,7 @@ import pytest
 from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.core.reporting import OBJECT_BURST
 from arpguard.dataplane.neighboursocket import NeighbourSocket
-from arpguard.runtime.cluster.claimlog import FIRST_PER_S, LINES_PER_S
+from arpguard.runtime.conflicts import FIRST_PER_S, LINES_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard.wire.ndp import build_solicitation, build_unsolicited_advertisement
 from arpguard_lab.apiserver import resources

@@ -12,8 +12,9 @@ import pytest
 
 from arpguard.dataplane.groups import Groups
 from arpguard.errors import DataPlaneError
-from arpguard.model import EntryKey, GroupMembership, Link, VipEntry
+from arpguard.model import EntryKey, GroupMembership, Link, NodeState, VipEntry
 from arpguard.runtime.kernel.listening import Listening
+from arpguard.runtime.waking import Alarm
 from arpguard.verdict import VIP_KINDS, Kind, Mode
 from arpguard.wire.ndp import solicited_node
 from support.netns.cable import Pair, a_pair, address, address6, groups_of, speak_ipv6
@@ -168,14 +169,24 @@ def test_membership_on_a_link_that_is_gone_is_left(pair):
 # ---- which groups ----
 
 
+class Kernel:
+    """What a node's kernel has."""
+
+    def __init__(self) -> None:
+        self.entries: dict[EntryKey, VipEntry] = {}
+        self.state = NodeState()
+
+
 def following(pair: Pair, *entries) -> list[set[IPv6Address]]:
     """What is listened to after each of the steps, which are entries by VIP."""
 
     async def follow():
         seen = []
-        with Listening() as listening:
+        kernel = Kernel()
+        with Listening(kernel, Alarm()) as listening:
             for each in entries:
-                await listening.follow({EntryKey(pair.ifindex(), vip): entry for vip, entry in each.items()}, ())
+                kernel.entries = {EntryKey(pair.ifindex(), vip): entry for vip, entry in each.items()}
+                await listening.follow()
                 seen.append(listened_to(pair))
         return seen
 
@@ -222,13 +233,15 @@ def test_what_is_in_the_way_is_a_problem_until_it_is_solved(pair):
     """As a NIC that takes no IPv6; also one that is lost and comes back is listened on again."""
 
     async def work():
-        seen = []
-        with Listening() as listening:
+        seen, kernel, wanted = [], Kernel(), Alarm()
+        with Listening(kernel, wanted) as listening:
             for mtu, told in ((1500, 1500), (1000, 1000), (1000, 1000), (1500, 1000), (1500, 1500)):
                 pair.node.netns.run("ip", "link", "set", "eth0", "mtu", str(mtu))
                 link = Link(pair.ifindex(), "eth0", pair.node.mac, up=True, mtu=told)
-                changed = await listening.follow({EntryKey(link.ifindex, VIP6): OWNED}, (link,))
-                seen.append((listened_to(pair), changed, listening.problems))
+                kernel.entries, kernel.state.links = {EntryKey(link.ifindex, VIP6): OWNED}, (link,)
+                wanted.clear()
+                await listening.follow()
+                seen.append((listened_to(pair), wanted.woken, listening.problems))
         return seen
 
     problem = (
@@ -246,7 +259,7 @@ def test_what_is_in_the_way_is_a_problem_until_it_is_solved(pair):
 
 def test_vip_that_is_about_to_be_announced_is_listened_for_at_once(pair):
     def work():
-        with Listening() as listening:
+        with Listening(Kernel(), Alarm()) as listening:
             listening.hear(EntryKey(pair.ifindex(), VIP6))
             listening.hear(EntryKey(pair.ifindex(), VIP))
             listening.hear(EntryKey(9999, OTHER6))

@@ -10,8 +10,8 @@ import sys
 from arpguard.cli import exits
 from arpguard.cli.arguments import need_root
 from arpguard.errors import ConfigError, Problem
-from arpguard.runtime.agent import Agent, AgentOptions
 from arpguard.runtime.cluster.leaving import KubernetesOptions
+from arpguard.runtime.startup import AgentOptions, Startup
 
 _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
 
@@ -39,13 +39,13 @@ def run_agent(options: argparse.Namespace) -> int:
     """`arpguard agent`."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     logging.getLogger().handlers[0].setFormatter(OneLine(_LOG_FORMAT, "%Y-%m-%dT%H:%M:%S"))
-    agent = Agent(AgentOptions(options.config, options.node_name, _kubernetes(options), options.standby))
+    startup = Startup(AgentOptions(options.config, options.node_name, _kubernetes(options), options.standby))
     need_root()
     os.umask(os.umask(0o077) | 0o022)  # whatever it makes, nobody else may write to
     # Connections of callers must not take the descriptors that the guard needs; systemd's soft limit is 1024.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asyncio.run(agent.run())
+    asyncio.run(startup.run())
     return exits.OK
 
 

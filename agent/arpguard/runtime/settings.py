@@ -1,5 +1,6 @@
 """The configuration in force: of a file, or of a ConfigMap if one is named. A wrong one never replaces a good one."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,12 +12,15 @@ from arpguard.config.model import AgentConfig
 from arpguard.core.cluster import CONFIG_KEY, ConfigMap
 from arpguard.errors import ConfigError
 from arpguard.node import ConfigInForce
+from arpguard.runtime.filewatch import FileWatch
+from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
 
 # Every start waits for the ConfigMap, usually for a tenth of a second: that alone is no problem.
 PATIENCE_NS = 3 * NS_PER_S
+RETRY_S = 0.5
 
 # What an agent cannot change while it runs. A ConfigMap, which all nodes share, may leave these to each node's file.
 _OF_THE_START = ("bpf", "grpc", "metrics", "decisions")
@@ -31,8 +35,9 @@ class Settings:
 
     def __init__(self, file: Path | None, configmap: str = "", clock: Callable[[], int] = boot_ns) -> None:
         self.file = file
+        self.watch = FileWatch(file) if file else None  # before the first look into it: no change goes unnoticed
         self._clock = clock
-        self._late_ns = clock() + PATIENCE_NS
+        self.started_ns = clock()
         self.awaited = bool(configmap)
         self._configmap = f"ConfigMap {configmap}" if configmap else ""
         config = read_config(file) if file else AgentConfig()
@@ -74,7 +79,7 @@ class Settings:
         """What is wrong with the configuration."""
         known = [self.in_force.problem] if self.in_force.problem else []
         known += _awaiting_restart(self.started_with, self.config)
-        if self.awaited and self._clock() >= self._late_ns:
+        if self.awaited and self._clock() >= self.started_ns + PATIENCE_NS:
             known.append(f"configuration: {self._configmap} has not been read yet")
         if self.file is not None and not self.file.exists():
             known.append(f"configuration: {self.file} is gone; keeping the last good one")
@@ -97,6 +102,24 @@ class Settings:
 
     def _refuse(self, error: ConfigError) -> None:
         self.in_force.problem = f"configuration not taken over; keeping the last good one: {error}"
+
+
+class FileFollower:
+    """Has the settings read their file again after every change, and then wakes `passes`."""
+
+    def __init__(self, settings: Settings, passes: Alarm) -> None:
+        self._settings = settings
+        self._passes = passes
+
+    async def run(self) -> None:
+        """Runs until it is cancelled; without a file it ends at once."""
+        if self._settings.watch is None:
+            return
+        async for _ in self._settings.watch.changes():
+            while not self._settings.read_file():
+                self._passes.wake()
+                await asyncio.sleep(RETRY_S)
+            self._passes.wake()
 
 
 def _awaiting_restart(running: AgentConfig, wanted: AgentConfig) -> list[str]:

@@ -2,22 +2,25 @@
 Recorder, and nobody but `strangers` is on the segment."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from ipaddress import IPv4Address, ip_interface
 from pathlib import Path
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.announcing import AnnouncementSchedule
-from arpguard.core.basis import Asked
-from arpguard.model import EntryKey, InterfaceAddress, Link, Surroundings, VipEntry
+from arpguard.core.decisions import ConflictLog
+from arpguard.kube.connecting import find_access
+from arpguard.model import Decision, EntryKey, InterfaceAddress, Link, Surroundings, VipEntry
 from arpguard.runtime.cluster.kubernetes import Kubernetes
-from arpguard.runtime.cluster.leaving import KubernetesOptions
 from arpguard.runtime.cluster.member import Membership
+from arpguard.runtime.cluster.objects import AgentIdentity
+from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.runtime.settings import Settings
+from arpguard.runtime.waking import Alarm
 from arpguard.verdict import Kind
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
@@ -164,6 +167,20 @@ class Scene:
         return path
 
 
+class Announcing:
+    """Stands for what announces: whether there was something to announce, and what is to be defended against."""
+
+    def __init__(self) -> None:
+        self.woken = False
+        self.defended: list[Decision] = []
+
+    def wake(self) -> None:
+        self.woken = True
+
+    def defend(self, decision: Decision) -> None:
+        self.defended.append(decision)
+
+
 class Side:
     """One agent's side; passes of the reconciler are made as the agent makes them."""
 
@@ -173,8 +190,9 @@ class Side:
         self.settings = settings
         self.surroundings = Surroundings(links=(a_link(number_of(node)),))
         self.problems: tuple[str, ...] = ()
-        self.changed = asyncio.Event()
-        self.announced = asyncio.Event()
+        self.wanted = Alarm()
+        self.announcing = Announcing()
+        self.conflicts = ConflictLog()
         self.found_guard = kernel.value is not None
         self.reconciler = Reconciler(
             node, Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule()
@@ -197,9 +215,11 @@ class Side:
     def writes(self):
         return self.membership.writes
 
-    async def run(self, options: KubernetesOptions) -> None:
-        self.kube = await Kubernetes.connect(
-            options, self.node, self.reconciler, self.settings, self.changed, self.announced
+    async def run(self, kubeconfig: Path, configmap: str) -> None:
+        access, identity = await find_access(kubeconfig), AgentIdentity(self.node, HOME, configmap)
+        conflicts = Conflicts(self.conflicts, self.announcing)
+        self.kube = Kubernetes(
+            access, identity, self.reconciler, self.settings, self.announcing, conflicts, self.wanted
         )
         await self.apply()
         async with asyncio.TaskGroup() as tasks:
@@ -208,20 +228,15 @@ class Side:
 
     async def _keep_right(self) -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PASS_S):
-                    await self.changed.wait()
+            await self.wanted.sleep_for(PASS_S)
             await self.apply()
 
     async def apply(self) -> None:
-        self.changed.clear()
-        self.kube.read_configmap()
-        config = self.settings.config
-        found = await self.kube.collect(config, self.surroundings)
-        problems = [*self.settings.problems(), *found.problems]
-        asked = Asked(config, self.settings.in_force.generation, found.vips, found.complete, problems, found.closing)
+        self.wanted.clear()
+        asked = await self.kube.ask(self.surroundings)
+        asked = replace(asked, problems=[*self.settings.problems(), *asked.problems])
         if self.settings.awaited and self.found_guard:
-            self.reconciler.wait(problems)
+            self.reconciler.wait(asked.problems)
         else:
             await self.reconciler.apply(asked, self.surroundings, boot_ns())
             self.kube.passed()
@@ -244,9 +259,8 @@ async def a_side(
     """A running agent's side; it is killed at the end, and leaves what it has left."""
     file = scene.folder / f"{node}.yaml"
     file.write_text(config)
-    name = f"{HOME}/{configmap}"
-    side = Side(node, kernel or Cable(), Settings(file, name if configmap else ""))
-    running = asyncio.create_task(side.run(KubernetesOptions(scene.kubeconfig(node, service_account), name)))
+    side = Side(node, kernel or Cable(), Settings(file, f"{HOME}/{configmap}" if configmap else ""))
+    running = asyncio.create_task(side.run(scene.kubeconfig(node, service_account), configmap))
     try:
         await until(lambda: running.done() or hasattr(side, "kube"))
         yield side

@@ -4,36 +4,36 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.config.model import AgentConfig
-from arpguard.core.claimants import Claimant
-from arpguard.core.closing import Closing
+from arpguard.core.basis import Asked
 from arpguard.core.clusterstate import ClusterState
 from arpguard.core.conflicts import KnownOwner
 from arpguard.core.decisions import Report
 from arpguard.core.electing import Wishes
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder
 from arpguard.kube.client import Client
-from arpguard.kube.connecting import find_access
+from arpguard.kube.connecting import Access
 from arpguard.kube.events import EventWriter
 from arpguard.kube.records import Records
 from arpguard.kube.writer import LeaseWriter
 from arpguard.model import OwnerKind, Surroundings, Vip
 from arpguard.runtime.cluster.aside import Aside
-from arpguard.runtime.cluster.conflicts import Conflicts, Judge
 from arpguard.runtime.cluster.ending import ASK_S, why_it_ends
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.joining import Left, join
-from arpguard.runtime.cluster.leaving import End, KubernetesOptions
+from arpguard.runtime.cluster.judging import Judge
+from arpguard.runtime.cluster.leaving import End
 from arpguard.runtime.cluster.member import Membership
 from arpguard.runtime.cluster.objects import AgentIdentity, Cluster
 from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.runtime.cluster.reports import Reports
 from arpguard.runtime.cluster.times import timeout_s, times_of
+from arpguard.runtime.conflicts import Conflicts
+from arpguard.runtime.kernel.announcing import Announcing
 from arpguard.runtime.kernel.reconciler import Reconciler, some
 from arpguard.runtime.settings import Settings
+from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Reason
 
@@ -45,76 +45,50 @@ PARTING_NS = 7 * NS_PER_S
 LEAVE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What the cluster asks for, as far as the agent has read it."""
-
-    vips: Mapping[Address, Vip]
-    complete: bool
-    problems: tuple[str, ...]
-    closing: Closing
-
-
 class Kubernetes:
-    """Everything that has to do with the API server.
+    """Everything that has to do with the API server, which need not run yet. Wakes `passes` to ask for a pass.
 
-    Sets `passes` when a pass of the reconciler is needed, and `announcements` when there is something to announce.
+    Implements what its parts tell it by: `ObjectListener`, `MemberListener` and `Knowledge`.
     """
 
     def __init__(
         self,
-        clients: tuple[Client, Client, Client],
-        server: str,
+        access: Access,
         identity: AgentIdentity,
         kernel: Reconciler,
         settings: Settings,
-        passes: asyncio.Event,
-        announcements: asyncio.Event,
+        announcing: Announcing,
+        conflicts: Conflicts,
+        passes: Alarm,
     ) -> None:
+        clients = (Client(access, identity.node), Client(access, identity.node), Client(access, identity.node))
         self._clients = clients
         self._identity = identity
         self._settings = settings
         self._kernel = kernel
+        self._announcing = announcing
         self._passes = passes
-        self._announcements = announcements
         self._left = Left(*kernel.adopt())  # before the first pass, which would clear the kernel's fence
         self._alone = asyncio.Event()
         self._outlook = Outlook(settings.config.lease)
-        self._cluster = Cluster(clients[0], server, identity, self, self._left.followed(identity.node))
+        self._cluster = Cluster(clients[0], access.host, identity, self, self._left.followed(identity.node))
         self._membership: Membership | Aside = Aside(self._cluster, self._outlook)
-        self._judge = Judge(self)
         self._events = EventWriter(clients[0], identity.node)
         self._reports = Reports(identity.node, self._events, self._cluster, self._outlook)
-        self._vips: Mapping[Address, Vip] = {}
-        self._complete = False
+        self._judge = Judge(self, conflicts, self._reports)
+        self._asked = Asked(settings.config, 0, {}, complete=False)
         self._passed = False
+        self._is_ready = False
         self._configmap_seen: object = self
         self._wishes = Wishes()
         self.state = ClusterState(
-            server,
+            access.host,
             identity.namespace,
             candidates=self._membership.candidates,
             holder=self._membership.holder,
             origin=self._cluster.origin,
             refresh=self._refresh_state,
         )
-
-    @classmethod
-    async def connect(
-        cls,
-        options: KubernetesOptions,
-        node: str,
-        kernel: Reconciler,
-        settings: Settings,
-        passes: asyncio.Event,
-        announcements: asyncio.Event,
-    ) -> "Kubernetes":
-        """Reads how to reach the server, which need not run yet. Raises ConfigError."""
-        access = await find_access(options.kubeconfig)
-        namespace, configmap = options.place
-        clients = (Client(access, node), Client(access, node), Client(access, node))
-        identity = AgentIdentity(node, namespace, configmap)
-        return cls(clients, access.host, identity, kernel, settings, passes, announcements)
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
@@ -132,16 +106,15 @@ class Kubernetes:
         here = Here(self._identity.node, self._kernel, self._cluster, self._outlook, self)
         limit_s = timeout_s(times_of(self._outlook.lease))
         hearts, others = (Records(LeaseWriter(each, self._identity.namespace, limit_s)) for each in self._clients[1:])
-        membership = await join(here, self._left, (hearts, others), self._alone)
-        self._membership = membership
-        self.state.candidates, self.state.holder = membership.candidates, membership.holder
+        self._membership = membership = await join(here, self._left, (hearts, others), self._alone)
+        self._refresh_state()
         await membership.run()
 
     # ---- news of the cluster ----
 
     def look(self) -> None:
         """Something about VIPs may have changed: asks for a pass."""
-        self._passes.set()
+        self._passes.wake()
 
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
         """A node's heartbeat has changed; `new` None: it is gone."""
@@ -163,7 +136,7 @@ class Kubernetes:
 
     def owned(self, address: Address, holder: Holder) -> None:
         """This node has begun to answer for a VIP."""
-        self._announcements.set()
+        self._announcing.wake()
         self._reports.owned(address, holder)
 
     async def taken_outside(self, address: Address, mac: MacAddress) -> None:
@@ -172,7 +145,30 @@ class Kubernetes:
 
     # ---- for a pass of the reconciler ----
 
-    def read_configmap(self) -> None:
+    async def ask(self, surroundings: Surroundings) -> Asked:
+        """The VIPs of the configuration and of the cluster, as far as the agent has read them."""
+        self._read_configmap()
+        config, generation = self._settings.config, self._settings.in_force.generation
+        cluster, outlook = self._cluster, self._outlook
+        before = cluster.known, cluster.complete  # what arrives meanwhile is not in the result
+        collected = await cluster.collect(config, surroundings)
+        known = before[0] and cluster.known and not self._settings.awaited
+        complete = known and before[1] and cluster.complete
+
+        vips = self._asked.vips  # the same object while they are the same
+        if collected.vips is not outlook.collected.vips or complete is not self._asked.complete:
+            vips = collected.vips if complete else _without_awaiting(collected.vips)
+
+        seen_before = outlook.vips
+        outlook.collected, outlook.surroundings, outlook.lease = collected, surroundings, config.lease
+        outlook.known = known and self._passed  # no link is known before the first pass is done
+        self._membership.vips_changed(seen_before)
+        self._reports.news(self._membership.members, self._wishes)
+        closing = cluster.closing(config, surroundings)
+        self._asked = Asked(config, generation, vips, complete, tuple(self._problems()), closing)
+        return self._asked
+
+    def _read_configmap(self) -> None:
         """Applies a changed ConfigMap; reports one that is wrong."""
         if not self._identity.configmap or not self._cluster.configmap_known:
             return
@@ -184,32 +180,13 @@ class Kubernetes:
         if wrong and found is not None:
             self._reports.configuration(found, wrong, self._membership.members)
 
-    async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Found:
-        """The VIPs of the configuration and of the cluster, as far as the agent has read them."""
-        cluster, outlook = self._cluster, self._outlook
-        before = cluster.known, cluster.complete  # what arrives meanwhile is not in the result
-        collected = await cluster.collect(config, surroundings)
-        known = before[0] and cluster.known and not self._settings.awaited
-        complete = known and before[1] and cluster.complete
-
-        if collected.vips is not outlook.collected.vips or complete is not self._complete:
-            vips = collected.vips
-            self._vips = vips if complete else {at: vip for at, vip in vips.items() if not _awaits_announcer(vip)}
-        self._complete = complete
-
-        seen_before = outlook.vips
-        outlook.collected, outlook.surroundings, outlook.lease = collected, surroundings, config.lease
-        outlook.known = known and self._passed  # no link is known before the first pass is done
-        self._membership.vips_changed(seen_before)
-        self._reports.news(self._membership.members, self._wishes)
-        return Found(self._vips, complete, tuple(self._problems()), cluster.closing(config, surroundings))
-
     def passed(self) -> None:
         """A pass is done: links may have changed."""
         if not self._passed:
             self.look()
         self._passed = True
-        if self._complete and self._kernel.alone:
+        self._is_ready = self._is_ready or self._asked.complete
+        if self._asked.complete and self._kernel.alone:
             self._alone.set()
         self._membership.wake()
 
@@ -242,6 +219,7 @@ class Kubernetes:
 
     def _refresh_state(self) -> None:
         membership, state = self._membership, self.state
+        state.candidates, state.holder = membership.candidates, membership.holder
         state.complete = self._cluster.complete
         state.sources = self._cluster.sources
         state.vips = self._outlook.collected.vips
@@ -255,6 +233,20 @@ class Kubernetes:
         state.events_written, state.events_dropped = self._events.written, self._events.dropped
 
     # ---- who makes a rival claim ----
+
+    def claimed(self, report: Report) -> None:
+        """Somebody claims a VIP. Before this node knows whose each VIP is, it only defends its own."""
+        decision = report.decision
+        if self._is_ready:
+            self._membership.claimed(report.link, decision.key.vip, decision.sha)
+            self._judge.heard(report)
+        elif not self._is_guarded(decision.sha):
+            self._announcing.defend(decision)
+
+    def _is_guarded(self, mac: MacAddress) -> bool:
+        """Whether a MAC belongs to a guarded link of some node."""
+        published = (link.mac for heartbeat in self._membership.heartbeats for link in heartbeat.links)
+        return mac in (link.mac for link in self._kernel.state.links) or mac in published
 
     def published(self) -> dict[MacAddress, str]:
         """Nodes by the MACs in their heartbeats; for this node all links count, guarded or not."""
@@ -294,24 +286,6 @@ class Kubernetes:
         """Reads the claim to a VIP from the server: it may no longer be this node's."""
         self._membership.recheck(vip)
 
-    def is_member(self, mac: MacAddress) -> bool:
-        """Whether a MAC belongs to a guarded link of some node."""
-        published = (link.mac for heartbeat in self._membership.heartbeats for link in heartbeat.links)
-        return mac in (link.mac for link in self._kernel.state.links) or mac in published
-
-    def hear_of(self, conflicts: Conflicts) -> None:
-        """Finds out who makes rival claims, and posts Events about them."""
-        conflicts.judge, conflicts.post = self._claimed, self._post_claim
-        self._judge.tell = conflicts.tell
-
-    def _claimed(self, report: Report) -> None:
-        decision = report.decision
-        self._membership.claimed(report.link, decision.key.vip, decision.sha)
-        self._judge.heard(report)
-
-    def _post_claim(self, report: Report, claimant: Claimant) -> None:
-        self._reports.claimed(report, claimant, self.owner_of(report.decision.key.vip).node)
-
     # ---- the end ----
 
     async def leave(self) -> End:
@@ -330,6 +304,6 @@ class Kubernetes:
         return max(PARTING_NS, usual_ns) if end is End.REPLACED else usual_ns
 
 
-def _awaits_announcer(vip: Vip) -> bool:
-    """Whether it follows an announcer whose objects are not read yet: until then its entry stays as it is."""
-    return vip.owner.kind is OwnerKind.FOLLOW and not vip.owner.node
+def _without_awaiting(vips: Mapping[Address, Vip]) -> dict[Address, Vip]:
+    """Leaves out VIPs that follow an announcer whose objects are not read yet: until then their entries stay."""
+    return {at: vip for at, vip in vips.items() if vip.owner.kind is not OwnerKind.FOLLOW or vip.owner.node}

@@ -1,7 +1,7 @@
 """Joins the solicited-node groups of this node's IPv6 VIPs: otherwise no solicitation for them may arrive."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -9,16 +9,24 @@ from typing import Self
 from arpguard.core.desired import membership_of, memberships_of
 from arpguard.dataplane.groups import Groups
 from arpguard.errors import DataPlaneError
-from arpguard.model import EntryKey, GroupMembership, Link, VipEntry
+from arpguard.model import EntryKey, GroupMembership, Link
 from arpguard.runtime.kernel.latest import Latest
+from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.runtime.waking import Alarm
 
 _BATCH = 100  # 5 ms; the more groups a link has, the more each one costs
 
 
 class Listening:
-    """The groups that this node is in, and why it cannot join others. Leaves all at the end of its `with` block."""
+    """The groups that this node is in, and why it cannot join others. Leaves all at the end of its `with` block.
 
-    def __init__(self) -> None:
+    Wakes `passes` when its problems have changed.
+    """
+
+    def __init__(self, kernel: Reconciler, passes: Alarm) -> None:
+        self._kernel = kernel
+        self._passes = passes
+        self._passed = Alarm()
         self._groups = Groups()
         self._memberships_of = Latest(memberships_of)
         self._settled: frozenset[GroupMembership] | None = None
@@ -32,25 +40,35 @@ class Listening:
             with suppress(DataPlaneError):
                 self._groups.join(membership)
 
-    async def follow(self, entries: Mapping[EntryKey, VipEntry], links: Sequence[Link]) -> bool:
-        """Joins the groups it needs and leaves all others; True when its problems have changed."""
-        wanted = self._memberships_of(entries)
+    def wake(self) -> None:
+        """Entries or links may have changed."""
+        self._passed.wake()
+
+    async def run(self) -> None:
+        """Follows every pass, on its own, for passes must not wait: ten thousand groups take a second."""
+        while True:
+            self._passed.clear()
+            await self.follow()
+            await self._passed.sleep_for(None)
+
+    async def follow(self) -> None:
+        """Joins the groups it needs and leaves all others."""
+        wanted, links = self._memberships_of(self._kernel.entries), self._kernel.state.links
         if links != self._links:
             self._groups.leave_forgotten()
         elif wanted is self._settled:
-            return False
+            return
 
         self._links = links
-        missing, gone = (
-            wanted - self._groups.joined,
-            self._groups.joined - wanted,
-        )  # but keeps what `hear` joins meanwhile
+        # Both now: what `hear` joins meanwhile stays.
+        missing, gone = wanted - self._groups.joined, self._groups.joined - wanted
 
         refused = await self._join(missing)
         await self._leave(gone)
         self._settled = None if refused else wanted
         before, self.problems = self.problems, tuple(self._problem(*item) for item in sorted(refused.items()))
-        return self.problems != before
+        if self.problems != before:
+            self._passes.wake()
 
     async def _join(self, memberships: frozenset[GroupMembership]) -> dict[int, str]:
         """Joins groups; returns the errors by link. After an error it skips that link's other groups."""

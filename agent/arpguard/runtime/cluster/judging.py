@@ -1,19 +1,19 @@
-"""What the agent does about rival claims: finds out who makes them, reports them, and defends VIPs."""
+"""Finds out who makes a rival claim, and whether it counts."""
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
-from arpguard.core.claimants import OUTSIDE, Claimant, claimant_of, virtual_router
+from arpguard.core.claimants import Claimant, claimant_of, virtual_router
 from arpguard.core.conflicts import KnownOwner, Suspicions
-from arpguard.core.decisions import ConflictLog, Report
+from arpguard.core.decisions import Report
 from arpguard.dataplane.netlink import read_neighbours
 from arpguard.errors import DataPlaneError
-from arpguard.model import Decision
-from arpguard.runtime.cluster.claimlog import ClaimLog
+from arpguard.runtime.cluster.reports import Reports
+from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_S
 
@@ -23,46 +23,6 @@ WAITING = 1024  # claims whose claimant is not known yet
 NEIGHBOURS_NS = NS_PER_S  # how long a look at the neighbour table counts
 CHECKS = 10  # of this node's claims per second; in a large cluster, per second and NODES_PER_S nodes
 NODES_PER_S = 10
-
-
-class Conflicts:
-    """Reports claims: in the list, in the log, and (`post`) as Events; defends against those of hosts outside."""
-
-    def __init__(self, heard: ConflictLog, defend: Callable[[Decision], None]) -> None:
-        self._heard = heard
-        self._defend = defend
-        self._news = ClaimLog()
-        self.judge: Callable[[Report], None] | None = None
-        self.post: Callable[[Report, Claimant], None] | None = None
-
-    def claimed(self, report: Report) -> None:
-        """The kernel reports a claim. Without a cluster the agent takes its sender for a host outside."""
-        if self.judge is not None:
-            self.judge(report)
-        else:
-            self.tell(report, virtual_router(report.decision.sha) or OUTSIDE)
-
-    def tell(self, report: Report, claimant: Claimant) -> None:
-        """Reports a claim that counts. Against nodes of this cluster only the protocol defends."""
-        decision = report.decision
-        self._heard.add(report, claimant)
-        if not claimant.is_node:
-            self._defend(decision)
-
-        if not self._news.is_news(decision, boot_ns()):
-            return
-
-        if self.post is not None:
-            self.post(report, claimant)
-        log.warning(
-            "claim: vip=%s interface=%s sha=%s verdict=%s reason=%s claimant=%s",
-            decision.key.vip,
-            report.link,
-            decision.sha,
-            decision.verdict.name.lower(),
-            decision.reason.name.lower(),
-            f'"{claimant}"',
-        )
 
 
 class Knowledge(Protocol):
@@ -85,11 +45,12 @@ class Knowledge(Protocol):
 
 
 class Judge:
-    """Finds out who makes a claim, and holds back one that may be a VIP moving. `tell` takes those that count."""
+    """Finds out who makes a claim, and holds back one that may be a VIP moving; reports those that count."""
 
-    def __init__(self, cluster: Knowledge) -> None:
-        self.tell: Callable[[Report, Claimant], None] | None = None
+    def __init__(self, cluster: Knowledge, conflicts: Conflicts, reports: Reports) -> None:
         self._cluster = cluster
+        self._conflicts = conflicts
+        self._reports = reports
         self._heard: deque[Report] = deque()
         self._suspicions = Suspicions()
         self._resolved: dict[MacAddress, str] = {}
@@ -179,5 +140,5 @@ class Judge:
         self._resolved_ns = now_ns
 
     def _tell(self, report: Report, claimant: Claimant) -> None:
-        if self.tell is not None:
-            self.tell(report, claimant)
+        if self._conflicts.tell(report, claimant):
+            self._reports.claimed(report, claimant, self._cluster.owner_of(report.decision.key.vip).node)

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 from arpguard.addresses import MacAddress
 from arpguard.model import Decision
-from arpguard.runtime.cluster.claimlog import CAPACITY, FIRST_PER_S, LINES_PER_S, REPEAT_NS, ClaimLog
+from arpguard.runtime.conflicts import CAPACITY, FIRST_PER_S, LINES_PER_S, REPEAT_NS, ClaimLog
 from support.frames.builders import a_claim
 
 START = 10**12

@@ -1,12 +1,19 @@
-"""Which claims are worth a log line: nobody on the segment can flood the log, or hide in a flood."""
+"""What the agent does about rival claims: it lists and logs them, and defends VIPs against hosts outside."""
 
+import logging
 from collections import OrderedDict
 from typing import TypeVar
 
 from arpguard.addresses import MacAddress
+from arpguard.clock import boot_ns
+from arpguard.core.claimants import Claimant
+from arpguard.core.decisions import ConflictLog, Report
 from arpguard.model import Decision, EntryKey
+from arpguard.runtime.kernel.announcing import Announcing
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Reason
+
+log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 
@@ -14,6 +21,36 @@ REPEAT_NS = 60 * NS_PER_S
 CAPACITY = 1024
 LINES_PER_S = 10
 FIRST_PER_S = 50
+
+
+class Conflicts:
+    """Reports claims in the list and in the log, and defends against those of hosts outside."""
+
+    def __init__(self, heard: ConflictLog, announcing: Announcing) -> None:
+        self._heard = heard
+        self._announcing = announcing
+        self._news = ClaimLog()
+
+    def tell(self, report: Report, claimant: Claimant) -> bool:
+        """Reports a claim that counts; True if it is news. Against nodes of this cluster only the protocol defends."""
+        decision = report.decision
+        self._heard.add(report, claimant)
+        if not claimant.is_node:
+            self._announcing.defend(decision)
+
+        if not self._news.is_news(decision, boot_ns()):
+            return False
+
+        log.warning(
+            "claim: vip=%s interface=%s sha=%s verdict=%s reason=%s claimant=%s",
+            decision.key.vip,
+            report.link,
+            decision.sha,
+            decision.verdict.name.lower(),
+            decision.reason.name.lower(),
+            f'"{claimant}"',
+        )
+        return True
 
 
 class ClaimLog:

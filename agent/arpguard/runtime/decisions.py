@@ -1,0 +1,23 @@
+"""Where the decisions go that the kernel reports."""
+
+from arpguard.api.server import ApiServer
+from arpguard.model import Decision
+from arpguard.node import ThisNode
+from arpguard.runtime.controlplane import ControlPlane
+from arpguard.verdict import Verdict
+
+
+class Decisions:
+    """Into the list, to whoever watches it, and, if somebody claims a VIP, to the control plane."""
+
+    def __init__(self, node: ThisNode, api: ApiServer, plane: ControlPlane) -> None:
+        self._node = node
+        self._api = api
+        self._plane = plane
+
+    def take(self, decision: Decision) -> None:
+        """The kernel reports a decision."""
+        report = self._node.decisions.add(decision, self._node.link_name(decision.key.ifindex))
+        self._api.publish(report)
+        if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT):
+            self._plane.claimed(report)

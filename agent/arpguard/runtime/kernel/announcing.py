@@ -1,0 +1,62 @@
+"""Announces the VIPs that this node speaks for: when that is due, and in defence against others' claims."""
+
+import logging
+
+from arpguard.addresses import MacAddress
+from arpguard.clock import boot_ns
+from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.dataplane.announcementsocket import AnnouncementSocket
+from arpguard.model import Decision, EntryKey, Link
+from arpguard.runtime.kernel.listening import Listening
+from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.runtime.loglimit import LogLimit
+from arpguard.runtime.waking import Alarm
+
+log = logging.getLogger(__name__)
+
+
+class Announcing:
+    """Sends what the schedule has due; whoever puts something into the schedule wakes it."""
+
+    def __init__(
+        self, schedule: AnnouncementSchedule, kernel: Reconciler, listening: Listening, socket: AnnouncementSocket
+    ) -> None:
+        self._schedule = schedule
+        self._kernel = kernel
+        self._listening = listening
+        self._socket = socket
+        self._due = Alarm()
+        self._logged = LogLimit()
+
+    def wake(self) -> None:
+        """Something may be due."""
+        self._due.wake()
+
+    def defend(self, decision: Decision) -> None:
+        """A host outside claims a VIP: if it is this node's, an announcement answers."""
+        if self._kernel.conflict(decision, boot_ns()):
+            self._due.wake()
+
+    async def run(self) -> None:
+        """Asks again, before each announcement, whether this node may speak for the VIP."""
+        while True:
+            self._due.clear()
+
+            for key in self._schedule.take_due(boot_ns()):
+                speaker = self._kernel.announceable(key)
+                if speaker is None:
+                    continue
+                self._listening.hear(key)  # before: whoever hears it may ask at once
+                if self._socket.announce(key, *speaker):
+                    self._schedule.sent(key, boot_ns())
+                    self._log(key, *speaker)
+
+            await self._due.sleep_until(self._schedule.next_ns(boot_ns()))
+
+    def _log(self, key: EntryKey, link: Link, mac: MacAddress) -> None:
+        """Not each one: there may be a hundred in a second, as long as somebody forges claims."""
+        if not self._logged.admits(boot_ns()):
+            return
+        left_out = self._logged.take_left_out()
+        more = f" ({left_out} more since the last line)" if left_out else ""
+        log.info("announced: vip=%s interface=%s mac=%s%s", key.vip, link.name, mac, more)

@@ -1,0 +1,46 @@
+"""This node's programs and maps, loaded, and their pins, by which the next agent finds them."""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from arpguard.dataplane import loader
+from arpguard.dataplane.build import Build
+from arpguard.dataplane.maps import ControlValue
+
+log = logging.getLogger(__name__)
+
+
+class Pinned:
+    """One build of the programs, and its maps.
+
+    `was_told`: the maps are not new, an agent before this one has used them. `has_others`: they are new, and maps of
+    another layout are there, which were told more.
+    """
+
+    def __init__(self, pin_dir: Path, build: Build, loaded: loader.Loaded) -> None:
+        self.pin_dir = pin_dir
+        self._build = build
+        self._loaded = loaded
+        self.maps, self.programs, self.warm = loaded.maps, loaded.programs, loaded.warm
+        self.was_told = ControlValue(loaded.maps["control"]).read() is not None
+        self.has_others = not self.was_told and loader.has_other_maps(pin_dir, build)
+
+    @classmethod
+    async def load(cls, pin_dir: Path, build: Build) -> "Pinned":
+        """In a thread, as the verifier takes a second, and one that ends: threads keep what capabilities they have."""
+        with ThreadPoolExecutor(1) as pool:
+            loaded = await asyncio.get_running_loop().run_in_executor(pool, loader.load, pin_dir, build)
+        return cls(pin_dir, build, loaded)
+
+    def keep(self) -> None:
+        """Pins again what others have unpinned."""
+        repinned = loader.keep_pinned(self.pin_dir, self._build, self._loaded)
+        if repinned:
+            log.warning("drift: %d pins were removed; pinned again", repinned)
+
+    def discard_others(self) -> None:
+        """Other builds, and maps of other layouts: all that they were told these have been told."""
+        loader.discard_others(self.pin_dir, self._build)
+        self.has_others = False

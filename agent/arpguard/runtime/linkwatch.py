@@ -1,0 +1,54 @@
+"""Notices that links, addresses or routes of this node have changed, and reads them again."""
+
+import asyncio
+import logging
+import time
+
+from arpguard.dataplane.netlink import read_surroundings, watch_changes
+from arpguard.errors import DataPlaneError
+from arpguard.model import Surroundings
+from arpguard.runtime.waking import Alarm
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+LOOK_PAUSE = 3  # times as long as a look at links and routes takes: routes by BGP may change all the time
+
+
+class LinkWatch:
+    """The surroundings, as they were when they were looked at last; wakes `passes` when they have `changed` since."""
+
+    def __init__(self, passes: Alarm) -> None:
+        self._passes = passes
+        self._surroundings = Surroundings()
+        self._look_s = 0.0
+        self.changed = True
+
+    async def look(self) -> Surroundings:
+        """The surroundings as they are now."""
+        if self.changed:
+            self.changed = False
+            began_s = time.thread_time()
+            try:
+                self._surroundings = await read_surroundings()
+                self._look_s = time.thread_time() - began_s
+            except BaseException:
+                self.changed = True  # what has changed is still not known
+                raise
+        return self._surroundings
+
+    async def run(self) -> None:
+        """Watches until it is cancelled."""
+        while True:
+            try:
+                async for _ in watch_changes():
+                    self._note_change()
+                    await asyncio.sleep(LOOK_PAUSE * self._look_s)
+            except DataPlaneError as error:
+                log.warning("%s; looking again", error)
+                self._note_change()
+                await asyncio.sleep(RETRY_S)
+
+    def _note_change(self) -> None:
+        self.changed = True
+        self._passes.wake()

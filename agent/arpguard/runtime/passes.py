@@ -1,0 +1,182 @@
+"""Passes: they bring the kernel up to date with what is asked for and with the links; and when each is made."""
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from arpguard.clock import boot_ns
+from arpguard.core.basis import Asked
+from arpguard.errors import DataPlaneError
+from arpguard.node import ThisNode
+from arpguard.runtime.controlplane import ControlPlane
+from arpguard.runtime.kernel.announcing import Announcing
+from arpguard.runtime.kernel.listening import Listening
+from arpguard.runtime.kernel.pinned import Pinned
+from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.runtime.linkwatch import LinkWatch
+from arpguard.runtime.serving import Serving
+from arpguard.runtime.settings import Settings
+from arpguard.runtime.waking import Alarm
+from arpguard.units import NS_PER_MS
+
+log = logging.getLogger(__name__)
+
+AUDIT_INTERVAL_S = 0.5
+AUDIT_SHARE = 0.05  # of one core, at most: a map of 100,000 entries is read back less often
+SETTLE_S = 0.02  # netlink messages come in flocks, and so do objects
+
+
+class Passes:
+    """Makes passes, and tells the kernel's side of what is wrong with `parts`, too."""
+
+    def __init__(
+        self,
+        node: ThisNode,
+        settings: Settings,
+        pinned: Pinned,
+        plane: ControlPlane,
+        kernel: Reconciler,
+        links: LinkWatch,
+        parts: Sequence[Serving | Listening],
+    ) -> None:
+        self._node = node
+        self._settings = settings
+        self._pinned = pinned
+        self._plane = plane
+        self._kernel = kernel
+        self._links = links
+        self._parts = parts
+        self._is_complete = self._is_ready = False
+
+    async def make_first(self) -> None:
+        """Makes the first pass. Raises DataPlaneError when it can guard none of the links."""
+        await self.make(whole=True)
+        state = self._kernel.state
+        if state.links and not state.attachments:
+            raise DataPlaneError("; ".join(state.problems))
+        self._kernel.log_problems()
+
+    async def make(self, *, whole: bool) -> None:
+        """Makes a pass; unless it has to be whole, it does only what has changed, where that is enough."""
+        surroundings = self._node.surroundings = await self._links.look()
+        asked = await self._plane.ask(surroundings)
+        asked = replace(asked, problems=[*self._problems(), *asked.problems])
+        if self._has_to_wait(asked):
+            self._kernel.wait(asked.problems)
+            return
+
+        if whole or not self._kernel.update(asked, surroundings, boot_ns()):
+            await self._kernel.apply(asked, surroundings, boot_ns())
+
+        self._plane.passed()
+        self._is_complete = asked.complete
+
+    async def keep_attached(self) -> None:
+        """The part of a pass that costs the same however many VIPs there are."""
+        await self._kernel.keep_attached(self._settings.config.datapath, self._node.surroundings)
+
+    def _problems(self) -> list[str]:
+        """What is wrong on this node, whatever its VIPs."""
+        return [*self._settings.problems(), *(problem for part in self._parts for problem in part.problems)]
+
+    def _has_to_wait(self, asked: Asked) -> bool:
+        """Whether the kernel has more, from the last agent, than this one has read so far."""
+        awaits_configmap = self._settings.awaited and self._pinned.was_told
+        knows_less = self._pinned.has_others or self._kernel.knows_less
+        return awaits_configmap or (not asked.complete and knows_less)
+
+    def say_when_ready(self) -> None:
+        """Logs once that the agent has read everything that says what to guard, and that the kernel has it."""
+        if self._is_ready or not self._is_complete:
+            return
+
+        self._pinned.discard_others()
+        self._is_ready = True
+        gc.collect()
+        gc.freeze()  # what thousands of objects come to stays: to look through it again and again takes 0.1 s each time
+
+        name, config, state = self._node.name, self._settings.config, self._kernel.state
+        log.info(
+            "ready: node=%s mode=%s vips=%d links=%s programs=%s start_ms=%d",
+            name,
+            config.mode.name.lower(),
+            len({key.vip for key in state.entries}),
+            ",".join(link.name for link in state.links) or "none",
+            "reopened" if self._pinned.warm else "loaded",
+            (boot_ns() - self._settings.started_ns) // NS_PER_MS,
+        )
+
+        owners = sorted({vip.owner.node for vip in config.vips if vip.owner.node})
+        if owners and name not in owners:
+            log.info("no VIP names this node (%s) as its owner; they name %s", name, ", ".join(owners[:9]))
+
+
+class Upkeep:
+    """Has a pass made after every change, and now and then for what others changed behind the agent's back.
+
+    Whoever needs a pass wakes `wanted`; each round ends with waking the `sleepers`.
+    """
+
+    def __init__(
+        self,
+        passes: Passes,
+        links: LinkWatch,
+        kernel: Reconciler,
+        pinned: Pinned,
+        wanted: Alarm,
+        sleepers: Sequence[Announcing | Listening],
+    ) -> None:
+        self._passes = passes
+        self._links = links
+        self._kernel = kernel
+        self._pinned = pinned
+        self._wanted = wanted
+        self._sleepers = sleepers
+        self._next_whole_s = 0.0
+        self._error = ""
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled."""
+        settled_s = 0.0
+        while True:
+            if await self._wanted.sleep_for(AUDIT_INTERVAL_S):
+                # An owner that changes by itself is not kept waiting: two nodes may answer until it is performed.
+                await asyncio.sleep(SETTLE_S if self._links.changed else settled_s - time.monotonic())
+
+            try:
+                await self._keep_right()
+                self._error = ""
+            except (OSError, DataPlaneError) as error:
+                self._log_error(str(error))
+
+            for sleeper in self._sleepers:
+                sleeper.wake()
+            settled_s = time.monotonic() + SETTLE_S
+
+    async def _keep_right(self) -> None:
+        """Programs and control are looked after twice a second.
+
+        Reading back all entries, and links and routes after a change, as often as a small share of a core allows.
+        """
+        began_s = time.thread_time()
+        whole = time.monotonic() >= self._next_whole_s
+        if whole or self._wanted.woken:
+            self._wanted.clear()
+            await self._passes.make(whole=whole)
+        if whole:
+            self._next_whole_s = time.monotonic() + (time.thread_time() - began_s) / AUDIT_SHARE
+        else:
+            await self._passes.keep_attached()
+
+        self._pinned.keep()
+        self._kernel.log_problems()
+        self._passes.say_when_ready()
+
+    def _log_error(self, error: str) -> None:
+        """Once, however often a pass fails for the same reason."""
+        if error != self._error:
+            log.error("cannot bring the kernel up to date, trying again: %s", error)
+        self._error = error

@@ -1,0 +1,127 @@
+"""How an agent starts: what has to be there, its turn on this node, its programs. Then it is programs, and runs.
+
+Stopping leaves the guard in place: programs, maps and links are pinned. `arpguard cleanup` removes them, and so does
+the agent when its DaemonSet is gone.
+"""
+
+import asyncio
+import logging
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from arpguard import __version__
+from arpguard.api.standby import Standby
+from arpguard.core.choosing import choose_links
+from arpguard.dataplane import bpffs, privileges
+from arpguard.dataplane.announcementsocket import AnnouncementSocket
+from arpguard.dataplane.build import Build, read_build
+from arpguard.dataplane.kernelclock import require_the_kernels_clock
+from arpguard.dataplane.netlink import read_surroundings
+from arpguard.dataplane.syscall import Fd
+from arpguard.errors import DataPlaneError, LockedError
+from arpguard.model import Surroundings
+from arpguard.runtime.cluster.leaving import End, KubernetesOptions, remove_guard
+from arpguard.runtime.kernel.pinned import Pinned
+from arpguard.runtime.settings import Settings
+from arpguard.runtime.wiring import build
+
+log = logging.getLogger(__name__)
+
+TURN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """The agent's command line. `kubernetes` None: it runs standalone, on the file.
+
+    `standby`: an agent that runs on this node already is waited for.
+    """
+
+    config: Path | None
+    node: str
+    kubernetes: KubernetesOptions | None = None
+    standby: bool = False
+
+
+class Startup:
+    """One agent's life. `run` returns after SIGTERM or SIGINT."""
+
+    def __init__(self, options: AgentOptions) -> None:
+        self._options = options
+        self._settings = Settings(options.config, options.kubernetes.configmap if options.kubernetes else "")
+        self._pin_dir = self._settings.config.bpf.pin_dir
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Brings the guard up, keeps it right, and leaves it in place.
+
+        Raises ConfigError or DataPlaneError when it cannot be brought up.
+        """
+        node, pin_dir = self._options.node, self._pin_dir
+        log.info("starting: version=%s node=%s pin_dir=%s", __version__, node, pin_dir)
+        # From the beginning: process 1 of a container does not hear of signals that it has no handler for.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stopping.set)
+
+        privileges.require()
+        require_the_kernels_clock()
+        self._refuse_if_nothing_to_guard(await read_surroundings())
+        bpffs.prepare(pin_dir)
+
+        programs = read_build(self._settings.config.bpf.max_entries)
+        lock = await self._wait_for_turn(programs) if self._options.standby else bpffs.lock(pin_dir)
+        if lock is None:
+            return
+
+        with lock, AnnouncementSocket() as announcements:
+            pinned = await Pinned.load(pin_dir, programs)
+            privileges.keep_only()
+            agent = await build(node, self._options.kubernetes, self._settings, pinned, announcements)
+            end = await agent.run(self._stopping)
+            if end is End.REMOVED:
+                await remove_guard(pin_dir)
+
+        if end is End.REMOVED:
+            bpffs.remove_all(pin_dir)
+            log.info("stopped: the guard is removed")
+
+    def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
+        """Before anything is loaded: with no link now, and none that may yet appear, there is nothing to do."""
+        if self._options.kubernetes is not None:
+            return
+        config = self._settings.config
+        vips = [vip.address for vip in config.vips]
+        choice = choose_links(config.interfaces, surroundings, vips, closed=config.closed)
+        if not choice.links and not choice.may_appear:
+            raise DataPlaneError("; ".join(choice.problems))
+
+    async def _wait_for_turn(self, programs: Build) -> Fd | None:
+        """The lock, once no other agent of this node has it; None when this one is to stop before that.
+
+        Meanwhile probes hear that it is well, as soon as all is done that can be done before its turn: what keeps it
+        from its work shows while the other agent still does it.
+        """
+        standby = Standby(self._settings.config.grpc)
+
+        try:
+            while not self._stopping.is_set():
+                try:
+                    return bpffs.lock(self._pin_dir)
+                except LockedError:
+                    if not standby.started:
+                        await self._get_ready(programs)
+                        await standby.start()
+                        log.info("standby: another agent runs on %s; this one takes over when that ends", self._pin_dir)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), TURN_S)
+        finally:
+            await standby.stop()
+        log.info("stopped in standby")
+        return None
+
+    async def _get_ready(self, programs: Build) -> None:
+        """Programs accepted by the kernel, and modules in memory."""
+        await Pinned.load(self._pin_dir, programs)
+        if self._options.kubernetes is not None:
+            import arpguard.runtime.cluster.kubernetes  # noqa: F401, PLC0415 - 10 MB, not for everybody

@@ -1,0 +1,87 @@
+"""The parts of the running agent, and which of them has to do with which."""
+
+from arpguard.api.server import ApiServer
+from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.dataplane.announcementsocket import AnnouncementSocket
+from arpguard.dataplane.attach import Attacher
+from arpguard.dataplane.events import EventReader
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
+from arpguard.model import Surroundings
+from arpguard.node import ThisNode
+from arpguard.observe.metrics import ApiMetrics, node_registry
+from arpguard.runtime.agent import Agent
+from arpguard.runtime.cluster.leaving import KubernetesOptions
+from arpguard.runtime.conflicts import Conflicts
+from arpguard.runtime.controlplane import ControlPlane, Standalone
+from arpguard.runtime.decisions import Decisions
+from arpguard.runtime.kernel.announcing import Announcing
+from arpguard.runtime.kernel.listening import Listening
+from arpguard.runtime.kernel.pinned import Pinned
+from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.runtime.linkwatch import LinkWatch
+from arpguard.runtime.passes import Passes, Upkeep
+from arpguard.runtime.serving import Serving
+from arpguard.runtime.settings import FileFollower, Settings
+from arpguard.runtime.waking import Alarm
+
+
+async def build(
+    node: str,
+    cluster: KubernetesOptions | None,
+    settings: Settings,
+    pinned: Pinned,
+    announcements: AnnouncementSocket,
+) -> Agent:
+    """The agent of a node, over its programs and maps. Raises ConfigError."""
+    wanted = Alarm()  # a pass is
+
+    # Towards the kernel
+    maps, programs = pinned.maps, pinned.programs
+    table, control = EntryTable(maps["entries"], maps["counters"]), ControlValue(maps["control"])
+    ranges = RangeTable(maps["ranges"], maps["counters"])
+    schedule = AnnouncementSchedule()
+    kernel = Reconciler(node, table, ranges, control, Attacher(pinned.pin_dir, programs), schedule)
+    listening = Listening(kernel, wanted)
+    announcing = Announcing(schedule, kernel, listening, announcements)
+
+    # What it is to have, and the claims of others
+    conflict_log = ConflictLog()
+    conflicts = Conflicts(conflict_log, announcing)
+    plane: ControlPlane
+    if cluster is None:
+        plane = Standalone(settings, conflicts)
+    else:
+        from arpguard.kube.connecting import find_access  # noqa: PLC0415 - 10 MB, not for everybody
+        from arpguard.runtime.cluster.kubernetes import Kubernetes  # noqa: PLC0415
+        from arpguard.runtime.cluster.objects import AgentIdentity  # noqa: PLC0415
+
+        access, identity = await find_access(cluster.kubeconfig), AgentIdentity(node, *cluster.place)
+        plane = Kubernetes(access, identity, kernel, settings, announcing, conflicts, wanted)
+
+    # For those who read
+    this_node = ThisNode(
+        name=node,
+        table=table,
+        ranges=ranges,
+        control=control,
+        totals=maps["totals"],
+        programs=programs,
+        state=kernel.state,
+        surroundings=Surroundings(),
+        decisions=DecisionLog(settings.config.decisions.capacity),
+        conflicts=conflict_log,
+        started_ns=settings.started_ns,
+        in_force=settings.in_force,
+        cluster=plane.state,
+    )
+    registry = node_registry(this_node)
+    api = ApiServer(this_node, ApiMetrics(registry), settings.config.grpc)
+    serving = Serving(api, registry, settings.started_with.metrics.listen, wanted)
+    events = EventReader(maps["events"], Decisions(this_node, api, plane).take)
+
+    # What makes the kernel have it
+    links, file = LinkWatch(wanted), FileFollower(settings, wanted)
+    passes = Passes(this_node, settings, pinned, plane, kernel, links, (serving, listening))
+    upkeep = Upkeep(passes, links, kernel, pinned, wanted, (announcing, listening))
+    return Agent(plane, passes, upkeep, listening, serving, events, (announcing, links, file))
