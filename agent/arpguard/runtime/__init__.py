@@ -1,1 +1,1 @@
-"""The running agent: wires together everything below it, and owns the state."""
+"""The running agent: `startup` brings the guard up, `wiring` builds the agent, and its parts own the state."""

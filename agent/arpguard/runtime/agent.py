@@ -22,11 +22,11 @@ class Runner(Protocol):
     """A part that runs beside the others."""
 
     async def run(self) -> None:
-        """Goes on until it is cancelled, or has no more to do."""
+        """Runs until it is cancelled, or has nothing left to do."""
 
 
 class Agent:
-    """The agent, complete. `others` just run beside its other parts."""
+    """The complete agent; `others` are parts that only have to run."""
 
     def __init__(
         self,
@@ -49,9 +49,7 @@ class Agent:
     async def run(self, stopping: asyncio.Event) -> End:
         """Guards the node until `stopping` is set; returns why. Raises DataPlaneError if the first pass fails."""
         with closing(self._events), self._listening:
-            await (
-                self._listening.follow()
-            )  # before anything else: it misses no question that the last agent would have heard
+            await self._listening.follow()  # first of all: questions for the last agent's VIPs arrive meanwhile
             try:
                 await self._passes.make_first()
                 await self._serving.serve()

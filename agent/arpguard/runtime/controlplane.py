@@ -1,6 +1,5 @@
-"""Who says what this node is to guard: the configuration alone, or a cluster (`cluster/kubernetes.py`)."""
+"""What says which VIPs there are, and whose: the configuration alone, or a cluster (`cluster/kubernetes.py`)."""
 
-import asyncio
 from typing import Protocol
 
 from arpguard.config.model import AgentConfig
@@ -19,30 +18,30 @@ from arpguard.runtime.settings import Settings
 
 
 class ControlPlane(Protocol):
-    """What passes, and the claims of others, are about."""
+    """Tells passes what to do, and judges rival claims."""
 
     @property
     def state(self) -> ClusterState | None:
-        """What is known of the cluster, for those who read; None: there is none."""
+        """What the agent knows of the cluster, for readers; None without one."""
 
     async def ask(self, surroundings: Surroundings) -> Asked:
-        """What the kernel is to be made to have."""
+        """What the kernel has to have."""
 
     def passed(self) -> None:
-        """A pass is through: links may be others."""
+        """A pass is done: links may have changed."""
 
     def claimed(self, report: Report) -> None:
         """The kernel reports that somebody claims a VIP."""
 
     async def run(self) -> None:
-        """Goes on until it is cancelled."""
+        """Runs until it is cancelled, or has nothing left to do."""
 
     async def leave(self) -> End:
-        """Why the agent ends, when everything is done that has to be done while it still runs."""
+        """Does everything that has to be done while the agent still runs; returns why it stops."""
 
 
 class Standalone:
-    """The configuration alone: no VIP is elected, and no claim is a node's."""
+    """The configuration alone: it elects no VIP, and knows no other node."""
 
     state = None
 
@@ -64,18 +63,17 @@ class Standalone:
         )
 
     def passed(self) -> None:
-        """Has nobody to tell."""
+        """Tells nobody."""
 
     def claimed(self, report: Report) -> None:
-        """There is nobody to ask who makes it."""
+        """Takes the sender for a host outside, or a virtual router."""
         self._conflicts.tell(report, virtual_router(report.decision.sha) or OUTSIDE)
 
     async def run(self) -> None:
         """Has nothing to do."""
-        await asyncio.Event().wait()
 
     async def leave(self) -> End:
-        """Nobody else knows why."""
+        """Has nothing to do, and no way to ask why."""
         return End.STOPPED
 
 

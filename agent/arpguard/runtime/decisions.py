@@ -1,4 +1,4 @@
-"""Where the decisions go that the kernel reports."""
+"""What the agent does with the decisions that the kernel reports."""
 
 from arpguard.api.server import ApiServer
 from arpguard.model import Decision
@@ -8,7 +8,7 @@ from arpguard.verdict import Verdict
 
 
 class Decisions:
-    """Into the list, to whoever watches it, and, if somebody claims a VIP, to the control plane."""
+    """Lists them, sends them to API clients that watch, and tells the control plane of rival claims."""
 
     def __init__(self, node: ThisNode, api: ApiServer, plane: ControlPlane) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""Notices that links, addresses or routes of this node have changed, and reads them again."""
+"""Watches the links, addresses and routes of this node."""
 
 import asyncio
 import logging
@@ -12,11 +12,11 @@ from arpguard.runtime.waking import Alarm
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.5
-LOOK_PAUSE = 3  # times as long as a look at links and routes takes: routes by BGP may change all the time
+LOOK_PAUSE = 3  # times as long as reading links and routes takes: with BGP, routes may change all the time
 
 
 class LinkWatch:
-    """The surroundings, as they were when they were looked at last; wakes `passes` when they have `changed` since."""
+    """Reads the surroundings; wakes `passes` when they have `changed` since."""
 
     def __init__(self, passes: Alarm) -> None:
         self._passes = passes
@@ -25,7 +25,7 @@ class LinkWatch:
         self.changed = True
 
     async def look(self) -> Surroundings:
-        """The surroundings as they are now."""
+        """The surroundings as they are now. Raises DataPlaneError."""
         if self.changed:
             self.changed = False
             began_s = time.thread_time()
@@ -33,7 +33,7 @@ class LinkWatch:
                 self._surroundings = await read_surroundings()
                 self._look_s = time.thread_time() - began_s
             except BaseException:
-                self.changed = True  # what has changed is still not known
+                self._note_change()  # whatever it was, it has not been read
                 raise
         return self._surroundings
 

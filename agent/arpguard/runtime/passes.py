@@ -1,4 +1,4 @@
-"""Passes: they bring the kernel up to date with what is asked for and with the links; and when each is made."""
+"""Passes, which bring the kernel up to date with the VIPs and the links, and when the agent makes them."""
 
 import asyncio
 import gc
@@ -30,7 +30,7 @@ SETTLE_S = 0.02  # netlink messages come in flocks, and so do objects
 
 
 class Passes:
-    """Makes passes, and tells the kernel's side of what is wrong with `parts`, too."""
+    """Makes passes; the problems of `parts` are among theirs."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Passes:
         self._kernel.log_problems()
 
     async def make(self, *, whole: bool) -> None:
-        """Makes a pass; unless it has to be whole, it does only what has changed, where that is enough."""
+        """Makes a pass; one that need not be `whole` does only what has changed, if that is enough."""
         surroundings = self._node.surroundings = await self._links.look()
         asked = await self._plane.ask(surroundings)
         asked = replace(asked, problems=[*self._problems(), *asked.problems])
@@ -75,7 +75,7 @@ class Passes:
         self._is_complete = asked.complete
 
     async def keep_attached(self) -> None:
-        """The part of a pass that costs the same however many VIPs there are."""
+        """Does the part of a pass that costs the same however many VIPs there are."""
         await self._kernel.keep_attached(self._settings.config.datapath, self._node.surroundings)
 
     def _problems(self) -> list[str]:
@@ -83,20 +83,20 @@ class Passes:
         return [*self._settings.problems(), *(problem for part in self._parts for problem in part.problems)]
 
     def _has_to_wait(self, asked: Asked) -> bool:
-        """Whether the kernel has more, from the last agent, than this one has read so far."""
+        """Whether the last agent told the kernel more than this one has read so far."""
         awaits_configmap = self._settings.awaited and self._pinned.was_told
         knows_less = self._pinned.has_others or self._kernel.knows_less
         return awaits_configmap or (not asked.complete and knows_less)
 
     def say_when_ready(self) -> None:
-        """Logs once that the agent has read everything that says what to guard, and that the kernel has it."""
+        """Logs, once, that the agent has read everything that says what to guard, and has told the kernel."""
         if self._is_ready or not self._is_complete:
             return
 
         self._pinned.discard_others()
         self._is_ready = True
         gc.collect()
-        gc.freeze()  # what thousands of objects come to stays: to look through it again and again takes 0.1 s each time
+        gc.freeze()  # thousands of objects stay, and each look through them takes 0.1 s
 
         name, config, state = self._node.name, self._settings.config, self._kernel.state
         log.info(
@@ -115,9 +115,9 @@ class Passes:
 
 
 class Upkeep:
-    """Has a pass made after every change, and now and then for what others changed behind the agent's back.
+    """Asks for a pass after every change, and now and then, as others may change the kernel behind the agent's back.
 
-    Whoever needs a pass wakes `wanted`; each round ends with waking the `sleepers`.
+    Whoever needs a pass wakes `wanted`. After each round `sleepers` may have something to do.
     """
 
     def __init__(
@@ -139,11 +139,11 @@ class Upkeep:
         self._error = ""
 
     async def run(self) -> None:
-        """Goes on until it is cancelled."""
+        """Runs until it is cancelled."""
         settled_s = 0.0
         while True:
             if await self._wanted.sleep_for(AUDIT_INTERVAL_S):
-                # An owner that changes by itself is not kept waiting: two nodes may answer until it is performed.
+                # A single change of owner does not wait: until the kernel has it, two nodes may answer.
                 await asyncio.sleep(SETTLE_S if self._links.changed else settled_s - time.monotonic())
 
             try:
@@ -157,10 +157,7 @@ class Upkeep:
             settled_s = time.monotonic() + SETTLE_S
 
     async def _keep_right(self) -> None:
-        """Programs and control are looked after twice a second.
-
-        Reading back all entries, and links and routes after a change, as often as a small share of a core allows.
-        """
+        """Checks programs and control twice a second, and all entries as often as a small share of a core allows."""
         began_s = time.thread_time()
         whole = time.monotonic() >= self._next_whole_s
         if whole or self._wanted.woken:
@@ -176,7 +173,7 @@ class Upkeep:
         self._passes.say_when_ready()
 
     def _log_error(self, error: str) -> None:
-        """Once, however often a pass fails for the same reason."""
+        """Logs an error once, however often passes fail with it."""
         if error != self._error:
             log.error("cannot bring the kernel up to date, trying again: %s", error)
         self._error = error

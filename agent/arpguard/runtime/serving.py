@@ -1,4 +1,4 @@
-"""Serves the API and the metrics: what is in their way does not keep the guard from its work, and is tried again."""
+"""Serves the API and the metrics; while an address is taken, the agent guards the node all the same, and retries."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ RETRY_S = 0.5
 
 
 class Serving:
-    """`problems` are what is in the way; wakes `passes` when they are others. `metrics` is where to listen."""
+    """Wakes `passes` when its `problems` have changed. `metrics` is the address to serve metrics on; empty: none."""
 
     def __init__(self, api: ApiServer, registry: CollectorRegistry, metrics: str, passes: Alarm) -> None:
         self._api = api
@@ -24,13 +24,13 @@ class Serving:
         self.problems: tuple[str, ...] = ()
 
     async def run(self) -> None:
-        """Tries again until all is served."""
+        """Tries again until it serves everything."""
         while self.problems:
             await asyncio.sleep(RETRY_S)
             await self.serve()
 
     async def serve(self) -> None:
-        """Starts what is not served yet."""
+        """Starts what it does not serve yet."""
         problems = await self._api.serve()
         try:
             if not self._exporter.port:
@@ -42,6 +42,6 @@ class Serving:
             self._passes.wake()
 
     async def stop(self) -> None:
-        """Answers nobody any more."""
+        """Stops serving."""
         self._exporter.close()
         await self._api.stop()

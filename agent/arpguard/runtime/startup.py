@@ -1,4 +1,4 @@
-"""How an agent starts: what has to be there, its turn on this node, its programs. Then it is programs, and runs.
+"""How an agent starts: it checks what it needs, waits for its turn on this node, and loads its programs; then it runs.
 
 Stopping leaves the guard in place: programs, maps and links are pinned. `arpguard cleanup` removes them, and so does
 the agent when its DaemonSet is gone.
@@ -36,7 +36,7 @@ TURN_S = 0.05
 class AgentOptions:
     """The agent's command line. `kubernetes` None: it runs standalone, on the file.
 
-    `standby`: an agent that runs on this node already is waited for.
+    `standby`: it waits for an agent that already runs on this node.
     """
 
     config: Path | None
@@ -55,13 +55,10 @@ class Startup:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Brings the guard up, keeps it right, and leaves it in place.
-
-        Raises ConfigError or DataPlaneError when it cannot be brought up.
-        """
+        """Brings the guard up, keeps it right, and leaves it in place. Raises ConfigError or DataPlaneError."""
         node, pin_dir = self._options.node, self._pin_dir
         log.info("starting: version=%s node=%s pin_dir=%s", __version__, node, pin_dir)
-        # From the beginning: process 1 of a container does not hear of signals that it has no handler for.
+        # At once: process 1 of a container gets no signal that it has no handler for.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stopping.set)
 
         privileges.require()
@@ -87,7 +84,7 @@ class Startup:
             log.info("stopped: the guard is removed")
 
     def _refuse_if_nothing_to_guard(self, surroundings: Surroundings) -> None:
-        """Before anything is loaded: with no link now, and none that may yet appear, there is nothing to do."""
+        """Before it loads anything: with no link now, and none that may still appear, there is nothing to do."""
         if self._options.kubernetes is not None:
             return
         config = self._settings.config
@@ -97,10 +94,10 @@ class Startup:
             raise DataPlaneError("; ".join(choice.problems))
 
     async def _wait_for_turn(self, programs: Build) -> Fd | None:
-        """The lock, once no other agent of this node has it; None when this one is to stop before that.
+        """The lock, once no other agent of this node has it; None if this one is told to stop before that.
 
-        Meanwhile probes hear that it is well, as soon as all is done that can be done before its turn: what keeps it
-        from its work shows while the other agent still does it.
+        It first does whatever it can before its turn, and only then tells probes that it is well: a fault shows while
+        the other agent still guards the node.
         """
         standby = Standby(self._settings.config.grpc)
 
@@ -121,7 +118,7 @@ class Startup:
         return None
 
     async def _get_ready(self, programs: Build) -> None:
-        """Programs accepted by the kernel, and modules in memory."""
+        """Has the kernel accept the programs, and imports modules."""
         await Pinned.load(self._pin_dir, programs)
         if self._options.kubernetes is not None:
             import arpguard.runtime.cluster.kubernetes  # noqa: F401, PLC0415 - 10 MB, not for everybody

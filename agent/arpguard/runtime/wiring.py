@@ -1,4 +1,4 @@
-"""The parts of the running agent, and which of them has to do with which."""
+"""The parts of the running agent, and who talks to whom."""
 
 from arpguard.api.server import ApiServer
 from arpguard.core.announcing import AnnouncementSchedule
@@ -26,6 +26,32 @@ from arpguard.runtime.settings import FileFollower, Settings
 from arpguard.runtime.waking import Alarm
 
 
+# config file --> FileFollower --> Settings         API server             rtnetlink
+#                                     |              |     ^                   |
+#                                     v              v     | Leases            v
+#                                  Kubernetes, or Standalone               LinkWatch
+#                                  ^     |     |         |                     | links, routes
+#                     rival claims |     |     |         | Asked               v
+#                                  |     |     |         +----------------> Passes <------- Upkeep: after each change,
+#                                  |     |     | elected VIPs, fence           |            and now and then
+#                                  |     |     +----------------------+        | entries, ranges, programs
+#                                  |     | claims that count          v        v
+#                                  |     v                           Reconciler --------> maps, programs (Pinned)
+#                                  |  Conflicts                       |      |                    |
+#                                  |     | defends VIPs               | due  | owned VIPs         |
+#                                  |     +-----------> Announcing <---+      v                    | decisions
+#                                  |                       |             Listening                |
+#                                  |                       v                 |                    |
+#                                  |               AnnouncementSocket        v                    |
+#                                  |                   ARP, NDP       multicast groups            |
+#                                  |                                                              |
+#                              Decisions <-------------------- EventReader <----------------------+
+#                                  |
+#                                  v
+#                              ThisNode: all that can be read ---> ApiServer, metrics ---> Serving
+#
+# Whoever learns that something has changed wakes `wanted`, on which Upkeep sleeps: FileFollower, LinkWatch, Kubernetes,
+# and Serving and Listening when their problems change. Every part gets those that it calls when it is made.
 async def build(
     node: str,
     cluster: KubernetesOptions | None,
@@ -33,10 +59,10 @@ async def build(
     pinned: Pinned,
     announcements: AnnouncementSocket,
 ) -> Agent:
-    """The agent of a node, over its programs and maps. Raises ConfigError."""
-    wanted = Alarm()  # a pass is
+    """Builds the agent of a node, over its programs and maps. Raises ConfigError."""
+    wanted = Alarm()  # asks for a pass
 
-    # Towards the kernel
+    # This node's kernel
     maps, programs = pinned.maps, pinned.programs
     table, control = EntryTable(maps["entries"], maps["counters"]), ControlValue(maps["control"])
     ranges = RangeTable(maps["ranges"], maps["counters"])
@@ -45,7 +71,7 @@ async def build(
     listening = Listening(kernel, wanted)
     announcing = Announcing(schedule, kernel, listening, announcements)
 
-    # What it is to have, and the claims of others
+    # What to guard, and rival claims
     conflict_log = ConflictLog()
     conflicts = Conflicts(conflict_log, announcing)
     plane: ControlPlane
@@ -59,7 +85,7 @@ async def build(
         access, identity = await find_access(cluster.kubeconfig), AgentIdentity(node, *cluster.place)
         plane = Kubernetes(access, identity, kernel, settings, announcing, conflicts, wanted)
 
-    # For those who read
+    # For readers
     this_node = ThisNode(
         name=node,
         table=table,
@@ -80,7 +106,7 @@ async def build(
     serving = Serving(api, registry, settings.started_with.metrics.listen, wanted)
     events = EventReader(maps["events"], Decisions(this_node, api, plane).take)
 
-    # What makes the kernel have it
+    # What keeps the kernel up to date
     links, file = LinkWatch(wanted), FileFollower(settings, wanted)
     passes = Passes(this_node, settings, pinned, plane, kernel, links, (serving, listening))
     upkeep = Upkeep(passes, links, kernel, pinned, wanted, (announcing, listening))

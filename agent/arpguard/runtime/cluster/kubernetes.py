@@ -45,11 +45,24 @@ PARTING_NS = 7 * NS_PER_S
 LEAVE_S = 5.0
 
 
+# API server --------> Cluster: Services, Nodes, ConfigMap, Leases
+#    ^  ^                 |                          |
+#    |  |                 | heartbeats, claims       | VIPs
+#    |  | Leases          v                          v
+#    |  +----------- Aside, then Membership       Outlook ---> Asked, for a pass
+#    |                    |         |
+#    |                    |         +--- elected VIPs, fence ---> Reconciler
+#    |                    | holders
+#    |                    v
+#    | Events           Judge <--- rival claims
+#    |                    | those that count
+#    |                    v
+#    +-- EventWriter <-- Reports, Conflicts
+#
+# Three Protocols lead against these arrows, and Kubernetes implements them: Cluster reports changes to ObjectListener,
+# Membership what it does to MemberListener, and Judge asks Knowledge who has what.
 class Kubernetes:
-    """Everything that has to do with the API server, which need not run yet. Wakes `passes` to ask for a pass.
-
-    Implements what its parts tell it by: `ObjectListener`, `MemberListener` and `Knowledge`.
-    """
+    """Everything that has to do with the API server, which need not run yet. Wakes `passes` to ask for a pass."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Announces the VIPs that this node speaks for: when that is due, and in defence against others' claims."""
+"""Announces the VIPs that this node speaks for: on schedule, and in defence against rival claims."""
 
 import logging
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Announcing:
-    """Sends what the schedule has due; whoever puts something into the schedule wakes it."""
+    """Sends what is due by the schedule; whoever adds to that wakes it."""
 
     def __init__(
         self, schedule: AnnouncementSchedule, kernel: Reconciler, listening: Listening, socket: AnnouncementSocket
@@ -33,12 +33,12 @@ class Announcing:
         self._due.wake()
 
     def defend(self, decision: Decision) -> None:
-        """A host outside claims a VIP: if it is this node's, an announcement answers."""
+        """A host outside claims a VIP: answers with an announcement if the VIP is this node's."""
         if self._kernel.conflict(decision, boot_ns()):
             self._due.wake()
 
     async def run(self) -> None:
-        """Asks again, before each announcement, whether this node may speak for the VIP."""
+        """Runs until it is cancelled; checks before each announcement that this node may still speak for the VIP."""
         while True:
             self._due.clear()
 
@@ -46,7 +46,7 @@ class Announcing:
                 speaker = self._kernel.announceable(key)
                 if speaker is None:
                     continue
-                self._listening.hear(key)  # before: whoever hears it may ask at once
+                self._listening.hear(key)  # first: whoever hears the announcement may ask at once
                 if self._socket.announce(key, *speaker):
                     self._schedule.sent(key, boot_ns())
                     self._log(key, *speaker)
@@ -54,7 +54,7 @@ class Announcing:
             await self._due.sleep_until(self._schedule.next_ns(boot_ns()))
 
     def _log(self, key: EntryKey, link: Link, mac: MacAddress) -> None:
-        """Not each one: there may be a hundred in a second, as long as somebody forges claims."""
+        """Logs not every one: somebody who forges claims may cause a hundred per second."""
         if not self._logged.admits(boot_ns()):
             return
         left_out = self._logged.take_left_out()

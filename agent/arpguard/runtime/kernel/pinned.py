@@ -1,4 +1,4 @@
-"""This node's programs and maps, loaded, and their pins, by which the next agent finds them."""
+"""This node's programs and maps, loaded and pinned: by the pins the next agent finds them."""
 
 import asyncio
 import logging
@@ -15,8 +15,7 @@ log = logging.getLogger(__name__)
 class Pinned:
     """One build of the programs, and its maps.
 
-    `was_told`: the maps are not new, an agent before this one has used them. `has_others`: they are new, and maps of
-    another layout are there, which were told more.
+    `was_told`: the last agent used these maps, too. `has_others`: it used maps of another layout, and these are new.
     """
 
     def __init__(self, pin_dir: Path, build: Build, loaded: loader.Loaded) -> None:
@@ -29,18 +28,18 @@ class Pinned:
 
     @classmethod
     async def load(cls, pin_dir: Path, build: Build) -> "Pinned":
-        """In a thread, as the verifier takes a second, and one that ends: threads keep what capabilities they have."""
+        """Loads in a thread, as the verifier takes a second, and one that ends: threads keep their capabilities."""
         with ThreadPoolExecutor(1) as pool:
             loaded = await asyncio.get_running_loop().run_in_executor(pool, loader.load, pin_dir, build)
         return cls(pin_dir, build, loaded)
 
     def keep(self) -> None:
-        """Pins again what others have unpinned."""
+        """Pins what others have unpinned."""
         repinned = loader.keep_pinned(self.pin_dir, self._build, self._loaded)
         if repinned:
             log.warning("drift: %d pins were removed; pinned again", repinned)
 
     def discard_others(self) -> None:
-        """Other builds, and maps of other layouts: all that they were told these have been told."""
+        """Unpins other builds, and maps of other layouts: these maps have everything by now."""
         loader.discard_others(self.pin_dir, self._build)
         self.has_others = False
