@@ -10,7 +10,8 @@ how two come to answer (the processes of the first node come first). What each s
 - a sample: depth first for some minutes, in an order by chance, in a hash table of bits; states may be taken for
   others, and most of them are not reached. No trace means that none was found.
 
-States that differ by the numbers of nodes and VIPs alone are searched once (symmetry.c), if the nodes may do the same.
+States of claim.pml that differ by the numbers of nodes and VIPs alone are searched once (symmetry.c), if the nodes may
+do the same.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-MODEL = Path(__file__).with_name("claim.pml")
+CLAIM = Path(__file__).with_name("claim.pml")
 SYMMETRY = Path(__file__).with_name("symmetry.c")
 MEMORY_MB = 6000
 COMPILE = ("gcc", "-w", "-O1", "-DNOREDUCE", "-DVECTORSZ=1024", f"-DMEMLIM={MEMORY_MB}")
@@ -60,6 +61,7 @@ class Case:
     quick: bool = False
     depth: int = 0
     minutes: int = 0
+    model: Path = CLAIM
 
     @property
     def value(self) -> dict[str, str]:
@@ -68,7 +70,7 @@ class Case:
 
     @property
     def nodes(self) -> int:
-        return int(self.value.get("N", "2"))
+        return int(self.value.get("N", "2" if self.model == CLAIM else "1"))
 
     @property
     def vips(self) -> int:
@@ -78,7 +80,7 @@ class Case:
     def symmetric(self) -> bool:
         """Whether all nodes may do the same, and nothing remembers one by its number."""
         masks = {value for name, value in self.value.items() if name in MASKS}
-        alike = masks <= {"0", str((1 << self.nodes) - 1)}
+        alike = self.model == CLAIM and masks <= {"0", str((1 << self.nodes) - 1)}
         return alike and "ENDLESS" not in self.flags and not any(flag.startswith("SEEK_") for flag in self.flags)
 
     @property
@@ -94,11 +96,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """`covers`: what was searched."""
+    """`covers`: what was searched. `memory`: in MB."""
 
     steps: int | None
     states: int
     seconds: float
+    memory: int
     covers: str
     trace: tuple[str, ...] = ()
 
@@ -255,17 +258,17 @@ def search(case: Case, *, depth: int = 0, symmetry: bool = True) -> Result:
         began = time.monotonic()
         out = _call(["./pan", "-n", *limits], folder)
         seconds = time.monotonic() - began
-        trail = Path(folder, "claim.pml.trail")
+        trail = Path(folder, f"{case.model.name}.trail")
         states = re.search(r"(\d+) states, stored", out)
         may_end = bool(case.depth or case.minutes)
         if states is None or (not trail.exists() and not may_end and any(sign in out for sign in UNFINISHED)):
             raise ModelError(f"{case.name}: the search was not finished\n{out}")
-        covers = _covers(case, out)
+        covers, memory = _covers(case, out), _memory(out)
         if not trail.exists():
-            return Result(None, int(states[1]), seconds, covers)
-        lines = _call(["spin", "-k", str(trail), "-t", "-p", *_defines(case.flags), str(MODEL)], folder)
-        trace = tuple(_steps(lines))
-        return Result(len(trace), int(states[1]), seconds, covers, trace)
+            return Result(None, int(states[1]), seconds, memory, covers)
+        lines = _call(["spin", "-k", str(trail), "-t", "-p", *_defines(case.flags), str(case.model)], folder)
+        trace = tuple(_steps(case, lines))
+        return Result(len(trace), int(states[1]), seconds, memory, covers, trace)
 
 
 def _method(case: Case, depth: int, folder: str) -> tuple[Sequence[str], list[str]]:
@@ -282,7 +285,7 @@ def _start(case: Case, folder: str) -> int:
     """How many steps of Spin there are before the first one of a node."""
     _build(case, (*case.flags, "SEEK_START"), EXHAUSTIVE, folder, symmetry=False)
     out = _call(["./pan", "-n"], folder)
-    Path(folder, "claim.pml.trail").unlink()
+    Path(folder, f"{case.model.name}.trail").unlink()
     return int(re.search(r"depth reached (\d+), errors: 1", out)[1])
 
 
@@ -295,8 +298,12 @@ def _covers(case: Case, out: str) -> str:
     return f"a sample, {case.minutes} min, 2^{SAMPLE_BITS} bits, hash factor {factor[1] if factor else 'unknown'}"
 
 
+def _memory(out: str) -> int:
+    return round(float(re.search(r"([\d.]+)\s+total actual memory usage", out)[1]))
+
+
 def _build(case: Case, flags: Sequence[str], build: Sequence[str], folder: str, *, symmetry: bool) -> None:
-    _call(["spin", "-a", *_defines(flags), str(MODEL)], folder)
+    _call(["spin", "-a", *_defines(flags), str(case.model)], folder)
     if symmetry:
         _look_up_alike(case, Path(folder))
     _call([*COMPILE, *build, "-o", "pan", "pan.c"], folder)
@@ -315,7 +322,7 @@ def _look_up_alike(case: Case, folder: Path) -> None:
     lists = {"N": "OF_NODE", "N * V": "OF_BOTH", "V": "OF_VIP"}
     names: dict[str, list[str]] = {name: [] for name in (*lists.values(), "NAMES")}
     kept = re.search(r"typedef struct State \{(.*?)\} State;", (folder / "pan.h").read_text(), re.DOTALL)[1]
-    for kind, declared in re.findall(r"^(bool|byte|NODE) ([^;]*\]).*;", MODEL.read_text(), re.MULTILINE):
+    for kind, declared in re.findall(r"^(bool|byte|NODE) ([^;]*\]).*;", case.model.read_text(), re.MULTILINE):
         for name, size in re.findall(r"(\w+)\[([^]]+)\]", declared):
             if re.search(rf"\b{name}\[", kept):
                 names["NAMES" if kind == "NODE" else lists[size]].append(f"IS({name})")
@@ -331,9 +338,9 @@ def _call(command: Sequence[str], folder: str) -> str:
     return done.stdout
 
 
-def _steps(lines: str) -> Iterator[str]:
+def _steps(case: Case, lines: str) -> Iterator[str]:
     """One line for each step after the start: which process does what."""
-    source = MODEL.read_text().splitlines()
+    source = case.model.read_text().splitlines()
     last = ""
     for step, number, name, line in re.findall(
         r"^\s*(\d+):\s+proc +(\d+) \(([A-Z]\w*):\d+\) \S+:(\d+) ", lines, re.MULTILINE
@@ -362,8 +369,8 @@ def main(arguments: Sequence[str]) -> int:
     failures = []
     with ThreadPoolExecutor(given.jobs) as pool:
         for case, result in zip(chosen, pool.map(search, chosen), strict=True):
-            figures = f"{result.states:>11,} states {result.seconds:7.1f} s"
-            told = f"{case.name:17} {case.told(result.steps):16} {figures}  {result.covers}: {' '.join(case.flags)}"
+            figures = f"{result.states:>11,} states {result.memory:>5,} MB {result.seconds:7.1f} s"
+            told = f"{case.name:23} {case.told(result.steps):16} {figures}  {result.covers}: {' '.join(case.flags)}"
             print(told, flush=True)
             if given.trace:
                 print("\n".join(result.trace))
