@@ -7,7 +7,7 @@
 #   make docs    write the generated pages
 #   make proto   generate the API's Python code from proto/
 #   make programs  compile bpf/ into the file that the package ships, after each change there
-#   make model   check the claim protocol with Spin: every rule kept, and broken in turn
+#   make model   check the claim protocol and vouching, the next one, with Spin: every rule kept, and broken in turn
 #   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
 #                (FRAMES=n) through those in the kernel; the model has to agree. Then 100,000 (CASES=n) configurations
 #                and as many objects of Kubernetes, read in a process whose memory is limited

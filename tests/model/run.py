@@ -1,4 +1,4 @@
-"""Checks the claim protocol with Spin: every rule kept, and every rule broken in turn.
+"""Checks the claim protocol (claim.pml) and vouching (vouch.pml) with Spin: every rule kept, and each broken in turn.
 
 `make model` runs all; `run.py NAME ...` some; `run.py --quick` those that the tests run; `run.py --trace NAME` prints
 how two come to answer (the processes of the first node come first). What each search covers is said with each:
@@ -23,9 +23,11 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 CLAIM = Path(__file__).with_name("claim.pml")
+VOUCH = Path(__file__).with_name("vouch.pml")
 SYMMETRY = Path(__file__).with_name("symmetry.c")
 MEMORY_MB = 6000
 COMPILE = ("gcc", "-w", "-O1", "-DNOREDUCE", "-DVECTORSZ=1024", f"-DMEMLIM={MEMORY_MB}")
@@ -247,7 +249,225 @@ STUCK = [
         minutes=3,
     ),
 ]
-CASES = SAFE + BROKEN + HOLES + CURES + MORE + PROGRESS + STUCK + REACHED
+# Vouching, the next protocol. Names begin with "v-".
+LONG_LEASE = ("D=2", "LONG=4", "LD=1")
+CHAIN = (*LONG_LEASE, "CHAIN", "WRESTART")
+V_FAULTS = ("RESTART", "WRESTART", "STRAY")
+CLOCKS = ("D=4", "M=2", "LD=2", "LM=1", "STAND=1")
+LONG_CLOCKS = ("D=2", "M=1", "LONG=4", "LD=2", "LM=1", "STAND=1")
+RING = ("RING", "D=2", "LD=1", "CHAIN")
+MUTUAL = ("N=2", "T=1", "TAME", *RING)
+OF_THREE = ("N=3", "T=1", "TAME", *RING)
+LOST = (*CHAIN, "LOSE", "STRAY")
+Vouch = partial(Case, model=VOUCH)
+
+V_SAFE = [
+    Vouch(
+        "v-plain", "restarts, stray writes, hand-over, new epochs without need", (*V_FAULTS, "HANDOVER", "ANEW"), None
+    ),
+    Vouch("v-three-terms", "three terms alive at once", ("T=3", "D=3", "LD=1", *V_FAULTS), None),
+    Vouch("v-two-vouchers", "a node changes between two vouchers", ("W=2", "D=3", "LD=1", *V_FAULTS), None),
+    Vouch("v-clock", "the node's clock stands still for as long as the margins", (*CLOCKS, *V_FAULTS), None),
+    Vouch(
+        "v-carry-fence",
+        "a new term begins with the fence of the one before",
+        ("D=3", "LD=1", "CARRY_VF", *V_FAULTS),
+        None,
+    ),
+    Vouch(
+        "v-born-bound", "the kernel is bound as soon as it has the term", ("D=3", "LD=1", "BORN_BOUND", *V_FAULTS), None
+    ),
+    Vouch(
+        "v-late-set",
+        "an agent that was replaced sets the term late, by compare-and-set",
+        ("D=3", "LD=1", "RESTART", "LATE_WRITE", "LATE_CAS"),
+        None,
+    ),
+    Vouch(
+        "v-long-named", "the long lease from the naming on, and no chain", (*LONG_LEASE, "LONG_NAMED", *V_FAULTS), None
+    ),
+    Vouch(
+        "v-chain",
+        "long lease and chain: vouchers and their nodes die, restart, lose their epoch",
+        CHAIN,
+        None,
+        quick=True,
+    ),
+    Vouch(
+        "v-chain-faults",
+        "restarts, stray writes, hand-over, new epochs without need, besides",
+        (*CHAIN, "RESTART", "STRAY", "HANDOVER", "ANEW"),
+        None,
+    ),
+    Vouch(
+        "v-right",
+        "the same, and no claims: with an epoch the right to answer ends, whether or not there is an entry",
+        (*CHAIN, "RESTART", "STRAY", "ANEW", "RIGHTS"),
+        None,
+    ),
+    Vouch(
+        "v-chain-longer",
+        "longer leases; restarts and stray writes",
+        ("D=4", "LONG=6", "LD=2", "CHAIN", *V_FAULTS),
+        None,
+    ),
+    Vouch("v-chain-two-vouchers", "the chain with two vouchers", ("W=2", *CHAIN), None),
+    Vouch(
+        "v-chain-clock",
+        "the node's clock stands still for as long as the margins",
+        (*LONG_CLOCKS, "LONGM=2", "CHAIN", "WRESTART"),
+        None,
+    ),
+    Vouch("v-parted", "parting leases, long leases and chain", ("P=3", "PARTS", *CHAIN, "RESTART", "STRAY"), None),
+    Vouch("v-lost", "people delete the heartbeat, and requests to create it are stuck", LOST, None),
+    Vouch("v-two-vips", "two VIPs of one node", ("V=2", "D=2", "LONG=3", "LD=1", "CHAIN", *V_FAULTS), None),
+]
+V_MUTUAL = [
+    Vouch("v-mutual", "two nodes vouch for each other; writes are applied at once", MUTUAL, None),
+    Vouch(
+        "v-mutual-faults",
+        "the same, and restarts of agents and vouchers",
+        (*MUTUAL, "RESTART", "WRESTART"),
+        None,
+        depth=16,
+    ),
+    Vouch(
+        "v-mutual-slow",
+        "two nodes vouch for each other; writes take any time and may be lost, two terms",
+        ("N=2", *RING),
+        None,
+        depth=19,
+    ),
+    Vouch("v-ring", "three nodes in a ring; writes are applied at once", OF_THREE, None, depth=13),
+    Vouch(
+        "v-mutual-no-right",
+        "a voucher grants whatever its own fences say",
+        (*MUTUAL, "NO_RIGHT"),
+        13,
+        quick=True,
+    ),
+    Vouch("v-mutual-looks-early", "it looks at its own fences before the pong comes", (*MUTUAL, "LOOKS_EARLY"), 17),
+    Vouch(
+        "v-mutual-regrant",
+        "it goes on granting in the same terms when it has another epoch",
+        (*MUTUAL, "REGRANT"),
+        16,
+    ),
+    Vouch("v-ring-no-right", "three nodes: `v-mutual-no-right`", (*OF_THREE, "NO_RIGHT"), 13),
+]
+V_BROKEN = [
+    Vouch("v-no-fence", "the kernel does not look at the voucher's fence", ("NO_VFENCE",), 15),
+    Vouch("v-no-bound", "a voucher revokes without having seen that the kernel is bound", ("NO_BOUND",), 9, quick=True),
+    Vouch("v-early", "it revokes one tick before d", ("EARLY_V",), 14, quick=True),
+    Vouch("v-count-from-ping", "it counts d from its ping, not from the pong", ("COUNT_FROM_PING",), 14),
+    Vouch("v-grants-on", "it grants after it has decided", ("GRANT_AFTER",), 17, quick=True),
+    Vouch(
+        "v-late-fence",
+        "the kernel counts from when the grant came, not from its own stamp",
+        ("LATE_FENCE_V",),
+        15,
+        quick=True,
+    ),
+    Vouch("v-unbinds-early", "the kernel is un-bound when the un-naming is sent", ("UNBIND_SENT",), 16, quick=True),
+    Vouch(
+        "v-unbinds-unsure",
+        "it is un-bound though nobody knows what came of the un-naming",
+        ("STRAY", "UNBIND_UNKNOWN"),
+        17,
+    ),
+    Vouch(
+        "v-restart-unbinds",
+        "a restart of the agent, or a map that was lost, un-binds the kernel",
+        ("RESTART", "RESTART_UNBINDS"),
+        16,
+    ),
+    Vouch("v-term-first", "a node that begins anew takes the term away before the fence", ("ANEW", "TERM_FIRST"), 16),
+    Vouch(
+        "v-binds-early", "the kernel has the term before the heartbeat is known to name it", ("STRAY", "BIND_FIRST"), 19
+    ),
+    Vouch("v-no-reread", "after a conflict a voucher replaces whatever is there", ("NO_REREAD",), 19),
+    Vouch("v-no-version", "a revocation names no version", ("STRAY", "BLIND_REVOKE"), 20),
+    Vouch("v-term-again", "a term is named again", ("REUSE_TERM",), 21),
+    Vouch("v-bound-for-all", "that the kernel was bound in one term counts for the next", ("CARRY_BOUND",), 20),
+    Vouch("v-other-term", "the kernel accepts grants of another term", ("W=2", "NO_TERM_CHECK"), 20),
+    Vouch("v-old-grants", "a restarted voucher grants in a term from before", ("WRESTART", "STRAY", "OLD_GRANTS"), 20),
+    Vouch("v-old-revokes", "a restarted voucher revokes in a term from before", ("WRESTART", "OLD_REVOKES"), 15),
+    Vouch("v-late-write", "an agent that was replaced still writes the kernel's term", ("RESTART", "LATE_WRITE"), 18),
+    Vouch("v-thin-margin", "the node's clock stands still for longer than m", ("M=3", "LM=1", "STAND=2"), 15),
+    Vouch("v-no-margin", "no m", ("M=2", "STAND=1"), 15),
+    Vouch("v-flat-margin", "the long lease with the margin of the short one", (*LONG_CLOCKS, "LONGM=1", "SAY"), 20),
+    Vouch(
+        "v-no-cut", "a shorter lease is sent before the kernel's fence is cut to it", (*LONG_LEASE, "SAY", "NO_CUT"), 20
+    ),
+    Vouch(
+        "v-short-wait", "others wait for D, whatever the heartbeat publishes", (*LONG_LEASE, "SAY", "SHORT_WAIT"), 18
+    ),
+    Vouch(
+        "v-chain-unbound",
+        'the chain, of a heartbeat that names a voucher but does not say "bound"',
+        ("CHAIN", "WRESTART", "CHAIN_UNBOUND"),
+        7,
+        quick=True,
+    ),
+    Vouch(
+        "v-says-early", 'a heartbeat says "bound" as soon as it names a voucher', ("CHAIN", "WRESTART", "SAYS_EARLY"), 7
+    ),
+    Vouch("v-chain-early", "the chain, one tick before d", ("CHAIN", "WRESTART", "CHAIN_SOON"), 14, quick=True),
+    Vouch("v-chain-no-version", "a revocation by the chain names no version", ("CHAIN", "WRESTART", "CHAIN_BLIND"), 21),
+    Vouch(
+        "v-chain-grants-on",
+        "a voucher grants after its own epoch or instance is over",
+        ("CHAIN", "WRESTART", "OLD_GRANTS"),
+        16,
+        quick=True,
+    ),
+    Vouch(
+        "v-parts-swapped",
+        "an agent that parts puts programs in place that know no voucher, before it has un-named",
+        (*LONG_LEASE, "P=4", "PARTS", "PART_SWAPS"),
+        15,
+    ),
+    Vouch(
+        "v-parts-uncut",
+        "a parted node publishes D again before the kernel's fence is cut to it",
+        ("D=2", "P=4", "LD=1", "PARTS", "NO_CUT"),
+        9,
+    ),
+    Vouch(
+        "v-settles-early",
+        "a heartbeat that was made anew voids claims after D, not after the longest lease",
+        (*LONG_LEASE, "SAY", "LOSE", "STRAY", "SETTLE_SHORT"),
+        19,
+    ),
+]
+V_PROGRESS = [
+    Vouch("v-calm", "slow and lost answers, restarts of vouchers", ("CALM=1", "WRESTART"), None),
+    Vouch(
+        "v-calm-chain", "the same, with long lease and chain", ("CALM=1", "D=3", "LONG=4", "CHAIN", "WRESTART"), None
+    ),
+]
+V_STUCK = [
+    Vouch("v-too-soon", "nothing: they have a tick less", ("CALM=1", "SLACK=1"), 7, quick=True),
+    Vouch("v-keeps-term", "the kernel keeps the term that it has", ("CALM=2", "KEEP_KTERM"), 21),
+    Vouch("v-never-unbinds", "a node keeps naming a voucher that is dead", ("CALM=2", "NO_UNBIND"), 21),
+]
+V_REACHED = [
+    Vouch("v-revokes-early", "a revocation while the API's fence lies ahead", ("SEEK_EARLY",), 15),
+    Vouch("v-binds-again", "a node that was revoked early answers again, bound", ("D=3", "LD=1", "SEEK_REBOUND"), 24),
+    Vouch("v-revokes-newer", "a voucher revokes a version newer than the one it decided by", ("SEEK_RETRY",), 16),
+    Vouch(
+        "v-chains",
+        "a revocation by the chain while the API's fence lies ahead",
+        ("CHAIN", "WRESTART", "SEEK_CHAIN"),
+        14,
+    ),
+    Vouch("v-lasts", "a bound node's right lasts longer than D", (*LONG_LEASE, "SAY", "SEEK_LONG"), 11),
+    Vouch("v-parts", "a parted node's right lasts longer than D", ("D=2", "P=4", "LD=1", "PARTS", "SEEK_PARTED"), 3),
+    Vouch("v-takes-lost", "others take what a deleted heartbeat held", (*LOST, "SEEK_REMADE"), 10),
+    Vouch("v-both", "two nodes answer, each bound to the other", (*MUTUAL, "SEEK_BOTH"), 14),
+]
+VOUCHING = V_SAFE + V_MUTUAL + V_BROKEN + V_PROGRESS + V_STUCK + V_REACHED
+CASES = SAFE + BROKEN + HOLES + CURES + MORE + PROGRESS + STUCK + REACHED + VOUCHING
 
 
 def search(case: Case, *, depth: int = 0, symmetry: bool = True) -> Result:
