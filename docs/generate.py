@@ -19,6 +19,7 @@ Why a frame got its verdict: one list for the BPF programs, the agent, its API, 
 Each reason has one verdict.
 Each is counted for every VIP and for the node.
 Decisions that were carried out and those that were only observed are counted apart.
+How to add one: [bpf/README.md](../bpf/README.md#adding-a-reason).
 
 | number | reason | verdict | meaning |
 |---|---|---|---|
