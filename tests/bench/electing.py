@@ -105,7 +105,7 @@ def _claim_ms(maps: dict[str, Fd], count: int, *, complete: bool, claims: int = 
     for _ in range(claims // len(addresses)):
         for standing in (_MINE, _NOBODYS):
             for address in addresses:
-                reconciler.elect({address: standing}, 0)
+                reconciler.take_standings({address: standing}, 0)
 
     took_s = time.thread_time() - began_s
     gc.unfreeze()

@@ -3,8 +3,10 @@
 | a VIP                              | is wanted by                                                              |
 | ---------------------------------- | ------------------------------------------------------------------------- |
 | held by one who may own it         | that one                                                                  |
+| held apart from its lead           | nobody any more: who holds the lead takes it                              |
+| held, its first choice has 2 fewer | nobody any more, once all is quiet (`core/balancing`): its first choice   |
 | held by one who may not (any more) | the first choice, which waits until it is released                        |
-| free                               | the first choice at once, choice k after (k - 1) x BACKUP_NS              |
+| free, or its holder is silent      | the first choice at once, choice k after (k - 1) x BACKUP_NS              |
 | free, and never held before        | the same, but not before this node has looked around for `settle_ns`      |
 | undecided                          | who holds it                                                              |
 
@@ -19,7 +21,7 @@ It does no harm if two nodes want the same VIP: claims are taken by compare-and-
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from arpguard.addresses import Address
@@ -372,7 +374,8 @@ def rest_ns(heartbeating: int) -> int:
 def lease_times(lease: LeaseConfig, heartbeating: int) -> LeaseConfig:
     """The times of a cluster with so many heartbeating nodes: longer ones keep it below _MAX_WRITES_PER_S."""
     renew_ns = max(lease.renew_ns, heartbeating * NS_PER_S // _MAX_WRITES_PER_S)
-    return LeaseConfig(
+    return replace(
+        lease,
         duration_ns=lease.duration_ns * renew_ns // lease.renew_ns,
         renew_ns=renew_ns,
         margin_ns=lease.margin_ns * renew_ns // lease.renew_ns,

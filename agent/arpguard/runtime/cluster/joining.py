@@ -68,7 +68,7 @@ async def join(here: Here, left: Left, records: tuple[Records, Records], alone: 
     found = await _own_heartbeat(here.node, hearts)
     kept = left.kept(found)
     if kept is NOTHING_KEPT:
-        if left.owned and not here.kernel.elect(dict.fromkeys(left.owned, NOBODY), boot_ns()):
+        if left.owned and not here.kernel.take_standings(dict.fromkeys(left.owned, NOBODY), boot_ns()):
             here.listener.look()
         await _outlive(found, alone)
 

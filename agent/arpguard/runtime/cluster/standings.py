@@ -98,7 +98,7 @@ class Standings:
     def refresh(self, vips: Iterable[Address]) -> None:
         """Tells the kernel how VIPs stand now."""
         standings = {vip: self._standing(vip) for vip in vips}
-        if standings and not self._here.kernel.elect(standings, boot_ns()):
+        if standings and not self._here.kernel.take_standings(standings, boot_ns()):
             self._here.listener.look()
 
     def _standing(self, vip: Address) -> Standing:

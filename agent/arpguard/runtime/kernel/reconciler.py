@@ -289,7 +289,7 @@ class Reconciler:
         """Tells the kernel the node's epoch, and until when entries of it may be answered for: one value."""
         self._control.fence(epoch, fence_ns, lease_ns)
 
-    def elect(self, standings: Mapping[Address, Standing], now_ns: int) -> bool:
+    def take_standings(self, standings: Mapping[Address, Standing], now_ns: int) -> bool:
         """Tells the kernel at once how some elected VIPs stand now.
 
         False when that takes a pass; what this node has no more is given up at once all the same.

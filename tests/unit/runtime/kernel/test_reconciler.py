@@ -213,7 +213,7 @@ def test_outcome_of_an_election_is_told_at_once_and_stays(apply, kernel, reconci
     apply(ELECTED)
     kernel.told.clear()
 
-    reconciler.elect({VIP: standing}, 0)
+    reconciler.take_standings({VIP: standing}, 0)
     told = list(kernel.told)
     apply(ELECTED)
 
@@ -232,7 +232,7 @@ def test_election_of_a_vip_with_another_owner_changes_nothing(apply, kernel, rec
     apply(a_config("enforce"))
     kernel.told.clear()
 
-    reconciler.elect({VIP: MINE}, 0)
+    reconciler.take_standings({VIP: MINE}, 0)
 
     assert kernel.told == []
 
@@ -240,9 +240,9 @@ def test_election_of_a_vip_with_another_owner_changes_nothing(apply, kernel, rec
 def test_taking_over_is_announced_and_giving_up_is_not(apply, reconciler, schedule):
     apply(ELECTED)
 
-    reconciler.elect({VIP: MINE}, 5)
+    reconciler.take_standings({VIP: MINE}, 5)
     first = schedule.take_due(5)
-    reconciler.elect({VIP: Standing(Kind.UNCLAIMED)}, 6)
+    reconciler.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 6)
 
     assert first == [KEY]
     assert schedule.next_ns(6) is None
@@ -253,7 +253,7 @@ def test_taking_over_is_announced_and_giving_up_is_not(apply, reconciler, schedu
 def test_only_the_holder_in_observe_mode_announces_nothing(apply, reconciler, schedule):
     apply(a_config("observe", owner="elect"))
 
-    reconciler.elect({VIP: MINE}, 5)
+    reconciler.take_standings({VIP: MINE}, 5)
 
     assert schedule.take_due(5) == []
 
@@ -261,7 +261,7 @@ def test_only_the_holder_in_observe_mode_announces_nothing(apply, reconciler, sc
 def test_held_vip_needs_no_fence_but_the_epoch(apply, kernel, reconciler):
     apply(f"{{mode: enforce, interfaces: [eth0], vips: [{{address: {VIP}, owner: elect, hold: true}}]}}")
 
-    reconciler.elect({VIP: MINE}, 0)
+    reconciler.take_standings({VIP: MINE}, 0)
 
     assert (kernel.entries[KEY].unfenced, kernel.entries[KEY].epoch) == (True, 7)
 
@@ -280,10 +280,10 @@ def test_fence_is_one_value_with_the_mode_and_survives_a_pass(apply, kernel, rec
 def test_vip_is_given_up_at_once_also_where_other_entries_do_not_fit(apply, kernel, reconciler):
     kernel.room = 1
     apply(ELECTED)
-    reconciler.elect({VIP: MINE}, 0)
+    reconciler.take_standings({VIP: MINE}, 0)
     apply(ELECTED.replace("}]}", f"}}, {{address: {VIP + 1}, owner: elect}}]}}"))
 
-    is_done = reconciler.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+    is_done = reconciler.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
     assert (is_done, kernel.entries[KEY].kind) == (True, Kind.UNCLAIMED)
     assert reconciler.state.entries == kernel.entries
@@ -297,7 +297,7 @@ def left(apply, kernel, reconciler, schedule):
     """A new agent's reconciler over the entries of one before, which owned the VIP in epoch 7."""
     apply(ELECTED)
     reconciler.fence(7, 100, 50)
-    reconciler.elect({VIP: MINE}, 0)
+    reconciler.take_standings({VIP: MINE}, 0)
     return Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, schedule)
 
 
@@ -340,7 +340,7 @@ def test_small_pass_takes_nothing_away_before_all_was_read(left, kernel):
 def test_what_was_left_can_be_given_up_before_the_first_pass(left, kernel):
     left.adopt()
 
-    left.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+    left.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
     assert (kernel.entries[KEY].kind, kernel.entries[KEY].epoch) == (Kind.UNCLAIMED, 0)
 
@@ -360,7 +360,7 @@ def test_what_was_left_can_be_given_up_before_anybody_asks_for_it(left, kernel):
     left.adopt()
     run_pass(left, "{mode: enforce, interfaces: [eth0], vips: []}", complete=False)
 
-    left.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+    left.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
     assert (kernel.entries[KEY].kind, kernel.entries[KEY].epoch) == (Kind.UNCLAIMED, 0)
     assert left.state.entries == kernel.entries
@@ -372,7 +372,7 @@ def test_what_was_left_and_given_up_is_neither_announced_nor_defended(left, kern
     run_pass(left, "{mode: enforce, interfaces: [eth0], vips: []}", complete=False)
     before = left.announceable(KEY)
 
-    left.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+    left.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
     assert (before, left.announceable(KEY)) == ((ETH0, ETH0.mac), None)
 
@@ -403,7 +403,7 @@ def test_what_cannot_be_given_up_is_a_fault(left, kernel):
     kernel.room = 0
 
     with pytest.raises(MapFullError):
-        left.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+        left.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
 
 def test_what_was_left_on_a_link_that_is_not_guarded_now_is_given_up_too(left, kernel):
@@ -412,7 +412,7 @@ def test_what_was_left_on_a_link_that_is_not_guarded_now_is_given_up_too(left, k
     left.adopt()
     run_pass(left, ELECTED, complete=False)
 
-    left.elect({VIP: Standing(Kind.UNCLAIMED)}, 0)
+    left.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
     assert (kernel.entries[elsewhere].kind, kernel.entries[elsewhere].epoch) == (Kind.UNCLAIMED, 0)
     assert left.state.entries == kernel.entries
@@ -461,13 +461,13 @@ def test_small_passes_come_to_the_same_as_a_whole_one(seed):
         address = rng.choice(addresses)
         if rng.random() < 0.4:
             standings[address] = rng.choice(STANDINGS)
-            small.elect({address: standings[address]}, 0)
+            small.take_standings({address: standings[address]}, 0)
             continue
         vips = {at: vip for at, vip in vips.items() if at != address}
         if rng.random() < 0.7:
             vips[address] = Vip(address, rng.choice(OWNERS), rng.choice([Mode.INHERIT, Mode.OBSERVE]))
         small_ones += small.update(Asked(config, 1, vips), HERE, 0)
-    fresh.elect(standings, 0)
+    fresh.take_standings(standings, 0)
     asyncio.run(fresh.apply(Asked(config, 1, vips), HERE, 0))
 
     assert small_ones > 2
@@ -514,8 +514,8 @@ def test_vips_that_nobody_has_are_not_remembered(apply, reconciler):
     apply(ELECTED)
     for number in range(100):
         other = ip_address("203.0.113.0") + number
-        reconciler.elect({other: Standing(Kind.FOREIGN)}, 0)
-        reconciler.elect({other: Standing(Kind.UNCLAIMED)}, 0)
+        reconciler.take_standings({other: Standing(Kind.FOREIGN)}, 0)
+        reconciler.take_standings({other: Standing(Kind.UNCLAIMED)}, 0)
 
     assert reconciler._standings == {}
 
@@ -618,7 +618,7 @@ def test_elections_come_to_the_kernel_also_while_others_find_no_room(apply, kern
     kernel.room = 1
     apply(many(3, 5).replace("{node: me}", "elect"))
 
-    assert reconciler.elect({VIP + 3: MINE, VIP + 5: MINE}, 0)
+    assert reconciler.take_standings({VIP + 3: MINE, VIP + 5: MINE}, 0)
     assert {key.vip: entry.kind for key, entry in kernel.entries.items()} == {VIP + 3: Kind.OWNED}
 
 
@@ -627,7 +627,7 @@ def test_election_that_the_kernel_had_no_memory_for_is_told_in_the_next_pass(app
     asked, room = reconciler._basis.asked, kernel.room
     kernel.room = 0
 
-    assert not reconciler.elect({VIP: Standing(Kind.FOREIGN, mac=PEER)}, 0)
+    assert not reconciler.take_standings({VIP: Standing(Kind.FOREIGN, mac=PEER)}, 0)
     kernel.room = room
     asyncio.run(reconciler.apply(asked, HERE, 0))
     assert kernel.entries[KEY].kind is Kind.FOREIGN
