@@ -344,9 +344,9 @@ def test_configuration_of_a_configmap_and_one_that_is_not_there(lab):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("mode: ipvs", "no KubeProxyConfiguration"),
-        ("a: [", "no YAML"),
-        ("[" * 5000, "no YAML"),
+        ("mode: ipvs", "is not a KubeProxyConfiguration"),
+        ("a: [", "is not YAML"),
+        ("[" * 5000, "is not YAML"),
         ("kind: KubeProxyConfiguration\nmode: [ipvs]\nipvs: 7", "mode iptables (the default)"),
     ],
 )
