@@ -179,6 +179,11 @@ def reporting(node: str) -> LeaseContent:
     return replace(heartbeat(node, "", 1), annotations=(("arpguard.io/speakers", "{}"),))
 
 
+def naming(node: str) -> LeaseContent:
+    """A revocation that says who vouches for the node, too."""
+    return replace(heartbeat(node, "", 1), annotations=(("arpguard.io/vouchers", "{}"),))
+
+
 def claim(holder: str) -> LeaseContent:
     return claim_content(WriteClaim(VIP, holder, EPOCHS[0] if holder else "", None))
 
@@ -194,6 +199,7 @@ CASES: dict[str, tuple[Act, tuple[int, ...]]] = {
     "another's heartbeat": (lambda it: it.put("node-2", "node.node-1", heartbeat("node-1")), FORBIDDEN),
     "revocation": (lambda it: it.put("node-2", "node.node-1", heartbeat("node-1", "", 1)), OK),
     "report in another's heartbeat": (lambda it: it.put("node-2", "node.node-1", reporting("node-1")), FORBIDDEN),
+    "voucher in another's heartbeat": (lambda it: it.put("node-2", "node.node-1", naming("node-1")), FORBIDDEN),
     "own heartbeat in another's name": (lambda it: it.put("node-2", "node.node-2", heartbeat("node-1")), FORBIDDEN),
     "heartbeat without a node's token": (lambda it: it.put("", "node.node-1", heartbeat("node-1")), FORBIDDEN),
     "own claim": (lambda it: it.put("node-1", lease_name(VIP), claim("node-1")), OK),

@@ -91,9 +91,11 @@ SLICE = {
     "addressType": "IPv4",
     "endpoints": [{"nodeName": "node-1", "conditions": {"ready": True}}, {"nodeName": "node-2"}],
 }
+_VOUCHER = {"node": "node-1", "instance": "i-2", "epoch": EPOCH, "term": EPOCH, "dNs": 1000000000, "mNs": 400000000}
+_VOUCHERS = json.dumps({"by": "i-1", "bound": True, "vouchers": [_VOUCHER]})
 LEASES = [
-    _lease("node.node-2", "node-2", epoch=EPOCH, instance="i-1", links=_LINKS),
-    _lease("vip.192.0.2.50", "node-2", holder_epoch=EPOCH, vip="192.0.2.50", source="service shop/web"),
+    _lease("node.node-2", "node-2", epoch=EPOCH, instance="i-1", links=_LINKS, vouchers=_VOUCHERS, offers='["node-1"]'),
+    _lease("vip.192.0.2.50", "node-2", holder_epoch=EPOCH, holder_uid="u", vip="192.0.2.50", source="service shop/web"),
     _lease("vip.192.0.2.51", "", external="02:00:00:00:00:bb"),
 ]
 CONFIG_MAP = {

@@ -12,6 +12,7 @@ from arpguard.core.cluster import Lease, SpeakerReport
 from arpguard.core.ownership.records import (
     Claim,
     Heartbeat,
+    NamedVoucher,
     Published,
     PublishedLink,
     Version,
@@ -19,13 +20,15 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
 )
 from arpguard.kube import claims, projections
-from arpguard.units import NS_PER_S
+from arpguard.units import NS_PER_MS, NS_PER_S
 
 EPOCH, INSTANCE = "0f8b1c2e-9a4d-4f6e-8b7a-1c2d3e4f5a6b", "6b5a4f3e-2d1c-4a7b-8e6f-4d9a2e1c8b0f"
 V4, V6 = IPv4Address("192.0.2.1"), IPv6Address("2001:db8::1")
 MAC = MacAddress.parse("02:00:00:00:00:0a")
 LINK = PublishedLink("eth0", MAC, (IPv4Network("192.0.2.0/24"), IPv6Network("2001:db8::/64")))
 VERSION = Version("u", "7")
+TERM = "2f1e0d3c-8b7a-4a6f-9c5d-0e1f2a3b4c5d"
+VOUCHER = NamedVoucher("n2", "i-2", EPOCH, TERM, 1000 * NS_PER_MS, 400 * NS_PER_MS)
 REPORT = (("shop", "web"), SpeakerReport(f"{70:020}", answers=False))
 
 
@@ -60,6 +63,18 @@ def test_a_heartbeat_there_and_back():
     assert found == Heartbeat("n1", EPOCH, INSTANCE, 3 * NS_PER_S, VERSION, (LINK,), (REPORT,))
     assert content.holder == "n1"
     assert dict(content.labels) == {"arpguard.io/kind": "heartbeat"}
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_heartbeat_that_names_a_voucher_there_and_back(bound):
+    sent = WriteHeartbeat("n1", EPOCH, INSTANCE, None, NS_PER_S, VOUCHER, bound)
+    content = claims.heartbeat_content(sent, Published(offers=("n3", "n4")))
+
+    found = claims.heartbeat_of(stored("node.n1", content))
+
+    assert found == Heartbeat(
+        "n1", EPOCH, INSTANCE, NS_PER_S, VERSION, voucher=VOUCHER, bound=bound, offers=("n3", "n4")
+    )
 
 
 def test_a_revocation_there_and_back():
@@ -211,7 +226,84 @@ def test_reports_that_are_too_many_are_left_out():
     assert len(text) <= claims.MAX_JSON
 
 
-KEYS = ("epoch", "instance", "links", "holder-epoch", "vip", "source", "external")
+# ---- vouchers ----
+
+NAMED = claims.encode_vouchers(VOUCHER, INSTANCE, bound=True)
+
+
+def test_renewal_without_a_voucher_takes_back_the_one_that_was_named():
+    """It is a patch: what it does not name stays."""
+    content = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, INSTANCE, VERSION, NS_PER_S))
+    texts = dict(content.annotations)
+
+    assert claims.parse_vouchers(texts["arpguard.io/vouchers"], INSTANCE) == (None, False)
+    assert claims.parse_offers(texts["arpguard.io/offers"]) == ()
+
+
+def test_revocation_names_no_voucher():
+    content = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, "", VERSION, NS_PER_S))
+    assert not {"arpguard.io/vouchers", "arpguard.io/offers"} & dict(content.annotations).keys()
+
+
+@pytest.mark.parametrize("instance", ["another", ""])
+def test_voucher_that_another_instance_named_counts_for_nothing(instance):
+    """An agent that knows of no vouchers patches what one that does has written, and lets it stand."""
+    assert claims.parse_vouchers(NAMED, INSTANCE) == (VOUCHER, True)
+    assert claims.parse_vouchers(NAMED, instance) == (None, False)
+    assert claims.parse_vouchers(NAMED.replace(INSTANCE, ""), "") == (None, False)
+
+
+def altered(**changes: object) -> str:
+    """The text with another voucher in it; None: without that."""
+    whole = json.loads(NAMED)
+    voucher = whole["vouchers"][0] | changes
+    whole["vouchers"] = [{key: value for key, value in voucher.items() if value is not None}]
+    return json.dumps(whole)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "7", "[]", "null", "{}", "[" * 100_000, "9" * 5000),
+        *(altered(**{key: None}) for key in ("node", "instance", "epoch", "term", "dNs", "mNs")),
+        *(altered(node=node) for node in ("", "N", "n" * 250, 7)),
+        *(altered(epoch=epoch) for epoch in ("", "x", EPOCH.upper(), 7)),
+        *(altered(term=term) for term in ("", "x", TERM.upper(), 7)),
+        *(altered(instance=instance) for instance in ("", 7)),
+        *(altered(dNs=d_ns) for d_ns in (VOUCHER.m_ns, 0, -1, 1e9, "1", claims.MAX_GRANT_NS + 1)),
+        *(altered(mNs=m_ns) for m_ns in (VOUCHER.d_ns, 0, -1, 4e8, "1")),
+        NAMED.replace("true", "1"),
+        NAMED.replace('"by"', '"of"'),
+        json.dumps({**json.loads(NAMED), "vouchers": []}),
+        json.dumps({**json.loads(NAMED), "vouchers": json.loads(NAMED)["vouchers"] * 2}),
+    ],
+)
+def test_voucher_that_cannot_be_understood_is_none_and_nobody_is_bound_to_it(text):
+    assert claims.parse_vouchers(text, INSTANCE) == (None, False)
+
+
+def test_offers_that_can_be_understood_are_read():
+    assert claims.parse_offers(json.dumps(["n1", "", 7, "N", None, "n2"])) == ("n1", "n2")
+    assert len(claims.parse_offers(claims.encode_offers(f"n{number}" * 20 for number in range(1000)))) > 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "{}", "null", "[" * 100_000, "9" * 5000])
+def test_other_texts_have_no_offers(text):
+    assert claims.parse_offers(text) == ()
+
+
+def test_claim_names_the_uid_of_its_holders_heartbeat_there_and_back():
+    content = claims.claim_content(WriteClaim(V4, "n1", EPOCH, None, holder_uid="u-1"))
+    released = claims.claim_content(WriteClaim(V4, "", "", VERSION))
+
+    assert claims.claim_of(stored("vip.192.0.2.1", content)) == Claim(V4, "n1", EPOCH, VERSION, holder_uid="u-1")
+    assert "arpguard.io/holder-uid" not in dict(released.annotations)
+
+
+KEYS = (
+    *("epoch", "instance", "links", "speakers", "vouchers", "offers"),
+    *("holder-epoch", "holder-uid", "vip", "source", "external"),
+)
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=3)
 
 

@@ -16,6 +16,7 @@ from arpguard.core.cluster import PREFIX, Key, Lease, Pairs, SpeakerReport
 from arpguard.core.ownership.records import (
     Claim,
     Heartbeat,
+    NamedVoucher,
     Published,
     PublishedLink,
     Version,
@@ -39,7 +40,10 @@ _EPOCH = PREFIX + "epoch"
 _INSTANCE = PREFIX + "instance"
 _LINKS = PREFIX + "links"
 _SPEAKERS = PREFIX + "speakers"
+_VOUCHERS = PREFIX + "vouchers"
+_OFFERS = PREFIX + "offers"
 _HOLDER_EPOCH = PREFIX + "holder-epoch"
+_HOLDER_UID = PREFIX + "holder-uid"
 _VIP = PREFIX + "vip"
 _SOURCE = PREFIX + "source"
 _EXTERNAL = PREFIX + "external"
@@ -49,6 +53,8 @@ MAX_JSON = 4096  # as much of an annotation as kube/projections.py reads
 MAX_SOURCE = 1024
 MAX_LINKS = 64
 MAX_NETWORKS = 64
+MAX_OFFERS = 64
+MAX_GRANT_NS = 60 * NS_PER_S  # longer than any d: a voucher that takes so long is of no use
 NOTHING = Published()
 CLAIM_DURATION_S = 1  # every Lease needs a duration; nobody reads a claim's
 
@@ -107,15 +113,22 @@ def heartbeat_of(lease: Lease) -> Heartbeat | None:
     node = node_of(lease.name)
     if node is None:
         return None
+
     annotations = dict(lease.annotations)
+    instance = annotations.get(_INSTANCE, "")
+    voucher, bound = parse_vouchers(annotations.get(_VOUCHERS, ""), instance)
+
     return Heartbeat(
         node=node,
         epoch=_epoch(annotations.get(_EPOCH, "")),
-        instance=annotations.get(_INSTANCE, ""),
+        instance=instance,
         duration_ns=max(0, lease.duration_s) * NS_PER_S,
         version=Version(lease.uid, lease.version),
         links=parse_links(annotations.get(_LINKS, "")),
         speakers=parse_speakers(annotations.get(_SPEAKERS, "")),
+        voucher=voucher,
+        bound=bound,
+        offers=parse_offers(annotations.get(_OFFERS, "")),
     )
 
 
@@ -137,6 +150,7 @@ def claim_of(lease: Lease) -> Claim | None:
         external=_external(annotations.get(_EXTERNAL, "")),
         transitions=lease.transitions,
         unreadable=_unreadable(lease, epoch),
+        holder_uid=annotations.get(_HOLDER_UID, "") if lease.holder else "",
     )
 
 
@@ -181,7 +195,10 @@ def heartbeat_content(effect: WriteHeartbeat, published: Published = NOTHING) ->
     annotations = {_EPOCH: effect.epoch}
     if effect.instance:
         annotations |= {_INSTANCE: effect.instance, _LINKS: encode_links(published.links)}
-        annotations[_SPEAKERS] = encode_speakers(published.speakers)  # also none: a renewal patches what is there
+        # Also none of these: a renewal patches what is there.
+        annotations[_SPEAKERS] = encode_speakers(published.speakers)
+        annotations[_VOUCHERS] = encode_vouchers(effect.voucher, effect.instance, bound=effect.bound)
+        annotations[_OFFERS] = encode_offers(published.offers)
     return LeaseContent(
         holder=effect.node,
         duration_s=-(-effect.duration_ns // NS_PER_S),
@@ -196,6 +213,7 @@ def claim_content(effect: WriteClaim, source: str = "") -> LeaseContent:
         _VIP: str(effect.vip),
         _SOURCE: source[:MAX_SOURCE],
         _HOLDER_EPOCH: effect.epoch,
+        _HOLDER_UID: effect.holder_uid,
         _EXTERNAL: effect.external,
     }
     holder = {HOLDER_LABEL: holder_label(effect.holder)} if effect.holder else {}
@@ -283,3 +301,65 @@ def _speaker(item: tuple[str, object]) -> tuple[Key, SpeakerReport] | None:
         case [str(version), bool(answers)] if slash and (version + "0").isdecimal() and len(version) <= VERSION_DIGITS:
             return (namespace, name), SpeakerReport(ordered_version(version), answers)
     return None
+
+
+# ---- vouchers ----
+
+
+def encode_vouchers(voucher: NamedVoucher | None, instance: str, *, bound: bool) -> str:
+    """The vouchers that a heartbeat names: one or none, as JSON.
+
+    `by` is the instance that says so. An agent that knows nothing of vouchers renews with a patch, and lets what its
+    predecessor named stand; but its programs grant nothing, and nobody may count on them.
+    """
+    if voucher is None:
+        return "{}"
+    named = {
+        "node": voucher.node,
+        "instance": voucher.instance,
+        "epoch": voucher.epoch,
+        "term": voucher.term,
+        "dNs": voucher.d_ns,
+        "mNs": voucher.m_ns,
+    }
+    return json.dumps({"by": instance, "bound": bound, "vouchers": [named]}, separators=(",", ":"))
+
+
+def parse_vouchers(text: str, instance: str) -> tuple[NamedVoucher | None, bool]:
+    """The voucher in a JSON text that anybody may have written, and whether it says "bound"; `instance`: whose text.
+
+    None, unless all of it can be understood: then nobody revokes that node before its lease is over. Two vouchers are
+    for a later version, in which one alone may not revoke.
+    """
+    match _json(text):
+        case {"by": str(by), "bound": bool(bound), "vouchers": [dict(item)]} if by == instance != "":
+            voucher = _voucher(item)
+            return voucher, bound and voucher is not None
+    return None, False
+
+
+def _voucher(item: dict[str, object]) -> NamedVoucher | None:
+    match item:
+        case {
+            "node": str(node),
+            "instance": str(instance),
+            "epoch": str(epoch),
+            "term": str(term),
+            "dNs": int(d_ns),
+            "mNs": int(m_ns),
+        } if _has_lease(node) and instance and _epoch(epoch) and _epoch(term) and 0 < m_ns < d_ns <= MAX_GRANT_NS:
+            return NamedVoucher(node, instance, epoch, term, d_ns, m_ns)
+    return None
+
+
+def encode_offers(nodes: Iterable[str]) -> str:
+    """The nodes that this one would vouch for, as JSON; the last ones are left out, as of links."""
+    return _bounded_json(list(nodes)[:MAX_OFFERS], list)
+
+
+def parse_offers(text: str) -> tuple[str, ...]:
+    """The nodes in a JSON text that anybody may have written: those whose names can be."""
+    items = _json(text)
+    if not isinstance(items, list):
+        return ()
+    return tuple(item for item in items[:MAX_OFFERS] if isinstance(item, str) and _has_lease(item))

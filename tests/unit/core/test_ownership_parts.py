@@ -16,6 +16,7 @@ from arpguard.core.ownership.records import (
     DeleteClaim,
     Heartbeat,
     ListOwnClaims,
+    NamedVoucher,
     Outcome,
     Probe,
     PublishedLink,
@@ -28,6 +29,7 @@ from arpguard.core.ownership.records import (
 from arpguard.core.ownership.stages import Claiming, Confirming, Deleting, Draining, Idle, Reading, Releasing
 from arpguard.core.ownership.steps import LastSeen
 from arpguard.core.ownership.waiting import Waiting
+from arpguard.wire.vouching import VouchTerm, term_number
 from support.protocol.one_node import OTHER, STRANGER, TIMES, VIP, Bench, S, an_owner
 
 NOW = 100 * S
@@ -170,6 +172,16 @@ def test_after_a_revocation_that_failed_the_heartbeat_is_read_and_left_alone_for
 
     assert peers.revoke("b", NOW + 4 * S - 1) == []
     assert peers.revoke("b", NOW + 4 * S) == [WriteHeartbeat("b", "new-2", "", FIRST, 3 * S)]
+
+
+# ---- vouchers ----
+
+
+def test_voucher_that_is_named_makes_a_term_for_one_node_in_one_epoch():
+    named = NamedVoucher("b", "b/1", "b-1", "2f1e0d3c-8b7a-4a6f-9c5d-0e1f2a3b4c5d", 10, 4)
+
+    assert named.to("a", "a-1") == VouchTerm("a", "a-1", "b", "b/1", "b-1", named.term, 10, 4)
+    assert named.number == term_number(named.term)
 
 
 # ---- waiting ----

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from arpguard.addresses import Address, MacAddress, Network
 from arpguard.core.cluster import Key, SpeakerReport
+from arpguard.wire.vouching import VouchTerm, term_number
 
 
 def epoch_number(epoch: str) -> int:
@@ -44,10 +45,39 @@ class PublishedLink:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What a heartbeat tells the others besides the lease: the node's links, and whether its announcer answers."""
+    """What a heartbeat tells the others besides the lease: the node's links, and whether its announcer answers.
+
+    `offers`: the nodes that this one would vouch for, because their trials went well.
+    """
 
     links: tuple[PublishedLink, ...] = ()
     speakers: tuple[tuple[Key, SpeakerReport], ...] = ()
+    offers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NamedVoucher:
+    """The node that vouches for another one, as that one's heartbeat names it: in one instance, epoch and term.
+
+    `term`: a UUID that is used once. Nobody but this voucher revokes the node sooner than after its lease; it does so
+    `d_ns` after it granted last, and each grant lets the kernel answer for `d_ns - m_ns`.
+    """
+
+    node: str
+    instance: str
+    epoch: str
+    term: str
+    d_ns: int
+    m_ns: int
+
+    @property
+    def number(self) -> int:
+        """What the kernel and frames call the term. ValueError if it is not a UUID."""
+        return term_number(self.term)
+
+    def to(self, node: str, epoch: str) -> VouchTerm:
+        """The term in which it vouches for a node in an epoch."""
+        return VouchTerm(node, epoch, self.node, self.instance, self.epoch, self.term, self.d_ns, self.m_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +85,7 @@ class Heartbeat:
     """The Lease `node.<node>`. `duration_ns` is the lease's length as that node counts it, or longer.
 
     `epoch` empty: it cannot be understood, and makes no claim void. `instance` empty: another node has revoked it.
+    `voucher`: None also if it cannot be understood. `bound`: its kernel answers by that voucher's grants only.
     """
 
     node: str
@@ -64,6 +95,9 @@ class Heartbeat:
     version: Version
     links: tuple[PublishedLink, ...] = ()
     speakers: tuple[tuple[Key, SpeakerReport], ...] = ()
+    voucher: NamedVoucher | None = None
+    bound: bool = False
+    offers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +105,8 @@ class Claim:
     """The Lease `vip.<address>`.
 
     `deleting`: somebody deleted it, and its finalizer holds it. `external`: the MAC of a host outside the cluster
-    that has the VIP, "" where there is none. `transitions`: how often the holder changed, for people.
+    that has the VIP, "" where there is none. `transitions`: how often the holder changed, for people. `holder_uid`: the
+    uid of the holder's heartbeat, "" where the claim does not say.
     `unreadable`: why it cannot be understood. Such a claim is neither free nor void.
     """
 
@@ -83,6 +118,7 @@ class Claim:
     external: str = ""
     transitions: int = 0
     unreadable: str = ""
+    holder_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +159,8 @@ class Outcome(Enum):
 class WriteHeartbeat:
     """Create (`version` None) or replace a heartbeat: this node's, or another's to revoke it (`instance` empty).
 
-    Not to be sent if the SetFence before it failed. `duration_ns` is what it publishes, or less.
+    Not to be sent if the SetFence before it failed. `duration_ns` is what it publishes, or less. `voucher`, `bound`: as
+    in Heartbeat; whom a revocation replaces has no voucher any more.
     """
 
     node: str
@@ -131,6 +168,8 @@ class WriteHeartbeat:
     instance: str
     version: Version | None
     duration_ns: int
+    voucher: NamedVoucher | None = None
+    bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +183,7 @@ class ReadHeartbeat:
 class WriteClaim:
     """Create (`version` None) or replace a claim; `holder` empty releases it, with `external` to a host outside.
 
-    `let_go`: takes the finalizer off a claim that is being deleted, so that it goes.
+    `let_go`: takes the finalizer off a claim that is being deleted, so that it goes. `holder_uid`: as in Claim.
     """
 
     vip: Address
@@ -154,6 +193,7 @@ class WriteClaim:
     let_go: bool = False
     external: str = ""
     transitions: int = 0
+    holder_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
