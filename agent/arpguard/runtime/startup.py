@@ -7,7 +7,6 @@ the agent when its DaemonSet is gone.
 import asyncio
 import logging
 import signal
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from arpguard.model import Surroundings
 from arpguard.runtime.cluster.leaving import End, KubernetesOptions, remove_guard
 from arpguard.runtime.kernel.pinned import Pinned
 from arpguard.runtime.settings import Settings
+from arpguard.runtime.waking import is_set_within
 from arpguard.runtime.wiring import build
 
 log = logging.getLogger(__name__)
@@ -110,8 +110,7 @@ class Startup:
                         await self._get_ready(programs)
                         await standby.start()
                         log.info("standby: another agent runs on %s; this one takes over when that ends", self._pin_dir)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), TURN_S)
+                await is_set_within(self._stopping, TURN_S)
         finally:
             await standby.stop()
         log.info("stopped in standby")
