@@ -34,7 +34,7 @@ class AnnouncerListener(Traffic, Protocol):
     """Hears of changes."""
 
     def look(self) -> None:
-        """Which node announces what may differ."""
+        """Something about VIPs may have changed."""
 
 
 class Announcers:

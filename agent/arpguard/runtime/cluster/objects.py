@@ -4,7 +4,6 @@ It watches Services and Nodes; EndpointSlices while a Service has externalTraffi
 announcers while a Service follows one; the agent's ConfigMap; and the Leases of the agent's namespace.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -27,8 +26,7 @@ from arpguard.kube.records import Record, record_of
 from arpguard.kube.reflector import Change, Pace, Reflector, Reflectors
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, SERVICES
 from arpguard.model import OwnerKind, Surroundings
-from arpguard.runtime.cluster.announcers import Announcers
-from arpguard.verdict import Reason
+from arpguard.runtime.cluster.announcers import AnnouncerListener, Announcers
 
 _LEASE_PACE = Pace(cap_s=2.0, steady_s=3.0)
 _QUICK_PACE = Pace(cap_s=2.0)
@@ -43,23 +41,14 @@ class AgentIdentity:
     configmap: str = ""
 
 
-class ObjectListener(Protocol):
+class ObjectListener(AnnouncerListener, Protocol):
     """Hears of changes to the objects."""
-
-    def look(self) -> None:
-        """Something about VIPs may have changed."""
 
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
         """A node's heartbeat has changed; `new` None: it is gone."""
 
     def claim_changed(self, vip: Address, claim: Claim | None) -> None:
         """The claim to a VIP has changed; None: it is gone."""
-
-    def frames(self, vip: Address) -> Counter[Reason]:
-        """How many of a VIP's frames were judged for each reason, on all links."""
-
-    def reports_changed(self) -> None:
-        """The other nodes have to hear of `reports`."""
 
 
 class Cluster:
