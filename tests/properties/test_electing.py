@@ -15,6 +15,7 @@ from arpguard.core.members import Member, Pools
 from arpguard.core.rendezvous import fingerprint
 from arpguard.model import Owner, OwnerKind, Vip
 from arpguard.units import NS_PER_MS, NS_PER_S
+from support.protocol.elections import wishes_of
 
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
 RUNS = int(os.environ.get("ARPGUARD_RUNS", "60"))
@@ -78,7 +79,7 @@ class Cluster:
         return self.holders != before, min(times, default=None)
 
     def _ask(self, name):
-        return self.elections[name].wanted(self.vips, self.members, self.holders, self.now_ns)
+        return wishes_of(self.elections[name], self.vips, self.members, self.holders, self.now_ns)
 
     def rest(self, limit=5000):
         """Lets time pass until nothing happens any more for longer than any timer of an election."""

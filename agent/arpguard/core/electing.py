@@ -22,7 +22,6 @@ It does no harm if two nodes want the same VIP: claims are taken by compare-and-
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from arpguard.addresses import Address
 from arpguard.config.model import LeaseConfig
@@ -120,19 +119,6 @@ class Election:
         self._balance_ns = started_ns
         self._shunned: dict[str, int] = {}
         self.wishes = Wishes()  # the result of the last look
-
-    def wanted(
-        self,
-        vips: Mapping[Address, Vip],
-        members: tuple[Member, ...],
-        holders: Mapping[Address, str],
-        now_ns: int,
-        undecided: AbstractSet[Address] = frozenset(),
-    ) -> Wishes:
-        """What this node wants now: all steps of `sit_down` and `look` at once."""
-        for _ in chain(self.sit_down(vips, members, now_ns), self.look(holders, now_ns, undecided)):
-            pass
-        return self.wishes
 
     def look(
         self, holders: Mapping[Address, str], now_ns: int, undecided: AbstractSet[Address] = frozenset()

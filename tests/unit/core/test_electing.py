@@ -24,6 +24,7 @@ from arpguard.core.members import Member, Pools
 from arpguard.core.rendezvous import ranked
 from arpguard.model import Owner, OwnerKind, Vip
 from arpguard.units import NS_PER_MS, NS_PER_S
+from support.protocol.elections import wishes_of
 
 LAN = ip_network("198.51.100.0/24")
 ADDRESS = ip_address("198.51.100.50")
@@ -43,7 +44,7 @@ def members(**changes):
 
 
 def wanted(me, holders, now_ns=LATER, vips=VIPS, seen=None, **changes):
-    return Election(me, START).wanted(vips, members(**changes), holders, now_ns, **(seen or {})).wanted
+    return wishes_of(Election(me, START), vips, members(**changes), holders, now_ns, **(seen or {})).wanted
 
 
 def test_first_choice_wants_what_is_free():
@@ -68,7 +69,7 @@ def test_holder_that_must_not_answer_lets_go_even_where_nobody_else_could(change
     nobody_else = {name: {"alive": False} for name in NAMES if name != FIRST}
     election = Election(FIRST, START)
 
-    wishes = election.wanted(VIPS, members(**{FIRST: change}, **nobody_else), {ADDRESS: FIRST}, LATER)
+    wishes = wishes_of(election, VIPS, members(**{FIRST: change}, **nobody_else), {ADDRESS: FIRST}, LATER)
 
     assert (wishes.wanted, wishes.nobody) == (frozenset(), {ADDRESS})
 
@@ -89,19 +90,19 @@ def test_cordoned_holder_lets_go_only_for_another():
 def test_next_choices_step_in_one_after_the_other():
     for place, name in enumerate((FIRST, SECOND, THIRD)):
         election, due_ns = Election(name, START), LATER + place * BACKUP_NS
-        early = election.wanted(VIPS, members(), {ADDRESS: ""}, LATER)
+        early = wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER)
         if place:
             assert (early.wanted, early.next_ns) == (frozenset(), due_ns)
-            assert not election.wanted(VIPS, members(), {ADDRESS: ""}, due_ns - 1).wanted
-        assert election.wanted(VIPS, members(), {ADDRESS: ""}, due_ns).wanted == {ADDRESS}
+            assert not wishes_of(election, VIPS, members(), {ADDRESS: ""}, due_ns - 1).wanted
+        assert wishes_of(election, VIPS, members(), {ADDRESS: ""}, due_ns).wanted == {ADDRESS}
 
 
 def test_time_in_which_it_was_held_does_not_count():
     election = Election(SECOND, START)
-    election.wanted(VIPS, members(), {ADDRESS: ""}, LATER)
-    election.wanted(VIPS, members(), {ADDRESS: FIRST}, LATER + BACKUP_NS - 1)
+    wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER)
+    wishes_of(election, VIPS, members(), {ADDRESS: FIRST}, LATER + BACKUP_NS - 1)
 
-    wishes = election.wanted(VIPS, members(), {ADDRESS: ""}, LATER + BACKUP_NS)
+    wishes = wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER + BACKUP_NS)
 
     assert (wishes.wanted, wishes.next_ns) == (frozenset(), LATER + 2 * BACKUP_NS)
 
@@ -113,9 +114,9 @@ def test_when_the_first_choice_dies_the_next_one_is_first():
 def test_next_choices_wait_again_when_the_first_choice_has_changed():
     """All others have waited for long, and would step in at once."""
     election = Election(THIRD, START)
-    election.wanted(VIPS, members(), {ADDRESS: ""}, LATER)
+    wishes_of(election, VIPS, members(), {ADDRESS: ""}, LATER)
 
-    wishes = election.wanted(VIPS, members(**{FIRST: {"alive": False}}), {ADDRESS: ""}, LATER + 2 * BACKUP_NS)
+    wishes = wishes_of(election, VIPS, members(**{FIRST: {"alive": False}}), {ADDRESS: ""}, LATER + 2 * BACKUP_NS)
 
     assert (wishes.wanted, wishes.next_ns) == (frozenset(), LATER + 3 * BACKUP_NS)
 
@@ -123,10 +124,10 @@ def test_next_choices_wait_again_when_the_first_choice_has_changed():
 def test_vip_that_was_never_held_waits_until_this_node_has_looked_around():
     election = Election(FIRST, START)
 
-    early = election.wanted(VIPS, members(), {}, START)
+    early = wishes_of(election, VIPS, members(), {}, START)
 
     assert (early.wanted, early.next_ns) == (frozenset(), START + SETTLE_NS)
-    assert election.wanted(VIPS, members(), {}, START + SETTLE_NS).wanted == {ADDRESS}
+    assert wishes_of(election, VIPS, members(), {}, START + SETTLE_NS).wanted == {ADDRESS}
     assert wanted(FIRST, {ADDRESS: ""}, now_ns=START) == {ADDRESS}, "one that is released need not wait"
 
 
@@ -134,7 +135,7 @@ def test_vip_that_was_never_held_waits_until_this_node_has_looked_around():
 def test_nobody_waits_where_all_who_could_come_are_there(unfit):
     seen = (*members()[:3], replace(ABSENT, **unfit))
 
-    assert Election(FIRST, START).wanted(VIPS, seen, {}, START).wanted == {ADDRESS}
+    assert wishes_of(Election(FIRST, START), VIPS, seen, {}, START).wanted == {ADDRESS}
 
 
 def test_undecided_vip_is_kept_and_not_taken():
@@ -147,14 +148,14 @@ def test_undecided_vip_is_kept_and_not_taken():
 def test_vip_without_anybody_is_named():
     vips = {ADDRESS: replace(VIPS[ADDRESS], nodes=frozenset())}
 
-    assert Election(FIRST, START).wanted(vips, members(), {}, LATER).nobody == {ADDRESS}
+    assert wishes_of(Election(FIRST, START), vips, members(), {}, LATER).nobody == {ADDRESS}
 
 
 def test_vip_that_is_gone_is_wanted_no_more():
     election = Election(FIRST, START)
-    election.wanted(VIPS, members(), {ADDRESS: FIRST}, LATER)
+    wishes_of(election, VIPS, members(), {ADDRESS: FIRST}, LATER)
 
-    assert election.wanted({}, members(), {ADDRESS: FIRST}, LATER).wanted == set()
+    assert wishes_of(election, {}, members(), {ADDRESS: FIRST}, LATER).wanted == set()
 
 
 # ---- balance ----
@@ -168,7 +169,7 @@ def one_has_all(holder=FIRST):
 
 
 def given_up(election, holders, now_ns, **changes):
-    return set(holders) - election.wanted(MANY, members(**changes), holders, now_ns).wanted
+    return set(holders) - wishes_of(election, MANY, members(**changes), holders, now_ns).wanted
 
 
 def test_batch_is_given_up_once_all_has_been_quiet():
@@ -189,21 +190,21 @@ def test_next_batch_waits():
         holders[address] = ranked(str(address), NAMES)[0]
 
     assert given_up(election, holders, QUIET + 1) == {each for each in holders if holders[each] != FIRST}
-    assert election.wanted(MANY, members(), holders, QUIET + 1).next_ns == QUIET + BATCH_NS
+    assert wishes_of(election, MANY, members(), holders, QUIET + 1).next_ns == QUIET + BATCH_NS
     assert len(given_up(election, holders, QUIET + BATCH_NS)) == 20
 
 
 def test_it_is_asked_again_when_something_is_due():
     election = Election(FIRST, START)
-    ask = lambda now_ns: election.wanted(MANY, members(), one_has_all(), now_ns).next_ns  # noqa: E731
+    ask = lambda now_ns: wishes_of(election, MANY, members(), one_has_all(), now_ns).next_ns  # noqa: E731
 
     assert ask(LATER) == QUIET
     assert ask(QUIET) == QUIET + GIVE_UP_NS
     assert ask(QUIET + GIVE_UP_NS) == QUIET + BATCH_NS
     spread = {address: ranked(str(address), NAMES)[0] for address in MANY} | {ADDRESS: THIRD}
     election = Election(FIRST, START)
-    election.wanted(MANY, members(), spread, LATER)
-    assert election.wanted(MANY, members(), spread, QUIET).next_ns == QUIET + BATCH_NS
+    wishes_of(election, MANY, members(), spread, LATER)
+    assert wishes_of(election, MANY, members(), spread, QUIET).next_ns == QUIET + BATCH_NS
 
 
 def test_given_up_vip_is_wanted_again_when_it_could_not_be_released():
@@ -227,24 +228,24 @@ def test_given_up_vip_that_came_back_is_kept():
 @pytest.mark.parametrize("unrest", ["free", "member", "preference", "unfit", "undecided"])
 def test_nothing_is_given_up_in_unrest(unrest):
     election, holders, vips, seen = Election(FIRST, START), one_has_all(), MANY, {}
-    election.wanted(MANY, members(), holders, LATER)
+    wishes_of(election, MANY, members(), holders, LATER)
     if unrest == "free":
         holders[ADDRESS] = ""
-        election.wanted(MANY, members(), holders, QUIET - STEADY_NS + 1)
+        wishes_of(election, MANY, members(), holders, QUIET - STEADY_NS + 1)
     elif unrest == "unfit":
         holders[ADDRESS] = ABSENT.name
     elif unrest == "undecided":
         seen = {"undecided": frozenset(MANY)}
     elif unrest == "member":
-        election.wanted(MANY, members(n1={"cordoned": True}), holders, LATER + 1)
-        election.wanted(MANY, members(), holders, LATER + 2)
+        wishes_of(election, MANY, members(n1={"cordoned": True}), holders, LATER + 1)
+        wishes_of(election, MANY, members(), holders, LATER + 2)
     else:
         vips = {address: replace(vip, nodes=frozenset({FIRST})) for address, vip in MANY.items()}
-        election.wanted(vips, members(), holders, LATER + 1)
+        wishes_of(election, vips, members(), holders, LATER + 1)
         vips = {address: replace(vip, nodes=frozenset(NAMES)) for address, vip in MANY.items()}
-        election.wanted(vips, members(), holders, LATER + 2)
+        wishes_of(election, vips, members(), holders, LATER + 2)
 
-    kept = election.wanted(vips, members(), holders, QUIET, **seen).wanted
+    kept = wishes_of(election, vips, members(), holders, QUIET, **seen).wanted
 
     assert kept >= {address for address in MANY if holders[address] == FIRST}
 
@@ -252,7 +253,7 @@ def test_nothing_is_given_up_in_unrest(unrest):
 def test_vip_that_nobody_takes_for_long_is_no_unrest():
     election, holders = Election(FIRST, START), one_has_all() | {ADDRESS: ""}
 
-    kept = [election.wanted(MANY, members(), holders, now_ns).wanted for now_ns in (LATER, QUIET - 1, QUIET)]
+    kept = [wishes_of(election, MANY, members(), holders, now_ns).wanted for now_ns in (LATER, QUIET - 1, QUIET)]
 
     assert [len(wanted - {ADDRESS}) for wanted in kept] == [59, 59, 49]
 
@@ -320,7 +321,7 @@ BOTH = {name: {"links": (("eth0", LAN), ("eth0", LAN6))} for name in NAMES}
 
 def pair_wishes(election, holders, now_ns=LATER, vips=PAIR, undecided=frozenset(), **changes):
     nodes = members(**{name: {**BOTH[name], **changes.get(name, {})} for name in NAMES})
-    return election.wanted(vips, nodes, holders, now_ns, undecided)
+    return wishes_of(election, vips, nodes, holders, now_ns, undecided)
 
 
 def pair_wanted(me, holders, **more):
@@ -509,7 +510,7 @@ def test_what_takes_long_is_done_in_steps_and_comes_to_the_same():
         assert len(list(in_steps.sit_down(MANY, present, now_ns))) == steps
         assert not list(in_steps.sit_down(MANY, present, now_ns))
         asked = MANY, present, {}, now_ns
-        assert in_steps.wanted(*asked) == at_once.wanted(*asked)
+        assert wishes_of(in_steps, *asked) == wishes_of(at_once, *asked)
 
 
 def test_what_changes_of_a_node_that_may_own_nothing_takes_no_step():
@@ -536,7 +537,7 @@ def test_members_that_come_and_go_leave_nothing_behind():
     election = Election(FIRST, START)
     pools = set()
     for number in range(50):
-        election.wanted(VIPS, members(**{THIRD: {"cordoned": number % 2 == 0}}), {}, LATER + number)
+        wishes_of(election, VIPS, members(**{THIRD: {"cordoned": number % 2 == 0}}), {}, LATER + number)
         pools.add(ref(election._seats[ADDRESS].pool))
 
     assert [pool() for pool in pools if pool() is not None] == [election._seats[ADDRESS].pool]
