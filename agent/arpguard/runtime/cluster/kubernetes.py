@@ -139,9 +139,9 @@ class Kubernetes:
         if claim is not None and claim.holder:
             self._judge.held(vip, claim.holder)
 
-    def frames(self, vip: Address) -> Counter[Reason]:
-        """How many of a VIP's frames were judged for each reason, on all links."""
-        return self._kernel.frames(vip)
+    def frames(self, vips: Iterable[Address]) -> Counter[Reason]:
+        """How many frames of VIPs were judged for each reason, on all links."""
+        return self._kernel.frames(vips)
 
     def reports_changed(self) -> None:
         """The other nodes have to hear of what this one sees of its announcer."""

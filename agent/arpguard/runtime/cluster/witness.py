@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 class Traffic(Protocol):
     """What passes this node's guard, and who wants to know."""
 
-    def frames(self, vip: Address) -> Counter[Reason]:
-        """How many of a VIP's frames were judged for each reason, on all links."""
+    def frames(self, vips: Iterable[Address]) -> Counter[Reason]:
+        """How many frames of VIPs were judged for each reason, on all links."""
 
     def reports_changed(self) -> None:
         """The other nodes have to hear of `Witness.reports`."""
@@ -49,7 +49,7 @@ class Witness:
         self._more.wake()
 
     async def run(self) -> None:
-        """Goes on until it is cancelled."""
+        """Runs until it is cancelled."""
         while True:
             self._more.clear()
             before, now_ns = self.reports, boot_ns()
@@ -61,7 +61,7 @@ class Witness:
             await self._more.sleep_until(self._speakers.next_ns(now_ns))
 
     def _counted(self, look: Look, vips: Iterable[Address]) -> Look:
-        frames = sum((self._traffic.frames(vip) for vip in vips), Counter[Reason]())
+        frames = self._traffic.frames(vips)
         return replace(look, requests=frames[Reason.DELEGATED], answers=frames[Reason.EGRESS_DELEGATED])
 
 

@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 from arpguard.addresses import Address, MacAddress, address_order
 from arpguard.core.announcing import AnnouncementSchedule
@@ -128,10 +129,14 @@ class Reconciler:
             self._entries.look()
         return self.state.entries
 
-    def frames(self, vip: Address) -> Counter[Reason]:
-        """How many of a VIP's frames were judged for each reason, on all links, be it enforced or only observed."""
-        tallies = [self._entries.tally(EntryKey(link.ifindex, vip)) for link in self.state.links]
-        return sum((Counter(counts) for each in tallies for counts in (each.enforced, each.observed)), Counter())
+    def frames(self, vips: Iterable[Address]) -> Counter[Reason]:
+        """How many frames of VIPs were judged for each reason, on all links, be it enforced or only observed."""
+        counts: Counter[Reason] = Counter()
+        for vip, link in product(vips, self.state.links):
+            tally = self._entries.tally(EntryKey(link.ifindex, vip))
+            counts.update(tally.enforced)
+            counts.update(tally.observed)
+        return counts
 
     @property
     def knows_less(self) -> bool:
