@@ -7,11 +7,10 @@ import time
 from arpguard.dataplane.netlink import read_surroundings, watch_changes
 from arpguard.errors import DataPlaneError
 from arpguard.model import Surroundings
-from arpguard.runtime.waking import Alarm
+from arpguard.runtime.waking import RETRY_S, Alarm
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 0.5
 LOOK_PAUSE = 3  # times as long as reading links and routes takes: with BGP, routes may change all the time
 
 

@@ -7,9 +7,7 @@ from prometheus_client import CollectorRegistry
 from arpguard.api.server import ApiServer
 from arpguard.errors import ListenError
 from arpguard.observe.exporter import Exporter
-from arpguard.runtime.waking import Alarm
-
-RETRY_S = 0.5
+from arpguard.runtime.waking import RETRY_S, Alarm
 
 
 class Serving:

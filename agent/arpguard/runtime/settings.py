@@ -13,14 +13,13 @@ from arpguard.core.cluster import CONFIG_KEY, ConfigMap
 from arpguard.errors import ConfigError
 from arpguard.node import ConfigInForce
 from arpguard.runtime.filewatch import FileWatch
-from arpguard.runtime.waking import Alarm
+from arpguard.runtime.waking import RETRY_S, Alarm
 from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
 
 # Every start waits for the ConfigMap, usually for a tenth of a second: that alone is no problem.
 PATIENCE_NS = 3 * NS_PER_S
-RETRY_S = 0.5
 
 # What an agent cannot change while it runs. A ConfigMap, which all nodes share, may leave these to each node's file.
 _OF_THE_START = ("bpf", "grpc", "metrics", "decisions")

@@ -5,6 +5,8 @@ import asyncio
 from arpguard.clock import boot_ns
 from arpguard.units import NS_PER_S
 
+RETRY_S = 0.5  # what this node itself refuses is tried again so soon
+
 
 class Alarm:
     """Wakes a task that sleeps on it. If it rang while the task was awake, the next sleep ends at once."""
