@@ -177,7 +177,7 @@ class Following:
         return keys
 
     def hear(self, node: str, reports: Mapping[Key, SpeakerReport]) -> frozenset[Key]:
-        """All that a node's agent reports of its announcer now. Returns the Services of which something may differ."""
+        """Takes all that a node's agent reports of its announcer now. Returns the Services whose answers may change."""
         before = {key for key, of_nodes in self._reports.items() if node in of_nodes}
         changed = frozenset(key for key in before | reports.keys() if self.report(key, node) != reports.get(key))
         for key in changed:
@@ -195,14 +195,15 @@ class Following:
         return self._reports.get(key, {}).get(node)
 
     def is_silent(self, key: Key, node: str) -> bool:
-        """Whether the agent of a node that is named has reported that its announcer does not answer, and still does."""
+        """Whether a node's agent reports that its announcer does not answer, and objects say nothing newer."""
         report = self.report(key, node)
         return report is not None and not report.answers and report.version >= self.named(key).get(node, "")
 
     def named(self, key: Key) -> dict[str, str]:
-        """The nodes that MetalLB names, the last one first: each with the version of its last word.
+        """The nodes that MetalLB names, the latest first, each with the version of what names it.
 
-        Its Event is that; an object is written again and again, and of the node in its status nobody knows since when.
+        That is its Event, which its speaker writes when it begins to announce; else the object, which is written again
+        and again. Nothing tells since when a node has been in an object's status: its version is empty.
         """
         service = self._asked[key].service
         found = {
@@ -344,9 +345,10 @@ class Following:
                 return
 
     def _as_reported(self, key: Key, first: _Statement) -> _Statement:
-        """Where no object settles who announces: a node whose announcer answers, or else one of which nobody denies it.
+        """Chooses among the nodes that objects name by what their agents report, where no object settles it.
 
-        Of those the one that objects name first, and then the one that was named last.
+        Best is a node whose announcer answers, worst one whose announcer does not; those without a report are between.
+        Of equals it takes the node of the first statement, and then the one that was named last.
         """
         named = self.named(key) if key in self._reports else {}
         if first.node not in named:

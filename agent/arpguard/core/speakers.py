@@ -24,10 +24,12 @@ MAX_REPORTS = 64  # in a heartbeat
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A Service's requests and answers on this node, counted since ever, and what else decides.
+    """What this node sees of a Service that its announcer may have.
 
-    `followed`: agents let the announcer here through. `version`: of the announcer's last word. `silent`, `answering`:
-    whether another node that was named has reported that.
+    `version`: of the last Event or object that says who announces the Service. `followed`: agents follow this node, so
+    the guard lets the announcer through. `requests`, `answers`: frames so far; requests that the guard let through, and
+    the announcer's answers. `silent`, `answering`: another node that objects name has reported that its announcer does
+    not answer, or that it does.
     """
 
     version: str
@@ -46,7 +48,7 @@ class Speakers:
         self._watched: dict[Key, _Watched] = {}
 
     def look(self, looks: Mapping[Key, Look], now_ns: int) -> None:
-        """Takes the counters of all Services that are named to be on this node, and not for sure."""
+        """Takes a look at all Services that objects name this node for, among others."""
         self._watched = {
             key: watched if watched is not None and watched.version == look.version else _Watched(look, now_ns)
             for key, look in looks.items()
@@ -65,7 +67,7 @@ class Speakers:
 
 
 class _Watched:
-    """One Service since the announcer's last word about it."""
+    """One Service, as long as the announcer writes nothing new about it."""
 
     def __init__(self, look: Look, now_ns: int) -> None:
         self.version = look.version

@@ -56,7 +56,10 @@ class Course:
     _left: dict[str, int] = field(default_factory=dict)
 
     def hear(self, node: str, now_ns: int, *, at_once: bool = False) -> None:
-        """The node that objects name now; empty: none. `at_once`: the one that is followed is silent, as all know."""
+        """Takes the node that objects name now; empty: none.
+
+        `at_once`: without a pause, for the node that was followed has reported that its announcer does not answer.
+        """
         if node and node != self._named:
             if self._named:
                 self._changes.append(now_ns)
@@ -141,7 +144,7 @@ class Steering:
         return self._follow(self._following.put(source, key, said), now_ns)
 
     def hear(self, node: str, reports: Mapping[Key, SpeakerReport], now_ns: int) -> frozenset[Key]:
-        """Like `Following.hear`."""
+        """Like `Following.hear`: takes all reports of a node's agent."""
         return self._follow(self._following.hear(node, reports), now_ns)
 
     def _follow(self, concerned: frozenset[Key], now_ns: int) -> frozenset[Key]:
@@ -152,9 +155,9 @@ class Steering:
         return concerned
 
     def looks(self, node: str, keys: Iterable[Key]) -> Iterator[tuple[Key, Look, tuple[Address, ...]]]:
-        """Of these Services those that objects name this node for, and another one: with the addresses that are here.
+        """The Services of `keys` for which objects name this node and another one, with the addresses followed to it.
 
-        A look has no counters yet.
+        Requests and answers are not counted here: they are 0 in each `Look`.
         """
         for key in keys:
             named = self._following.named(key)
