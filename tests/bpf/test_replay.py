@@ -299,7 +299,7 @@ def test_table_says_who_answered_and_what_the_guard_leaves(replayed):
 
     assert done.returncode == 1
     assert "3 MACs, in turn" in rows[str(VIP)]
-    assert rows[str(GUARD)].endswith("goes on")
+    assert rows[str(GUARD)].endswith("passes")
     assert rows[str(THIRD)].endswith("silenced")
     assert "VRRP router 7" in rows[str(VIRTUAL)]
     assert rows[str(VIRTUAL)].endswith("unknown")

@@ -169,7 +169,7 @@ BROKEN = [
     Case("take-missing", "claims are void when the heartbeat is missing", ("TAKE_MISSING", "LOSE=1"), 11),
     Case(
         "create-soon",
-        "a missing heartbeat is created after the own lease, not the longest",
+        "a missing heartbeat is created after its own lease, not the longest",
         ("CREATE_SOON", "LOSE=1", "P=5", "PARTS=1"),
         17,
     ),

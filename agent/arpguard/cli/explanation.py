@@ -49,7 +49,7 @@ def _operation(frame: pb.FrameExplanation) -> str:
 def _fate(frame: pb.FrameExplanation) -> str:
     """What becomes of the frame, and of one that would not have passed but for the mode."""
     fates = {
-        pb.FATE_PASSED: "goes on",
+        pb.FATE_PASSED: "passes",
         pb.FATE_DROPPED: "dropped",
         pb.FATE_ANSWERED: f"back: {_said(frame.result)}",
         pb.FATE_CHANGED: f"as: {_said(frame.result)}",

@@ -188,7 +188,7 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         _DECISIONS_EXAMPLES,
     )
 
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until interrupted, or the agent stops")
+    parser.add_argument("--follow", "-f", action="store_true", help="run until interrupted, or until the agent stops")
     _add_vip(parser)
     _add_link(parser)
     add_choice(parser, "verdict", Verdict, "only this verdict")

@@ -126,7 +126,7 @@ class FileAccess(Access):
             raise _config_error(str(path), error, "name readable certificates") from error
 
     async def _look(self) -> None:
-        """Reads once for all requests that wait, and goes on reading when they give up.
+        """Reads once for all requests that wait, and keeps reading when they give up.
 
         Otherwise a plugin that hangs would leave a process behind for each request.
         """

@@ -94,9 +94,9 @@ class Startup:
             raise DataPlaneError("; ".join(choice.problems))
 
     async def _wait_for_turn(self, programs: Build) -> Fd | None:
-        """The lock, once no other agent of this node has it; None if this one is told to stop before that.
+        """Waits until no other agent of this node has the lock, and takes it; None if this agent has to stop before.
 
-        It first does whatever it can before its turn, and only then tells probes that it is well: a fault shows while
+        The agent first prepares as far as it can, and only then tells probes that it is well: a fault shows while
         the other agent still guards the node.
         """
         standby = Standby(self._settings.config.grpc)

@@ -227,7 +227,7 @@ def test_explanation_tells_frames_meanings_and_the_chain():
     assert lines[0] == "192.0.2.10 on eth0: owned by another node, silent here"
     assert "  entry  epoch 0, answered with 02:00:00:00:00:01, no fence needed (hold)" in lines
     assert "out: request in its name   rewrite         egress_rewritten  as: who-has 192.0.0.8 tell 192.0.2.1" in lines
-    assert "in: request by a stranger  would suppress  -                 goes on" in lines
+    assert "in: request by a stranger  would suppress  -                 passes" in lines
     assert any(line.startswith("  egress_rewritten  a request with the VIP as spa; spa becomes") for line in lines)
     assert "  1.  vips[0] names node-2" in lines
     assert ["node-2", "yes", "yes", "named"] in [line.split() for line in lines]

@@ -582,7 +582,7 @@ def test_what_went_well_counts_as_no_failure():
     assert sum(isinstance(effect, WriteClaim) for effect in bench.took()) == 2
 
 
-# ---- the own heartbeat ----
+# ---- this node's heartbeat ----
 
 
 def test_to_hurry_does_not_hasten_a_read_that_failed():

@@ -301,7 +301,7 @@ def _fate_of_claims(story: Story, vip: Vip, mac: MacAddress, seen: Sighting) -> 
     if kept + seen.silenced < seen.acts.total():
         return careful("unknown")
     if not seen.silenced:
-        return good("goes on")
+        return good("passes")
     return Styled("silenced" if not kept else f"{seen.silenced} silenced")
 
 

@@ -64,7 +64,7 @@ def _no_agent(snapshot: Snapshot, absent: Unread) -> Finding:
     return Finding(
         Grade.WARN,
         f"the guard is in the kernel, and no agent runs ({absent.why})",
-        why="it goes on as it is: elected VIPs end at their fence, new links and VIPs are not followed",
+        why="the guard stays as it is: elected VIPs end at their fence, and new links and VIPs are ignored",
         fix="start the agent",
         commands=_start(snapshot),
     )

@@ -232,7 +232,7 @@ class Announcers:
         return found if len(found) <= MANY_NAMESPACES else frozenset(("",))
 
     async def _watch_events(self, namespace: str, reflectors: Reflectors) -> None:
-        """Watches Events, if the agent may: without them it goes on, and asks again later."""
+        """Watches Events, if the agent has the right to; if not, it does without, and asks again later."""
         row = _EVENTS.within(namespace)
         try:
             if not (await can_read(self._client, row)).readable:
