@@ -85,7 +85,7 @@ VOUCHER_RULES = [
         "V6: without having emptied the socket",
         (Voucher, "tick"),
         "return [",
-        "return [effect for number in list(self._terms) for effect in self.emptied(number, now_ns, now_ns)] + [",
+        "return [each for number in [*self._terms] for each in self.emptied(number, lambda: now_ns, now_ns)] + [",
         socket_is_not_empty,
     ),
     BrokenRule(
@@ -119,14 +119,14 @@ VOUCHER_RULES = [
     BrokenRule(
         "V14: a dead link held against the node",
         (Adoption, "decides"),
-        " and heard > self._heard_before",
+        " and heard() > self._heard_before",
         "",
         link_is_dead,
     ),
     BrokenRule(
         "V14: what was heard before",
         (Adoption, "decides"),
-        "self._heard_before = heard",
+        "self._heard_before = heard()",
         "self._heard_before = 0",
         link_is_dead,
     ),

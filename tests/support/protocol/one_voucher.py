@@ -75,7 +75,7 @@ class VoucherBench:
             self.do(self.voucher.pong(term, pong, self.right, self.now))
         if not self.stuck:
             for report in self.voucher.reports():
-                self.do(self.voucher.emptied(report.number, self.heard, self.now))
+                self.do(self.voucher.emptied(report.number, lambda: self.heard, self.now))
         self.do(self.voucher.tick(self.now))
 
     def run(self, for_ns):

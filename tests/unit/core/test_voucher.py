@@ -84,7 +84,7 @@ def test_what_is_not_vouched_for_has_no_effect():
     pong = bench.node.pong(bench.now, bench.now)
 
     assert bench.voucher.pong(99, pong, bench.right, bench.now) == []
-    assert bench.voucher.emptied(99, 1, bench.now) == []
+    assert bench.voucher.emptied(99, lambda: 1, bench.now) == []
 
 
 def test_sleeps_until_the_next_ping_or_decision():

@@ -8,6 +8,7 @@ empty. It tells of each pong with a right and then a time that it read *after* t
 with the time that it read *before* all of that. Then it calls `tick`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -226,18 +227,18 @@ class Adoption:
             self._gaps = self._gaps.with_gap(now_ns - self._noted_ns)
         self._noted_ns = now_ns
 
-    def decides(self, heard: int, now_ns: int) -> bool:
+    def decides(self, heard: Callable[[], int], now_ns: int) -> bool:
         """V6, V14: whether the term ends. The socket has been read empty since `now_ns`.
 
-        `heard`: how many frames have ever come over the link, whatever they were. While none comes it is the link that
-        is dead, or quiet: nobody misses the node there.
+        `heard` gives how many frames have ever come over the link, whatever they were; it is asked while pings stay
+        without an answer. As long as none comes it is the link that is dead, or quiet: nobody misses the node there.
         """
         over_ns = self._over_ns
         if over_ns is None or self._unanswered <= PATIENCE:  # the last of them may still be answered
             return False
         if self._heard_before is None:
-            self._heard_before = heard
-        return self._bound and now_ns >= over_ns and heard > self._heard_before
+            self._heard_before = heard()
+        return self._bound and now_ns >= over_ns and heard() > self._heard_before
 
 
 class Voucher:
@@ -291,7 +292,7 @@ class Voucher:
             return [EpochOver(number)]
         return adoption.pong(pong, right, now_ns)
 
-    def emptied(self, number: int, heard: int, now_ns: int) -> list[VoucherEffect]:
+    def emptied(self, number: int, heard: Callable[[], int], now_ns: int) -> list[VoucherEffect]:
         """All that had come in a term by `now_ns` has been told; `heard`: on its link, as in Adoption.decides."""
         adoption = self._terms.get(number)
         if adoption is None or not adoption.decides(heard, now_ns):
