@@ -1,23 +1,23 @@
 """What the agent does with the decisions that the kernel reports."""
 
-from arpguard.api.server import ApiServer
 from arpguard.model import Decision
 from arpguard.node import ThisNode
 from arpguard.runtime.controlplane import ControlPlane
+from arpguard.runtime.serving import Serving
 from arpguard.verdict import Verdict
 
 
 class Decisions:
     """Lists them, sends them to API clients that watch, and tells the control plane of rival claims."""
 
-    def __init__(self, node: ThisNode, api: ApiServer, plane: ControlPlane) -> None:
+    def __init__(self, node: ThisNode, serving: Serving, plane: ControlPlane) -> None:
         self._node = node
-        self._api = api
+        self._serving = serving
         self._plane = plane
 
     def take(self, decision: Decision) -> None:
         """The kernel reports a decision."""
         report = self._node.decisions.add(decision, self._node.link_name(decision.key.ifindex))
-        self._api.publish(report)
+        self._serving.publish(report)
         if decision.verdict in (Verdict.CONFLICT, Verdict.REPORT):
             self._plane.claimed(report)

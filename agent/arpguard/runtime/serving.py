@@ -1,24 +1,56 @@
-"""Serves the API and the metrics; while an address is taken, the agent guards the node all the same, and retries."""
+"""Serves the API and the metrics; while an address is taken, the agent guards the node all the same, and retries.
+
+Readers can wait, and clients of the VIPs cannot: what serves is imported when the node is guarded. It takes as long to
+import as all that guards.
+"""
 
 import asyncio
 
-from prometheus_client import CollectorRegistry
-
-from arpguard.api.server import ApiServer
+from arpguard.core.decisions import Report
 from arpguard.errors import ListenError
-from arpguard.observe.exporter import Exporter
+from arpguard.node import ThisNode
+from arpguard.runtime.settings import Settings
 from arpguard.runtime.waking import RETRY_S, Alarm
 
 
-class Serving:
-    """Wakes `passes` when its `problems` have changed. `metrics` is the address to serve metrics on; empty: none."""
+class _Servers:
+    """What serves: the gRPC API and, on `metrics`, the exporter. Raises ConfigError for TLS files it cannot use."""
 
-    def __init__(self, api: ApiServer, registry: CollectorRegistry, metrics: str, passes: Alarm) -> None:
-        self._api = api
-        self._exporter = Exporter()
-        self._registry = registry
-        self._metrics = metrics
+    def __init__(self, node: ThisNode, settings: Settings) -> None:
+        from arpguard.api.server import ApiServer  # noqa: PLC0415 - see above
+        from arpguard.observe.exporter import Exporter  # noqa: PLC0415
+        from arpguard.observe.metrics import ApiMetrics, node_registry  # noqa: PLC0415
+
+        self.registry = node_registry(node)
+        self.api = ApiServer(node, ApiMetrics(self.registry), settings.config.grpc)
+        self.exporter = Exporter()
+        self._metrics = settings.started_with.metrics.listen
+
+    async def serve(self) -> list[str]:
+        """Starts what does not serve yet; returns what is in the way."""
+        problems = await self.api.serve()
+        try:
+            if not self.exporter.port:
+                self.exporter.start(self._metrics, self.registry)
+        except ListenError as error:
+            problems.append(str(error))
+        return problems
+
+    async def stop(self) -> None:
+        """Stops serving."""
+        self.exporter.close()
+        await self.api.stop()
+
+
+class Serving:
+    """Wakes `passes` when its `problems` have changed."""
+
+    def __init__(self, node: ThisNode, settings: Settings, passes: Alarm) -> None:
+        self._node = node
+        self._settings = settings
         self._passes = passes
+        # TLS files that cannot be used end a start before it guards anything.
+        self._servers = _Servers(node, settings) if settings.config.grpc.tls else None
         self.problems: tuple[str, ...] = ()
 
     async def run(self) -> None:
@@ -29,17 +61,18 @@ class Serving:
 
     async def serve(self) -> None:
         """Starts what it does not serve yet."""
-        problems = await self._api.serve()
-        try:
-            if not self._exporter.port:
-                self._exporter.start(self._metrics, self._registry)
-        except ListenError as error:
-            problems.append(str(error))
-        if tuple(problems) != self.problems:
-            self.problems = tuple(problems)
+        self._servers = self._servers or _Servers(self._node, self._settings)
+        problems = tuple(await self._servers.serve())
+        if problems != self.problems:
+            self.problems = problems
             self._passes.wake()
+
+    def publish(self, report: Report) -> None:
+        """Sends a decision to whoever watches; nobody does before it serves."""
+        if self._servers is not None:
+            self._servers.api.publish(report)
 
     async def stop(self) -> None:
         """Stops serving."""
-        self._exporter.close()
-        await self._api.stop()
+        if self._servers is not None:
+            await self._servers.stop()

@@ -2,6 +2,8 @@
 
 Stopping leaves the guard in place: programs, maps and links are pinned. `arpguard cleanup` removes them, and so does
 the agent when its DaemonSet is gone.
+
+A node that is not guarded yet answers as it likes, so an agent imports as little as it can before it guards.
 """
 
 import asyncio
@@ -11,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arpguard import __version__
-from arpguard.api.standby import Standby
 from arpguard.core.choosing import choose_links
 from arpguard.dataplane import bpffs, privileges
 from arpguard.dataplane.announcementsocket import AnnouncementSocket
@@ -25,7 +26,6 @@ from arpguard.runtime.cluster.leaving import End, KubernetesOptions, remove_guar
 from arpguard.runtime.kernel.pinned import Pinned
 from arpguard.runtime.settings import Settings
 from arpguard.runtime.waking import is_set_within
-from arpguard.runtime.wiring import build
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,11 @@ class Startup:
             return
 
         with lock, AnnouncementSocket() as announcements:
-            pinned = await Pinned.load(pin_dir, programs)
+            loading = asyncio.create_task(Pinned.load(pin_dir, programs))
+            await asyncio.sleep(0)  # it begins: the verifier works while this imports
+            from arpguard.runtime.wiring import build  # noqa: PLC0415
+
+            pinned = await loading
             privileges.keep_only()
             agent = await build(node, self._options.kubernetes, self._settings, pinned, announcements)
             end = await agent.run(self._stopping)
@@ -99,8 +103,9 @@ class Startup:
         The agent first prepares as far as it can, and only then tells probes that it is well: a fault shows while
         the other agent still guards the node.
         """
-        standby = Standby(self._settings.config.grpc)
+        from arpguard.api.standby import Standby  # noqa: PLC0415 - gRPC, for those who wait
 
+        standby = Standby(self._settings.config.grpc)
         try:
             while not self._stopping.is_set():
                 try:
@@ -117,7 +122,11 @@ class Startup:
         return None
 
     async def _get_ready(self, programs: Build) -> None:
-        """Has the kernel accept the programs, and imports modules."""
+        """Has the kernel accept the programs, and imports all that this agent will run."""
         await Pinned.load(self._pin_dir, programs)
+        import arpguard.api.server  # noqa: PLC0415
+        import arpguard.observe.exporter  # noqa: PLC0415
+        import arpguard.runtime.wiring  # noqa: PLC0415
+
         if self._options.kubernetes is not None:
             import arpguard.runtime.cluster.kubernetes  # noqa: F401, PLC0415 - 10 MB, not for everybody

@@ -1,6 +1,5 @@
 """The parts of the running agent, and who talks to whom."""
 
-from arpguard.api.server import ApiServer
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.dataplane.announcementsocket import AnnouncementSocket
@@ -9,7 +8,6 @@ from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.model import Surroundings
 from arpguard.node import ThisNode
-from arpguard.observe.metrics import ApiMetrics, node_registry
 from arpguard.runtime.agent import Agent
 from arpguard.runtime.cluster.leaving import KubernetesOptions
 from arpguard.runtime.conflicts import Conflicts
@@ -48,7 +46,7 @@ from arpguard.runtime.waking import Alarm
 #                              Decisions <-------------------- EventReader <----------------------+
 #                                  |
 #                                  v
-#                              ThisNode: all that can be read ---> ApiServer, metrics ---> Serving
+#                              ThisNode: all that can be read ---> Serving: API, metrics
 #
 # Whoever learns that something has changed wakes `wanted`, on which Upkeep sleeps: FileFollower, LinkWatch, Kubernetes,
 # and Serving and Listening when their problems change. Every part gets those that it calls when it is made.
@@ -101,10 +99,8 @@ async def build(
         in_force=settings.in_force,
         cluster=plane.state,
     )
-    registry = node_registry(this_node)
-    api = ApiServer(this_node, ApiMetrics(registry), settings.config.grpc)
-    serving = Serving(api, registry, settings.started_with.metrics.listen, wanted)
-    events = EventReader(maps["events"], Decisions(this_node, api, plane).take)
+    serving = Serving(this_node, settings, wanted)
+    events = EventReader(maps["events"], Decisions(this_node, serving, plane).take)
 
     # What keeps the kernel up to date
     links, file = LinkWatch(wanted), FileFollower(settings, wanted)
