@@ -34,6 +34,16 @@ def test_pings_twenty_times_a_second_and_grants_what_comes_back():
     assert len(grants) >= 19
 
 
+def test_a_ping_that_is_late_does_not_delay_the_next():
+    bench = VoucherBench()
+    bench.run(PING_NS)
+    bench.stop(20 * MS)
+    bench.run(PING_NS)
+
+    began = bench.times(SendPing)[0]
+    assert [at - began for at in bench.times(SendPing)] == [0, PING_NS + 20 * MS, 2 * PING_NS]
+
+
 def test_pings_that_were_missed_are_not_made_up_for():
     bench = VoucherBench()
     bench.run(PING_NS)

@@ -185,10 +185,11 @@ class Adoption:
         return None if self.term.trial or self._noted_ns is None else self._noted_ns + self.term.d_ns
 
     def tick(self, ending: bool, now_ns: int) -> list[VoucherEffect]:  # noqa: FBT001 - what the ping says
-        """A ping, if one is due. Those that were missed are not made up for."""
+        """A ping, if one is due. A late one does not delay the next; those that were missed are not made up for."""
         if now_ns < self._due_ns:
             return []
-        self._due_ns = now_ns + PING_NS
+        late_ns = now_ns - self._due_ns
+        self._due_ns += PING_NS if late_ns < PING_NS else late_ns + PING_NS
         self._pinged_ns = now_ns
         self._unanswered += 1
         self._pings += 1
