@@ -3,15 +3,14 @@
 Asks, and hears every frame, also those that tc drops afterwards.
 """
 
-import ctypes
 import select
 import socket
-import struct
 import time
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 from arpguard.addresses import Address, MacAddress
+from arpguard.dataplane import classicfilter
 from arpguard.errors import DataPlaneError
 from arpguard.wire.arp import ArpOp, build_request
 from arpguard.wire.ethernet import ETHERTYPE_ARP, ETHERTYPE_IPV6
@@ -25,14 +24,13 @@ from arpguard.wire.ndp import (
 )
 
 _ETH_P_ALL = 0x0003  # taps of all protocols run before tc ingress
-_SO_ATTACH_FILTER = 26
 _PACKET_OUTGOING = 4
 _RECEIVE_BUFFER = 4 << 20
 _LONGEST = 2048
 _MS_PER_S = 1000
 # Classic BPF: ARP, and ICMPv6 of the two types that is behind no extension header; no other VLAN's. The kernel has
 # taken a tag out of the frame before taps run, and a tap on a link hears what is for the VLAN devices on it, too.
-_VLAN_TAG = 0xFFFFF000 + 44  # SKF_AD_OFF + SKF_AD_VLAN_TAG, linux/filter.h; 0 where there is none
+_VLAN_TAG = classicfilter.ANCILLARY + 44  # SKF_AD_VLAN_TAG; 0 where there is none
 _NEIGHBOURS = (
     (0x20, 0, 0, _VLAN_TAG),  # ld vlan_tci
     (0x45, 9, 0, 0x0FFF),  # jset VID, drop
@@ -71,14 +69,8 @@ class NeighbourSocket:
         except PermissionError as error:
             raise DataPlaneError("raw sockets are refused: run as root, or with CAP_NET_RAW") from error
 
-        program = b"".join(struct.pack("HBBI", *step) for step in _NEIGHBOURS)
-        code = ctypes.create_string_buffer(program)
         try:
-            self._socket.setsockopt(
-                socket.SOL_SOCKET,
-                _SO_ATTACH_FILTER,
-                struct.pack("HxxxxxxP", len(_NEIGHBOURS), ctypes.addressof(code)),
-            )
+            classicfilter.attach(self._socket, _NEIGHBOURS)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
             self._socket.bind((ifname, _ETH_P_ALL))
         except OSError as error:

@@ -16,6 +16,7 @@ from ipaddress import IPv4Address
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, parse_arp
 from arpguard.wire.ethernet import ETHERTYPE_ARP, parse_ethernet
+from arpguard_lab.netns import Netns
 from arpguard_lab.topology import Host
 from support.netns.waiting import ANSWER_S, until
 from support.programs.prog_run import hexdump
@@ -57,6 +58,17 @@ def _one_cpu() -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def a_raw_socket(netns: Netns, ethertype: int = 0, device: str = "eth0") -> socket.socket:
+    """Sends frames as they are; with an EtherType it hears frames of it, as they are behind the programs, too."""
+
+    def opened() -> socket.socket:
+        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        made.bind((device, ethertype))
+        return made
+
+    return netns.call(opened)
 
 
 class Wire:
