@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from arpguard.core.vouching.gaps import STEPS_NS, Gaps
-from arpguard.core.vouching.voucher import PING_NS, Exchange, SeenBound, SendGrant, SendPing, Voucher
+from arpguard.core.vouching.voucher import PING_NS, Decided, Exchange, SeenBound, SendGrant, SendPing, Voucher
 from support.protocol import one_voucher
 from support.protocol.one_voucher import AHEAD, INSTANCE, MS, TERM, TRIAL, D, S, VoucherBench, bound
 
@@ -126,6 +126,16 @@ def test_reports_how_a_term_goes():
     assert report.ahead_ns == S
     assert report.first == Exchange(100 * S, 100 * S + MS + AHEAD, 100 * S + 2 * MS)
     assert report.last.sent_ns == bench.effects(SendGrant)[-1].number
+
+
+def test_what_is_over_is_reported_with_its_end():
+    bench = bound()
+    bench.node.alive = False
+    bench.run(2 * D)
+
+    (decided,) = bench.effects(Decided)
+    assert decided.report.granted_ns == bench.times(SendGrant)[-1]
+    assert bench.voucher.reports() == []
 
 
 def test_a_trial_reports_gaps_between_pongs():

@@ -52,51 +52,6 @@ class OwnRight:
     until_ns: int
 
 
-# ---- effects ----
-
-
-@dataclass(frozen=True, slots=True)
-class SendPing:
-    """Send a ping. `ending`: it says that this voucher is about to end."""
-
-    term: int
-    number: int
-    ending: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SendGrant:
-    """Send the stamp of a pong back."""
-
-    term: int
-    number: int
-    stamp_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class SeenBound:
-    """A pong said for the first time that the kernel is bound to this term."""
-
-    term: int
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """The node is dead, and the term over: nothing is sent in it any more. Its heartbeat may be revoked (V7)."""
-
-    term: int
-
-
-@dataclass(frozen=True, slots=True)
-class EpochOver:
-    """This node's own epoch is another than the term names: the term is dropped, and nothing is decided in it."""
-
-    term: int
-
-
-VoucherEffect: TypeAlias = SendPing | SendGrant | SeenBound | Decided | EpochOver
-
-
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """A ping that came back: sent and back by the voucher's boot clock, and the stamp in between by the node's."""
@@ -132,6 +87,53 @@ class TermReport:
         shortest_ns = self.last.sent_ns - self.first.back_ns
         longest_ns = self.last.back_ns - self.first.sent_ns
         return not shortest_ns * (1000 - per_mille) <= theirs_ns * 1000 <= longest_ns * (1000 + per_mille)
+
+
+# ---- effects ----
+
+
+@dataclass(frozen=True, slots=True)
+class SendPing:
+    """Send a ping. `ending`: it says that this voucher is about to end."""
+
+    term: int
+    number: int
+    ending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SendGrant:
+    """Send the stamp of a pong back."""
+
+    term: int
+    number: int
+    stamp_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBound:
+    """A pong said for the first time that the kernel is bound to this term."""
+
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The node is dead, and the term over: nothing is sent in it any more. Its heartbeat may be revoked (V7)."""
+
+    term: int
+    report: TermReport
+
+
+@dataclass(frozen=True, slots=True)
+class EpochOver:
+    """This node's own epoch is another than the term names: the term is dropped, and nothing is decided in it."""
+
+    term: int
+    report: TermReport
+
+
+VoucherEffect: TypeAlias = SendPing | SendGrant | SeenBound | Decided | EpochOver
 
 
 class Adoption:
@@ -290,7 +292,7 @@ class Voucher:
             return []
         if right is not None and right.epoch != adoption.term.epoch:
             self._finish(number)
-            return [EpochOver(number)]
+            return [EpochOver(number, adoption.report)]
         return adoption.pong(pong, right, now_ns)
 
     def emptied(self, number: int, heard: Callable[[], int], now_ns: int) -> list[VoucherEffect]:
@@ -299,7 +301,7 @@ class Voucher:
         if adoption is None or not adoption.decides(heard, now_ns):
             return []
         self._finish(number)
-        return [Decided(number)]
+        return [Decided(number, adoption.report)]
 
     def _finish(self, number: int) -> None:
         """This instance takes no such term up again."""

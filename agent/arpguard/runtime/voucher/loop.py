@@ -51,7 +51,10 @@ ReadRight: TypeAlias = Callable[[], OwnRight | None]
 
 @dataclass(slots=True)
 class _Line:
-    """What belongs to a term besides what the voucher knows. `news`: the agent has not been told the newest yet."""
+    """What belongs to a term besides what the voucher knows.
+
+    `last`: the report on one that is over. `news`: the agent has not been told the newest yet.
+    """
 
     phase: Phase
     socket: VouchSocket | None = None
@@ -156,18 +159,17 @@ class Loop:
         self._poll.register(opened.fileno(), select.EPOLLIN)
 
     def _tell(self) -> None:
-        """The agent has a second to read; one that does not gets the newest when it reads again."""
+        """An agent that does not read gets the newest when it reads again."""
         now_ns = boot_ns()
-        reports = {report.number: report for report in self._voucher.reports()}
         if now_ns >= self._news_ns:
             self._news_ns = now_ns + NEWS_NS
             for line in self._lines.values():
                 line.news = True
 
-        for number, line in self._lines.items():
-            line.last = reports.get(number, line.last)
-            if line.news and self._send(TermNews(number, line.phase, line.last)):
-                line.news = False
+        new = [(number, line) for number, line in self._lines.items() if line.news]
+        reports = {report.number: report for report in self._voucher.reports()} if new else {}
+        for number, line in new:
+            line.news = not self._send(TermNews(number, line.phase, reports.get(number, line.last)))
 
     def _send(self, news: TermNews) -> bool:
         try:
@@ -215,20 +217,21 @@ class Loop:
                     _send_frame(line, VouchFrame(VouchType.GRANT, term, number, stamp_ns))
                 case SeenBound():
                     line.news = True
-                case Decided():
-                    self._finish(line, Phase.DECIDED)
-                case EpochOver():
-                    self._finish(line, Phase.EPOCH_OVER)
-
-    def _finish(self, line: _Line, phase: Phase) -> None:
-        line.phase, line.news = phase, True
-        _close(line)
+                case Decided(_, report):
+                    _finish(line, Phase.DECIDED, report)
+                case EpochOver(_, report):
+                    _finish(line, Phase.EPOCH_OVER, report)
 
 
 def _send_frame(line: _Line, frame: VouchFrame) -> None:
     """What does not leave is a frame that was lost."""
     if line.socket is not None:
         line.socket.send(pack(frame, line.key))
+
+
+def _finish(line: _Line, phase: Phase, report: TermReport) -> None:
+    line.phase, line.last, line.news = phase, report, True
+    _close(line)
 
 
 def _close(line: _Line | None) -> None:
