@@ -2,11 +2,13 @@
 
 import inspect
 from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 
 from arpguard.core.vouching.gaps import STEPS_NS, Gaps
+from arpguard.core.vouching.profiles import DEFAULT, FAST, PROFILES, SLOW, fastest_for
 from arpguard.core.vouching.voucher import PING_NS, Decided, Exchange, SeenBound, SendGrant, SendPing, Voucher
 from support.protocol import one_voucher
 from support.protocol.one_voucher import AHEAD, INSTANCE, MS, TERM, TRIAL, D, S, VoucherBench, bound
@@ -174,3 +176,19 @@ def test_gaps_are_counted_in_steps():
     assert gaps.within_ns(1000) == gaps.longest_ns == 2000 * MS
     assert Gaps().with_gap(52 * MS).within_ns(1000) == 52 * MS
     assert (gaps + gaps).total == 2000
+
+
+@pytest.mark.parametrize(
+    ("gap_ms", "profile"),
+    [(50, FAST), (200, FAST), (201, DEFAULT), (300, DEFAULT), (301, SLOW), (450, SLOW), (451, None)],
+)
+def test_grants_count_for_twice_the_gap(gap_ms, profile):
+    assert fastest_for(gap_ms * MS) == profile
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_the_margin_is_enough_for_a_clock_that_is_slewed(profile):
+    slewed = 2 * Fraction(1, 12) / (1 + Fraction(1, 12))  # V12: r is chrony's fastest
+    to_the_wire_ns = 12 * MS
+
+    assert profile.m_ns - profile.d_ns * slewed - to_the_wire_ns > 90 * MS, "for how long a guest may stand still"
