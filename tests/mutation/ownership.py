@@ -23,6 +23,7 @@ LEAST = 90.0  # per cent
 TESTS = (
     "tests/unit/core/test_ownership.py",
     "tests/unit/core/test_ownership_parts.py",
+    "tests/unit/core/test_ownership_vouched.py",
     "tests/properties/test_ownership_scenarios.py",
 )
 NEEDED = tuple(f"tests/support/protocol/{name}.py" for name in ("one_node", "simulation", "stories"))

@@ -4,6 +4,7 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from arpguard.core.ownership.fence import Fence
 from arpguard.core.ownership.heartbeat import OwnHeartbeat
@@ -28,6 +29,20 @@ from support.protocol.stories import (
     stuck_create,
 )
 
+Edit: TypeAlias = tuple[type, str, str, str]  # of a method of a class: what its source says, and what instead
+
+
+def apply(edit: Edit, name: str, monkeypatch) -> None:
+    """Puts another method in the place of one."""
+    owner, method, old, new = edit
+    found = inspect.getattr_static(owner, method)
+    function = found.fget if isinstance(found, property) else found
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{name}: the source has changed"
+    made: dict[str, object] = {}
+    exec(source.replace(old, new), dict(vars(inspect.getmodule(owner))), made)
+    monkeypatch.setattr(owner, method, made[method])
+
 
 @dataclass(frozen=True)
 class BrokenRule:
@@ -40,14 +55,7 @@ class BrokenRule:
     scenario: Callable[[], None]
 
     def apply(self, monkeypatch) -> None:
-        owner, name = self.method
-        found = inspect.getattr_static(owner, name)
-        function = found.fget if isinstance(found, property) else found
-        source = textwrap.dedent(inspect.getsource(function))
-        assert source.count(self.old) == 1, f"{self.name}: the source has changed"
-        made: dict[str, object] = {}
-        exec(source.replace(self.old, self.new), dict(vars(inspect.getmodule(owner))), made)
-        monkeypatch.setattr(owner, name, made[name])
+        apply((*self.method, self.old, self.new), self.name, monkeypatch)
 
 
 RULES = [
@@ -142,7 +150,7 @@ RULES = [
     BrokenRule(
         "answered on the strength of a read",
         (Steps, "_take"),
-        "        return self._write(state, Cause.FREE, self._node, moment.epoch)\n\n    effects",
+        "        return self._claim(state, moment)\n\n    effects",
         "        state.stage = Owned()\n        return [SetEntry(state.vip, moment.epoch)]\n\n    effects",
         release_on_its_way,
     ),

@@ -10,24 +10,31 @@ from arpguard.addresses import MacAddress
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import NOTHING_KEPT, Ownership
 from arpguard.core.ownership.records import (
+    NO_TERM,
     Claim,
     ClearEntry,
+    ClearTerm,
     DeleteClaim,
     Heartbeat,
+    KernelTerm,
     ListOwnClaims,
     Outcome,
     Probe,
     ReadClaim,
     ReadHeartbeat,
+    ReadTerm,
     SetFence,
+    SetTerm,
     Version,
     WriteClaim,
     WriteHeartbeat,
 )
 from arpguard.units import NS_PER_S
+from arpguard.wire.vouching import term_number
 
 S = NS_PER_S
 TIMES = Times(3 * S, S, S, 30 * S)
+VOUCHED = replace(TIMES, bound_ns=60 * S, bound_margin_ns=10 * S)
 VIP, OTHER = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")
 STRANGER, SECOND_STRANGER = MacAddress.parse("02:00:00:00:00:0a"), MacAddress.parse("02:00:00:00:00:0b")
 
@@ -35,13 +42,14 @@ STRANGER, SECOND_STRANGER = MacAddress.parse("02:00:00:00:00:0a"), MacAddress.pa
 class Bench:
     """A node `a` and a server that answers at once, but what is in `held`: that waits in `waiting` with its time.
 
-    `did` has what was done besides reading, in order.
+    `did` has what was done besides reading, in order. `term`: what the kernel has of a voucher.
     """
 
-    def __init__(self, kept=NOTHING_KEPT, takes_part=True):
+    def __init__(self, kept=NOTHING_KEPT, takes_part=True, times=TIMES, new_epoch=None):
         self.now = 100 * S
         self.epochs, self.revisions = count(1), count(1)
-        self.core = Ownership("a", "a/1", TIMES, lambda: f"epoch-{next(self.epochs)}", kept)
+        self.core = Ownership("a", "a/1", times, new_epoch or (lambda: f"epoch-{next(self.epochs)}"), kept)
+        self.term = kept.term
         self.store = {}
         self.outside = {}
         self.held, self.waiting, self.did = (), [], []
@@ -55,12 +63,16 @@ class Bench:
         number = next(self.revisions)
         return Version(old.uid if old else f"uid-{number}", str(number))
 
-    def heartbeat(self, node="b", epoch="b-1", instance="b/1", duration=3 * S, links=()):
+    def heartbeat(self, node="b", epoch="b-1", instance="b/1", duration=3 * S, links=(), **more):
         """The watch shows that a node has renewed."""
         old = self.store.get(node)
-        made = Heartbeat(node, epoch, instance, duration, self.version(old.version if old else None), links)
+        made = Heartbeat(node, epoch, instance, duration, self.version(old.version if old else None), links, **more)
         self.store[node] = made
         self.serve(self.core.heartbeat_seen(node, made, self.now))
+
+    def is_granted(self, until_ns):
+        """The kernel is bound to its term."""
+        self.term = KernelTerm(self.term.number, bound=True, fence_ns=until_ns)
 
     def claim(self, holder="b", epoch="b-1", vip=VIP, **changes):
         """The watch shows a claim."""
@@ -70,10 +82,12 @@ class Bench:
 
     def serve(self, effects):
         for effect in effects:
-            if not isinstance(effect, ReadClaim | ReadHeartbeat | ListOwnClaims):
+            if not isinstance(effect, ReadClaim | ReadHeartbeat | ReadTerm | ListOwnClaims):
                 self.did.append(effect)
             if isinstance(effect, SetFence):
                 self.kernel = effect
+            if isinstance(effect, SetTerm | ClearTerm):
+                self.term = KernelTerm(term_number(effect.term.uuid)) if isinstance(effect, SetTerm) else NO_TERM
             if isinstance(effect, ReadHeartbeat) and effect.node != "a":
                 self.now += 1  # what it is asked for was seen a moment before
             if isinstance(effect, self.held):
@@ -104,6 +118,8 @@ class Bench:
             case ListOwnClaims():
                 mine = [claim for claim in self.store.values() if isinstance(claim, Claim) and claim.holder == "a"]
                 found = core.own_claims_listed(mine, sent_ns, now)
+            case ReadTerm():
+                found = core.heartbeat.term_read(self.term, now)
             case Probe(vip):
                 found = core.probed(vip, self.outside.get(vip), now)
             case ClearEntry(vip, drain=True):
@@ -119,12 +135,13 @@ class Bench:
         version = self.version(effect.version)
         if isinstance(effect, WriteHeartbeat):
             made = Heartbeat(effect.node, effect.epoch, effect.instance, effect.duration_ns, version)
+            made = replace(made, voucher=effect.voucher, bound=effect.bound)
         elif isinstance(effect, DeleteClaim):
             made = replace(old, deleting=True, version=version)
         else:
             made = Claim(
                 effect.vip, effect.holder, effect.epoch, version,
-                external=effect.external, transitions=effect.transitions,
+                external=effect.external, transitions=effect.transitions, holder_uid=effect.holder_uid,
             )  # fmt: skip
         self.store[name] = made
         if getattr(effect, "let_go", False):

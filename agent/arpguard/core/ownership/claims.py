@@ -111,7 +111,13 @@ class Claims:
             return self._steps.failed(state, moment.now_ns)
 
         written = Claim(
-            sent.vip, sent.holder, sent.epoch, version, external=sent.external, transitions=sent.transitions
+            vip=sent.vip,
+            holder=sent.holder,
+            epoch=sent.epoch,
+            version=version,
+            external=sent.external,
+            transitions=sent.transitions,
+            holder_uid=sent.holder_uid,
         )
         self._steps.applied(state, None if sent.let_go else written, moment.now_ns)
         state.probing.said = sent.external != ""

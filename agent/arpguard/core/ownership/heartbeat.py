@@ -2,7 +2,7 @@
 
 Only an applied compare-and-swap that carried the epoch moves the fence on (`fence`). Whatever else comes back, nothing
 is extended, and the object is read: if it is not this node's any more, all is given up and begun again in a new epoch.
-Which lease a renewal publishes is for `lease` to say.
+Which lease a renewal publishes is for `lease` to say, and whom it names as voucher for `naming`.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,13 @@ from enum import Enum
 
 from arpguard.core.ownership.fence import Fence
 from arpguard.core.ownership.lease import PublishedLease, Times
+from arpguard.core.ownership.naming import Naming
 from arpguard.core.ownership.records import (
     Effect,
     Heartbeat,
+    KernelTerm,
     ListOwnClaims,
+    NamedVoucher,
     Outcome,
     ReadHeartbeat,
     Version,
@@ -59,7 +62,8 @@ class _OwnClaimsList:
 class OwnHeartbeat:
     """The state machine of the own heartbeat.
 
-    `kept_epoch`, `kept_fence_ns`: of entries that an agent before this one left, and what the kernel has for a fence.
+    `kept_epoch`, `kept_fence_ns`, `kept_term`: of entries that an agent before this one left, and what the kernel has
+    for a fence and of a voucher.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class OwnHeartbeat:
         new_epoch: Callable[[], str],
         kept_epoch: str,
         kept_fence_ns: int,
+        kept_term: KernelTerm,
     ) -> None:
         self.epoch = kept_epoch
         self.asked = 0  # how many renewals have been sent
@@ -77,6 +82,7 @@ class OwnHeartbeat:
         self.yielding = False
         self.parted = False
         self.lease = PublishedLease(times)
+        self.naming = Naming(node, new_epoch, kept_term, adopts=times.bound_ns > 0)
 
         self._node = node
         self._instance = instance
@@ -104,11 +110,20 @@ class OwnHeartbeat:
         """Which of the renewals that were asked for was applied last; None while the heartbeat is not held."""
         return self._applied if self.holds else None
 
+    @property
+    def uid(self) -> str:
+        """That of the object, "" if there is none that is known."""
+        return self._version.uid if self._version else ""
+
     def next_ns(self) -> int | None:
         """When `tick` has something to do next, if nothing else happens."""
         if self.parted:
             return None
-        moments = (None if self._busy else self._due_ns, self._own_claims.next_ns if self._syncs else None)
+        moments = (
+            None if self._busy else self._due_ns,
+            self._own_claims.next_ns if self._syncs else None,
+            self.naming.next_ns,
+        )
         return min((moment for moment in moments if moment is not None), default=None)
 
     def set_times(self, times: Times, now_ns: int) -> None:
@@ -118,10 +133,11 @@ class OwnHeartbeat:
         self._own_claims.hasten(now_ns + times.sync_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
-        """What is due: a read, a renewal, a list of own claims."""
+        """What is due: a look at the kernel, a read, a renewal, a list of own claims."""
         if self.parted:
             return []
-        return (self._own_claims.ask(now_ns) if self._syncs else []) + self._go_on(now_ns)
+        asked = self._own_claims.ask(now_ns) if self._syncs else []
+        return [*self.naming.tick(now_ns), *asked, *self._go_on(now_ns)]
 
     @property
     def _syncs(self) -> bool:
@@ -146,12 +162,38 @@ class OwnHeartbeat:
         return self._go_on(now_ns) if self._phase is _Phase.HELD and not self.parted else []
 
     def part(self, lease_ns: int, now_ns: int) -> list[Effect]:
-        """One last renewal, for so long; then nothing more. If anything goes wrong, there is none."""
+        """One last renewal, for so long; then nothing more. If anything goes wrong, there is none.
+
+        Before it comes one without a voucher, if there is one (V11).
+        """
         if not self.lease.parting:
             self.lease.part(lease_ns)
+            self.naming.wish(None)
             self._due_ns = now_ns
-            self.parted = self.lease.resting or self.yielding
+            self.parted = (self.lease.resting and self.naming.named is None) or self.yielding
         return self.tick(now_ns)
+
+    # ---- the voucher ----
+
+    def name(self, voucher: NamedVoucher | None, now_ns: int) -> list[Effect]:
+        """Whom to name as voucher from now on, in a new term if it is another one. An epoch begins without any."""
+        if self.lease.parting:
+            return []
+        self.naming.wish(voucher)
+        return self._keep_named(now_ns)
+
+    def term_read(self, seen: KernelTerm, now_ns: int) -> list[Effect]:
+        """What the kernel has of its voucher."""
+        self.naming.looked(seen, now_ns)
+        return self._keep_named(now_ns)
+
+    def _keep_named(self, now_ns: int) -> list[Effect]:
+        return self.hurry(now_ns) if self.naming.is_stale(self._may_name) else []
+
+    @property
+    def _may_name(self) -> bool:
+        """Whether a renewal may name a new voucher: it replaces one of this epoch."""
+        return self._held_once and self._version is not None
 
     def _go_on(self, now_ns: int) -> list[Effect]:
         if self._busy or now_ns < self._due_ns:
@@ -170,7 +212,7 @@ class OwnHeartbeat:
             return self._yield_to(found, now_ns)
         mine = found is not None and found.epoch == self.epoch and self.epoch != ""
         gone = not mine or (self._held_once and found is not None and found.instance != self._instance)
-        effects = self._begin_anew() if gone else []
+        effects = self._begin_anew() if gone or found is None else self.naming.read(found, now_ns)
         self._version = found.version if found else None
         if gone and self.lease.parting:
             self.parted = True
@@ -213,9 +255,10 @@ class OwnHeartbeat:
         self._fence.renewed(sent_ns, self.lease.published)
         self._due_ns = sent_ns + self.lease.published.renew_ns
         self.parted = self.lease.applied() or self.parted
+        told = self.naming.applied(self.epoch, now_ns)
 
-        again = self.lease.is_late and not self.parted
-        return [*self._extend(), *(self._write(now_ns) if again else [])]
+        again = (self.lease.is_late or self.naming.is_stale(self._may_name)) and not self.parted
+        return [*told, *self._extend(), *(self._write(now_ns) if again else [])]
 
     def _failed(self, now_ns: int) -> list[Effect]:
         """The object is read: at once after the first failure, later after more, for the server may refuse for ever."""
@@ -241,8 +284,11 @@ class OwnHeartbeat:
         self._busy = True
         self.asked += 1
 
-        lease = self.lease.publish()
-        renewal = WriteHeartbeat(self._node, self.epoch, self._instance, self._version, lease.duration_ns)
+        voucher, bound = self.naming.publish(self._may_name)
+        lease = self.lease.publish(bound=bound, may_part=self.naming.named is None)
+        renewal = WriteHeartbeat(
+            self._node, self.epoch, self._instance, self._version, lease.duration_ns, voucher, bound
+        )
         return [*self._fence.shorten(self.epoch, lease, now_ns), renewal]
 
     def _extend(self) -> list[Effect]:
@@ -253,7 +299,7 @@ class OwnHeartbeat:
         self.epoch = self._new_epoch()
         self._held_once = False
         self._applied = None
-        return self._fence.drop(self.epoch, self.lease.published)
+        return [*self._fence.drop(self.epoch, self.lease.published), *self.naming.begin_anew()]
 
     def _yield_to(self, found: Heartbeat, now_ns: int) -> list[Effect]:
         """Another agent took this node's name: this one is silent until that one has been, for a lease."""

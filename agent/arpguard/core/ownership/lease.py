@@ -3,6 +3,8 @@
 A node that holds nothing and has nothing to claim rests: it renews seldom, for a lease that is as much longer. So the
 others know who is alive when the first VIP comes. Before a node at rest claims, it publishes its ordinary lease: nobody
 then waits for the long one.
+
+A node that is bound to a voucher has a long lease (V15): the voucher tells who is alive, long before that is over.
 """
 
 from dataclasses import dataclass, replace
@@ -10,13 +12,15 @@ from dataclasses import dataclass, replace
 from arpguard.units import NS_PER_S
 
 RENEWALS_IN_REST_LEASE = 3
+RENEWALS_IN_BOUND_LEASE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
     """Lengths of time in nanoseconds: the lease D, how often it is renewed R, the margin M, how often to sync S.
 
-    `rest_ns`: how often a node at rest renews.
+    `rest_ns`: how often a node at rest renews. `bound_ns`, `bound_margin_ns`: the lease of a node that is bound to its
+    voucher, and the margin of that; 0: no node has a voucher.
     """
 
     duration_ns: int
@@ -24,6 +28,8 @@ class Times:
     margin_ns: int
     sync_ns: int
     rest_ns: int = 10 * NS_PER_S
+    bound_ns: int = 0
+    bound_margin_ns: int = 0
 
     @property
     def answers_ns(self) -> int:
@@ -40,9 +46,17 @@ class Times:
         rest_ns = max(self.rest_ns, self.renew_ns)
         return replace(self.lasting(max(self.duration_ns, RENEWALS_IN_REST_LEASE * rest_ns)), renew_ns=rest_ns)
 
+    @property
+    def at_bound(self) -> "Times":
+        """Those of a node that is bound to its voucher: D, unless D_v is longer."""
+        if self.bound_ns <= self.duration_ns:
+            return self
+        renew_ns = self.bound_ns // RENEWALS_IN_BOUND_LEASE
+        return replace(self, duration_ns=self.bound_ns, margin_ns=self.bound_margin_ns, renew_ns=renew_ns)
+
 
 class PublishedLease:
-    """The ordinary lease, the longer one of a node at rest, or the last one of an agent that parts.
+    """The ordinary lease, the longer one of a node that is bound or at rest, or the last one of an agent that parts.
 
     `published`: by the last renewal that was sent. `resting`: nothing is held or claimed, so renewals are few.
     `rested`: the lease of a rest may be published still.
@@ -70,10 +84,11 @@ class PublishedLease:
         """The next renewal is the last one, and for so long."""
         self._last = self._last or self.times.lasting(lease_ns)
 
-    def publish(self) -> Times:
-        """A renewal is about to be sent: what it publishes."""
-        self.published = self._last or self.pace
-        self._published_rest = self.resting and not self.parting
+    def publish(self, *, bound: bool, may_part: bool) -> Times:
+        """A renewal is about to be sent: what it publishes. `bound`: it says so. `may_part`: it may be the last one."""
+        last = self._last if may_part else None
+        self.published = last or (self.times.at_bound if bound else self.pace)
+        self._published_rest = self.resting and not self.parting and not bound
         self.rested = self.rested or self._published_rest
         return self.published
 

@@ -14,22 +14,25 @@ from arpguard.core.ownership.heartbeat import OwnHeartbeat
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import (
+    NO_TERM,
     Claim,
     DeleteClaim,
     Effect,
     Heartbeat,
     Holder,
+    KernelTerm,
     Outcome,
     Version,
     WriteClaim,
     WriteHeartbeat,
 )
+from arpguard.core.ownership.revoking import Revocations
 from arpguard.core.ownership.steps import Moment
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the kernel still has from an agent before: entries of one epoch, and the fence.
+    """What the kernel still has from an agent before: entries of one epoch, the fence, and what it has of a voucher.
 
     `fence_ns` is 0 when the kernel takes it for passed, for whatever reason.
     """
@@ -37,24 +40,27 @@ class Kept:
     epoch: str
     vips: tuple[Address, ...]
     fence_ns: int
+    term: KernelTerm = NO_TERM
 
 
 NOTHING_KEPT = Kept("", (), 0)
 
 
 class Ownership:
-    """One incarnation of the agent of one node. `new_epoch` gives a UUID that was never given before.
+    """One incarnation of the agent of one node. `new_epoch` gives a UUID that was never given before, for terms, too.
 
-    Its parts, `heartbeat`, `peers` and `claims`, are there to be asked: events come in here, for they concern several.
-    `wanted`: the VIPs that this node is to own.
+    Its parts, `heartbeat`, `peers`, `revocations` and `claims`, are there to be asked: events come in here, for they
+    concern several. Those of vouching concern one each: `heartbeat.name` and `heartbeat.term_read` this node's voucher,
+    `revocations.decided` this node as one. `wanted`: the VIPs that this node is to own.
     """
 
     def __init__(
         self, node: str, instance: str, times: Times, new_epoch: Callable[[], str], kept: Kept = NOTHING_KEPT
     ) -> None:
         self._node = node
-        self.heartbeat = OwnHeartbeat(node, instance, times, new_epoch, kept.epoch, kept.fence_ns)
+        self.heartbeat = OwnHeartbeat(node, instance, times, new_epoch, kept.epoch, kept.fence_ns, kept.term)
         self.peers = Peers(times, new_epoch)
+        self.revocations = Revocations(node, instance, self.peers)
         self.claims = Claims(node, self.peers, kept.vips if kept.epoch else ())
         self.wanted: frozenset[Address] = frozenset()
         self._takes_part = True
@@ -87,12 +93,13 @@ class Ownership:
             return False, False
         if claim.holder == self._node:
             return self.heartbeat.holds, claim.epoch != self.heartbeat.epoch
-        return self.peers.alive(claim.holder, now_ns), self.peers.is_void(claim.holder, claim.epoch, seen_ns, now_ns)
+        void = self.peers.is_void(claim.holder, claim.epoch, seen_ns, now_ns, claim.holder_uid)
+        return self.peers.alive(claim.holder, now_ns), void
 
     def next_ns(self, now_ns: int) -> int | None:
         """When `tick` is to be called if nothing else happens; perhaps at once, None: only then."""
-        claims_ns = None if self.heartbeat.lease.parting else self.claims.next_ns()
-        moments = [moment for moment in (self.heartbeat.next_ns(), claims_ns) if moment is not None]
+        others = () if self.heartbeat.lease.parting else (self.claims.next_ns(), self.revocations.next_ns(now_ns))
+        moments = [moment for moment in (self.heartbeat.next_ns(), *others) if moment is not None]
         return max(now_ns, min(moments)) if moments else None
 
     # ---- what this node is to do ----
@@ -140,7 +147,8 @@ class Ownership:
 
     def tick(self, now_ns: int) -> list[Effect]:
         """Time has passed."""
-        return self.heartbeat.tick(now_ns) + self._advance(self.claims.due(now_ns), now_ns)
+        revoked = [] if self.heartbeat.lease.parting else self.revocations.tick(now_ns)
+        return self.heartbeat.tick(now_ns) + revoked + self._advance(self.claims.due(now_ns), now_ns)
 
     # ---- what watches show: hints, perhaps late ----
 
@@ -150,7 +158,8 @@ class Ownership:
             self.heartbeat.suspect(heartbeat, now_ns)
             return []
         changed = self.peers.seen(node, heartbeat, now_ns)
-        return self._advance(self.claims.waiting_for(node), now_ns) if changed else []
+        effects = self.revocations.changed(node, now_ns)
+        return effects + (self._advance(self.claims.waiting_for(node), now_ns) if changed else [])
 
     def claim_seen(self, vip: Address, claim: Claim | None, now_ns: int) -> list[Effect]:
         """A claim has changed, or is gone."""
@@ -162,7 +171,7 @@ class Ownership:
         """A consistent read that was sent at `sent_ns`; None: there is none."""
         if node != self._node:
             self.peers.read(node, found, sent_ns, now_ns)
-            return self._advance(self.claims.waiting_for(node), now_ns)
+            return self.revocations.changed(node, now_ns) + self._advance(self.claims.waiting_for(node), now_ns)
         return self._with_epoch(lambda: self.heartbeat.read(found, now_ns), now_ns)
 
     def heartbeat_read_failed(self, node: str, now_ns: int) -> list[Effect]:
@@ -178,6 +187,7 @@ class Ownership:
         """What came of a renewal or a revocation that was sent at `sent_ns`."""
         if sent.node != self._node:
             effects = self.peers.written(sent, outcome, version, sent_ns, now_ns)
+            effects += self.revocations.changed(sent.node, now_ns)
             return effects + self._advance(self.claims.waiting_for(sent.node), now_ns)
         return self._with_epoch(lambda: self.heartbeat.written(outcome, version, sent_ns, now_ns), now_ns)
 
@@ -238,7 +248,16 @@ class Ownership:
 
     def _moment(self, now_ns: int) -> Moment:
         own = self.heartbeat
-        return Moment(self.wanted, own.epoch, own.renewal, own.asked, own.lease.parting, own.lease.rested, now_ns)
+        return Moment(
+            wanted=self.wanted,
+            epoch=own.epoch,
+            renewal=own.renewal,
+            asked=own.asked,
+            parting=own.lease.parting,
+            rested=own.lease.rested,
+            uid=own.uid if own.lease.times.bound_ns else "",
+            now_ns=now_ns,
+        )
 
     def _advance(self, vips: Iterable[Address], now_ns: int) -> list[Effect]:
         """Moves these VIPs on. What is claimed now waits for a renewal; whoever has nothing to do with VIPs rests."""

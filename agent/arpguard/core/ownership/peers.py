@@ -66,6 +66,7 @@ class Peers:
         self.times = times
         self._new_epoch = new_epoch
         self._peers: dict[str, _Peer] = {}
+        self._longest_bound_ns = 0  # of the leases that were seen
 
     def seen(self, node: str, heartbeat: Heartbeat | None, now_ns: int, as_of_ns: int | None = None) -> bool:
         """Takes a heartbeat or its absence, from a watch, or from a consistent read (`as_of_ns`: when that was sent).
@@ -78,6 +79,8 @@ class Peers:
             return False
         if _version(before) != _version(heartbeat):
             peer.show(heartbeat, now_ns)
+        if heartbeat is not None and heartbeat.bound:
+            self._longest_bound_ns = max(self._longest_bound_ns, heartbeat.duration_ns)
         if as_of_ns is not None:
             peer.as_of_ns = as_of_ns
         return _epoch(before) != _epoch(heartbeat)
@@ -99,6 +102,11 @@ class Peers:
         peer = self._peers.get(node)
         return peer is not None and now_ns >= self._fading_ns(peer)
 
+    def known(self, node: str) -> Heartbeat | None:
+        """A node's heartbeat, as last seen."""
+        peer = self._peers.get(node)
+        return peer.known if peer is not None else None
+
     @property
     def heartbeats(self) -> Iterator[Heartbeat]:
         """The other nodes' heartbeats, as last seen."""
@@ -106,8 +114,8 @@ class Peers:
 
     def links(self, node: str) -> tuple[PublishedLink, ...]:
         """The links that a node's heartbeat publishes."""
-        peer = self._peers.get(node)
-        return peer.known.links if peer is not None and peer.known is not None else ()
+        known = self.known(node)
+        return known.links if known is not None else ()
 
     def has(self, mac: MacAddress) -> bool:
         """Whether a node publishes a link with this MAC."""
@@ -138,20 +146,21 @@ class Peers:
         moments = (self._fading_ns(peer), self._late_ns(peer), peer.retry_ns, self._settled_ns(peer))
         return min((moment for moment in moments if moment > after_ns), default=None)
 
-    def is_void(self, node: str, epoch: str, seen_ns: int, now_ns: int) -> bool | None:
-        """Whether a claim by a node in an epoch, which was seen at `seen_ns`, is void.
+    def is_void(self, node: str, epoch: str, seen_ns: int, now_ns: int, uid: str = "") -> bool | None:
+        """Whether a claim by a node in an epoch, which was seen at `seen_ns`, is void. `uid`: the heartbeat it names.
 
         None: not known yet. An epoch that was current when the claim was written, and is not now, never comes back; so
         the heartbeat has to be read after the claim was seen. A heartbeat that cannot be understood makes nothing void.
         One that was created again after somebody deleted it may end an epoch that nobody has revoked (a create names no
-        version, and may be late): it makes nothing void until a lease is over, unless it was in that epoch.
+        version, and may be late): it makes nothing void until a lease is over, unless it was in that epoch, or is the
+        one that the claim names (V18).
         """
         peer = self._peers.get(node)
         if peer is None or peer.known is None:
             return None
         if peer.known.epoch in ("", epoch):
             return False
-        settled = epoch in peer.epochs or now_ns >= self._settled_ns(peer)
+        settled = epoch in peer.epochs or now_ns >= self._settled_ns(peer) or uid == peer.known.version.uid
         return True if settled and _was_read_since(peer, seen_ns) else None
 
     def resolve(self, node: str, seen_ns: int, now_ns: int) -> list[Effect]:
@@ -174,10 +183,44 @@ class Peers:
         If it has been missing for as long, creates it: when its node comes back, that begins a new epoch.
         """
         peer = self._peers.setdefault(node, _Peer(None, now_ns))
-        if peer.busy or now_ns < max(self._late_ns(peer), peer.retry_ns):
+        return self.replace(node, now_ns) if now_ns >= self._late_ns(peer) else []
+
+    def replace(self, node: str, now_ns: int) -> list[Effect]:
+        """Ends a node's epoch, if nothing else is asked about it: replaces exactly the version that was seen last."""
+        peer = self._peers[node]
+        if peer.busy or now_ns < peer.retry_ns:
             return []
         peer.busy = True
-        return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known), self.times.duration_ns)]
+        duration_ns = self.times.duration_ns if peer.known else max(self.times.duration_ns, self._longest_ns)
+        return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known), duration_ns)]
+
+    # ---- of a node that others vouch for, or that vouches for others ----
+
+    def free_ns(self, node: str) -> int | None:
+        """From when on something may be asked about a node again; None: an answer is awaited."""
+        peer = self._peers[node]
+        return None if peer.busy else peer.retry_ns
+
+    def is_over(self, node: str, epoch: str, seen_ns: int, now_ns: int) -> bool:
+        """Whether an epoch, or an instance in it, that was a node's at `seen_ns` is certain to be over.
+
+        For who knows that the heartbeat shows another one.
+        """
+        peer = self._peers[node]
+        is_that = peer.known is not None and peer.known.epoch == epoch
+        return _was_read_since(peer, seen_ns) and (is_that or epoch in peer.epochs or now_ns >= self._settled_ns(peer))
+
+    def ripe_ns(self, node: str, seen_ns: int) -> int | None:
+        """When `is_over` may become true, or `ask_since` has something to ask; None: an answer is awaited."""
+        peer = self._peers[node]
+        if peer.busy:
+            return None
+        return self._settled_ns(peer) if _was_read_since(peer, seen_ns) else peer.retry_ns
+
+    def ask_since(self, node: str, seen_ns: int, now_ns: int) -> list[Effect]:
+        """A read, if there was none since `seen_ns`."""
+        peer = self._peers[node]
+        return self._ask(node) if now_ns >= peer.retry_ns and not _was_read_since(peer, seen_ns) else []
 
     def written(
         self, sent: WriteHeartbeat, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int
@@ -201,13 +244,23 @@ class Peers:
         self._peers[node].busy = False
         self._peers[node].retry_ns = now_ns + self.times.renew_ns
 
+    @property
+    def _longest_ns(self) -> int:
+        """The longest lease of a node that is bound to a voucher, as far as is known; 0: nobody has a voucher."""
+        return max(self.times.bound_ns, self._longest_bound_ns)
+
     def _late_ns(self, peer: _Peer) -> int:
-        """How long a lease lasts: the longer of what its holder publishes and what this node has configured."""
+        """How long a lease lasts: the longer of what its holder publishes and what this node has configured.
+
+        What is missing may be created at once where all wait for the longest lease after that (V18).
+        """
+        if peer.known is None and self.times.bound_ns:
+            return peer.since_ns
         return peer.since_ns + max(peer.lease_ns, self.times.duration_ns)
 
     def _settled_ns(self, peer: _Peer) -> int:
         """When any node that answered by a former object of this name must have fallen silent."""
-        return peer.object_since_ns + max(self.times.duration_ns, peer.lease_ns)
+        return peer.object_since_ns + max(self.times.duration_ns, peer.lease_ns, self._longest_ns)
 
     def _fading_ns(self, peer: _Peer) -> int:
         return self._late_ns(peer) - min(self.times.renew_ns // 2, LEAD_NS)

@@ -101,6 +101,21 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelTerm:
+    """What this node's kernel has of its voucher: the number of the term (0: none), and whether it is bound to that.
+
+    If so it answers no longer than until `fence_ns`, the voucher's fence (boot clock).
+    """
+
+    number: int = 0
+    bound: bool = False
+    fence_ns: int = 0
+
+
+NO_TERM = KernelTerm()
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The Lease `vip.<address>`.
 
@@ -229,6 +244,23 @@ class SetFence:
 
 
 @dataclass(frozen=True, slots=True)
+class SetTerm:
+    """Tell the kernel who vouches for this node, instead of whoever did so before; it is not bound to it yet."""
+
+    term: VouchTerm
+
+
+@dataclass(frozen=True, slots=True)
+class ClearTerm:
+    """Tell the kernel that nobody vouches for this node: it answers by the API's fence alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTerm:
+    """Look what the kernel has of its voucher, and report `term_read`."""
+
+
+@dataclass(frozen=True, slots=True)
 class SetEntry:
     """Tell the kernel that this node owns the VIP in this epoch; then announce it."""
 
@@ -262,6 +294,9 @@ Effect: TypeAlias = (
     | DeleteClaim
     | ListOwnClaims
     | SetFence
+    | SetTerm
+    | ClearTerm
+    | ReadTerm
     | SetEntry
     | ClearEntry
     | Probe

@@ -13,7 +13,7 @@ had deleted it. So it names its holder until that is silent, and vanishes by a C
 """
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from arpguard.addresses import Address
 from arpguard.core.ownership.peers import Peers
@@ -75,7 +75,8 @@ class Moment:
 
     `renewal`: the last renewal that was applied, of those sent (`asked`); None: the heartbeat is not held, so nothing
     may be asked for. `parting`: begin nothing new. `rested`: claim nothing, for the published lease may still be a
-    rest's: if this node died, others would wait that long for its claims.
+    rest's: if this node died, others would wait that long for its claims. `uid`: of this node's heartbeat, which claims
+    name; "" where no node has a voucher.
     """
 
     wanted: Container[Address]
@@ -84,6 +85,7 @@ class Moment:
     asked: int
     parting: bool
     rested: bool
+    uid: str
     now_ns: int
 
 
@@ -130,12 +132,13 @@ class Steps:
 
     def _wait_for_holder(self, claim: Claim, state: VipState, moment: Moment) -> list[Effect] | None:
         """What to do until another node's claim is void, or known to be; None when it is void."""
-        void = self._peers.is_void(claim.holder, claim.epoch, state.last.seen_ns, moment.now_ns)
+        seen_ns = state.last.seen_ns
+        void = self._peers.is_void(claim.holder, claim.epoch, seen_ns, moment.now_ns, claim.holder_uid)
         if void:
             return None
         self._waiting.for_node(claim.vip, claim.holder, moment.now_ns)
         if void is None:
-            return self._peers.resolve(claim.holder, state.last.seen_ns, moment.now_ns)
+            return self._peers.resolve(claim.holder, seen_ns, moment.now_ns)
         effects = self._peers.revoke(claim.holder, moment.now_ns)
         if claim.vip in moment.wanted and self._peers.is_fading(claim.holder, moment.now_ns):
             effects += self._probe(state, moment.now_ns)
@@ -155,19 +158,19 @@ class Steps:
             return []
         claim, probing = state.claim, state.probing
         if _was_handed_over(claim) or self.is_mine(claim, moment.epoch):
-            return self._write(state, Cause.FREE, self._node, moment.epoch)
+            return self._claim(state, moment)
 
         effects = self._probe(state, moment.now_ns)
         if effects or not probing.known(moment.now_ns):
             return effects
         if probing.taken_by is None:
-            return self._write(state, Cause.FREE, self._node, moment.epoch)
+            return self._claim(state, moment)
 
         external = str(probing.taken_by)
         said = probing.said or (claim is not None and claim.external == external)
         if said or self._peers.has(probing.taken_by):
             return []
-        return self._write(state, Cause.OUTSIDE, "", "", external)
+        return self._write(state, Cause.OUTSIDE, WriteClaim(state.vip, "", "", None, external=external))
 
     def _probe(self, state: VipState, now_ns: int) -> list[Effect]:
         """Probes, unless the answer is known and still counts."""
@@ -203,12 +206,17 @@ class Steps:
         state.move(cause, *holds)
         return [ReadClaim(state.vip)]
 
-    def _write(self, state: VipState, cause: Cause, holder: str, epoch: str, external: str = "") -> list[Effect]:
+    def _claim(self, state: VipState, moment: Moment) -> list[Effect]:
+        claim = WriteClaim(state.vip, self._node, moment.epoch, None, holder_uid=moment.uid)
+        return self._write(state, Cause.FREE, claim)
+
+    def _write(self, state: VipState, cause: Cause, wanted: WriteClaim) -> list[Effect]:
+        """Writes that over the claim as last seen."""
         claim = state.claim
-        moved = claim is not None and holder not in ("", claim.holder)
+        moved = claim is not None and wanted.holder not in ("", claim.holder)
         transitions = (claim.transitions if claim else 0) + moved
         state.move(cause)
-        return [WriteClaim(state.vip, holder, epoch, _version(claim), external=external, transitions=transitions)]
+        return [replace(wanted, version=_version(claim), transitions=transitions)]
 
     def _end(self, state: VipState, cause: Cause) -> list[Effect]:
         """Deletes the claim to a former VIP, and releases any other; does nothing if there is none."""
