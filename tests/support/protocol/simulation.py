@@ -9,11 +9,18 @@ Besides that never two answer, some rules are checked where they apply: an entry
 was sent after it; nothing is released that the kernel answers for; no own heartbeat is stored while the kernel has a
 longer fence than it allows. All of this is checked in every step, whoever drives the simulation: chance
 (`properties/walks`), Hypothesis (`properties/machine`), or a story (`stories`).
+
+With `vouching` nodes name each other as vouchers, and each has the real voucher besides (`core/vouching/voucher`),
+which goes on without the agent. Any frame may be lost, late, doubled, or replayed long after. The kernel's half is
+modelled by its rule, too (`Kernel`). What is checked then, in every step: in no epoch that has ended in the store does
+a kernel have the right to answer, with or without an entry; a kernel is bound to the term of which its heartbeat, or
+its voucher, says so; nothing is granted in a term that was ended, and no fence reaches further than what was granted.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -23,19 +30,37 @@ from arpguard.core.ownership.machine import Kept, Ownership
 from arpguard.core.ownership.records import (
     Claim,
     ClearEntry,
+    ClearTerm,
     DeleteClaim,
     Heartbeat,
+    KernelTerm,
     ListOwnClaims,
+    NamedVoucher,
     Outcome,
     Probe,
     ReadClaim,
     ReadHeartbeat,
+    ReadTerm,
     SetEntry,
     SetFence,
+    SetTerm,
     Version,
     WriteClaim,
     WriteHeartbeat,
+    epoch_number,
 )
+from arpguard.core.vouching.voucher import (
+    AdoptedTerm,
+    Decided,
+    OwnRight,
+    Pong,
+    SeenBound,
+    SendGrant,
+    SendPing,
+    Voucher,
+    VoucherEffect,
+)
+from arpguard.wire import vouching as wire
 
 MS = 1_000_000
 D, R, M, S = 3000, 1000, 1000, 9000  # milliseconds, as `Simulation.time`; the core counts nanoseconds
@@ -47,24 +72,78 @@ OTHER_TIMES = [
     Times(4 * D * MS, R * MS, 4 * M * MS, S * MS, R * MS),
 ]
 PARTING = 10 * D * MS
+BOUND, BOUND_MARGIN = 4 * D, 4 * M  # of nodes that are bound to a voucher
+GRANT, GRANT_MARGIN = 900, 300  # d and m
+PAST_FRAMES = 60  # that may come again
 OUTSIDE = [MacAddress.parse("02:00:00:00:00:0a"), MacAddress.parse("02:00:00:00:00:0b"), None]
 VIPS = [IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")]
 
 
+term_number = lru_cache(wire.term_number)  # a digest each time
+
+
 @dataclass
 class Kernel:
+    """`term`, `window`: the agent's. `bound_term`, `vouched`: the program's, the second for the voucher's fence."""
+
     epoch: str = ""
     fence: int = 0
     lease: int = 0
     entries: dict[IPv4Address, str] = field(default_factory=dict)
     on_wire: dict[IPv4Address, str] = field(default_factory=dict)
+    term: int = 0
+    window: int = 0
+    bound_term: int = 0
+    vouched: int = 0
+    carried: int = 0  # of the fence, from the term before
 
     def fence_at(self, now: int) -> int:
         return self.fence if 0 < self.fence - now <= self.lease else 0
 
+    @property
+    def bound(self) -> bool:
+        return self.term != 0 and self.bound_term == self.term
+
+    def right(self, now: int) -> int:
+        """Until when it may answer for what it has entries for; 0: it may not."""
+        if self.bound and not 0 < self.vouched - now <= self.window:
+            return 0
+        fence = self.fence_at(now)
+        return min(fence, self.vouched) if self.bound else fence
+
     def answers(self, vip: IPv4Address, now: int) -> bool:
         entry = self.entries.get(vip) or self.on_wire.get(vip)
-        return bool(self.epoch) and entry == self.epoch and self.fence_at(now) > 0
+        return bool(self.epoch) and entry == self.epoch and self.right(now) > 0
+
+    def set_term(self, term: wire.VouchTerm) -> None:
+        self.term, self.window, self.carried = term_number(term.uuid), term.d_ns - term.m_ns, self.vouched
+
+    def clear_term(self) -> None:
+        self.term = self.window = 0
+
+    def pong(self, term: int, number: int, now: int) -> Pong | None:
+        return Pong(number, now, self.bound, self.fence) if term == self.term else None
+
+    def grant(self, term: int, stamp: int, now: int) -> None:
+        if term == self.term and 0 < stamp <= now:
+            self.vouched = max(self.vouched, stamp + self.window)
+            self.bound_term = term
+
+    def seen(self) -> KernelTerm:
+        return KernelTerm(self.term, self.bound, self.vouched if self.bound else 0)
+
+
+@dataclass
+class Frame:
+    """Between `voucher` and the node that it vouches for. `answer`: of a pong; `stamp`: of a grant."""
+
+    voucher: str
+    incarnation: int
+    node: str
+    term: int
+    number: int = 0
+    answer: Pong | None = None
+    stamp: int = 0
 
 
 class Api:
@@ -74,6 +153,7 @@ class Api:
         self.objects: dict[object, Heartbeat | Claim] = {}
         self.watchers: list[deque[tuple[object, Heartbeat | Claim | None]]] = []
         self.outside: dict[object, MacAddress | None] = {}
+        self.ended: set[tuple[object, str]] = set()  # nodes, and epochs of theirs that another version followed
         self.writes = 0
         self._revision = 0
 
@@ -103,14 +183,26 @@ class Api:
         if isinstance(effect, DeleteClaim):
             self._store(name, replace(old, deleting=True, version=version))
         elif isinstance(effect, WriteHeartbeat):
-            self._store(name, Heartbeat(effect.node, effect.epoch, effect.instance, effect.duration_ns, version))
+            if isinstance(old, Heartbeat) and old.epoch != effect.epoch:
+                self.ended.add((name, old.epoch))
+            made = Heartbeat(effect.node, effect.epoch, effect.instance, effect.duration_ns, version)
+            self._store(name, replace(made, voucher=effect.voucher, bound=effect.bound))
         elif effect.let_go:
             self._store(name, None)
         else:
             deleting = isinstance(old, Claim) and old.deleting
             self._store(
                 name,
-                Claim(effect.vip, effect.holder, effect.epoch, version, deleting, effect.external, effect.transitions),
+                Claim(
+                    vip=effect.vip,
+                    holder=effect.holder,
+                    epoch=effect.epoch,
+                    version=version,
+                    deleting=deleting,
+                    external=effect.external,
+                    transitions=effect.transitions,
+                    holder_uid=effect.holder_uid,
+                ),
             )
         return Outcome.APPLIED, version
 
@@ -166,7 +258,9 @@ class Node:
         self.deaf = False  # what the API server answers does not come back yet
         self.cut_off = False  # from the API server: what it asks is lost
         self.blind = False  # its watch shows nothing
-        self.times = TIMES
+        self.unplugged = False  # no frame goes to it, or from it
+        self.voucher_stalled = False  # that process
+        self.times = sim.times
         self.wanted: frozenset[IPv4Address] = frozenset()
         self.watch: deque[tuple[object, Any]] = deque()
         sim.api.watchers.append(self.watch)
@@ -177,6 +271,10 @@ class Node:
     def now(self) -> int:
         """No two steps are at the same moment, though many may be at the same millisecond."""
         return int(self.sim.time * self.rate * MS) + self.sim.steps + 1
+
+    @property
+    def instance(self) -> str:
+        return f"{self.name}/{self.incarnation}"
 
     def boot(self) -> None:
         """A new incarnation of the agent; the kernel keeps what it has."""
@@ -190,11 +288,17 @@ class Node:
             del self.kernel.entries[vip]
         self.core = Ownership(
             self.name,
-            f"{self.name}/{self.incarnation}",
+            self.instance,
             self.times,
             self.sim.new_epoch,
-            Kept(self.kernel.epoch, tuple(kept), self.kernel.fence_at(self.now())),
+            Kept(self.kernel.epoch, tuple(kept), self.kernel.fence_at(self.now()), self.kernel.seen()),
         )
+        self.voucher = Voucher(self.instance)
+        self.adopted: dict[int, wire.VouchTerm] = {}
+        self.pongs: deque[tuple[int, Pong]] = deque()  # in the voucher's socket
+        self.decided: deque[wire.VouchTerm] = deque()  # what it has told the agent
+        self.sought = -1.0
+        self.late: deque[SetTerm | ClearTerm] = deque()  # what an agent before this one may still do
         self.todo.clear()
         self.watch.clear()
         for name, value in self.sim.api.objects.items():
@@ -210,8 +314,14 @@ class Node:
         self.kernel = Kernel()
         self.boot()
 
+    def die(self) -> None:
+        """The whole node: its kernel, its agent, its voucher."""
+        self.kernel = Kernel()
+        self.paused = self.voucher_stalled = self.unplugged = True
+        self.requests.clear()
+
     def recover(self) -> None:
-        for trouble in TROUBLES:
+        for trouble in (*TROUBLES, *VOUCHING_TROUBLES):
             setattr(self, trouble, False)
 
     def tick(self) -> None:
@@ -226,14 +336,34 @@ class Node:
         self.take(self.core.forget(vip, self.now()))
 
     def retime(self, times: Times) -> None:
-        self.times = times
-        self.take(self.core.set_times(times, self.now()))
+        self.times = self.sim.vouched(times)
+        self.take(self.core.set_times(self.times, self.now()))
 
     def take_part(self, yes: bool) -> None:
         self.take(self.core.take_part(yes, self.now()))
 
     def part(self) -> None:
         self.take(self.core.part(PARTING, self.now()))
+
+    def name_voucher(self, name: str | None) -> None:
+        """Another node, as this one knows it."""
+        known = self.core.peers.known(name) if name else None
+        if known is None or not known.instance:
+            self.take(self.core.heartbeat.name(None, self.now()))
+            return
+        voucher = NamedVoucher(known.node, known.instance, known.epoch, "", GRANT * MS, GRANT_MARGIN * MS)
+        self.take(self.core.heartbeat.name(voucher, self.now()))
+
+    def seek(self) -> None:
+        """As long as all is well it names the next node; when it was un-bound, not at once again."""
+        own = self.core.heartbeat
+        if not own.holds or own.lease.parting or self.sim.time < self.sought + R:
+            return
+        self.sought = self.sim.time
+        names = [node.name for node in self.sim.nodes]
+        following = names[(names.index(self.name) + 1) % len(names)]
+        if following != self.name and self.core.peers.alive(following, self.now()):
+            self.name_voucher(following)
 
     # ---- what it does ----
 
@@ -247,11 +377,22 @@ class Node:
             self.check_entry(effect)
             self.kernel.entries[effect.vip] = effect.epoch
             self.sim.check()
+        elif isinstance(effect, SetTerm | ClearTerm | ReadTerm):
+            self.do_term(effect)
         else:
             if isinstance(effect, ClearEntry):
                 self.clear(effect)
             if not isinstance(effect, ClearEntry) or effect.drain:
                 self.requests.append(Request(effect, self.now(), self.incarnation, self.sim.steps))
+
+    def do_term(self, effect: SetTerm | ClearTerm | ReadTerm) -> None:
+        if isinstance(effect, SetTerm):
+            self.kernel.set_term(effect.term)
+        elif isinstance(effect, ClearTerm):
+            self.kernel.clear_term()
+        else:
+            self.todo.extendleft(reversed(self.core.heartbeat.term_read(self.kernel.seen(), self.now())))
+        self.sim.check()
 
     def note_step(self, verb: str, what: object) -> None:
         self.sim.steps += 1
@@ -272,6 +413,8 @@ class Node:
         self.note_step("performed", request.effect)
         request.performed = True
         request.result = self._result(request.effect)
+        if self.sim.vouching:
+            self.sim.check()
 
     def _result(self, effect: Any) -> Any:
         if isinstance(effect, ClearEntry):
@@ -338,6 +481,75 @@ class Node:
             ListOwnClaims: lambda: core.own_claims_list_failed(now),
         }[type(sent)]()
 
+    # ---- its voucher, which is a process of its own ----
+
+    def vouches(self) -> None:
+        """It wakes: hears of terms, reads its socket until that is empty, and pings."""
+        woke = self.now()
+        if not self.paused:
+            self.adopt()
+        while self.pongs:
+            self.grant(*self.pongs.popleft())
+        for term in list(self.adopted):
+            self.do_vouching(self.voucher.emptied(term, lambda: self.sim.heard(self), woke))
+        self.do_vouching(self.voucher.tick(self.now()))
+
+    def adopt(self) -> None:
+        terms = {term_number(term.uuid): term for term in self.core.revocations.vouches_for(self.core.heartbeat.epoch)}
+        for number in self.adopted.keys() - terms.keys():
+            self.voucher.drop(number)
+        self.adopted = terms
+        for number, term in terms.items():
+            self.voucher.adopt(
+                AdoptedTerm(number, term.instance, epoch_number(term.voucher_epoch), term.d_ns), self.now()
+            )
+
+    def grant(self, term: int, pong: Pong) -> None:
+        """The order matters: it looks at its own right after the pong came, and at the clock after that."""
+        self.sim.steps += 1
+        self.do_vouching(self.voucher.pong(term, pong, self.right(), self.now()))
+
+    def right(self) -> OwnRight:
+        epoch = epoch_number(self.kernel.epoch) if self.kernel.epoch else 0
+        return OwnRight(epoch, self.kernel.right(self.now()))
+
+    def do_vouching(self, effects: Iterable[VoucherEffect]) -> None:
+        for effect in effects:
+            self.note_step("vouches", effect)
+            if isinstance(effect, SendPing):
+                self.send(effect.term, effect.number)
+            elif isinstance(effect, SendGrant):
+                self.sim.granted(effect)
+                self.send(effect.term, effect.number, effect.stamp_ns)
+            elif isinstance(effect, SeenBound):
+                self.sim.seen_bound.add(effect.term)
+            elif isinstance(effect, Decided):
+                self.sim.over.add(effect.term)
+                self.decided.append(self.adopted[effect.term])
+
+    def send(self, term: int, number: int, stamp: int = 0) -> None:
+        to = self.adopted[term].node
+        self.sim.frames.append(Frame(self.name, self.incarnation, to, term, number, stamp=stamp))
+
+    def hears_decision(self) -> None:
+        term = self.decided.popleft()
+        self.note_step("hears of the end of", term)
+        self.take(self.core.revocations.decided(term.node, term.uuid, self.now()))
+
+    def arrives(self, frame: Frame) -> None:
+        """A frame reaches this node's kernel, or its voucher's socket."""
+        self.note_step("receives", frame)
+        if frame.answer is not None:
+            if frame.incarnation == self.incarnation:
+                self.pongs.append((frame.term, frame.answer))
+        elif frame.stamp:
+            self.kernel.grant(frame.term, frame.stamp, self.now())
+            self.sim.check()
+        else:
+            answer = self.kernel.pong(frame.term, frame.number, self.now())
+            if answer is not None:
+                self.sim.frames.append(replace(frame, answer=answer))
+
     def sees(self) -> bool:
         return bool(self.watch) and not (self.todo or self.paused or self.cut_off or self.blind)
 
@@ -351,6 +563,7 @@ class Node:
 
 
 TROUBLES = ("paused", "stalled", "deaf", "cut_off", "blind")  # of a node
+VOUCHING_TROUBLES = ("unplugged", "voucher_stalled")  # of one whose voucher matters
 
 
 class BrokenRuleError(AssertionError):
@@ -362,9 +575,23 @@ class DoubleAnswerError(BrokenRuleError):
 
 
 class Simulation:
-    """`rates`: how fast each node's clock runs."""
+    """`rates`: how fast each node's clock runs. `vouching`: each node may name another one as its voucher.
 
-    def __init__(self, rates: tuple[float, ...] = (1.0, 1.0, 1.0), vips: int = 2) -> None:
+    `seeks`: while all is done quickly, it names the next one.
+    """
+
+    def __init__(
+        self, rates: tuple[float, ...] = (1.0, 1.0, 1.0), vips: int = 2, *, vouching: bool = False, seeks: bool = True
+    ) -> None:
+        self.vouching = vouching
+        self.seeks = vouching and seeks
+        self.times = self.vouched(TIMES)
+        self.frames: deque[Frame] = deque()  # on their way
+        self.past: deque[Frame] = deque(maxlen=PAST_FRAMES)
+        self.seen_bound: set[int] = set()  # terms in which a voucher was told so
+        self.over: set[int] = set()  # terms that their vouchers have ended
+        self.stamps: dict[int, int] = {}  # the newest that was granted, of each term
+        self.is_lost: Callable[[Frame], bool] = lambda _frame: False
         self.time = 10_000.0
         self.steps = 0
         self.api = Api()
@@ -375,9 +602,13 @@ class Simulation:
         for number, rate in enumerate(rates):
             self.nodes.append(Node(self, f"n{number}", rate))
 
+    def vouched(self, times: Times) -> Times:
+        """The same, and what nodes that are bound to a voucher have, if there are any."""
+        return replace(times, bound_ns=BOUND * MS, bound_margin_ns=BOUND_MARGIN * MS) if self.vouching else times
+
     def new_epoch(self) -> str:
         self._epochs += 1
-        return f"epoch-{self._epochs}"
+        return f"{self._epochs:08x}-0000-4000-8000-000000000000"
 
     def answering(self, vip: IPv4Address) -> list[str]:
         return [node.name for node in self.nodes if node.kernel.answers(vip, node.now())]
@@ -391,6 +622,47 @@ class Simulation:
             who = self.answering(vip)
             if len(who) > 1:
                 raise DoubleAnswerError(f"{vip}: {who}\n{self.story()}")
+        if self.vouching:
+            for node in self.nodes:
+                self.check_right(node)
+                self.check_bound(node)
+
+    def check_right(self, node: Node) -> None:
+        """With an epoch the right to answer ends, whether or not there is an entry; and with a term what it granted."""
+        kernel = node.kernel
+        if (node.name, kernel.epoch) in self.api.ended and kernel.right(node.now()):
+            raise BrokenRuleError(f"{node.name} may answer in {kernel.epoch}, which is over\n{self.story()}")
+        furthest = max(kernel.carried, self.stamps.get(kernel.term, 0) + kernel.window)
+        if kernel.bound and kernel.term in self.over and kernel.vouched > furthest:
+            raise BrokenRuleError(f"{node.name} has a fence beyond what was granted\n{self.story()}")
+
+    def check_bound(self, node: Node) -> None:
+        """Of whom somebody says that it is bound to a voucher, while its heartbeat names that."""
+        stored, kernel = self.api.objects.get(node.name), node.kernel
+        if not isinstance(stored, Heartbeat) or stored.voucher is None or stored.epoch != kernel.epoch:
+            return
+        number = term_number(stored.voucher.term)
+        if (stored.bound or number in self.seen_bound) and not (kernel.bound and kernel.term == number):
+            raise BrokenRuleError(f"{node.name} is not bound in {stored.voucher}\n{self.story()}")
+
+    def granted(self, effect: SendGrant) -> None:
+        if effect.term in self.over:
+            raise BrokenRuleError(f"{effect} after the term was ended\n{self.story()}")
+        self.stamps[effect.term] = max(self.stamps.get(effect.term, 0), effect.stamp_ns)
+
+    def heard(self, node: Node) -> int:
+        """How many frames came over a node's link: others talk there all the time."""
+        return 0 if node.unplugged else self.steps
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def deliver(self, frame: Frame) -> None:
+        """It may come again, later."""
+        self.past.append(frame)
+        voucher, node = self.node(frame.voucher), self.node(frame.node)
+        if not (voucher.unplugged or node.unplugged or self.is_lost(frame)):
+            (voucher if frame.answer is not None else node).arrives(frame)
 
     def pass_time(self, milliseconds: float) -> None:
         self.time += milliseconds
@@ -416,27 +688,42 @@ class Simulation:
             before = self.steps
             for node in nodes:
                 self._work_off(node)
+            while self.frames:
+                self.deliver(self.frames.popleft())
             if self.steps == before:
                 return
         raise BrokenRuleError(f"no end of it:\n{self.story()}")
 
     def _sleep_of(self, node: Node, longest: float) -> float:
-        due = None if node.paused else node.core.next_ns(node.now())
+        moments = (
+            None if node.paused else node.core.next_ns(node.now()),
+            None if node.voucher_stalled else node.voucher.next_ns(node.now()),
+        )
+        due = min((moment for moment in moments if moment is not None), default=None)
         return longest if due is None else min(longest, max(0.1, (due - node.now()) / MS / node.rate))
 
     def _work_off(self, node: Node) -> None:
         """A tick if it is due, what there is to do, the answers (of the API first), and one look at the watch."""
         if not node.paused:
-            due = node.core.next_ns(node.now())
-            if due is not None and due <= node.now():
-                self.steps += 1
-                node.tick()
-            while node.todo:
-                node.do_next()
+            self._run_agent(node)
+        if self.vouching and not node.voucher_stalled:
+            node.vouches()
         for request in sorted(node.requests, key=lambda request: isinstance(request.effect, ClearEntry)):
             self._serve(node, request)
         if node.sees():
             node.see()
+
+    def _run_agent(self, node: Node) -> None:
+        due = node.core.next_ns(node.now())
+        if due is not None and due <= node.now():
+            self.steps += 1
+            node.tick()
+        if self.seeks:
+            node.seek()
+        while node.decided:
+            node.hears_decision()
+        while node.todo:
+            node.do_next()
 
     def _serve(self, node: Node, request: Request) -> None:
         lost = node.cut_off and not request.is_local

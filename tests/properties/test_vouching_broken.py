@@ -1,0 +1,28 @@
+"""Every rule of vouching is needed: broken, it is told."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from properties.vouched_rules import RULES
+from support.protocol.simulation import BrokenRuleError
+
+PAGE = Path(__file__).parents[2] / "docs" / "vouching.md"
+NOBODY_ANSWERS = ("v-keeps-term", "v-never-unbinds")  # of these rules no two answers come, but none
+ROW = re.compile(r"^\| `(v-[a-z-]+)` \|(.*)\|$", flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_broken_rule_is_told(rule, monkeypatch):
+    rule.apply(monkeypatch)
+
+    with pytest.raises(AssertionError if rule.name in NOBODY_ANSWERS else BrokenRuleError):
+        rule.story()
+
+
+def test_every_rule_that_the_model_breaks_is_broken_here():
+    """But the one that is none: it only bounds the time."""
+    rows = ROW.findall(PAGE.read_text(encoding="utf-8"))
+    broken = {name for name, rest in rows if re.search(r"\| \d+ steps $", rest)}
+    assert broken - {"v-too-soon"} == {rule.name for rule in RULES}

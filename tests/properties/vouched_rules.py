@@ -1,0 +1,259 @@
+"""Rules of vouching, broken: each, as docs/vouching.md lists them, has to be told by a story."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from arpguard.core.ownership.fence import Fence
+from arpguard.core.ownership.heartbeat import OwnHeartbeat
+from arpguard.core.ownership.lease import Times
+from arpguard.core.ownership.naming import Naming
+from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.revoking import Revocations
+from arpguard.core.vouching.voucher import Adoption, Voucher
+from properties.broken_rules import Edit, apply
+from support.protocol.simulation import Api, Kernel, Node
+from support.protocol.vouched_stories import (
+    agent_is_killed,
+    agent_that_was_replaced,
+    back_to_the_first,
+    chain,
+    chain_from_the_side,
+    chain_of_one_that_is_not_bound,
+    cut_off,
+    cut_off_and_restarts,
+    decision_after_it_was_un_bound,
+    decision_that_is_late,
+    grants_are_lost,
+    heartbeat_of_a_bound_node_is_deleted,
+    named_again,
+    parts,
+    renaming_that_is_stuck,
+    revocation_on_its_way,
+    revoked_and_back,
+    ring,
+    slow_grant,
+    slow_ping,
+    two_terms,
+    un_named,
+    voucher_dies,
+    voucher_in_another_epoch,
+    voucher_restarts_after_it_decided,
+    voucher_restarts_without_a_right,
+    voucher_that_looked_early,
+)
+
+
+@dataclass(frozen=True)
+class BrokenVouching:
+    """`name` as in the model, which is searched with the same rule broken. `story` tells."""
+
+    name: str
+    story: Callable[[], None]
+    edits: tuple[Edit, ...]
+
+    def apply(self, monkeypatch) -> None:
+        for edit in self.edits:
+            apply(edit, self.name, monkeypatch)
+
+
+def broken(name: str, story: Callable[[], None], *edits: Edit) -> BrokenVouching:
+    return BrokenVouching(name, story, edits)
+
+
+ANY_INSTANCE = (
+    (Voucher, "adopt", "term.instance != self._instance or ", ""),
+    (
+        Revocations,
+        "vouches_for",
+        "(voucher.node, voucher.instance, voucher.epoch) == me",
+        "(voucher.node, voucher.epoch) == (me[0], me[2])",
+    ),
+)
+WITHOUT_VERSION = (
+    Api,
+    "write",
+    "old.version != effect.version:",
+    'old.version != effect.version and getattr(effect, "instance", "-"):',
+)
+NO_RIGHT = (Adoption, "pong", "right is not None and now_ns < right.until_ns", "True")
+NO_CUT = (Fence, "shorten", "if self._told_ns > ", "if 0 > ")
+
+RULES = [
+    broken("v-no-fence", cut_off, (Kernel, "right", "if self.bound and not ", "if False and not ")),
+    broken("v-no-bound", grants_are_lost, (Adoption, "decides", "self._bound and ", "")),
+    broken("v-early", cut_off, (Adoption, "_over_ns", "+ self.term.d_ns", "+ self.term.d_ns * 3 // 4")),
+    broken(
+        "v-count-from-ping",
+        slow_ping,
+        (Adoption, "pong", "self._note(now_ns)\n        effects", "self._note(pong.number)\n        effects"),
+    ),
+    broken(
+        "v-grants-on",
+        decision_that_is_late,
+        (
+            Voucher,
+            "emptied",
+            "self._finish(number)",
+            "if number in self._over:\n        return []\n    self._over.add(number)",
+        ),
+    ),
+    broken("v-late-fence", slow_grant, (Kernel, "grant", "stamp + self.window", "now + self.window")),
+    broken(
+        "v-unbinds-early",
+        cut_off,
+        (
+            OwnHeartbeat,
+            "_write",
+            "now_ns), renewal]",
+            "now_ns), *(self.naming.begin_anew() if voucher is None else []), renewal]",
+        ),
+    ),
+    broken(
+        "v-unbinds-unsure",
+        cut_off,
+        (OwnHeartbeat, "_failed", "return []", "return self.naming.applied(self.epoch, now_ns)"),
+    ),
+    broken(
+        "v-restart-unbinds",
+        cut_off_and_restarts,
+        (Node, "boot", "self.kernel.on_wire.clear()", "self.kernel.bound_term = 0"),
+    ),
+    broken(
+        "v-term-first",
+        revoked_and_back,
+        (
+            OwnHeartbeat,
+            "_begin_anew",
+            "[*self._fence.drop(self.epoch, self.lease.published), *self.naming.begin_anew()]",
+            "[*self.naming.begin_anew(), *self._fence.drop(self.epoch, self.lease.published)]",
+        ),
+    ),
+    broken(
+        "v-binds-early",
+        renaming_that_is_stuck,
+        (OwnHeartbeat, "_write", "now_ns), renewal]", "now_ns), *self.naming.applied(self.epoch, now_ns), renewal]"),
+    ),
+    broken(
+        "v-no-reread",
+        decision_after_it_was_un_bound,
+        (
+            Revocations,
+            "_names_this",
+            "return named == (self._node, self._instance, term)",
+            'return known is not None and known.instance != ""',
+        ),
+    ),
+    broken("v-no-version", revocation_on_its_way, WITHOUT_VERSION),
+    broken(
+        "v-term-again",
+        back_to_the_first,
+        (
+            Naming,
+            "publish",
+            "self._new_term()",
+            "__import__('uuid').uuid5(__import__('uuid').NAMESPACE_DNS, voucher.node).__str__()",
+        ),
+    ),
+    broken(
+        "v-bound-for-all",
+        named_again,
+        (Adoption, "pong", "self._bound = True", "self._bound = Adoption.ever_bound = True"),
+        (Adoption, "decides", "self._bound and", 'getattr(Adoption, "ever_bound", False) and'),
+    ),
+    broken(
+        "v-other-term",
+        two_terms,
+        (Kernel, "grant", "if term == self.term and", "term = self.term\n    if"),
+        (Kernel, "pong", "term == self.term", "True"),
+    ),
+    broken("v-old-grants", voucher_restarts_after_it_decided, *ANY_INSTANCE),
+    broken(
+        "v-old-revokes",
+        voucher_restarts_without_a_right,
+        *ANY_INSTANCE,
+        (
+            Adoption,
+            "_over_ns",
+            "None if self.term.trial or self._noted_ns is None else self._noted_ns + self.term.d_ns",
+            "self._adopted_ns",
+        ),
+        (
+            Revocations,
+            "_names_this",
+            "(voucher.node, voucher.instance, voucher.term)",
+            "(voucher.node, self._instance, voucher.term)",
+        ),
+    ),
+    broken(
+        "v-late-write",
+        agent_that_was_replaced,
+        (
+            Node,
+            "boot",
+            "self.todo.clear()",
+            "self.late.extend(each for each in self.todo if isinstance(each, ClearTerm))\n    self.todo.clear()",
+        ),
+    ),
+    broken("v-thin-margin", cut_off, (Kernel, "set_term", "term.d_ns - term.m_ns", "term.d_ns - term.m_ns // 4")),
+    broken("v-no-margin", cut_off, (Kernel, "set_term", "term.d_ns - term.m_ns", "term.d_ns")),
+    broken("v-flat-margin", agent_is_killed, (Times, "at_bound", "self.bound_margin_ns", "self.margin_ns")),
+    broken("v-no-cut", un_named, NO_CUT),
+    broken("v-short-wait", agent_is_killed, (Peers, "_late_ns", "peer.lease_ns", "0")),
+    broken(
+        "v-chain-unbound", chain_of_one_that_is_not_bound, (Revocations, "_revocable_ns", "not known.bound", "False")
+    ),
+    broken(
+        "v-says-early",
+        grants_are_lost,
+        (Naming, "_is_bound", "self.kernel.bound and self.kernel.number == voucher.number", "True"),
+    ),
+    broken("v-chain-early", chain, (Revocations, "_judge", "now_ns + voucher.d_ns", "now_ns")),
+    broken("v-chain-no-version", chain_from_the_side, WITHOUT_VERSION),
+    broken("v-chain-grants-on", chain, (Voucher, "pong", "right.epoch != adoption.term.epoch", "False"), NO_RIGHT),
+    broken(
+        "v-parts-swapped",
+        parts,
+        (
+            OwnHeartbeat,
+            "part",
+            "return self.tick(now_ns)",
+            "self.naming.named = None\n    return [*self.naming.begin_anew(), *self.tick(now_ns)]",
+        ),
+    ),
+    broken("v-parts-uncut", parts, NO_CUT),
+    broken(
+        "v-settles-early",
+        heartbeat_of_a_bound_node_is_deleted,
+        (Peers, "_settled_ns", ", self._longest_ns", ""),
+        (Peers, "replace", "max(self.times.duration_ns, self._longest_ns)", "self.times.duration_ns"),
+    ),
+    broken("v-mutual-no-right", chain, NO_RIGHT),
+    broken("v-ring-no-right", ring, NO_RIGHT),
+    broken(
+        "v-mutual-looks-early",
+        voucher_that_looked_early,
+        (Node, "grant", "self.right(), self.now()", "*self.looked"),
+        (
+            Node,
+            "vouches",
+            "self.do_vouching(self.voucher.tick(self.now()))",
+            "self.do_vouching(self.voucher.tick(self.now()))\n    self.looked = self.right(), self.now()",
+        ),
+    ),
+    broken(
+        "v-mutual-regrant",
+        voucher_in_another_epoch,
+        (Voucher, "pong", "right.epoch != adoption.term.epoch", "False"),
+        (
+            Revocations,
+            "vouches_for",
+            "(voucher.node, voucher.instance, voucher.epoch) == me",
+            "(voucher.node, voucher.instance) == me[:2]",
+        ),
+    ),
+    # Nobody answers in the end.
+    broken(
+        "v-keeps-term", voucher_dies, (Naming, "_show", "if number == self.kernel.number:", "if self.kernel.number:")
+    ),
+    broken("v-never-unbinds", voucher_dies, (Naming, "_next", "None if self._lapsing else ", "")),
+]

@@ -1,0 +1,528 @@
+"""Stories of the simulated cluster with vouching: each must go well, and broken rules break in them (`vouched_rules`).
+
+The first node answers for the one VIP. Each node names the next one as its voucher where a story says so.
+"""
+
+from collections.abc import Callable
+
+from arpguard.core.ownership.records import ClearTerm, SetTerm, WriteHeartbeat
+from support.protocol.simulation import BOUND, GRANT, GRANT_MARGIN, OTHER_TIMES, D, Frame, M, Node, R, Simulation
+
+FAIR = (1.0, 1.0)
+UNFAIR = (0.82, 1.18)  # of the node, and of its voucher: nearly what the margins allow for
+THREE = (1.0, 1.0, 1.0)
+WINDOW = GRANT - GRANT_MARGIN
+
+
+def a_vouched(rates=FAIR, naming=1) -> tuple[Simulation, list[Node]]:
+    """So many nodes, of which the first ones name the next ones, and are bound to them."""
+    sim = Simulation(rates, vips=1, vouching=True, seeks=False)
+    for node in sim.nodes:
+        node.wish(sim.vips)
+        sim.run_quickly(2 * R)
+    for place in range(naming):
+        sim.nodes[place].name_voucher(sim.nodes[(place + 1) % len(rates)].name)
+    sim.run_quickly(R)
+    assert all(node.kernel.bound == (place < naming) for place, node in enumerate(sim.nodes))
+    assert answering(sim) == ["n0"]
+    return sim, sim.nodes
+
+
+def answering(sim: Simulation) -> list[str]:
+    return sim.answering(sim.vips[0])
+
+
+def grants(frame: Frame) -> bool:
+    return frame.stamp > 0
+
+
+def between(one: Node, other: Node) -> Callable[[Frame], bool]:
+    names = {one.name, other.name}
+    return lambda frame: {frame.voucher, frame.node} == names
+
+
+def held(sim: Simulation, which: Callable[[Frame], bool]) -> Frame:
+    """The next frame of that kind is late, and all others after it until it comes."""
+    kept: list[Frame] = []
+
+    def loses(frame: Frame) -> bool:
+        if kept or which(frame):
+            kept.append(frame)
+        return bool(kept)
+
+    sim.is_lost = loses
+    while not kept:
+        sim.run_quickly(10)
+    return kept[0]
+
+
+def just_renewed(node: Node) -> None:
+    """Goes on until then, so that the API's fence of the node is as far ahead as it gets."""
+    before = node.kernel.fence
+    while node.kernel.fence == before:
+        node.sim.run_quickly(10)
+
+
+# ---- what an operator sees ----
+
+
+def node_dies() -> None:
+    """It is replaced after d."""
+    for phase in range(0, R, R // 5):
+        sim, (owner, other) = a_vouched()
+        sim.run_quickly(phase)
+        owner.die()
+        sim.run_quickly(GRANT + 100)
+        assert answering(sim) == [other.name]
+
+
+def node_dies_with_its_voucher() -> None:
+    """It is replaced after 2d."""
+    sim, (owner, voucher, _) = a_vouched(THREE, naming=3)
+    owner.die()
+    voucher.die()
+    sim.run_quickly(2 * GRANT + 200)
+    assert answering(sim) == ["n2"]
+
+
+def voucher_dies() -> None:
+    """The node has to find another one, and answers on."""
+    sim, (owner, voucher, other) = a_vouched(THREE)
+    voucher.die()
+    for _ in range(40):
+        sim.run_quickly(100)
+        assert answering(sim) == [owner.name]
+    assert not owner.kernel.bound
+    owner.name_voucher(other.name)
+    sim.run_quickly(R)
+    for _ in range(10):
+        sim.run_quickly(100)
+        assert answering(sim) == [owner.name]
+    assert owner.kernel.bound
+
+
+def api_is_away() -> None:
+    """For nearly as long as a node that is bound may answer: all do."""
+    sim, nodes = a_vouched(THREE, naming=3)
+    for phase in range(3):
+        sim.run_quickly(phase * R)
+        for node in nodes:
+            node.cut_off = True
+        for _ in range(int((BOUND * (1 - M / D) - BOUND / 4 - 200) // 100)):
+            sim.run_quickly(100)
+            assert answering(sim) == [nodes[0].name]
+        for node in nodes:
+            node.cut_off = False
+        sim.run_quickly(2 * R)
+        assert answering(sim) == [nodes[0].name]
+
+
+def agent_is_killed() -> None:
+    """Its kernel is alive, and answers on: nothing moves for as long as its lease lasts, and no longer."""
+    sim, (owner, other) = a_vouched(UNFAIR)
+    owner.paused = True
+    for _ in range(50):
+        sim.run_quickly(100)
+        assert answering(sim) == [owner.name]
+    sim.run_quickly(BOUND)
+    assert answering(sim) == [other.name]
+
+
+# ---- a node, its voucher, and what is between them ----
+
+
+def cut_off() -> None:
+    """Neither the API server nor the voucher is heard of, at any moment between two pings."""
+    for phase in range(0, 60, 20):
+        sim, (owner, other) = a_vouched(UNFAIR)
+        sim.run_quickly(phase)
+        owner.unplugged = owner.cut_off = True
+        sim.run_quickly(2 * GRANT)
+        assert answering(sim) == [other.name]
+
+
+def cut_off_and_restarts() -> None:
+    sim, (owner, other) = a_vouched()
+    owner.unplugged = owner.cut_off = True
+    sim.run_quickly(WINDOW / 2)
+    owner.boot()
+    sim.run_quickly(2 * GRANT)
+    assert answering(sim) == [other.name]
+
+
+def revoked_and_back() -> None:
+    """It finds that its epoch is over while the API's fence lies ahead."""
+    sim, (owner, other) = a_vouched()
+    owner.unplugged = owner.cut_off = True
+    sim.run_quickly(GRANT + 100)
+    owner.cut_off = False
+    sim.run_quickly(2 * R)
+    assert answering(sim) == [other.name]
+
+
+def segment_is_dead() -> None:
+    """The API server is there: the node un-binds, and its voucher has to let it be."""
+    sim, (owner, _) = a_vouched()
+    owner.unplugged = True
+    for _ in range(20):
+        sim.run_quickly(GRANT / 5)
+        assert answering(sim) == [owner.name]
+    assert not owner.kernel.bound
+
+
+def slow_ping() -> None:
+    """A ping reaches the node late; then nothing does. The stamp is from then."""
+    sim, (owner, other) = a_vouched()
+    ping = held(sim, lambda frame: frame.answer is None and not frame.stamp)
+    owner.cut_off = True
+    sim.run_quickly(GRANT - 200)
+    sim.is_lost = lambda frame: frame.number != ping.number
+    sim.deliver(ping)
+    sim.run_quickly(2 * GRANT)
+    assert answering(sim) == [other.name]
+
+
+def slow_grant() -> None:
+    sim, (owner, other) = a_vouched()
+    grant = held(sim, grants)
+    owner.cut_off = True
+    sim.run_quickly(GRANT - 200)
+    sim.is_lost = lambda frame: frame is not grant
+    sim.deliver(grant)
+    sim.run_quickly(2 * GRANT)
+    assert answering(sim) == [other.name]
+
+
+def decision_that_is_late() -> None:
+    """The agent of the voucher hears late that it has decided; meanwhile the node is there again."""
+    sim, (owner, other) = a_vouched()
+    owner.unplugged = owner.cut_off = True
+    other.paused = True
+    sim.run_quickly(GRANT + 100)
+    owner.unplugged = False
+    sim.run_quickly(GRANT)
+    other.paused = False
+    sim.run_quickly(R)
+    assert answering(sim) == [other.name]
+
+
+def decision_after_it_was_un_bound() -> None:
+    """The agent of the voucher hears of the decision when the heartbeat names nobody any more."""
+    sim, (owner, other) = a_vouched()
+    owner.unplugged = other.paused = True
+    sim.run_quickly(GRANT + 200)
+    other.paused = False
+    sim.run_quickly(R)
+    assert answering(sim) == [owner.name]
+
+
+def grants_are_lost() -> None:
+    """The node is named, and not bound: it answers by the API's fence, and is revoked after its lease."""
+    sim, (owner, other) = a_vouched(naming=0)
+    owner.name_voucher(other.name)
+    sim.is_lost = grants
+    sim.run_quickly(R)
+    just_renewed(owner)
+    owner.unplugged = owner.cut_off = True
+    sim.run_quickly(D - M - 50)
+    assert answering(sim) == [owner.name]
+    sim.run_quickly(D)
+    assert answering(sim) == [other.name]
+
+
+def named_again() -> None:
+    """In a second term the grants are lost. That the node was bound in the first one says nothing."""
+    sim, (owner, other) = a_vouched()
+    owner.name_voucher(None)
+    sim.run_quickly(100)
+    owner.name_voucher(other.name)
+    sim.is_lost = grants
+    sim.run_quickly(R)
+    assert not owner.kernel.bound
+    just_renewed(owner)
+    owner.unplugged = owner.cut_off = True
+    sim.run_quickly(D + R)
+    assert answering(sim) == [other.name]
+
+
+def two_terms() -> None:
+    """A voucher that was left behind grants on in its own term."""
+    sim, (owner, before, after) = a_vouched(THREE)
+    before.paused = True
+    owner.name_voucher(after.name)
+    sim.run_quickly(R)
+    assert owner.kernel.bound
+    owner.cut_off = True
+    sim.is_lost = between(owner, after)
+    sim.run_quickly(2 * GRANT)
+    assert answering(sim) == [after.name]
+
+
+def back_to_the_first() -> None:
+    """A voucher that has decided is named again, after another one, before its agent hears what it decided."""
+    sim, (owner, first, second) = a_vouched(THREE)
+    first.paused = True
+    owner.unplugged = True
+    sim.run_quickly(2 * GRANT)
+    owner.unplugged = False
+    for voucher in (second, first):
+        owner.name_voucher(voucher.name)
+        sim.run_quickly(R / 2)
+    owner.paused = True
+    first.paused = False
+    sim.run_quickly(R / 2)
+
+
+def renaming_that_is_stuck() -> None:
+    sim, (owner, before, after) = a_vouched(THREE)
+    owner.unplugged = owner.stalled = True
+    owner.name_voucher(after.name)
+    sim.run_quickly(2 * GRANT)
+    assert before.name in answering(sim) or after.name in answering(sim)
+
+
+def revocation_on_its_way() -> None:
+    """It comes when the node has been un-bound."""
+    sim, (owner, other) = a_vouched()
+    owner.unplugged = owner.stalled = True
+    sim.run_quickly(GRANT - 50)
+    other.stalled = True
+    sim.run_quickly(200)
+    assert any(isinstance(request.effect, WriteHeartbeat) for request in other.requests)
+    owner.stalled = False
+    sim.run_quickly(10)
+    other.stalled = False
+    sim.run_quickly(R)
+    assert answering(sim) == [owner.name]
+
+
+def voucher_restarts_after_it_decided() -> None:
+    """Its revocation comes later."""
+    sim, (owner, other) = a_vouched()
+    owner.unplugged = owner.cut_off = True
+    sim.run_quickly(GRANT - 50)
+    other.stalled = True
+    sim.run_quickly(200)
+    revocation = next(request for request in other.requests if isinstance(request.effect, WriteHeartbeat))
+    other.boot()
+    other.stalled = owner.unplugged = False
+    other.requests.remove(revocation)
+    sim.run_quickly(WINDOW)
+    other.perform(revocation)
+    sim.run_quickly(2 * GRANT)
+    assert answering(sim) == [other.name]
+
+
+def voucher_restarts_without_a_right() -> None:
+    """It hears that the node is bound, and may not grant; the agent before it granted just now."""
+    sim, (owner, other) = a_vouched()
+    owner.cut_off = True
+    other.boot()
+    other.kernel.fence = 0
+    other.paused = False
+    sim.run_quickly(1)
+    sim.run_quickly(WINDOW / 4)
+    owner.unplugged = True
+    sim.run_quickly(2 * GRANT)
+
+
+def agent_that_was_replaced() -> None:
+    """It was about to tell the kernel what the heartbeat names no more."""
+    sim, (owner, _) = a_vouched()
+    owner.name_voucher(None)
+    while not any(isinstance(effect, SetTerm | ClearTerm) for effect in owner.todo):
+        look_and_answer(owner)
+    owner.boot()
+    owner.sim.run_quickly(R)
+    owner.name_voucher("n1")
+    sim.run_quickly(R)
+    assert owner.kernel.bound
+    while owner.late:
+        owner.do_term(owner.late.popleft())
+
+
+def look_and_answer(node: Node) -> None:
+    """All that it asks of the server is done, but what is answered is not acted on yet."""
+    while node.todo and not isinstance(node.todo[0], SetTerm | ClearTerm):
+        node.do_next()
+    for request in list(node.requests):
+        node.requests.remove(request)
+        node.perform(request)
+        node.answer(request, lost=False)
+
+
+# ---- leases ----
+
+
+def un_named() -> None:
+    """From then on it has a short lease; cut off at once, or in the middle of the change."""
+    for lost in (False, True):
+        sim, (owner, other) = a_vouched()
+        owner.name_voucher(None)
+        owner.deaf = lost
+        sim.run_quickly(10)
+        owner.cut_off = owner.unplugged = True
+        owner.deaf = False
+        sim.run_quickly(D + R)
+        assert answering(sim) == [other.name]
+
+
+def parts() -> None:
+    """Without a voucher, and after that is sure."""
+    sim, (owner, other) = a_vouched()
+    owner.part()
+    sim.run_quickly(1)
+    assert owner.core.heartbeat.parted
+    assert not owner.kernel.bound
+    other.voucher_stalled = True
+    sim.run_quickly(2 * D, without=(owner,))
+    assert answering(sim) == [owner.name]
+    owner.boot()
+    sim.run_quickly(D)
+    assert answering(sim) == [owner.name]
+
+
+def cannot_part() -> None:
+    """The server does not say that it knows: then it goes on as it was."""
+    sim, (owner, other) = a_vouched()
+    owner.stalled = True
+    owner.part()
+    owner.cut_off, owner.stalled = True, False
+    sim.run_quickly(100)
+    assert owner.core.heartbeat.parted
+    assert owner.kernel.bound
+    owner.unplugged = True
+    sim.run_quickly(2 * GRANT)
+    assert answering(sim) == [other.name]
+
+
+def heartbeat_of_a_bound_node_is_deleted() -> None:
+    """It hears of nothing, and is granted on: what was in its epoch is void after the longest lease."""
+    sim, (owner, voucher, other) = a_vouched(THREE, naming=2)
+    owner.cut_off = voucher.paused = True
+    sim.api.delete_heartbeat(owner.name)
+    sim.run_quickly(BOUND / 4)
+    assert answering(sim) == [owner.name]
+    sim.run_quickly(BOUND)
+    assert answering(sim) == [other.name]
+
+
+# ---- the chain ----
+
+
+def a_chain() -> tuple[Simulation, list[Node]]:
+    """The voucher's voucher hears nothing more of it, and neither does the API server; it grants until its own end."""
+    sim, nodes = a_vouched(THREE, naming=2)
+    owner, voucher, last = nodes
+    owner.cut_off = voucher.cut_off = True
+    sim.is_lost = between(voucher, last)
+    return sim, nodes
+
+
+def chain() -> None:
+    sim, (_, _, last) = a_chain()
+    sim.run_quickly(3 * GRANT)
+    assert answering(sim) == [last.name]
+
+
+def ring() -> None:
+    """The same, and the last one has the first one for a voucher."""
+    sim, (owner, voucher, last) = a_vouched(THREE, naming=3)
+    owner.cut_off = voucher.cut_off = True
+    sim.is_lost = between(voucher, last)
+    sim.run_quickly(3 * GRANT)
+    assert answering(sim) == [last.name]
+
+
+def chain_from_the_side() -> None:
+    """Who revokes the node has only seen that its voucher is over, and later; the node has had another one since."""
+    for back in (False, True):
+        sim, (owner, voucher, _, other) = a_vouched((1.0, 1.0, 1.0, 1.0), naming=2)
+        owner.cut_off = True
+        voucher.reboot()
+        sim.run_quickly(R + GRANT - 100)
+        other.stalled = sim.nodes[2].stalled = voucher.stalled = True
+        sim.run_quickly(300)
+        owner.cut_off = not back
+        sim.run_quickly(R)
+        other.stalled = sim.nodes[2].stalled = voucher.stalled = False
+        sim.run_quickly(R)
+        assert (answering(sim) == [owner.name]) == back
+
+
+def chain_of_one_that_is_not_bound() -> None:
+    """The grants were lost, and so it answers by the API's fence, whatever became of its voucher."""
+    sim, (owner, voucher, _) = a_vouched(THREE, naming=0)
+    owner.retime(OTHER_TIMES[1])
+    owner.name_voucher(voucher.name)
+    sim.is_lost = grants
+    sim.run_quickly(R)
+    just_renewed(owner)
+    owner.paused = True
+    voucher.reboot()
+    sim.run_quickly(3 * R)
+    assert answering(sim) == [owner.name]
+
+
+def voucher_that_looked_early() -> None:
+    """It looked at its right; that ends; a pong comes which it has asked for before."""
+    sim, (_, voucher, last) = a_chain()
+    lost = sim.is_lost
+    late = held(sim, lambda frame: lost(frame) or (frame.voucher == voucher.name and frame.answer is None))
+    while late.voucher != voucher.name or late.answer or late.stamp:
+        late = held(sim, lambda frame: lost(frame) or frame.voucher == voucher.name)
+    voucher.voucher_stalled = True
+    sim.run_quickly(2 * GRANT - 500)
+    sim.is_lost = lambda frame: frame.number != late.number
+    sim.deliver(late)
+    sim.run_quickly(1)
+    voucher.voucher_stalled = False
+    sim.run_quickly(2 * GRANT)
+    assert answering(sim) == [last.name]
+
+
+def voucher_in_another_epoch() -> None:
+    """It was revoked, and is back, in the same instance: it grants no more in the terms of the epoch before."""
+    sim, (owner, voucher, last) = a_vouched(THREE, naming=2)
+    owner.cut_off = voucher.cut_off = True
+    sim.is_lost = between(voucher, last)
+    sim.run_quickly(GRANT + 100)
+    voucher.cut_off = False
+    sim.run_quickly(3 * GRANT)
+    assert answering(sim) in (["n1"], ["n2"])
+
+
+STORIES = [
+    node_dies,
+    node_dies_with_its_voucher,
+    voucher_dies,
+    api_is_away,
+    agent_is_killed,
+    cut_off,
+    cut_off_and_restarts,
+    revoked_and_back,
+    segment_is_dead,
+    slow_ping,
+    slow_grant,
+    decision_that_is_late,
+    decision_after_it_was_un_bound,
+    grants_are_lost,
+    named_again,
+    two_terms,
+    back_to_the_first,
+    renaming_that_is_stuck,
+    revocation_on_its_way,
+    voucher_restarts_after_it_decided,
+    voucher_restarts_without_a_right,
+    agent_that_was_replaced,
+    un_named,
+    parts,
+    cannot_part,
+    heartbeat_of_a_bound_node_is_deleted,
+    chain,
+    ring,
+    chain_from_the_side,
+    chain_of_one_that_is_not_bound,
+    voucher_that_looked_early,
+    voucher_in_another_epoch,
+]
