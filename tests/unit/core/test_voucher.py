@@ -9,9 +9,20 @@ import pytest
 
 from arpguard.core.vouching.gaps import STEPS_NS, Gaps
 from arpguard.core.vouching.profiles import DEFAULT, FAST, PROFILES, SLOW, fastest_for
-from arpguard.core.vouching.voucher import PING_NS, Decided, Exchange, SeenBound, SendGrant, SendPing, Voucher
+from arpguard.core.vouching.voucher import (
+    PATIENCE,
+    PING_NS,
+    Decided,
+    EpochOver,
+    Exchange,
+    OwnRight,
+    SeenBound,
+    SendGrant,
+    SendPing,
+    Voucher,
+)
 from support.protocol import one_voucher
-from support.protocol.one_voucher import AHEAD, INSTANCE, MS, TERM, TRIAL, D, S, VoucherBench, bound
+from support.protocol.one_voucher import AHEAD, EPOCH, INSTANCE, MS, TERM, TRIAL, D, S, VoucherBench, bound
 
 STORIES = [
     story
@@ -78,8 +89,40 @@ def test_several_terms_go_side_by_side():
     assert not bench.voucher.adopt(TERM, bench.now)
 
 
+def test_patience_ends_when_three_pings_have_had_the_time_of_one():
+    bench = bound()
+    bench.node.alive = False
+    bench.on_the_way = []
+    bench.stop(3 * D)
+    bench.did.clear()
+    bench.run(D)
+
+    (decided_ns,) = bench.times(Decided)
+    assert sum(at < decided_ns for at in bench.times(SendPing)) == PATIENCE + 1
+
+
+def test_nothing_is_granted_from_the_fence_on():
+    bench = bound()
+    bench.run(PING_NS - MS)
+    bench.do(bench.voucher.tick(bench.now))
+    pong = bench.node.pong(bench.effects(SendPing)[-1].number, bench.now)
+
+    right = OwnRight(EPOCH, bench.now)
+    assert bench.voucher.pong(TERM.number, pong, right, bench.now) == []
+
+
+def test_what_is_over_with_an_epoch_is_told():
+    bench = bound()
+    report = bench.report()
+    pong = bench.node.pong(bench.effects(SendPing)[-1].number, bench.now)
+
+    effects = bench.voucher.pong(TERM.number, pong, OwnRight(EPOCH + 1, 10**18), bench.now)
+    assert effects == [EpochOver(TERM.number, report)]
+
+
 def test_one_that_ends_says_so():
     bench = bound()
+    assert not any(ping.ending for ping in bench.effects(SendPing))
     bench.voucher.end()
     bench.did.clear()
     bench.run(4 * PING_NS)
@@ -175,7 +218,6 @@ def test_gaps_are_counted_in_steps():
     assert gaps.within_ns(999) == STEPS_NS[1]
     assert gaps.within_ns(1000) == gaps.longest_ns == 2000 * MS
     assert Gaps().with_gap(52 * MS).within_ns(1000) == 52 * MS
-    assert (gaps + gaps).total == 2000
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,6 @@ class Gaps:
     sum_ns: int = 0
     longest_ns: int = 0
 
-    def __add__(self, other: "Gaps") -> "Gaps":
-        counts = tuple(mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True))
-        return Gaps(counts, self.sum_ns + other.sum_ns, max(self.longest_ns, other.longest_ns))
-
     @property
     def total(self) -> int:
         """How many there were."""
