@@ -93,8 +93,9 @@ SLICE = {
 }
 _VOUCHER = {"node": "node-1", "instance": "i-2", "epoch": EPOCH, "term": EPOCH, "dNs": 1000000000, "mNs": 400000000}
 _VOUCHERS = json.dumps({"by": "i-1", "bound": True, "vouchers": [_VOUCHER]})
+_VOUCHING = '{"seeks":"node-3","accepts":{"node-1":600000000}}'
 LEASES = [
-    _lease("node.node-2", "node-2", epoch=EPOCH, instance="i-1", links=_LINKS, vouchers=_VOUCHERS, offers='["node-1"]'),
+    _lease("node.node-2", "node-2", epoch=EPOCH, instance="i-1", links=_LINKS, vouchers=_VOUCHERS, vouching=_VOUCHING),
     _lease("vip.192.0.2.50", "node-2", holder_epoch=EPOCH, holder_uid="u", vip="192.0.2.50", source="service shop/web"),
     _lease("vip.192.0.2.51", "", external="02:00:00:00:00:bb"),
 ]

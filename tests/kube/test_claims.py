@@ -15,6 +15,7 @@ from arpguard.core.ownership.records import (
     NamedVoucher,
     Published,
     PublishedLink,
+    PublishedVouching,
     Version,
     WriteClaim,
     WriteHeartbeat,
@@ -68,13 +69,12 @@ def test_a_heartbeat_there_and_back():
 @pytest.mark.parametrize("bound", [False, True])
 def test_a_heartbeat_that_names_a_voucher_there_and_back(bound):
     sent = WriteHeartbeat("n1", EPOCH, INSTANCE, None, NS_PER_S, VOUCHER, bound)
-    content = claims.heartbeat_content(sent, Published(offers=("n3", "n4")))
+    vouching = PublishedVouching("n2", (("n3", VOUCHER.d_ns), ("n4", 1)))
+    content = claims.heartbeat_content(sent, Published(vouching=vouching))
 
     found = claims.heartbeat_of(stored("node.n1", content))
 
-    assert found == Heartbeat(
-        "n1", EPOCH, INSTANCE, NS_PER_S, VERSION, voucher=VOUCHER, bound=bound, offers=("n3", "n4")
-    )
+    assert found == Heartbeat("n1", EPOCH, INSTANCE, NS_PER_S, VERSION, voucher=VOUCHER, bound=bound, vouching=vouching)
 
 
 def test_a_revocation_there_and_back():
@@ -237,12 +237,12 @@ def test_renewal_without_a_voucher_takes_back_the_one_that_was_named():
     texts = dict(content.annotations)
 
     assert claims.parse_vouchers(texts["arpguard.io/vouchers"], INSTANCE) == (None, False)
-    assert claims.parse_offers(texts["arpguard.io/offers"]) == ()
+    assert claims.parse_vouching(texts["arpguard.io/vouching"]) is None
 
 
 def test_revocation_names_no_voucher():
     content = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, "", VERSION, NS_PER_S))
-    assert not {"arpguard.io/vouchers", "arpguard.io/offers"} & dict(content.annotations).keys()
+    assert not {"arpguard.io/vouchers", "arpguard.io/vouching"} & dict(content.annotations).keys()
 
 
 @pytest.mark.parametrize("instance", ["another", ""])
@@ -282,14 +282,30 @@ def test_voucher_that_cannot_be_understood_is_none_and_nobody_is_bound_to_it(tex
     assert claims.parse_vouchers(text, INSTANCE) == (None, False)
 
 
-def test_offers_that_can_be_understood_are_read():
-    assert claims.parse_offers(json.dumps(["n1", "", 7, "N", None, "n2"])) == ("n1", "n2")
-    assert len(claims.parse_offers(claims.encode_offers(f"n{number}" * 20 for number in range(1000)))) > 0
+def test_whom_a_node_seeks_and_accepts_is_read_as_far_as_it_can_be_understood():
+    accepts = {"n1": 7, "": 7, "N": 7, "n2": True, "n3": 7.0, "n4": 0, "n5": claims.MAX_GRANT_NS + 1, "n6": 8}
+    text = json.dumps({"seeks": "", "accepts": accepts})
+
+    assert claims.parse_vouching(text) == PublishedVouching("", (("n1", 7), ("n6", 8)))
 
 
-@pytest.mark.parametrize("text", ["", "{", "7", "{}", "null", "[" * 100_000, "9" * 5000])
-def test_other_texts_have_no_offers(text):
-    assert claims.parse_offers(text) == ()
+def test_nodes_that_are_too_many_to_accept_are_left_out():
+    many = PublishedVouching("n1", tuple((f"n{number}" * 30, 7) for number in range(1000)))
+    text = claims.encode_vouching(many)
+
+    assert len(text) <= claims.MAX_JSON
+    assert 0 < len(claims.parse_vouching(text).accepts) < 64
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "7", "[]", "null", "{}", "[" * 100_000, "9" * 5000),
+        *('{"seeks":"N","accepts":{}}', '{"seeks":7,"accepts":{}}', '{"seeks":""}', '{"seeks":"","accepts":[]}'),
+    ],
+)
+def test_who_says_something_else_takes_no_part_in_vouching(text):
+    assert claims.parse_vouching(text) is None
 
 
 def test_claim_names_the_uid_of_its_holders_heartbeat_there_and_back():
@@ -301,7 +317,7 @@ def test_claim_names_the_uid_of_its_holders_heartbeat_there_and_back():
 
 
 KEYS = (
-    *("epoch", "instance", "links", "speakers", "vouchers", "offers"),
+    *("epoch", "instance", "links", "speakers", "vouchers", "vouching"),
     *("holder-epoch", "holder-uid", "vip", "source", "external"),
 )
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=3)

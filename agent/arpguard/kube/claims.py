@@ -19,6 +19,7 @@ from arpguard.core.ownership.records import (
     NamedVoucher,
     Published,
     PublishedLink,
+    PublishedVouching,
     Version,
     WriteClaim,
     WriteHeartbeat,
@@ -41,7 +42,7 @@ _INSTANCE = PREFIX + "instance"
 _LINKS = PREFIX + "links"
 _SPEAKERS = PREFIX + "speakers"
 _VOUCHERS = PREFIX + "vouchers"
-_OFFERS = PREFIX + "offers"
+_VOUCHING = PREFIX + "vouching"
 _HOLDER_EPOCH = PREFIX + "holder-epoch"
 _HOLDER_UID = PREFIX + "holder-uid"
 _VIP = PREFIX + "vip"
@@ -53,7 +54,7 @@ MAX_JSON = 4096  # as much of an annotation as kube/projections.py reads
 MAX_SOURCE = 1024
 MAX_LINKS = 64
 MAX_NETWORKS = 64
-MAX_OFFERS = 64
+MAX_ACCEPTED = 64
 MAX_GRANT_NS = 60 * NS_PER_S  # longer than any d: a voucher that takes so long is of no use
 NOTHING = Published()
 CLAIM_DURATION_S = 1  # every Lease needs a duration; nobody reads a claim's
@@ -128,7 +129,7 @@ def heartbeat_of(lease: Lease) -> Heartbeat | None:
         speakers=parse_speakers(annotations.get(_SPEAKERS, "")),
         voucher=voucher,
         bound=bound,
-        offers=parse_offers(annotations.get(_OFFERS, "")),
+        vouching=parse_vouching(annotations.get(_VOUCHING, "")),
     )
 
 
@@ -198,7 +199,7 @@ def heartbeat_content(effect: WriteHeartbeat, published: Published = NOTHING) ->
         # Also none of these: a renewal patches what is there.
         annotations[_SPEAKERS] = encode_speakers(published.speakers)
         annotations[_VOUCHERS] = encode_vouchers(effect.voucher, effect.instance, bound=effect.bound)
-        annotations[_OFFERS] = encode_offers(published.offers)
+        annotations[_VOUCHING] = encode_vouching(published.vouching)
     return LeaseContent(
         holder=effect.node,
         duration_s=-(-effect.duration_ns // NS_PER_S),
@@ -352,14 +353,22 @@ def _voucher(item: dict[str, object]) -> NamedVoucher | None:
     return None
 
 
-def encode_offers(nodes: Iterable[str]) -> str:
-    """The nodes that this one would vouch for, as JSON; the last ones are left out, as of links."""
-    return _bounded_json(list(nodes)[:MAX_OFFERS], list)
+def encode_vouching(vouching: PublishedVouching | None) -> str:
+    """Whom a node seeks, and whom it accepts, as JSON; the last ones are left out, as of links."""
+    if vouching is None:
+        return "null"
+    accepts = list(vouching.accepts[:MAX_ACCEPTED])
+    return _bounded_json(accepts, lambda items: {"seeks": vouching.seeks, "accepts": dict(items)})
 
 
-def parse_offers(text: str) -> tuple[str, ...]:
-    """The nodes in a JSON text that anybody may have written: those whose names can be."""
-    items = _json(text)
-    if not isinstance(items, list):
-        return ()
-    return tuple(item for item in items[:MAX_OFFERS] if isinstance(item, str) and _has_lease(item))
+def parse_vouching(text: str) -> PublishedVouching | None:
+    """The same from a JSON text that anybody may have written: what can be understood of it; None: it takes no part."""
+    match _json(text):
+        case {"seeks": str(seeks), "accepts": dict(accepts)} if not seeks or _has_lease(seeks):
+            items = list(accepts.items())[:MAX_ACCEPTED]
+            return PublishedVouching(seeks, tuple(item for item in items if _is_accepted(*item)))
+    return None
+
+
+def _is_accepted(node: str, d_ns: object) -> bool:
+    return _has_lease(node) and type(d_ns) is int and 0 < d_ns <= MAX_GRANT_NS

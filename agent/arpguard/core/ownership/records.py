@@ -44,15 +44,26 @@ class PublishedLink:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishedVouching:
+    """What a node that takes part in vouching tells the others, of no force: whom it seeks as its voucher, "" nobody.
+
+    `accepts`: the nodes that it would vouch for, because their trials went well, and the least d of each (nanoseconds).
+    """
+
+    seeks: str = ""
+    accepts: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """What a heartbeat tells the others besides the lease: the node's links, and whether its announcer answers.
 
-    `offers`: the nodes that this one would vouch for, because their trials went well.
+    `vouching`: None if it takes no part in that.
     """
 
     links: tuple[PublishedLink, ...] = ()
     speakers: tuple[tuple[Key, SpeakerReport], ...] = ()
-    offers: tuple[str, ...] = ()
+    vouching: PublishedVouching | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,7 @@ class Heartbeat:
     speakers: tuple[tuple[Key, SpeakerReport], ...] = ()
     voucher: NamedVoucher | None = None
     bound: bool = False
-    offers: tuple[str, ...] = ()
+    vouching: PublishedVouching | None = None
 
 
 @dataclass(frozen=True, slots=True)
