@@ -272,6 +272,7 @@ def test_a_node_that_begins_anew_has_no_fence_before_it_has_no_voucher():
     assert kinds(bench)[:2] == [SetFence, ClearTerm]
     assert bench.did[0].fence_ns == 0
     assert named(bench) is None
+    assert bench.core.heartbeat.naming.revocations == 1
 
 
 def restarted(bench: Bench, term: KernelTerm) -> Bench:

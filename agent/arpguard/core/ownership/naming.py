@@ -29,7 +29,8 @@ class Naming:
     """`named`: by the heartbeat, as the last yes or read showed. `kernel`: as of the last look.
 
     `adopts`: until it is told whom to name, it keeps the voucher of an agent before this one; else it has none.
-    `spare_ns`: how much of the voucher's fence has to be left when the node un-binds. `unbinds`: how often it did.
+    `spare_ns`: how much of the voucher's fence has to be left when the node un-binds. `unbinds`: how often it did;
+    `revocations`: how often an epoch ended in which the kernel was bound.
     """
 
     def __init__(self, node: str, new_term: Callable[[], str], kept: KernelTerm, *, adopts: bool) -> None:
@@ -37,6 +38,7 @@ class Naming:
         self.kernel = kept
         self.spare_ns = SPARE_NS
         self.unbinds = 0
+        self.revocations = 0
 
         self._node = node
         self._new_term = new_term
@@ -114,6 +116,7 @@ class Naming:
 
     def begin_anew(self) -> list[Effect]:
         """An epoch begins, and the kernel has heard of it (V9): nobody vouches in it yet."""
+        self.revocations += self.kernel.bound
         number, self.kernel = self.kernel.number, NO_TERM
         self.named, self._lapsing = None, False
         self.wish(None)

@@ -28,3 +28,10 @@ PROFILES = (FAST, DEFAULT, SLOW)
 def fastest_for(gap_ns: int) -> Profile | None:
     """The first whose grants count twice as long as the gap that 999 of 1,000 do not exceed; None: no voucher fits."""
     return next((profile for profile in PROFILES if profile.window_ns >= 2 * gap_ns), None)
+
+
+def fastest_allowed(setting: str, *, virtual: bool) -> Profile:
+    """The fastest that a node may have, by its name or by `auto`. A virtual machine may stand still, clock and all."""
+    if setting == "auto":
+        return SLOW if virtual else FAST
+    return next(profile for profile in PROFILES if profile.name == setting)

@@ -1,0 +1,159 @@
+"""Whom a node seeks and names as its voucher, and when it has none.
+
+| what happened                               | what follows                                                        |
+| ------------------------------------------- | ------------------------------------------------------------------- |
+| a node that it sought accepted it           | it is named                                                         |
+| the voucher is in another instance or epoch | it is sought again                                                  |
+| it un-bound, or was not accepted for long   | another one is sought, and this one not for SHUN_NS if there is any |
+| it un-bound MANY times in RECENT_NS         | none for a minute, ever longer                                      |
+| it was revoked, and its kernel was bound    | none for ten minutes, ever longer: it lived, so that was a mistake  |
+| MANY failed in a row, and others have one   | its segment is dead: it should own nothing until it is accepted     |
+
+Naming somebody costs a write: nothing here asks for more than one in a few seconds.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+from arpguard.core.ownership.records import NamedVoucher
+from arpguard.core.vouching.profiles import PROFILES, SLOW, Profile
+from arpguard.core.vouching.quarantine import Quarantine
+from arpguard.core.vouching.trials import CLEAN_NS
+from arpguard.units import NS_PER_S
+
+MANY = 3
+RECENT_NS = SHUN_NS = 600 * NS_PER_S
+UNACCEPTED_NS = 3 * CLEAN_NS
+UNBOUND_NS, LONGEST_UNBOUND_NS = 60 * NS_PER_S, 3600 * NS_PER_S
+REVOKED_NS, LONGEST_REVOKED_NS = 600 * NS_PER_S, 86_400 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class VoucherChoice:
+    """A node that may be this one's voucher, as its heartbeat is; `least_ns`: the d for which it accepts this one."""
+
+    node: str
+    instance: str
+    epoch: str
+    least_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VoucherView:
+    """What a decision depends on. `choices`: in order of preference (`ring`), empty where nobody may be named.
+
+    `named`, `bound`: as the heartbeat and the kernel are. `unbinds`, `revocations`: how often that happened so far
+    (`Naming`). `renews`: the API server takes this node's renewals. `others_bound`: some node besides has a voucher.
+    """
+
+    choices: tuple[VoucherChoice, ...]
+    named: NamedVoucher | None = None
+    bound: bool = False
+    unbinds: int = 0
+    revocations: int = 0
+    renews: bool = True
+    others_bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VoucherPlan:
+    """Whom to seek ("": nobody) and whom to name; `isolated`: to own nothing. `next_ns`: to be asked again by then."""
+
+    seeks: str = ""
+    names: NamedVoucher | None = None
+    isolated: bool = False
+    next_ns: int | None = None
+
+
+class Seeking:
+    """What a node remembers of its vouchers. `profile`: the fastest that this node may have, whatever others accept."""
+
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile
+        self._voucher = ""  # the last that was named
+        self._unbinds = 0
+        self._revocations = 0
+        self._unbound_ns: deque[int] = deque(maxlen=MANY)
+        self._shunned_ns: dict[str, int] = {}
+        self._failed: set[str] = set()  # in a row
+        self._sought = ""
+        self._sought_ns = 0
+        self._unsteady = Quarantine(UNBOUND_NS, LONGEST_UNBOUND_NS)
+        self._mistaken = Quarantine(REVOKED_NS, LONGEST_REVOKED_NS)
+
+    def decide(self, view: VoucherView, now_ns: int) -> VoucherPlan:
+        """Whom to seek or to name now."""
+        self._note(view, now_ns)
+        if view.named is not None and self._stays(view.named, view.choices):
+            return VoucherPlan(names=view.named, isolated=self._is_isolated(view))
+
+        pause_ns = max(self._unsteady.until_ns, self._mistaken.until_ns)
+        if now_ns < pause_ns:
+            self._sought = ""
+            return VoucherPlan(isolated=self._is_isolated(view), next_ns=pause_ns)
+        return self._seek(view, now_ns)
+
+    def _note(self, view: VoucherView, now_ns: int) -> None:
+        """What has happened since the last time."""
+        if view.unbinds > self._unbinds:
+            self._fail(self._voucher, now_ns)
+            self._unbound_ns.append(now_ns)
+            if len(self._unbound_ns) == MANY and now_ns - self._unbound_ns[0] <= RECENT_NS:
+                self._unbound_ns.clear()
+                self._unsteady.begin(now_ns)
+        if view.revocations > self._revocations:
+            self._fail(self._voucher, now_ns)
+            self._mistaken.begin(now_ns)
+        self._unbinds, self._revocations = view.unbinds, view.revocations
+
+        if view.named is not None:
+            self._voucher = view.named.node
+        if view.bound:
+            self._failed.clear()
+
+    def _fail(self, node: str, now_ns: int) -> None:
+        self._failed.add(node)
+        self._shunned_ns[node] = now_ns + SHUN_NS
+
+    def _stays(self, named: NamedVoucher, choices: tuple[VoucherChoice, ...]) -> bool:
+        """Whether the voucher is as it was named; of one whose heartbeat is missing the grants tell."""
+        if not choices:
+            return False
+        return all(
+            (choice.instance, choice.epoch) == (named.instance, named.epoch)
+            for choice in choices
+            if choice.node == named.node
+        )
+
+    def _seek(self, view: VoucherView, now_ns: int) -> VoucherPlan:
+        choice = self._choice(view.choices, now_ns)
+        if choice is None:
+            return VoucherPlan(isolated=self._is_isolated(view))
+        if choice.least_ns is not None:
+            self._sought = ""
+            self._failed.clear()
+            return VoucherPlan(names=self._named(choice, choice.least_ns))
+        return VoucherPlan(choice.node, isolated=self._is_isolated(view), next_ns=self._sought_ns + UNACCEPTED_NS)
+
+    def _choice(self, choices: tuple[VoucherChoice, ...], now_ns: int) -> VoucherChoice | None:
+        """Who is sought already, unless that has taken too long; else the first that did not fail lately."""
+        found = {choice.node: choice for choice in choices}
+        if self._sought in found and now_ns >= self._sought_ns + UNACCEPTED_NS:
+            self._fail(self._sought, now_ns)
+            self._sought = ""
+        if self._sought not in found:
+            self._shunned_ns = {node: until_ns for node, until_ns in self._shunned_ns.items() if now_ns < until_ns}
+            self._sought = min(found, key=lambda node: self._shunned_ns.get(node, 0), default="")
+            self._sought_ns = now_ns
+        return found.get(self._sought)
+
+    def _named(self, choice: VoucherChoice, least_ns: int) -> NamedVoucher:
+        """The first profile that is slow enough for both."""
+        d_ns = max(least_ns, self.profile.d_ns)
+        profile = next((each for each in PROFILES if each.d_ns >= d_ns), SLOW)
+        return NamedVoucher(choice.node, choice.instance, choice.epoch, "", profile.d_ns, profile.m_ns)
+
+    def _is_isolated(self, view: VoucherView) -> bool:
+        """Whether it is this node that nobody hears: the API server does, and others hear each other."""
+        needed = min(MANY, max(2, len(view.choices)))
+        return len(self._failed) >= needed and view.renews and view.others_bound

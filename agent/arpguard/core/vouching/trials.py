@@ -1,0 +1,85 @@
+"""Trials: whom this node would vouch for, as pings and pongs without grants have shown, and with which d.
+
+A node says in its heartbeat whom it seeks as its voucher, and its kernel answers the pings of their trial. Both compute
+its term from what both heartbeats say, so that nobody has to publish it. Nothing is granted in it, and nobody revoked.
+
+The sought node accepts once a minute went by without a gap that is too long for the slowest profile, and the two clocks
+go alike. Whom it revoked by mistake, and who is back without a reboot (the boot clock in the stamps went on), has to
+wait longer each time.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from uuid import NAMESPACE_OID, uuid5
+
+from arpguard.core.rendezvous import fingerprint
+from arpguard.core.vouching.profiles import SLOW, fastest_for
+from arpguard.core.vouching.quarantine import Quarantine
+from arpguard.core.vouching.voucher import TermReport
+from arpguard.units import NS_PER_S
+from arpguard.wire.vouching import VouchTerm
+
+CLEAN_NS = 60 * NS_PER_S
+CLOCKS_PER_MILLE = 1
+MOST_NODES = 8  # each costs 20 exchanges a second
+MISTAKE_NS, LONGEST_MISTAKE_NS = 600 * NS_PER_S, 86_400 * NS_PER_S
+
+
+def trial_term(node: str, node_epoch: str, voucher: str, instance: str, voucher_epoch: str) -> VouchTerm:
+    """The term of a trial; for ends of the same two heartbeats it is the same."""
+    uuid = str(uuid5(NAMESPACE_OID, f"trial {node} {node_epoch} {voucher} {instance} {voucher_epoch}"))
+    return VouchTerm(node, node_epoch, voucher, instance, voucher_epoch, uuid, SLOW.d_ns, SLOW.m_ns)
+
+
+def on_trial(seekers: Iterable[str], vouched: Iterable[str]) -> list[str]:
+    """Of the nodes that seek this one those that it tries: no more than it can vouch for besides."""
+    ordered = sorted(seekers, key=fingerprint)
+    return ordered[: max(0, MOST_NODES - len(set(vouched)))]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialVerdict:
+    """What came of the trials so far. `accepts`: nodes, and the least d of each; `again`: to be begun again."""
+
+    accepts: tuple[tuple[str, int], ...]
+    again: tuple[str, ...]
+
+
+class Trials:
+    """What this node remembers of those that it vouched for."""
+
+    def __init__(self) -> None:
+        self._revoked: dict[str, tuple[int, Quarantine]] = {}  # the last stamp before, and the time since
+
+    def revoked(self, node: str, stamp_ns: int, now_ns: int) -> None:
+        """This node has revoked one early; its last stamp was that. Whether that was a mistake its next one tells."""
+        _, quarantine = self._revoked.get(node, (0, Quarantine(MISTAKE_NS, LONGEST_MISTAKE_NS)))
+        quarantine.begin(now_ns)
+        self._revoked[node] = stamp_ns, quarantine
+
+    def judge(self, reports: Mapping[str, TermReport], now_ns: int) -> TrialVerdict:
+        """`reports`: of the trials that are under way, by node."""
+        accepts, again = [], []
+        for node, report in sorted(reports.items()):
+            profile = fastest_for(report.gaps.longest_ns)
+            if profile is None or report.clocks_differ(CLOCKS_PER_MILLE):
+                again.append(node)
+            elif _is_long_enough(report, now_ns, profile.window_ns) and not self._waits(node, report, now_ns):
+                accepts.append((node, profile.d_ns))
+        return TrialVerdict(tuple(accepts), tuple(again))
+
+    def _waits(self, node: str, report: TermReport, now_ns: int) -> bool:
+        if node not in self._revoked or report.last is None:
+            return False
+        stamp_ns, quarantine = self._revoked[node]
+        if report.last.stamp_ns < stamp_ns:
+            del self._revoked[node]  # it has booted since: it was dead indeed
+            return False
+        return now_ns < quarantine.until_ns
+
+
+def _is_long_enough(report: TermReport, now_ns: int, window_ns: int) -> bool:
+    """Whether the pongs of a minute have come, and still come."""
+    if report.first is None or report.last is None:
+        return False
+    return report.last.back_ns - report.first.back_ns >= CLEAN_NS and now_ns - report.last.back_ns <= window_ns // 2
