@@ -32,6 +32,10 @@ BPF_F_TABLE("percpu_array", __u32, struct counters, counters, MAX_ENTRIES + MAX_
 BPF_F_TABLE("percpu_array", __u32, struct totals, totals, 1, 0);
 /* Per CPU, because such a map is written in whole words, each by one store (bpf_long_memcpy()). */
 BPF_F_TABLE("percpu_array", __u32, struct control, control, 1, 0);
+/* By link. */
+BPF_F_TABLE("hash", __u32, struct vouching, vouching, MAX_VOUCHING, BPF_F_NO_PREALLOC);
+/* One for all CPUs: a grant counts wherever it came in. */
+BPF_F_TABLE("array", __u32, struct grants, grants, 1, 0);
 
 /* BPF_RINGBUF_OUTPUT with a size in bytes, which bcc has no macro for. */
 struct events_table_t {
@@ -49,6 +53,7 @@ __attribute__((section("maps/ringbuf"))) struct events_table_t events = {.max_en
 struct at {
 	struct seen seen;
 	const struct control *control;
+	const struct grants *grants;
 	__u64 now_ns; /* CLOCK_BOOTTIME, or 0 while nobody needed it */
 	__u32 ifindex;
 	__u32 trace; /* decisions so far, of a twin */
@@ -234,7 +239,7 @@ static __always_inline enum act judge_ingress(struct at *at, __u64 *mac)
 	if (e) {
 		if (needs_clock(e, at->control))
 			at->now_ns = bpf_ktime_get_boot_ns();
-		verdict = conclude(at, &tpa_key.at, e, decide_request(f, e, at->control, at->now_ns));
+		verdict = conclude(at, &tpa_key.at, e, decide_request(f, e, at->control, at->grants, at->now_ns));
 		*mac = mac_load(e->answer_mac);
 		if (verdict == VERDICT_SUPPRESS)
 			return ACT_DROP;
@@ -263,7 +268,7 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary)
 	examine(&at->seen);
 	if (needs_clock(e, at->control))
 		at->now_ns = bpf_ktime_get_boot_ns();
-	verdict = conclude(at, &key.at, e, decide_egress(f, e, at->control, at->now_ns));
+	verdict = conclude(at, &key.at, e, decide_egress(f, e, at->control, at->grants, at->now_ns));
 	addr_copy(primary, e->primary);
 	if (verdict == VERDICT_SUPPRESS)
 		return ACT_DROP;
@@ -286,13 +291,80 @@ static __always_inline enum act unreadable(struct at *at, __u8 reason)
 	return enforced ? ACT_DROP : ACT_NEXT;
 }
 
-/* Fills at->control; REASON_UNCONFIGURED while the agent has not written it yet. */
+/* Fills at->control and at->grants; REASON_UNCONFIGURED while the agent has not written the first yet. */
 static __always_inline __u8 find_control(struct at *at)
 {
 	__u32 zero = 0;
 
 	at->control = control.lookup(&zero);
-	return at->control && at->control->generation ? REASON_UNSET : REASON_UNCONFIGURED;
+	at->grants = grants.lookup(&zero);
+	return at->control && at->grants && at->control->generation ? REASON_UNSET : REASON_UNCONFIGURED;
+}
+
+/* ---- vouching ---------------------------------------------------------------------------------------------- */
+
+/* Where the payload of a frame of vouching is, and the control value that says so; 0: it is none. */
+static __always_inline __u32 find_vouching(const struct view *view, __u8 reason, const struct control **c)
+{
+	__u32 zero = 0;
+
+	if (!is_other_type(reason))
+		return 0;
+	*c = control.lookup(&zero);
+	return *c && (*c)->ethertype ? payload_of(view, (*c)->ethertype) : 0;
+}
+
+static __always_inline void count_vouched(__u8 what)
+{
+	__u32 zero = 0;
+	struct totals *t = totals.lookup(&zero);
+
+	if (t && what < VOUCHED_COUNT)
+		t->vouched[what]++;
+}
+
+/* What comes of a frame on a link; VOUCHED_PING leaves the pong in `f`. */
+static __always_inline __u8 vouch(struct vouch_frame *f, __u32 ifindex, const struct control *c)
+{
+	struct vouching *v = vouching.lookup(&ifindex);
+	__u8 what = vouch_examine(f, v);
+	struct grants *g;
+	__u32 zero = 0;
+	__u64 now_ns;
+
+	if (!v || (what != VOUCHED_PING && what != VOUCHED_GRANT))
+		return what;
+	g = grants.lookup(&zero);
+	if (!g)
+		return VOUCHED_OTHER_TERM;
+	now_ns = bpf_ktime_get_boot_ns();
+	if (what == VOUCHED_GRANT)
+		return take_grant(g, f, v, c, now_ns);
+	g->pinged_ns = now_ns;
+	make_pong(f, v, c, g, now_ns);
+	return VOUCHED_PING;
+}
+
+static __always_inline int vouch_at_tc(struct __sk_buff *skb, __u32 payload, const struct control *c)
+{
+	struct vouch_frame f;
+	__u8 what = read_vouch_tc(skb, payload, &f) ? VOUCHED_UNREADABLE : vouch(&f, skb->ifindex, c);
+
+	count_vouched(what);
+	if (what == VOUCHED_PING)
+		return pong_tc(skb, payload, &f);
+	return what == VOUCHED_GRANT ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+static __always_inline int vouch_at_xdp(struct xdp_md *ctx, __u32 payload, const struct control *c)
+{
+	struct vouch_frame f;
+	__u8 what = read_vouch_xdp(ctx, payload, &f) ? VOUCHED_UNREADABLE : vouch(&f, ctx->ingress_ifindex, c);
+
+	count_vouched(what);
+	if (what == VOUCHED_PING)
+		return pong_xdp(ctx, payload, &f);
+	return what == VOUCHED_GRANT ? XDP_DROP : XDP_PASS;
 }
 
 /* ---- programs ---------------------------------------------------------------------------------------------- */
@@ -358,11 +430,18 @@ static __always_inline int run_tc(struct __sk_buff *skb, __u8 hook, int explain)
 {
 	struct view view = view_tc(skb);
 	struct place place = {};
+	const struct control *c;
 	struct at at;
+	__u32 payload;
 	int code;
 	__u8 reason = locate(&place, &view);
 
-	if (reason == NO_CONCERN)
+	if (hook == HOOK_TC_INGRESS && !explain) {
+		payload = find_vouching(&view, reason, &c);
+		if (payload)
+			return vouch_at_tc(skb, payload, c);
+	}
+	if (reason == NO_CONCERN || reason == OTHER_TYPE)
 		return explain ? TC_ACT_UNSPEC & 0xff : TC_ACT_UNSPEC;
 	at.hook = hook;
 	at.explain = explain;
@@ -400,11 +479,18 @@ static __always_inline int run_xdp(struct xdp_md *ctx, int explain)
 {
 	struct view view = view_xdp(ctx);
 	struct place place = {};
+	const struct control *c;
 	struct at at;
+	__u32 payload;
 	int code;
 	__u8 reason = locate(&place, &view);
 
-	if (reason == NO_CONCERN)
+	if (!explain) {
+		payload = find_vouching(&view, reason, &c);
+		if (payload)
+			return vouch_at_xdp(ctx, payload, c);
+	}
+	if (reason == NO_CONCERN || reason == OTHER_TYPE)
 		return XDP_PASS;
 	at.hook = HOOK_XDP;
 	at.explain = explain;

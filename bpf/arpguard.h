@@ -61,7 +61,9 @@ enum reason {
 	REASON_UNKNOWN = 33,
 	REASON_EGRESS_UNKNOWN = 34,
 	REASON_GUEST = 35,
-	REASON_COUNT = 36,
+	/* Ingress: as REASON_FENCED, of the voucher's fence. */
+	REASON_UNVOUCHED = 36,
+	REASON_COUNT = 37,
 };
 
 /* Who may answer for a VIP on a link; of ranges, whether addresses without an entry are suppressed. */
@@ -87,6 +89,19 @@ enum hook {
 	HOOK_TC_INGRESS = 1,
 	HOOK_XDP = 2,
 	HOOK_TC_EGRESS = 3,
+};
+
+/* What came of a frame of vouching (docs/vouching.md). Only pings and grants that are as they should be concern this
+ * node's kernel: all others pass on. */
+enum vouched {
+	VOUCHED_PING = 0,	/* turned round, as a pong */
+	VOUCHED_GRANT = 1,	/* taken */
+	VOUCHED_PONG = 2,	/* for a voucher on this node */
+	VOUCHED_UNREADABLE = 3, /* short, of another version or type, to a group, or of another VLAN */
+	VOUCHED_OTHER_TERM = 4, /* of none that this link has, or a grant of one on trial */
+	VOUCHED_FORGED = 5,	/* its MAC is not of the term's key */
+	VOUCHED_BAD_STAMP = 6,	/* a grant whose stamp is 0, or from the future */
+	VOUCHED_COUNT = 7,
 };
 
 /* Answers need no fence; in epoch 0, which is static ownership, no epoch either. */
@@ -122,8 +137,11 @@ struct entry {
 };
 
 /* Times are CLOCK_BOOTTIME nanoseconds.
- * Consecutive values differ in at most one of epoch and fence_ns (the writer sees to it), and each field is
- * written by one store: no program can see the epoch of one value with the fence of another. */
+ * Consecutive values differ in at most one of epoch, fence_ns and term (the writer sees to it), and each field is
+ * written by one store. Before and after the epoch or the term changes, programs that may have seen another value have
+ * ended: none can see one of these three fields of one value with another of a later one.
+ * `term` is written before any link has it in `vouching`, and changed only when none has it any more, and no program
+ * that may have seen it there still runs. */
 struct control {
 	__u64 fence_ns; /* no fenced entry is answered at or after this instant */
 	__u64 epoch;	/* only entries of this epoch are answered */
@@ -137,6 +155,27 @@ struct control {
 	 * first | span << 32. Spares most frames their lookups. Widened before an entry is added, narrowed after one is
 	 * deleted. */
 	__u64 vips4;
+	__u64 term; /* by its number, the one in which a grant binds this node to its voucher's fence; 0: none does */
+	__be16 ethertype; /* of frames of vouching; 0: there are none */
+	__u8 pad[6];
+};
+
+#define MAX_VOUCHING 64
+
+/* Whose frames of vouching a link takes: those of one term, under its key. One that is not control.term is on trial:
+ * its pings are turned round, and no grant is taken. */
+struct vouching {
+	__u64 term;	 /* its number, never 0 */
+	__u64 key[2];	 /* of SipHash */
+	__u64 window_ns; /* how long a grant counts from its stamp on: d - m */
+};
+
+/* What came of it; only programs write it. Bound: bound_term is control.term. Then fence_ns counts, too. */
+struct grants {
+	__u64 fence_ns; /* the voucher's fence: no fenced entry is answered at or after this instant */
+	__u64 bound_term;
+	__u64 window_ns; /* a fence further ahead than this is a mistake, and counts as passed */
+	__u64 pinged_ns; /* when the latest ping came */
 };
 
 /* Decisions by reason. [0]: carried out, [1]: only observed. */
@@ -154,6 +193,7 @@ struct totals {
 	__u64 lost;    /* the ring buffer was full */
 	/* Events for each reason in a stretch of time: its number << 16 | how many. */
 	__u64 reported[REASON_COUNT];
+	__u64 vouched[VOUCHED_COUNT];
 };
 
 struct event {

@@ -9,7 +9,7 @@
 #ifndef ARPGUARD_DECIDE_H
 #define ARPGUARD_DECIDE_H
 
-#include "facts.h"
+#include "vouch.h"
 
 struct decision {
 	__u8 verdict;
@@ -26,16 +26,24 @@ static __always_inline int is_stale(const struct entry *e, const struct control 
 	return e->epoch != c->epoch;
 }
 
-/* Why an owned entry may not be answered now; REASON_UNSET when it may. `now_ns` is CLOCK_BOOTTIME.
- * A fence further ahead than the lease lasts cannot come from a renewal: it counts as passed. */
-static __always_inline __u8 refusal(const struct entry *e, const struct control *c, __u64 now_ns)
+/* A fence further ahead than what moves it can have moved it is a mistake: it counts as passed. */
+static __always_inline int has_passed(__u64 fence_ns, __u64 furthest_ns, __u64 now_ns)
+{
+	return now_ns >= fence_ns || fence_ns - now_ns > furthest_ns;
+}
+
+/* Why an owned entry may not be answered now; REASON_UNSET when it may. `now_ns` is CLOCK_BOOTTIME. */
+static __always_inline __u8 refusal(const struct entry *e, const struct control *c, const struct grants *g,
+				    __u64 now_ns)
 {
 	if (is_stale(e, c))
 		return REASON_STALE_EPOCH;
 	if (e->flags & ENTRY_HOLD)
 		return REASON_UNSET;
-	if (now_ns >= c->fence_ns || c->fence_ns - now_ns > c->lease_ns)
+	if (has_passed(c->fence_ns, c->lease_ns, now_ns))
 		return REASON_FENCED;
+	if (is_bound(c, g) && has_passed(g->fence_ns, g->window_ns, now_ns))
+		return REASON_UNVOUCHED;
 	return REASON_UNSET;
 }
 
@@ -82,7 +90,7 @@ static __always_inline int is_bad_sender(const struct facts *f)
 
 /* A request or probe whose tpa is a VIP. */
 static __always_inline struct decision decide_request(const struct facts *f, const struct entry *e,
-						      const struct control *c, __u64 now_ns)
+						      const struct control *c, const struct grants *g, __u64 now_ns)
 {
 	__u64 link, own;
 	__u8 refused;
@@ -91,7 +99,7 @@ static __always_inline struct decision decide_request(const struct facts *f, con
 		return DECIDE(VERDICT_PASS, REASON_DELEGATED);
 	if (e->kind != KIND_OWNED)
 		return DECIDE(VERDICT_SUPPRESS, not_owner_reason(e->kind));
-	refused = refusal(e, c, now_ns);
+	refused = refusal(e, c, g, now_ns);
 	if (refused)
 		return DECIDE(VERDICT_SUPPRESS, refused);
 	/* What is not answered here is dropped all the same: the kernel, too, may carry the VIP, and would answer. */
@@ -168,11 +176,11 @@ static __always_inline int is_announcement(const struct facts *f)
 
 /* Any outgoing frame whose spa is a VIP, or in a closed range. */
 static __always_inline struct decision decide_egress(const struct facts *f, const struct entry *e,
-						     const struct control *c, __u64 now_ns)
+						     const struct control *c, const struct grants *g, __u64 now_ns)
 {
 	if (e->kind == KIND_DELEGATED)
 		return DECIDE(VERDICT_PASS, REASON_EGRESS_DELEGATED);
-	if (e->kind == KIND_OWNED && !refusal(e, c, now_ns))
+	if (e->kind == KIND_OWNED && !refusal(e, c, g, now_ns))
 		return DECIDE(VERDICT_PASS, REASON_EGRESS_OWNER);
 	/* The kernel itself speaks as the link's MAC; as another one a guest does. */
 	if (e->kind == KIND_CLOSED && f->sha != mac_load(e->link_mac))

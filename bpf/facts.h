@@ -23,6 +23,7 @@
 #define BE32(x) ((__be32)__builtin_bswap32(x))
 
 /* linux/if_ether.h, in network order. */
+#define ETHERTYPE_IPV4 BE16(0x0800)
 #define ETHERTYPE_ARP BE16(0x0806)
 #define ETHERTYPE_IPV6 BE16(0x86dd)
 #define ETHERTYPE_8021Q BE16(0x8100)

@@ -31,6 +31,8 @@
 
 /* Neither ARP nor neighbour discovery: goes on, and is not even counted. */
 #define NO_CONCERN REASON_COUNT
+/* The same, of another EtherType than IP's: it may be a frame of vouching. */
+#define OTHER_TYPE (REASON_COUNT + 1)
 
 /* The bytes of a frame: directly readable up to `end`, and at tc those behind it through `skb`; 0 at XDP. */
 struct view {
@@ -136,13 +138,14 @@ static __always_inline __u8 locate_nd(struct place *p, const struct view *v)
 	return REASON_UNSET;
 }
 
-/* Whether a frame of this EtherType can be of any concern. */
+/* Whether a frame of this EtherType may be ARP or neighbour discovery. */
 static __always_inline int is_read(__be16 ethertype)
 {
 	return ethertype == ETHERTYPE_ARP || ethertype == ETHERTYPE_IPV6 || is_vlan(ethertype);
 }
 
-/* Fills `p`. Returns REASON_UNSET when there is something to judge, else why there is not. */
+/* Fills `p`. Returns REASON_UNSET when there is something to judge, else why there is not. IPv4 is told first: it is
+ * most of what comes. */
 static __always_inline __u8 locate(struct place *p, const struct view *v)
 {
 	__be16 *ethertype = v->data + ETH_HEADER_LEN - 2, type;
@@ -150,9 +153,11 @@ static __always_inline __u8 locate(struct place *p, const struct view *v)
 	__s64 word;
 	int i;
 
-	if ((void *)(ethertype + 1) > v->end || !is_read(*ethertype))
+	if ((void *)(ethertype + 1) > v->end || *ethertype == ETHERTYPE_IPV4)
 		return NO_CONCERN;
 	type = *ethertype;
+	if (!is_read(type))
+		return OTHER_TYPE;
 	for (i = 0; i < MAX_TAGS; i++) {
 		if (!is_vlan(type))
 			break;
@@ -177,6 +182,27 @@ static __always_inline __u8 locate(struct place *p, const struct view *v)
 		return REASON_NOT_ARP;
 	p->ip = p->body;
 	return locate_nd(p, v);
+}
+
+/* Whether a frame in which `locate` found nothing to judge, and said so by `reason`, may be of yet another type. */
+static __always_inline int is_other_type(__u8 reason)
+{
+	return reason == OTHER_TYPE || reason == REASON_NOT_ARP;
+}
+
+/* Where the payload of such a frame is if it is of this EtherType, perhaps behind a tag with VID 0; 0: it is not. */
+static __always_inline __u32 payload_of(const struct view *v, __be16 type)
+{
+	__u32 offset = ETH_HEADER_LEN;
+	__s64 word = word_at(v, offset - sizeof(__u32), NO_END);
+
+	if (word >= 0 && is_vlan((__be16)(word >> 16))) {
+		word = word_at(v, offset, NO_END);
+		offset += VLAN_TAG_LEN;
+		if (word & BE16(0x0fff))
+			return 0;
+	}
+	return word >= 0 && (__be16)(word >> 16) == type ? offset : 0;
 }
 
 /* What was read of a frame. Of `arp` and `nd.ip` one is a null pointer, and tells which family it is of: of pointers

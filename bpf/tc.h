@@ -7,6 +7,7 @@
 #define ARPGUARD_TC_H
 
 #include "frame.h"
+#include "vouch.h"
 
 #define PACKET_OTHERHOST 3 /* linux/if_packet.h */
 
@@ -82,6 +83,33 @@ static __always_inline int nd_answer_tc(struct __sk_buff *skb, const struct seen
 	if (skb->len != ND_ANSWER_LEN && bpf_skb_change_tail(skb, ND_ANSWER_LEN, 0))
 		return TC_ACT_SHOT;
 	if (bpf_skb_store_bytes(skb, 0, frame, ND_ANSWER_LEN, 0))
+		return TC_ACT_SHOT;
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* Reads a frame of vouching; not 0: it is none that can be read. */
+static __always_inline int read_vouch_tc(struct __sk_buff *skb, __u32 payload, struct vouch_frame *f)
+{
+	void *data = (void *)(long)skb->data;
+
+	if (data + ETH_HEADER_LEN > (void *)(long)skb->data_end || mac_is_group(mac_load(data)))
+		return -1;
+	if (skb->vlan_present && (payload > ETH_HEADER_LEN || skb->vlan_tci & 0x0fff))
+		return -1;
+	return bpf_skb_load_bytes(skb, payload, f, VOUCH_LEN);
+}
+
+/* Sends the frame back with `f` in it, tagged as it came. */
+static __always_inline int pong_tc(struct __sk_buff *skb, __u32 payload, const struct vouch_frame *f)
+{
+	void *data = (void *)(long)skb->data;
+	__u16 macs[6];
+
+	if (data + ETH_HEADER_LEN > (void *)(long)skb->data_end)
+		return TC_ACT_SHOT;
+	mac_store(macs, mac_load(data + 6));
+	mac_store(macs + 3, mac_load(data));
+	if (bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0) || bpf_skb_store_bytes(skb, payload, f, VOUCH_LEN, 0))
 		return TC_ACT_SHOT;
 	return bpf_redirect(skb->ifindex, 0);
 }

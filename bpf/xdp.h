@@ -4,6 +4,7 @@
 #define ARPGUARD_XDP_H
 
 #include "frame.h"
+#include "vouch.h"
 
 static __always_inline struct view view_xdp(const struct xdp_md *ctx)
 {
@@ -54,6 +55,42 @@ static __always_inline int nd_answer_xdp(struct xdp_md *ctx, const struct seen *
 	if (data + ND_ANSWER_LEN > (void *)(long)ctx->data_end)
 		return XDP_DROP;
 	nd_build_answer(data, &s->facts, mac);
+	return XDP_TX;
+}
+
+/* The payload of a frame of vouching; null: it is not all there. */
+static __always_inline __u32 *vouch_in_xdp(const struct xdp_md *ctx, __u32 payload)
+{
+	void *body = (void *)(long)ctx->data + (opaque(payload) & MAX_OFFSET);
+
+	return body + VOUCH_LEN <= (void *)(long)ctx->data_end ? body : 0;
+}
+
+/* Reads a frame of vouching; not 0: it is none that can be read. */
+static __always_inline int read_vouch_xdp(const struct xdp_md *ctx, __u32 payload, struct vouch_frame *f)
+{
+	void *data = (void *)(long)ctx->data;
+	const __u32 *body = vouch_in_xdp(ctx, payload);
+
+	if (!body || data + ETH_HEADER_LEN > (void *)(long)ctx->data_end || mac_is_group(mac_load(data)))
+		return -1;
+	vouch_copy((__u32 *)f, body);
+	return 0;
+}
+
+/* Sends the frame back with `f` in it, tagged as it came. */
+static __always_inline int pong_xdp(const struct xdp_md *ctx, __u32 payload, const struct vouch_frame *f)
+{
+	void *data = (void *)(long)ctx->data;
+	__u32 *body = vouch_in_xdp(ctx, payload);
+	__u64 dst;
+
+	if (!body || data + ETH_HEADER_LEN > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+	dst = mac_load(data);
+	mac_store(data, mac_load(data + 6));
+	mac_store(data + 6, dst);
+	vouch_copy(body, (const __u32 *)f);
 	return XDP_TX;
 }
 

@@ -78,6 +78,8 @@ class NodeControl:
     No IPv4 address outside `vips4` (first and last) is looked up at all. `strictest` is ENFORCE if any entry
     enforces: it is for frames that cannot be read far enough to tell which entry they are about. `strictest6` is the
     same of IPv6 entries and closed ranges, INHERIT when there is none. `closed`: there are ranges.
+    `term` is the number of the one in which a voucher's grants bind this node, and `ethertype` that of frames of
+    vouching; 0: there is none.
     """
 
     mode: Mode
@@ -89,6 +91,34 @@ class NodeControl:
     fence_ns: int = 0
     lease_ns: int = 0
     vips4: tuple[IPv4Address, IPv4Address] = ALL_IPV4
+    term: int = 0
+    ethertype: int = 0
+
+    def is_bound(self, grants: "Grants") -> bool:
+        """Whether this node answers before its voucher's fence only."""
+        return bool(self.term) and grants.bound_term == self.term
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTerm:
+    """The term whose pings and grants a link takes: its number, the key of its frames, and d - m (`window_ns`)."""
+
+    number: int
+    key: bytes = field(repr=False)
+    window_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What the kernel has of its voucher: only programs change it. Times are CLOCK_BOOTTIME nanoseconds.
+
+    `fence_ns` counts while `bound_term` is the node's present term; one further ahead than `window_ns` has passed.
+    """
+
+    fence_ns: int = 0
+    bound_term: int = 0
+    window_ns: int = 0
+    pinged_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from arpguard.clock import boot_ns
 from arpguard.config.model import AgentConfig
 from arpguard.core.clusterstate import ClusterState
 from arpguard.core.decisions import ConflictLog, DecisionLog
-from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, read_totals
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, read_grants, read_totals
 from arpguard.dataplane.syscall import Fd
-from arpguard.model import EventAccount, NodeControl, NodeState, Surroundings, Tally, Vip
+from arpguard.model import EventAccount, Grants, NodeControl, NodeState, Surroundings, Tally, Vip
 from arpguard.verdict import Mode
 
 
@@ -48,6 +48,7 @@ class ThisNode:
     ranges: RangeTable
     control: ControlValue
     totals: Fd
+    grants: Fd
     programs: dict[str, Fd]
     state: NodeState
     surroundings: Surroundings
@@ -71,6 +72,10 @@ class ThisNode:
         """All decisions on this node so far, and the kernel's account of events."""
         tally, events = read_totals(self.totals)
         return tally, EventAccount(events.sent, events.limited, events.lost)
+
+    def read_grants(self) -> Grants:
+        """What the kernel has of this node's voucher."""
+        return read_grants(self.grants)
 
     def link_name(self, ifindex: int) -> str:
         """The name of a guarded link; "#7" for one that is guarded no longer."""

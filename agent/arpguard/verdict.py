@@ -129,6 +129,19 @@ class Reason(IntEnum):
         Verdict.PASS,
         "an address in a closed range, but the frame is to or from a guest on the link: another MAC",
     )
+    UNVOUCHED = 36, Verdict.SUPPRESS, "this node owns the VIP, but the fence of the node that vouches for it has passed"
+
+
+class Vouched(IntEnum):
+    """What came of a frame of vouching; only genuine pings and grants of a link's term do anything, others pass on."""
+
+    PING = 0
+    GRANT = 1
+    PONG = 2
+    UNREADABLE = 3
+    OTHER_TERM = 4
+    FORGED = 5
+    BAD_STAMP = 6
 
 
 REASON_COUNT = max(Reason) + 1

@@ -215,6 +215,7 @@ def a_node(
         ranges=closed,
         control=value,
         totals=loaded.maps["totals"],
+        grants=loaded.maps["grants"],
         programs=loaded.programs,
         state=NodeState(links=known, guarded=Overlay(read_back), ranges=dict(ranges or {}), control=wanted),
         surroundings=Surroundings(known),

@@ -10,16 +10,19 @@ import pytest
 
 import reference
 from arpguard.dataplane import layout
-from arpguard.verdict import REASON_COUNT, Hook, Kind, Mode, Reason, Verdict
+from arpguard.verdict import REASON_COUNT, Hook, Kind, Mode, Reason, Verdict, Vouched
 from support.programs.compiling import BPF
 
 HEADER = (BPF / "arpguard.h").read_text()
-ENUMS = {"verdict": Verdict, "reason": Reason, "kind": Kind, "mode": Mode, "hook": Hook}
+ENUMS = {"verdict": Verdict, "reason": Reason, "kind": Kind, "mode": Mode, "hook": Hook, "vouched": Vouched}
+COUNTS = {"reason": REASON_COUNT, "vouched": len(Vouched)}
 STRUCTS = {
     "entry_key": layout.EntryKeyStruct,
     "range_key": layout.RangeKeyStruct,
     "entry": layout.EntryStruct,
     "control": layout.ControlStruct,
+    "vouching": layout.VouchingStruct,
+    "grants": layout.GrantsStruct,
     "counters": layout.CountersStruct,
     "totals": layout.Totals,
     "event": layout.EventValue,
@@ -52,7 +55,7 @@ def python_enum(name: str) -> dict[str, int]:
     members = {prefix + member.name: int(member) for member in ENUMS[name]}
     if 0 not in members.values():
         members[prefix + "UNSET"] = 0
-    return members | ({"REASON_COUNT": REASON_COUNT} if name == "reason" else {})
+    return members | ({prefix + "COUNT": COUNTS[name]} if name in COUNTS else {})
 
 
 def c_layouts(header: Path, work: Path) -> dict[str, dict[str, list[int]]]:
@@ -145,6 +148,7 @@ def c_define(text: str, name: str) -> int:
 def test_constants_are_the_same_in_both_languages():
     assert c_define(HEADER, "ENTRY_HOLD") == layout.ENTRY_HOLD
     assert c_define(HEADER, "MAX_RANGES") == layout.MAX_RANGES
+    assert c_define(HEADER, "MAX_VOUCHING") == layout.MAX_VOUCHING
     assert c_define((BPF / "frame.h").read_text(), "MAX_TAGS") == reference.MAX_TAGS
 
 

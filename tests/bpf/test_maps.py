@@ -2,6 +2,7 @@
 
 import ctypes
 import itertools
+import operator
 import struct
 from dataclasses import replace
 from ipaddress import IPv4Address
@@ -9,15 +10,17 @@ from ipaddress import IPv4Address
 import pytest
 
 from arpguard.addresses import to_mapped
-from arpguard.dataplane import layout, syscall
+from arpguard.clock import boot_ns
+from arpguard.dataplane import layout, maps, syscall
 from arpguard.dataplane.build import read_build
-from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.maps import ControlValue, EntryTable, VouchingTable, write_term
 from arpguard.errors import MapFullError
 from arpguard.model import EntryKey, Tally
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from support.frames.builders import (
     EPOCH,
     GUARD,
+    HOUR_NS,
     OTHER_VIP,
     OWNER,
     PRIMARY_IP,
@@ -27,6 +30,7 @@ from support.frames.builders import (
     an_arp_request,
     an_entry,
 )
+from support.frames.vouch_builders import OTHER_TERM, TERM, a_ping, a_vouching_control, sealed
 from support.programs.prog_run import DROPPED, INGRESS, LO, SEND_BACK, Plane, a_plane
 
 pytestmark = pytest.mark.bpf
@@ -340,7 +344,15 @@ CONTROLS = {
     "no_fence": a_control(fence_ns=0),
     "range": a_control(vips4=(VIP, OTHER_VIP)),
     "range_of_one": a_control(vips4=(VIP, VIP)),
-    "largest": a_control(fence_ns=2**64 - 1, epoch=2**64 - 1, lease_ns=2**64 - 1, generation=2**32 - 1),
+    "largest": a_control(
+        fence_ns=2**64 - 1,
+        epoch=2**64 - 1,
+        lease_ns=2**64 - 1,
+        generation=2**32 - 1,
+        term=2**64 - 1,
+        ethertype=2**16 - 1,
+    ),
+    "vouched_for": a_vouching_control(),
 }
 
 
@@ -373,6 +385,32 @@ def test_no_step_changes_epoch_and_fence_at_once(recording):
     assert all(old[0] == new[0] or old[1] == new[1] for old, new in pairs)
 
 
+def test_term_is_written_between_waits_and_with_the_earlier_fence(recording, monkeypatch):
+    """Whichever comes first: a fence cut short before the term goes, or a term before the fence may be long."""
+    monkeypatch.setattr(maps, "wait_for_running_programs", lambda: recording.written.append("wait"))
+    long, short = a_control(fence_ns=9), a_control(fence_ns=5)
+    for old, new in itertools.permutations([long, short, replace(long, term=3), replace(short, term=4)], 2):
+        recording.write(old)
+        recording.written.clear()
+        recording.write(new)
+        between = [replace(old, fence_ns=min(old.fence_ns, new.fence_ns)), "wait", replace(new, fence_ns=5), "wait"]
+        if min(old.fence_ns, new.fence_ns) == 9:
+            between[2] = new
+        assert recording.written == [*(between if old.term != new.term else ()), new]
+
+
+def test_no_step_changes_two_of_epoch_fence_and_term_at_once(recording):
+    values = [
+        a_control(epoch=epoch, fence_ns=fence_ns, term=term)
+        for epoch, fence_ns, term in itertools.product((0, EPOCH), (5, 9), (0, 3))
+    ]
+    for old, new in itertools.permutations(values, 2):
+        recording.write(old)
+        recording.write(new)
+    pairs = itertools.pairwise((value.epoch, value.fence_ns, value.term) for value in recording.written)
+    assert max(sum(map(operator.ne, old, new)) for old, new in pairs) == 1
+
+
 def raw_control(plane: Plane, *values: layout.ControlStruct) -> None:
     syscall.map_update(plane.maps["control"], bytes(4), b"".join(map(bytes, values)))
 
@@ -394,6 +432,96 @@ def test_control_that_differs_between_cpus_reads_as_none(small):
 def test_control_with_a_mode_that_is_none_reads_as_none(small, mode):
     raw_control(small, *[layout.ControlStruct(mode=mode, generation=1)] * syscall.possible_cpus())
     assert small.control.read() is None
+
+
+# ---- vouching ----------------------------------------------------------------------------------------------------
+
+
+class RecordingVouching(VouchingTable):
+    """The real thing, and what was done in which order, to it and to the control value."""
+
+    def __init__(self, fd, control: RecordingControl) -> None:
+        super().__init__(fd)
+        self.done = control.written
+
+    def _set(self, ifindex, term) -> None:
+        self.done.append((ifindex, term))
+        super()._set(ifindex, term)
+
+    def _forget(self, ifindex) -> None:
+        self.done.append(ifindex)
+        super()._forget(ifindex)
+
+
+@pytest.fixture
+def vouching(small, recording, monkeypatch) -> RecordingVouching:
+    """Empty, and all waits for running programs are recorded, too."""
+    table = RecordingVouching(small.maps["vouching"], recording)
+    table.write({})
+    waits = maps.wait_for_running_programs
+
+    def wait() -> None:
+        recording.written.append("wait")
+        waits()
+
+    monkeypatch.setattr(maps, "wait_for_running_programs", wait)
+    recording.written.clear()
+    return table
+
+
+def test_terms_are_read_back_as_written(vouching):
+    terms = {LO: TERM, 2**31: replace(OTHER_TERM, number=2**64 - 1, window_ns=2**64 - 1)}
+    vouching.write(terms)
+    assert vouching.read() == terms
+
+
+def test_term_that_stays_is_not_touched(vouching):
+    vouching.write({1: TERM, 2: TERM})
+    vouching.done.clear()
+    vouching.write({1: TERM, 3: TERM})
+    assert vouching.done == [2, "wait", (3, TERM)]
+    vouching.done.clear()
+    vouching.write({1: TERM, 3: TERM})
+    assert vouching.done == []
+
+
+def test_term_is_replaced_by_way_of_none(vouching):
+    """The kernel would use its memory again at once, under programs that still read it."""
+    vouching.write({1: TERM})
+    vouching.done.clear()
+    vouching.write({1: OTHER_TERM})
+    assert vouching.done == [1, "wait", (1, OTHER_TERM)]
+
+
+def test_more_terms_than_there_is_room_for_are_refused(vouching):
+    many = dict.fromkeys(range(1, layout.MAX_VOUCHING + 2), TERM)
+    with pytest.raises(MapFullError, match=f"terms of {layout.MAX_VOUCHING} links at most"):
+        vouching.write(many)
+    vouching.write({})
+
+
+def test_control_has_a_term_before_any_link_has_and_after_none_has_any_more(vouching, recording):
+    fence_ns = boot_ns() + HOUR_NS
+    none, one, other = (a_control(fence_ns=fence_ns, term=term) for term in (0, TERM.number, OTHER_TERM.number))
+    recording.write(none)
+    recording.written.clear()
+
+    write_term(recording, vouching, one, {1: TERM})
+    assert recording.written == [none, "wait", one, "wait", one, (1, TERM)]
+    recording.written.clear()
+
+    write_term(recording, vouching, other, {1: OTHER_TERM})
+    assert recording.written == [1, "wait", one, "wait", other, "wait", other, (1, OTHER_TERM)]
+    recording.written.clear()
+
+    write_term(recording, vouching, none, {})
+    assert recording.written == [1, "wait", other, "wait", none, "wait", none]
+
+
+def test_trial_begins_as_a_term_without_a_control_value_of_its_own(vouching, recording, small):
+    write_term(recording, vouching, a_vouching_control(None), {LO: TERM})
+    assert small.run(Hook.TC_INGRESS, sealed(a_ping())).action == SEND_BACK
+    vouching.write({})
 
 
 def test_entry_of_a_link_is_not_anothers(small):

@@ -56,6 +56,7 @@ class Guarded:
             ranges=plane.ranges,
             control=plane.control,
             totals=plane.maps["totals"],
+            grants=plane.maps["grants"],
             programs=plane.programs,
             state=NodeState(links=(LINK,)),
             surroundings=Surroundings(),

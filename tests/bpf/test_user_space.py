@@ -12,7 +12,17 @@ from support.frames.nd_builders import a_control6, an_ns
 from support.frames.random_nd import random_maps, stimuli_for
 from support.programs.agreement import SEED, compare
 from support.programs.compiling import BPF
-from support.programs.edges import COSTS, FENCES, SHAPES, check_cost, check_fence
+from support.programs.edges import (
+    COSTS,
+    FENCES,
+    GRANTED,
+    SHAPES,
+    VOUCHERS_FENCES,
+    check_cost,
+    check_fence,
+    check_grant,
+    check_vouchers_fence,
+)
 from support.programs.judging import HOOKS, first_wrong_cell
 from support.programs.prog_run import DROPPED
 from support.programs.user_space import UserPlane
@@ -35,6 +45,16 @@ def test_random_neighbour_discovery_is_treated_as_the_model_says(user_plane, hoo
 @pytest.mark.parametrize(("ahead_ns", "expected"), FENCES.values(), ids=FENCES)
 def test_fence_is_compared_to_the_nanosecond(user_plane, ahead_ns, expected):
     check_fence(user_plane, ahead_ns, expected)
+
+
+@pytest.mark.parametrize(("ahead_ns", "expected"), VOUCHERS_FENCES.values(), ids=VOUCHERS_FENCES)
+def test_vouchers_fence_is_compared_to_the_nanosecond(user_plane, ahead_ns, expected):
+    check_vouchers_fence(user_plane, ahead_ns, expected)
+
+
+@pytest.mark.parametrize(("ahead_ns", "stamp_ns", "then_ns"), GRANTED.values(), ids=GRANTED)
+def test_grant_moves_the_fence_as_far_as_it_may(user_plane, ahead_ns, stamp_ns, then_ns):
+    check_grant(user_plane, ahead_ns, stamp_ns, then_ns)
 
 
 @pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)

@@ -5,12 +5,16 @@ from arpguard.verdict import Kind, Mode, Reason, Verdict
 from reference.message import Message, is_own
 from reference.reading import Unreadable, read_frame
 from reference.situation import Judgement, Response, Situation
+from reference.vouching import respond_vouching
 
 _NOT_GUARDED = (Judgement(None, Verdict.PASS, Reason.NOT_GUARDED),)
 
 
 def respond_ingress(data: bytes, situation: Situation) -> Response:
     """The verdict table for a frame that comes in. The sender is judged before the target."""
+    vouching = respond_vouching(data, situation)
+    if vouching is not None:
+        return vouching
     message = read_frame(data, situation.control)
     if isinstance(message, Unreadable):
         return _respond_unreadable(data, message)

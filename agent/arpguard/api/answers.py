@@ -331,12 +331,13 @@ def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Lin
     source = f"{item} in {where}" if item and vip and not vip.source else item or where
 
     around = range_of(address, link.ifindex, node.state.ranges)
-    scene = Viewpoint(node.name, link, node.state.links, node.surroundings, control, now_ns, around)
+    grants = node.read_grants()
+    scene = Viewpoint(node.name, link, node.state.links, node.surroundings, control, now_ns, around, grants)
     state = node.read_cluster()
     cluster = clustering.in_cluster(state, address, vip) if state else None
     found = explain_ownership(address, source, vip, entry, scene, cluster)
 
-    story = pb.LinkExplanation(link=link.name, summary=summary(entry, control, now_ns, around))
+    story = pb.LinkExplanation(link=link.name, summary=summary(entry, control, now_ns, around, grants))
     story.ownership.source = source if vip else ""
     story.ownership.steps.extend(found.steps)
     for candidate in found.candidates:
@@ -348,6 +349,8 @@ def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Lin
 
     if found.fence_left_ns is not None:
         story.ownership.fence_left.CopyFrom(messages.duration(found.fence_left_ns))
+    if found.voucher_left_ns is not None:
+        story.ownership.voucher_fence_left.CopyFrom(messages.duration(found.voucher_left_ns))
 
     # The kernel may have no entry for the address; then this adds none.
     for message in _vips(node, [key]):

@@ -39,6 +39,7 @@ def read_node(pin_dir: Path) -> ThisNode:
         ranges=ranges,
         control=control,
         totals=maps["totals"],
+        grants=maps["grants"],
         programs=loader.open_programs(pin_dir),
         state=NodeState(
             links=tuple(link for link in surroundings.links if link.ifindex in guarded),

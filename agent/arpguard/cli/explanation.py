@@ -81,8 +81,15 @@ def _why(ownership: pb.Ownership) -> str:
     if ownership.HasField("claim"):
         blocks.append(f"{strong('claim')}\n{facts(claim_facts(ownership.claim), indent='  ')}")
     if ownership.HasField("fence_left"):
-        blocks.append(f"fence: {duration(ownership.fence_left)} left of the right to answer")
+        blocks.append(_fences(ownership))
     return "\n\n".join(blocks)
+
+
+def _fences(ownership: pb.Ownership) -> str:
+    api = duration(ownership.fence_left)
+    if ownership.HasField("voucher_fence_left"):
+        return f"fence: API {api}, voucher {duration(ownership.voucher_fence_left)}"
+    return f"fence: {api} left of the right to answer"
 
 
 def _yes(holds: bool) -> str:  # noqa: FBT001 - a message's field in a word

@@ -9,20 +9,25 @@ from arpguard.core.choosing import home_link
 from arpguard.core.claimwords import Candidate, claim_steps
 from arpguard.core.origins import Origin
 from arpguard.core.ownership.records import Holder
-from arpguard.model import Link, NodeControl, OwnerKind, RangeKey, Surroundings, Vip, VipEntry
+from arpguard.model import Grants, Link, NodeControl, OwnerKind, RangeKey, Surroundings, Vip, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind, Mode
 
 Around: TypeAlias = tuple[RangeKey, VipEntry]
+NO_GRANTS = Grants()
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipFacts:
-    """`source` is empty when it is not known; `fence_left_ns` is None when no fence is needed."""
+    """`source` is empty when it is not known; `fence_left_ns` is None when no fence is needed.
+
+    `voucher_left_ns` is what is left of the voucher's fence; None while this node is bound to none.
+    """
 
     source: str = ""
     candidates: tuple[Candidate, ...] = ()
     fence_left_ns: int | None = None
+    voucher_left_ns: int | None = None
     steps: tuple[str, ...] = ()
 
 
@@ -46,7 +51,8 @@ class InCluster:
 class Viewpoint:
     """Where the question is asked: this node, the link, the links that are guarded, and the moment (boot clock).
 
-    `around`: the range that decides about the address on that link if no entry does.
+    `around`: the range that decides about the address on that link if no entry does. `grants`: what the kernel has of
+    this node's voucher.
     """
 
     node: str
@@ -56,6 +62,7 @@ class Viewpoint:
     control: NodeControl
     now_ns: int
     around: Around | None = None
+    grants: Grants = NO_GRANTS
 
 
 _KINDS = {
@@ -67,7 +74,13 @@ _KINDS = {
 }
 
 
-def summary(entry: VipEntry | None, control: NodeControl, now_ns: int, around: Around | None = None) -> str:
+def summary(
+    entry: VipEntry | None,
+    control: NodeControl,
+    now_ns: int,
+    around: Around | None = None,
+    grants: Grants = NO_GRANTS,
+) -> str:
     """What the kernel's entry means, in a sentence; without one, the range around the address."""
     is_closed = around is not None and around[1].kind is Kind.CLOSED
     if entry is None and not is_closed:
@@ -75,18 +88,20 @@ def summary(entry: VipEntry | None, control: NodeControl, now_ns: int, around: A
     observed = " (only observed: every frame passes)" if _mode(entry, control) is Mode.OBSERVE else ""
     if entry is None:
         return f"no VIP, but its range is closed: this node is silent{observed}"
-    return _what_for(entry, control, now_ns) + observed
+    return _what_for(entry, control, grants, now_ns) + observed
 
 
 def _mode(entry: VipEntry | None, control: NodeControl) -> Mode:
     return (entry.mode if entry is not None else Mode.INHERIT) or control.mode
 
 
-def _what_for(entry: VipEntry, control: NodeControl, now_ns: int) -> str:
+def _what_for(entry: VipEntry, control: NodeControl, grants: Grants, now_ns: int) -> str:
     if _is_stale(entry, control):
         return "owned, but of another epoch than the node: this node is silent"
     if _needs_fence(entry) and not _fence_left_ns(control, now_ns):
         return "owned, but the fence has passed: this node is silent"
+    if _needs_fence(entry) and _voucher_left_ns(control, grants, now_ns) == 0:
+        return "owned, but its voucher's fence has passed: this node is silent"
     return f"{entry.kind.name.lower()}, {_KINDS[entry.kind]}"
 
 
@@ -108,14 +123,19 @@ def explain_ownership(
     `source` names the object that `vip` is from; without a VIP, the configuration that has none; empty: not known.
     `cluster` None: the agent runs standalone.
     """
-    fence = _fence_left_ns(scene.control, scene.now_ns) if entry is not None and _needs_fence(entry) else None
+    fence = voucher = None
+    if entry is not None and _needs_fence(entry):
+        fence = _fence_left_ns(scene.control, scene.now_ns)
+        voucher = _voucher_left_ns(scene.control, scene.grants, scene.now_ns)
     steps = _source_steps(address, source, vip, cluster)
     if vip is not None and cluster is not None:
         steps += _owner_steps(address, vip, cluster, scene)
     elected = vip is not None and vip.owner.kind is OwnerKind.ELECT
-    steps += [*_link_steps(address, vip, entry, scene), *_entry_steps(entry, scene, fence, elected=elected)]
+    steps += [*_link_steps(address, vip, entry, scene), *_entry_steps(entry, scene)]
+    if entry is not None and entry.kind is Kind.OWNED:
+        steps.append(_fence_step(fence, voucher, elected=elected))
     candidates = cluster.candidates if elected and cluster else _candidates(vip, scene.node)
-    return OwnershipFacts(source, candidates, fence, tuple(steps))
+    return OwnershipFacts(source, candidates, fence, voucher, tuple(steps))
 
 
 def _needs_fence(entry: VipEntry) -> bool:
@@ -127,9 +147,18 @@ def _is_stale(entry: VipEntry, control: NodeControl) -> bool:
 
 
 def _fence_left_ns(control: NodeControl, now_ns: int) -> int:
-    """As the program reckons: a fence further ahead than a lease lasts has passed, too."""
-    left = control.fence_ns - now_ns
-    return left if 0 < left <= control.lease_ns else 0
+    return _left_ns(control.fence_ns, control.lease_ns, now_ns)
+
+
+def _voucher_left_ns(control: NodeControl, grants: Grants, now_ns: int) -> int | None:
+    """None while this node is bound to no voucher."""
+    return _left_ns(grants.fence_ns, grants.window_ns, now_ns) if control.is_bound(grants) else None
+
+
+def _left_ns(fence_ns: int, furthest_ns: int, now_ns: int) -> int:
+    """As the program reckons: a fence further ahead than what moves it can have moved it has passed, too."""
+    left = fence_ns - now_ns
+    return left if 0 < left <= furthest_ns else 0
 
 
 def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
@@ -215,7 +244,7 @@ def _home(address: Address, home: Link, scene: Viewpoint) -> str:
     return f"it answers on {home.name}{elsewhere}: no link has the VIP's subnet, and the routes lead there"
 
 
-def _entry_steps(entry: VipEntry | None, scene: Viewpoint, fence_left: int | None, *, elected: bool) -> list[str]:
+def _entry_steps(entry: VipEntry | None, scene: Viewpoint) -> list[str]:
     if entry is None:
         return _range_steps(scene)
     mode = entry.mode or scene.control.mode
@@ -226,8 +255,6 @@ def _entry_steps(entry: VipEntry | None, scene: Viewpoint, fence_left: int | Non
     ]
     if _is_stale(entry, scene.control):
         steps.append(f"the entry is of epoch {entry.epoch}, the node of {scene.control.epoch}: nothing is answered")
-    if entry.kind is Kind.OWNED:
-        steps.append(_fence_step(fence_left, elected=elected))
     return steps
 
 
@@ -249,9 +276,13 @@ def _is_closed(scene: Viewpoint) -> bool:
 _HELD = "the source asks to hold it: no fence is needed, and while the API server is away two nodes may answer"
 
 
-def _fence_step(left_ns: int | None, *, elected: bool) -> str:
+def _fence_step(left_ns: int | None, voucher_left_ns: int | None, *, elected: bool) -> str:
     if left_ns is None:
         return _HELD if elected else "the source names the owner once and for all (hold): no fence is needed"
     if not left_ns:
         return "the fence has passed: nothing is answered until the lease is renewed"
-    return f"the fence lies {left_ns / NS_PER_S:.3f} s ahead"
+    if voucher_left_ns is None:
+        return f"the fence lies {left_ns / NS_PER_S:.3f} s ahead"
+    if not voucher_left_ns:
+        return "the voucher's fence has passed: nothing is answered until the voucher hears from this node again"
+    return f"the fence lies {left_ns / NS_PER_S:.3f} s ahead, and the voucher's {voucher_left_ns / NS_PER_S:.3f} s"

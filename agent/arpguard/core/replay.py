@@ -238,7 +238,11 @@ def _protocol(frame: bytes) -> tuple[Protocol | None, int]:
 ABOUT_NO_VIP = frozenset(
     {Reason.NOT_GUARDED, Reason.OTHER_VLAN, Reason.NOT_ARP, Reason.NOT_ND, Reason.UNWALKABLE, Reason.UNCONFIGURED}
 )
-_ABOUT_TARGET = frozenset(range(Reason.ANSWERED, Reason.OWN_ECHO)) | {Reason.ND_INVALID, Reason.ND_CHECKSUM}
+_ABOUT_TARGET = frozenset(range(Reason.ANSWERED, Reason.OWN_ECHO)) | {
+    Reason.ND_INVALID,
+    Reason.ND_CHECKSUM,
+    Reason.UNVOUCHED,
+}
 
 
 @dataclass(frozen=True, slots=True)

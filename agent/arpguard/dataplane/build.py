@@ -16,7 +16,7 @@ from arpguard.dataplane.layout import MAX_RANGES
 
 TWINS = ("try_ingress_tc", "try_egress_tc", "try_ingress_xdp")
 PROGRAMS = ("ingress_tc", "egress_tc", "ingress_xdp", *TWINS)
-MAPS = ("entries", "ranges", "counters", "totals", "control", "events")
+MAPS = ("entries", "ranges", "counters", "totals", "control", "vouching", "grants", "events")
 CONFIGURED = ("entries", "counters", "events")
 INSTRUCTION_BYTES = 8
 RING_BYTES = 1 << 20

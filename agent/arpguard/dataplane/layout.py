@@ -2,10 +2,11 @@
 
 from ctypes import Structure, c_uint8, c_uint16, c_uint32, c_uint64
 
-from arpguard.verdict import REASON_COUNT
+from arpguard.verdict import REASON_COUNT, Vouched
 
 ENTRY_HOLD = 0x01
 MAX_RANGES = 256
+MAX_VOUCHING = 64
 
 
 class EntryKeyStruct(Structure):
@@ -51,7 +52,22 @@ class ControlStruct(Structure):
         ("closed", c_uint8),
         ("generation", c_uint32),
         ("vips4", c_uint64),
+        ("term", c_uint64),
+        ("ethertype", c_uint8 * 2),
+        ("pad", c_uint8 * 6),
     )
+
+
+class VouchingStruct(Structure):
+    """The term in which a link takes frames of vouching."""
+
+    _fields_ = (("term", c_uint64), ("key", c_uint64 * 2), ("window_ns", c_uint64))
+
+
+class GrantsStruct(Structure):
+    """What came of grants and pings; times in nanoseconds of CLOCK_BOOTTIME. Only programs write it."""
+
+    _fields_ = (("fence_ns", c_uint64), ("bound_term", c_uint64), ("window_ns", c_uint64), ("pinged_ns", c_uint64))
 
 
 class CountersStruct(Structure):
@@ -65,7 +81,7 @@ class CountersStruct(Structure):
 
 
 class Totals(Structure):
-    """One CPU's counts of the node, and its account of events: produced = sent + limited + lost."""
+    """One CPU's counts of the node, its events (produced = sent + limited + lost), and frames of vouching."""
 
     _fields_ = (
         ("frames", (c_uint64 * REASON_COUNT) * 2),
@@ -73,6 +89,7 @@ class Totals(Structure):
         ("limited", c_uint64),
         ("lost", c_uint64),
         ("reported", c_uint64 * REASON_COUNT),
+        ("vouched", c_uint64 * len(Vouched)),
     )
 
 

@@ -25,6 +25,8 @@ _TYPES: Mapping[str, tuple[btf.CType, btf.CType]] = {
     "counters": (ctypes.c_uint32, layout.CountersStruct),
     "totals": (ctypes.c_uint32, layout.Totals),
     "control": (ctypes.c_uint32, layout.ControlStruct),
+    "vouching": (ctypes.c_uint32, layout.VouchingStruct),
+    "grants": (ctypes.c_uint32, layout.GrantsStruct),
 }
 
 

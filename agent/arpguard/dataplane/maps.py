@@ -19,8 +19,8 @@ from arpguard.addresses import MacAddress, from_mapped, to_mapped
 from arpguard.dataplane import layout, syscall
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError, MapFullError
-from arpguard.model import EntryKey, NodeControl, RangeKey, Tally, VipEntry
-from arpguard.verdict import REASON_COUNT, VIP_KINDS, Kind, Mode, Reason
+from arpguard.model import EntryKey, Grants, LinkTerm, NodeControl, RangeKey, Tally, VipEntry
+from arpguard.verdict import REASON_COUNT, VIP_KINDS, Kind, Mode, Reason, Vouched
 
 K = TypeVar("K")
 
@@ -262,22 +262,107 @@ class ControlValue:
     def write(self, control: NodeControl) -> None:
         """Replaces the value.
 
-        Where the epoch changes the fence is 0 in between, and every program run that could have seen the old
-        value has ended: none combines one value's epoch with the other's fence.
+        Where the epoch changes the fence is 0 in between; where the term changes it is the earlier one of both. Every
+        program run that could have seen the value before has ended each time: none combines one value's epoch or term
+        with another's fence.
         """
-        old = self.read()
-        if old is not None and old.epoch != control.epoch:
-            for step in (replace(old, fence_ns=0), replace(control, fence_ns=0)):
-                self._write(step)
-                wait_for_running_programs()
+        for step in self._steps(control):
+            self._write(step)
+            wait_for_running_programs()
         self._write(control)
+
+    def _steps(self, control: NodeControl) -> Iterator[NodeControl]:
+        """Values between the present one and another: two in a row differ in the fence, the epoch or the term only."""
+        old = self.read()
+        if old is None or (old.epoch, old.term) == (control.epoch, control.term):
+            return
+        between = 0 if old.epoch != control.epoch else min(old.fence_ns, control.fence_ns)
+        yield replace(old, fence_ns=between)
+        if old.epoch != control.epoch and old.term != control.term:
+            yield replace(old, fence_ns=between, epoch=control.epoch)
+        yield replace(control, fence_ns=between)
 
     def _write(self, control: NodeControl) -> None:
         syscall.map_update(self._fd, _ZERO_KEY, _raw_control(control) * self._cpus)
 
 
+class VouchingTable:
+    """The `vouching` map: the term of each link that takes pings and grants, by its ifindex."""
+
+    def __init__(self, fd: Fd) -> None:
+        self._fd = fd
+
+    def read(self) -> dict[int, LinkTerm]:
+        """All of them, as the kernel has them."""
+        sizes = ctypes.sizeof(ctypes.c_uint32), ctypes.sizeof(layout.VouchingStruct)
+        return {_ifindex(key): _term_from(value) for key, value in syscall.map_items(self._fd, *sizes)}
+
+    def write(self, terms: Mapping[int, LinkTerm]) -> None:
+        """Makes these the only ones. Raises MapFullError.
+
+        What is of another term is deleted before anything is added, and every program run that could have seen it has
+        ended then. A term in which grants count is in the node's control value before, and until this has deleted it:
+        see `write_term`.
+        """
+        present = self.read()
+        gone = [ifindex for ifindex, term in present.items() if terms.get(ifindex) != term]
+        for ifindex in gone:
+            self._forget(ifindex)
+        if gone:
+            wait_for_running_programs()
+
+        for ifindex, term in terms.items():
+            if present.get(ifindex) != term:
+                self._set(ifindex, term)
+
+    def _forget(self, ifindex: int) -> None:
+        syscall.map_delete(self._fd, struct.pack("=I", ifindex))
+
+    def _set(self, ifindex: int, term: LinkTerm) -> None:
+        try:
+            syscall.map_update(self._fd, struct.pack("=I", ifindex), _raw_term(term))
+        except OSError as error:
+            if error.errno not in _NO_MEMORY:
+                raise
+            raise MapFullError(f"the kernel takes terms of {layout.MAX_VOUCHING} links at most") from error
+
+
+def write_term(
+    control: ControlValue, vouching: VouchingTable, wanted: NodeControl, terms: Mapping[int, LinkTerm]
+) -> None:
+    """Has the kernel take another control value, whose term is another one, and the terms of links.
+
+    No link has a term in which grants count before the control value has, or after (V2, V9).
+    """
+    kept = {ifindex: term for ifindex, term in vouching.read().items() if terms.get(ifindex) == term}
+    vouching.write(kept)
+    control.write(wanted)
+    vouching.write(terms)
+
+
+def read_grants(fd: Fd) -> Grants:
+    """The `grants` map: what programs have of this node's voucher."""
+    raw = syscall.map_lookup(fd, _ZERO_KEY, ctypes.sizeof(layout.GrantsStruct)) or b""
+    value = layout.GrantsStruct.from_buffer_copy(raw.ljust(ctypes.sizeof(layout.GrantsStruct), b"\0"))
+    return Grants(value.fence_ns, value.bound_term, value.window_ns, value.pinged_ns)
+
+
+def _ifindex(raw: bytes) -> int:
+    return int(struct.unpack("=I", raw)[0])
+
+
+def _raw_term(term: LinkTerm) -> bytes:
+    key = (ctypes.c_uint64 * 2)(*struct.unpack("=2Q", term.key))
+    return bytes(layout.VouchingStruct(term=term.number, key=key, window_ns=term.window_ns))
+
+
+def _term_from(raw: bytes) -> LinkTerm:
+    value = layout.VouchingStruct.from_buffer_copy(raw)
+    return LinkTerm(value.term, struct.pack("=2Q", *value.key), value.window_ns)
+
+
 def read_totals(fd: Fd) -> tuple[Tally, layout.Totals]:
-    """The node's decisions, and the sums of its event account (`sent`, `limited`, `lost`)."""
+    """The node's decisions, and the sums of its account of events and frames of vouching."""
     size = ctypes.sizeof(layout.Totals)
     raw = syscall.map_lookup(fd, _ZERO_KEY, size * syscall.possible_cpus()) or b""
     events = layout.Totals()
@@ -286,6 +371,8 @@ def read_totals(fd: Fd) -> tuple[Tally, layout.Totals]:
         events.sent += value.sent
         events.limited += value.limited
         events.lost += value.lost
+        for what in Vouched:
+            events.vouched[what] += value.vouched[what]
     return _tally(raw, layout.Totals), events
 
 
@@ -351,6 +438,8 @@ def _raw_control(control: NodeControl) -> bytes:
             closed=control.closed,
             generation=control.generation,
             vips4=int(first) | (int(last) - int(first)) << 32,
+            term=control.term,
+            ethertype=(ctypes.c_uint8 * 2)(*control.ethertype.to_bytes(2, "big")),
         )
     )
 
@@ -372,6 +461,8 @@ def _control_from(raw: bytes) -> NodeControl | None:
         fence_ns=value.fence_ns,
         lease_ns=value.lease_ns,
         vips4=(first, IPv4Address(int(first) + (value.vips4 >> 32) & 0xFFFFFFFF)),
+        term=value.term,
+        ethertype=int.from_bytes(bytes(value.ethertype), "big"),
     )
 
 

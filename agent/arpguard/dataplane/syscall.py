@@ -25,7 +25,7 @@ LINK_CREATE, LINK_UPDATE, LINK_DETACH = 28, 29, 34
 
 SCHED_CLS, XDP = 3, 6
 PROGRAM_TYPES = {"sched_cls": SCHED_CLS, "xdp": XDP}
-MAP_TYPES = {"hash": 1, "percpu_array": 6, "lpm_trie": 11, "ringbuf": 27}
+MAP_TYPES = {"hash": 1, "array": 2, "percpu_array": 6, "lpm_trie": 11, "ringbuf": 27}
 ATTACH_XDP, ATTACH_TCX_INGRESS, ATTACH_TCX_EGRESS = 37, 46, 47
 F_REPLACE, F_BEFORE = 4, 8
 XDP_FLAGS_DRV_MODE = 4

@@ -90,6 +90,7 @@ async def build(
         ranges=ranges,
         control=control,
         totals=maps["totals"],
+        grants=maps["grants"],
         programs=programs,
         state=kernel.state,
         surroundings=Surroundings(),

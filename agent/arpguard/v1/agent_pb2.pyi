@@ -189,6 +189,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_UNKNOWN: _Reason.ValueType  # 33
     REASON_EGRESS_UNKNOWN: _Reason.ValueType  # 34
     REASON_GUEST: _Reason.ValueType  # 35
+    REASON_UNVOUCHED: _Reason.ValueType  # 36
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why a frame got its verdict; docs/reasons.md has the meanings. The same numbers everywhere."""
@@ -229,6 +230,7 @@ REASON_ND_INVALID_CLAIM: Reason.ValueType  # 32
 REASON_UNKNOWN: Reason.ValueType  # 33
 REASON_EGRESS_UNKNOWN: Reason.ValueType  # 34
 REASON_GUEST: Reason.ValueType  # 35
+REASON_UNVOUCHED: Reason.ValueType  # 36
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 class _Operation:
@@ -1200,6 +1202,7 @@ class Ownership(_message.Message):
     CLAIM_FIELD_NUMBER: _builtins.int
     FENCE_LEFT_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    VOUCHER_FENCE_LEFT_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """The object that makes the address a VIP, such as "vips[0] in /etc/arpguard/config.yaml" or "service shop/web";
     empty: none does.
@@ -1220,6 +1223,12 @@ class Ownership(_message.Message):
     def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The chain of reasons, one sentence after the other."""
 
+    @_builtins.property
+    def voucher_fence_left(self) -> _duration_pb2.Duration:
+        """What is left of the fence of the node that vouches for this one, which ends the right to answer as well; absent
+        while the kernel is bound to none.
+        """
+
     def __init__(
         self,
         *,
@@ -1228,10 +1237,11 @@ class Ownership(_message.Message):
         claim: Global___Claim | None = ...,
         fence_left: _duration_pb2.Duration | None = ...,
         steps: _abc.Iterable[_builtins.str] | None = ...,
+        voucher_fence_left: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "fence_left", b"fence_left"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "fence_left", b"fence_left", "voucher_fence_left", b"voucher_fence_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "claim", b"claim", "fence_left", b"fence_left", "source", b"source", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "claim", b"claim", "fence_left", b"fence_left", "source", b"source", "steps", b"steps", "voucher_fence_left", b"voucher_fence_left"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "answers.h"
+#include "mutate.h"
 
 enum { DROPPED, PASSED, SENT_BACK, UNKNOWN };
 
@@ -61,7 +62,12 @@ static int may_answer(const struct entry *e)
 
 	if (e->kind != KIND_OWNED || (e->epoch != world.control.epoch && !(held && !e->epoch)))
 		return 0;
-	return held || (world.control.fence_ns > clock_ns && ahead <= world.control.lease_ns);
+	if (held)
+		return 1;
+	if (world.control.term && world.grants.bound_term == world.control.term &&
+	    (world.grants.fence_ns <= clock_ns || world.grants.fence_ns - clock_ns > world.grants.window_ns))
+		return 0;
+	return world.control.fence_ns > clock_ns && ahead <= world.control.lease_ns;
 }
 
 static __u32 be16(const __u8 *p)
@@ -216,6 +222,36 @@ static const char *nd_answer_objection(const struct reading *q, const struct ent
 	return sum == 0xffff ? 0 : "the advertisement has a wrong checksum";
 }
 
+/* A ping of the link's term that has become its pong. */
+static const char *pong_objection(const struct arrival *a, const __u8 *frame, const struct departure *d)
+{
+	const __u8 *ping = vouch_payload((__u8 *)frame, a->length), *pong = vouch_payload((__u8 *)d->frame, d->length);
+	const __u64 said[] = {clock_ns, world.control.fence_ns, 0};
+	int bound = world.control.term == world.vouching.term && world.grants.bound_term == world.control.term;
+	__u64 hash;
+
+	if (a->hook == HOOK_TC_EGRESS || !world.control.ethertype || (a->tagged && (a->tag & 0xfff || ping != frame + 14)))
+		return "a ping is turned round that does not concern the kernel";
+	if (d->length != a->length || d->tagged != a->tagged || (a->hook == HOOK_TC_INGRESS && d->redirected != LINK))
+		return "a pong has another form";
+	if (frame[0] & 1 || memcmp(frame, d->frame + 6, 6) || memcmp(frame + 6, d->frame, 6))
+		return "a pong goes to another host";
+	if (!pong || ping[0] != 1 || ping[1] != 1 || memcmp(ping + 8, &world.vouching.term, 8))
+		return "what is turned round is no ping of the term";
+	hash = vouch_hash(ping, world.vouching.key);
+	if (memcmp(ping + VOUCH_SEALED, &hash, 8))
+		return "a forged ping is turned round";
+	if (pong[0] != 1 || pong[1] != 2 || pong[2] != bound || memcmp(pong + 3, "\0\0\0\0\0", 5))
+		return "a pong begins otherwise";
+	hash = vouch_hash(pong, world.vouching.key);
+	if (memcmp(pong + 8, ping + 8, 16) || memcmp(pong + 24, said, 24) || memcmp(pong + VOUCH_SEALED, &hash, 8))
+		return "a pong says another thing";
+	if (memcmp(frame + 12, d->frame + 12, ping - frame - 12) ||
+	    memcmp(ping + VOUCH_SEALED + 8, pong + VOUCH_SEALED + 8, frame + a->length - ping - VOUCH_SEALED - 8))
+		return "the rest of a pong is another one";
+	return 0;
+}
+
 static const char *answer_objection(const struct arrival *a, const struct reading *q, const struct departure *d)
 {
 	const struct entry *e = q->asked ? guarded(q->asked, q->size) : 0;
@@ -271,6 +307,8 @@ const char *objection(const struct arrival *a, const __u8 *frame, const struct d
 	case PASSED:
 		return passed_objection(a, frame, d);
 	case SENT_BACK:
+		if (vouch_payload((__u8 *)frame, a->length))
+			return pong_objection(a, frame, d);
 		return answer_objection(a, &question, d);
 	default:
 		return "a return code that means nothing";

@@ -18,11 +18,14 @@
 #define BATCH 1000 /* frames with the same maps */
 #define HOOKS 3
 #define MAX_CPUS 1024
+#define STAMP_AT 24
 
 static const char *const hook_names[] = {"", "tc ingress", "xdp", "tc egress"};
 
 struct scene {
 	struct control control;
+	struct vouching vouching; /* term 0: there is none */
+	struct grants grants;
 	__u32 entries, ranges;
 	struct entry_key keys[MAX_ENTRIES];
 	struct entry values[MAX_ENTRIES];
@@ -38,12 +41,13 @@ struct seed {
 /* What is written out of one frame, before the frame itself and what was left of it. */
 struct sample {
 	__u32 scene, hook, code, length, left;
+	struct grants grants; /* before it */
 };
 
 /* All of the command line, in this order. */
 struct task {
 	long programs[HOOKS + 1]; /* by hook */
-	long entries, ranges, control, counters, totals, cpus;
+	long entries, ranges, control, counters, totals, vouching, grants, cpus;
 	long frames, seed, room_tc, room_xdp, every;
 };
 
@@ -98,7 +102,7 @@ static struct totals read_totals(void)
 {
 	static struct totals all[MAX_CPUS];
 	struct totals sum = {};
-	__u32 zero = 0, reason;
+	__u32 zero = 0, reason, what;
 	long i, observed;
 
 	if (map_call(BPF_MAP_LOOKUP_ELEM, task.totals, &zero, all))
@@ -107,11 +111,26 @@ static struct totals read_totals(void)
 		for (observed = 0; observed < 2; observed++)
 			for (reason = 0; reason < REASON_COUNT; reason++)
 				sum.frames[observed][reason] += all[i].frames[observed][reason];
+		for (what = 0; what < VOUCHED_COUNT; what++)
+			sum.vouched[what] += all[i].vouched[what];
 		sum.sent += all[i].sent;
 		sum.limited += all[i].limited;
 		sum.lost += all[i].lost;
 	}
 	return sum;
+}
+
+static void set_vouching(const struct scene *new)
+{
+	__u32 zero = 0, link = LINK;
+
+	world.vouching = new->vouching;
+	world.grants = new->grants;
+	map_call(BPF_MAP_DELETE_ELEM, task.vouching, &link, 0);
+	if (new->vouching.term && map_call(BPF_MAP_UPDATE_ELEM, task.vouching, &link, &new->vouching))
+		fail("vouching");
+	if (map_call(BPF_MAP_UPDATE_ELEM, task.grants, &zero, &new->grants))
+		fail("grants");
 }
 
 /* The maps of a scene, in the kernel and in user space; all counters of user space are 0. */
@@ -143,6 +162,7 @@ static void set_scene(const struct scene *old, const struct scene *new)
 			fail("ranges");
 	}
 	set_control(&new->control);
+	set_vouching(new);
 	clock_gettime(CLOCK_BOOTTIME, &now);
 	clock_ns = now.tv_sec * 1000000000ull + now.tv_nsec;
 	kernel_before = read_totals();
@@ -170,12 +190,33 @@ static void compare_row(__u32 slot)
 	}
 }
 
+/* What the programs keep of the voucher; the two have another clock. */
+static void compare_grants(void)
+{
+	struct grants kernel;
+	__u32 zero = 0;
+
+	if (map_call(BPF_MAP_LOOKUP_ELEM, task.grants, &zero, &kernel))
+		fail("grants");
+	kernel.pinged_ns = world.grants.pinged_ns;
+	if (memcmp(&kernel, &world.grants, sizeof(kernel))) {
+		fprintf(stderr, "the kernel has other grants\n");
+		exit(1);
+	}
+}
+
 /* Nothing is lost, and nothing is counted twice. */
 static void compare_counts(void)
 {
 	__u32 i;
 
+	compare_grants();
 	kernel_after = read_totals();
+	for (i = 0; i < VOUCHED_COUNT; i++)
+		if (kernel_after.vouched[i] - kernel_before.vouched[i] != world.totals.vouched[i]) {
+			fprintf(stderr, "the kernel counts frames of vouching (%u) otherwise\n", i);
+			exit(1);
+		}
 	for (i = 0; i < 2 * REASON_COUNT; i++)
 		if (kernel_after.frames[0][i] - kernel_before.frames[0][i] != world.totals.frames[0][i]) {
 			fprintf(stderr, "the kernel counts reason %u otherwise\n", i % REASON_COUNT);
@@ -244,9 +285,14 @@ static void tally(const struct arrival *a, const __u8 *frame, const struct depar
 static void send(__u32 scene, const struct arrival *a, const __u8 *frame, FILE *samples)
 {
 	static struct departure kernel, user;
+	struct grants grants = world.grants;
+	const __u8 *pong;
 	const char *why;
 
 	run_in_kernel(a, frame, &kernel);
+	pong = vouch_payload(kernel.frame, kernel.length);
+	if (pong && kernel.code == (a->hook == HOOK_XDP ? XDP_TX : TC_ACT_REDIRECT))
+		memcpy(&clock_ns, pong + STAMP_AT, sizeof(clock_ns)); /* when the kernel ran it */
 	run_program(a, frame, &user);
 	if (kernel.code != user.code)
 		give_up("another return code", scene, a, frame, &kernel, &user);
@@ -257,7 +303,7 @@ static void send(__u32 scene, const struct arrival *a, const __u8 *frame, FILE *
 		give_up(why, scene, a, frame, &kernel, &user);
 	tally(a, frame, &kernel);
 	if (samples) {
-		struct sample s = {scene, a->hook, kernel.code, a->length, kernel.length};
+		struct sample s = {scene, a->hook, kernel.code, a->length, kernel.length, grants};
 
 		fwrite(&s, sizeof(s), 1, samples);
 		fwrite(frame, 1, a->length, samples);

@@ -10,21 +10,27 @@ from pathlib import Path
 
 from arpguard.clock import boot_ns
 from arpguard.dataplane import layout, syscall
-from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, raw_range_key
-from arpguard.model import EntryKey, RangeKey
+from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, _raw_term, raw_range_key
+from arpguard.model import Grants
 from arpguard.verdict import Hook
 from reference import Situation, respond_egress, respond_ingress
-from support.frames import random_arp, random_nd
-from support.programs.agreement import assert_agrees, expected_outcome, with_random_ranges
+from support.frames import random_arp, random_nd, random_vouching
+from support.programs.agreement import (
+    assert_agrees,
+    at_time_of,
+    expected_outcome,
+    situation_of,
+    with_random_ranges,
+)
 from support.programs.compiling import BPF
-from support.programs.prog_run import ACTIONS, DROP, DROPPED, LO, PROGRAM, Outcome, Plane
+from support.programs.prog_run import ACTIONS, DROP, DROPPED, PROGRAM, Outcome, Plane, grants_value
 from support.programs.user_space import FOLDER, MAX_ENTRIES, MAX_RANGES, build, flags
 
 SOURCES = [FOLDER / name for name in ("flood.c", "mutate.c", "answers.c", "programs.c", "kernel.c")]
 SCENES, SEEDS = 100, 1600
 # As much as a test run takes in one piece: a page without what the kernel needs of it.
 ROOM_TC, ROOM_XDP = 3500, 3500
-_SAMPLE = struct.Struct("=5I")
+_SAMPLE = struct.Struct("=5I4x4Q")
 
 
 class FloodError(AssertionError):
@@ -36,6 +42,8 @@ class SceneValue(ctypes.Structure):
 
     _fields_ = (
         ("control", layout.ControlStruct),
+        ("vouching", layout.VouchingStruct),
+        ("grants", layout.GrantsStruct),
         ("entries", ctypes.c_uint32),
         ("ranges", ctypes.c_uint32),
         ("keys", layout.EntryKeyStruct * MAX_ENTRIES),
@@ -53,6 +61,7 @@ class Sample:
     hook: Hook
     frame: bytes
     outcome: Outcome
+    grants: Grants
 
 
 def a_scene(rng: random.Random, now_ns: int) -> Situation:
@@ -62,12 +71,15 @@ def a_scene(rng: random.Random, now_ns: int) -> Situation:
     entries = {**entries6, **entries4}
     ipv4 = [vip for vip in entries if vip.version == 4]
     control, ranges = with_random_ranges(rng, replace(control, vips4=(min(ipv4), max(ipv4))))
-    situation = {EntryKey(LO, vip): entry for vip, entry in entries.items()}
-    return Situation(control, situation, LO, now_ns, {RangeKey(LO, net): entry for net, entry in ranges.items()})
+    control, term, grants = random_vouching.random_state(rng, control, now_ns)
+    return situation_of(entries, control, ranges, term, grants, now_ns)
 
 
 def scene_bytes(scene: Situation) -> bytes:
-    value = SceneValue(layout.ControlStruct.from_buffer_copy(_raw_control(scene.control)), len(scene.entries))
+    value = SceneValue(layout.ControlStruct.from_buffer_copy(_raw_control(scene.control)), entries=len(scene.entries))
+    value.grants = grants_value(scene.grants)
+    if scene.term is not None:
+        value.vouching = layout.VouchingStruct.from_buffer_copy(_raw_term(scene.term))
     for slot, (key, entry) in enumerate(scene.entries.items()):
         value.keys[slot] = layout.EntryKeyStruct.from_buffer_copy(_raw_key(key))
         value.values[slot] = layout.EntryStruct.from_buffer_copy(_raw_entry(entry, slot))
@@ -78,10 +90,11 @@ def scene_bytes(scene: Situation) -> bytes:
     return bytes(value)
 
 
-def some_seeds(rng: random.Random, number: int) -> Iterator[tuple[int, bytes]]:
-    """(whether it goes out, frame), both families in turn."""
+def some_seeds(rng: random.Random, number: int, now_ns: int) -> Iterator[tuple[int, bytes]]:
+    """(whether it goes out, frame), both families and vouching in turn; `now_ns` is when they come."""
     sources = [(0, random_arp.a_stimulus), (1, random_arp.a_stimulus)]
     sources += [(int(hook is Hook.TC_EGRESS), random_nd.stimuli_for(hook)) for hook in (Hook.XDP, Hook.TC_EGRESS)]
+    sources.append((0, lambda rng: random_vouching.a_stimulus(rng, now_ns)))
     for at in range(number):
         outgoing, stimulus = sources[at % len(sources)]
         yield outgoing, stimulus(rng)
@@ -96,7 +109,7 @@ class Flood:
         rng, now_ns = random.Random(seed), boot_ns()
         self._scenes = [a_scene(rng, now_ns) for _ in range(SCENES)]
         (folder / "scenes").write_bytes(b"".join(map(scene_bytes, self._scenes)))
-        seeds = (struct.pack("=II", outgoing, len(frame)) + frame for outgoing, frame in some_seeds(rng, SEEDS))
+        seeds = (struct.pack("=II", outgoing, len(frame)) + frame for outgoing, frame in some_seeds(rng, SEEDS, now_ns))
         (folder / "seeds").write_bytes(b"".join(seeds))
 
     def run(self, frames: int, samples: int) -> str:
@@ -109,7 +122,10 @@ class Flood:
             left = table.read()
             table.delete([*left.entries, *left.strangers])
         programs = [plane.programs[PROGRAM[hook]].number for hook in sorted(PROGRAM)]
-        maps = [plane.maps[name].number for name in ("entries", "ranges", "control", "counters", "totals")]
+        maps = [
+            plane.maps[name].number
+            for name in ("entries", "ranges", "control", "counters", "totals", "vouching", "grants")
+        ]
         every = max(1, frames // samples) | 1  # odd: not always the same hook
         numbers = [*programs, *maps, syscall.possible_cpus(), frames, self._seed, ROOM_TC, ROOM_XDP, every]
         files = [str(self._folder / name) for name in ("scenes", "seeds", "samples")]
@@ -129,16 +145,18 @@ class Flood:
         data = (self._folder / "samples").read_bytes()
         at = 0
         while at < len(data):
-            scene, hook, code, length, left = _SAMPLE.unpack_from(data, at)
+            scene, hook, code, length, left, *grants = _SAMPLE.unpack_from(data, at)
             start = at + _SAMPLE.size
             frame, gone_on = data[start : start + length], data[start + length : start + length + left]
             at = start + length + left
             action = ACTIONS[Hook(hook)][code]
-            yield Sample(scene, Hook(hook), frame, DROPPED if action == DROP else Outcome(action, gone_on))
+            outcome = DROPPED if action == DROP else Outcome(action, gone_on)
+            yield Sample(scene, Hook(hook), frame, outcome, Grants(*grants))
 
     def _compare(self, sample: Sample) -> int:
-        situation = self._scenes[sample.scene]
+        situation = replace(self._scenes[sample.scene], grants=sample.grants)
         respond = respond_egress if sample.hook is Hook.TC_EGRESS else respond_ingress
-        expected = self._plane.shown(expected_outcome(respond(sample.frame, situation), sample.hook, sample.frame))
-        assert_agrees(sample.outcome, expected, sample.frame, situation)
+        response = respond(sample.frame, situation)
+        expected = self._plane.shown(expected_outcome(response, sample.hook, sample.frame))
+        assert_agrees(at_time_of(situation, response, sample.outcome), expected, sample.frame, situation)
         return 1

@@ -47,6 +47,34 @@ static __u64 sum_of(const __u64 frames[2][REASON_COUNT])
 	return sum;
 }
 
+/* A frame of vouching, of which the program has counted what came of it. */
+static int is_vouching(void)
+{
+	__u32 i;
+
+	for (i = 0; i < VOUCHED_COUNT; i++)
+		if (world.totals.vouched[i])
+			return 1;
+	return 0;
+}
+
+/* A twin answers no ping, and takes no grant. */
+static void check_idle_twin(const struct arrival *a, const __u8 *frame)
+{
+	static struct departure said;
+	struct arrival twin = *a;
+	struct totals before = world.totals;
+	struct grants grants = world.grants;
+
+	twin.twin = 1;
+	run_program(&twin, frame, &said);
+	demand((said.code & 0xff) == (a->hook == HOOK_XDP ? XDP_PASS : TC_ACT_UNSPEC & 0xff),
+	       "a twin lets frames of vouching pass");
+	demand(said.length == a->length && !memcmp(said.frame, frame, a->length), "and leaves them as they are");
+	demand(!memcmp(&before, &world.totals, sizeof(before)) && !memcmp(&grants, &world.grants, sizeof(grants)),
+	       "and keeps nothing of them");
+}
+
 /* The twin decides the same, and what it decided is what the program counted; it counts nothing itself. */
 static void check_twin(const struct arrival *a, const __u8 *frame, const struct departure *d)
 {
@@ -93,19 +121,18 @@ static void forget_counts(void)
 static void run_at(__u32 hook, struct arrival a, const __u8 *frame, struct departure *d)
 {
 	static struct departure in_part;
+	struct arrival whole = {.hook = hook, .length = a.length, .linear = WHOLE, .tag = a.tag, .tagged = a.tagged};
 	const char *why;
 
 	forget_counts();
 	a.hook = hook;
-	run_program(
-	    &(struct arrival){.hook = hook, .length = a.length, .linear = WHOLE, .tag = a.tag, .tagged = a.tagged},
-	    frame, d);
+	run_program(&whole, frame, d);
 	a.tagged = a.tagged && hook != HOOK_XDP;
 	why = objection(&a, frame, d);
 	demand(!why, why);
 	check_counts();
 	if (!a.tagged)
-		check_twin(&(struct arrival){.hook = hook, .length = a.length, .linear = WHOLE}, frame, d);
+		(is_vouching() ? check_idle_twin(&whole, frame) : check_twin(&whole, frame, d));
 	if (hook == HOOK_XDP)
 		return;
 	run_program(&a, frame, &in_part);

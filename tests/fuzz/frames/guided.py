@@ -11,11 +11,11 @@ from pathlib import Path
 from flood import some_seeds
 
 from arpguard.clock import boot_ns
-from arpguard.dataplane.maps import _control_from, _entry_from, _key_from, _split, range_key_from
+from arpguard.dataplane.maps import _control_from, _entry_from, _key_from, _split, _term_from, range_key_from
 from arpguard.verdict import Hook, Reason
 from reference import Situation, respond_egress, respond_ingress
 from support.frames.builders import HOUR_NS
-from support.programs.agreement import assert_agrees, expected_outcome
+from support.programs.agreement import assert_agrees, at_time_of, expected_outcome
 from support.programs.compiling import BPF
 from support.programs.prog_run import Plane
 from support.programs.user_space import FOLDER, Arrival, UserPlane, build, flags
@@ -26,11 +26,12 @@ SANITIZERS = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"
 SANITIZERS += ["-fno-sanitize=alignment"]
 VERDICTS = "-DVERDICTS=0," + ",".join(str(int(reason.verdict)) for reason in Reason)
 LONGEST_TEST_RUN = 2048
-HEAD = 30  # bytes in front of the frame: see input.h
+HEAD = 32  # bytes in front of the frame: see input.h
 LONGEST = HEAD + 9014
 # Maps of which all VIPs are this node's, on an ordinary link; others come by themselves.
-OWNED = bytes([4, 0, 0, 0]) + bytes([1, 0, 4, 0, 0, 1]) * 4 + bytes([0, 0])
+OWNED = bytes([4, 0, 0, 0]) + bytes([1, 0, 4, 0, 0, 1]) * 4 + bytes([0, 0]) + bytes([0, 0])
 SEEDS = 800
+CLOCK_NS = 1 << 60  # of fuzz.c
 
 
 class GuidedError(AssertionError):
@@ -71,7 +72,7 @@ class Guided:
     def _write_seeds(self) -> None:
         rng = random.Random(self._seed)
         self.corpus.mkdir()
-        for number, (_, frame) in enumerate(some_seeds(rng, SEEDS)):
+        for number, (_, frame) in enumerate(some_seeds(rng, SEEDS, CLOCK_NS)):
             head = rng.randbytes(HEAD) if number % 3 == 0 else OWNED
             (self.corpus / f"seed-{number}").write_bytes(head + frame)
 
@@ -122,15 +123,18 @@ class Reader:
             entry = _entry_from(_split(bytes(world.range_values[at]))[1])
             assert entry is not None
             ranges[range_key_from(bytes(world.range_keys[at]))] = entry
-        return Found(Situation(control, entries, 1, self._plane.now_ns, ranges), data[HEAD:])
+        term = _term_from(bytes(world.vouching)) if world.vouching.term else None
+        situation = Situation(control, entries, 1, self._plane.now_ns, ranges, term, self._plane.grants)
+        return Found(situation, data[HEAD:])
 
 
 def is_taken(found: Found) -> bool:
     """Whether a test run in the kernel takes the frame, and cannot come to another end because time goes on."""
     least = {b"\x08\0": 34, b"\x86\xdd": 54}.get(found.frame[12:14], 14)
-    control = found.situation.control
-    ahead = control.fence_ns - found.situation.now_ns
-    near = any(abs(ahead - edge) < HOUR_NS // 2 for edge in (0, control.lease_ns))
+    control, grants = found.situation.control, found.situation.grants
+    fences = [(control.fence_ns, control.lease_ns), (grants.fence_ns, grants.window_ns)]
+    aheads = [(fence_ns - found.situation.now_ns, furthest_ns) for fence_ns, furthest_ns in fences]
+    near = any(abs(ahead - edge) < HOUR_NS // 2 for ahead, furthest_ns in aheads for edge in (0, furthest_ns))
     return least <= len(found.frame) <= LONGEST_TEST_RUN and not near
 
 
@@ -142,14 +146,15 @@ def replay(data: bytes, reader: Reader, user_plane: UserPlane, plane: Plane | No
         return 0
     entries = {key.vip: entry for key, entry in found.situation.entries.items()}
     ranges = {key.network: entry for key, entry in found.situation.ranges.items()}
-    user_plane.set(entries, found.situation.control, found.situation.now_ns, ranges)
-    planes = [user_plane]
-    if plane is not None and is_taken(found):
-        plane.set(entries, found.situation.control, ranges=ranges)
-        planes.append(plane)
+    state = {"ranges": ranges, "term": found.situation.term, "grants": found.situation.grants}
+    planes = [user_plane, *([plane] if plane is not None and is_taken(found) else [])]
     for hook in Hook:
         respond = respond_egress if hook is Hook.TC_EGRESS else respond_ingress
-        expected = expected_outcome(respond(found.frame, found.situation), hook, found.frame)
+        response = respond(found.frame, found.situation)
+        expected = expected_outcome(response, hook, found.frame)
         for one in planes:
-            assert_agrees(one.run(hook, found.frame), one.shown(expected), found.frame, found.situation)
+            one.set(entries, found.situation.control, **state)
+            user_plane.now_ns = found.situation.now_ns
+            outcome = at_time_of(found.situation, response, one.run(hook, found.frame))
+            assert_agrees(outcome, one.shown(expected), found.frame, found.situation)
     return len(planes)

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "input.h"
+#include "mutate.h"
 
 #define EPOCH 7
 #define HOUR_NS (3600 * 1000000000ull)
@@ -105,6 +106,23 @@ static void open_primary(__u32 family)
 	world.ranges++;
 }
 
+/* The EtherType in network order, the terms of node and link, and grants. */
+static void read_vouching(const __u8 *choice)
+{
+	static const __u64 terms[] = {VOUCH_TERM, VOUCH_TERM, VOUCH_OTHER_TERM, 0}, key[] = {VOUCH_KEY};
+	const __u64 fences[] = {clock_ns + HOUR_NS, clock_ns + 1, clock_ns, clock_ns + 2 * HOUR_NS,
+				clock_ns + 2 * HOUR_NS + 1, 0, clock_ns - 1, ~0ull};
+
+	world.control.ethertype = choice[0] & 1 ? 0 : (VOUCH_TYPE >> 8 | (VOUCH_TYPE & 0xff) << 8);
+	world.control.term = terms[choice[0] >> 1 & 3];
+	world.vouching.term = terms[choice[0] >> 3 & 3];
+	memcpy(world.vouching.key, key, sizeof(key));
+	world.vouching.window_ns = choice[0] & 0x20 ? HOUR_NS : 2 * HOUR_NS;
+	world.grants.bound_term = terms[choice[1] & 3];
+	world.grants.fence_ns = fences[choice[1] >> 2 & 7];
+	world.grants.window_ns = 2 * HOUR_NS;
+}
+
 int read_input(const __u8 *data, size_t size, struct arrival *a)
 {
 	__u32 vip, family;
@@ -119,6 +137,7 @@ int read_input(const __u8 *data, size_t size, struct arrival *a)
 		open_primary(family);
 	for (family = 0; family < INPUT_RANGES; family++)
 		read_range(data[4 + 6 * INPUT_VIPS + family], family);
+	read_vouching(data + INPUT_HEAD - 2);
 	*a = (struct arrival){.length = size - INPUT_HEAD,
 			      .linear = 14 + (data[2] | data[3] << 8) % (size - INPUT_HEAD - 13),
 			      .tagged = data[1] & 1,

@@ -153,11 +153,70 @@ static void fill_with_junk(struct work *w)
 		w->frame[i] = pick(w, 256);
 }
 
+static __u64 rotate(__u64 word, int bits)
+{
+	return word << bits | word >> (64 - bits);
+}
+
+static void rounds(__u64 *v, int count)
+{
+	while (count--) {
+		v[0] += v[1], v[2] += v[3];
+		v[1] = rotate(v[1], 13), v[3] = rotate(v[3], 16);
+		v[1] ^= v[0], v[3] ^= v[2];
+		v[0] = rotate(v[0], 32);
+		v[2] += v[1], v[0] += v[3];
+		v[1] = rotate(v[1], 17), v[3] = rotate(v[3], 21);
+		v[1] ^= v[2], v[3] ^= v[0];
+		v[2] = rotate(v[2], 32);
+	}
+}
+
+__u64 vouch_hash(const __u8 *payload, const __u64 *key)
+{
+	__u64 v[4] = {key[0], key[1], key[0], key[1]}, word;
+	const char text[] = "uespemos" "modnarod" "arenegyl" "setybdet";
+	__u32 i;
+
+	for (i = 0; i < 4; i++) {
+		memcpy(&word, text + 8 * i, 8);
+		v[i] ^= word;
+	}
+	for (i = 0; i <= VOUCH_SEALED; i += 8) {
+		word = (__u64)VOUCH_SEALED << 56;
+		if (i < VOUCH_SEALED)
+			memcpy(&word, payload + i, 8);
+		v[3] ^= word;
+		rounds(v, 2);
+		v[0] ^= word;
+	}
+	v[2] ^= 0xff;
+	rounds(v, 4);
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+__u8 *vouch_payload(__u8 *frame, __u32 length)
+{
+	__u8 *at = frame + TYPE_AT, *end = frame + length;
+
+	if (end - at >= 6 && ((at[0] == 0x81 && !at[1]) || (at[0] == 0x88 && at[1] == 0xa8)))
+		at += 4;
+	if (end - at < 2 + VOUCH_SEALED + 8 || (at[0] << 8 | at[1]) != VOUCH_TYPE)
+		return 0;
+	return at + 2;
+}
+
 void mend(__u8 *frame, __u32 length)
 {
+	static const __u64 key[] = {VOUCH_KEY};
 	__u32 i, payload, at = MIN_FRAME + IP_HEADER_LEN;
-	__u64 sum = ICMPV6;
+	__u8 *vouching = vouch_payload(frame, length);
+	__u64 sum = ICMPV6, hash;
 
+	if (vouching) {
+		hash = vouch_hash(vouching, key);
+		memcpy(vouching + VOUCH_SEALED, &hash, 8);
+	}
 	if (!is_ipv6(frame, length) || frame[MIN_FRAME + 6] != ICMPV6)
 		return;
 	payload = frame[MIN_FRAME + 4] << 8 | frame[MIN_FRAME + 5];

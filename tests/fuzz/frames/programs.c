@@ -62,6 +62,16 @@ static struct control *control_lookup(const __u32 *key)
 	return *key ? 0 : &world.control;
 }
 
+static struct vouching *vouching_lookup(const __u32 *ifindex)
+{
+	return *ifindex == LINK && world.vouching.term ? &world.vouching : 0;
+}
+
+static struct grants *grants_lookup(const __u32 *key)
+{
+	return *key ? 0 : &world.grants;
+}
+
 static struct event event;
 
 static void *reserve(u64 size)

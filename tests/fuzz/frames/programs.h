@@ -14,6 +14,8 @@
 /* What the programs read and write, and what their counts come to. */
 struct world {
 	struct control control;
+	struct vouching vouching; /* of the link; term 0: there is none */
+	struct grants grants;
 	__u32 ranges; /* how many there are */
 	struct range_key range_keys[MAX_RANGES_HERE];
 	struct entry range_values[MAX_RANGES_HERE];

@@ -13,11 +13,14 @@ from ipaddress import ip_network
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network
 from arpguard.clock import boot_ns
 from arpguard.dataplane.explain import Trial
-from arpguard.model import ALL_IPV4, EntryKey, NodeControl, RangeKey, VipEntry
-from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason
+from arpguard.model import ALL_IPV4, EntryKey, Grants, LinkTerm, NodeControl, RangeKey, VipEntry
+from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Vouched
+from arpguard.wire.vouching import pack
 from reference import Response, Situation, respond_egress, respond_ingress
-from support.frames.builders import EPOCH, GUARD, HOUR_NS, OWNER, PRIMARY_IP
+from support.frames import random_vouching
+from support.frames.builders import EPOCH, GUARD, HOUR_NS, OWNER, PRIMARY_IP, patched
 from support.frames.nd_builders import PRIMARY_IP6
+from support.frames.vouch_builders import payload_of, read_back
 from support.programs.prog_run import (
     DROPPED,
     HIDE,
@@ -34,6 +37,7 @@ from support.programs.prog_run import (
 
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.SystemRandom().getrandbits(32))
 BATCHES, FRAMES_PER_BATCH = 120, 300  # at each of the three hooks: 108,000 frames
+VOUCHING_PER_BATCH = 30  # and so many of vouching among them
 
 VIRTUAL_MAC = MacAddress.parse("00:00:5e:00:01:07")
 
@@ -65,10 +69,10 @@ class Tallies:
 
     actions: Counter[str] = field(default_factory=Counter)
     reasons: Counter[Reason] = field(default_factory=Counter)
+    vouched: Counter[Vouched] = field(default_factory=Counter)
 
 
 Maps = tuple[Mapping[Address, VipEntry], NodeControl]
-MapsAndRanges = tuple[Mapping[Address, VipEntry], NodeControl, Mapping[Network, VipEntry]]
 
 # Around the VIPs and the other addresses of the random frames.
 RANGES = {
@@ -112,38 +116,65 @@ def compare(
         try:
             now_ns = boot_ns()
             frames = [stimulus(rng) for _ in range(FRAMES_PER_BATCH)]
+            frames += [random_vouching.a_stimulus(rng, now_ns) for _ in range(VOUCHING_PER_BATCH)]
+            rng.shuffle(frames)
             entries, control = maps(rng, now_ns)
             control, ranges = with_random_ranges(rng, control)
-            _run_batch(plane, hook, (entries, control, ranges), now_ns, frames, tallies)
+            control, term, grants = random_vouching.random_state(rng, control, now_ns)
+            plane.set(entries, control, ranges=ranges, term=term, grants=grants)
+            _run_batch(plane, hook, situation_of(entries, control, ranges, term, grants, now_ns), frames, tallies)
         except AssertionError as error:
             raise AssertionError(f"ARPGUARD_SEED={SEED}, batch {number}\n{error}") from None
     return tallies
 
 
-def _run_batch(
-    plane: Plane, hook: Hook, maps: MapsAndRanges, now_ns: int, frames: Sequence[bytes], tallies: Tallies
-) -> None:
-    entries, control, ranges = maps
-    plane.set(entries, control, ranges=ranges)
-    situation = Situation(
-        control,
-        {EntryKey(LO, vip): entry for vip, entry in entries.items()},
-        LO,
-        now_ns,
-        {RangeKey(LO, network): entry for network, entry in ranges.items()},
+def situation_of(
+    entries: Mapping[Address, VipEntry],
+    control: NodeControl,
+    ranges: Mapping[Network, VipEntry],
+    term: LinkTerm | None,
+    grants: Grants,
+    now_ns: int,
+) -> Situation:
+    """What a plane has, for the model."""
+    of_lo = {EntryKey(LO, vip): entry for vip, entry in entries.items()}
+    return Situation(
+        control, of_lo, LO, now_ns, {RangeKey(LO, network): entry for network, entry in ranges.items()}, term, grants
     )
+
+
+def _run_batch(plane: Plane, hook: Hook, situation: Situation, frames: Sequence[bytes], tallies: Tallies) -> None:
     respond = respond_egress if hook is Hook.TC_EGRESS else respond_ingress
+    twins = replace(situation, control=replace(situation.control, ethertype=0))  # they know no frames of vouching
     expected: Counter[Count] = Counter()
-    before = plane.counts()
+    vouched: Counter[Vouched] = Counter()
+    before, vouched_before = plane.counts(), plane.vouched()
     for frame in frames:
         response = respond(frame, situation)
-        outcome = plane.run(hook, frame)
+        outcome = at_time_of(situation, response, plane.run(hook, frame))
         assert_agrees(outcome, plane.shown(expected_outcome(response, hook, frame)), frame, situation)
-        _assert_twin_agrees(plane.trial(hook, frame), response, frame)
+        _assert_twin_agrees(plane.trial(hook, frame), respond(frame, twins), frame)
+        if response.grants is not None:
+            situation, twins = (replace(each, grants=response.grants) for each in (situation, twins))
         expected.update(_counts_of(response, situation))
+        vouched.update([response.vouched] if response.vouched is not None else [])
         tallies.actions[outcome.action] += 1
         tallies.reasons.update(judgement.reason for judgement in response.judgements)
     assert_counted(plane.counts() - before, expected)
+    assert plane.vouched() - vouched_before == vouched
+    assert replace(plane.grants, pinged_ns=0) == replace(situation.grants, pinged_ns=0)
+    tallies.vouched.update(vouched)
+
+
+def at_time_of(situation: Situation, response: Response, outcome: Outcome) -> Outcome:
+    """The outcome as it would be at the situation's time: the model does not know when a pong is stamped."""
+    if response.vouched is not Vouched.PING or situation.term is None or outcome.frame is None:
+        return outcome
+    pong = read_back(outcome.frame, situation.term.key)
+    assert situation.now_ns <= pong.stamp_ns <= boot_ns(), pong
+    rest = outcome.frame[: len(outcome.frame) - len(payload_of(outcome.frame))]
+    stamped = pack(replace(pong, stamp_ns=situation.now_ns), situation.term.key)
+    return replace(outcome, frame=patched(outcome.frame, len(rest), stamped))
 
 
 def expected_outcome(response: Response, hook: Hook, frame: bytes) -> Outcome:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, ip_network
 
 from arpguard.addresses import Address
-from arpguard.model import NodeControl, VipEntry
+from arpguard.model import Grants, NodeControl, VipEntry
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.ethernet import VlanTag
 from support.frames.builders import (
@@ -23,7 +23,8 @@ from support.frames.builders import (
     the_answer,
 )
 from support.frames.nd_builders import HOP_BY_HOP, NEIGHBOUR_IP6, PAYLOAD_LEN, VIP6, a_header, an_entry6, an_ns
-from support.programs.prog_run import DROPPED, one_count, passed, sent_back
+from support.frames.vouch_builders import TERM, a_grant, a_vouching_control, sealed
+from support.programs.prog_run import DROPPED, INGRESS, one_count, passed, sent_back
 from support.programs.user_space import UserPlane
 
 NOW_NS = 5 * HOUR_NS
@@ -43,6 +44,52 @@ FENCES = {
 def check_fence(plane: UserPlane, ahead_ns: int, expected: object) -> None:
     plane.set({VIP: an_entry()}, a_control(fence_ns=NOW_NS + ahead_ns, lease_ns=LEASE_NS), NOW_NS)
     assert plane.run(Hook.TC_INGRESS, an_arp_request()) == expected
+
+
+WINDOW_NS = 7_000
+BOUND = Grants(0, TERM.number, WINDOW_NS)
+
+# The same of the voucher's fence.
+VOUCHERS_FENCES = {
+    "voucher_passed": (-1, DROPPED),
+    "voucher_passes": (0, DROPPED),
+    "voucher_is_ahead": (1, ANSWERED),
+    "voucher_is_as_far_as_the_window": (WINDOW_NS, ANSWERED),
+    "voucher_is_further": (WINDOW_NS + 1, DROPPED),
+}
+
+
+def check_vouchers_fence(plane: UserPlane, ahead_ns: int, expected: object) -> None:
+    grants = replace(BOUND, fence_ns=NOW_NS + ahead_ns)
+    plane.set({VIP: an_entry()}, _vouched_for(), NOW_NS, grants=grants)
+    assert plane.run(Hook.TC_INGRESS, an_arp_request()) == expected
+
+
+# name -> (how far ahead the voucher's fence is, and the stamp of a grant, and then the fence; None: that is no grant)
+GRANTED = {
+    "stamp_of_now": (-1, 0, WINDOW_NS),
+    "stamp_of_the_next_nanosecond": (-1, 1, None),
+    "stamp_of_old": (-1, -WINDOW_NS, 0),
+    "first_stamp": (-1, 1 - NOW_NS, -1),
+    "later_fence_stays": (5, 4 - WINDOW_NS, 5),
+    "earlier_fence_does_not": (5, 6 - WINDOW_NS, 6),
+    "furthest_fence_stays": (WINDOW_NS, -1, WINDOW_NS),
+    "fence_too_far_does_not": (WINDOW_NS + 1, -1, WINDOW_NS - 1),
+}
+
+
+def check_grant(plane: UserPlane, ahead_ns: int, stamp_ns: int, then_ns: int | None) -> None:
+    term, before = replace(TERM, window_ns=WINDOW_NS), replace(BOUND, fence_ns=NOW_NS + ahead_ns)
+    frame = sealed(a_grant(NOW_NS + stamp_ns))
+    for hook in INGRESS:
+        plane.set({}, _vouched_for(), NOW_NS, term=term, grants=before)
+        outcome = plane.run(hook, frame)
+        assert outcome == (passed(frame) if then_ns is None else DROPPED)
+        assert plane.grants == (before if then_ns is None else replace(before, fence_ns=NOW_NS + then_ns))
+
+
+def _vouched_for() -> NodeControl:
+    return a_vouching_control(fence_ns=NOW_NS + HOUR_NS)
 
 
 @dataclass(frozen=True)
@@ -131,6 +178,8 @@ SHAPES = {
 def first_wrong_edge(plane: UserPlane) -> str | None:
     """The name of what is wrong first."""
     checks = [(name, check_fence, case) for name, case in FENCES.items()]
+    checks += [(name, check_vouchers_fence, case) for name, case in VOUCHERS_FENCES.items()]
+    checks += [(name, check_grant, case) for name, case in GRANTED.items()]
     checks += [(name, check_cost, (cost,)) for name, cost in COSTS.items()]
     checks += [(name, shape.check, ()) for name, shape in SHAPES.items()]
     for name, check, arguments in checks:

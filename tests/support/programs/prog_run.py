@@ -11,12 +11,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from arpguard.addresses import Address, Network
-from arpguard.dataplane import bpffs, loader, syscall
+from arpguard.dataplane import bpffs, layout, loader, syscall
 from arpguard.dataplane.build import Build
 from arpguard.dataplane.explain import Trial, try_frame
-from arpguard.dataplane.maps import ControlValue, EntryTable, K, RangeTable, Table, read_totals
-from arpguard.model import EntryKey, NodeControl, RangeKey, Tally, VipEntry
-from arpguard.verdict import Hook, Reason
+from arpguard.dataplane.maps import (
+    ControlValue,
+    EntryTable,
+    K,
+    RangeTable,
+    Table,
+    VouchingTable,
+    read_grants,
+    read_totals,
+)
+from arpguard.model import EntryKey, Grants, LinkTerm, NodeControl, RangeKey, Tally, VipEntry
+from arpguard.verdict import Hook, Reason, Vouched
 
 LO = 1  # ifindex of `lo` in every network namespace
 
@@ -38,6 +47,7 @@ class Outcome:
 
 
 DROPPED = Outcome(DROP, None)
+NO_GRANTS = Grants()
 
 
 def passed(frame: bytes) -> Outcome:
@@ -71,6 +81,7 @@ class Plane:
         self.table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
         self.ranges = RangeTable(loaded.maps["ranges"], loaded.maps["counters"])
         self.control = ControlValue(loaded.maps["control"])
+        self.vouching = VouchingTable(loaded.maps["vouching"])
         self._vips: tuple[Address, ...] = ()
         self._networks: tuple[Network, ...] = ()
 
@@ -79,11 +90,15 @@ class Plane:
         entries: Mapping[Address, VipEntry],
         control: NodeControl,
         ranges: Mapping[Network, VipEntry] | None = None,
+        term: LinkTerm | None = None,
+        grants: Grants = NO_GRANTS,
     ) -> None:
-        """Makes these the only entries and ranges, all of `lo`, and this the control value."""
+        """Makes these the only entries and ranges, all of `lo`, and this the control value; the term is `lo`'s."""
         _replace(self.table, {EntryKey(LO, vip): entry for vip, entry in entries.items()})
         _replace(self.ranges, {RangeKey(LO, network): entry for network, entry in (ranges or {}).items()})
         self.control.write(control)
+        self.vouching.write({LO: term} if term else {})
+        syscall.map_update(self.maps["grants"], bytes(4), bytes(grants_value(grants)))
         self._vips, self._networks = tuple(entries), tuple(ranges or {})
 
     def run(self, hook: Hook, frame: bytes) -> Outcome:
@@ -116,6 +131,15 @@ class Plane:
         assert not before - after, "a counter went down"
         return outcome, after - before
 
+    @property
+    def grants(self) -> Grants:
+        """What the programs have of the voucher."""
+        return read_grants(self.maps["grants"])
+
+    def vouched(self) -> Counter[Vouched]:
+        """What came of frames of vouching so far."""
+        return vouched_of(read_totals(self.maps["totals"])[1])
+
     def event_account(self) -> tuple[int, int, int]:
         """Events so far: (sent, limited, lost)."""
         account = read_totals(self.maps["totals"])[1]
@@ -127,6 +151,15 @@ def _replace(table: Table[K], wanted: dict[K, VipEntry]) -> None:
     if stale:
         table.delete(stale)
     table.write(wanted)
+
+
+def grants_value(grants: Grants) -> layout.GrantsStruct:
+    """What only programs write, for a test to begin with."""
+    return layout.GrantsStruct(grants.fence_ns, grants.bound_term, grants.window_ns, grants.pinged_ns)
+
+
+def vouched_of(totals: layout.Totals) -> Counter[Vouched]:
+    return Counter({what: totals.vouched[what] for what in Vouched if totals.vouched[what]})
 
 
 def counts_of(vip: Address | Network | None, tally: Tally) -> Counter[Count]:

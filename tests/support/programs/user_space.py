@@ -16,11 +16,23 @@ from arpguard.addresses import Address, Network
 from arpguard.clock import boot_ns
 from arpguard.dataplane import layout
 from arpguard.dataplane.explain import Trial, _trial
-from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, _tally, raw_range_key
-from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
-from arpguard.verdict import Hook
+from arpguard.dataplane.maps import _raw_control, _raw_entry, _raw_key, _raw_term, _tally, raw_range_key
+from arpguard.model import EntryKey, Grants, LinkTerm, NodeControl, RangeKey, VipEntry
+from arpguard.verdict import Hook, Vouched
 from support.programs.compiling import BPF
-from support.programs.prog_run import ACTIONS, DROP, DROPPED, HIDE, LO, Count, Outcome, counts_of
+from support.programs.prog_run import (
+    ACTIONS,
+    DROP,
+    DROPPED,
+    HIDE,
+    LO,
+    NO_GRANTS,
+    Count,
+    Outcome,
+    counts_of,
+    grants_value,
+    vouched_of,
+)
 
 FOLDER = Path(__file__).parents[2] / "fuzz" / "frames"
 MAX_ENTRIES = 64
@@ -34,6 +46,8 @@ class World(ctypes.Structure):
 
     _fields_ = (
         ("control", layout.ControlStruct),
+        ("vouching", layout.VouchingStruct),
+        ("grants", layout.GrantsStruct),
         ("ranges", ctypes.c_uint32),
         ("range_keys", layout.RangeKeyStruct * MAX_RANGES),
         ("range_values", layout.EntryStruct * MAX_RANGES),
@@ -131,10 +145,15 @@ class UserPlane:
         control: NodeControl,
         now_ns: int | None = None,
         ranges: Mapping[Network, VipEntry] | None = None,
+        term: LinkTerm | None = None,
+        grants: Grants = NO_GRANTS,
     ) -> None:
         """Makes these the only entries and ranges, this the control value, and all counters 0."""
         ranges = ranges or {}
         world = World(control=layout.ControlStruct.from_buffer_copy(_raw_control(control)), entries=len(entries))
+        world.grants = grants_value(grants)
+        if term is not None:
+            world.vouching = layout.VouchingStruct.from_buffer_copy(_raw_term(term))
         for slot, (vip, entry) in enumerate(entries.items()):
             world.keys[slot] = layout.EntryKeyStruct.from_buffer_copy(_raw_key(EntryKey(LO, vip)))
             world.values[slot] = layout.EntryStruct.from_buffer_copy(_raw_entry(entry, slot))
@@ -179,6 +198,16 @@ class UserPlane:
         before = self.counts()
         outcome = self.run(hook, frame)
         return outcome, self.counts() - before
+
+    @property
+    def grants(self) -> Grants:
+        """What the programs have of the voucher."""
+        found = self.world.grants
+        return Grants(found.fence_ns, found.bound_term, found.window_ns, found.pinged_ns)
+
+    def vouched(self) -> Counter[Vouched]:
+        """What came of frames of vouching."""
+        return vouched_of(self.world.totals)
 
     def _run(self, arrival: Arrival, frame: bytes) -> tuple[int, bytes]:
         self.library.run_program(ctypes.byref(arrival), frame, ctypes.byref(self._left))

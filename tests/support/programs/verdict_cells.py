@@ -46,6 +46,7 @@ from support.frames.nd_builders import (
     slla,
     tlla,
 )
+from support.frames.vouch_builders import TERM, some_grants
 from support.programs.prog_run import (
     DROPPED,
     Outcome,
@@ -64,6 +65,7 @@ owned          | !ANSWERED  | -CONFLICT     | -CONFLICT       | -CONFLICT       
 held           | !ANSWERED  | -CONFLICT     | -CONFLICT       | -CONFLICT         | -CONFLICT
 static         | !ANSWERED  | -CONFLICT     | -CONFLICT       | -CONFLICT         | -CONFLICT
 fenced         | -FENCED    | -CONFLICT     | -CONFLICT       | -CONFLICT         | -CONFLICT
+unvouched      | -UNVOUCHED | -CONFLICT     | -CONFLICT       | -CONFLICT         | -CONFLICT
 stale          | -STALE_EPOCH | -CONFLICT   | -CONFLICT       | -CONFLICT         | -CONFLICT
 held_stale     | -STALE_EPOCH | -CONFLICT   | -CONFLICT       | -CONFLICT         | -CONFLICT
 foreign        | -FOREIGN   | +UNVERIFIED_CLAIM | ~UNVERIFIED_CLAIM | +UNVERIFIED_CLAIM | ~UNVERIFIED_CLAIM
@@ -83,6 +85,7 @@ owned          | +EGRESS_OWNER     | +EGRESS_OWNER        | +EGRESS_OWNER
 held           | +EGRESS_OWNER     | +EGRESS_OWNER        | +EGRESS_OWNER
 static         | +EGRESS_OWNER     | +EGRESS_OWNER        | +EGRESS_OWNER
 fenced         | -EGRESS_NOT_OWNER | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
+unvouched      | -EGRESS_NOT_OWNER | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
 stale          | -EGRESS_NOT_OWNER | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
 held_stale     | -EGRESS_NOT_OWNER | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
 foreign        | -EGRESS_NOT_OWNER | >EGRESS_REWRITTEN    | -EGRESS_NO_SOURCE
@@ -101,6 +104,7 @@ ENTRIES = {
     "held": an_entry(unfenced=True),
     "static": an_entry(epoch=0, unfenced=True),
     "fenced": an_entry(),
+    "unvouched": an_entry(),
     "stale": an_entry(epoch=EPOCH - 1),
     "held_stale": an_entry(epoch=EPOCH - 1, unfenced=True),
     "foreign": an_entry(Kind.FOREIGN),
@@ -111,6 +115,8 @@ ENTRIES = {
     "delegated": an_entry(Kind.DELEGATED),
 }
 NO_FENCE = ("held", "fenced")
+BOUND = ("held", "static", "unvouched")  # to a voucher whose fence has passed; the others have none
+GRANTS = some_grants(0)
 # What is closed, and the exceptions in it, where no entry is about the VIP; lengths of prefixes by IP version.
 WITHOUT_ENTRY = ("none", "closed", "open")
 CLOSED_BITS, OPEN_BITS = {4: 26, 6: 120}, {4: 32, 6: 128}
@@ -305,6 +311,8 @@ def situation(case: Case, mode: str):
     control = a_control(node_mode, strictest6=Mode.ENFORCE)
     if case.entry in NO_FENCE:
         control = replace(control, fence_ns=0)
+    if case.entry in BOUND:
+        control = replace(control, term=TERM.number)
     vip, primary = case.form.vip, None if case.column == "asks_without_address" else case.form.primary
     if case.entry not in WITHOUT_ENTRY:
         return {vip: replace(ENTRIES[case.entry], mode=entry_mode, primary=primary)}, {}, control, observed
@@ -336,7 +344,7 @@ def enforced_outcome(case: Case, hook: Hook) -> Outcome:
 
 def check_case(plane: Plane, hook: Hook, case: Case, mode: str) -> None:
     entries, ranges, control, observed = situation(case, mode)
-    plane.set(entries, control, ranges=ranges)
+    plane.set(entries, control, ranges=ranges, grants=GRANTS)
     frame = case.form.frame
     outcome, counted = plane.counted(hook, frame)
     assert_outcome(outcome, plane.shown(passed(frame) if observed else enforced_outcome(case, hook)), frame)

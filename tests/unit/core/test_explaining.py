@@ -12,6 +12,7 @@ from arpguard.core.desired import primary_addresses, standing_of, wanted_entries
 from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
 from arpguard.model import (
     EntryKey,
+    Grants,
     InterfaceAddress,
     Link,
     NodeControl,
@@ -397,6 +398,47 @@ def test_fence_and_summary_are_what_the_program_would_reckon(entry, control, lef
     assert fence_left_ns(entries, control, NOW_NS) == left
     assert explain_ownership(VIP, SOURCE, None, entry, a_scene(control=control)).fence_left_ns == left
     assert summary(entry, control, NOW_NS) == words
+
+
+BOUND = replace(AHEAD, term=7)
+SILENT = "owned, but its voucher's fence has passed: this node is silent"
+WAITS = "the voucher's fence has passed: nothing is answered until the voucher hears from this node again"
+AFTER_BOTH = "the fence lies 1.000 s ahead, and the voucher's 0.550 s"
+AFTER_ONE = "the fence lies 1.000 s ahead"
+OWNED, HELD = VipEntry(Kind.OWNED), VipEntry(Kind.OWNED, unfenced=True)
+
+
+def granted(left_ns: int, term: int = 7) -> Grants:
+    return Grants(NOW_NS + left_ns, term, window_ns=NS_PER_S)
+
+
+VOUCHERS = [
+    pytest.param(OWNED, BOUND, granted(550_000_000), 550_000_000, "owned, this node answers", AFTER_BOTH, id="ahead"),
+    pytest.param(OWNED, BOUND, granted(0), 0, SILENT, WAITS, id="passed"),
+    pytest.param(OWNED, BOUND, granted(NS_PER_S + 1), 0, SILENT, WAITS, id="too far ahead"),
+    pytest.param(OWNED, BOUND, granted(0, term=8), None, "owned, this node answers", AFTER_ONE, id="another term"),
+    pytest.param(OWNED, AHEAD, granted(0, term=0), None, "owned, this node answers", AFTER_ONE, id="no term"),
+    pytest.param(HELD, BOUND, granted(0), None, "owned, this node answers", None, id="held"),
+    pytest.param(
+        OWNED,
+        replace(BOUND, fence_ns=0),
+        granted(5),
+        5,
+        "owned, but the fence has passed: this node is silent",
+        "the fence has passed: nothing is answered until the lease is renewed",
+        id="first fence passed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("entry", "control", "grants", "left", "words", "step"), VOUCHERS)
+def test_vouchers_fence_is_what_the_program_would_reckon(entry, control, grants, left, words, step):
+    scene = replace(a_scene(control=control), grants=grants)
+    facts = explain_ownership(VIP, SOURCE, None, entry, scene)
+
+    assert facts.voucher_left_ns == left
+    assert summary(entry, control, NOW_NS, grants=grants) == words
+    assert step is None or facts.steps[-1] == step
 
 
 @pytest.mark.parametrize(

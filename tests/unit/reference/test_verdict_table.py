@@ -9,6 +9,7 @@ from reference import Judgement, Response, Situation, respond_egress, respond_in
 from support.programs.prog_run import DROPPED, Outcome, hidden, passed, sent_back
 from support.programs.verdict_cells import (
     EGRESS_CASES,
+    GRANTS,
     INGRESS_CASES,
     MODES,
     enforced_outcome,
@@ -31,7 +32,7 @@ def answered(respond, case, mode) -> tuple[Outcome, tuple[Judgement, ...]]:
     entries, ranges, control, _ = situation(case, mode)
     keyed = {EntryKey(LINK, vip): entry for vip, entry in entries.items()}
     around = {RangeKey(LINK, network): entry for network, entry in ranges.items()}
-    response = respond(case.form.frame, Situation(control, keyed, LINK, boot_ns(), around))
+    response = respond(case.form.frame, Situation(control, keyed, LINK, boot_ns(), around, grants=GRANTS))
     return outcome_of(response, case.form.frame), response.judgements
 
 
