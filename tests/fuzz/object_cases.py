@@ -26,6 +26,7 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 from fuzz.config_cases import ConfigJudge
 from fuzz.hostile import Mutator, Tree
 from support.kube.cluster_states import a_cluster
+from support.protocol.elections import wishes_of
 
 GOOD = ip_address("198.51.100.77")  # in no case but by way of a network
 GOOD_SERVICE = ("good", "web")
@@ -228,7 +229,7 @@ class ObjectJudge:
         self._good_is_there(collected.vips)
         links = {name: heartbeat.links for name, heartbeat in self._heartbeats.items()}
         members = members_of(self._nodes, links, {"node-1", *links})
-        wishes = self._election.wanted(collected.vips, members, {}, self._now_ns, collected.undecided)
+        wishes = wishes_of(self._election, collected.vips, members, {}, self._now_ns, collected.undecided)
         assert wishes.wanted <= collected.vips.keys()
         state = a_cluster(collected.vips.values(), nodes=self._nodes, members=members)
         assert clustering.kubernetes(state, MessageClock.now()).SerializeToString()
