@@ -444,6 +444,7 @@ def _raw_control(control: NodeControl) -> bytes:
     )
 
 
+@lru_cache(maxsize=2)  # a voucher reads the same value with every pong
 def _control_from(raw: bytes) -> NodeControl | None:
     """The control value in bytes; None for what was never written, or not by this module."""
     value = layout.ControlStruct.from_buffer_copy(raw)

@@ -1,5 +1,5 @@
 """The voucher's process: apart from the agent, so that nothing the agent does can delay a grant (docs/vouching.md).
 
-`loop` is all that it does: it drives `core/vouching/voucher` with sockets and the clock. It and the agent exchange
-`messages`.
+`__main__` is what is started, by `process.VoucherProcess` in the agent; the two exchange `messages`. `loop` is all that
+it does: it drives `core/vouching/voucher` with sockets and the clock.
 """

@@ -1,0 +1,60 @@
+"""The voucher's process: `process.VoucherProcess` starts it, and nobody else. Arguments: see there."""
+
+import gc
+import os
+import resource
+import signal
+import socket
+import sys
+
+from arpguard.dataplane import privileges
+from arpguard.dataplane.ownfences import OwnFences
+from arpguard.dataplane.privileges import Capability
+from arpguard.dataplane.syscall import Fd
+from arpguard.runtime.voucher.loop import Loop
+from arpguard.runtime.voucher.messages import Priority
+
+KEPT = (Capability.BPF, Capability.NET_RAW)
+LOWEST_REAL_TIME, HIGHEST_NICE = 1, -20
+SPIN_US = 200_000
+
+
+def main() -> int:
+    """Runs until the agent says so, or is gone."""
+    instance, *numbers = sys.argv[1:]
+    ethertype, channel, control, grants = map(int, numbers)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the agent, which says when it is over
+
+    priority = raise_priority()
+    privileges.keep_only(KEPT)
+    loop = Loop(instance, ethertype, socket.socket(fileno=channel), OwnFences(Fd(control), Fd(grants)).read)
+    gc.freeze()  # what there is now stays: collections look at little
+
+    try:
+        loop.run(priority)
+    finally:
+        loop.close()
+    return 0
+
+
+def raise_priority() -> Priority:
+    """Before ordinary tasks, or as far before them as the kernel allows; both take CAP_SYS_NICE.
+
+    A task of real time goes before all others, whatever their cgroups have; it is refused in a cgroup without a share
+    of it (CONFIG_RT_GROUP_SCHED). Nice counts within a cgroup only. A bug that spins without ever waiting ends this
+    process, and not the node.
+    """
+    try:
+        resource.setrlimit(resource.RLIMIT_RTTIME, (SPIN_US, SPIN_US))
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(LOWEST_REAL_TIME))
+    except PermissionError:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, HIGHEST_NICE)
+        except PermissionError:
+            return Priority.ORDINARY
+        return Priority.NICE
+    return Priority.REAL_TIME
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,374 @@
+"""The voucher's process on one host, and the real programs of the node that it vouches for on another."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from arpguard.clock import boot_ns
+from arpguard.dataplane.privileges import Capability
+from arpguard.runtime.voucher.messages import Phase, Priority
+from arpguard.units import NS_PER_S
+from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL, VouchFrame, VouchType, pack
+from support.netns.cable import Pair, a_pair
+from support.netns.vouching import (
+    EPOCH,
+    MS,
+    D,
+    M,
+    VouchedNode,
+    VoucherNode,
+    a_control,
+    chatter,
+    heard_frames,
+)
+from support.netns.waiting import until
+from support.netns.wire import a_raw_socket
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+FORGED_KEY = bytes(16)
+EVERYTHING = 0x0003  # ETH_P_ALL: also what the programs take, and what they send
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with a_pair("voucher") as made:
+        yield made
+
+
+@pytest.fixture
+def node(pair: Pair) -> VouchedNode:
+    return VouchedNode(pair)
+
+
+@pytest.fixture
+def voucher(pair: Pair) -> Iterator[VoucherNode]:
+    made = VoucherNode(pair)
+    try:
+        yield made
+    finally:
+        made.process.close()
+
+
+def bind(voucher: VoucherNode, node: VouchedNode) -> int:
+    """The node names the voucher, and is bound, which the voucher knows."""
+    number = node.name()
+    voucher.adopt(node)
+    until(lambda: voucher.phase(number) is not None and voucher.report(number).bound, what="bound")
+    assert node.is_bound
+    return number
+
+
+def header(pair: Pair, source: bytes) -> bytes:
+    """Of frames to the voucher's node."""
+    return pair.client.mac.octets + source + ETHERTYPE_LOCAL_EXPERIMENTAL.to_bytes(2, "big")
+
+
+@contextmanager
+def sending(pair: Pair, frames: list[bytes], pause_s: float) -> Iterator[None]:
+    """Frames from the node's host, all the time."""
+    sender = a_raw_socket(pair.node.netns)
+    sender.setblocking(False)
+    over = threading.Event()
+
+    def send() -> None:
+        while not over.wait(pause_s):
+            for frame in frames:
+                with suppress(BlockingIOError):
+                    sender.send(frame)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        sender.close()
+
+
+# ---- a node that lives ----
+
+
+def test_a_voucher_binds_a_node_and_moves_its_fence_on(pair, node, voucher):
+    number = bind(voucher, node)
+    before = node.grants
+    assert before.window_ns == D - M
+
+    until(lambda: node.grants.fence_ns >= before.fence_ns + NS_PER_S)
+    report = voucher.report(number)
+    assert report.pongs == pytest.approx(report.pings, abs=3)
+    assert report.gaps.total >= 10
+    assert report.ahead_ns > 0
+    assert not report.clocks_differ(per_mille=1)
+    assert voucher.phase(number) is Phase.VOUCHING
+
+
+def test_a_trial_binds_nothing(pair, node, voucher):
+    number = node.name(trial=True)
+    voucher.adopt(node, trial=True)
+    until(lambda: voucher.phase(number) is not None and voucher.report(number).pongs >= 10, what="pongs")
+
+    listener = a_raw_socket(pair.node.netns, EVERYTHING)
+    frames = heard_frames(listener, node.key, 0.5)
+    listener.close()
+    assert {frame.type for frame in frames} == {VouchType.PING, VouchType.PONG}
+    assert node.grants.fence_ns == 0
+    assert not voucher.report(number).bound
+
+
+def test_a_term_that_the_node_does_not_have_stays_without_a_pong(pair, node, voucher):
+    number = bind(voucher, node)
+    other = replace_number(node, number ^ 0xFF)
+    voucher.adopt(other)
+    until(lambda: voucher.phase(other.number) is not None and voucher.report(other.number).pings >= 5)
+
+    assert voucher.report(other.number).pongs == 0
+    assert voucher.phase(number) is Phase.VOUCHING
+    voucher.process.drop(other.number)
+    until(lambda: node.grants.fence_ns > boot_ns() + (D - M) // 2)
+
+
+def replace_number(node: VouchedNode, number: int) -> VouchedNode:
+    """What the voucher is told of a node, and is not so."""
+    other = object.__new__(VouchedNode)
+    other.__dict__ = {**node.__dict__, "number": number}
+    return other
+
+
+# ---- a node that dies ----
+
+
+def test_a_dead_node_is_decided_when_d_has_passed_and_not_before(pair, node, voucher):
+    number = bind(voucher, node)
+    with chatter(pair):
+        node.die()
+        decided_ns = voucher.decides(number)
+
+    assert decided_ns >= node.grants.fence_ns + M, "the node may still have answered"
+    listener = a_raw_socket(pair.node.netns, EVERYTHING)
+    assert heard_frames(listener, node.key, 0.3) == []
+    listener.close()
+    report = voucher.news[number].report
+    assert report.bound
+    assert report.granted_ns + D <= decided_ns
+
+    voucher.process.drop(number)
+    voucher.news.clear()
+    voucher.adopt(node)
+    until(lambda: voucher.phase(number) is Phase.REFUSED, what="a term is adopted once")
+
+
+def test_while_nothing_is_heard_on_the_link_nobody_is_dead(pair, node, voucher):
+    number = bind(voucher, node)
+    node.die()
+    until(lambda: boot_ns() > node.grants.fence_ns + 3 * D)
+    assert voucher.phase(number) is Phase.VOUCHING
+
+    with chatter(pair):
+        voucher.decides(number)
+
+
+def test_a_link_that_goes_down_is_no_dead_node(pair, node, voucher):
+    number = bind(voucher, node)
+    pair.client.netns.run("ip", "link", "set", "eth0", "down")
+    until(lambda: boot_ns() > node.grants.fence_ns + 3 * D)
+    assert voucher.phase(number) is Phase.VOUCHING
+
+    pair.client.netns.run("ip", "link", "set", "eth0", "up")
+    until(lambda: node.grants.fence_ns > boot_ns(), what="grants again")
+    assert voucher.phase(number) is Phase.VOUCHING
+
+
+def test_a_voucher_that_got_no_cpu_holds_it_against_nobody(pair, node, voucher):
+    number = bind(voucher, node)
+    with chatter(pair):
+        os.kill(voucher.process.pid, signal.SIGSTOP)
+        until(lambda: boot_ns() > node.grants.fence_ns + 2 * D)
+        os.kill(voucher.process.pid, signal.SIGCONT)
+        until(lambda: node.grants.fence_ns > boot_ns(), what="grants again")
+
+    until(lambda: voucher.report(number).gaps.longest_ns >= 2 * D, what="the gap")
+    assert voucher.phase(number) is Phase.VOUCHING
+
+
+def test_nothing_is_decided_while_there_is_something_in_the_socket(pair, node, voucher):
+    number = bind(voucher, node)
+    forged = header(pair, node.mac) + pack(VouchFrame(VouchType.PONG, number, 1, 1), FORGED_KEY)
+    node.die()
+    with sending(pair, [forged] * 50, 0.001):
+        until(lambda: boot_ns() > node.grants.fence_ns + 3 * D)
+        assert voucher.phase(number) is Phase.VOUCHING
+
+    with chatter(pair):
+        voucher.decides(number)
+
+
+# ---- who disturbs it ----
+
+
+def test_forged_pongs_change_nothing(pair, node, voucher):
+    number = bind(voucher, node)
+    listener = a_raw_socket(pair.client.netns, ETHERTYPE_LOCAL_EXPERIMENTAL)
+    replayed = next(frame for frame in heard_frames(listener, node.key, 0.5) if frame.type is VouchType.PONG)
+    listener.close()
+
+    future = VouchFrame(VouchType.PONG, number, boot_ns(), boot_ns() + NS_PER_S)
+    bodies = [
+        pack(replayed, node.key),
+        pack(future, FORGED_KEY),
+        pack(replace(replayed, term=1), node.key),
+        b"",
+        b"\1\2",
+    ]
+    frames = [header(pair, source) + body for source in (node.mac, b"\2\2\2\2\2\2") for body in bodies]
+    with sending(pair, frames, 0.01):
+        began_ns, fence_ns = boot_ns(), node.grants.fence_ns
+        until(lambda: boot_ns() > began_ns + NS_PER_S)
+        assert node.grants.fence_ns > fence_ns + NS_PER_S // 2
+        report = voucher.report(number)
+    assert report.pongs <= report.pings
+    assert voucher.phase(number) is Phase.VOUCHING
+
+    with chatter(pair), sending(pair, frames, 0.01):
+        node.die()
+        assert voucher.decides(number) >= node.grants.fence_ns + M
+
+
+# ---- its own node ----
+
+
+def test_no_grant_is_beyond_the_own_fence(pair, node, voucher):
+    bind(voucher, node)
+    own_ns = boot_ns() + 300 * MS
+    voucher.control.write(a_control(fence_ns=own_ns))
+    until(lambda: boot_ns() > own_ns + D)
+    assert node.grants.fence_ns <= own_ns + D - M
+
+    voucher.control.write(a_control())
+    until(lambda: node.grants.fence_ns > boot_ns(), what="grants again")
+
+
+def test_a_fence_that_cannot_be_is_none(pair, node, voucher):
+    bind(voucher, node)
+    voucher.control.write(a_control(lease_ns=NS_PER_S))
+    at_ns = boot_ns()
+    until(lambda: boot_ns() > at_ns + D)
+    assert node.grants.fence_ns <= at_ns + D - M + 20 * MS
+
+
+def test_a_new_epoch_takes_up_no_term_of_the_old_one(pair, node, voucher):
+    number = bind(voucher, node)
+    voucher.control.write(a_control(epoch=EPOCH + 1))
+    until(lambda: voucher.phase(number) is Phase.EPOCH_OVER)
+    fence_ns = node.grants.fence_ns
+
+    voucher.control.write(a_control())
+    voucher.process.drop(number)
+    voucher.adopt(node)
+    until(lambda: voucher.phase(number) is Phase.REFUSED)
+    assert node.grants.fence_ns == fence_ns
+
+
+# ---- its life ----
+
+
+def test_a_voucher_that_starts_again_vouches_in_no_term_of_before(pair, node, voucher):
+    number = bind(voucher, node)
+    old = voucher.process
+    os.kill(old.pid, signal.SIGKILL)
+    until(lambda: old.ended)
+    assert old.news() == []
+    old.drop(number)  # that it has ended is no error
+    fence_ns = node.grants.fence_ns
+
+    voucher.news.clear()
+    voucher.process = voucher.start()
+    voucher.adopt(node, instance=old.instance)
+    until(lambda: voucher.phase(number) is Phase.REFUSED)
+    assert node.grants.fence_ns == fence_ns
+    assert voucher.process.instance != old.instance
+    old.close()
+
+
+def test_one_that_ends_says_so_and_waits_half_a_second(pair, node, voucher):
+    number = bind(voucher, node)
+    listener = a_raw_socket(pair.node.netns, EVERYTHING)
+    voucher.process.end()
+    frames = heard_frames(listener, node.key, 0.4)
+    listener.close()
+    assert sum(frame.ending for frame in frames) >= 2
+    assert any(frame.type is VouchType.GRANT for frame in frames)
+    until(lambda: voucher.process.ended)
+    assert voucher.news[number].phase is Phase.VOUCHING
+
+
+def test_a_link_that_is_not_there_is_told(pair, node, voucher):
+    number = node.name()
+    voucher.adopt(node, ifname="eth9")
+    until(lambda: voucher.phase(number) is Phase.NO_LINK)
+
+
+AGENT = """
+import sys, time
+from arpguard.dataplane import loader
+from arpguard.dataplane.build import read_build
+from arpguard.runtime.voucher.process import VoucherProcess
+maps = loader.load_unpinned(read_build()).maps
+process = VoucherProcess(0x88B5, maps["control"], maps["grants"])
+while not process.news(): time.sleep(0.01)
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_when_the_agent_is_gone_the_voucher_goes():
+    with subprocess.Popen([sys.executable, "-c", AGENT], stdout=subprocess.PIPE, text=True) as agent:
+        voucher = os.pidfd_open(int(agent.stdout.readline()))
+        try:
+            agent.kill()
+            agent.wait()
+            until(lambda: select.select([voucher], [], [], 0)[0], what="its end")
+        finally:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(voucher, signal.SIGKILL)
+            os.close(voucher)
+
+
+def test_it_runs_before_others_and_may_do_little(voucher):
+    until(lambda: voucher.hear() or voucher.priority is not None)
+    pid = voucher.process.pid
+    real_time, nice = os.sched_getscheduler(pid) == os.SCHED_RR, os.getpriority(os.PRIO_PROCESS, pid)
+    expected = {Priority.REAL_TIME: (True, 0), Priority.NICE: (False, -20), Priority.ORDINARY: (False, 0)}
+    assert (real_time, nice) == expected[voucher.priority]
+
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    assert int(re.search(r"CapEff:\s+(\w+)", status)[1], 16) == 1 << Capability.BPF | 1 << Capability.NET_RAW
+
+
+SPINS = """
+from arpguard.runtime.voucher.__main__ import raise_priority
+print(raise_priority().name, flush=True)
+while True: pass
+"""
+
+
+def test_one_that_spins_is_ended_where_it_would_keep_a_cpu_from_others():
+    with subprocess.Popen([sys.executable, "-c", SPINS], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdout.readline().strip() != Priority.REAL_TIME.name:
+                pytest.skip("SCHED_RR is refused here: no CAP_SYS_NICE, or a cgroup without real time")
+            until(lambda: process.poll() is not None, what="its end")
+        finally:
+            process.kill()
+    assert process.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
