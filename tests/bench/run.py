@@ -22,6 +22,7 @@ import replace
 import scale
 import serving
 import throughput
+import vouching
 from report import Section, to_json
 
 from arpguard.errors import ArpguardError
@@ -37,6 +38,7 @@ SECTIONS: dict[str, ModuleType] = {
     "replace": replace,
     "flood": flood,
     "scale": scale,
+    "vouching": vouching,
 }
 
 

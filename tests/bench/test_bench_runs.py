@@ -55,6 +55,21 @@ def test_api_gives_plausible_json():
     assert 9 < rows["RSS: 10 VIPs, nothing served, idle"]["median"] < 1000
 
 
+@pytest.mark.bpf
+@pytest.mark.netns
+def test_vouching_gives_plausible_json():
+    done = _run("--quick", "--json", "vouching")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["vouching"]["rows"]}
+    gaps = {name: row for name, row in rows.items() if row["unit"] == "ms"}
+    assert len(gaps) == 6
+    for name, row in gaps.items():
+        assert len(row["samples"]) >= 10, name
+        assert 0 < row["min"] <= row["median"] <= row["max"], name
+        assert "p99.9" in row["note"], name
+    assert 9 < rows["the process: resident, own share"]["max"] < 100
+
+
 def test_an_unknown_section_is_refused():
     done = _run("no-such-section")
     assert done.returncode == 2
