@@ -108,7 +108,7 @@ def api_is_away() -> None:
         sim.run_quickly(phase * R)
         for node in nodes:
             node.cut_off = True
-        for _ in range(int((BOUND * (1 - M / D) - BOUND / 4 - 200) // 100)):
+        for _ in range(int((BOUND * (1 - M / D) - BOUND / 6 - 200) // 100)):
             sim.run_quickly(100)
             assert answering(sim) == [nodes[0].name]
         for node in nodes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from arpguard.units import NS_PER_S
 
 RENEWALS_IN_REST_LEASE = 3
-RENEWALS_IN_BOUND_LEASE = 4
+RENEWALS_IN_BOUND_LEASE = 6  # so that most of it is left whenever the API server goes away
 
 
 @dataclass(frozen=True, slots=True)
