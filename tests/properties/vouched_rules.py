@@ -224,8 +224,8 @@ RULES = [
     broken(
         "v-settles-early",
         heartbeat_of_a_bound_node_is_deleted,
-        (Peers, "_settled_ns", ", self._longest_ns", ""),
-        (Peers, "replace", "max(self.times.duration_ns, self._longest_ns)", "self.times.duration_ns"),
+        (Peers, "_settled_ns", ", self.times.bound_ns, self._longest_bound_ns", ""),
+        (Peers, "replace", "max(duration_ns, self.times.bound_ns, self._longest_bound_ns)", "duration_ns"),
     ),
     broken("v-mutual-no-right", chain, NO_RIGHT),
     broken("v-ring-no-right", ring, NO_RIGHT),

@@ -14,6 +14,7 @@ from arpguard.core.ownership.records import (
     KernelTerm,
     NamedVoucher,
     Outcome,
+    Probe,
     ReadHeartbeat,
     ReadTerm,
     SetFence,
@@ -580,6 +581,29 @@ def test_nothing_is_revoked_while_the_agent_parts():
     bench.pass_time(20)
     bench.serve(bench.core.tick(bench.now))
     assert revocations(bench, "d") == []
+
+
+# ---- what a voucher tells of the VIPs ----
+
+
+@pytest.mark.parametrize(
+    ("bound", "lived_s", "waited_s", "probes"),
+    [(True, 1, 0.1, False), (True, 1, 5, True), (True, 60, 0.1, True), (False, 1, 0.1, True)],
+    ids=["early", "early, and long ago", "after its lease", "not bound"],
+)
+def test_nobody_is_looked_for_who_has_a_vip_that_a_node_has_answered_for_until_now(bound, lived_s, waited_s, probes):
+    bench = a_bench()
+    bench.heartbeat(duration=60 * S, voucher=replace(C, term=TERM), bound=bound)
+    bench.claim()
+    bench.pass_time(lived_s)
+    bench.heartbeat(epoch="b-2", instance="")
+    bench.pass_time(waited_s)
+    bench.did.clear()
+
+    bench.want(VIP)
+
+    assert (Probe(VIP) in bench.did) == probes
+    assert bench.store[VIP].holder == "a"
 
 
 # ---- heartbeats that are missing (V18) ----

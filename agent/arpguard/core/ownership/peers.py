@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.lease import Times
-from arpguard.core.ownership.probing import LEAD_NS
+from arpguard.core.ownership.probing import LEAD_NS, SILENT_NS
 from arpguard.core.ownership.records import (
     Effect,
     Heartbeat,
@@ -34,7 +34,8 @@ class _Peer:
     showed it as of then or later; a watch shows the past, and sets none. `busy`: a read or a write is under way;
     `retry_ns`: not to retry before then; `lease_ns`: what the last seen version publishes. `object_since_ns`: when this
     object (its uid) was first seen; `epochs`: those of its versions that were seen. `renewed`: a write of it was seen;
-    a heartbeat that was only found may be months old.
+    a heartbeat that was only found may be months old. `ended_early`: it was revoked while it was bound to its voucher,
+    long before its lease was over.
     """
 
     known: Heartbeat | None
@@ -46,6 +47,7 @@ class _Peer:
     object_since_ns: int = 0
     epochs: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_EPOCHS))
     renewed: bool = False
+    ended_early: bool = False
 
     def show(self, heartbeat: Heartbeat | None, now_ns: int) -> None:
         """Takes another version, or its absence."""
@@ -54,7 +56,12 @@ class _Peer:
             self.epochs.clear()
         if heartbeat is not None and heartbeat.epoch not in self.epochs:
             self.epochs.append(heartbeat.epoch)
-        self.renewed = self.known is not None and heartbeat is not None
+        before = self.known
+        self.renewed = before is not None and heartbeat is not None
+        is_revocation = heartbeat is not None and heartbeat.instance == ""
+        self.ended_early = (
+            is_revocation and before is not None and before.bound and now_ns < self.since_ns + self.lease_ns
+        )
         self.known, self.since_ns, self.as_of_ns = heartbeat, now_ns, None
         self.lease_ns = heartbeat.duration_ns if heartbeat else max(self.lease_ns, MISSING_NS)
 
@@ -163,6 +170,11 @@ class Peers:
         settled = epoch in peer.epochs or now_ns >= self._settled_ns(peer) or uid == peer.known.version.uid
         return True if settled and _was_read_since(peer, seen_ns) else None
 
+    def answered_lately(self, node: str, now_ns: int) -> bool:
+        """Whether a node that was revoked has answered until a moment ago, as its voucher tells."""
+        peer = self._peers[node]
+        return peer.ended_early and now_ns < peer.since_ns + SILENT_NS
+
     def resolve(self, node: str, seen_ns: int, now_ns: int) -> list[Effect]:
         """What settles `is_void`: a read or, if the heartbeat is missing, its revocation when it is time."""
         peer = self._peers.setdefault(node, _Peer(None, now_ns))
@@ -191,7 +203,9 @@ class Peers:
         if peer.busy or now_ns < peer.retry_ns:
             return []
         peer.busy = True
-        duration_ns = self.times.duration_ns if peer.known else max(self.times.duration_ns, self._longest_ns)
+        duration_ns = self.times.duration_ns
+        if peer.known is None:
+            duration_ns = max(duration_ns, self.times.bound_ns, self._longest_bound_ns)
         return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known), duration_ns)]
 
     # ---- of a node that others vouch for, or that vouches for others ----
@@ -244,11 +258,6 @@ class Peers:
         self._peers[node].busy = False
         self._peers[node].retry_ns = now_ns + self.times.renew_ns
 
-    @property
-    def _longest_ns(self) -> int:
-        """The longest lease of a node that is bound to a voucher, as far as is known; 0: nobody has a voucher."""
-        return max(self.times.bound_ns, self._longest_bound_ns)
-
     def _late_ns(self, peer: _Peer) -> int:
         """How long a lease lasts: the longer of what its holder publishes and what this node has configured.
 
@@ -260,7 +269,9 @@ class Peers:
 
     def _settled_ns(self, peer: _Peer) -> int:
         """When any node that answered by a former object of this name must have fallen silent."""
-        return peer.object_since_ns + max(self.times.duration_ns, peer.lease_ns, self._longest_ns)
+        return peer.object_since_ns + max(
+            self.times.duration_ns, peer.lease_ns, self.times.bound_ns, self._longest_bound_ns
+        )
 
     def _fading_ns(self, peer: _Peer) -> int:
         return self._late_ns(peer) - min(self.times.renew_ns // 2, LEAD_NS)

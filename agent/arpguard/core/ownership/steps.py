@@ -1,9 +1,10 @@
 """The steps of one claim: what to do about a VIP now, and which stage that leads to.
 
 `stages` has the table of a claim's moves. A claim is free when it is missing, released, void, or this node's own.
-Unless its holder has released it, this node probes for a host outside that has the VIP before it takes the claim
-(`probing`). If there is one, the claim says so, and nobody takes it until that host is silent. Each node writes such an
-answer only once: two nodes that hear two hosts would correct each other forever.
+Unless its holder answered until a moment ago (it has released the claim, or its voucher told of its death), this node
+probes for a host outside that has the VIP before it takes the claim (`probing`). If there is one, the claim says so,
+and nobody takes it until that host is silent. Each node writes such an answer only once: two nodes that hear two hosts
+would correct each other forever.
 
 A read is not enough to answer: this node writes a claim that says "this node, this epoch" once more before it tells the
 kernel, for a release that it sent earlier may still be on its way.
@@ -157,7 +158,7 @@ class Steps:
         if moment.rested:
             return []
         claim, probing = state.claim, state.probing
-        if _was_handed_over(claim) or self.is_mine(claim, moment.epoch):
+        if self._was_answered(claim, moment.now_ns) or self.is_mine(claim, moment.epoch):
             return self._claim(state, moment)
 
         effects = self._probe(state, moment.now_ns)
@@ -171,6 +172,12 @@ class Steps:
         if said or self._peers.has(probing.taken_by):
             return []
         return self._write(state, Cause.OUTSIDE, WriteClaim(state.vip, "", "", None, external=external))
+
+    def _was_answered(self, claim: Claim | None, now_ns: int) -> bool:
+        """Whether a node has answered until a moment ago: it would have noticed a host outside."""
+        if claim is None or not claim.holder:
+            return _was_handed_over(claim)
+        return claim.holder != self._node and self._peers.answered_lately(claim.holder, now_ns)
 
     def _probe(self, state: VipState, now_ns: int) -> list[Effect]:
         """Probes, unless the answer is known and still counts."""
