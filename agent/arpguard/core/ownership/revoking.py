@@ -17,7 +17,11 @@ BACKUP_NS = NS_PER_S
 
 
 class Revocations:
-    """Of other nodes' heartbeats, by what `peers` knows. `node`, `instance`: this agent's."""
+    """Of other nodes' heartbeats, by what `peers` knows.
+
+    `node`, `instance`: this agent's. Its voucher has the same instance, by which heartbeats name it: when that ends, no
+    other one vouches before another agent starts.
+    """
 
     def __init__(self, node: str, instance: str, peers: Peers) -> None:
         self._node = node
