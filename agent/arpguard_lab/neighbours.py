@@ -5,7 +5,6 @@ import select
 import subprocess
 import time
 from ipaddress import IPv6Address
-from types import TracebackType
 from typing import Self
 
 from arpguard.addresses import MacAddress
@@ -80,9 +79,7 @@ class States:
         self.close()
         raise DataPlaneError("`ip monitor` tells nothing: is iproute2 whole?")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

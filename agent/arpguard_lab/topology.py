@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from arpguard.addresses import Address, MacAddress
@@ -256,9 +255,7 @@ class Lab:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._remove()
 
     def who(self, mac: MacAddress) -> str:

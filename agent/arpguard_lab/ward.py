@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from arpguard.dataplane.syscall import Fd
@@ -123,9 +122,7 @@ class Ward:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop_agent()
         for pid in _processes_of(self.agent.config):
             os.kill(pid, signal.SIGTERM)

@@ -115,7 +115,7 @@ def test_agent_names_the_capability_that_is_missing(missing):
 
 STEPS = """
 import asyncio, sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.announcementsocket import AnnouncementSocket
@@ -128,7 +128,7 @@ done = []
 try:
     pins = Path(sys.argv[1])
     bpffs.prepare(pins)
-    with AnnouncementSocket():
+    with closing(AnnouncementSocket()):
         done.append("raw socket")
     loaded = loader.load(pins, read_build())
     done.append("programs")

@@ -4,7 +4,7 @@ import asyncio
 import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from ipaddress import IPv6Address
 
@@ -183,7 +183,7 @@ def following(pair: Pair, *entries) -> list[set[IPv6Address]]:
     async def follow():
         seen = []
         kernel = Kernel()
-        with Listening(kernel, Alarm()) as listening:
+        with closing(Listening(kernel, Alarm())) as listening:
             for each in entries:
                 kernel.entries = {EntryKey(pair.ifindex(), vip): entry for vip, entry in each.items()}
                 await listening.follow()
@@ -234,7 +234,7 @@ def test_what_is_in_the_way_is_a_problem_until_it_is_solved(pair):
 
     async def work():
         seen, kernel, wanted = [], Kernel(), Alarm()
-        with Listening(kernel, wanted) as listening:
+        with closing(Listening(kernel, wanted)) as listening:
             for mtu, told in ((1500, 1500), (1000, 1000), (1000, 1000), (1500, 1000), (1500, 1500)):
                 pair.node.netns.run("ip", "link", "set", "eth0", "mtu", str(mtu))
                 link = Link(pair.ifindex(), "eth0", pair.node.mac, up=True, mtu=told)
@@ -259,7 +259,7 @@ def test_what_is_in_the_way_is_a_problem_until_it_is_solved(pair):
 
 def test_vip_that_is_about_to_be_announced_is_listened_for_at_once(pair):
     def work():
-        with Listening(Kernel(), Alarm()) as listening:
+        with closing(Listening(Kernel(), Alarm())) as listening:
             listening.hear(EntryKey(pair.ifindex(), VIP6))
             listening.hear(EntryKey(pair.ifindex(), VIP))
             listening.hear(EntryKey(9999, OTHER6))

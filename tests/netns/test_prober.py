@@ -71,7 +71,7 @@ def run(pair: Pair, work, is_ours=nobody_is_ours):
 
     async def inside():
         sockets = len(os.listdir("/proc/self/fd"))
-        with Prober(is_ours) as prober:
+        with closing(Prober(is_ours)) as prober:
             result = await work(prober)
             assert prober._sockets == {}
             assert prober._waiting == {}

@@ -5,8 +5,6 @@ They pass the egress program like anybody's: what this node may not say does not
 
 import socket
 from ipaddress import IPv4Address
-from types import TracebackType
-from typing import Self
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.errors import DataPlaneError
@@ -16,7 +14,7 @@ from arpguard.wire.ndp import build_unsolicited_advertisement
 
 
 class AnnouncementSocket:
-    """One raw socket for all links, closed at the end of its `with` block."""
+    """One raw socket for all links."""
 
     def __init__(self) -> None:
         try:
@@ -34,12 +32,8 @@ class AnnouncementSocket:
             return False
         return True
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Announces no more."""
         self._socket.close()
 
 

@@ -6,8 +6,6 @@ For IPv4 as RFC 5227 2.1 has it, for IPv6 as duplicate address detection does (R
 import asyncio
 import secrets
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from arpguard.addresses import NOBODY, Address, MacAddress
 from arpguard.core.desired import membership_of
@@ -105,12 +103,8 @@ class Prober:
         asyncio.get_running_loop().remove_reader(ear.fileno())
         ear.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Ends all probes."""
         self._waiting.clear()
         for ifname in list(self._sockets):
             self._close(ifname)

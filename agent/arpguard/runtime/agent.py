@@ -48,7 +48,7 @@ class Agent:
 
     async def run(self, stopping: asyncio.Event) -> End:
         """Guards the node until `stopping` is set; returns why. Raises DataPlaneError if the first pass fails."""
-        with closing(self._events), self._listening:
+        with closing(self._events), closing(self._listening):
             await self._listening.follow()  # first of all: questions for the last agent's VIPs arrive meanwhile
             try:
                 await self._passes.make_first()

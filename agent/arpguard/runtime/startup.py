@@ -9,6 +9,7 @@ A node that is not guarded yet answers as it likes, so an agent imports as littl
 import asyncio
 import logging
 import signal
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +72,7 @@ class Startup:
         if lock is None:
             return
 
-        with lock, AnnouncementSocket() as announcements:
+        with lock, closing(AnnouncementSocket()) as announcements:
             loading = asyncio.create_task(Pinned.load(pin_dir, programs))
             await asyncio.sleep(0)  # it begins: the verifier works while this imports
             from arpguard.runtime.wiring import build  # noqa: PLC0415

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from arpguard.addresses import Address, MacAddress
@@ -78,9 +77,7 @@ class Watch:
             stream.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for stream in self._streams:
             stream.stop()
         self._ended_s = time.monotonic()

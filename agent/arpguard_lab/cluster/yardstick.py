@@ -3,7 +3,6 @@
 import threading
 import time
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from arpguard.units import NS_PER_MS
@@ -30,9 +29,7 @@ class Yardstick:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
         with suppress(OSError, KubeApiError):

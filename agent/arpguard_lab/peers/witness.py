@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from arpguard.addresses import Address
@@ -30,9 +29,7 @@ class Witness:
         self._capture.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._capture.stop()
 
     def heard(self, since_ns: int) -> list[Said]:

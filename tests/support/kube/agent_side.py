@@ -101,11 +101,7 @@ class Segment:
     def claimed(self, _ifname, _address, _sha) -> None:
         pass
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
+    def close(self) -> None: ...
 
 
 class Scene:

@@ -5,6 +5,7 @@ It connects `objects` (what exists), `core.electing` (who should own what) and `
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 
 from arpguard.addresses import Address, MacAddress, address_order
 from arpguard.clock import boot_ns
@@ -66,7 +67,7 @@ class Membership:
 
     async def run(self) -> None:
         """Takes part until it is cancelled."""
-        with self._segment:
+        with closing(self._segment):
             await self.leases.run(self._decide)
 
     # ---- news ----

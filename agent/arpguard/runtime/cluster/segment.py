@@ -1,8 +1,5 @@
 """Asks the segment who else has a VIP."""
 
-from types import TracebackType
-from typing import Self
-
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.choosing import home_link
@@ -13,7 +10,7 @@ from arpguard.runtime.cluster.here import Here
 
 
 class Segment:
-    """Probes for VIPs, within its `with` block."""
+    """Probes for VIPs."""
 
     def __init__(self, here: Here, ownership: Ownership) -> None:
         self._here = here
@@ -47,11 +44,6 @@ class Segment:
         peers, found = self._ownership.peers, self._here.outlook.vip(vip)
         return peers.guards(mac, boot_ns()) or (found is not None and found.unfenced and peers.has(mac))
 
-    def __enter__(self) -> Self:
-        self._prober.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._prober.__exit__(kind, error, trace)
+    def close(self) -> None:
+        """Ends all probes."""
+        self._prober.close()

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Protocol, Self
 
 SHARE = 0.03  # of one core
@@ -38,9 +37,7 @@ class Hearing:
         self._listen()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.remove_reader(self._source.fileno())
         if self._pause is not None:
             self._pause.cancel()

@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 from arpguard.core.desired import membership_of, memberships_of
 from arpguard.dataplane.groups import Groups
@@ -18,7 +16,7 @@ _BATCH = 100  # 5 ms; the more groups a link has, the more each one costs
 
 
 class Listening:
-    """The groups that this node is in, and why it cannot join others. Leaves all at the end of its `with` block.
+    """The groups that this node is in, and why it cannot join others.
 
     Wakes `passes` when its problems have changed.
     """
@@ -94,12 +92,8 @@ class Listening:
             "check that IPv6 is enabled there, and that its MTU is at least 1280"
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Leaves all groups."""
         self._groups.close()
 
 
