@@ -43,11 +43,6 @@ class MacAddress:
         return self.octets == bytes(6)
 
     @property
-    def is_broadcast(self) -> bool:
-        """Whether all bits are 1."""
-        return self.octets == b"\xff" * 6
-
-    @property
     def is_group(self) -> bool:
         """Whether the I/G bit is set: multicast or broadcast."""
         return bool(self.octets[0] & 1)

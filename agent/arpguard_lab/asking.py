@@ -110,24 +110,15 @@ class Stream:
                 return number
         return None
 
-    def requests(self, vip: Address) -> dict[int, int]:
-        """The requests about a VIP that are not forgotten: when each was sent, by its number."""
-        first, step = self._vips.index(vip), len(self._vips)
-        return {self._forgotten + number: self._sent_ns[number] for number in range(first, len(self._sent_ns), step)}
-
     def lost(self, vip: Address, since_ns: int = 0, until_ns: int = EVER_NS) -> int:
         """Requests about a VIP without an answer, sent in a span of time."""
         return sum(not answered for sent_ns, answered in self._about(vip) if since_ns <= sent_ns < until_ns)
 
-    def asked(self, vip: Address, since_ns: int = 0, until_ns: int = EVER_NS) -> int:
-        """Requests about a VIP in a span of time."""
-        return sum(since_ns <= sent_ns < until_ns for sent_ns, _ in self._about(vip))
-
-    def silence(self, vip: Address, since_ns: int = 0, until_ns: int = EVER_NS) -> Silence:
-        """The longest one in a span of time; one that goes on at its end counts up to there."""
+    def silence(self, vip: Address, since_ns: int = 0) -> Silence:
+        """The longest one since a time; one that lasts still counts up to the last request."""
         longest, last_ns, missing = Silence(0, since_ns), None, False
         for sent_ns, answered in self._about(vip):
-            if not since_ns <= sent_ns < until_ns:
+            if sent_ns < since_ns:
                 continue
             last_ns = sent_ns if last_ns is None else last_ns
             missing |= not answered
@@ -173,6 +164,6 @@ def _question(mac: MacAddress, vip: Address) -> Callable[[int], bytes]:
     return ask
 
 
-def answered_by(said: Iterable[Said], vip: Address, since_ns: int = 0, until_ns: int = EVER_NS) -> set[MacAddress]:
-    """Who answered for a VIP in a span of time."""
-    return {each.mac for each in said if each.vip == vip and since_ns <= each.time_ns < until_ns}
+def answered_by(said: Iterable[Said], vip: Address, since_ns: int) -> set[MacAddress]:
+    """Who has answered for a VIP since a time."""
+    return {each.mac for each in said if each.vip == vip and since_ns <= each.time_ns}

@@ -84,15 +84,6 @@ class Oracle:
         for each in said:
             self._hear(each)
 
-    def forget(self, vip: Address) -> None:
-        """Whoever answers next is no successor: the VIP was withdrawn, or answered by the kernel as everywhere."""
-        self._records.pop(vip, None)
-
-    def owner(self, vip: Address) -> MacAddress | None:
-        """Who answered last."""
-        record = self._records.get(vip)
-        return record.mac if record else None
-
     def _hear(self, said: Said) -> None:
         self.answers += 1
         record = self._records.setdefault(said.vip, _Record())

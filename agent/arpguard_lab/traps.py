@@ -2,7 +2,7 @@
 
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from arpguard.dataplane import syscall
@@ -76,11 +76,11 @@ def _second_link(*lines: str) -> Deed:
     return lay
 
 
-def _service(*addresses: str, annotations: Mapping[str, str] | None = None) -> Deed:
+def _service(*addresses: str) -> Deed:
     def lay(ward: Ward) -> None:
         own = {"{vip}": ward.vip, "{node}": ward.host.address}
         vips = [own[each] for each in addresses]
-        ward.serve(objects.node(ward.host.name, ward.host.address), objects.service(SHOP, "db", vips, annotations))
+        ward.serve(objects.node(ward.host.name, ward.host.address), objects.service(SHOP, "db", vips))
 
     return lay
 

@@ -20,12 +20,13 @@ from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
 
 from arpguard.errors import ConfigError, ListenError
-from arpguard_lab.apiserver import resources, store
+from arpguard_lab.apiserver import store
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.faults import Delay
 from arpguard_lab.apiserver.server import ApiServer, Options
+from arpguard_lab.cluster import objects
 from support.kube.manifests import tool
-from support.kube.plain_http import MERGE, STRATEGIC, Api
+from support.kube.plain_http import MERGE, STRATEGIC, Api, counted
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -87,7 +88,7 @@ def test_a_request_that_was_given_up_during_a_stall_is_not_done(server, client):
     fault(server, "one", stall=True)
     with pytest.raises(TimeoutError):
         client("one", patience_s=SHORT_S).ask("POST", LEASES, a_lease())
-    until(lambda: server.do(lambda it: it.counters.count("one", code=0)) == 1)
+    until(lambda: server.do(lambda it: counted(it.counters, "one", code=0)) == 1)
     fault(server)
     assert client("one").ask("GET", LEASES).names == []
 
@@ -435,10 +436,10 @@ def test_what_was_asked_is_counted(server, client):
     api.ask("POST", LEASES, a_lease())
     api.ask("GET", LEASES)
     counters = server.do(lambda it: it.counters)
-    until(lambda: counters.count("one") == 3)
-    assert counters.count("one", "create", "leases", 201) == 1
-    assert counters.count("one", "create", "leases", 409) == 1
-    assert counters.count("one", "list") == 1
+    until(lambda: counted(counters, "one") == 3)
+    assert counted(counters, "one", "create", "leases", 201) == 1
+    assert counted(counters, "one", "create", "leases", 409) == 1
+    assert counted(counters, "one", "list") == 1
     assert counters.received["one"] == 2 * len(json.dumps(a_lease()))
     assert counters.sent["one"] > 0
     assert server.do(lambda it: it.store.write_rate()) > 0
@@ -448,8 +449,9 @@ def test_what_was_asked_is_counted(server, client):
 
 
 def test_a_custom_resource_has_no_strategic_patch():
-    custom = resources.custom("metallb.io", "v1beta1", "servicel2statuses", "ServiceL2Status")
-    with running(Options(resources=(custom,))) as server:
+    definition = objects.l2_status_definition()
+    del definition["spec"]["versions"][0]["schema"], definition["spec"]["versions"][0]["subresources"]
+    with running(Options(objects=(definition,))) as server:
         api = known_to(server)()
         path = "/apis/metallb.io/v1beta1/namespaces/default/servicel2statuses"
         made = api.ask("POST", path, {"metadata": {"name": "l"}, "status": {"node": "n"}})

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from ipaddress import IPv4Address
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import BROADCAST_MAC, Address, MacAddress
 from arpguard.model import VipEntry
 from arpguard.verdict import Reason
 from arpguard.wire.arp import HTYPE_ETHERNET, ArpOp, ArpPacket, build_frame
@@ -38,7 +38,7 @@ class HeardArp(Message):
                 (is_own(packet.sha, entry), Reason.OWN_ECHO),
                 (packet.sha.is_group or packet.sha.is_zero, Reason.BAD_SENDER),
                 (src.is_group or _is_special(packet.spa), Reason.BAD_SENDER),
-                (dst.is_group and not dst.is_broadcast, Reason.NOT_STRICT),
+                (dst.is_group and dst != BROADCAST_MAC, Reason.NOT_STRICT),
                 (not dst.is_group and not is_own(dst, entry), Reason.OTHER_HOST),
                 (packet.htype != HTYPE_ETHERNET or len(self._frame.tags) > 1, Reason.NOT_STRICT),
             )

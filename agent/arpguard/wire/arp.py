@@ -38,11 +38,6 @@ class ArpPacket:
         return head + self.sha.octets + self.spa.packed + self.tha.octets + self.tpa.packed
 
     @property
-    def is_probe(self) -> bool:
-        """A request that claims nothing (RFC 5227 1.1)."""
-        return self.op is ArpOp.REQUEST and self.spa.is_unspecified
-
-    @property
     def is_announcement(self) -> bool:
         """A packet that claims its sender's address to everybody (RFC 5227 1.1; a gratuitous ARP)."""
         return self.spa == self.tpa

@@ -45,16 +45,6 @@ class Counters:
         finally:
             self.watches[client] -= 1
 
-    def count(self, client: str = "", verb: str = "", resource: str = "", code: int | None = None) -> int:
-        """How many requests there were; what is left out may be anything."""
-        wanted = (client, verb, resource)
-        return sum(
-            number
-            for request, number in self.requests.items()
-            if all(want in ("", have) for want, have in zip(wanted, _names(request), strict=True))
-            and code in (None, request.code)
-        )
-
     def to_json(self) -> Json:
         """All of it."""
         return {
@@ -64,7 +54,3 @@ class Counters:
             "watches": dict(+self.watches),
             "uses": {client: [asdict(use) for use in uses] for client, uses in self.uses.items()},
         }
-
-
-def _names(request: Request) -> tuple[str, str, str]:
-    return request.client, request.verb, request.resource

@@ -90,10 +90,6 @@ class FaultTable:
         woken, self._changed = self._changed, asyncio.Event()
         woken.set()
 
-    def clear(self) -> None:
-        """Ends all faults."""
-        self.set(EVERYBODY, _NONE)
-
     async def wait_while(self, client: str, holds: Callable[[Faults], bool]) -> None:
         """Returns once a fault is over."""
         while holds(self.of(client)):

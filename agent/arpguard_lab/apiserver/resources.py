@@ -155,11 +155,6 @@ class Catalogue:
         return found
 
 
-def custom(group: str, version: str, plural: str, kind: str, *, namespaced: bool = True) -> Resource:
-    """A custom resource by its names."""
-    return Resource(group, version, plural, kind, namespaced, generation=True, unconditional=False, custom=True)
-
-
 def from_definition(definition: dict[str, Any]) -> list[Resource]:
     """The resources of a CustomResourceDefinition, one per served version."""
     spec = definition["spec"]

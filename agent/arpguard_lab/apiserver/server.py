@@ -18,7 +18,6 @@ from arpguard_lab.apiserver.clients import Client
 from arpguard_lab.apiserver.counters import Counters
 from arpguard_lab.apiserver.faults import EVERYBODY, Faults
 from arpguard_lab.apiserver.rbac import DEFAULT_MANIFESTS, Grant
-from arpguard_lab.apiserver.resources import Resource
 from arpguard_lab.apiserver.serving import Handler
 from arpguard_lab.apiserver.state import State
 from arpguard_lab.apiserver.store import Snapshot, Store
@@ -40,7 +39,6 @@ class Options:
     tls: bool = True  # kubectl sends no token over plain HTTP
     rbac: Sequence[Json] = ()  # RBAC objects; with none, everybody may do everything
     objects: Sequence[Json] = ()
-    resources: Sequence[Resource] = ()  # custom ones
     bookmark_interval_s: float = BOOKMARK_INTERVAL_S
     bare: bool = False  # as where no kube-controller-manager runs
 
@@ -57,8 +55,6 @@ class ApiServer:
         self._site: web.SockSite | None = None
         self._context: ssl.SSLContext | None = None
         self._authority: bytes | None = None
-        for resource in self._options.resources:
-            self._state.catalogue.register(resource)
         if self._options.rbac:
             self.load(self._options.rbac)
             self.enforce_rbac()
@@ -115,10 +111,6 @@ class ApiServer:
     def add_client(self, name: str, service_account: str = "") -> Client:
         """Makes a client known: as the service account `NAMESPACE/NAME`, or as an administrator."""
         return self._state.clients.add(name, service_account)
-
-    def token(self, name: str) -> str:
-        """The bearer token of a known client."""
-        return clients.token(self._state.clients.find(name))
 
     def kubeconfig(self, name: str) -> Json:
         """A kubeconfig for a known client."""

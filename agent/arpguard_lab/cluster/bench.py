@@ -15,7 +15,7 @@ from typing import Any, Self
 from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane.neighboursocket import build_question
 from arpguard.errors import DataPlaneError
-from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.units import NS_PER_MS
 from arpguard_lab.asking import ALL_ADDRESSES, INTERVAL_S, Stream
 from arpguard_lab.bench import Step, until
 from arpguard_lab.capture import Capture, Said
@@ -492,8 +492,3 @@ def _without_room() -> int:
 def ms(length_ns: int) -> int:
     """Whole milliseconds."""
     return round(length_ns / NS_PER_MS)
-
-
-def seconds(length_s: float) -> int:
-    """A length of time in nanoseconds."""
-    return round(length_s * NS_PER_S)

@@ -6,13 +6,13 @@ import json
 import socket
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from arpguard.errors import ArpguardError
 
@@ -61,15 +61,13 @@ class KubeApi:
         self._tls = _context(cluster, user) if url.scheme == "https" else None
         self._token = _token(user)
 
-    def ask(
-        self, method: str, path: str, body: object = None, content_type: str = JSON_BODY, query: Mapping[str, str] = {}
-    ) -> Json:
+    def ask(self, method: str, path: str, body: object = None, content_type: str = JSON_BODY) -> Json:
         """The body of the answer, over a connection of its own.
 
         Raises KubeApiError for a refusal, OSError when there is no answer.
         """
         with self.connected() as ask:
-            return ask(method, path, body, content_type, query)
+            return ask(method, path, body, content_type)
 
     @contextmanager
     def connected(self) -> Iterator[Callable[..., Json]]:
@@ -92,12 +90,11 @@ class KubeApi:
         path: str,
         body: object = None,
         content_type: str = JSON_BODY,
-        query: Mapping[str, str] = {},
     ) -> Json:
         try:
             connection.request(
                 method,
-                f"{path}?{urlencode(query)}" if query else path,
+                path,
                 None if body is None else json.dumps(body),
                 {"Content-Type": content_type, **({"Authorization": f"Bearer {self._token}"} if self._token else {})},
             )

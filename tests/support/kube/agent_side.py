@@ -24,7 +24,7 @@ from arpguard.runtime.waking import Alarm
 from arpguard.verdict import Kind
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
-from support.kube.plain_http import Api
+from support.kube.plain_http import Api, counted
 from support.kube.scripted_server import until
 from support.programs.recorder import Control, Entries, Ranges, Recorder
 
@@ -152,7 +152,7 @@ class Scene:
 
     def count(self, client: str, verb: str = "", resource: str = "") -> int:
         """Requests of an agent so far, whatever came of them."""
-        return self.server.do(lambda it: it.counters.count(client, verb, resource))
+        return self.server.do(lambda it: counted(it.counters, client, verb, resource))
 
     def writes(self, client: str, resource: str = "leases") -> int:
         return sum(self.count(client, verb, resource) for verb in ("create", "update", "patch", "delete"))

@@ -12,6 +12,8 @@ from urllib.parse import urlencode, urlsplit
 
 import yaml
 
+from arpguard_lab.apiserver.counters import Counters
+
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -121,3 +123,17 @@ def _content(part: dict, name: str) -> bytes:
     if data := part.get(f"{name}-data"):
         return b64decode(data)
     return Path(part[name]).read_bytes() if part.get(name) else b""
+
+
+def counted(counters: Counters, client: str = "", verb: str = "", resource: str = "", code: int | None = None) -> int:
+    """How many requests the lab's server has counted; what is left out may be anything."""
+    wanted = (client, verb, resource)
+    return sum(
+        number
+        for request, number in counters.requests.items()
+        if all(
+            want in ("", have)
+            for want, have in zip(wanted, (request.client, request.verb, request.resource), strict=True)
+        )
+        and code in (None, request.code)
+    )

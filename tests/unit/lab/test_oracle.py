@@ -74,13 +74,6 @@ def test_vips_are_judged_each_for_itself():
     assert kinds(judged(said(0, A, 1), said(1, B, 2, OTHER), said(2, A, 3))) == []
 
 
-def test_what_was_forgotten_has_no_successor():
-    oracle = judged(said(0, A, 1))
-    oracle.forget(VIP)
-    oracle.hear([said(1, B, 2)])
-    assert (kinds(oracle), oracle.handovers, oracle.owner(VIP)) == ([], [], B)
-
-
 # ---- the journal -------------------------------------------------------------------------------------------------
 
 
