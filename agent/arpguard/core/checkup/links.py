@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, unknown
-from arpguard.core.checkup.picture import Picture
+from arpguard.core.checkup.picture import Picture, otherwise
 from arpguard.core.checkup.snapshot import NOT_ASKED, AttachedProgram, Eip, Unread
 from arpguard.core.choosing import choose_links
 from arpguard.model import Datapath, Link
@@ -101,6 +101,9 @@ def _reached_by_openelb(picture: Picture, eip: Eip) -> Finding:
     )
 
 
+@otherwise(
+    lambda picture: ok(f"only the guard's own, if any, on {listed(link.name for link in picture.facing) or 'no link'}")
+)
 def foreign_programs(picture: Picture) -> Iterator[Finding]:
     """Programs of others on the links, and whether the guard's run before them."""
     programs = picture.snapshot.programs
@@ -108,13 +111,11 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
         yield unknown(programs.why)
         return
 
-    found = False
     for link in picture.facing:
         here = [each for each in programs if each.ifindex == link.ifindex]
         others = [each for each in here if not each.ours]
         if not others:
             continue
-        found = True
 
         before = _before_ours(here)
         if before:
@@ -129,9 +130,6 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
             yield ok(
                 f"others are there and run after the guard, or without one: {listed(map(_shown, others))}", link.name
             )
-
-    if not found:
-        yield ok(f"only the guard's own, if any, on {listed(link.name for link in picture.facing) or 'no link'}")
 
 
 def _before_ours(here: list[AttachedProgram]) -> list[AttachedProgram]:
@@ -192,17 +190,16 @@ def _doubled(picture: Picture, link: Link) -> bool:
     return len(hooks) != len(set(hooks))
 
 
+@otherwise(lambda picture: ok(listed(link.name for link in picture.choice.links) or "no link is chosen"))
 def xdp(picture: Picture) -> Iterator[Finding]:
     """Whether native XDP, where it is asked for, would serve."""
     if picture.config.datapath is not Datapath.XDP:
         yield ok(f"not asked for (datapath: {picture.config.datapath.value})")
         return
 
-    found = False
     for link in picture.choice.links:
         why = _no_xdp(picture, link)
         if why:
-            found = True
             yield Finding(
                 Grade.WARN,
                 f"{link.kind or 'hardware'}: {why}",
@@ -210,9 +207,6 @@ def xdp(picture: Picture) -> Iterator[Finding]:
                 "the guard takes tc there, or answers are lost",
                 "set `datapath: auto`, or a NIC with native XDP",
             )
-
-    if not found:
-        yield ok(listed(link.name for link in picture.choice.links) or "no link is chosen")
 
 
 def _no_xdp(picture: Picture, link: Link) -> str:

@@ -1,13 +1,15 @@
 """What follows from a snapshot, for all checks: which VIPs there are, which links face them, and who guards them."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import TypeAlias
 
 from arpguard.addresses import Address, address_order, vip_refusal
 from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.admission import Avoided, avoided
 from arpguard.core.checkup.answering import has, kernel_answers, on_segment, places
-from arpguard.core.checkup.findings import listed
+from arpguard.core.checkup.findings import Finding, listed
 from arpguard.core.checkup.snapshot import AddressOnLink, AttachedProgram, ClusterView, Guard, Snapshot, Unread
 from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.sourcing import Collected, Sourcing
@@ -231,3 +233,19 @@ def questions(picture: Picture) -> tuple[tuple[AddressOnLink, ...], int]:
         if on_segment(link, address) or address in picture.vips
     ]
     return tuple(dict.fromkeys(asked)), max(0, len(vips) - MAX_ASKED)
+
+
+Look: TypeAlias = Callable[[Picture], Iterator[Finding]]
+
+
+def otherwise(verdict: Callable[[Picture], Finding]) -> Callable[[Look], Look]:
+    """Completes a check with what it says where nothing is wrong."""
+
+    def complete(look: Look) -> Look:
+        @wraps(look)
+        def check(picture: Picture) -> Iterator[Finding]:
+            return iter(list(look(picture)) or [verdict(picture)])
+
+        return check
+
+    return complete

@@ -6,7 +6,7 @@ from itertools import combinations
 from arpguard.addresses import Address
 from arpguard.core.checkup.answering import in_subnet, on_segment, places
 from arpguard.core.checkup.findings import Finding, Grade, listed, ok, unknown
-from arpguard.core.checkup.picture import Picture
+from arpguard.core.checkup.picture import Picture, otherwise
 from arpguard.core.checkup.sysctls import shown
 from arpguard.core.choosing import route_to
 from arpguard.model import Link
@@ -16,16 +16,13 @@ _IGNORES_ALL = 8
 _STRICT = 1
 
 
+@otherwise(lambda picture: _values(picture, "ipv4/arp_ignore"))
 def arp_ignore(picture: Picture) -> Iterator[Finding]:
     """arp_ignore where it keeps VIPs dark, or is set where it counts for nothing."""
-    good = True
     for link in picture.facing:
         finding = _too_silent(picture, link) or _set_in_vain(picture, link)
         if finding is not None:
-            good = False
             yield finding
-    if good:
-        yield _values(picture, "ipv4/arp_ignore")
 
 
 def _too_silent(picture: Picture, link: Link) -> Finding | None:
@@ -83,22 +80,19 @@ def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
     )
 
 
+@otherwise(lambda picture: _values(picture, "ipv4/accept_local"))
 def lvs_dr_loop(picture: Picture) -> Iterator[Finding]:
     """accept_local on a real server: packets to the VIP come back from the director, and are forwarded to it again.
 
     Linux before 3.7 or so wanted rp_filter for it; those of today take accept_local alone.
     """
-    found = False
     for link in picture.facing:
         if not picture.sysctls.effective("ipv4/accept_local", link.name):
             continue
         concerned = [vip for vip in picture.vips if vip.version == 4 and _may_loop(picture, vip, link)]
         if not concerned:
             continue
-        found = True
         yield _loop(picture, link, concerned)
-    if not found:
-        yield _values(picture, "ipv4/accept_local")
 
 
 def _may_loop(picture: Picture, vip: Address, link: Link) -> bool:
@@ -130,9 +124,9 @@ def _loop(picture: Picture, link: Link, vips: Sequence[Address]) -> Finding:
     )
 
 
+@otherwise(lambda _: ok("no two links answer for each other's addresses"))
 def same_segment(picture: Picture) -> Iterator[Finding]:
     """Two links on one segment: Linux answers on either, with either MAC."""
-    found = False
     for first, second in combinations((link for link in picture.segments if link.up), 2):
         shared = [own.network for own in first.addresses if own.address.version == 4 and in_subnet(second, own.address)]
         if not shared:
@@ -145,11 +139,7 @@ def same_segment(picture: Picture) -> Iterator[Finding]:
             and not picture.sysctls.effective("ipv4/arp_ignore", link.name)
         ]
         if open_links:
-            found = True
             yield _two_links(picture, first, second, str(shared[0]), open_links)
-
-    if not found:
-        yield ok("no two links answer for each other's addresses")
 
 
 def _two_links(picture: Picture, first: Link, second: Link, network: str, open_links: list[Link]) -> Finding:
@@ -176,16 +166,15 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
     )
 
 
+@otherwise(lambda picture: _values(picture, "ipv4/rp_filter"))
 def rp_filter(picture: Picture) -> Iterator[Finding]:
     """Strict reverse path filtering where the way back leads by another link: what comes in is dropped."""
-    found = False
     for link in (link for link in picture.segments if link.up):
         if picture.sysctls.effective("ipv4/rp_filter", link.name) != _STRICT:
             continue
 
         other = _other_way_back(picture, link)
         if other is not None:
-            found = True
             yield Finding(
                 Grade.BAD,
                 f"rp_filter is 1, and the way back to {link.name}'s own subnet leads by {other}",
@@ -194,9 +183,6 @@ def rp_filter(picture: Picture) -> Iterator[Finding]:
                 "filter loosely, or correct the routes",
                 picture.sysctls.set("ipv4/rp_filter", link.name, 2),
             )
-
-    if not found:
-        yield _values(picture, "ipv4/rp_filter")
 
 
 def _other_way_back(picture: Picture, link: Link) -> str | None:
@@ -210,13 +196,12 @@ def _other_way_back(picture: Picture, link: Link) -> str | None:
     return None
 
 
+@otherwise(lambda picture: _values(picture, "ipv4/drop_gratuitous_arp"))
 def takeovers(picture: Picture) -> Iterator[Finding]:
     """Settings that keep this node from hearing that a VIP has moved."""
-    found = False
     for link in picture.facing:
         for name in ("ipv4/drop_gratuitous_arp", "ipv6/drop_unsolicited_na"):
             if picture.sysctls.effective(name, link.name):
-                found = True
                 yield Finding(
                     Grade.BAD,
                     f"{shown(name)} is 1",
@@ -226,17 +211,13 @@ def takeovers(picture: Picture) -> Iterator[Finding]:
                     picture.sysctls.set(name, link.name, 0),
                 )
 
-    if not found:
-        yield _values(picture, "ipv4/drop_gratuitous_arp")
 
-
+@otherwise(lambda picture: _values(picture, "ipv4/proxy_arp"))
 def proxy_arp(picture: Picture) -> Iterator[Finding]:
     """proxy_arp on a link that faces VIPs: this node answers for whatever it routes elsewhere."""
-    found = False
     for link in picture.facing:
         if not picture.sysctls.effective("ipv4/proxy_arp", link.name):
             continue
-        found = True
 
         taken = [
             vip
@@ -252,9 +233,6 @@ def proxy_arp(picture: Picture) -> Iterator[Finding]:
             "turn it off, unless hosts behind this node need it",
             picture.sysctls.set("ipv4/proxy_arp", link.name, 0),
         )
-
-    if not found:
-        yield _values(picture, "ipv4/proxy_arp")
 
 
 def ipv6_settings(picture: Picture) -> Iterator[Finding]:

@@ -1,11 +1,10 @@
 """All checks, in the order in which they are shown."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from arpguard.core.checkup import kubernetes, links, node, settings, vips
 from arpguard.core.checkup.findings import Finding, Grade, by_weight, unknown, worst
-from arpguard.core.checkup.picture import Picture
+from arpguard.core.checkup.picture import Look, Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +13,7 @@ class Check:
 
     name: str
     asks: str
-    run: Callable[[Picture], Iterator[Finding]]
+    run: Look
 
 
 @dataclass(frozen=True, slots=True)
