@@ -14,7 +14,6 @@ from random import Random
 from arpguard.addresses import Address
 from arpguard_lab.cluster.bench import KubeBench
 from arpguard_lab.cluster.pods import Pods
-from arpguard_lab.cluster.servers import Fault
 from arpguard_lab.cluster.tampering import CLOSING, OPENING, Observing, Opening
 from arpguard_lab.cluster.topology import KubeAgent
 from arpguard_lab.topology import Host, other_mac
@@ -88,20 +87,13 @@ class Mischief:
         return begin, begin + self._dice.uniform(0.05, most_s)
 
     def _kill(self, host: Host) -> list[Deed]:
-        span = self._span(4.0)
         agent = self._bench.agent(host)
-        return _for_a_time(span, f"kill: {host.name}", partial(agent.kill, signal.SIGKILL), "start", agent.start)
+        return self._for_a_while(host.name, 4.0, "start", [("kill", partial(agent.kill, signal.SIGKILL), agent.start)])
 
     def _hang(self, host: Host) -> list[Deed]:
-        span = self._span(5.0)
         agent = self._bench.agent(host)
-        return _for_a_time(
-            span,
-            f"hang: {host.name}",
-            partial(agent.send, signal.SIGSTOP),
-            "go on",
-            partial(agent.send, signal.SIGCONT),
-        )
+        stop, go_on = partial(agent.send, signal.SIGSTOP), partial(agent.send, signal.SIGCONT)
+        return self._for_a_while(host.name, 5.0, "go on", [("hang", stop, go_on)])
 
     def _starve(self, host: Host) -> list[Deed]:
         """A tenth of a CPU, as cgroups give it (cpu.max): the process stands still for the rest of each period."""
@@ -126,32 +118,24 @@ class Mischief:
             ("partition, 10 % lost", partial(lab.lose, port, 10), partial(lab.lose_nothing, port)),
             ("partition, half lost", partial(lab.lose, port, 50), partial(lab.lose_nothing, port)),
         ]
-        return self._for_a_while(host, ways, 5.0, "reconnect")
+        return self._for_a_while(host.name, 5.0, "reconnect", ways)
 
-    def _for_a_while(self, host: Host, ways: "Sequence[_Way]", most_s: float, end_text: str) -> list[Deed]:
+    def _for_a_while(self, who: str, most_s: float, end_text: str, ways: "Sequence[_Way]") -> list[Deed]:
         span = self._span(most_s)
-        text, do, undo = self._dice.choice(ways)
-        return _for_a_time(span, f"{text}: {host.name}", do, end_text, undo)
+        text, do, undo = self._dice.choice(ways) if len(ways) > 1 else ways[0]
+        return _for_a_time(span, f"{text}: {who}", do, end_text, undo)
 
     def _trouble(self, host: Host) -> list[Deed]:
-        span = self._span(4.0)
-        server = self._bench.server
-        fault = self._dice.choice(server.faults)
-        return _for_a_time(
-            span,
-            f"api {fault.name}: {host.name}",
-            partial(self._set_trouble, host, fault),
-            "api well",
-            partial(self._set_trouble, host, None),
-        )
-
-    def _set_trouble(self, host: Host, fault: Fault | None) -> None:
-        self._bench.server.trouble(host, fault)
+        trouble = partial(self._bench.server.trouble, host)
+        ways = [
+            (f"api {fault.name}", partial(trouble, fault), partial(trouble, None))
+            for fault in self._bench.server.faults
+        ]
+        return self._for_a_while(host.name, 4.0, "api well", ways)
 
     def _restart_api(self, _host: Host) -> list[Deed]:
-        span = self._span(2.5)
         server = self._bench.server
-        return _for_a_time(span, "api restart: all", server.go_down, "api back", server.come_back)
+        return self._for_a_while("all", 2.5, "api back", [("api restart", server.go_down, server.come_back)])
 
     def _keep_away(self, host: Host) -> list[Deed]:
         bench = self._bench
@@ -160,7 +144,7 @@ class Mischief:
             ("not ready", partial(bench.set_ready, host, ready=False), partial(bench.set_ready, host, ready=True)),
             ("exclude", partial(bench.exclude, host), partial(bench.exclude, host, excluded=False)),
         ]
-        return self._for_a_while(host, ways, 3.0, "put back")
+        return self._for_a_while(host.name, 3.0, "put back", ways)
 
     def _delete_lease(self, host: Host) -> list[Deed]:
         begin, _ = self._span(0.5)
@@ -178,10 +162,8 @@ class Mischief:
         return [Deed(begin, "endpoints: moved", partial(self._bench.endpoints, "local", ready))]
 
     def _replace(self, host: Host) -> list[Deed]:
-        span = self._span(4.0)
-        return _for_a_time(
-            span, f"replace: {host.name}", partial(self._pods.end, host), "new pod", partial(self._begin_pod, host)
-        )
+        end, begin = partial(self._pods.end, host), partial(self._begin_pod, host)
+        return self._for_a_while(host.name, 4.0, "new pod", [("replace", end, begin)])
 
     def _begin_pod(self, host: Host) -> None:
         if self._bench.agent(host).pid is None:
@@ -214,7 +196,7 @@ class Mischief:
             ("split, mute", partial(lab.mute, host.port), partial(lab.restore, host.port)),
             ("split, all nodes from each other", partial(lab.part, nodes), partial(lab.heal, nodes)),
         ]
-        return self._for_a_while(host, ways, 5.0, "join")
+        return self._for_a_while(host.name, 5.0, "join", ways)
 
     def _flap(self, host: Host) -> list[Deed]:
         lab, begin = self._bench.lab, self._dice.uniform(0.0, 0.5)
@@ -230,15 +212,9 @@ class Mischief:
         return deeds
 
     def _change_mac(self, host: Host) -> list[Deed]:
-        span = self._span(4.0)
-        lab = self._bench.lab
-        return _for_a_time(
-            span,
-            f"mac change: {host.name}",
-            partial(lab.set_mac, host, other_mac(host.mac)),
-            "mac back",
-            partial(lab.set_mac, host, host.mac),
-        )
+        change, other = partial(self._bench.lab.set_mac, host), other_mac(host.mac)
+        way = "mac change", partial(change, other), partial(change, host.mac)
+        return self._for_a_while(host.name, 4.0, "mac back", [way])
 
     def _tamper(self, host: Host) -> list[Deed]:
         begin, _ = self._span(0.5)
@@ -246,39 +222,31 @@ class Mischief:
         return [Deed(begin, f"map {what}: {host.name}", partial(CLOSING[what], self._bench.agent(host)))]
 
     def _open(self, host: Host) -> list[Deed]:
-        span = self._span(0.5)
-        what = self._dice.choice([*OPENING])
-        opening = Opening(self._bench, host, self._vips, OPENING[what])
-        return _for_a_time(span, f"map {what}: {host.name}", opening.do, "whole again", opening.undo)
+        ways = [
+            (f"map {what}", opening.do, opening.undo)
+            for what, tamper in OPENING.items()
+            for opening in [Opening(self._bench, host, self._vips, tamper)]
+        ]
+        return self._for_a_while(host.name, 0.5, "whole again", ways)
 
     def _edit_config(self, _host: Host) -> list[Deed]:
-        span = self._span(3.0)
         bench = self._bench
-
-        what, text = self._dice.choice(
-            [
-                ("lease of 4 s", bench.config(extra="lease: {duration: 4s, renew: 1s, margin: 1s}")),
-                ("lease of 2 s", bench.config(extra="lease: {duration: 2s, renew: 500ms, margin: 700ms}")),
-                ("one more link", bench.config(interfaces="[eth0, mgmt0]")),
-                ("links by pattern", bench.config(interfaces="['e*']")),
-                ("one more VIP", bench.config(extra=f"vips: [{{address: {_SPARE}, owner: external}}]")),
-                ("no YAML", "mode: [enforce"),
-                ("unknown setting", bench.config(extra="modes: {enforce: true}")),
-            ]
-        )
-
-        return _for_a_time(
-            span,
-            f"config {what}: all",
-            partial(bench.configure, text),
-            "config back",
-            partial(bench.configure, bench.config()),
-        )
+        edits = {
+            "lease of 4 s": bench.config(extra="lease: {duration: 4s, renew: 1s, margin: 1s}"),
+            "lease of 2 s": bench.config(extra="lease: {duration: 2s, renew: 500ms, margin: 700ms}"),
+            "one more link": bench.config(interfaces="[eth0, mgmt0]"),
+            "links by pattern": bench.config(interfaces="['e*']"),
+            "one more VIP": bench.config(extra=f"vips: [{{address: {_SPARE}, owner: external}}]"),
+            "no YAML": "mode: [enforce",
+            "unknown setting": bench.config(extra="modes: {enforce: true}"),
+        }
+        back = partial(bench.configure, bench.config())
+        ways = [(f"config {what}", partial(bench.configure, text), back) for what, text in edits.items()]
+        return self._for_a_while("all", 3.0, "config back", ways)
 
     def _observe(self, _host: Host) -> list[Deed]:
-        span = self._span(3.0)
         observing = Observing(self._bench)
-        return _for_a_time(span, "config observe: all", observing.do, "config enforce", observing.undo)
+        return self._for_a_while("all", 3.0, "config enforce", [("config observe", observing.do, observing.undo)])
 
     def _slow_clock(self, host: Host) -> list[Deed]:
         """Its agent starts again with the times of a slow clock, and falls silent later."""
