@@ -3,8 +3,8 @@
 import ctypes
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,28 +46,19 @@ class Netns:
 
     def call(self, function: Callable[[], T]) -> T:
         """Calls a function in a thread of its own that has entered the namespace; sockets made there stay there."""
-        outcome: list[T] = []
-        failure: list[BaseException] = []
 
-        def inside() -> None:
+        def inside() -> T:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    if _libc.setns(descriptor, _CLONE_NEWNET) < 0:
-                        code = ctypes.get_errno()
-                        raise OSError(code, os.strerror(code))
-                finally:
-                    os.close(descriptor)
-                outcome.append(function())
-            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-                failure.append(error)
+                if _libc.setns(descriptor, _CLONE_NEWNET) < 0:
+                    code = ctypes.get_errno()
+                    raise OSError(code, os.strerror(code))
+            finally:
+                os.close(descriptor)
+            return function()
 
-        thread = threading.Thread(target=inside)
-        thread.start()
-        thread.join()
-        if failure:
-            raise failure[0]
-        return outcome[0]
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(inside).result()
 
     def remove(self) -> None:
         """Removes it; what is in it goes once nothing runs inside."""
