@@ -80,28 +80,32 @@ class Keepalived(HostProcess):
         return holds(self.host, self._vip)
 
 
-class MetalLbLike(HostProcess):
+class _Announcer(HostProcess):
+    """A module of `arpguard_lab.peers`, run with the link, arguments of its own, and the VIP."""
+
+    module = ""
+    arguments: tuple[str, ...] = ()
+
+    def __init__(self, host: Host, folder: Path, vip: Address) -> None:
+        super().__init__(host, folder, f"{self.module.replace('_', '-')}-like")
+        self._vip = vip
+
+    def words(self) -> list[str]:
+        """Its command line."""
+        return [sys.executable, "-m", f"arpguard_lab.peers.{self.module}", "eth0", *self.arguments, str(self._vip)]
+
+
+class MetalLbLike(_Announcer):
     """See `arpguard_lab.peers.metallb`."""
 
-    def __init__(self, host: Host, folder: Path, vip: Address) -> None:
-        super().__init__(host, folder, "metallb-like")
-        self._vip = vip
-
-    def words(self) -> list[str]:
-        """Its command line."""
-        return [sys.executable, "-m", "arpguard_lab.peers.metallb", "eth0", str(self._vip)]
+    module = "metallb"
 
 
-class KubeVipLike(HostProcess):
+class KubeVipLike(_Announcer):
     """See `arpguard_lab.peers.kube_vip`."""
 
-    def __init__(self, host: Host, folder: Path, vip: Address) -> None:
-        super().__init__(host, folder, "kube-vip-like")
-        self._vip = vip
-
-    def words(self) -> list[str]:
-        """Its command line."""
-        return [sys.executable, "-m", "arpguard_lab.peers.kube_vip", "eth0", str(ANNOUNCEMENT_MS), str(self._vip)]
+    module = "kube_vip"
+    arguments = (str(ANNOUNCEMENT_MS),)
 
 
 def find(program: str) -> str | None:
