@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 
@@ -14,7 +15,7 @@ from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.errors import DataPlaneError
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ndp import NdType
-from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host, Lab, names_of
+from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host, Lab
 
 VIP = IPv4Address(f"{NETWORK}.50")
 ASK_WAIT_S = 0.1
@@ -70,6 +71,21 @@ def _names(names: Sequence[str], few: int = 2) -> str:
     return " and ".join([*(name for name in names if name not in nodes), f"{len(nodes)} nodes"])
 
 
+def judged(
+    scenario: str,
+    step: str,
+    vip: Address,
+    expected: Iterable[Host],
+    seen: Iterable[tuple[str, MacAddress]],
+    facts: dict[str, object],
+) -> Step:
+    """A step that is right when exactly the expected hosts were seen, and no fact is False."""
+    seen = sorted(seen)
+    nodes, wanted = tuple(name for name, _ in seen), tuple(sorted(host.name for host in expected))
+    ok = nodes == wanted and all(fact is not False for fact in facts.values())
+    return Step(scenario, step, str(vip), wanted, nodes, tuple(str(mac) for _, mac in seen), ok, facts)
+
+
 class Bench:
     """What the scenarios are made of."""
 
@@ -109,46 +125,21 @@ class Bench:
         until(lambda: self.answerers(vip) == [owner.mac], _PATIENCE_S, f"{owner.name} answers for {vip}, alone")
 
     def judge(
-        self, step: str, vip: Address, expected: Sequence[Host], macs: Sequence[MacAddress], **facts: object
+        self, step: str, vip: Address, expected: Sequence[Host], macs: Iterable[MacAddress], **facts: object
     ) -> Step:
         """A step from the MACs that were seen."""
-        known = [(name, mac) for mac in macs for name in names_of(self.lab, [mac])]
-        return self._step(step, vip, expected, known, facts)
+        return self.compare(step, vip, expected, [(self.lab.who(mac), mac) for mac in macs], **facts)
 
     def compare(
         self,
         step: str,
         vip: Address,
         expected: Sequence[Host],
-        seen: Sequence[tuple[Host, MacAddress]],
+        seen: Iterable[tuple[str, MacAddress]],
         **facts: object,
     ) -> Step:
-        """A step from the hosts that were seen, and the MACs that they spoke with."""
-        return self._step(step, vip, expected, [(host.name, mac) for host, mac in seen], facts)
-
-    def _step(
-        self,
-        step: str,
-        vip: Address,
-        expected: Sequence[Host],
-        seen: Sequence[tuple[str, MacAddress]],
-        facts: dict[str, object],
-    ) -> Step:
-        """Right when exactly the expected hosts were seen, and no fact is False."""
-        seen = sorted(seen)
-        nodes = tuple(name for name, _ in seen)
-        wanted = tuple(sorted(host.name for host in expected))
-        holds = all(fact is not False for fact in facts.values())
-        return Step(
-            scenario=self._scenario,
-            step=step,
-            vip=str(vip),
-            expected=wanted,
-            nodes=nodes,
-            macs=tuple(str(mac) for _, mac in seen),
-            ok=nodes == wanted and holds,
-            facts=facts,
-        )
+        """A step from the hosts that were seen, by name, and the MACs that they spoke with."""
+        return judged(self._scenario, step, vip, expected, seen, facts)
 
     def guard(self, config: str, nodes: Sequence[Host] | None = None) -> dict[str, AgentProcess]:
         """Starts an agent with this configuration on each node, and returns once all are ready."""
@@ -171,6 +162,16 @@ class Bench:
         for host in self.nodes:
             for vip in vips:
                 host.bind(vip, where)
+
+    @contextmanager
+    def bound(self, vip: Address, where: str) -> Iterator[None]:
+        """Within its block a VIP is on all nodes."""
+        self.bind_everywhere(where, vip)
+        try:
+            yield
+        finally:
+            for host in self.nodes:
+                host.unbind(vip, where)
 
     def arpguard(self, host: Host, *words: str) -> str:
         """Runs the command line on a host."""

@@ -8,7 +8,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from ipaddress import IPv6Address
 
 from arpguard.wire.ndp import solicited_node
@@ -28,33 +28,23 @@ def run_flux(bench: Bench) -> Iterator[Step]:
     """The VIP on every node, in each place it may be."""
     first, second = bench.nodes[:2]
     for place in _PLACES:
-        with _bound(bench, place):
+        with bench.bound(VIP, place):
             expected = bench.nodes if place == "eth0" else []
             yield bench.ask(f"VIP on {place}, no guard", VIP, expected)
 
-    with _bound(bench, "eth0"):
+    with bench.bound(VIP, "eth0"):
         yield bench.judge("asks in the VIP's name, no guard", VIP, bench.nodes, bench.senders(VIP, bench.nodes))
         yield _link_bounced(bench, "no guard", bench.nodes)
 
     bench.guard(owned_by(f"{{node: {first.name}}}", VIP) + f"  - {{address: {VIP2}, owner: {{node: {second.name}}}}}\n")
     for place in _PLACES:
-        with _bound(bench, place):
+        with bench.bound(VIP, place):
             yield bench.ask(f"VIP on {place}, guarded", VIP, [first])
     yield bench.ask(f"{VIP2}, bound nowhere, of {second.name}", VIP2, [second])
 
-    with _bound(bench, "eth0"):
+    with bench.bound(VIP, "eth0"):
         yield bench.judge("asks in the VIP's name, guarded", VIP, [first], bench.senders(VIP, bench.nodes))
         yield _link_bounced(bench, "guarded", [first])
-
-
-@contextmanager
-def _bound(bench: Bench, place: str) -> Iterator[None]:
-    bench.bind_everywhere(place, VIP)
-    try:
-        yield
-    finally:
-        for host in bench.nodes:
-            host.unbind(VIP, place)
 
 
 def _link_bounced(bench: Bench, text: str, expected: list[Host]) -> Step:

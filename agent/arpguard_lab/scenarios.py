@@ -4,25 +4,23 @@ Every expectation is written here; every answer comes from ARP requests that the
 """
 
 import signal
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.wire.arp import ArpOp, build_request
 from arpguard_lab import ipv6, traps
-from arpguard_lab.bench import COLUMNS, VIP, Bench, Step, owned_by
+from arpguard_lab.asking import Stream
+from arpguard_lab.bench import ASK_WAIT_S, COLUMNS, VIP, Bench, Step, owned_by
+from arpguard_lab.capture import Capture
 from arpguard_lab.peers.programs import KEEPALIVED, KubeVipLike, MetalLbLike
 from arpguard_lab.peers.scenarios import run_keepalived, run_split
 from arpguard_lab.topology import NETWORK, Ethernet
 
 VIP2 = IPv4Address(f"{NETWORK}.51")
-_STREAM_INTERVAL_S = 0.001
-_STREAM_LEN = 2000
+_AROUND_S = 0.5  # how long it asks before the disturbance and after it
 
 
 def _flux(bench: Bench) -> Iterator[Step]:
@@ -30,19 +28,15 @@ def _flux(bench: Bench) -> Iterator[Step]:
     places = ("lo", "kube-ipvs0 down", "kube-ipvs0 up")
 
     for place in places:
-        bench.bind_everywhere(place, VIP)
-        yield bench.ask(f"VIP on {place}, no guard", VIP, bench.nodes)
-        for host in bench.nodes:
-            host.unbind(VIP, place)
+        with bench.bound(VIP, place):
+            yield bench.ask(f"VIP on {place}, no guard", VIP, bench.nodes)
 
     agents = bench.guard(
         owned_by(f"{{node: {first.name}}}", VIP) + f"  - {{address: {VIP2}, owner: {{node: {second.name}}}}}\n"
     )
     for place in places:
-        bench.bind_everywhere(place, VIP)
-        yield bench.ask(f"VIP on {place}, guarded", VIP, [first])
-        for host in bench.nodes:
-            host.unbind(VIP, place)
+        with bench.bound(VIP, place):
+            yield bench.ask(f"VIP on {place}, guarded", VIP, [first])
 
     yield bench.ask(f"{VIP2}, bound nowhere, of node-2", VIP2, [second])
     bench.bind_everywhere("lo", VIP)
@@ -95,17 +89,8 @@ def _observe(bench: Bench) -> Iterator[Step]:
         agent.configure(owned_by(f"{{node: {owner.name}}}", VIP))
     for agent in agents.values():
         agent.wait_for("taken over: mode=enforce")
-    answers = _until_settled(bench, VIP)
-    yield bench.judge("mode enforce, switched live", VIP, [owner], answers)
-
-
-def _until_settled(bench: Bench, vip: IPv4Address, limit_s: float = 3.0) -> list[MacAddress]:
-    """Who answers once a single host does, at most `limit_s` later."""
-    deadline = time.monotonic() + limit_s
-    while True:
-        macs = bench.answerers(vip, count=1)
-        if len(macs) == 1 or time.monotonic() > deadline:
-            return macs
+    bench.wait_for_owner(VIP, owner)
+    yield bench.ask("mode enforce, switched live", VIP, [owner])
 
 
 def _restart(bench: Bench) -> Iterator[Step]:
@@ -124,43 +109,29 @@ def _restart(bench: Bench) -> Iterator[Step]:
     yield bench.judge("the owner's agent killed and restarted", VIP, [owner], macs, **counts)
 
 
-def _stream(bench: Bench, vip: IPv4Address, disturb: Callable[[], None]) -> tuple[list[MacAddress], dict[str, object]]:
-    """A request each millisecond while `disturb` runs: who answered, and how many were lost or answered twice.
+def _stream(bench: Bench, vip: Address, disturb: Callable[[], None]) -> tuple[set[MacAddress], dict[str, object]]:
+    """Requests from before `disturb` until after it: who answered, and how many were lost or answered twice."""
+    stream, capture = Stream(bench.lab.client.listen(), [vip]), Capture(bench.lab.switch)
+    capture.start()
+    stream.start()
+    time.sleep(_AROUND_S)
+    disturb()
+    time.sleep(_AROUND_S)
+    stream.stop()
+    time.sleep(ASK_WAIT_S)
+    capture.stop()
 
-    Each request comes from an address of its own, so that replies can be told apart.
-    """
-    asker = bench.asker()
-    worker = threading.Thread(target=disturb)
-    replies: Counter[Address] = Counter()
-    macs: set[MacAddress] = set()
-    stop = threading.Event()
-
-    ear = bench.lab.client.listen()
-
-    def collect() -> None:
-        while (heard := ear.hear(0.2)) is not None or not stop.is_set():
-            if heard is not None and heard.packet.op is ArpOp.REPLY and heard.packet.spa == vip:
-                replies[heard.packet.tpa] += 1
-                macs.add(heard.packet.sha)
-        ear.close()
-
-    collector = threading.Thread(target=collect)
-    collector.start()
-    sent = 0
-    started = False
-    while sent < _STREAM_LEN or worker.is_alive():
-        if sent == _STREAM_LEN // 10 and not started:
-            worker.start()
-            started = True
-        asker.send(build_request(asker.mac, IPv4Address(f"10.{sent >> 16}.{sent >> 8 & 255}.{sent & 255}"), vip))
-        sent += 1
-        time.sleep(_STREAM_INTERVAL_S)
-    worker.join()
-    stop.set()
-    collector.join()
-    lost, doubled = sent - len(replies), sum(count - 1 for count in replies.values())
+    replies = [said for said in capture.take() if said.vip == vip and not said.is_announcement]
+    answered = {said.asked_by for said in replies}
+    lost, doubled = stream.sent - len(answered), len(replies) - len(answered)
     perfect = not lost and not doubled
-    return sorted(macs), {"requests": sent, "lost": lost, "doubled": doubled, "none_lost_or_doubled": perfect}
+    facts: dict[str, object] = {
+        "requests": stream.sent,
+        "lost": lost,
+        "doubled": doubled,
+        "none_lost_or_doubled": perfect,
+    }
+    return {said.mac for said in replies}, facts
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -335,8 +335,3 @@ class Lab:
             program.kill(signal.SIGTERM)
         for netns in self._namespaces:
             netns.remove()
-
-
-def names_of(lab: Lab, macs: Iterable[MacAddress]) -> list[str]:
-    """The hosts behind some MACs, sorted."""
-    return sorted(lab.who(mac) for mac in macs)

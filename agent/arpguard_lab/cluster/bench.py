@@ -17,7 +17,7 @@ from arpguard.dataplane.neighboursocket import build_question
 from arpguard.errors import DataPlaneError
 from arpguard.units import NS_PER_MS
 from arpguard_lab.asking import ALL_ADDRESSES, INTERVAL_S, Stream
-from arpguard_lab.bench import Step, until
+from arpguard_lab.bench import Step, judged, until
 from arpguard_lab.capture import Capture, Said
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.servers import ApiUnderTest
@@ -286,6 +286,12 @@ class KubeBench:
         body = objects.service(self.home, name, vips, annotations, local=local)
         self.server.api.create(self._path("services"), body)
 
+    def set_out(self, *vips: Address) -> None:
+        """Makes a Service with these VIPs; once each has its owner, binds them on all nodes."""
+        self.publish("web", vips)
+        self.settle_evenly(vips)
+        self.bind_everywhere(*vips)
+
     def publish_load_balancer(self, name: str, address: IPv4Address) -> None:
         """Makes a Service of another announcer, which has given it an address."""
         self.server.api.create(self._path("services"), objects.load_balancer(self.home, name))
@@ -444,14 +450,9 @@ class KubeBench:
         self, text: str, address: Address, expected: Sequence[Host], macs: Iterable[MacAddress], **facts: object
     ) -> Step:
         """A step from what was seen; right when exactly the expected hosts were, and no fact is False."""
-        seen = sorted(set(macs))
-        nodes = tuple(sorted(self.lab.who(mac) for mac in seen))
-        wanted = tuple(sorted(host.name for host in expected))
-        holds = all(fact is not False for fact in facts.values())
-        shown = {name: fact for name, fact in facts.items() if fact is not None}
-        return Step(
-            self.scenario, text, str(address), wanted, nodes, tuple(map(str, seen)), nodes == wanted and holds, shown
-        )
+        known = {name: fact for name, fact in facts.items() if fact is not None}
+        seen = {(self.lab.who(mac), mac) for mac in macs}
+        return judged(self.scenario, text, address, expected, seen, known)
 
     def one_of(
         self, text: str, address: Address, among: Sequence[Host], macs: Iterable[MacAddress], **facts: object
@@ -460,6 +461,10 @@ class KubeBench:
         seen = set(macs)
         chosen = [host for host in among if host.mac in seen]
         return self.step(text, address, chosen if len(chosen) == len(seen) == 1 else among, seen, **facts)
+
+    def one_answers(self, text: str, address: Address, among: Sequence[Host] = (), /, **facts: object) -> Step:
+        """Asks who answers for a VIP now: right when exactly one node does, of some or of all."""
+        return self.one_of(text, address, among or self.nodes, self.who(address)[address], **facts)
 
     def ask(self, text: str, address: Address, expected: Sequence[Host], **facts: object) -> Step:
         """Asks who answers for a VIP now, and compares with who should."""

@@ -41,9 +41,7 @@ def services_of(vips: Sequence[IPv4Address]) -> dict[str, Sequence[IPv4Address]]
 
 def run_burst(bench: KubeBench) -> Iterator[Step]:
     """1,000 VIPs; then fewer, and an API server that takes few writes."""
-    bench.publish("old", _OLD)
-    bench.settle_evenly(_OLD)
-    bench.bind_everywhere(*_OLD)
+    bench.set_out(*_OLD)
     with a_wide_network(bench):
         yield _come_and_go(bench, f"{len(MANY)} VIPs come and go", MANY, CLAIMS_GONE_S)
         if bench.server.pace(_SLOW_WRITES_PER_S):
@@ -72,11 +70,9 @@ def _come_and_go(bench: KubeBench, text: str, vips: Sequence[IPv4Address], gone_
     lost = {each: watch.stream.lost(each) for each in _OLD}
     silences = Spread.of([watch.stream.silence(each).length_ns for each in _OLD])
 
-    return bench.one_of(
+    return bench.one_answers(
         f"{text}: none of the others is missed",
         _OLD[0],
-        bench.nodes,
-        bench.who(_OLD[0])[_OLD[0]],
         owned_after_s=round(owned_s, 1),
         claims_gone_after_s=round(left_s, 1),
         no_claim_left_in_time=left_s < gone_s,

@@ -23,9 +23,7 @@ _HELD = vip(60)
 
 def run_kill(bench: KubeBench) -> Iterator[Step]:
     """Kills owners, one after the other, with their nodes."""
-    bench.publish("web", _VIPS)
-    bench.settle_evenly(_VIPS)
-    bench.bind_everywhere(*_VIPS)
+    bench.set_out(*_VIPS)
 
     taken_ns: list[int] = []
     with bench.watch(_VIPS) as watch:
@@ -65,9 +63,7 @@ def run_partition(bench: KubeBench) -> Iterator[Step]:
 def _silenced(
     bench: KubeBench, harm: str, do_harm: Callable[[Host], None], cure: str, do_cure: Callable[[Host], None]
 ) -> Iterator[Step]:
-    bench.publish("web", _VIPS)
-    bench.settle_evenly(_VIPS)
-    bench.bind_everywhere(*_VIPS)
+    bench.set_out(*_VIPS)
 
     taken_ns: list[int] = []
     with bench.watch(_VIPS) as watch:
@@ -80,11 +76,10 @@ def _silenced(
         last_ns = max((said.time_ns for each in lost if (said := watch.last(each, victim))), default=began_ns)
         silent_ms = ms(last_ns - began_ns)
         limit_ms = round((LEASE_S - MARGIN_S) * 1000)
-        yield bench.one_of(
+        yield bench.one_answers(
             "its kernel alone falls silent, before anybody else answers",
             lost[0],
             bench.others(victim),
-            bench.who(lost[0])[lost[0]],
             silent_after_ms=silent_ms,
             limit_ms=limit_ms,
             silent_in_time=silent_ms <= limit_ms,
@@ -98,11 +93,9 @@ def _silenced(
         early = [
             each for each in lost if (said := watch.last(each, victim, cured_ns)) and said.time_ns < cured_ns + NS_PER_S
         ]
-        yield bench.one_of(
+        yield bench.one_answers(
             f"{victim.name}: {cure}",
             lost[0],
-            bench.nodes,
-            bench.who(lost[0])[lost[0]],
             old_owner_kept_silent=not early,
         )
 
@@ -147,11 +140,9 @@ def _verdict(bench: KubeBench, watch: Watch, text: str, taken_ns: list[int], med
     spread = Spread.of(taken_ns)
     handovers = Spread.of([each.gap_ns for each in watch.gaps()])
 
-    return bench.one_of(
+    return bench.one_answers(
         f"{text}: at most one answered at any moment",
         _VIPS[0],
-        bench.nodes,
-        bench.who(_VIPS[0])[_VIPS[0]],
         takeovers=spread.count,
         median_ms=spread.median_ms,
         worst_ms=spread.worst_ms,
@@ -199,11 +190,9 @@ def run_api_down(bench: KubeBench, outage_s: float = 10.0) -> Iterator[Step]:
         last_ns = max((each.time_ns for each in watch.said if each.vip != _HELD and each.time_ns < back_ns), default=0)
         bench.settle(every)
         recovered = Spread.of(firsts)
-        yield bench.one_of(
+        yield bench.one_answers(
             "back: all VIPs are answered for again",
             _VIPS[0],
-            bench.nodes,
-            bench.who(_VIPS[0])[_VIPS[0]],
             recovered_worst_ms=recovered.worst_ms,
             recovered_within_2_s=recovered.worst_ms is not None and recovered.worst_ms <= 2000,
             silent_after_ms=ms(last_ns - down_ns),
@@ -213,11 +202,9 @@ def run_api_down(bench: KubeBench, outage_s: float = 10.0) -> Iterator[Step]:
     share = round(1000 * used / outage_s) / 10
     lost = watch.stream.lost(_HELD)
 
-    yield bench.one_of(
+    yield bench.one_answers(
         f"{outage_s:g} s without the API server",
         _HELD,
-        bench.nodes,
-        bench.who(_HELD)[_HELD],
         cpu_tenths_of_percent=round(share * 10),
         cpu_under_2_percent=share < 2.0,
         log_lines=said,

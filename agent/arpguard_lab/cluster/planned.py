@@ -32,9 +32,7 @@ _METRICS_PORT = 9469
 
 def run_drain(bench: KubeBench) -> Iterator[Step]:
     """Asks the owner to give its VIP up, in every way there is."""
-    bench.publish("web", [_VIP])
-    bench.settle_evenly([_VIP])
-    bench.bind_everywhere(_VIP)
+    bench.set_out(_VIP)
 
     ways: list[tuple[str, Callable[[Host], None], Callable[[Host], None]]] = [
         ("cordoned", bench.cordon, partial(bench.cordon, cordoned=False)),
@@ -122,11 +120,9 @@ class _Moves:
     def verdict(self, text: str) -> Step:
         """That none of it was overlapped; for when the watch is over."""
         self.bench.check_against_journal(self.watch)
-        return self.bench.one_of(
+        return self.bench.one_answers(
             f"{text}: at most one answered at any moment",
             _VIP,
-            self.bench.nodes,
-            self.bench.who(_VIP)[_VIP],
             hand_overs=len(self.gaps_ms),
             worst_gap_ms=max(self.gaps_ms, default=None),
             **self.watch.facts(),
@@ -141,10 +137,8 @@ def _moves(bench: KubeBench) -> Iterator[_Moves]:
 
 def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
     """Replaces the agents as a DaemonSet's controller does, then kills one, then deletes the DaemonSet."""
-    bench.publish("web", _VIPS)
     pods = Pods(bench)
-    bench.settle_evenly(_VIPS)
-    bench.bind_everywhere(*_VIPS)
+    bench.set_out(*_VIPS)
 
     with bench.watch(_VIPS) as watch:
         for host in bench.nodes:
@@ -187,10 +181,8 @@ def run_rolling_update(bench: KubeBench) -> Iterator[Step]:
 
 def run_bad_image(bench: KubeBench) -> Iterator[Step]:
     """Rolls an update out whose agents do not start; then deletes a Pod, and the next one never comes."""
-    bench.publish("web", _VIPS)
     pods = Pods(bench)
-    bench.settle_evenly(_VIPS)
-    bench.bind_everywhere(*_VIPS)
+    bench.set_out(*_VIPS)
 
     with bench.watch(_VIPS) as watch:
         owner = bench.owner(_VIPS[0])
@@ -209,11 +201,10 @@ def run_bad_image(bench: KubeBench) -> Iterator[Step]:
 
     bench.check_against_journal(watch)
     silence_ms = max(watch.stream.silence(each).length_ms for each in _VIPS)
-    yield bench.one_of(
+    yield bench.one_answers(
         f"the Pod of {owner.name} is deleted, and none comes: another node answers",
         _VIPS[0],
         bench.others(owner),
-        bench.who(_VIPS[0])[_VIPS[0]],
         longest_silence_ms=silence_ms,
         as_after_a_crash=silence_ms < CRASH_MS,
         **watch.facts(),
@@ -225,11 +216,9 @@ def _none_lost(bench: KubeBench, watch: Watch, text: str, until_ns: Mapping[IPv4
     bench.check_against_journal(watch)
     lost = sum(watch.stream.lost(each, until_ns=end_ns) for each, end_ns in until_ns.items())
     longest_ms = max(watch.stream.silence(each).length_ms for each in _VIPS)
-    return bench.one_of(
+    return bench.one_answers(
         text,
         _VIPS[0],
-        bench.nodes,
-        bench.who(_VIPS[0])[_VIPS[0]],
         lost=lost,
         longest_silence_ms=longest_ms,
         none_lost=lost == 0,
@@ -239,9 +228,7 @@ def _none_lost(bench: KubeBench, watch: Watch, text: str, until_ns: Mapping[IPv4
 
 def run_toggle(bench: KubeBench) -> Iterator[Step]:
     """Edits the ConfigMap: observe, enforce, and something that is no mode."""
-    bench.publish("web", [_VIP])
-    bench.settle_evenly([_VIP])
-    bench.bind_everywhere(_VIP)
+    bench.set_out(_VIP)
     owner = bench.owner(_VIP)
     pids = {host: bench.agent(host).pid for host in bench.nodes}
 

@@ -368,11 +368,9 @@ def _found(bench: KubeBench, text: str, findings: list[Finding]) -> Step:
 def _verdict(bench: KubeBench, watch: Watch, rounds: Rounds, record: _Record, text: str) -> Step:
     gaps = Spread.of([each.gap_ns for each in watch.gaps()])
 
-    return bench.one_of(
+    return bench.one_answers(
         text,
         _VIPS[0],
-        bench.nodes,
-        bench.who(_VIPS[0])[_VIPS[0]],
         rounds=record.number,
         faults=rounds.done.total(),
         **record.violations(watch.findings),

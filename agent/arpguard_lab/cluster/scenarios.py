@@ -17,9 +17,7 @@ _HEARD_S = 6.0
 
 
 def _elect(bench: KubeBench) -> Iterator[Step]:
-    bench.publish("few", _FEW)
-    bench.settle_evenly(_FEW)
-    bench.bind_everywhere(*_FEW)
+    bench.set_out(*_FEW)
     with bench.watch(_FEW) as watch:
         at_rest = _at_rest(bench)
     bench.check_against_journal(watch)

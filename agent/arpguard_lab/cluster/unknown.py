@@ -41,11 +41,9 @@ def _appear_one_by_one(bench: KubeBench) -> Step:
 
     bench.check_against_journal(watch)
     after = Spread.of(first_ns)
-    return bench.one_of(
+    return bench.one_answers(
         f"{len(_NEW)} new Services, each bound on every node before: one node answers from the first on",
         _NEW[0],
-        bench.nodes,
-        bench.who(_NEW[0])[_NEW[0]],
         first_answer_median_ms=after.median_ms,
         first_answer_ms=after.worst_ms,
         within_half_a_second=(after.worst_ms or 0) <= _FIRST_ANSWER_MS,
@@ -73,5 +71,4 @@ def _appear_without_agents(bench: KubeBench) -> Iterator[Step]:
             bench.agent(host).wait_for()
         bench.settle([_LATER])
     bench.check_against_journal(watch)
-    who = bench.who(_LATER)[_LATER]
-    yield bench.one_of("the agents are back: one node answers", _LATER, bench.nodes, who, **watch.facts())
+    yield bench.one_answers("the agents are back: one node answers", _LATER, **watch.facts())

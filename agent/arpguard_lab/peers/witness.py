@@ -57,7 +57,7 @@ class Witness:
     def judge(self, step: str, expected: Sequence[Host], since_ns: int, **facts: object) -> Step:
         """A step from all that was said since a time."""
         speakers = sorted({(said.port, said.mac) for said in self.heard(since_ns)})
-        hosts = [(self._bench.lab.at_port(port), mac) for port, mac in speakers]
+        hosts = [(self._bench.lab.at_port(port).name, mac) for port, mac in speakers]
         return self._bench.compare(step, self.vip, expected, hosts, nothing_missed=self._capture.drops == 0, **facts)
 
     def _ask(self) -> int:
