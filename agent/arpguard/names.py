@@ -21,3 +21,10 @@ def is_label(text: str) -> bool:
 def is_ifname(text: str) -> bool:
     """Whether a network interface may be called so. The kernel allows control characters; nobody can read those."""
     return text.isprintable() and _IFNAME.fullmatch(text) is not None
+
+
+def printable(text: str) -> str:
+    """A text with what cannot be printed escaped: names of interfaces, and of objects, may steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

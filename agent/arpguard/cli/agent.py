@@ -10,6 +10,7 @@ import sys
 from arpguard.cli import exits
 from arpguard.cli.arguments import need_root
 from arpguard.errors import ConfigError, Problem
+from arpguard.names import printable
 from arpguard.runtime.cluster.leaving import KubernetesOptions
 from arpguard.runtime.startup import AgentOptions, Startup
 
@@ -26,13 +27,8 @@ class OneLine(logging.Formatter):
         """The line, without characters that cannot be printed, and with an end."""
         if len(record.message) > _MAX_MESSAGE:
             record.message = record.message[:_MAX_MESSAGE] + "..."
-        if not record.message.isprintable():
-            record.message = "".join(map(_printable, record.message))
+        record.message = printable(record.message)
         return super().formatMessage(record)
-
-
-def _printable(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 def run_agent(options: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from arpguard import __version__
 from arpguard.clock import WallClock, boot_ns
 from arpguard.core.explaining import fence_left_ns
 from arpguard.model import EventAccount, NodeControl, Tally
+from arpguard.names import printable
 from arpguard.node import ThisNode
 from arpguard.observe.cluster import CLUSTER, look_at_cluster
 from arpguard.observe.spec import MetricTable, Row, Spec
@@ -82,13 +83,6 @@ def _claims(node: ThisNode) -> dict[tuple[str, ...], tuple[int, int]]:
 
 def _word(member: IntEnum) -> str:
     return member.name.lower()
-
-
-def _printable(text: str) -> str:
-    """Names of interfaces may have control characters; who reads metrics in a terminal must not meet those."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 # ---- this node ---------------------------------------------------------------------------------------------------
@@ -340,7 +334,7 @@ class NodeCollector(Collector):
 def _filled(spec: Spec, rows: Iterable[Row]) -> Metric:
     family = _family(spec)
     for labels, value in rows:
-        family.add_metric([_printable(label) for label in labels], value)
+        family.add_metric([printable(label) for label in labels], value)
     return family
 
 
