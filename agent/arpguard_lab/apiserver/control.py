@@ -1,21 +1,16 @@
-"""What a test may do to a server that is a process of its own, over HTTP on a Unix socket or another port.
+"""What a lab may do to a server that is a process of its own, over HTTP on a Unix socket or another port.
 
 GET  /control/counters                       requests, bytes, watches, writes per second, uses of RBAC
-GET  /control/kubeconfig/CLIENT[?serviceAccount=NS/NAME]   makes the client known
 GET  /control/journal[?since=REVISION]       every write of a Lease, with the time it was done at (wall clock)
-GET  /control/grants/CLIENT[?unused=true]    what RBAC allows it
-GET|PUT /control/faults/CLIENT               `Faults` as JSON; {} ends them; CLIENT `*` is everybody
+PUT /control/faults/CLIENT                   `Faults` as JSON; {} ends them; CLIENT `*` is everybody
 PUT /control/pace                            {"writes_per_s": N, "queue": M}; 0: as many as it can
 POST /control/load                           YAML into the store
-POST /control/expire, /control/compact       410 for watches, and for continued lists
-POST /control/restart[?down=SECONDS]
-POST /control/down, /control/up              the same in two steps
+POST /control/down, /control/up              no connections, and connections again
 POST /control/snapshots                      -> {"snapshot": N}
 POST /control/restore/N[?bump=REVISIONS]
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import Any, TypeAlias
 
 import yaml
@@ -69,15 +64,9 @@ class Control:
         return [
             web.get("/control/counters", self._counters),
             web.get("/control/journal", self._journal),
-            web.get("/control/kubeconfig/{client}", self._kubeconfig),
-            web.get("/control/grants/{client}", self._grants),
-            web.get("/control/faults/{client}", self._show_faults),
             web.put("/control/faults/{client}", self._set_faults),
             web.put("/control/pace", self._set_pace),
             web.post("/control/load", self._load),
-            web.post("/control/expire", _calling(server.expire)),
-            web.post("/control/compact", _calling(server.compact)),
-            web.post("/control/restart", self._restart),
             web.post("/control/down", _awaiting(server.go_down)),
             web.post("/control/up", _awaiting(server.come_up)),
             web.post("/control/snapshots", self._take_snapshot),
@@ -92,18 +81,6 @@ class Control:
         changes = self._server.store.table(LEASES).since(int(request.query.get("since", "1")))
         return web.json_response([_journal_row(change) for change in changes])
 
-    async def _kubeconfig(self, request: web.Request) -> web.Response:
-        name = request.match_info["client"]
-        self._server.add_client(name, request.query.get("serviceAccount", ""))
-        return web.Response(text=yaml.safe_dump(self._server.kubeconfig(name)), content_type="application/yaml")
-
-    async def _grants(self, request: web.Request) -> web.Response:
-        find = self._server.unused_grants if request.query.get("unused") else self._server.grants
-        return web.json_response([asdict(grant) for grant in find(request.match_info["client"])])
-
-    async def _show_faults(self, request: web.Request) -> web.Response:
-        return web.json_response(asdict(self._server.faults(request.match_info["client"])))
-
     async def _set_faults(self, request: web.Request) -> web.Response:
         self._server.set_faults(request.match_info["client"], faults.parse(await request.json()))
         return web.json_response({})
@@ -114,10 +91,6 @@ class Control:
 
     async def _load(self, request: web.Request) -> web.Response:
         self._server.load(manifests.parse(await request.text()))
-        return web.json_response({})
-
-    async def _restart(self, request: web.Request) -> web.Response:
-        await self._server.restart(float(request.query.get("down", "0")))
         return web.json_response({})
 
     async def _take_snapshot(self, _request: web.Request) -> web.Response:
@@ -144,14 +117,6 @@ def _journal_row(change: Change) -> Json:
     if change.after is not None:
         row["object"] = {part: change.after.body.get(part, {}) for part in ("metadata", "spec")}
     return row
-
-
-def _calling(action: Callable[[], None]) -> Callable[[web.Request], Any]:
-    async def handle(_request: web.Request) -> web.Response:
-        action()
-        return web.json_response({})
-
-    return handle
 
 
 @web.middleware

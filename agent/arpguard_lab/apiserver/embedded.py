@@ -32,7 +32,7 @@ class Embedded:
         return self.run(lambda _server: call())
 
     def run(self, action: Callable[[ApiServer], Coroutine[Any, Any, T]]) -> T:
-        """The same for what has to be awaited: `run(lambda server: server.restart())`."""
+        """The same for what has to be awaited: `run(lambda server: server.go_down())`."""
         return asyncio.run_coroutine_threadsafe(action(self._server), self._loop).result()
 
 

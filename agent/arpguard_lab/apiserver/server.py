@@ -156,10 +156,6 @@ class ApiServer:
         if faults.cut:
             self._state.connections.reset(None if client == EVERYBODY else client)
 
-    def faults(self, client: str) -> Faults:
-        """A client's faults now."""
-        return self._state.faults.of(client)
-
     def pace(self, writes_per_s: float, queue: int = 100) -> None:
         """From now on it takes so many writes in a second (0: as many as it can), and so many may wait."""
         self._state.pace.writes_per_s, self._state.pace.queue = writes_per_s, queue
@@ -177,19 +173,13 @@ class ApiServer:
         """Forgets the past: also lists that are being continued, and watches that lag, get 410."""
         self._state.store.compact()
 
-    async def restart(self, down_s: float = 0.0) -> None:
-        """Drops all connections and refuses new ones for a while. Objects stay; the watch cache is empty afterwards."""
-        await self.go_down()
-        await asyncio.sleep(down_s)
-        await self.come_up()
-
     async def go_down(self) -> None:
         """Drops all connections and refuses new ones."""
         await self._stop_listening()
         self._state.connections.reset(None)
 
     async def come_up(self) -> None:
-        """The end of `go_down`."""
+        """The end of `go_down`: objects stay, and the watch cache is empty."""
         self.expire()
         if self._site is None:
             await self._listen()

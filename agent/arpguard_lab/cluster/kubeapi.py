@@ -6,7 +6,7 @@ import json
 import socket
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -59,7 +59,7 @@ class KubeApi:
         self._connect = connect
         self._name = str(cluster.get("tls-server-name") or self.address[0])
         self._tls = _context(cluster, user) if url.scheme == "https" else None
-        self._token = _token(user)
+        self._token = str(user.get("token", ""))
 
     def ask(self, method: str, path: str, body: object = None, content_type: str = JSON_BODY) -> Json:
         """The body of the answer, over a connection of its own.
@@ -91,19 +91,8 @@ class KubeApi:
         body: object = None,
         content_type: str = JSON_BODY,
     ) -> Json:
-        try:
-            connection.request(
-                method,
-                path,
-                None if body is None else json.dumps(body),
-                {"Content-Type": content_type, **({"Authorization": f"Bearer {self._token}"} if self._token else {})},
-            )
-            response = connection.getresponse()
-            answer = _parsed(response.read())
-        except http.client.HTTPException as error:
-            raise OSError(f"no answer from the API server: {type(error).__name__}") from error
-        if response.status >= 300:
-            raise KubeApiError(response.status, str(answer.get("message", "no message")))
+        headers = {"Content-Type": content_type, **({"Authorization": f"Bearer {self._token}"} if self._token else {})}
+        answer: Json = _exchange(connection, method, path, body, headers)
         return answer
 
     def get(self, path: str) -> Json:
@@ -138,21 +127,39 @@ class Control:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def ask(self, method: str, path: str, body: object = None, timeout_s: float = PATIENCE_S) -> Any:
-        """JSON, or text; KubeApiError for a refusal."""
-        connection = http.client.HTTPConnection("control", timeout=timeout_s)
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """The JSON that it answers; KubeApiError for a refusal."""
+        connection = http.client.HTTPConnection("control")
         connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.sock.settimeout(timeout_s)
+            connection.sock.settimeout(PATIENCE_S)
             connection.sock.connect(str(self._path))
-            connection.request(method, f"/control/{path}", None if body is None else json.dumps(body))
-            response = connection.getresponse()
-            text = response.read()
+            return _exchange(connection, method, f"/control/{path}", body, {})
         finally:
             connection.close()
-        if response.status >= 300:
-            raise KubeApiError(response.status, text.decode(errors="replace"))
-        return json.loads(text) if "json" in response.headers.get("Content-Type", "") else text.decode()
+
+
+def _exchange(
+    connection: http.client.HTTPConnection, method: str, path: str, body: object, headers: Mapping[str, str]
+) -> Any:
+    """The JSON of an answer; KubeApiError for a refusal, OSError where there is no answer."""
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = connection.getresponse()
+        text = response.read()
+    except http.client.HTTPException as error:
+        raise OSError(f"no answer from the API server: {type(error).__name__}") from error
+    if response.status >= 300:
+        raise KubeApiError(response.status, _message_of(text))
+    return json.loads(text)
+
+
+def _message_of(text: bytes) -> str:
+    """What a refusal says: that of a Status, or as it is."""
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, LookupError, TypeError):
+        return text[:200].decode(errors="replace")
 
 
 def current(kubeconfig: Json) -> tuple[Json, Json]:
@@ -173,18 +180,6 @@ def inlined(entry: Json, folder: Path) -> Json:
     if "tokenFile" in found:
         found["token"] = (folder / found.pop("tokenFile")).read_text(encoding="ascii").strip()
     return found
-
-
-def _parsed(text: bytes) -> Json:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {"message": text[:200].decode(errors="replace")}
-    return found if isinstance(found, dict) else {"message": str(found)}
-
-
-def _token(user: Json) -> str:
-    return str(user.get("token", ""))
 
 
 def _context(cluster: Json, user: Json) -> ssl.SSLContext:
