@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from ipaddress import IPv4Address
 from typing import Any, TypeAlias
 
@@ -21,40 +20,30 @@ METALLB_GROUP = "metallb.io"
 L2_STATUSES = "servicel2statuses"
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
 
-_LEASES = {
-    "apiGroups": ["coordination.k8s.io"],
-    "resources": ["leases"],
-    "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
-}
-_CONFIG = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
-_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
-_DAEMONSETS = {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}
-_WATCHED = {"apiGroups": [""], "resources": ["services", "nodes"], "verbs": ["get", "list", "watch"]}
-_SLICES = {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
-_EVENTS = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
 _RBAC = "rbac.authorization.k8s.io"
+_READ = ("get", "list", "watch")
+_CONTAINER = {"name": "agent", "image": "localhost/arpguard:lab"}
+
+
+def _object(api_version: str, kind: str, metadata: Json, **parts: Any) -> Json:
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **parts}
 
 
 def namespace(name: str) -> Json:
     """A Namespace."""
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {LAB_LABEL: "home"}}}
+    return _object("v1", "Namespace", {"name": name, "labels": {LAB_LABEL: "home"}})
 
 
 def lease(home: str, name: str, spec: Json) -> Json:
     """A Lease."""
     metadata = {"namespace": home, "name": name, "labels": {LAB_LABEL: "node"}}
-    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    return _object("coordination.k8s.io/v1", "Lease", metadata, spec=spec)
 
 
 def node(name: str, address: IPv4Address) -> Json:
     """A Node; what it is like goes into its status, see `node_status`."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, LAB_LABEL: "node"}},
-        "spec": {},
-        "status": node_status(address, ready=True),
-    }
+    labels = {"kubernetes.io/hostname": name, LAB_LABEL: "node"}
+    return _object("v1", "Node", {"name": name, "labels": labels}, spec={}, status=node_status(address, ready=True))
 
 
 def node_status(address: IPv4Address, *, ready: bool) -> Json:
@@ -79,32 +68,23 @@ def service(
     local: bool = False,
 ) -> Json:
     """A Service with externalIPs; `annotations` without their prefix; `local`: externalTrafficPolicy Local."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "namespace": home,
-            "name": name,
-            "labels": {LAB_LABEL: home},
-            "annotations": {f"{PREFIX}{key}": text for key, text in (annotations or {}).items()},
-        },
-        "spec": {
-            "type": "ClusterIP",
-            "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],
-            "externalIPs": [str(vip) for vip in vips],
-            **({"externalTrafficPolicy": "Local"} if local else {}),
-        },
-    }
+    notes = {f"{PREFIX}{key}": text for key, text in (annotations or {}).items()}
+    policy = {"externalTrafficPolicy": "Local"} if local else {}
+    spec = {"type": "ClusterIP", "ports": _ports(), "externalIPs": [str(vip) for vip in vips], **policy}
+    return _object("v1", "Service", {**_of_the_lab(home, name), "annotations": notes}, spec=spec)
 
 
 def load_balancer(home: str, name: str) -> Json:
     """A Service of another announcer; its address is in its status, see `ingress`."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"namespace": home, "name": name, "labels": {LAB_LABEL: home}},
-        "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]},
-    }
+    return _object("v1", "Service", _of_the_lab(home, name), spec={"type": "LoadBalancer", "ports": _ports()})
+
+
+def _ports() -> list[Json]:
+    return [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+
+
+def _of_the_lab(home: str, name: str) -> Json:
+    return {"namespace": home, "name": name, "labels": {LAB_LABEL: home}}
 
 
 def ingress(vip: IPv4Address) -> Json:
@@ -126,36 +106,23 @@ def l2_status_definition() -> Json:
         "properties": {"spec": {"type": "object"}, "status": {"type": "object", "properties": status}},
     }
     version = {"name": "v1beta1", "served": True, "storage": True, "subresources": {"status": {}}}
+    versions = [{**version, "schema": {"openAPIV3Schema": schema}}]
 
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{L2_STATUSES}.{METALLB_GROUP}"},
-        "spec": {
-            "group": METALLB_GROUP,
-            "scope": "Namespaced",
-            "names": {"plural": L2_STATUSES, "singular": "servicel2status", "kind": "ServiceL2Status"},
-            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }
+    names = {"plural": L2_STATUSES, "singular": "servicel2status", "kind": "ServiceL2Status"}
+    spec = {"group": METALLB_GROUP, "scope": "Namespaced", "names": names, "versions": versions}
+    name = f"{L2_STATUSES}.{METALLB_GROUP}"
+    return _object("apiextensions.k8s.io/v1", "CustomResourceDefinition", {"name": name}, spec=spec)
 
 
 def l2_status(home: str, service_name: str, node_name: str) -> Json:
     """What MetalLB's speaker on a node writes first about a Service; then its status, see `l2_status_of`."""
-    return {
-        "apiVersion": f"{METALLB_GROUP}/v1beta1",
-        "kind": "ServiceL2Status",
-        "metadata": {
-            "generateName": "l2-",
-            "namespace": METALLB,
-            "labels": {
-                "metallb.io/node": node_name,
-                "metallb.io/service-name": service_name,
-                "metallb.io/service-namespace": home,
-            },
-        },
-        "spec": {},
+    labels = {
+        "metallb.io/node": node_name,
+        "metallb.io/service-name": service_name,
+        "metallb.io/service-namespace": home,
     }
+    metadata = {"generateName": "l2-", "namespace": METALLB, "labels": labels}
+    return _object(f"{METALLB_GROUP}/v1beta1", "ServiceL2Status", metadata, spec={})
 
 
 def l2_status_of(home: str, service_name: str, node_name: str) -> Json:
@@ -167,8 +134,8 @@ def l2_status_of(home: str, service_name: str, node_name: str) -> Json:
 def follow_access(home: str) -> list[Json]:
     """The right to read MetalLB's objects and Events, as `deploy/components/follow-metallb` gives it."""
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": home}
-    rule = {"apiGroups": [METALLB_GROUP], "resources": [L2_STATUSES], "verbs": ["list", "watch"]}
-    events = {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]}
+    rule = _rule(METALLB_GROUP, (L2_STATUSES,), ("list", "watch"))
+    events = _rule("", ("events",), ("list",))
     name = "arpguard-follow-metallb"
     return [
         _role("Role", METALLB, name, [rule]),
@@ -184,66 +151,53 @@ def endpoint_slice(home: str, name: str, ready: Mapping[str, bool]) -> Json:
         {"addresses": [f"10.244.{number}.10"], "conditions": {"ready": is_ready}, "nodeName": node_name}
         for number, (node_name, is_ready) in enumerate(sorted(ready.items()), 1)
     ]
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"namespace": home, "name": name, "labels": {"kubernetes.io/service-name": name}},
-        "addressType": "IPv4",
-        "endpoints": endpoints,
-        "ports": [{"port": 80, "protocol": "TCP", "name": ""}],
-    }
+    metadata = {"namespace": home, "name": name, "labels": {"kubernetes.io/service-name": name}}
+    ports = [{"port": 80, "protocol": "TCP", "name": ""}]
+    parts = {"addressType": "IPv4", "endpoints": endpoints, "ports": ports}
+    return _object("discovery.k8s.io/v1", "EndpointSlice", metadata, **parts)
 
 
 def config_map(home: str, name: str, text: str) -> Json:
     """The agents' ConfigMap."""
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"namespace": home, "name": name},
-        "data": {"config.yaml": text},
-    }
+    return _object("v1", "ConfigMap", {"namespace": home, "name": name}, data={"config.yaml": text})
 
 
 def daemon_set(home: str, name: str) -> Json:
     """The agents' DaemonSet: nothing runs it but the lab, since it fits no Node."""
     labels = {"app": name}
     template = {"nodeSelector": {LAB_LABEL: "none"}, "containers": [_CONTAINER]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"namespace": home, "name": name},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": template},
-        },
-    }
-
-
-_CONTAINER = {"name": "agent", "image": "localhost/arpguard:lab"}
+    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": template}}
+    return _object("apps/v1", "DaemonSet", {"namespace": home, "name": name}, spec=spec)
 
 
 def pod(home: str, name: str, node_name: str) -> Json:
     """An agent's Pod on a node. No DaemonSet owns it: its controller, where one runs, would delete it."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": home, "name": name, "labels": {LAB_LABEL: home}, "finalizers": [FINALIZER]},
-        "spec": {"nodeName": node_name, "serviceAccountName": ACCOUNT, "containers": [_CONTAINER]},
-    }
+    spec = {"nodeName": node_name, "serviceAccountName": ACCOUNT, "containers": [_CONTAINER]}
+    return _object("v1", "Pod", {**_of_the_lab(home, name), "finalizers": [FINALIZER]}, spec=spec)
 
 
 def access(home: str) -> list[Json]:
     """The agents' ServiceAccount with its rights, where no manifests are at hand."""
     subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": home}
     wide = f"arpguard-{home}"
-    made = [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": home, "name": ACCOUNT}},
-        _role("Role", home, ACCOUNT, [_LEASES, _CONFIG, _PODS, _DAEMONSETS]),
+    at_home = [
+        _rule("coordination.k8s.io", ("leases",), (*_READ, "create", "update", "patch", "delete")),
+        _rule("", ("configmaps",), _READ),
+        _rule("", ("pods",), ("get",)),
+        _rule("apps", ("daemonsets",), ("get",)),
+    ]
+    everywhere = [
+        _rule("", ("services", "nodes"), _READ),
+        _rule("discovery.k8s.io", ("endpointslices",), _READ),
+        _rule("events.k8s.io", ("events",), ("create", "patch")),
+    ]
+    return [
+        _object("v1", "ServiceAccount", {"namespace": home, "name": ACCOUNT}),
+        _role("Role", home, ACCOUNT, at_home),
         _binding("Role", home, ACCOUNT, subject),
-        _role("ClusterRole", "", wide, [_WATCHED, _SLICES, _EVENTS]),
+        _role("ClusterRole", "", wide, everywhere),
         _binding("ClusterRole", "", wide, subject),
     ]
-    return deepcopy(made)  # whoever gets them may change them
 
 
 def moved(documents: Iterable[Json], old: str, new: str) -> list[Json]:
@@ -274,13 +228,18 @@ def _move(body: Json, old: str, new: str) -> None:
             subject["namespace"] = new
 
 
+def _rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Json:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+
+
 def _role(kind: str, home: str, name: str, rules: Sequence[Json]) -> Json:
-    metadata = {"name": name, **({"namespace": home} if home else {})}
-    return {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": list(rules)}
+    return _object(f"{_RBAC}/v1", kind, _named(home, name), rules=list(rules))
 
 
 def _binding(kind: str, home: str, name: str, subject: Json) -> Json:
-    metadata = {"name": name, **({"namespace": home} if home else {})}
     reference = {"apiGroup": _RBAC, "kind": kind, "name": name}
-    body = {"apiVersion": f"{_RBAC}/v1", "kind": f"{kind}Binding", "metadata": metadata}
-    return {**body, "roleRef": reference, "subjects": [subject]}
+    return _object(f"{_RBAC}/v1", f"{kind}Binding", _named(home, name), roleRef=reference, subjects=[dict(subject)])
+
+
+def _named(home: str, name: str) -> Json:
+    return {"name": name, **({"namespace": home} if home else {})}
