@@ -52,6 +52,16 @@ def ok(seen: str, about: str = "") -> Finding:
     return Finding(Grade.OK, seen, about)
 
 
+def bad(seen: str, about: str = "", why: str = "", fix: str = "", commands: tuple[str, ...] = ()) -> Finding:
+    """Something that needs fixing."""
+    return Finding(Grade.BAD, seen, about, why, fix, commands)
+
+
+def warn(seen: str, about: str = "", why: str = "", fix: str = "", commands: tuple[str, ...] = ()) -> Finding:
+    """Something to know, and perhaps to change."""
+    return Finding(Grade.WARN, seen, about, why, fix, commands)
+
+
 def unknown(why: str, about: str = "") -> Finding:
     """Not checked."""
     return Finding(Grade.UNKNOWN, why, about)

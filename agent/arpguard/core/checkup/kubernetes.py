@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from arpguard.core.checkup.findings import Finding, Grade, ok, unknown
+from arpguard.core.checkup.findings import Finding, Grade, bad, ok, unknown
 from arpguard.core.checkup.picture import Picture
 from arpguard.core.checkup.snapshot import ClusterView, Unread
 from arpguard.model import OwnerKind
@@ -49,8 +49,7 @@ def announcers(picture: Picture) -> Iterator[Finding]:
         yield ok(f"read: {read}" + (f"; not read: {unread}" if unread else ""))
         return
 
-    yield Finding(
-        Grade.BAD,
+    yield bad(
         f"not read: {unread}",
         why=f"{len(followers)} VIPs follow an announcer; only those that a Service's annotation names a node for are "
         "answered for",
@@ -64,8 +63,7 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
     applied = picture.sysctls.own("ipv4/arp_ignore", "all")
 
     if strict and not applied and applied is not None:
-        yield Finding(
-            Grade.BAD,
+        yield bad(
             f"{seen}, but arp_ignore of this node is 0",
             why="kube-proxy reads its configuration at its start only: this node still answers for every VIP",
             fix="restart kube-proxy",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from arpguard.config.model import InterfaceSelector, SelectorKind
-from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, unknown
+from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, unknown, warn
 from arpguard.core.checkup.picture import Picture, otherwise
 from arpguard.core.checkup.snapshot import NOT_ASKED, AttachedProgram, Eip, Unread
 from arpguard.core.choosing import choose_links
@@ -22,8 +22,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
     if picture.choice.problems:
         for problem in picture.choice.problems:
             selector = problem.removeprefix("interfaces: ").partition(": ")
-            yield Finding(
-                Grade.BAD,
+            yield bad(
                 selector[2] or problem,
                 selector[0],
                 "VIPs are not guarded on a link that is not found",
@@ -33,8 +32,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
 
     down = [link.name for link in picture.choice.links if not link.up]
     if down:
-        yield Finding(
-            Grade.WARN,
+        yield warn(
             f"{listed(down)} is down",
             listed(down),
             "nobody is answered there now",
@@ -91,8 +89,7 @@ def _reached_by_openelb(picture: Picture, eip: Eip) -> Finding:
     gateways = [each for each in picture.avoided.gateways if each.version == eip.address.version]
     interface = f'{{"spec":{{"interface":"can_reach:{min(gateways)}"}}}}' if gateways else ""
 
-    return Finding(
-        Grade.BAD,
+    return bad(
         f"can_reach:{eip.address}: the kernel says lo, for the address is bound here ({picture.bound_on(eip.address)})",
         about,
         "OpenELB asks the kernel when it starts: it gets lo the next time, and answers for nothing",
@@ -119,8 +116,7 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
 
         before = _before_ours(here)
         if before:
-            yield Finding(
-                Grade.BAD,
+            yield bad(
                 f"{listed(map(_shown, before))} runs before the guard",
                 link.name,
                 "what it drops or takes, the guard does not see; what it lets in for good, the guard cannot stop",
@@ -162,8 +158,7 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
             False: "no agent runs on it",
             None: "whether an agent runs is not to be seen",
         }
-        yield Finding(
-            Grade.BAD,
+        yield bad(
             f"a second guard is pinned at {guard.pin_dir}; {state[guard.running]}",
             guard.pin_dir,
             "two guards judge every frame by two tables: what one answers for, the other suppresses",
@@ -173,8 +168,7 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
 
     doubled = [link for link in picture.facing if _doubled(picture, link)]
     if doubled and not others:
-        yield Finding(
-            Grade.BAD,
+        yield bad(
             f"two guards' programs are on {listed(link.name for link in doubled)}",
             listed(link.name for link in doubled),
             "two guards judge every frame by two tables",
@@ -200,8 +194,7 @@ def xdp(picture: Picture) -> Iterator[Finding]:
     for link in picture.choice.links:
         why = _no_xdp(picture, link)
         if why:
-            yield Finding(
-                Grade.WARN,
+            yield warn(
                 f"{link.kind or 'hardware'}: {why}",
                 link.name,
                 "the guard takes tc there, or answers are lost",

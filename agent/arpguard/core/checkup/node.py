@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, unknown
+from arpguard.core.checkup.findings import Finding, bad, listed, ok, shell, unknown, warn
 from arpguard.core.checkup.picture import Picture
 from arpguard.core.checkup.snapshot import AgentWord, Snapshot, Unread
 from arpguard.verdict import Mode
@@ -39,8 +39,7 @@ def agent(picture: Picture) -> Iterator[Finding]:
 def _no_guard(snapshot: Snapshot, absent: Unread) -> Finding:
     if not snapshot.source:
         return ok("no guard on this node, and no configuration was named")
-    return Finding(
-        Grade.BAD,
+    return bad(
         f"no guard on this node ({absent.why})",
         why=f"{snapshot.source} is there, and nobody acts by it",
         fix="start the agent",
@@ -51,8 +50,7 @@ def _no_guard(snapshot: Snapshot, absent: Unread) -> Finding:
 def _without_mode(picture: Picture) -> Iterator[Finding]:
     untold = [guard for guard in picture.guards if guard.mode is None]
     if untold:
-        yield Finding(
-            Grade.BAD,
+        yield bad(
             f"programs are pinned at {untold[0].pin_dir}, and were never told a mode",
             why="everything passes",
             fix="start the agent",
@@ -61,8 +59,7 @@ def _without_mode(picture: Picture) -> Iterator[Finding]:
 
 
 def _no_agent(snapshot: Snapshot, absent: Unread) -> Finding:
-    return Finding(
-        Grade.WARN,
+    return warn(
         f"the guard is in the kernel, and no agent runs ({absent.why})",
         why="the guard stays as it is: elected VIPs end at their fence, and new links and VIPs are ignored",
         fix="start the agent",
@@ -72,7 +69,7 @@ def _no_agent(snapshot: Snapshot, absent: Unread) -> Finding:
 
 def _problems(word: AgentWord) -> Iterator[Finding]:
     for problem in word.problems:
-        yield Finding(Grade.BAD, problem, word.node, fix="see `arpguard status`, and the agent's log")
+        yield bad(problem, word.node, fix="see `arpguard status`, and the agent's log")
 
 
 def _start(snapshot: Snapshot) -> tuple[str, ...]:
@@ -86,12 +83,11 @@ def kernel(picture: Picture) -> Iterator[Finding]:
     version = _version(machine.release)
 
     if version and version < _OLDEST:
-        yield Finding(Grade.BAD, f"Linux {machine.release}", fix="the guard needs Linux 5.15 or newer")
+        yield bad(f"Linux {machine.release}", fix="the guard needs Linux 5.15 or newer")
     elif isinstance(machine.jited, Unread):
         yield unknown(f"Linux {machine.release}; a program cannot be loaded: {machine.jited.why}")
     elif not machine.jited:
-        yield Finding(
-            Grade.WARN,
+        yield warn(
             f"Linux {machine.release}; BPF programs are interpreted",
             why="each frame costs several times as much",
             fix="turn the compiler on",
@@ -109,8 +105,7 @@ def tcx(picture: Picture) -> Iterator[Finding]:
     elif machine.tcx:
         yield ok("TCX links: the guard's programs run first, and survive the agent")
     else:
-        yield Finding(
-            Grade.WARN,
+        yield warn(
             "no TCX (Linux 6.6): the guard attaches by clsact filters",
             why="a TCX program or a filter of lower priority that another program attaches later runs before it",
             fix="look at the check foreign-programs after other programs were installed, or run a newer kernel",
@@ -123,8 +118,7 @@ def bpffs(picture: Picture) -> Iterator[Finding]:
     if picture.snapshot.machine.bpffs:
         yield ok(f"{pin_dir} is in a BPF file system")
         return
-    yield Finding(
-        Grade.WARN,
+    yield warn(
         f"{pin_dir} is in no BPF file system",
         why="the agent mounts one at its start, and nothing may be pinned there until then; in a container it is lost "
         "with the container, unless the host's is mounted",
@@ -140,8 +134,7 @@ def capabilities(picture: Picture) -> Iterator[Finding]:
     if not held:
         yield unknown("this process has none of those that the agent needs: run the doctor as the agent runs, as root")
     elif missing:
-        yield Finding(
-            Grade.BAD,
+        yield bad(
             f"{listed(missing)} is missing",
             why="an agent that is started like this cannot load, attach or announce",
             fix="give the container or the service these capabilities",
@@ -158,8 +151,7 @@ def clock(picture: Picture) -> Iterator[Finding]:
     elif source in _FAST_CLOCKS:
         yield ok(source)
     else:
-        yield Finding(
-            Grade.WARN,
+        yield warn(
             source,
             why="the programs read the clock for each frame that they answer; this one is slower",
             fix="have the kernel use tsc, where it is stable (clocksource=tsc)",

@@ -5,7 +5,7 @@ from itertools import combinations
 
 from arpguard.addresses import Address
 from arpguard.core.checkup.answering import in_subnet, on_segment, places
-from arpguard.core.checkup.findings import Finding, Grade, listed, ok, unknown
+from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, unknown, warn
 from arpguard.core.checkup.picture import Picture, otherwise
 from arpguard.core.checkup.sysctls import shown
 from arpguard.core.choosing import route_to
@@ -33,7 +33,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
     commands = picture.sysctls.set("ipv4/arp_ignore", link.name, 0)
     if value == _IGNORES_ALL:
         why = "the kernel answers no ARP request here: after their caches time out, no neighbour reaches this node"
-        return Finding(Grade.BAD, f"arp_ignore is {value}", link.name, why, "set it to 0 or 1", commands)
+        return bad(f"arp_ignore is {value}", link.name, why, "set it to 0 or 1", commands)
 
     dark = [
         vip
@@ -44,8 +44,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
     if not dark:
         return None
 
-    return Finding(
-        Grade.BAD,
+    return bad(
         f"arp_ignore is {value}: the kernel does not answer for {listed(dark)}, bound on {picture.bound_on(dark[0])}",
         link.name,
         "the guard leaves the answer to this node's kernel (delegated), and nobody gives it",
@@ -70,8 +69,7 @@ def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
         return None
 
     devices = listed(f"{name} ({value})" for name, value in vain.items())
-    return Finding(
-        Grade.WARN,
+    return warn(
         f"arp_ignore is set on {devices} and 0 on {link.name}",
         link.name,
         "only the setting of the link that is asked counts, or that of `all`",
@@ -113,8 +111,7 @@ def _loop(picture: Picture, link: Link, vips: Sequence[Address]) -> Finding:
     else:
         state = f"as soon as {listed(vips)} is not bound here and packets are forwarded, what this node sends there"
 
-    return Finding(
-        Grade.BAD,
+    return bad(
         seen,
         link.name,
         f"{state} comes back from the LVS director, is accepted with this node's own address as source, and is "
@@ -175,8 +172,7 @@ def rp_filter(picture: Picture) -> Iterator[Finding]:
 
         other = _other_way_back(picture, link)
         if other is not None:
-            yield Finding(
-                Grade.BAD,
+            yield bad(
                 f"rp_filter is 1, and the way back to {link.name}'s own subnet leads by {other}",
                 link.name,
                 "the kernel drops what comes in here, ARP requests included; the guard may answer all the same",
@@ -202,8 +198,7 @@ def takeovers(picture: Picture) -> Iterator[Finding]:
     for link in picture.facing:
         for name in ("ipv4/drop_gratuitous_arp", "ipv6/drop_unsolicited_na"):
             if picture.sysctls.effective(name, link.name):
-                yield Finding(
-                    Grade.BAD,
+                yield bad(
                     f"{shown(name)} is 1",
                     link.name,
                     "when a VIP moves, this node goes on sending to the old owner until its cache times out",
@@ -245,16 +240,16 @@ def ipv6_settings(picture: Picture) -> Iterator[Finding]:
     found = False
     for link in picture.facing:
         near = [vip for vip in vips if link in picture.facing_of(vip)]
-        for name, bad, grade, why in _IPV6:
-            if near and picture.sysctls.effective(name, link.name) == bad:
+        for name, wrong, grade, why in _IPV6:
+            if near and picture.sysctls.effective(name, link.name) == wrong:
                 found = True
                 yield Finding(
                     grade,
-                    f"{shown(name)} is {bad}, and {listed(near)} may be asked for here",
+                    f"{shown(name)} is {wrong}, and {listed(near)} may be asked for here",
                     link.name,
                     why,
-                    f"set it to {1 - bad}",
-                    picture.sysctls.set(name, link.name, 1 - bad),
+                    f"set it to {1 - wrong}",
+                    picture.sysctls.set(name, link.name, 1 - wrong),
                 )
 
     if not found:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
 from arpguard.core.checkup.answering import leaks, on_segment, places
-from arpguard.core.checkup.findings import Finding, Grade, listed, ok, shell, summed_up, unknown
-from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture
+from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, summed_up, unknown, warn
+from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture, otherwise
 from arpguard.core.checkup.snapshot import AddressOnLink, Unread, Wire
 from arpguard.core.claimants import virtual_router
 from arpguard.core.cluster import PREFIX, Service
@@ -37,8 +37,7 @@ def _bound(picture: Picture, vip: Address) -> Finding:
     if open_links:
         return _open(picture, vip, open_links)
     if observed:
-        return Finding(
-            Grade.WARN,
+        return warn(
             f"bound on {where}; the guard only observes on {_names(observed)}",
             str(vip),
             "the kernel of each node that has it bound answers, as without the guard",
@@ -69,17 +68,17 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
     if on_the_link and not picture.is_of_others(vip):
         why = "it answers for as long as the address is there, also when another node has taken over"
         if _starting_helps(picture, [vip]):
-            return Finding(Grade.WARN, seen, str(vip), why, *_to_silence(picture, vip, links))
+            return warn(seen, str(vip), why, *_to_silence(picture, vip, links))
         delegated = "`delegated: true` where another program moves the address"
         fix = f"have it guarded: an item of `vips:` with this node as its owner ({delegated})"
-        return Finding(Grade.WARN, seen, str(vip), why, fix)
+        return warn(seen, str(vip), why, fix)
 
     why = "every node that has it bound answers like this one, and clients reach any of them"
     if known is not None and known.owner.kind is OwnerKind.EXTERNAL:
         why = "a host outside the cluster has it, and clients reach this node instead"
     if not where:
         why = "whoever asks for it is led to this node"
-    return Finding(Grade.BAD, seen, str(vip), why, *_to_silence(picture, vip, links))
+    return bad(seen, str(vip), why, *_to_silence(picture, vip, links))
 
 
 def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, tuple[str, ...]]:
@@ -136,8 +135,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
             found.append(link)
             starts = _starting_helps(picture, vips)
             value = picture.sysctls.effective("ipv4/arp_announce", link.name)
-            yield Finding(
-                Grade.BAD,
+            yield bad(
                 f"arp_announce is {value}: asks in the name of {listed(vips)} when it talks from there",
                 link.name,
                 "neighbours then take this node for the owner",
@@ -186,8 +184,7 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
         return
 
     links = list({link.ifindex: link for address in bare for link in exposed[address]}.values())
-    yield Finding(
-        Grade.BAD,
+    yield bad(
         f"{counts}; guarded by nobody: {listed(bare)}",
         device.name,
         "kube-proxy binds these on every node, and every node answers for them (up, down and NOARP make no difference)",
@@ -195,31 +192,28 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
     )
 
 
+@otherwise(lambda picture: ok(f"no VIP is a node's address, a gateway, or the API server's{_how_far(picture)}"))
 def vip_refused(picture: Picture) -> Iterator[Finding]:
     """VIPs that are addresses of nodes, gateways or the API server: nobody may guard those."""
-    bad = False
     for service in picture.cluster.services.values() if picture.cluster else ():
         # From the end: taking one away moves those behind it.
         for address in reversed(dict.fromkeys((*service.external_ips, *service.ingress_ips))):
             if address in picture.settled or vip_refusal(address) is not None:
-                bad = True
                 yield _refused_of_service(picture, service, address)
 
     for vip in picture.config.vips:
         reasons = picture.refusals(vip.address) if vip.address in picture.settled else ()
         if reasons:
-            bad = True
-            yield Finding(
-                Grade.BAD,
+            yield bad(
                 reasons[0].partition(": ")[0],
                 str(vip.address),
                 _HIJACK,
                 f"take it out of `vips:` in {picture.snapshot.source}",
             )
 
-    if not bad:
-        limited = "" if picture.cluster else " (of this node: the cluster's others are not known)"
-        yield ok(f"no VIP is a node's address, a gateway, or the API server's{limited}")
+
+def _how_far(picture: Picture) -> str:
+    return "" if picture.cluster else " (of this node: the cluster's others are not known)"
 
 
 _HIJACK = "kube-proxy takes the address over on every node: `ssh` to it lands on any of them, or nowhere"
@@ -227,8 +221,7 @@ _HIJACK = "kube-proxy takes the address over on every node: `ssh` to it lands on
 
 def _refused_of_service(picture: Picture, service: Service, address: Address) -> Finding:
     reasons = picture.refusals(address) or (f"{address} is the address of this node: ",)
-    return Finding(
-        Grade.BAD,
+    return bad(
         f"{service.namespace}/{service.name}: {reasons[0].partition(': ')[0]}",
         str(address),
         _HIJACK,
@@ -299,8 +292,7 @@ def _answered(
     seen = f"answered on {link.name} by {listed(who)}" if who else f"nobody answers on {link.name}"
 
     if len(who) > 1:
-        return Finding(
-            Grade.BAD,
+        return bad(
             seen,
             str(vip),
             "clients reach whoever answers last, and another one after each timeout of their caches",
@@ -309,8 +301,7 @@ def _answered(
 
     owner = _owners_mac(picture, vip, link)
     if owner is not None and macs and owner not in macs:
-        return Finding(
-            Grade.BAD,
+        return bad(
             f"{seen}, and its owner is {_who(owner, names)}",
             str(vip),
             "somebody else has taken the address, or the owner has another NIC now",
@@ -323,8 +314,7 @@ def _answered(
         service = _service_of(picture, vip)
         where = f"the annotation {PREFIX}owner of {service.namespace}/{service.name}" if service else "in `vips:`"
         named = f"`owner: external`, {where}"
-        return Finding(
-            Grade.BAD,
+        return bad(
             f"{seen}, which is no node of this cluster",
             str(vip),
             "a host outside the cluster has the address, and loses it as soon as a node answers for it",
@@ -333,8 +323,7 @@ def _answered(
         )
 
     if not who and picture.bound_on(vip):
-        return Finding(
-            Grade.WARN,
+        return warn(
             seen,
             str(vip),
             "it is bound here, but no client can reach it",
