@@ -159,9 +159,10 @@ def show(options: argparse.Namespace, answer: Answer, as_page: Callable[[Answer]
     print(as_page(answer) if options.output == "table" else document(answer, options.output))
 
 
-def stream_document(message: Message, form: str) -> str:
-    """One message of a stream: a line of JSON, or a YAML document."""
-    return json.dumps(as_dict(message)) if form == "json" else "---\n" + yaml_text(as_dict(message)).rstrip("\n")
+def stream_document(value: Message | dict[str, object], form: str) -> str:
+    """One of several documents: a line of JSON, or a YAML document."""
+    plain = as_dict(value) if isinstance(value, Message) else value
+    return json.dumps(plain) if form == "json" else "---\n" + yaml_text(plain).rstrip("\n")
 
 
 def as_dict(message: Message) -> dict[str, object]:

@@ -28,17 +28,18 @@ def word(message: Message, field: str) -> str:
 
 def local_time(timestamp: Timestamp) -> str:
     """Date and time of day on this host's clock."""
-    return f"{_local(timestamp):%Y-%m-%d %H:%M:%S}"
+    return f"{local(timestamp.seconds):%Y-%m-%d %H:%M:%S}"
 
 
 def time_of_day(timestamp: Timestamp) -> str:
     """The time of day; with the date before, unless it is today."""
-    when = _local(timestamp)
+    when = local(timestamp.seconds)
     return f"{when:%H:%M:%S}" if when.date() == datetime.now(UTC).astimezone().date() else local_time(timestamp)
 
 
-def _local(timestamp: Timestamp) -> datetime:
-    return datetime.fromtimestamp(min(max(timestamp.seconds, 0), _LAST_SECOND), UTC).astimezone()
+def local(seconds: int) -> datetime:
+    """Seconds since 1970 on this host's clock."""
+    return datetime.fromtimestamp(min(max(seconds, 0), _LAST_SECOND), UTC).astimezone()
 
 
 def seconds_since(timestamp: Timestamp) -> float:

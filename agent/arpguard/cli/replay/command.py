@@ -49,7 +49,7 @@ def _show_summary(options: argparse.Namespace, story: Story) -> None:
     if options.output == "table":
         print(page.summary(story))
         return
-    show = render.document if options.summary else page.document
+    show = render.document if options.summary else render.stream_document
     print(show({"summary": page.summary_dict(story)}, options.output))
 
 

@@ -1,6 +1,5 @@
 """What `arpguard replay` prints: a line for each decision, and the account of the whole capture."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,12 +13,12 @@ from arpguard.cli.render import (
     facts,
     good,
     page_width,
+    stream_document,
     strong,
     table,
     wrapped,
-    yaml_text,
 )
-from arpguard.cli.words import NONE, counted, span
+from arpguard.cli.words import NONE, counted, local, span
 from arpguard.core.claimants import virtual_router
 from arpguard.core.replay import PLACEHOLDER_MAC, About, Passed, Protocol, ReplayScene
 from arpguard.core.sightings import Act, Ledger, Sighting, at_once
@@ -31,7 +30,6 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Mode, Reason, Verdict
 from arpguard.wire.ethernet import parse_ethernet
 
-_LAST_SECOND = 253402214400  # a day before the year 10000: datetime knows no later one
 _MOST_MACS = 10
 _FRAME_COLUMNS = ("NO", "TIME", "FRAME", "VIP", "VERDICT", "REASON")
 _USUAL_FRAME = ("00:00:00.000", "who-has 192.0.2.100 tell 192.0.2.100", "192.0.2.100", "suppress", "")
@@ -92,7 +90,7 @@ class FrameLines:
     def show(self, found: Judged) -> None:
         """Prints a frame."""
         if self._form != "table":
-            print(document({"frame": _frame_dict(self._story, found)}, self._form))
+            print(stream_document({"frame": _frame_dict(self._story, found)}, self._form))
             return
         if not self._shown:
             print(self._columns.head())
@@ -177,16 +175,11 @@ def _picture(frame: bytes) -> dict[str, object]:
     return {"hex": frame.hex(), "text": _in_words(frame)}
 
 
-def document(value: dict[str, object], form: str) -> str:
-    """One of several documents: a line of JSON, or a YAML document."""
-    return json.dumps(value) if form == "json" else "---\n" + yaml_text(value).rstrip("\n")
-
-
 # ---- times -------------------------------------------------------------------------------------------------------
 
 
 def _local(time_ns: int) -> datetime:
-    return datetime.fromtimestamp(min(time_ns // NS_PER_S, _LAST_SECOND), UTC).astimezone()
+    return local(time_ns // NS_PER_S)
 
 
 def _clock(time_ns: int | None) -> str:
@@ -204,8 +197,7 @@ def _rfc3339(time_ns: int | None) -> str:
     """As protobuf's JSON mapping has a Timestamp; empty where the capture tells none."""
     if time_ns is None or time_ns < 0:
         return ""
-    when = datetime.fromtimestamp(min(time_ns // NS_PER_S, _LAST_SECOND), UTC)
-    return f"{when:%Y-%m-%dT%H:%M:%S}.{time_ns % NS_PER_S:09}Z"
+    return f"{_local(time_ns).astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{time_ns % NS_PER_S:09}Z"
 
 
 # ---- the account -------------------------------------------------------------------------------------------------
