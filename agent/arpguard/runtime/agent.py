@@ -5,6 +5,7 @@ import logging
 import signal
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Protocol
 
 from arpguard.dataplane.events import EventReader
@@ -25,48 +26,39 @@ class Runner(Protocol):
         """Runs until it is cancelled, or has nothing left to do."""
 
 
+@dataclass(frozen=True, slots=True)
 class Agent:
     """The complete agent; `others` are parts that only have to run."""
 
-    def __init__(
-        self,
-        plane: ControlPlane,
-        passes: Passes,
-        upkeep: Upkeep,
-        listening: Listening,
-        serving: Serving,
-        events: EventReader,
-        others: Sequence[Runner],
-    ) -> None:
-        self._plane = plane
-        self._passes = passes
-        self._upkeep = upkeep
-        self._listening = listening
-        self._serving = serving
-        self._events = events
-        self._others = others
+    plane: ControlPlane
+    passes: Passes
+    upkeep: Upkeep
+    listening: Listening
+    serving: Serving
+    events: EventReader
+    others: Sequence[Runner]
 
     async def run(self, stopping: asyncio.Event) -> End:
         """Guards the node until `stopping` is set; returns why. Raises DataPlaneError if the first pass fails."""
-        with closing(self._events), closing(self._listening):
-            await self._listening.follow()  # first of all: questions for the last agent's VIPs arrive meanwhile
+        with closing(self.events), closing(self.listening):
+            await self.listening.follow()  # first of all: questions for the last agent's VIPs arrive meanwhile
             try:
-                await self._passes.make_first()
-                await self._serving.serve()
-                self._passes.say_when_ready()
+                await self.passes.make_first()
+                await self.serving.serve()
+                self.passes.say_when_ready()
                 return await self._run_parts(stopping)
             finally:
-                await self._serving.stop()
+                await self.serving.stop()
 
     async def _run_parts(self, stopping: asyncio.Event) -> End:
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stopping.set)
-        parts: list[Runner] = [self._upkeep, self._listening, self._serving, self._plane, *self._others]
+        parts: list[Runner] = [self.upkeep, self.listening, self.serving, self.plane, *self.others]
 
-        with Hearing(self._events):
+        with Hearing(self.events):
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(part.run()) for part in parts]
                 await stopping.wait()
-                end = await self._plane.leave()
+                end = await self.plane.leave()
                 for task in running:
                     task.cancel()
 
