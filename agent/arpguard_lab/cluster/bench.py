@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
@@ -107,25 +107,13 @@ class Watch:
 
     def first(self, address: Address, since_ns: int, besides: Host | None = None) -> Said | None:
         """The first answer or announcement since a time, by anybody but one node."""
-        return next(
-            (
-                each
-                for each in self.said
-                if each.time_ns >= since_ns and each.vip == address and not (besides and each.mac == besides.mac)
-            ),
-            None,
-        )
+        found = _about(self.said, address, since_ns)
+        return next((each for each in found if not (besides and each.mac == besides.mac)), None)
 
     def last(self, address: Address, host: Host, since_ns: int = 0) -> Said | None:
         """The last answer or announcement of a node."""
-        return next(
-            (
-                each
-                for each in reversed(self.said)
-                if each.vip == address and each.mac == host.mac and each.time_ns >= since_ns
-            ),
-            None,
-        )
+        found = _about(reversed(self.said), address, since_ns)
+        return next((each for each in found if each.mac == host.mac), None)
 
     def gaps(self) -> list[Handover]:
         """Every change of the answering node."""
@@ -164,6 +152,10 @@ class Watch:
         if findings:
             facts["finding"] = "; ".join(map(str, findings[:3]))
         return facts
+
+
+def _about(said: Iterable[Said], address: Address, since_ns: int) -> Iterator[Said]:
+    return (each for each in said if each.time_ns >= since_ns and each.vip == address)
 
 
 class KubeBench:
