@@ -295,11 +295,11 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.set_defaults(run=lazily("watch", "watch"))
 
 
-def _command(
-    subparsers: "SubParsers[argparse.ArgumentParser]", name: str, brief: str, text: str, examples: str = ""
+def add_command(
+    subparsers: "SubParsers[argparse.ArgumentParser]", name: str, brief: str, text: str, examples: str
 ) -> argparse.ArgumentParser:
-    """A parser with what all these commands know."""
-    parser = subparsers.add_parser(
+    """A parser whose help ends with examples."""
+    return subparsers.add_parser(
         name,
         help=brief,
         description=textwrap.fill(text, _HELP_WIDTH),  # the formatter that leaves the examples alone wraps nothing
@@ -307,6 +307,12 @@ def _command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
+
+def _command(
+    subparsers: "SubParsers[argparse.ArgumentParser]", name: str, brief: str, text: str, examples: str = ""
+) -> argparse.ArgumentParser:
+    """A parser with what all these commands know."""
+    parser = add_command(subparsers, name, brief, text, examples)
     agent = parser.add_argument_group("the agent to ask")
 
     agent.add_argument(
@@ -384,14 +390,18 @@ def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--all-nodes", action="store_true", help="ask the agents of all nodes of the cluster")
     group.add_argument(
         "--port",
-        type=_port,
+        type=up_to((1 << 16) - 1, "no port"),
         metavar="PORT",
         help=f"where the other agents listen (default: {DEFAULT_PORT})",
     )
 
 
-def _port(text: str) -> int:
-    """An argument type: a TCP port."""
-    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port")
-    return int(text)
+def up_to(most: int, otherwise: str) -> Callable[[str], int]:
+    """An argument type: a whole number from 1 on; `otherwise`: what another text is."""
+
+    def parse(text: str) -> int:
+        if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is {otherwise}")
+        return int(text)
+
+    return parse

@@ -3,17 +3,15 @@
 import argparse
 import os
 import socket
-import textwrap
 from ipaddress import ip_address
 from pathlib import Path
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
 from arpguard.cli.lazy import lazily
-from arpguard.cli.options import SubParsers, add_choice
+from arpguard.cli.options import SubParsers, add_choice, add_command, up_to
 from arpguard.names import is_subdomain
 from arpguard.verdict import Reason, Verdict
 
-_WIDTH = 78
 _TEXT = """Runs every ARP and neighbour discovery frame of a capture through the guard's own BPF programs with a
 configuration, and tells what they decide, which addresses more than one MAC answered for, and what a guard on every
 node would have left of that. Nothing is attached, sent or kept, and no interface is touched; loading the programs
@@ -30,13 +28,8 @@ _EXAMPLES = """examples:
 
 def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     """Adds `arpguard replay`."""
-    parser = subparsers.add_parser(
-        "replay",
-        help="what the guard would have decided in a capture, and who answered for what",
-        description=textwrap.fill(_TEXT, _WIDTH),
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    brief = "what the guard would have decided in a capture, and who answered for what"
+    parser = add_command(subparsers, "replay", brief, _TEXT, _EXAMPLES)
 
     parser.add_argument("file", metavar="FILE", help="pcap or pcapng, also gzipped; - reads standard input")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration (YAML)")
@@ -97,7 +90,12 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
 def _add_choice_of_frames(parser: argparse.ArgumentParser) -> None:
     frames = parser.add_argument_group("which frames")
     frames.add_argument("--link", default="", metavar="NAME", help="only those of this interface of the capture")
-    frames.add_argument("--vlan", type=_vid, metavar="VID", help="only those of this VLAN, as on its VLAN device")
+    frames.add_argument(
+        "--vlan",
+        type=up_to(4094, "no VLAN from 1 to 4094"),
+        metavar="VID",
+        help="only those of this VLAN, as on its VLAN device",
+    )
     frames.add_argument("--all", action="store_true", help="show also those that are not about a VIP")
     frames.add_argument("--vip", type=_address, metavar="IP", help="show only those about this VIP")
     add_choice(frames, "verdict", Verdict, "show only this verdict")
@@ -134,10 +132,3 @@ def _owner(text: str) -> tuple[Address, str]:
     if not equals or not is_subdomain(node):
         raise argparse.ArgumentTypeError(f"{text!r} is no ADDRESS=NODE such as 192.0.2.10=node-1")
     return _address(address), node
-
-
-def _vid(text: str) -> int:
-    """An argument type: a VLAN's number (IEEE 802.1Q)."""
-    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 4095:
-        raise argparse.ArgumentTypeError(f"{text!r} is no VLAN from 1 to 4094")
-    return int(text)
