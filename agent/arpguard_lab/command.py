@@ -10,6 +10,7 @@ from arpguard.cli import exits, render
 from arpguard.cli.arguments import need_root
 from arpguard.errors import ConfigError, Problem
 from arpguard_lab import runner
+from arpguard_lab.bench import COLUMNS, Step
 from arpguard_lab.cluster.rounds import Extent
 
 _MAX_LAB_NODES = 16
@@ -61,7 +62,7 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
         raise ConfigError("arpguard lab", problems)
 
 
-def _run(options: argparse.Namespace) -> list[runner.Step]:
+def _run(options: argparse.Namespace) -> list[Step]:
     if not (options.scenario or options.rounds):
         for name, why in runner.left_out(kubernetes=options.kubernetes).items():
             _tell(f"left out: {name}: {why}")
@@ -85,21 +86,21 @@ def _ignore(_text: str) -> None:
     pass
 
 
-def _print_scenario(scenario: str, steps: Sequence[runner.Step]) -> None:
+def _print_scenario(scenario: str, steps: Sequence[Step]) -> None:
     print(f"\n{scenario}: {runner.summary(scenario)} (VIP {steps[0].vip})")
     rows = [(*step.cells(), _verdict(step)) for step in steps]
     print(render.table((*runner.columns(scenario), ""), rows), flush=True)
 
 
-def _print_with_figures(scenario: str, steps: Sequence[runner.Step]) -> None:
+def _print_with_figures(scenario: str, steps: Sequence[Step]) -> None:
     """As above, with the figures of each step below the table: there are too many for a line."""
     print(f"\n{scenario}: {runner.summary(scenario, kubernetes=True)}")
     marks = [(render.good("ok") if step.ok else render.bad("NOT AS EXPECTED")) for step in steps]
     rows = [(number, *step.cells(), mark) for number, (step, mark) in enumerate(zip(steps, marks, strict=True), 1)]
-    print(render.table(("", *runner.COLUMNS, ""), rows, yielding=runner.COLUMNS[0]))
+    print(render.table(("", *COLUMNS, ""), rows, yielding=COLUMNS[0]))
     figures = [(str(number), step.remark()) for number, step in enumerate(steps, 1) if step.remark()]
     print(render.facts(figures, indent="  "), flush=True)
 
 
-def _verdict(step: runner.Step) -> render.Styled:
+def _verdict(step: Step) -> render.Styled:
     return render.good(f"ok  {step.remark()}") if step.ok else render.bad(f"NOT AS EXPECTED  {step.remark()}")

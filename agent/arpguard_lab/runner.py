@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from arpguard.dataplane import bpffs
 from arpguard.errors import ArpguardError, ConfigError, Problem
-from arpguard_lab.bench import COLUMNS, Bench, Step
+from arpguard_lab.bench import Bench, Step
 from arpguard_lab.cluster.bench import KubeBench
 from arpguard_lab.cluster.real import VARIABLE
 from arpguard_lab.cluster.refused import OUTSIDER
@@ -26,17 +26,12 @@ from arpguard_lab.topology import Ethernet, Lab
 
 ROUNDS = "rounds"
 ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never two answer"
+Show: TypeAlias = Callable[[str, Sequence[Step]], None]  # shows the steps of a scenario that is through
+
 _PIN_PARENT = Path("/sys/fs/bpf")
 _PREFIX = "arpguard-lab-"
 _LONGEST_SOCKET = f"/{_PREFIX}12345678/node-16.sock"
 _MAX_SOCKET_PATH = 107  # bytes, unix(7): sun_path
-
-
-class Show(Protocol):
-    """Told of a scenario's steps once it is through."""
-
-    def __call__(self, scenario: str, steps: Sequence[Step]) -> None:
-        """Shows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +153,3 @@ def _parent() -> str:
     """TMPDIR, or /run where TMPDIR is too long for the agents' sockets."""
     wanted = tempfile.gettempdir()
     return wanted if len(os.fsencode(wanted)) + len(_LONGEST_SOCKET) <= _MAX_SOCKET_PATH else "/run"
-
-
-__all__ = [
-    "COLUMNS",
-    "RoundsWanted",
-    "Show",
-    "Step",
-    "catalogue",
-    "columns",
-    "left_out",
-    "run",
-    "run_kubernetes",
-    "summary",
-]

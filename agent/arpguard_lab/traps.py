@@ -305,13 +305,13 @@ class Diagnosis(Step):
 def doctor(bench: Bench) -> Iterator[Step]:
     """All traps, one after the other."""
     for number, trap in enumerate(TRAPS, FIRST_WARD):
-        course = treat(bench.lab, number, trap)
+        before, after, seen = treat(bench.lab, number, trap)
         yield Diagnosis(
             scenario="doctor",
             step=f"{trap.check}: {trap.what}",
             vip=f"{NETWORK}.{number + VIP_OFFSET}",
             expected=(trap.grade, "ok"),
-            nodes=(course.before, course.after),
-            ok=course.ok,
-            facts={"seen": course.seen},
+            nodes=(before, after),
+            ok=(before, after) == (trap.grade, "ok"),
+            facts={"seen": seen},
         )

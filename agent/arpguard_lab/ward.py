@@ -170,23 +170,8 @@ class Trap:
     grade: str = "bad"
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """How it went: what the check said with the trap, and after the fix."""
-
-    trap: Trap
-    before: str
-    after: str
-    seen: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Whether the trap was found, and the fix was one."""
-        return self.before == self.trap.grade and self.after == "ok"
-
-
-def treat(lab: Lab, number: int, trap: Trap) -> Course:
-    """Lays a trap on a node of its own, has it found, mends it, and looks again."""
+def treat(lab: Lab, number: int, trap: Trap) -> tuple[str, str, str]:
+    """Lays a trap on a node of its own, and has it found and mended: what the check said before and after, and saw."""
     with Ward(lab, number, trap.config) as ward:
         trap.lay(ward)
         before = ward.check(trap.check)
@@ -203,4 +188,4 @@ def treat(lab: Lab, number: int, trap: Trap) -> Course:
 
         wait(is_well)
         seen = next(each["seen"] for each in before["findings"] if each["verdict"] == before["verdict"])
-        return Course(trap, before["verdict"], after, seen)
+        return before["verdict"], after, seen

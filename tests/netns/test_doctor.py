@@ -64,9 +64,9 @@ def _checks(done: "subprocess.CompletedProcess[str]") -> dict[str, dict]:
     ids=[f"{trap.check}: {trap.what}" for trap in TRAPS],
 )
 def test_trap_is_found_and_mended_by_what_the_doctor_says(lab, number, trap):
-    course = treat(lab, number, trap)
+    before, after, seen = treat(lab, number, trap)
 
-    assert (course.before, course.after) == (trap.grade, "ok"), course.seen
+    assert (before, after) == (trap.grade, "ok"), seen
 
 
 def test_every_check_that_namespaces_can_show_has_a_trap():

@@ -64,13 +64,18 @@ def kubeconfig(client: Client, url: str, authority: bytes | None) -> Json:
     cluster: Json = {"server": url}
     if authority is not None:
         cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+    return kubeconfig_of(cluster, {"token": token(client)})
+
+
+def kubeconfig_of(cluster: Json, user: Json) -> Json:
+    """A kubeconfig with one cluster and one user."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "lab",
         "clusters": [{"name": "lab", "cluster": cluster}],
-        "users": [{"name": client.name, "user": {"token": token(client)}}],
-        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": client.name}}],
+        "users": [{"name": "lab", "user": user}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
     }
 
 

@@ -204,11 +204,7 @@ class Registry:
         body, unknown = self._decoded(write)
         metadata = body["metadata"]
 
-        if metadata.get("name") != target.name:
-            name = metadata.get("name", "")
-            why = f"the name of the object ({name}) does not match the name on the URL ({target.name})"
-            raise statuses.bad_request(why)
-
+        _check_name(target, metadata.get("name", ""))
         before = self._store.table(resource).live.get(target.key)
         if metadata.get("uid") and (before or resource.upsert):
             _check_uid(target, before, metadata["uid"])
@@ -233,9 +229,7 @@ class Registry:
         applied = _applicable(write)
         metadata = applied["metadata"]
 
-        if metadata.get("name", target.name) != target.name:
-            why = f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
-            raise statuses.bad_request(why)
+        _check_name(target, metadata.get("name", target.name))
         metadata["name"] = target.name
 
         if before is not None:
@@ -402,6 +396,13 @@ def _applicable(write: Write) -> Json:
 
 def _warnings(resource: Resource, body: Json, unknown: list[str]) -> tuple[str, ...]:
     return (*(f'unknown field "{each}"' for each in unknown), *admission.warnings(resource, body))
+
+
+def _check_name(target: Target, name: str) -> None:
+    if name != target.name:
+        raise statuses.bad_request(
+            f"the name of the object ({name}) does not match the name on the URL ({target.name})"
+        )
 
 
 def _check_uid(target: Target, before: Stored | None, wanted: str) -> None:

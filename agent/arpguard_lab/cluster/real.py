@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from arpguard.errors import ArpguardError
+from arpguard_lab.apiserver.clients import kubeconfig_of
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.forwarding import Forwarder
 from arpguard_lab.cluster.kubeapi import NOT_FOUND, KubeApi, KubeApiError, current, inlined
@@ -50,7 +51,7 @@ class Real(ApiUnderTest):
         document = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
         cluster, user = current(document)
         self._cluster = inlined(cluster, kubeconfig.parent)
-        self.api = KubeApi(_kubeconfig(self._cluster, inlined(user, kubeconfig.parent)))
+        self.api = KubeApi(kubeconfig_of(self._cluster, inlined(user, kubeconfig.parent)))
         self._documents = objects.moved(manifests, "arpguard", self.home) or objects.access(self.home)
         self._forwarder = Forwarder(lab.api, (API_ADDRESS, API_PORT), self.api.address)
         self._heartbeats = Heartbeats(self.api, [self.node_name(host) for host in lab.nodes])
@@ -79,7 +80,7 @@ class Real(ApiUnderTest):
         answer = self.api.create(path, {**asked, "spec": {"expirationSeconds": _TOKEN_S}})
         cluster = {"tls-server-name": self.api.address[0], **self._cluster}
         cluster["server"] = f"https://{API_ADDRESS}:{API_PORT}"
-        return _kubeconfig(cluster, {"token": answer["status"]["token"]})
+        return kubeconfig_of(cluster, {"token": answer["status"]["token"]})
 
     def stop(self) -> None:
         """Takes all away, as far as the server still answers; finalizers that would hold it are taken off.
@@ -205,17 +206,6 @@ def _is_the_labs(text: str) -> bool:
 def _now() -> str:
     """As metav1.MicroTime."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _kubeconfig(cluster: dict[str, Any], user: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "lab",
-        "clusters": [{"name": "lab", "cluster": cluster}],
-        "users": [{"name": "lab", "user": user}],
-        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
-    }
 
 
 def _collection(document: dict[str, Any]) -> str:

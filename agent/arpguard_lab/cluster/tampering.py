@@ -16,7 +16,6 @@ from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import read_pins
-from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.errors import DataPlaneError
 from arpguard.model import NodeControl
 from arpguard.units import NS_PER_S
@@ -30,13 +29,8 @@ _SLOTS = 64  # of the counters, from the first on: more than there are VIPs in a
 _HOOKS = {Hook.TC_INGRESS, Hook.TC_EGRESS}
 
 
-def _table(agent: KubeAgent) -> EntryTable:
-    maps = loader.open_maps(agent.pin_dir)
-    return EntryTable(maps["entries"], maps["counters"])
-
-
 def _change(agent: KubeAgent, change: Callable[[NodeControl], NodeControl]) -> None:
-    value = ControlValue(loader.open_maps(agent.pin_dir)["control"])
+    value = agent.control()
     control = value.read()
     if control is not None:
         value.write(change(control))
@@ -54,14 +48,14 @@ def another_epoch(agent: KubeAgent) -> None:
 
 def close_entries(agent: KubeAgent) -> None:
     """What this node owned is nobody's."""
-    table = _table(agent)
+    table = agent.table()
     owned = {key: entry for key, entry in table.read().entries.items() if entry.kind is Kind.OWNED}
     table.write({key: replace(entry, kind=Kind.UNCLAIMED) for key, entry in owned.items()})
 
 
 def delete_entries(agent: KubeAgent) -> None:
     """No address is guarded."""
-    table = _table(agent)
+    table = agent.table()
     table.delete(list(table.read().entries))
 
 
@@ -119,7 +113,7 @@ OPENING: Mapping[str, Tamper] = {
 def is_whole(agent: KubeAgent, vips: Collection[Address]) -> bool:
     """Whether a node's kernel has an entry for each VIP, is told to enforce, and runs the programs on `eth0`."""
     try:
-        entries = _table(agent).read().entries
+        entries = agent.table().read().entries
         mode = agent.mode()
         pins = read_pins(agent.pin_dir)
     except (DataPlaneError, OSError):  # not there, or just being made

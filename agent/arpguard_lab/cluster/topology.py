@@ -78,14 +78,21 @@ class KubeAgent(AgentProcess):
         """Whether anything of it is still in the kernel's file system."""
         return self.pin_dir.exists() and any(self.pin_dir.iterdir())
 
+    def table(self) -> EntryTable:
+        """The pinned entries."""
+        maps = loader.open_maps(self.pin_dir)
+        return EntryTable(maps["entries"], maps["counters"])
+
+    def control(self) -> ControlValue:
+        """The pinned control value."""
+        return ControlValue(loader.open_maps(self.pin_dir)["control"])
+
     def forget_entries(self) -> None:
         """Empties the pinned maps of an agent that is stopped, and leaves the programs."""
-        if not self.is_pinned():
-            return
-        maps = loader.open_maps(self.pin_dir)
-        table = EntryTable(maps["entries"], maps["counters"])
-        table.delete(list(table.read().entries))
-        ControlValue(maps["control"]).write(NodeControl(mode=Mode.OBSERVE, generation=0))
+        if self.is_pinned():
+            table = self.table()
+            table.delete(list(table.read().entries))
+            self.control().write(NodeControl(mode=Mode.OBSERVE, generation=0))
 
     def answers_counted(self) -> int:
         """How many frames its programs have answered, by their own counters."""
@@ -94,20 +101,17 @@ class KubeAgent(AgentProcess):
 
     def fence_ns(self) -> int:
         """Until when the kernel answers (boot clock); 0 where it was told of no lease."""
-        control = ControlValue(loader.open_maps(self.pin_dir)["control"]).read()
+        control = self.control().read()
         return control.fence_ns if control else 0
 
     def owned(self) -> list[Address]:
         """What its kernel answers for until the fence."""
-        maps = loader.open_maps(self.pin_dir)
-        control = ControlValue(maps["control"]).read()
-        entries = EntryTable(maps["entries"], maps["counters"]).read().entries
-        ours = [key.vip for key, entry in entries.items() if entry.kind is Kind.OWNED]
-        return ours if control and control.fence_ns > boot_ns() else []
+        ours = [key.vip for key, entry in self.table().read().entries.items() if entry.kind is Kind.OWNED]
+        return ours if self.fence_ns() > boot_ns() else []
 
     def mode(self) -> Mode | None:
         """What its kernel was told to do; None where it was told nothing that can be read."""
-        control = ControlValue(loader.open_maps(self.pin_dir)["control"]).read()
+        control = self.control().read()
         return control.mode if control else None
 
     def remove_guard(self) -> None:
