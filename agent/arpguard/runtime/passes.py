@@ -5,7 +5,7 @@ import gc
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from arpguard.clock import boot_ns
 from arpguard.core.basis import Asked
@@ -29,27 +29,19 @@ AUDIT_SHARE = 0.05  # of one core, at most: a map of 100,000 entries is read bac
 SETTLE_S = 0.02  # netlink messages come in flocks, and so do objects
 
 
+@dataclass(slots=True)
 class Passes:
     """Makes passes; the problems of `parts` are among theirs."""
 
-    def __init__(
-        self,
-        node: ThisNode,
-        settings: Settings,
-        pinned: Pinned,
-        plane: ControlPlane,
-        kernel: Reconciler,
-        links: LinkWatch,
-        parts: Sequence[Serving | Listening],
-    ) -> None:
-        self._node = node
-        self._settings = settings
-        self._pinned = pinned
-        self._plane = plane
-        self._kernel = kernel
-        self._links = links
-        self._parts = parts
-        self._is_complete = self._is_ready = False
+    _node: ThisNode
+    _settings: Settings
+    _pinned: Pinned
+    _plane: ControlPlane
+    _kernel: Reconciler
+    _links: LinkWatch
+    _parts: Sequence[Serving | Listening]
+    _is_complete: bool = False
+    _is_ready: bool = False
 
     async def make_first(self) -> None:
         """Makes the first pass. Raises DataPlaneError when it can guard none of the links."""
@@ -114,29 +106,21 @@ class Passes:
             log.info("no VIP names this node (%s) as its owner; they name %s", name, ", ".join(owners[:9]))
 
 
+@dataclass(slots=True)
 class Upkeep:
     """Asks for a pass after every change, and now and then, as others may change the kernel behind the agent's back.
 
     Whoever needs a pass wakes `wanted`. After each round `sleepers` may have something to do.
     """
 
-    def __init__(
-        self,
-        passes: Passes,
-        links: LinkWatch,
-        kernel: Reconciler,
-        pinned: Pinned,
-        wanted: Alarm,
-        sleepers: Sequence[Announcing | Listening],
-    ) -> None:
-        self._passes = passes
-        self._links = links
-        self._kernel = kernel
-        self._pinned = pinned
-        self._wanted = wanted
-        self._sleepers = sleepers
-        self._next_whole_s = 0.0
-        self._error = ""
+    _passes: Passes
+    _links: LinkWatch
+    _kernel: Reconciler
+    _pinned: Pinned
+    _wanted: Alarm
+    _sleepers: Sequence[Announcing | Listening]
+    _next_whole_s: float = 0.0
+    _error: str = ""
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
