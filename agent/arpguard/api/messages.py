@@ -13,7 +13,7 @@ from arpguard.core.stimulus import Operation, describe
 from arpguard.model import EntryKey, Link, Tally, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
-from arpguard.verdict import Kind, Mode, Reason
+from arpguard.verdict import Kind, Mode
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ethernet import parse_ethernet
 from arpguard.wire.facts import facts_of
@@ -44,7 +44,9 @@ def reason_counts(tally: Tally) -> list[pb.ReasonCount]:
     seen = tally.enforced.keys() | tally.observed.keys()
     return [
         pb.ReasonCount(
-            reason=_reason(reason), enforced=tally.enforced.get(reason, 0), observed=tally.observed.get(reason, 0)
+            reason=pb.Reason.ValueType(reason),
+            enforced=tally.enforced.get(reason, 0),
+            observed=tally.observed.get(reason, 0),
         )
         for reason in sorted(seen)
     ]
@@ -56,7 +58,7 @@ def vip(key: EntryKey, entry: VipEntry, link: str, node_mode: Mode, tally: Tally
         address=str(key.vip),
         link=link,
         ifindex=key.ifindex,
-        kind=_kind(entry.kind),
+        kind=pb.Kind.ValueType(entry.kind),
         mode=mode(entry.mode or node_mode),
         epoch=entry.epoch,
         hold=entry.unfenced,
@@ -89,9 +91,9 @@ def decision(report: Report, clock: MessageClock) -> pb.Decision:
         link=report.link,
         hook=pb.Hook.ValueType(made.hook),
         verdict=pb.Verdict.ValueType(made.verdict),
-        reason=_reason(made.reason),
+        reason=pb.Reason.ValueType(made.reason),
         mode=mode(made.mode),
-        kind=_kind(made.kind),
+        kind=pb.Kind.ValueType(made.kind),
         op=_OPS.get(made.op, str(made.op)),
         sha=str(made.sha),
         spa=str(made.spa),
@@ -114,7 +116,7 @@ def conflict(claim: RivalClaim, clock: MessageClock) -> pb.Conflict:
         first_time=clock.timestamp(claim.first_ns),
         last_time=clock.timestamp(claim.last_ns),
         count=claim.count,
-        reason=_reason(claim.reason),
+        reason=pb.Reason.ValueType(claim.reason),
         dropped=claim.dropped,
         claimant=claimant(claim.claimant),
     )
@@ -141,14 +143,6 @@ def frame(data: bytes) -> pb.Frame:
 def mode(of: Mode) -> pb.Mode.ValueType:
     """A mode; the numbers are the same."""
     return pb.Mode.ValueType(of)
-
-
-def _kind(of: Kind) -> pb.Kind.ValueType:
-    return pb.Kind.ValueType(of)
-
-
-def _reason(of: Reason) -> pb.Reason.ValueType:
-    return pb.Reason.ValueType(of)
 
 
 def _known(mac: MacAddress) -> str:
