@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from arpguard.dataplane import syscall
 from arpguard.wire.arp import build_announcements
-from arpguard_lab.bench import Bench, Step
+from arpguard_lab.bench import Bench, Step, until
 from arpguard_lab.cluster import objects
 from arpguard_lab.topology import NETWORK
-from arpguard_lab.ward import SHOP, VIP_OFFSET, Deed, Json, Trap, Ward, treat, wait
+from arpguard_lab.ward import DEADLINE_S, SHOP, VIP_OFFSET, Deed, Json, Trap, Ward, treat
 
 FIRST_WARD = 20  # the last byte of the first node's address
 _KUBE_PROXY = """apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -149,7 +149,7 @@ def _claimed(ward: Ward) -> None:
     mouth = ward.lab.client.listen()
     mouth.send(build_announcements(mouth.mac, ward.vip)[0])
     mouth.close()
-    wait(lambda: bool(ward.check("vip-claimed")["verdict"] == "bad"))
+    until(lambda: ward.check("vip-claimed")["verdict"] == "bad", DEADLINE_S, "the agent has heard the claim")
 
 
 def _declared_external(ward: Ward) -> None:

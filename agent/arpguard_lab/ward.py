@@ -5,9 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
+from arpguard_lab.bench import until
 from arpguard_lab.cluster import objects
 from arpguard_lab.netns import command
 from arpguard_lab.topology import NETWORK, Host, Lab
@@ -126,7 +126,7 @@ class Ward:
         self.stop_agent()
         for pid in _processes_of(self.agent.config):
             os.kill(pid, signal.SIGTERM)
-        wait(lambda: not _processes_of(self.agent.config))
+        until(lambda: not _processes_of(self.agent.config), DEADLINE_S, f"no agent is left on {self.host.name}")
         if self.foreign is not None:
             self.foreign.close()
         self._stack.close()
@@ -143,16 +143,6 @@ def _processes_of(config: Path) -> list[int]:
         if b"agent" in words and os.fsencode(config) in words:
             found.append(int(folder.name))
     return found
-
-
-def wait(condition: Callable[[], bool]) -> bool:
-    """Whether the condition holds within a while."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 Deed: TypeAlias = Callable[[Ward], None]
@@ -186,6 +176,7 @@ def treat(lab: Lab, number: int, trap: Trap) -> tuple[str, str, str]:
             after = str(ward.check(trap.check)["verdict"])
             return after == "ok"
 
-        wait(is_well)
+        with suppress(DataPlaneError):
+            until(is_well, DEADLINE_S, "the check is well")
         seen = next(each["seen"] for each in before["findings"] if each["verdict"] == before["verdict"])
         return before["verdict"], after, seen

@@ -1,7 +1,7 @@
 """The forms that objects are sent in: JSON, or a Table for `kubectl get`."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from arpguard_lab.apiserver import statuses, tables
 from arpguard_lab.apiserver.resources import Resource
@@ -10,16 +10,6 @@ from arpguard_lab.apiserver.store import Stored, to_bytes
 Json: TypeAlias = dict[str, Any]
 
 _ACCEPTED = ("*/*", "application/*", "application/json", "application/yaml")
-
-
-class View(Protocol):
-    """One form."""
-
-    def one(self, stored: Stored) -> bytes:
-        """An object."""
-
-    def many(self, items: Iterable[Stored], metadata: Json) -> bytes:
-        """A list."""
 
 
 class JsonView:
@@ -54,6 +44,9 @@ class TableView:
     def many(self, items: Iterable[Stored], metadata: Json) -> bytes:
         """A table."""
         return to_bytes(tables.to_table(self._resource, list(items), metadata))
+
+
+View: TypeAlias = JsonView | TableView
 
 
 def choose(resource: Resource, accept: str) -> View:
