@@ -190,7 +190,7 @@ static __always_inline int is_other_type(__u8 reason)
 	return reason == OTHER_TYPE || reason == REASON_NOT_ARP;
 }
 
-/* Where the payload of such a frame is if it is of this EtherType, perhaps behind a tag with VID 0; 0: it is not. */
+/* Where the payload of such a frame is if it is of this EtherType, perhaps behind one tag; 0: it is not. */
 static __always_inline __u32 payload_of(const struct view *v, __be16 type)
 {
 	__u32 offset = ETH_HEADER_LEN;
@@ -199,8 +199,6 @@ static __always_inline __u32 payload_of(const struct view *v, __be16 type)
 	if (word >= 0 && is_vlan((__be16)(word >> 16))) {
 		word = word_at(v, offset, NO_END);
 		offset += VLAN_TAG_LEN;
-		if (word & BE16(0x0fff))
-			return 0;
 	}
 	return word >= 0 && (__be16)(word >> 16) == type ? offset : 0;
 }

@@ -100,7 +100,46 @@ ND_MUTANTS = {
 }
 
 
-ALL = {**MUTANTS, **ND_MUTANTS}
+# The same, of vouching.
+VOUCH_MUTANTS = {
+    "vouchers_fence_is_not_compared": ("decide.h", "if (is_bound(c, g) && has_passed(", "if (0 && has_passed("),
+    "node_is_bound_to_any_term": ("vouch.h", "return c->term && g->bound_term == c->term;", "return c->term != 0;"),
+    "node_is_bound_without_a_term": ("vouch.h", "return c->term && g->bound", "return g->bound"),
+    "mac_is_not_compared": ("vouch.h", "if (f->mac != vouch_mac(f, v->key))", "if (0)"),
+    "term_is_not_compared": ("vouch.h", "if (!v || f->term != v->term)", "if (!v)"),
+    "version_is_not_read": ("vouch.h", "if ((__u8)f->head != VOUCH_VERSION)", "if (0)"),
+    "pongs_are_answered": ("vouch.h", "if (type == VOUCH_PONG)", "if (0)"),
+    "grants_are_answered": (
+        "vouch.h",
+        "return type == VOUCH_PING ? VOUCHED_PING : VOUCHED_GRANT;",
+        "return VOUCHED_PING;",
+    ),
+    "trial_binds": ("vouch.h", "if (c->term != v->term)\n\t\treturn VOUCHED_OTHER_TERM;", ""),
+    "trial_is_bound": ("vouch.h", "c->term == v->term && is_bound(c, g)", "g->bound_term"),
+    "stamp_0_is_taken": ("vouch.h", "if (!f->stamp_ns || f->stamp_ns > now_ns)", "if (f->stamp_ns > now_ns)"),
+    "stamp_of_the_future_is_taken": ("vouch.h", "|| f->stamp_ns > now_ns)", ")"),
+    "fence_counts_from_receipt": ("vouch.h", "f->stamp_ns + v->window_ns;", "now_ns + v->window_ns;"),
+    "fence_moves_back": ("vouch.h", "if (g->bound_term == v->term && g->fence_ns > fence_ns", "if (0 && g->fence_ns"),
+    "fence_of_the_old_term_stays": ("vouch.h", "if (g->bound_term == v->term && g->fence_ns >", "if (g->fence_ns >"),
+    "mistake_stays": ("vouch.h", "&& g->fence_ns <= now_ns + v->window_ns)", ")"),
+    "grant_does_not_bind": ("vouch.h", "in_order->bound_term = v->term;", ""),
+    "pong_has_no_stamp": ("vouch.h", "f->stamp_ns = now_ns;", ""),
+    "pong_does_not_tell_the_right": ("vouch.h", "f->right_ns = c->fence_ns;", ""),
+    "ping_of_a_group_is_answered": ("tc.h", "|| mac_is_group(mac_load(data)))", ")"),
+    "pong_goes_to_the_node": ("tc.h", "mac_store(macs, mac_load(data + 6));", "mac_store(macs, mac_load(data));"),
+    "pong_has_something_reserved": ("vouch.h", "f->reserved = 0;", "f->reserved = 1;"),
+    "ethertype_0_is_one": ("arpguard.c", "return *c && (*c)->ethertype ? payload_of", "return *c ? payload_of"),
+    "grant_goes_on": (
+        "arpguard.c",
+        "return what == VOUCHED_GRANT ? TC_ACT_SHOT : TC_ACT_UNSPEC;",
+        "return TC_ACT_UNSPEC;",
+    ),
+    "nothing_is_counted": ("arpguard.c", "t->vouched[what]++", "(void)what"),
+    "twins_answer": ("arpguard.c", "if (hook == HOOK_TC_INGRESS && !explain) {", "if (hook == HOOK_TC_INGRESS) {"),
+}
+
+
+ALL = {**MUTANTS, **ND_MUTANTS, **VOUCH_MUTANTS}
 IN_THE_KERNEL = ("fence_is_not_compared", "checksum_is_not_updated")
 
 

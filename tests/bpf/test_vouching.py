@@ -24,7 +24,6 @@ from support.frames.builders import (
     the_answer,
 )
 from support.frames.nd_builders import VIP6, an_entry6, an_na, an_ns, tlla
-from support.frames.random_vouching import resealed
 from support.frames.vouch_builders import (
     KEY,
     OTHER_KEY,
@@ -35,6 +34,7 @@ from support.frames.vouch_builders import (
     a_vouching_control,
     in_frame,
     read_back,
+    resealed,
     sealed,
     some_grants,
 )

@@ -6,9 +6,9 @@ from dataclasses import replace
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.model import Grants, LinkTerm, NodeControl
 from arpguard.wire.ethernet import VlanTag
-from arpguard.wire.vouching import VouchFrame, VouchType, pack, siphash24
+from arpguard.wire.vouching import VouchFrame, VouchType, pack
 from support.frames.builders import GUARD, HOUR_NS, TESTER, patched
-from support.frames.vouch_builders import ETHERTYPE, OTHER_TERM, TERM, in_frame
+from support.frames.vouch_builders import ETHERTYPE, OTHER_TERM, TERM, in_frame, resealed
 
 U64_MAX = 2**64 - 1
 GROUP_MAC = MacAddress.parse("01:00:5e:00:00:01")
@@ -61,8 +61,3 @@ def _odd(rng: random.Random, payload: bytes) -> bytes:
         return payload
     at, octet = rng.choice([(0, 0), (0, 2), (1, 0), (1, 4), (1, 255), (2, 255), (3, 1), (7, 255), (40, 1), (47, 255)])
     return resealed(payload[:at] + bytes([octet]) + payload[at + 1 :])
-
-
-def resealed(payload: bytes) -> bytes:
-    """The payload with the MAC that belongs to it."""
-    return payload[:48] + siphash24(TERM.key, payload[:48]).to_bytes(8, "little") + payload[56:]

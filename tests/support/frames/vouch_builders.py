@@ -5,11 +5,12 @@ from dataclasses import replace
 from arpguard.addresses import MacAddress
 from arpguard.model import Grants, LinkTerm, NodeControl
 from arpguard.wire.ethernet import EthernetFrame, VlanTag
-from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL, VouchFrame, VouchType, pack, parse
+from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL, VouchFrame, VouchType, pack, parse, siphash24
 from support.frames.builders import GUARD, HOUR_NS, TESTER, a_control
 
 ETHERTYPE = ETHERTYPE_LOCAL_EXPERIMENTAL
 HEADER_LEN, TAG_LEN = 14, 4
+STAMP_AT, MAC_AT, FRAME_LEN = 24, 48, 56
 KEY = bytes(range(16))
 OTHER_KEY = bytes(range(1, 17))
 TERM = LinkTerm(0x1122334455667788, KEY, HOUR_NS)
@@ -54,3 +55,8 @@ def read_back(frame: bytes, key: bytes = KEY) -> VouchFrame:
     found = parse(payload_of(frame), key)
     assert found is not None, frame.hex()
     return found
+
+
+def resealed(payload: bytes, key: bytes = KEY) -> bytes:
+    """A payload with the MAC that belongs to it, whatever else is in it."""
+    return payload[:MAC_AT] + siphash24(key, payload[:MAC_AT]).to_bytes(8, "little") + payload[FRAME_LEN:]

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.build import read_build
-from arpguard.dataplane.maps import ControlValue, EntryTable
+from arpguard.dataplane.maps import ControlValue, EntryTable, VouchingTable
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook
 from support.netns.cable import Pair
@@ -23,6 +23,8 @@ class Guard:
         self._use_tcx = use_tcx
         self.table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
         self.control = ControlValue(loaded.maps["control"])
+        self.vouching = VouchingTable(loaded.maps["vouching"])
+        self.grants = loaded.maps["grants"]
         self.programs = loaded.programs
 
     def attach(self, *hooks: Hook, programs: Mapping[str, syscall.Fd] | None = None) -> list[str]:

@@ -5,6 +5,7 @@ The seed is printed with every failure; ARPGUARD_SEED repeats a run.
 
 import os
 import random
+import struct
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,12 +16,11 @@ from arpguard.clock import boot_ns
 from arpguard.dataplane.explain import Trial
 from arpguard.model import ALL_IPV4, EntryKey, Grants, LinkTerm, NodeControl, RangeKey, VipEntry
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Vouched
-from arpguard.wire.vouching import pack
 from reference import Response, Situation, respond_egress, respond_ingress
 from support.frames import random_vouching
 from support.frames.builders import EPOCH, GUARD, HOUR_NS, OWNER, PRIMARY_IP, patched
 from support.frames.nd_builders import PRIMARY_IP6
-from support.frames.vouch_builders import payload_of, read_back
+from support.frames.vouch_builders import STAMP_AT, payload_of, read_back, resealed
 from support.programs.prog_run import (
     DROPPED,
     HIDE,
@@ -170,11 +170,10 @@ def at_time_of(situation: Situation, response: Response, outcome: Outcome) -> Ou
     """The outcome as it would be at the situation's time: the model does not know when a pong is stamped."""
     if response.vouched is not Vouched.PING or situation.term is None or outcome.frame is None:
         return outcome
-    pong = read_back(outcome.frame, situation.term.key)
-    assert situation.now_ns <= pong.stamp_ns <= boot_ns(), pong
-    rest = outcome.frame[: len(outcome.frame) - len(payload_of(outcome.frame))]
-    stamped = pack(replace(pong, stamp_ns=situation.now_ns), situation.term.key)
-    return replace(outcome, frame=patched(outcome.frame, len(rest), stamped))
+    pong, key = payload_of(outcome.frame), situation.term.key
+    assert situation.now_ns <= read_back(outcome.frame, key).stamp_ns <= boot_ns(), pong
+    stamped = resealed(patched(pong, STAMP_AT, struct.pack("<Q", situation.now_ns)), key)
+    return replace(outcome, frame=outcome.frame[: -len(pong)] + stamped)
 
 
 def expected_outcome(response: Response, hook: Hook, frame: bytes) -> Outcome:
