@@ -218,7 +218,7 @@ def test_every_node_has_an_agent(pod):
 def test_agent_is_never_throttled_nor_without_memory(container):
     assert container["resources"] == {
         "requests": {"cpu": "50m", "memory": "128Mi"},
-        "limits": {"memory": "512Mi"},
+        "limits": {"memory": "160Mi"},
     }
 
 
