@@ -27,7 +27,7 @@
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
-#   make image   build the container image, and run the lab and an agent in it
+#   make image   build the container image for amd64 and arm64, look at what is in it, and run an agent in it
 
 SHELL := /bin/bash
 PYTHON := /usr/bin/python3
@@ -39,7 +39,7 @@ APT_BUILD := python3-bpfcc $(HEADERS)
 APT_LAB := keepalived openssl
 APT_FRESH := debootstrap git util-linux
 APT_KERNELS := busybox-static cpio ipset iptables kmod qemu-system-x86
-APT_IMAGE := buildah crun debootstrap podman
+APT_IMAGE := buildah crun debian-archive-keyring podman qemu-user-static
 APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
@@ -147,9 +147,9 @@ IMAGE := localhost/arpguard
 image: image-build .venv/.dev
 	ARPGUARD_TEST_IMAGE=$(IMAGE):$(VERSION) $(BIN)/python -m pytest tests/deploy/test_image.py
 
-# Kept in .cache/image, apart from the machine's images.
-image-build: apt-image
-	deploy/image/build.sh $(IMAGE):$(VERSION) $(VERSION)
+# Kept in .cache/image, apart from the machine's images; all architectures as one file in dist/.
+image-build: apt-image .venv/.run
+	deploy/image/build.sh $(IMAGE) $(VERSION)
 
 clean:
 	rm -rf .venv .cache dist

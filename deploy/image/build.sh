@@ -1,40 +1,42 @@
 #!/bin/bash
-# Builds the image from nothing but Debian's and Python's package registries: build.sh TAG VERSION
-# As root. What it makes stays in .cache/image, and nothing else on this machine changes.
+# Builds the image from nothing but Debian's and Python's package registries: build.sh NAME VERSION
+# As root. NAME:VERSION is for this machine, NAME:VERSION-amd64 and the like for each architecture; an index of all goes
+# to dist/, with what is in them. What it makes and fetches stays in .cache/image, and nothing else here changes.
+# The same packages and sources give the same bytes.
 set -euo pipefail
+umask 022
 cd "$(dirname "$0")/../.."
 . deploy/image/containers.sh
-tag=$1 version=$2
-base=localhost/arpguard-base:$SUITE
+name=$1
+export VERSION=$2 SUITE=${SUITE:-bookworm} MIRROR=${MIRROR:-http://deb.debian.org/debian}
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+architectures=(amd64 arm64)
+index=$name:$VERSION-index file=$PWD/dist/arpguard-$VERSION-image
 
-if ! buildah "${STORAGE[@]}" inspect --type image "$base" >/dev/null 2>&1; then
-	tree=$(mktemp -d "$CACHE/base.XXXXXX")
-	trap 'rm -rf "$tree"' EXIT
-	echo "making the base by debootstrap"
-	debootstrap --variant=minbase "$SUITE" "$tree" "$MIRROR" >"$CACHE/debootstrap.log"
-	cat >"$tree/etc/apt/sources.list" <<-LIST
-		deb $MIRROR $SUITE main
-		deb $MIRROR $SUITE-updates main
-		deb $MIRROR-security $SUITE-security main
-	LIST
-	# Nothing starts services in a container, and nobody reads documentation there.
-	printf '#!/bin/sh\nexit 101\n' >"$tree/usr/sbin/policy-rc.d"
-	chmod 755 "$tree/usr/sbin/policy-rc.d"
-	printf 'path-exclude=/usr/share/%s/*\n' doc info locale man >"$tree/etc/dpkg/dpkg.cfg.d/small"
-	rm -rf "$tree"/var/cache/apt/* "$tree"/var/lib/apt/lists/* "$tree"/usr/share/{doc,info,locale,man}/*
-	container=$(buildah "${STORAGE[@]}" from scratch)
-	buildah "${STORAGE[@]}" add --quiet "$container" "$tree" / >/dev/null
-	buildah "${STORAGE[@]}" commit --quiet --rm "$container" "$base" >/dev/null
-fi
+roots=$CACHE/roots
+trap 'rm -rf "$roots"' EXIT
+"${PYTHON:-.venv/bin/python}" deploy/image/root.py "$roots" "${architectures[@]}"
 
-# The build trusts whom this machine trusts.
-certificates=/etc/ssl/certs/ca-certificates.crt
-trust=()
-if [ -s "$certificates" ]; then
-	trust=(--volume "$certificates:/run/certificates.crt:ro" --build-arg PIP_CERT=/run/certificates.crt)
-fi
-buildah "${STORAGE[@]}" bud --quiet --isolation chroot "${trust[@]}" \
-	--build-arg BASE="$base" --build-arg VERSION="$version" \
-	--ignorefile deploy/image/containerignore --file deploy/image/Containerfile --tag "$tag" .
-# The image before this one.
-buildah "${STORAGE[@]}" rmi --prune >/dev/null
+mkdir -p dist
+rm -f "$file".*
+if buildah "${STORAGE[@]}" manifest exists "$index"; then buildah "${STORAGE[@]}" manifest rm "$index" >/dev/null; fi
+buildah "${STORAGE[@]}" manifest create "$index" >/dev/null
+for architecture in "${architectures[@]}"; do
+	tag=$name:$VERSION-$architecture
+	container=$(buildah "${STORAGE[@]}" from --arch "$architecture" scratch)
+	buildah "${STORAGE[@]}" add --quiet "$container" "$roots/$architecture" / >/dev/null
+	buildah "${STORAGE[@]}" config --arch "$architecture" --os linux \
+		--created-by "make image-build" \
+		--entrypoint '["/opt/arpguard/bin/arpguard"]' --cmd "agent --config /etc/arpguard/config.yaml" \
+		--env PATH=/opt/arpguard/bin --env PYTHONUTF8=1 --env PYTHONUNBUFFERED=1 --env PYTHONDONTWRITEBYTECODE=1 \
+		--label org.opencontainers.image.title=arpguard \
+		--label org.opencontainers.image.description="At most one node answers for a virtual IP" \
+		--label org.opencontainers.image.licenses=Apache-2.0 \
+		--label org.opencontainers.image.version="$VERSION" "$container"
+	buildah "${STORAGE[@]}" commit --quiet --rm --timestamp "$SOURCE_DATE_EPOCH" "$container" "$tag" >/dev/null
+	buildah "${STORAGE[@]}" manifest add "$index" "$tag" >/dev/null
+	cp "$roots/$architecture/opt/arpguard/sbom.cdx.json" "$file.$architecture.cdx.json"
+done
+buildah "${STORAGE[@]}" tag "$name:$VERSION-$(dpkg --print-architecture)" "$name:$VERSION"
+buildah "${STORAGE[@]}" manifest push --quiet --all "$index" "oci-archive:$file.oci.tar:$VERSION" >/dev/null
+buildah "${STORAGE[@]}" rmi --prune >/dev/null # the images before these

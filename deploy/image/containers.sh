@@ -1,6 +1,4 @@
 # Where images are kept, and how buildah and podman are called: apart from the machine's own.
-SUITE=${SUITE:-bookworm}
-MIRROR=${MIRROR:-http://deb.debian.org/debian}
 CACHE=$PWD/.cache/image
 mkdir -p "$CACHE"
 

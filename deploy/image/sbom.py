@@ -1,13 +1,13 @@
-"""Writes a software bill of materials of the image that it runs in, as CycloneDX 1.6 JSON, to standard output.
+"""A software bill of materials of an image's root folder, as CycloneDX 1.6 JSON.
 
-    sbom.py VERSION SITE_PACKAGES
+    sbom.py VERSION ROOT SITE_PACKAGES
 
-Debian's packages as dpkg knows them, Python's as their metadata in SITE_PACKAGES say. The same image gives the same
-bytes: there is no time and no random number in it.
+Debian's packages as ROOT/var/lib/dpkg/status.d says, Python's as their metadata in SITE_PACKAGES say. The same image
+gives the same bytes: there is no time and no random number in it.
 """
 
 import json
-import subprocess
+import re
 import sys
 import uuid
 from collections.abc import Iterable
@@ -17,19 +17,16 @@ from typing import Any
 from urllib.parse import quote
 
 Component = dict[str, Any]
-_FORMAT = "${db:Status-Abbrev}\t${binary:Package}\t${Version}\t${Architecture}\t${source:Package}\n"
 
 
-def debian_packages(release: str) -> Iterable[Component]:
-    """Those that are installed."""
-    words = ["/usr/bin/dpkg-query", "--show", "--showformat", _FORMAT]
-    listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout  # noqa: S603 - our own words
-    for line in listed.splitlines():
-        status, name, version, architecture, source = line.split("\t")
-        if status.startswith("ii"):
-            plain = name.partition(":")[0]
-            where = f"arch={architecture}&distro={quote(release)}&upstream={quote(source)}"
-            yield component(plain, version, f"pkg:deb/debian/{quote(plain)}@{quote(version, safe='')}?{where}")
+def debian_packages(folder: Path, release: str) -> Iterable[Component]:
+    """Those whose control files are in a folder."""
+    for file in folder.iterdir():
+        fields = dict(re.findall(r"^([\w-]+): *(.*)$", file.read_text(encoding="utf-8"), re.MULTILINE))
+        name, version = fields["Package"], fields["Version"]
+        source = fields.get("Source", name).partition(" ")[0]
+        where = f"arch={fields['Architecture']}&distro={quote(release)}&upstream={quote(source)}"
+        yield component(name, version, f"pkg:deb/debian/{quote(name)}@{quote(version, safe='')}?{where}")
 
 
 def python_packages(folder: Path) -> Iterable[Component]:
@@ -67,14 +64,13 @@ def release_of(text: str) -> str:
     return f"{pairs.get('ID', 'debian')}-{pairs.get('VERSION_ID', '')}".replace('"', "")
 
 
-def main() -> None:
-    """Entry point."""
-    version, folder = sys.argv[1], Path(sys.argv[2])
-    release = release_of(Path("/etc/os-release").read_text(encoding="utf-8"))
-    whole = bill(version, [*debian_packages(release), *python_packages(folder)])
-    json.dump(whole, sys.stdout, indent=1)
-    sys.stdout.write("\n")
+def text(version: str, root: Path, site_packages: Path) -> str:
+    """The document of a root folder."""
+    release = release_of((root / "usr/lib/os-release").read_text(encoding="utf-8"))
+    packages = debian_packages(root / "var/lib/dpkg/status.d", release)
+    whole = bill(version, [*packages, *python_packages(site_packages)])
+    return json.dumps(whole, indent=1) + "\n"
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(text(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))

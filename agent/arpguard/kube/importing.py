@@ -11,12 +11,12 @@ import importlib.util
 import sys
 from types import ModuleType
 
-_NOT_RUN = ("kubernetes", "kubernetes.aio", "kubernetes.aio.utils", "kubernetes.aio.config")
+NOT_RUN = ("kubernetes", "kubernetes.aio", "kubernetes.aio.utils", "kubernetes.aio.config")
 
 
 def import_part(name: str) -> ModuleType:
     """One module of the package, such as "kubernetes.aio.client.rest"; ImportError when it is not installed."""
-    for package in _NOT_RUN:
+    for package in NOT_RUN:
         if package not in sys.modules:
             _enter(package)
     return importlib.import_module(name)
