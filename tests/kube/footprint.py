@@ -51,6 +51,10 @@ async def _follow(kubeconfig: Path) -> dict[str, int]:
 
 
 def _imports() -> dict[str, object]:
+    # Every agent serves, and shares modules with the client.
+    import arpguard.api.server
+    import arpguard.observe.exporter
+
     before = _resident_kb()
     import arpguard.runtime.cluster.kubernetes  # noqa: F401 - and all that the agent needs with it
     from arpguard.kube.importing import import_part
