@@ -38,5 +38,7 @@ for architecture in "${architectures[@]}"; do
 	cp "$roots/$architecture/opt/arpguard/sbom.cdx.json" "$file.$architecture.cdx.json"
 done
 buildah "${STORAGE[@]}" tag "$name:$VERSION-$(dpkg --print-architecture)" "$name:$VERSION"
-buildah "${STORAGE[@]}" manifest push --quiet --all "$index" "oci-archive:$file.oci.tar:$VERSION" >/dev/null
+buildah "${STORAGE[@]}" manifest push --quiet --all "$index" "oci:$roots/index:$VERSION" >/dev/null
+tar --create --file "$file.oci.tar" --directory "$roots/index" --sort=name --mtime="@$SOURCE_DATE_EPOCH" \
+	--owner=0 --group=0 --numeric-owner blobs index.json oci-layout
 buildah "${STORAGE[@]}" rmi --prune >/dev/null # the images before these
