@@ -404,7 +404,7 @@ def test_no_method_changes_anything_in_the_kernel(api, agent, pair):
     agent.configure(CONFIG.replace("mode: enforce", "mode: observe"))
     until(lambda: api.GetStatus().mode == pb.MODE_OBSERVE)
     before = everything(agent)
-    assert set(before) == {"entries", "ranges", "counters", "totals", "control"}
+    assert set(before) == {"entries", "ranges", "counters", "totals", "control", "vouching", "grants"}
     for vip in (*VIPS, address(60)):
         api.ExplainVip(address=str(vip), sender_mac=str(STRANGER))
         ended(lambda: api.GetVip(address="203.0.113.9"))

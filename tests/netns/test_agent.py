@@ -372,7 +372,16 @@ def test_an_upgrade_replaces_the_programs_without_losing_a_request(pair):
         guard.set({OWNED: an_entry(unfenced=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
         newer = loader.load(guard.pin_dir, another_build(read_build()))
         assert newer.digest != read_build().digest()
-        assert newer.maps.keys() == {"entries", "ranges", "counters", "totals", "control", "events"}
+        assert newer.maps.keys() == {
+            "entries",
+            "ranges",
+            "counters",
+            "totals",
+            "control",
+            "vouching",
+            "grants",
+            "events",
+        }
         links = sorted((guard.pin_dir / "links").iterdir())
         ids = [syscall.link_info(syscall.obj_get(str(path))).id for path in links]
         running = set()
