@@ -46,6 +46,10 @@ def some_peers():
 # ---- peers ----
 
 
+def test_a_node_that_was_never_heard_has_not_answered_lately():
+    assert not some_peers().answered_lately("n9", 0)
+
+
 def test_a_heartbeat_is_another_when_its_epoch_is():
     peers = some_peers()
     unreadable = replace(BEAT, epoch="")

@@ -172,8 +172,8 @@ class Peers:
 
     def answered_lately(self, node: str, now_ns: int) -> bool:
         """Whether a node that was revoked has answered until a moment ago, as its voucher tells."""
-        peer = self._peers[node]
-        return peer.ended_early and now_ns < peer.since_ns + SILENT_NS
+        peer = self._peers.get(node)
+        return peer is not None and peer.ended_early and now_ns < peer.since_ns + SILENT_NS
 
     def resolve(self, node: str, seen_ns: int, now_ns: int) -> list[Effect]:
         """What settles `is_void`: a read or, if the heartbeat is missing, its revocation when it is time."""
