@@ -114,6 +114,11 @@ class Stream:
         """Requests about a VIP without an answer, sent in a span of time."""
         return sum(not answered for sent_ns, answered in self._about(vip) if since_ns <= sent_ns < until_ns)
 
+    def requests(self, vip: Address) -> dict[int, int]:
+        """The requests about a VIP that are not forgotten: when each was sent, by its number."""
+        first, step = self._vips.index(vip), len(self._vips)
+        return {self._forgotten + number: self._sent_ns[number] for number in range(first, len(self._sent_ns), step)}
+
     def silence(self, vip: Address, since_ns: int = 0) -> Silence:
         """The longest one since a time; one that lasts still counts up to the last request."""
         longest, last_ns, missing = Silence(0, since_ns), None, False
