@@ -21,7 +21,7 @@ from support.programs.prog_run import a_plane
 # name -> (file, old text, new text)
 MUTANTS = {
     "epoch_is_not_compared": ("decide.h", "return e->epoch != c->epoch;", "return 0;"),
-    "fence_is_not_compared": ("decide.h", "if (now_ns >= c->fence_ns || ", "if (0 && "),
+    "fence_is_not_compared": ("decide.h", "if (has_passed(c->fence_ns, ", "if (0 && has_passed(c->fence_ns, "),
     "hold_needs_a_fence": ("decide.h", "if (e->flags & ENTRY_HOLD)\n\t\treturn", "if (0)\n\t\treturn"),
     "delegated_is_suppressed": (
         "decide.h",
