@@ -22,11 +22,9 @@ class Standby:
     def __init__(self, config: GrpcConfig) -> None:
         self._addresses = [address for address in config.listen if address.startswith("unix:")]
         self._listeners: list[Listener] = []
-        self.started = False
 
     async def start(self) -> None:
         """What is in the way shows once this agent is not in standby any more."""
-        self.started = True
         for address in self._addresses:
             with suppress(ListenError):
                 listener = Listener(address)

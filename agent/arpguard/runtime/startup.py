@@ -12,6 +12,7 @@ import signal
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from arpguard import __version__
 from arpguard.core.choosing import choose_links
@@ -27,6 +28,9 @@ from arpguard.runtime.cluster.leaving import End, KubernetesOptions, remove_guar
 from arpguard.runtime.kernel.pinned import Pinned
 from arpguard.runtime.settings import Settings
 from arpguard.runtime.waking import is_set_within
+
+if TYPE_CHECKING:
+    from arpguard.api.standby import Standby
 
 log = logging.getLogger(__name__)
 
@@ -104,30 +108,30 @@ class Startup:
         The agent first prepares as far as it can, and only then tells probes that it is well: a fault shows while
         the other agent still guards the node.
         """
-        from arpguard.api.standby import Standby  # noqa: PLC0415 - gRPC, for those who wait
-
-        standby = Standby(self._settings.config.grpc)
+        standby: Standby | None = None
         try:
             while not self._stopping.is_set():
                 try:
                     return bpffs.lock(self._pin_dir)
                 except LockedError:
-                    if not standby.started:
-                        await self._get_ready(programs)
+                    if standby is None:
+                        standby = await self._get_ready(programs)
                         await standby.start()
                         log.info("standby: another agent runs on %s; this one takes over when that ends", self._pin_dir)
                 await is_set_within(self._stopping, TURN_S)
         finally:
-            await standby.stop()
+            if standby is not None:
+                await standby.stop()
         log.info("stopped in standby")
         return None
 
-    async def _get_ready(self, programs: Build) -> None:
-        """Has the kernel accept the programs, and imports all that this agent will run."""
+    async def _get_ready(self, programs: Build) -> "Standby":
+        """Has the kernel accept the programs, imports all that this agent will run, and returns what serves until then."""
         await Pinned.load(self._pin_dir, programs)
-        import arpguard.api.server  # noqa: PLC0415
         import arpguard.observe.exporter  # noqa: PLC0415
         import arpguard.runtime.wiring  # noqa: PLC0415
+        from arpguard.api.standby import Standby  # noqa: PLC0415 - and the API's server with it
 
         if self._options.kubernetes is not None:
             import arpguard.runtime.cluster.kubernetes  # noqa: F401, PLC0415 - 10 MB, not for everybody
+        return Standby(self._settings.config.grpc)

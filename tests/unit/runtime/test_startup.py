@@ -3,14 +3,23 @@
 import subprocess
 import sys
 
+import pytest
 
-def test_nothing_that_only_serves_is_imported_before_the_node_is_guarded():
-    code = """
-import sys
-import arpguard.cli.agent
-import arpguard.runtime.wiring
-heavy = ["grpc", "google.protobuf", "prometheus_client", "aiohttp", "kubernetes"]
-print([name for name in heavy if name in sys.modules])
+_HEAVY = ("grpc", "google.protobuf", "prometheus_client", "aiohttp", "kubernetes")
+_IMPORTS = "import arpguard.cli.agent, arpguard.runtime.wiring"
+_FIRST_AGENT_IN_STANDBY = """
+import asyncio
+from arpguard.runtime import startup
+
+startup.bpffs.lock = lambda _: "the lock"
+agent = startup.Startup.__new__(startup.Startup)
+agent._pin_dir, agent._stopping = None, asyncio.Event()
+assert asyncio.run(agent._wait_for_turn(None)) == "the lock"
 """
-    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("code", [_IMPORTS, _FIRST_AGENT_IN_STANDBY], ids=["alone", "in standby for nobody"])
+def test_nothing_that_only_serves_is_imported_before_the_node_is_guarded(code):
+    found = f"{code}\nimport sys\nprint([name for name in {_HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-I", "-c", found], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
