@@ -94,6 +94,10 @@ class NodeControl:
     term: int = 0
     ethertype: int = 0
 
+    def trusted_fence_ns(self, now_ns: int) -> int:
+        """The fence as programs take it: one further ahead than `lease_ns` is a mistake, and has passed (0)."""
+        return _trusted_ns(self.fence_ns, self.lease_ns, now_ns)
+
     def is_bound(self, grants: "Grants") -> bool:
         """Whether this node answers before its voucher's fence only."""
         return bool(self.term) and grants.bound_term == self.term
@@ -119,6 +123,14 @@ class Grants:
     bound_term: int = 0
     window_ns: int = 0
     pinged_ns: int = 0
+
+    def trusted_fence_ns(self, now_ns: int) -> int:
+        """The voucher's fence as programs take it: one further ahead than `window_ns` has passed (0)."""
+        return _trusted_ns(self.fence_ns, self.window_ns, now_ns)
+
+
+def _trusted_ns(fence_ns: int, furthest_ns: int, now_ns: int) -> int:
+    return fence_ns if fence_ns - now_ns <= furthest_ns else 0
 
 
 @dataclass(frozen=True, slots=True)

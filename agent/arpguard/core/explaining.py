@@ -147,18 +147,12 @@ def _is_stale(entry: VipEntry, control: NodeControl) -> bool:
 
 
 def _fence_left_ns(control: NodeControl, now_ns: int) -> int:
-    return _left_ns(control.fence_ns, control.lease_ns, now_ns)
+    return max(0, control.trusted_fence_ns(now_ns) - now_ns)
 
 
 def _voucher_left_ns(control: NodeControl, grants: Grants, now_ns: int) -> int | None:
     """None while this node is bound to no voucher."""
-    return _left_ns(grants.fence_ns, grants.window_ns, now_ns) if control.is_bound(grants) else None
-
-
-def _left_ns(fence_ns: int, furthest_ns: int, now_ns: int) -> int:
-    """As the program reckons: a fence further ahead than what moves it can have moved it has passed, too."""
-    left = fence_ns - now_ns
-    return left if 0 < left <= furthest_ns else 0
+    return max(0, grants.trusted_fence_ns(now_ns) - now_ns) if control.is_bound(grants) else None
 
 
 def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:

@@ -23,12 +23,7 @@ class OwnFences:
             return None
 
         now_ns = boot_ns()
-        until_ns = _believed(control.fence_ns, control.lease_ns, now_ns)
+        until_ns = control.trusted_fence_ns(now_ns)
         if control.is_bound(grants):
-            until_ns = min(until_ns, _believed(grants.fence_ns, grants.window_ns, now_ns))
+            until_ns = min(until_ns, grants.trusted_fence_ns(now_ns))
         return OwnRight(control.epoch, until_ns)
-
-
-def _believed(fence_ns: int, longest_ns: int, now_ns: int) -> int:
-    """A fence that is further ahead than it can be counts as passed."""
-    return fence_ns if fence_ns - now_ns <= longest_ns else 0

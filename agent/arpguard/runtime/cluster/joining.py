@@ -55,7 +55,7 @@ class Left:
         control = self.control
         if not (control and found and found.epoch and epoch_number(found.epoch) == control.epoch):
             return NOTHING_KEPT
-        return Kept(found.epoch, tuple(self.owned), _fence_ns(control))
+        return Kept(found.epoch, tuple(self.owned), control.trusted_fence_ns(boot_ns()))
 
 
 async def join(here: Here, left: Left, records: tuple[Records, Records], alone: asyncio.Event) -> Membership:
@@ -109,8 +109,3 @@ async def _outlive(found: Heartbeat | None, alone: asyncio.Event) -> None:
         return
     await is_set_within(alone, found.duration_ns / NS_PER_S)
     await asyncio.sleep(DRAIN_S)
-
-
-def _fence_ns(control: NodeControl) -> int:
-    """The fence as the program reads it: one that lies further ahead than a lease lasts counts as passed."""
-    return control.fence_ns if control.fence_ns - boot_ns() <= control.lease_ns else 0
