@@ -28,7 +28,7 @@ from report import Row, Section
 from arpguard.clock import boot_ns
 from arpguard.core.vouching.profiles import SLOW, fastest_for
 from arpguard.core.vouching.voucher import AdoptedTerm
-from arpguard.dataplane import classicfilter, loader
+from arpguard.dataplane import loader, packetsocket
 from arpguard.dataplane.build import read_build
 from arpguard.dataplane.maps import ControlValue, VouchingTable
 from arpguard.model import LinkTerm, NodeControl
@@ -66,7 +66,7 @@ class Ear:
     @staticmethod
     def _open(device: str) -> socket.socket:
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        classicfilter.attach(opened, _GRANTS)
+        packetsocket.attach_filter(opened, _GRANTS)
         opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         opened.bind((device, _ETH_P_ALL))

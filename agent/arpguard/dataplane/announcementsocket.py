@@ -3,11 +3,10 @@
 They pass the egress program like anybody's: what this node may not say does not leave, whoever asks for it.
 """
 
-import socket
 from ipaddress import IPv4Address
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.errors import DataPlaneError
+from arpguard.dataplane import packetsocket
 from arpguard.model import EntryKey, Link
 from arpguard.wire.arp import build_announcements
 from arpguard.wire.ndp import build_unsolicited_advertisement
@@ -17,10 +16,7 @@ class AnnouncementSocket:
     """One raw socket for all links."""
 
     def __init__(self) -> None:
-        try:
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        except PermissionError as error:
-            raise DataPlaneError("raw sockets are refused: run as root, or with CAP_NET_RAW") from error
+        self._socket = packetsocket.open_raw()
         self._socket.setblocking(False)  # a slow link must not hold up the agent
 
     def announce(self, key: EntryKey, link: Link, mac: MacAddress) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.dataplane import classicfilter
+from arpguard.dataplane import packetsocket
 from arpguard.errors import DataPlaneError
 from arpguard.wire.arp import ArpOp, build_request
 from arpguard.wire.ethernet import ETHERTYPE_ARP, ETHERTYPE_IPV6
@@ -30,7 +30,7 @@ _LONGEST = 2048
 _MS_PER_S = 1000
 # Classic BPF: ARP, and ICMPv6 of the two types that is behind no extension header; no other VLAN's. The kernel has
 # taken a tag out of the frame before taps run, and a tap on a link hears what is for the VLAN devices on it, too.
-_VLAN_TAG = classicfilter.ANCILLARY + 44  # SKF_AD_VLAN_TAG; 0 where there is none
+_VLAN_TAG = packetsocket.ANCILLARY + 44  # SKF_AD_VLAN_TAG; 0 where there is none
 _NEIGHBOURS = (
     (0x20, 0, 0, _VLAN_TAG),  # ld vlan_tci
     (0x45, 9, 0, 0x0FFF),  # jset VID, drop
@@ -64,13 +64,9 @@ class NeighbourSocket:
     """
 
     def __init__(self, ifname: str) -> None:
+        self._socket = packetsocket.open_raw()
         try:
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        except PermissionError as error:
-            raise DataPlaneError("raw sockets are refused: run as root, or with CAP_NET_RAW") from error
-
-        try:
-            classicfilter.attach(self._socket, _NEIGHBOURS)
+            packetsocket.attach_filter(self._socket, _NEIGHBOURS)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
             self._socket.bind((ifname, _ETH_P_ALL))
         except OSError as error:

@@ -4,7 +4,7 @@ import socket
 import struct
 from pathlib import Path
 
-from arpguard.dataplane import classicfilter
+from arpguard.dataplane import packetsocket
 from arpguard.errors import DataPlaneError
 from arpguard.wire.vouching import VouchType
 
@@ -15,7 +15,7 @@ _TC_PRIO_INTERACTIVE = 6  # linux/pkt_sched.h: the first band of pfifo_fast, and
 _DEVICES = Path("/proc/thread-self/net/dev")  # not /sys/class/net, which may show another namespace
 
 _LOAD_4, _LOAD_2, _LOAD_1, _JUMP_IF, _RETURN = 0x20, 0x28, 0x30, 0x15, 0x06
-_PKTTYPE = classicfilter.ANCILLARY + 4  # SKF_AD_PKTTYPE
+_PKTTYPE = packetsocket.ANCILLARY + 4  # SKF_AD_PKTTYPE
 _TO_THIS_HOST = 0  # PACKET_HOST
 _ALL, _NOTHING = 0x40000, 0
 
@@ -31,13 +31,9 @@ class VouchSocket:
 
     def __init__(self, ifname: str, ethertype: int, peer: bytes, term: int) -> None:
         self._ifname = ifname
+        self._socket = packetsocket.open_raw()
         try:
-            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-        except PermissionError as error:
-            raise DataPlaneError("raw sockets are refused: run as root, or with CAP_NET_RAW") from error
-
-        try:
-            classicfilter.attach(self._socket, _pongs(peer, term))
+            packetsocket.attach_filter(self._socket, _pongs(peer, term))
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _TC_PRIO_INTERACTIVE)
             self._socket.bind((ifname, ethertype))
         except OSError as error:
