@@ -18,7 +18,7 @@ def is_elf(path: Path) -> bool:
 
 
 def needed(path: Path) -> list[str]:
-    """Names like "libc.so.6"; none of a file that is no ELF, or is linked statically."""
+    """Names such as "libc.so.6"; empty if the file is not ELF, or is statically linked."""
     if not is_elf(path):
         return []
     data = path.read_bytes()

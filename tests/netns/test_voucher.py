@@ -140,7 +140,7 @@ def test_a_term_that_the_node_does_not_have_stays_without_a_pong(pair, node, vou
 
 
 def replace_number(node: VouchedNode, number: int) -> VouchedNode:
-    """What the voucher is told of a node, and is not so."""
+    """The same node, for which the voucher hears a wrong term number."""
     other = object.__new__(VouchedNode)
     other.__dict__ = {**node.__dict__, "number": number}
     return other

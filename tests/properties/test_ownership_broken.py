@@ -1,4 +1,4 @@
-"""Every rule of the claim protocol is needed: broken, it is told."""
+"""No rule of the claim protocol can be left out: a check fails for each rule that is broken."""
 
 import pytest
 

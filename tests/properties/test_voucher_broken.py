@@ -1,4 +1,4 @@
-"""Every rule of a voucher is needed: broken, it is told."""
+"""No rule of a voucher can be left out: a check fails for each rule that is broken."""
 
 import pytest
 

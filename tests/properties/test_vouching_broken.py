@@ -1,4 +1,4 @@
-"""Every rule of vouching is needed: broken, it is told."""
+"""No rule of vouching can be left out: a check fails for each rule that is broken."""
 
 import re
 from pathlib import Path

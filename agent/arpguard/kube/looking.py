@@ -92,7 +92,9 @@ async def read_kube_proxy(client: Client) -> KubeProxy | Unread:
     try:
         answer = await client.call(Request("get", CONFIG_MAPS, namespace, name), _TIMEOUT_S)
     except NotFoundError:
-        return Unread(f"there is no ConfigMap {namespace}/{name}: kube-proxy is configured elsewhere, or not installed")
+        return Unread(
+            f"no ConfigMap {namespace}/{name}: kube-proxy is not installed, or reads its configuration from elsewhere"
+        )
     except ClusterError as error:
         return Unread(str(error))
     data = answer.body.get("data")

@@ -39,7 +39,7 @@ def look_at_cluster(state: ClusterState, entries: Mapping[EntryKey, VipEntry]) -
 @CLUSTER.gauge(
     "arpguard_kubernetes_complete",
     "1 once all objects that say what to guard were read, and since then; 0 before",
-    "when it stays 0 for more than moments: the agent goes on with what the kernel has",
+    "when it stays 0 for more than a few seconds: the agent leaves the kernel's maps as they are",
 )
 def _complete(look: ClusterLook) -> Iterator[Row]:
     yield (), look.state.complete

@@ -214,7 +214,7 @@ def _problems(sample: NodeSample) -> Iterator[Row]:
 @_NODE.gauge(
     "arpguard_config_problems",
     "1 while the configuration file has a change that was not taken over, because it is wrong; else 0",
-    "when it is 1: this node goes on with the last good configuration, others may not",
+    "when it is 1: this node still uses the last good configuration, and other nodes may use the new one",
 )
 def _config_problems(sample: NodeSample) -> Iterator[Row]:
     if sample.node.in_force:

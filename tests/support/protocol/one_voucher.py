@@ -107,11 +107,11 @@ def bound(bench=None):
     return bench
 
 
-# ---- what a broken rule is told by ----
+# ---- stories that fail when a rule is broken ----
 
 
 def node_dies():
-    """Nobody is told before the fence that the kernel has is over; and it is told soon."""
+    """The voucher decides only after the kernel's fence has passed, and soon after that."""
     bench = bound()
     bench.node.alive = False
     granted_ns = bench.times(SendGrant)[-1]

@@ -10,11 +10,12 @@ was sent after it; nothing is released that the kernel answers for; no own heart
 longer fence than it allows. All of this is checked in every step, whoever drives the simulation: chance
 (`properties/walks`), Hypothesis (`properties/machine`), or a story (`stories`).
 
-With `vouching` nodes name each other as vouchers, and each has the real voucher besides (`core/vouching/voucher`),
-which goes on without the agent. Any frame may be lost, late, doubled, or replayed long after. The kernel's half is
-modelled by its rule, too (`Kernel`). What is checked then, in every step: in no epoch that has ended in the store does
-a kernel have the right to answer, with or without an entry; a kernel is bound to the term of which its heartbeat, or
-its voucher, says so; nothing is granted in a term that was ended, and no fence reaches further than what was granted.
+With `vouching` nodes name each other as vouchers, and each runs the real voucher besides (`core/vouching/voucher`),
+which keeps running when the agent pauses. Any frame may be lost, late, doubled, or replayed long after. The kernel's
+half is modelled by its rule, too (`Kernel`). What is checked then, in every step: in no epoch that has ended in the
+store does a kernel have the right to answer, with or without an entry; a kernel is bound to the term of which its
+heartbeat, or its voucher, says so; nothing is granted in a term that was ended, and no fence reaches further than what
+was granted.
 """
 
 from collections import deque

@@ -383,7 +383,7 @@ def parts() -> None:
 
 
 def cannot_part() -> None:
-    """The server does not say that it knows: then it goes on as it was."""
+    """The API server confirms nothing: the agent ends without a parting lease, and the kernel keeps its voucher."""
     sim, (owner, other) = a_vouched()
     owner.stalled = True
     owner.part()

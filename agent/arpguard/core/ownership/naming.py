@@ -28,7 +28,7 @@ LOOK_NS = 100 * NS_PER_MS
 class Naming:
     """`named`: by the heartbeat, as the last yes or read showed. `kernel`: as of the last look.
 
-    `adopts`: until it is told whom to name, it keeps the voucher of an agent before this one; else it has none.
+    `adopts`: until the agent says whom to name, the node keeps the voucher that the previous agent named; else none.
     `spare_ns`: how much of the voucher's fence has to be left when the node un-binds. `unbinds`: how often it did;
     `revocations`: how often an epoch ended in which the kernel was bound.
     """

@@ -1,6 +1,6 @@
 """The loop of the voucher's process: one thread, which pings, grants and decides, and takes commands of the agent.
 
-What the agent is told is how things stand, not what happened: if it does not listen for a while it gets the newest.
+The process sends the agent the current state of each term, not every event: a slow agent reads the latest state.
 """
 
 import select
