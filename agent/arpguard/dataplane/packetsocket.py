@@ -1,4 +1,4 @@
-"""Packet sockets (packet(7)), and the classic BPF that chooses their frames (Linux, Documentation/networking/filter.rst)."""
+"""Packet sockets (packet(7)), and the classic BPF that chooses frames (Linux, Documentation/networking/filter.rst)."""
 
 import ctypes
 import socket

@@ -126,7 +126,7 @@ class Startup:
         return None
 
     async def _get_ready(self, programs: Build) -> "Standby":
-        """Has the kernel accept the programs, imports all that this agent will run, and returns what serves until then."""
+        """Has the kernel accept the programs, imports what this agent will run; returns what serves until then."""
         await Pinned.load(self._pin_dir, programs)
         import arpguard.observe.exporter  # noqa: PLC0415
         import arpguard.runtime.wiring  # noqa: PLC0415
