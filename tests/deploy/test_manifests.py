@@ -10,6 +10,7 @@ import kubernetes.client
 import pytest
 import yaml
 
+from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config
 from arpguard.dataplane.privileges import NEEDED
 from arpguard.kube.following import SOURCES
@@ -182,7 +183,7 @@ def test_nothing_of_the_node_is_mounted_but_the_bpf_file_system(pod, container):
 
 def test_names_that_the_agent_is_told_are_those_of_the_objects(base, container):
     env = {item["name"]: item.get("value") or item["valueFrom"]["fieldRef"]["fieldPath"] for item in container["env"]}
-    assert env == {
+    assert {name: value for name, value in env.items() if "LOG" not in name} == {
         "NODE_NAME": "spec.nodeName",
         "POD_NAME": "metadata.name",
         "POD_NAMESPACE": "metadata.namespace",
@@ -343,7 +344,19 @@ def test_chart_takes_the_settings_of_a_pod():
     assert parse_config(config_of(objects)).mode is Mode.ENFORCE
 
 
-@pytest.mark.parametrize("setting", ["config.mode=loud", "config.colour=red", "replicas=3", "follow.cilium=maybe"])
+def test_chart_and_base_choose_the_log_by_the_variables_that_the_agent_reads(base, monkeypatch):
+    charts = parsed(charted("--set", "log.level=warning,log.format=json"))
+    for objects, expected in ((base, ("info", "text")), (charts, ("warning", "json"))):
+        for variable in one(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["env"]:
+            if "value" in variable:
+                monkeypatch.setenv(variable["name"], variable["value"])
+        options = build_parser().parse_args(["agent"])
+        assert (options.log_level, options.log_format) == expected
+
+
+@pytest.mark.parametrize(
+    "setting", ["config.mode=loud", "config.colour=red", "replicas=3", "follow.cilium=maybe", "log.format=xml"]
+)
 def test_chart_refuses_settings_that_mean_nothing(setting):
     with pytest.raises(AssertionError, match="schema"):
         charted("--set", setting)

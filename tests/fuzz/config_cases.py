@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_interface, ip_network
 import yaml
 
 from arpguard.addresses import MacAddress
-from arpguard.cli.agent import OneLine
+from arpguard.cli.logs import TextLine
 from arpguard.config.files import MAX_PROBLEMS, parse_config
 from arpguard.config.model import AgentConfig
 from arpguard.core.admission import avoided
@@ -146,7 +146,7 @@ class ConfigJudge:
 
     def __init__(self) -> None:
         self.ends: Counter[str] = Counter()
-        self._formatter = OneLine("%(levelname)s %(message)s")
+        self._formatter = TextLine()
 
     def judge(self, text: str) -> None:
         try:

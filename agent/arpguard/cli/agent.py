@@ -2,39 +2,20 @@
 
 import argparse
 import asyncio
-import logging
 import os
 import resource
-import sys
 
 from arpguard.cli import exits
 from arpguard.cli.arguments import need_root
+from arpguard.cli.logs import start_log
 from arpguard.errors import ConfigError, Problem
-from arpguard.names import printable
 from arpguard.runtime.cluster.leaving import KubernetesOptions
 from arpguard.runtime.startup import AgentOptions, Startup
-
-_LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(message)s"
-
-
-_MAX_MESSAGE = 4000
-
-
-class OneLine(logging.Formatter):
-    """Whoever chose the name of a link, or a text in a Service, makes no lines of the log, and steers no terminal."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The line, without characters that cannot be printed, and with an end."""
-        if len(record.message) > _MAX_MESSAGE:
-            record.message = record.message[:_MAX_MESSAGE] + "..."
-        record.message = printable(record.message)
-        return super().formatMessage(record)
 
 
 def run_agent(options: argparse.Namespace) -> int:
     """`arpguard agent`."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    logging.getLogger().handlers[0].setFormatter(OneLine(_LOG_FORMAT, "%Y-%m-%dT%H:%M:%S"))
+    start_log(options.log_level, options.log_format)
     startup = Startup(AgentOptions(options.config, options.node_name, _kubernetes(options), options.standby))
     need_root()
     os.umask(os.umask(0o077) | 0o022)  # whatever it makes, nobody else may write to

@@ -18,6 +18,7 @@ from arpguard import __version__
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
 from arpguard.cli.lazy import lazily
+from arpguard.cli.logs import add_log_options
 from arpguard.cli.options import SubParsers, add_asking, positive
 from arpguard.cli.render import clean
 from arpguard.cli.replay.options import add_replay
@@ -135,6 +136,7 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="while another agent runs on this node, get ready, wait until it ends, and take over from it",
     )
 
+    add_log_options(parser)
     parser.set_defaults(run=lazily("agent", "run_agent"))
 
 
