@@ -225,7 +225,7 @@ def test_map_of_another_size_under_our_name_is_refused(tmp_path):
         entries = pin_dir / f"maps-{SMALL.geometry()}" / "entries"
         entries.unlink()
         syscall.obj_pin(loaded.maps["totals"], str(entries))
-        with pytest.raises(DataPlaneError, match="is no map of this arpguard"):
+        with pytest.raises(DataPlaneError, match="is not a map of this arpguard"):
             loader.load(pin_dir, SMALL)
 
 

@@ -46,7 +46,10 @@ _REFUSALS = {
         exits.UNREACHABLE,
         "{target} did not answer within {timeout_s:g} s: try again, or allow more with --timeout",
     ),
-    grpc.StatusCode.UNIMPLEMENTED: (exits.UNREACHABLE, "what answers at {target} is no agent of this version"),
+    grpc.StatusCode.UNIMPLEMENTED: (
+        exits.UNREACHABLE,
+        "the server at {target} is not an arpguard agent of this version",
+    ),
     grpc.StatusCode.CANCELLED: (exits.UNREACHABLE, "{target} ended the call: try again"),
 }
 _OTHERWISE = (exits.UNREACHABLE, "{target}: {words}")

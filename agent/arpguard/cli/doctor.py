@@ -24,7 +24,7 @@ _KEEP = "# These last until the next boot; for good, write the settings to a fil
 
 
 def run_doctor(options: argparse.Namespace) -> int:
-    """`arpguard doctor`; exit code 1 when something needs a hand."""
+    """`arpguard doctor`; exit code 1 when something needs fixing."""
     wanted = Wanted(
         node=options.node_name,
         config=options.config,

@@ -1,6 +1,6 @@
 """The command line: `arpguard COMMAND`. Parses, runs, and turns errors into one line and an exit code.
 
-Exit codes: 0 ok, 1 the thing asked about is not right, 2 bad usage or configuration, 3 the agent or kernel
+Exit codes: 0 ok, 1 a check failed, 2 bad usage or configuration, 3 the agent or kernel
 cannot be reached.
 """
 
@@ -26,10 +26,7 @@ from arpguard.config.model import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
 from arpguard.names import is_label, is_subdomain
 
-_EPILOG = (
-    "exit codes: 0 ok, 1 the thing asked about is not right, 2 bad usage or configuration, "
-    "3 the agent or kernel cannot be reached"
-)
+_EPILOG = "exit codes: 0 ok, 1 a check failed, 2 bad usage or configuration, 3 the agent or kernel cannot be reached"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -153,7 +150,7 @@ def _object_name(text: str) -> str:
     """An argument type: NAMESPACE/NAME."""
     namespace, slash, name = text.partition("/")
     if not (slash and is_label(namespace) and is_subdomain(name)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no NAMESPACE/NAME such as arpguard/arpguard")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected NAMESPACE/NAME, such as arpguard/arpguard")
     return text
 
 

@@ -94,7 +94,7 @@ def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
         except ValueError:
             value = 0
         if not 0 < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+            raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected a number above 0")
         return value
 
     return parse
@@ -104,7 +104,7 @@ def _span(text: str) -> float:
     """An argument type: a length of time, in seconds; also a sum, as this program writes them."""
     parts = _SPAN.findall(text)
     if not parts or _SPAN.sub("", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no length of time such as 30s, 5m, 1h30m or 1d")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected a duration, such as 30s, 5m, 1h30m or 1d")
     return sum(float(number) * _SPAN_S[unit] for number, unit in parts)
 
 
@@ -114,7 +114,7 @@ def _seconds(at_least: float) -> Callable[[str], float]:
     def parse(text: str) -> float:
         value = positive(float)(text)
         if not at_least <= value <= _LONGEST_S:
-            raise argparse.ArgumentTypeError(f"{text!r} is not from {at_least:g} to {_LONGEST_S} s")
+            raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected {at_least:g} to {_LONGEST_S} seconds")
         return value
 
     return parse

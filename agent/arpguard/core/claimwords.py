@@ -86,8 +86,8 @@ def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, 
         ClaimState.VALID: f"{name} holds the claim{since}",
         ClaimState.VOID: f"the claim names {name}, but in an epoch that has ended (void): {free}",
         ClaimState.RELEASED: f"its last holder has released the claim{since}: {free}",
-        ClaimState.EXTERNAL: f"{holder.external} has {address}, and is no node of the cluster{since}: no node takes it "
-        "before that host is silent",
+        ClaimState.EXTERNAL: f"{holder.external} has {address}, and is not a node of the cluster{since}: no node takes "
+        "it before that host is silent",
         ClaimState.UNREADABLE: f"the claim cannot be understood, so nobody takes it: {holder.unreadable}",
         ClaimState.DELETING: f"somebody deleted the claim: {name} falls silent before it is gone, and then {free}",
         ClaimState.NONE: f"nobody has claimed it yet: {free}",

@@ -58,7 +58,7 @@ class Member:
         """Why it may own no VIP at all."""
         reasons = (
             (not self.alive, "not heard of for a lease"),
-            (not self.exists, "there is no Node of that name"),
+            (not self.exists, "no Node has that name"),
             (self.deleting, "its Node is being deleted"),
             (not self.ready, "its Node is not ready"),
             (self.excluded, f"excluded by the label {EXCLUDE_LABEL}"),

@@ -146,7 +146,7 @@ def _open_map(path: Path, shape: MapShape) -> Fd:
     info = syscall.map_info(fd)
     if (info.key_size, info.value_size) != (shape.key_size, shape.value_size):
         raise DataPlaneError(
-            f"{path} is no map of this arpguard (sizes {info.key_size}, {info.value_size} instead of "
+            f"{path} is not a map of this arpguard (sizes {info.key_size}, {info.value_size} instead of "
             f"{shape.key_size}, {shape.value_size}): run `arpguard cleanup` and start the agent again"
         )
     return fd

@@ -203,8 +203,7 @@ def _claim_times(sample: NodeSample) -> Iterator[Row]:
 
 @_NODE.gauge(
     "arpguard_problems",
-    "Things that are not as they were asked for, configuration included; the agent's log and "
-    "`arpguard status` name them",
+    "Problems, of the configuration included; the agent's log and `arpguard status` name them",
     "when it is above 0 for minutes: something is not guarded, or not as you think",
 )
 def _problems(sample: NodeSample) -> Iterator[Row]:

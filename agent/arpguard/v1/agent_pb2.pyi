@@ -804,7 +804,7 @@ class GetStatusResponse(_message.Message):
     def config(self) -> Global___Config: ...
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """All that is not as it was asked for, a sentence each."""
+        """Everything that does not match the configuration, a sentence each."""
 
     @_builtins.property
     def drift(self) -> Global___Drift: ...

@@ -87,7 +87,7 @@ class AgentServiceServicer:
     """
 
     def GetStatus(self, request, context):
-        """What this node guards, how, and what is not as it was asked for. Short, however many VIPs there are.
+        """What this node guards, how, and anything that does not match its configuration. Short, however many VIPs there are.
         OK  always
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -106,7 +106,7 @@ class AgentServiceServicer:
 
     def GetVip(self, request, context):
         """One VIP on all guarded links, read back from the kernel's maps.
-        INVALID_ARGUMENT  address is no IP address
+        INVALID_ARGUMENT  address is not an IP address
         NOT_FOUND         the address is guarded on no link of this node
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -44,7 +44,7 @@ class AgentServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetStatusRequest, _agent_pb2.GetStatusResponse]
-    """What this node guards, how, and what is not as it was asked for. Short, however many VIPs there are.
+    """What this node guards, how, and anything that does not match its configuration. Short, however many VIPs there are.
       OK  always
     """
     ListVips: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]
@@ -55,7 +55,7 @@ class AgentServiceStub:
     """
     GetVip: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]
     """One VIP on all guarded links, read back from the kernel's maps.
-      INVALID_ARGUMENT  address is no IP address
+      INVALID_ARGUMENT  address is not an IP address
       NOT_FOUND         the address is guarded on no link of this node
     """
     ExplainVip: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ExplainVipRequest, _agent_pb2.ExplainVipResponse]
@@ -94,7 +94,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetStatusRequest, _agent_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """What this node guards, how, and what is not as it was asked for. Short, however many VIPs there are.
+    """What this node guards, how, and anything that does not match its configuration. Short, however many VIPs there are.
       OK  always
     """
     ListVips: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListVipsRequest, _agent_pb2.ListVipsResponse]  # type: ignore[assignment]
@@ -105,7 +105,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """
     GetVip: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetVipRequest, _agent_pb2.GetVipResponse]  # type: ignore[assignment]
     """One VIP on all guarded links, read back from the kernel's maps.
-      INVALID_ARGUMENT  address is no IP address
+      INVALID_ARGUMENT  address is not an IP address
       NOT_FOUND         the address is guarded on no link of this node
     """
     ExplainVip: _aio.UnaryUnaryMultiCallable[_agent_pb2.ExplainVipRequest, _agent_pb2.ExplainVipResponse]  # type: ignore[assignment]
@@ -147,7 +147,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.GetStatusResponse, _abc.Awaitable[_agent_pb2.GetStatusResponse]]:
-        """What this node guards, how, and what is not as it was asked for. Short, however many VIPs there are.
+        """What this node guards, how, and anything that does not match its configuration. Short, however many VIPs there are.
           OK  always
         """
 
@@ -170,7 +170,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.GetVipResponse, _abc.Awaitable[_agent_pb2.GetVipResponse]]:
         """One VIP on all guarded links, read back from the kernel's maps.
-          INVALID_ARGUMENT  address is no IP address
+          INVALID_ARGUMENT  address is not an IP address
           NOT_FOUND         the address is guarded on no link of this node
         """
 

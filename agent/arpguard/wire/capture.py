@@ -103,7 +103,7 @@ def read_capture(read: Callable[[int], bytes]) -> Iterator[Captured]:
     try:
         magic = stream.take(4)
     except _Damage as damage:
-        raise NotACaptureError(f"is no capture: {damage}") from damage
+        raise NotACaptureError(f"is not a capture: {damage}") from damage
     if magic in _PCAP:
         return _numbered(stream, _read_pcap(stream, *_PCAP[magic]))
     if magic == _PCAPNG:

@@ -109,7 +109,7 @@ def test_one_that_speaks_another_protocol(run):
             3,
             "{target} did not answer within 5 s: try again, or allow more with --timeout",
         ),
-        (grpc.StatusCode.UNIMPLEMENTED, 3, "what answers at {target} is no agent of this version"),
+        (grpc.StatusCode.UNIMPLEMENTED, 3, "the server at {target} is not an arpguard agent of this version"),
     ],
     ids=lambda value: value.name if isinstance(value, grpc.StatusCode) else "",
 )

@@ -96,7 +96,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
         ),
         (
             replace(HELD, node="", external=MAC),
-            [f"{MAC} has {VIP}, and is no node of the cluster: no node takes it before that host is silent"],
+            [f"{MAC} has {VIP}, and is not a node of the cluster: no node takes it before that host is silent"],
         ),
         (
             replace(HELD, unreadable="its epoch is no UUID"),

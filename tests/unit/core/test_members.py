@@ -58,7 +58,7 @@ def test_members_are_those_with_a_node_or_a_heartbeat():
     ("changes", "why"),
     [
         ({"alive": False}, "not heard of for a lease"),
-        ({"exists": False, "ready": False}, "there is no Node of that name"),
+        ({"exists": False, "ready": False}, "no Node has that name"),
         ({"deleting": True}, "its Node is being deleted"),
         ({"ready": False}, "its Node is not ready"),
         ({"excluded": True}, f"excluded by the label {projections.EXCLUDE_LABEL}"),

@@ -110,7 +110,9 @@ def _mac(text: str) -> tuple[str, MacAddress]:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if found.is_group or found.is_zero or (node and not is_subdomain(node)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no host's MAC such as 02:00:00:00:00:01, or NODE=MAC")
+        raise argparse.ArgumentTypeError(
+            f"invalid value {text!r}: expected a host's MAC, such as 02:00:00:00:00:01, or NODE=MAC"
+        )
     return node, found
 
 
@@ -119,7 +121,7 @@ def _address(text: str) -> Address:
     try:
         address = ip_address(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no IP address") from None
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected an IP address") from None
     refusal = vip_refusal(address)
     if refusal:
         raise argparse.ArgumentTypeError(f"{text} {refusal}, not a host's")
@@ -130,5 +132,5 @@ def _owner(text: str) -> tuple[Address, str]:
     """An argument type: an address and the node that owns it."""
     address, equals, node = text.partition("=")
     if not equals or not is_subdomain(node):
-        raise argparse.ArgumentTypeError(f"{text!r} is no ADDRESS=NODE such as 192.0.2.10=node-1")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected ADDRESS=NODE, such as 192.0.2.10=node-1")
     return _address(address), node

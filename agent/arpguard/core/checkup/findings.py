@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 
 class Grade(Enum):
-    """How it looks. Only what is bad needs a hand; `unknown` was not checked, and the finding says why."""
+    """How it looks. Only what is bad needs fixing; `unknown` was not checked, and the finding says why."""
 
     OK = "ok"
     UNKNOWN = "unknown"

@@ -41,7 +41,7 @@ def _no_guard(snapshot: Snapshot, absent: Unread) -> Finding:
         return ok("no guard on this node, and no configuration was named")
     return bad(
         f"no guard on this node ({absent.why})",
-        why=f"{snapshot.source} is there, and nobody acts by it",
+        why=f"{snapshot.source} exists, but no agent is using it",
         fix="start the agent",
         commands=_start(snapshot),
     )

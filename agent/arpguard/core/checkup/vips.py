@@ -315,7 +315,7 @@ def _answered(
         where = f"the annotation {PREFIX}owner of {service.namespace}/{service.name}" if service else "in `vips:`"
         named = f"`owner: external`, {where}"
         return bad(
-            f"{seen}, which is no node of this cluster",
+            f"{seen}, which is not a node of this cluster",
             str(vip),
             "a host outside the cluster has the address, and loses it as soon as a node answers for it",
             f"say that it is external ({named}): then the guard keeps the cluster silent; or take an address that "

@@ -16,7 +16,7 @@ class End(Enum):
 
     REMOVED = "its DaemonSet is gone"
     REPLACED = "its pod is replaced"
-    STOPPED = "it was told to"
+    STOPPED = "shutdown requested"
 
 
 @dataclass(frozen=True, slots=True)

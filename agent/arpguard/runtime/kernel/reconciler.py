@@ -349,7 +349,7 @@ class Reconciler:
         return self._speaking.announceable(key)
 
     def log_problems(self) -> None:
-        """Says once what is not as it was asked for, and once when it is again."""
+        """Reports each mismatch with the configuration once, and once when it is solved."""
         before, now = set(self._logged), set(self.state.problems)
         for problem in self.state.problems:
             if problem not in before:
