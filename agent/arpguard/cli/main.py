@@ -20,6 +20,7 @@ from arpguard.cli.exits import AskError
 from arpguard.cli.lazy import lazily
 from arpguard.cli.logs import add_log_options
 from arpguard.cli.options import SubParsers, add_asking, positive
+from arpguard.cli.parser import Parser
 from arpguard.cli.render import clean
 from arpguard.cli.replay.options import add_replay
 from arpguard.config.model import BpfConfig
@@ -31,7 +32,7 @@ _EPILOG = "exit codes: 0 ok, 1 a check failed, 2 bad usage or configuration, 3 t
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="arpguard", description="At most one node answers for a virtual IP.", epilog=_EPILOG
     )
     parser.add_argument("--version", action="version", version=f"arpguard {__version__}")

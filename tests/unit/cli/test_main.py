@@ -22,7 +22,33 @@ def test_bad_usage_exits_2(words, run):
     code, _, err = run(*words)
 
     assert code == 2
-    assert "usage: arpguard" in err
+    assert err.splitlines()[1:] == [
+        f"Try '{' '.join(['arpguard', *(word for word in words if word != 'fly')])} --help'."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["statsu"], "arpguard: argument COMMAND: invalid choice: 'statsu'; did you mean 'status'?"),
+        (["vips", "--kidn", "owned"], "arpguard vips: unknown option '--kidn'; did you mean '--kind'?"),
+        (["vips", "--kidn=owned"], "arpguard vips: unknown option '--kidn=owned'; did you mean '--kind'?"),
+        (["vips", "--kind", "ownde"], "arpguard vips: argument --kind: invalid choice: 'ownde'; did you mean 'owned'?"),
+        (["vips", "192.0.2.1", "192.0.2.2"], "arpguard vips: unknown argument '192.0.2.2'"),
+        (["config", "chekc"], "arpguard config: argument ACTION: invalid choice: 'chekc'; did you mean 'check'?"),
+        (
+            ["status", "-o", "toml"],
+            "arpguard status: argument -o/--output: invalid choice: 'toml' (choose from table, json, yaml)",
+        ),
+        (["links", "--zzzzz"], "arpguard links: unknown option '--zzzzz'"),
+    ],
+    ids=str,
+)
+def test_mistyped_word_is_named_with_the_nearest_one(words, wrong, run):
+    code, out, err = run(*words)
+
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == wrong
 
 
 def test_agent_without_a_configuration_exits_2_and_says_what_to_name(run):
