@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from properties.vouched_rules import RULES
+from properties.vouched_rules import OTHER_RULES, RULES
 from support.protocol.simulation import BrokenRuleError
 
 PAGE = Path(__file__).parents[2] / "docs" / "vouching.md"
@@ -13,7 +13,7 @@ NOBODY_ANSWERS = ("v-keeps-term", "v-never-unbinds")  # of these rules no two an
 ROW = re.compile(r"^\| `(v-[a-z-]+)` \|(.*)\|$", flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [*RULES, *OTHER_RULES], ids=lambda rule: rule.name)
 def test_a_broken_rule_is_told(rule, monkeypatch):
     rule.apply(monkeypatch)
 

@@ -25,6 +25,7 @@ from support.protocol.vouched_stories import (
     decision_that_is_late,
     grants_are_lost,
     heartbeat_of_a_bound_node_is_deleted,
+    heartbeat_of_a_parted_node_is_deleted,
     named_again,
     parts,
     renaming_that_is_stuck,
@@ -45,7 +46,7 @@ from support.protocol.vouched_stories import (
 
 @dataclass(frozen=True)
 class BrokenVouching:
-    """`name` as in the model, which is searched with the same rule broken. `story` tells."""
+    """`name`: of RULES as in the model, which is searched with the same rule broken. `story` tells."""
 
     name: str
     story: Callable[[], None]
@@ -224,8 +225,8 @@ RULES = [
     broken(
         "v-settles-early",
         heartbeat_of_a_bound_node_is_deleted,
-        (Peers, "_settled_ns", ", self.times.bound_ns, self._longest_bound_ns", ""),
-        (Peers, "replace", "max(duration_ns, self.times.bound_ns, self._longest_bound_ns)", "duration_ns"),
+        (Peers, "_settled_ns", ", peer.longest_besides(self.times.bound_ns, self._longest_bound_ns)", ""),
+        (Peers, "replace", "if peer.known is None:", "if False:"),
     ),
     broken("v-mutual-no-right", chain, NO_RIGHT),
     broken("v-ring-no-right", ring, NO_RIGHT),
@@ -256,4 +257,13 @@ RULES = [
         "v-keeps-term", voucher_dies, (Naming, "_show", "if number == self.kernel.number:", "if self.kernel.number:")
     ),
     broken("v-never-unbinds", voucher_dies, (Naming, "_next", "None if self._lapsing else ", "")),
+]
+
+# What the model does not tell apart.
+OTHER_RULES = [
+    broken(
+        "settles when a bound node would be silent",
+        heartbeat_of_a_parted_node_is_deleted,
+        (Peers, "seen", "peer.show(heartbeat, now_ns)", "peer.show(heartbeat, now_ns)\n        peer.longest_ns = 0"),
+    ),
 ]

@@ -6,7 +6,20 @@ The first node answers for the one VIP. Each node names the next one as its vouc
 from collections.abc import Callable
 
 from arpguard.core.ownership.records import ClearTerm, SetTerm, WriteHeartbeat
-from support.protocol.simulation import BOUND, GRANT, GRANT_MARGIN, OTHER_TIMES, D, Frame, M, Node, R, Simulation
+from support.protocol.simulation import (
+    BOUND,
+    GRANT,
+    GRANT_MARGIN,
+    MS,
+    OTHER_TIMES,
+    PARTING,
+    D,
+    Frame,
+    M,
+    Node,
+    R,
+    Simulation,
+)
 
 FAIR = (1.0, 1.0)
 UNFAIR = (0.82, 1.18)  # of the node, and of its voucher: nearly what the margins allow for
@@ -407,6 +420,18 @@ def heartbeat_of_a_bound_node_is_deleted() -> None:
     assert answering(sim) == [other.name]
 
 
+def heartbeat_of_a_parted_node_is_deleted() -> None:
+    """It answers for longer than a bound one, and voids nothing before that: nobody has seen a longer lease of it."""
+    sim, (owner, other) = a_vouched(naming=0)
+    owner.part()
+    sim.run_quickly(10)
+    sim.api.delete_heartbeat(owner.name)
+    sim.run_quickly(PARTING / MS * (1 - M / D) - 200, without=(owner,))
+    assert answering(sim) == [owner.name]
+    sim.run_quickly(PARTING / MS, without=(owner,))
+    assert answering(sim) == [other.name]
+
+
 # ---- the chain ----
 
 
@@ -519,6 +544,7 @@ STORIES = [
     parts,
     cannot_part,
     heartbeat_of_a_bound_node_is_deleted,
+    heartbeat_of_a_parted_node_is_deleted,
     chain,
     ring,
     chain_from_the_side,

@@ -25,7 +25,7 @@ from arpguard.core.ownership.records import (
 from arpguard.core.ownership.revoking import BACKUP_NS
 from arpguard.units import NS_PER_MS
 from arpguard.wire.vouching import VouchTerm
-from support.protocol.one_node import VIP, VOUCHED, Bench, S
+from support.protocol.one_node import TIMES, VIP, VOUCHED, Bench, S
 
 D_NS, M_NS = 1000 * NS_PER_MS, 400 * NS_PER_MS
 B = NamedVoucher("b", "b/1", "b-1", "", D_NS, M_NS)
@@ -649,6 +649,39 @@ def test_the_longest_lease_that_was_seen_counts_also_for_who_has_no_voucher():
     assert bench.store[VIP].holder == "b"
     bench.pass_time(2)
     assert bench.store[VIP].holder == "a"
+
+
+@pytest.mark.parametrize("times", [TIMES, VOUCHED], ids=["without vouching", "with"])
+@pytest.mark.parametrize("lease_s", [7, 120])
+def test_a_deleted_heartbeat_voids_nothing_before_its_node_is_silent(times, lease_s):
+    """It may have published more than D_v: by a longer D, or a longer parting lease."""
+    bench = Bench(times=times)
+    bench.pass_time(0)
+    bench.heartbeat(duration=lease_s * S)
+    waits_for_b(bench, holder_uid=bench.store["b"].version.uid)
+    seen_ns = bench.now
+
+    del bench.store["b"]
+    bench.serve(bench.core.heartbeat_seen("b", None, bench.now))
+    while VIP not in bench.core.claims.owned and bench.now < seen_ns + 300 * S:
+        bench.pass_time(1)
+
+    answers_ns = lease_s * S * 2 // 3
+    assert seen_ns + answers_ns <= bench.now < seen_ns + 300 * S
+
+
+def test_a_heartbeat_that_is_made_again_publishes_the_longest_lease_that_was_seen():
+    """For those who have not seen it."""
+    bench = a_bench()
+    bench.heartbeat(duration=120 * S)
+    bench.claim()
+    del bench.store["b"]
+    bench.serve(bench.core.heartbeat_seen("b", None, bench.now))
+
+    bench.want(VIP)
+    bench.pass_time(0)
+
+    assert [created.duration_ns for created in revocations(bench)] == [120 * S]
 
 
 def test_claims_say_nothing_more_where_no_node_has_a_voucher():

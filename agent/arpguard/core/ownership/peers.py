@@ -32,10 +32,10 @@ class _Peer:
 
     `since_ns`: when this version, or its absence, was first seen. `as_of_ns`: when the read or write was sent that
     showed it as of then or later; a watch shows the past, and sets none. `busy`: a read or a write is under way;
-    `retry_ns`: not to retry before then; `lease_ns`: what the last seen version publishes. `object_since_ns`: when this
-    object (its uid) was first seen; `epochs`: those of its versions that were seen. `renewed`: a write of it was seen;
-    a heartbeat that was only found may be months old. `ended_early`: it was revoked while it was bound to its voucher,
-    long before its lease was over.
+    `retry_ns`: not to retry before then; `lease_ns`: what the last seen version publishes, `longest_ns`: what any
+    version did, of this object or of one before. `object_since_ns`: when this object (its uid) was first seen;
+    `epochs`: those of its versions that were seen. `renewed`: a write of it was seen; a heartbeat that was only found
+    may be months old. `ended_early`: it was revoked while it was bound to its voucher, long before its lease was over.
     """
 
     known: Heartbeat | None
@@ -44,6 +44,7 @@ class _Peer:
     busy: bool = False
     retry_ns: int = 0
     lease_ns: int = MISSING_NS
+    longest_ns: int = 0
     object_since_ns: int = 0
     epochs: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_EPOCHS))
     renewed: bool = False
@@ -64,6 +65,11 @@ class _Peer:
         )
         self.known, self.since_ns, self.as_of_ns = heartbeat, now_ns, None
         self.lease_ns = heartbeat.duration_ns if heartbeat else max(self.lease_ns, MISSING_NS)
+        self.longest_ns = max(self.longest_ns, heartbeat.duration_ns if heartbeat else 0)
+
+    def longest_besides(self, *bound_ns: int) -> int:
+        """The longest lease that former objects may have published (V18). `bound_ns`: as seen, or 0: nobody vouches."""
+        return max(self.longest_ns, *bound_ns) if any(bound_ns) else 0
 
 
 class Peers:
@@ -205,7 +211,7 @@ class Peers:
         peer.busy = True
         duration_ns = self.times.duration_ns
         if peer.known is None:
-            duration_ns = max(duration_ns, self.times.bound_ns, self._longest_bound_ns)
+            duration_ns = max(duration_ns, peer.longest_besides(self.times.bound_ns, self._longest_bound_ns))
         return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known), duration_ns)]
 
     # ---- of a node that others vouch for, or that vouches for others ----
@@ -270,7 +276,7 @@ class Peers:
     def _settled_ns(self, peer: _Peer) -> int:
         """When any node that answered by a former object of this name must have fallen silent."""
         return peer.object_since_ns + max(
-            self.times.duration_ns, peer.lease_ns, self.times.bound_ns, self._longest_bound_ns
+            self.times.duration_ns, peer.lease_ns, peer.longest_besides(self.times.bound_ns, self._longest_bound_ns)
         )
 
     def _fading_ns(self, peer: _Peer) -> int:
