@@ -8,13 +8,17 @@ from dataclasses import replace
 
 import pytest
 
+from arpguard.clock import boot_ns
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.build import MAPS, PROGRAMS, Program, read_build
 from arpguard.errors import DataPlaneError
 from arpguard.model import EntryKey
-from support.frames.builders import VIP, a_control, an_entry
+from arpguard.runtime.kernel.pinned import Pinned
+from arpguard.verdict import Hook
+from support.frames.builders import HOUR_NS, VIP, a_control, an_arp_request, an_entry
+from support.frames.vouch_builders import a_vouching_control, some_grants
 from support.programs.compiling import another_build
-from support.programs.prog_run import LO, Plane, a_pin_dir
+from support.programs.prog_run import DROPPED, LO, Plane, a_pin_dir
 
 pytestmark = pytest.mark.bpf
 
@@ -95,6 +99,40 @@ def test_other_geometry_makes_new_maps(pin_dir, sizes):
     assert loader.has_other_maps(pin_dir, replace(SMALL, **sizes))
     changed = {"max_entries": "entries", "ring_bytes": "events"}[field]
     assert syscall.map_info(new.maps[changed]).max_entries == value
+
+
+@pytest.mark.parametrize("name", ["entries", "control", "vouching", "grants"])
+def test_where_one_map_is_missing_all_are_made_anew(name):
+    with a_pin_dir("loader-missing") as pin_dir:
+        plane = Plane(pin_dir, loader.load(pin_dir, SMALL))
+        plane.set({VIP: an_entry()}, a_control())
+        (pin_dir / f"maps-{SMALL.geometry()}" / name).unlink()
+
+        new = loader.load(pin_dir, SMALL)
+        assert not new.warm
+        assert {syscall.map_info(fd).id for fd in plane.maps.values()}.isdisjoint(map_ids(new).values())
+        assert Plane(pin_dir, new).table.read().entries == {}
+        pinned = Pinned(pin_dir, SMALL, new)
+        assert (pinned.was_told, pinned.has_others) == (False, True)
+
+        pinned.discard_others()
+        assert not loader.has_other_maps(pin_dir, SMALL)
+        assert map_ids(loader.load(pin_dir, SMALL)) == map_ids(new)
+
+
+def test_a_lost_map_of_grants_does_not_unbind_the_kernel():
+    """V10: the programs that are attached keep the map; the next agent keeps no entry and no epoch."""
+    with a_pin_dir("loader-grants") as pin_dir:
+        plane = Plane(pin_dir, loader.load(pin_dir, SMALL))
+        control = a_vouching_control(fence_ns=boot_ns() + HOUR_NS, lease_ns=2 * HOUR_NS)
+        plane.set({VIP: an_entry(epoch=control.epoch)}, control, grants=some_grants(1))
+        assert plane.counted(Hook.XDP, an_arp_request())[0] == DROPPED, "its voucher's fence has passed"
+
+        (pin_dir / f"maps-{SMALL.geometry()}" / "grants").unlink()
+        next_one = loader.load(pin_dir, SMALL)
+        assert plane.counted(Hook.XDP, an_arp_request())[0] == DROPPED
+        assert not Pinned(pin_dir, SMALL, next_one).was_told
+        assert Plane(pin_dir, next_one).table.read().entries == {}
 
 
 def test_other_builds_stay_until_they_are_discarded(pin_dir, no_loading):

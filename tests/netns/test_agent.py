@@ -356,6 +356,22 @@ def test_a_warm_start_reopens_the_programs_and_keeps_the_counters(pair, agent, w
     assert table.tally(key).enforced[Reason.ANSWERED] == before + 1
 
 
+def test_an_agent_that_finds_a_map_missing_makes_all_anew(agent, wire):
+    """The programs of the last agent guard with the old maps until the new ones have everything."""
+    agent.kill(signal.SIGKILL)
+    (folder,) = agent.pin_dir.glob("maps-*")
+    entries = syscall.map_info(syscall.obj_get(str(folder / "entries"))).id
+    (folder / "grants").unlink()
+    assert answers(wire) == {OWNED: [M], FOREIGN: []}
+
+    agent.start()
+    agent.wait_for()
+    assert said(agent, "ready: .* programs=loaded ") == 1
+    assert answers(wire) == {OWNED: [M], FOREIGN: []}
+    assert list(agent.pin_dir.glob("maps-*")) == [folder]
+    assert syscall.map_info(syscall.obj_get(str(folder / "entries"))).id != entries
+
+
 def test_a_cold_start_loads_the_programs_without_a_compiler(pair):
     with a_pair("cold") as own:
         agent = own.agent(a_config())

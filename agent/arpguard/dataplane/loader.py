@@ -1,6 +1,6 @@
 """Programs and maps of this node: reopened from their pins, or loaded when what is pinned is of another build.
 
-<pin_dir>/maps-<geometry>/<map>          survive the agent, and every upgrade that keeps their layout
+<pin_dir>/maps-<geometry>/<map>          survive the agent, and every upgrade that keeps their layout; all or none
 <pin_dir>/programs-<digest>/<program>    one folder per build
 <pin_dir>/links/<ifindex>-<hook>         see attach.py
 """
@@ -136,9 +136,13 @@ def _folders(pin_dir: Path, build: Build) -> tuple[Path, Path]:
 
 
 def _open(maps_dir: Path, programs_dir: Path, build: Build, *, warm: bool) -> Loaded:
-    maps = {name: _open_map(maps_dir / name, shape) for name, shape in build.maps().items()}
+    maps = _open_maps(maps_dir, build)
     programs = {name: syscall.obj_get(str(programs_dir / name)) for name in PROGRAMS}
     return Loaded(programs, maps, build.digest(), warm)
+
+
+def _open_maps(maps_dir: Path, build: Build) -> dict[str, Fd]:
+    return {name: _open_map(maps_dir / name, shape) for name, shape in build.maps().items()}
 
 
 def _open_map(path: Path, shape: MapShape) -> Fd:
@@ -153,13 +157,18 @@ def _open_map(path: Path, shape: MapShape) -> Fd:
 
 
 def _load(maps_dir: Path, programs_dir: Path, build: Build) -> None:
-    """Pins programs, which are there together or not at all, and the maps that were not there yet."""
-    shapes = build.maps()
-    kept = {name: _open_map(maps_dir / name, shapes[name]) for name in MAPS if (maps_dir / name).exists()}
-    made = _make_maps(build, [name for name in MAPS if name not in kept])
-    programs = _load_programs(build, kept | made)
-    for name, fd in made.items():
-        syscall.obj_pin(fd, str(maps_dir / name))
+    """Pins programs, which are there together or not at all, and maps: those that are there, or all of them anew.
+
+    Maps belong together: where one is missing, the others say more than they may. Without `grants`, entries would
+    hold by the API's fence alone (docs/vouching.md, V10).
+    """
+    kept = _complete(maps_dir, build)
+    maps = kept or _make_maps(build, MAPS)
+    programs = _load_programs(build, maps)
+    if not kept:
+        _put_aside(maps_dir)
+        for name, fd in maps.items():
+            syscall.obj_pin(fd, str(maps_dir / name))
 
     loading = programs_dir.with_name(programs_dir.name + "-loading")
     bpffs.remove(loading)
@@ -167,6 +176,27 @@ def _load(maps_dir: Path, programs_dir: Path, build: Build) -> None:
     for name, fd in programs.items():
         syscall.obj_pin(fd, str(loading / name))
     loading.rename(programs_dir)
+
+
+def _complete(maps_dir: Path, build: Build) -> dict[str, Fd]:
+    """The pinned maps; none if any is missing."""
+    try:
+        return _open_maps(maps_dir, build)
+    except FileNotFoundError:
+        return {}
+
+
+def _put_aside(maps_dir: Path) -> None:
+    """Moves the maps that are left to a folder of their own: like those of another build they stay for a while.
+
+    Programs that use them may still be attached.
+    """
+    left = list(maps_dir.iterdir())
+    if left:
+        aside = maps_dir.with_name(maps_dir.name + "-incomplete")
+        aside.mkdir(mode=0o700, exist_ok=True)
+        for path in left:
+            path.rename(aside / path.name)
 
 
 def _make_maps(build: Build, names: Collection[str]) -> dict[str, Fd]:
