@@ -28,7 +28,7 @@ from report import Row, Section
 from arpguard.clock import boot_ns
 from arpguard.core.vouching.profiles import SLOW, fastest_for
 from arpguard.core.vouching.voucher import AdoptedTerm
-from arpguard.dataplane import loader, packetsocket
+from arpguard.dataplane import bpffs, loader, packetsocket
 from arpguard.dataplane.build import read_build
 from arpguard.dataplane.maps import ControlValue, VouchingTable
 from arpguard.model import LinkTerm, NodeControl
@@ -154,9 +154,10 @@ def a_case(name: str, prefix: Sequence[str]) -> Iterator[Case]:
 
         maps = loader.load_unpinned(read_build()).maps
         ControlValue(maps["control"]).write(_a_control())
+        lock = bpffs.lock(bed.plane.pin_dir)
         began = time.monotonic()
         words = [*bed.client.prefix(), *prefix]
-        process = VoucherProcess(ETHERTYPE_LOCAL_EXPERIMENTAL, maps["control"], maps["grants"], words)
+        process = VoucherProcess(ETHERTYPE_LOCAL_EXPERIMENTAL, lock, maps["control"], maps["grants"], words)
         stack.callback(process.close)
         select.select([process], [], [], 30)
         (priority,) = (news.priority for news in process.news() if isinstance(news, Started))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from arpguard.addresses import MacAddress
+from arpguard.dataplane import bpffs
 from arpguard.verdict import Reason
 from arpguard_lab.topology import AgentProcess, Lab
 from support.netns.agents import arpguard, said
@@ -184,6 +185,24 @@ def test_a_second_agent_on_the_same_pin_directory_exits_3(pair, agent):
     assert "another arpguard agent is running" in said_in_one_line(text)
     with a_wire(pair.client) as wire:
         assert claims(wire.exchange([wire.request(FOREIGN)], OWNED), FOREIGN) == []
+
+
+def test_an_agent_waits_a_moment_for_the_voucher_of_the_one_before(agent):
+    with bpffs.lock(agent.pin_dir):
+        agent.configure(a_config())
+        agent.start()
+        agent.wait_for("another agent, or its voucher, uses")
+    agent.wait_for()
+
+
+def test_an_agent_that_is_told_to_end_while_it_waits_for_the_one_before_ends_in_good_order(agent):
+    with bpffs.lock(agent.pin_dir):
+        agent.configure(a_config())
+        agent.start()
+        agent.wait_for("another agent, or its voucher, uses")
+        agent.send(signal.SIGTERM)
+        assert agent._process.wait(END_S) == 0
+    assert "stopped before the other agent has ended" in agent.said()
 
 
 def as_nobody(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":

@@ -4,6 +4,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,8 +16,12 @@ from pathlib import Path
 import pytest
 
 from arpguard.clock import boot_ns
+from arpguard.core.vouching.voucher import AdoptedTerm, OwnRight
+from arpguard.dataplane import bpffs
 from arpguard.dataplane.privileges import Capability
-from arpguard.runtime.voucher.messages import Phase, Priority
+from arpguard.errors import LockedError
+from arpguard.runtime.voucher.loop import Loop
+from arpguard.runtime.voucher.messages import Adopt, Phase, Priority, encode
 from arpguard.units import NS_PER_S
 from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL, VouchFrame, VouchType, pack
 from support.netns.cable import Pair, a_pair
@@ -321,28 +326,85 @@ def test_a_link_that_is_not_there_is_told(pair, node, voucher):
 
 AGENT = """
 import sys, time
-from arpguard.dataplane import loader
+from pathlib import Path
+from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.build import read_build
 from arpguard.runtime.voucher.process import VoucherProcess
 maps = loader.load_unpinned(read_build()).maps
-process = VoucherProcess(0x88B5, maps["control"], maps["grants"])
+lock = bpffs.lock(Path(sys.argv[1]))
+process = VoucherProcess(0x88B5, lock, maps["control"], maps["grants"])
 while not process.news(): time.sleep(0.01)
 print(process.pid, flush=True)
 time.sleep(600)
 """
 
 
-def test_when_the_agent_is_gone_the_voucher_goes():
-    with subprocess.Popen([sys.executable, "-c", AGENT], stdout=subprocess.PIPE, text=True) as agent:
-        voucher = os.pidfd_open(int(agent.stdout.readline()))
+@pytest.mark.parametrize("hangs", [False, True], ids=["that runs", "that gets no CPU"])
+def test_when_the_agent_is_gone_the_voucher_goes_and_the_next_agent_may_start(tmp_path, hangs):
+    words = [sys.executable, "-c", AGENT, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as agent:
+        pid = int(agent.stdout.readline())
+        voucher = os.pidfd_open(pid)
         try:
+            if hangs:
+                signal.pidfd_send_signal(voucher, signal.SIGSTOP)
             agent.kill()
             agent.wait()
             until(lambda: select.select([voucher], [], [], 0)[0], what="its end")
+            bpffs.lock(tmp_path).close()
         finally:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(voucher, signal.SIGKILL)
             os.close(voucher)
+
+
+def test_no_agent_starts_while_a_voucher_may_still_grant(pair, node, voucher):
+    """V16: it has the agent's lock, and keeps it when the agent has closed its own."""
+    bind(voucher, node)
+    voucher.lock.close()
+    with pytest.raises(LockedError):
+        bpffs.lock(pair.folder)
+
+    voucher.process.close()
+    bpffs.lock(pair.folder).close()
+
+
+class LastWords:
+    """The voucher's end of a channel whose agent says one thing, and dies when the voucher has a pong to read."""
+
+    def __init__(self, command: Adopt, pongs: socket.socket, key: bytes) -> None:
+        self._agent, self._ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._agent.send(encode(command))
+        self._pongs, self._key = pongs, key
+        self.fileno, self.send, self.setblocking = self._ours.fileno, self._ours.send, self._ours.setblocking
+
+    def recv(self, size: int) -> bytes:
+        if any(frame.type is VouchType.PONG for frame in heard_frames(self._pongs, self._key, 0.1)):
+            self._agent.close()
+        return self._ours.recv(size)
+
+    def close(self) -> None:
+        self._agent.close()
+        self._ours.close()
+
+
+def test_a_pong_that_waits_when_the_agent_is_gone_gets_no_grant(pair, node):
+    """V16: whoever wakes late finds both, the pong and the end of the channel."""
+    node.name()
+    term = AdoptedTerm(node.number, "instance", EPOCH, D)
+    pongs = a_raw_socket(pair.client.netns, ETHERTYPE_LOCAL_EXPERIMENTAL)
+    channel = LastWords(Adopt(term, "eth0", node.mac, node.key), pongs, node.key)
+
+    def run() -> None:
+        loop = Loop("instance", ETHERTYPE_LOCAL_EXPERIMENTAL, channel, lambda: OwnRight(EPOCH, boot_ns() + NS_PER_S))
+        try:
+            loop.run(Priority.ORDINARY)
+        finally:
+            loop.close()
+
+    pair.client.netns.call(run)
+    pongs.close()
+    assert not node.is_bound
 
 
 def test_it_runs_before_others_and_may_do_little(voucher):

@@ -9,6 +9,7 @@ configuration, a kubeconfig, keys and tokens again, whoever's files they are. A 
 import ctypes
 import errno
 import os
+import signal
 import struct
 from enum import IntEnum
 from pathlib import Path
@@ -16,7 +17,8 @@ from pathlib import Path
 from arpguard.errors import DataPlaneError
 
 _VERSION_3 = 0x20080522  # _LINUX_CAPABILITY_VERSION_3, linux/capability.h
-_PR_CAPBSET_DROP = 24  # linux/prctl.h
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _SETPCAP = 8
@@ -98,6 +100,14 @@ def keep_only(kept: tuple[Capability, ...] = KEPT) -> None:
     if libc.capset(header, data):
         reason = os.strerror(ctypes.get_errno())
         raise DataPlaneError(f"capabilities that are not needed any more cannot be given up ({reason})")
+
+
+def die_with_parent() -> None:
+    """Has the kernel kill this process when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG).
+
+    Giving up capabilities does not change that; executing a program that has some of its own would.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _bound(libc: ctypes.CDLL, mask: int) -> None:

@@ -9,6 +9,7 @@ A node that is not guarded yet answers as it likes, so an agent imports as littl
 import asyncio
 import logging
 import signal
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TURN_S = 0.05
+ENDING_S = 5.0  # for the voucher of an agent that has just ended: the kernel has killed it, but it may lack a CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Startup:
         bpffs.prepare(pin_dir)
 
         programs = read_build(self._settings.config.bpf.max_entries)
-        lock = await self._wait_for_turn(programs) if self._options.standby else bpffs.lock(pin_dir)
+        lock = await (self._wait_for_turn(programs) if self._options.standby else self._take_turn())
         if lock is None:
             return
 
@@ -101,6 +103,26 @@ class Startup:
         choice = choose_links(config.interfaces, surroundings, vips, closed=config.closed)
         if not choice.links and not choice.may_appear:
             raise DataPlaneError("; ".join(choice.problems))
+
+    async def _take_turn(self) -> Fd | None:
+        """Takes the lock, even if the voucher of an agent that has just ended still has it; None if told to stop first.
+
+        Raises LockedError when another agent runs.
+        """
+        deadline_s: float | None = None
+        while not self._stopping.is_set():
+            try:
+                return bpffs.lock(self._pin_dir)
+            except LockedError:
+                now_s = time.monotonic()
+                if deadline_s is None:
+                    deadline_s = now_s + ENDING_S
+                    log.info("another agent, or its voucher, uses %s; giving it %.0f s to end", self._pin_dir, ENDING_S)
+                elif now_s >= deadline_s:
+                    raise
+            await is_set_within(self._stopping, TURN_S)
+        log.info("stopped before the other agent has ended")
+        return None
 
     async def _wait_for_turn(self, programs: Build) -> Fd | None:
         """Waits until no other agent of this node has the lock, and takes it; None if this agent has to stop before.

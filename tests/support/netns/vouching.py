@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from arpguard.clock import boot_ns
 from arpguard.core.vouching.voucher import AdoptedTerm, TermReport
-from arpguard.dataplane import loader
+from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.build import read_build
 from arpguard.dataplane.maps import ControlValue, VouchingTable, read_grants, write_term
 from arpguard.model import Grants, LinkTerm, NodeControl
@@ -77,6 +77,7 @@ class VoucherNode:
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
+        self.lock = bpffs.lock(pair.folder)
         maps = loader.load_unpinned(read_build()).maps
         self._control_fd, self._grants_fd = maps["control"], maps["grants"]
         self.control = ControlValue(self._control_fd)
@@ -86,9 +87,8 @@ class VoucherNode:
         self.process = self.start()
 
     def start(self) -> VoucherProcess:
-        return VoucherProcess(
-            ETHERTYPE_LOCAL_EXPERIMENTAL, self._control_fd, self._grants_fd, self._pair.client.netns.prefix()
-        )
+        prefix = self._pair.client.netns.prefix()
+        return VoucherProcess(ETHERTYPE_LOCAL_EXPERIMENTAL, self.lock, self._control_fd, self._grants_fd, prefix)
 
     def adopt(self, node: VouchedNode, *, trial: bool = False, ifname: str = "eth0", instance: str = "") -> None:
         term = AdoptedTerm(node.number, instance or self.process.instance, EPOCH, D, trial)

@@ -20,7 +20,11 @@ SPIN_US = 200_000
 
 
 def main() -> int:
-    """Runs until the agent says so, or is gone."""
+    """Runs until the agent says so, or is gone.
+
+    If that was before `die_with_parent`, the channel is closed. The agent's lock is open as well, until this ends.
+    """
+    privileges.die_with_parent()
     instance, *numbers = sys.argv[1:]
     ethertype, channel, control, grants = map(int, numbers)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for the agent, which says when it is over

@@ -82,15 +82,18 @@ class Loop:
         self._news_ns = 0
 
     def run(self, priority: Priority) -> None:
-        """Returns when the agent has gone, or after a farewell."""
+        """Returns when the agent has gone, or after a farewell: after either it sends nothing more."""
         self._channel.send(encode(Started(priority)))
         crowded = False
 
-        while not self._is_over():
+        while True:
             if crowded:  # whoever floods the link does not get this core
                 time.sleep(CROWDED_S)
             self._poll.poll(0 if crowded else self._wait_s())
             self._obey()
+            if self._is_over():
+                return
+
             heard = [self._hear(number, line) for number, line in self._open_lines()]
             crowded = not all(heard)
             self._do(self._voucher.tick(boot_ns()))

@@ -15,16 +15,19 @@ MODULE = "arpguard.runtime.voucher"
 
 
 class VoucherProcess:
-    """A running process. It ends with this one, however that ends: nobody has the other end of its channel then.
+    """A running process. It ends with this one, however that ends: the kernel kills it (PR_SET_PDEATHSIG).
+
+    It has the agent's lock as well, so no other agent starts while this process may still grant (V16).
 
     `instance` is what heartbeats name (V1), and new with each process: one that is started again knows nothing of what
     the one before has granted, and takes up none of its terms (V10). Start it before capabilities are given up: it
-    raises its priority with CAP_SYS_NICE.
+    raises its priority with CAP_SYS_NICE. Start it in a thread that stays: the kernel kills it when that thread ends.
 
-    `control`, `grants`: this node's maps. `prefix`: the start of its command line, for tests in namespaces.
+    `lock`: what `bpffs.lock` gave. `control`, `grants`: this node's maps. `prefix`: the start of its command line, for
+    tests in namespaces.
     """
 
-    def __init__(self, ethertype: int, control: Fd, grants: Fd, prefix: Sequence[str] = ()) -> None:
+    def __init__(self, ethertype: int, lock: Fd, control: Fd, grants: Fd, prefix: Sequence[str] = ()) -> None:
         self.instance = str(uuid4())
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.setblocking(False)
@@ -32,7 +35,9 @@ class VoucherProcess:
         given = (theirs.fileno(), control.number, grants.number)
         words = [*prefix, sys.executable, "-m", MODULE, self.instance, *map(str, (ethertype, *given))]
         with theirs:
-            self._process = subprocess.Popen(words, pass_fds=given, stdin=subprocess.DEVNULL)  # noqa: S603 - this program
+            self._process = subprocess.Popen(  # noqa: S603 - this program
+                words, pass_fds=(*given, lock.number), stdin=subprocess.DEVNULL
+            )
 
     @property
     def pid(self) -> int:
