@@ -27,6 +27,8 @@
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
+#   make stamp   write the image's repository and the version, which deploy/release.env names, wherever they are needed
+#   make release  everything that users download, in dist/, from the commit that is checked out
 #   make image   build the container image for amd64 and arm64, look at what is in it, and run an agent in it
 
 SHELL := /bin/bash
@@ -44,7 +46,7 @@ APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-g
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos soak bench neighbours kernels lock audit image image-build clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
+.PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos soak bench neighbours kernels lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
@@ -83,16 +85,16 @@ coverage: apt-dev .venv/.dev $(TOOLS)
 	$(BIN)/python tests/tools/coverage_table.py .cache/coverage/coverage.json
 
 lint: apt-dev .venv/.dev
-	$(BIN)/ruff format --check agent tests docs proto deploy/image
-	$(BIN)/ruff check agent tests docs proto deploy/image
+	$(BIN)/ruff format --check agent tests docs proto deploy/image deploy/release
+	$(BIN)/ruff check agent tests docs proto deploy/image deploy/release
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tests/tools/limits.py
 	clang-format --dry-run -Werror bpf/*.[ch]
 
 format: apt-dev .venv/.dev
-	$(BIN)/ruff format agent tests docs proto deploy/image
-	$(BIN)/ruff check --fix agent tests docs proto deploy/image
+	$(BIN)/ruff format agent tests docs proto deploy/image deploy/release
+	$(BIN)/ruff check --fix agent tests docs proto deploy/image deploy/release
 	clang-format -i bpf/*.[ch]
 
 docs: .venv/.run
@@ -141,8 +143,8 @@ kernels: apt-lab apt-kernels .venv/.run
 	$(BIN)/python -m compileall -q agent tests/kernels tests/neighbours
 	PYTHONPATH=tests $(BIN)/python -m kernels.run $(if $(ARPGUARD_KERNEL),--kernel $(ARPGUARD_KERNEL)) --write docs/neighbours.md
 
-VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' agent/arpguard/__init__.py)
-IMAGE := localhost/arpguard
+# IMAGE, the repository, and VERSION.
+include deploy/release.env
 
 image: image-build .venv/.dev
 	ARPGUARD_TEST_IMAGE=$(IMAGE):$(VERSION) $(BIN)/python -m pytest tests/deploy/test_image.py
@@ -150,6 +152,12 @@ image: image-build .venv/.dev
 # Kept in .cache/image, apart from the machine's images; all architectures as one file in dist/.
 image-build: apt-image .venv/.run
 	deploy/image/build.sh $(IMAGE) $(VERSION)
+
+stamp:
+	$(PYTHON) deploy/release/stamp.py
+
+release: .venv/.dev
+	PYTHONPATH=agent:deploy/image $(BIN)/python deploy/release/build.py $(PARTS)
 
 clean:
 	rm -rf .venv .cache dist

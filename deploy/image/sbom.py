@@ -32,10 +32,15 @@ def debian_packages(folder: Path, release: str) -> Iterable[Component]:
 def python_packages(folder: Path) -> Iterable[Component]:
     """Those in a folder of site packages."""
     for each in distributions(path=[str(folder)]):
-        name = each.metadata["Name"].lower().replace("_", "-")
-        found = component(name, each.version, f"pkg:pypi/{quote(name)}@{quote(each.version)}")
+        found = python_package(each.metadata["Name"], each.version)
         license_text = each.metadata.get("License-Expression")
         yield found | ({"licenses": [{"expression": license_text}]} if license_text else {})
+
+
+def python_package(name: str, version: str) -> Component:
+    """One of Python's packages."""
+    name = name.lower().replace("_", "-")
+    return component(name, version, f"pkg:pypi/{quote(name)}@{quote(version)}")
 
 
 def component(name: str, version: str, purl: str) -> Component:
@@ -43,19 +48,20 @@ def component(name: str, version: str, purl: str) -> Component:
     return {"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl}
 
 
-def bill(version: str, components: Iterable[Component]) -> dict[str, Any]:
-    """The whole document."""
+def document(subject: Component, components: Iterable[Component]) -> str:
+    """The whole document: what it is about, and what is in that or needed by it."""
     parts = sorted(components, key=lambda each: each["purl"])
-    content = json.dumps([version, parts])
-    return {
+    content = json.dumps([subject, parts])
+    whole = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, content)}",
         "version": 1,
-        "metadata": {"component": {"type": "container", "bom-ref": "arpguard", "name": "arpguard", "version": version}},
+        "metadata": {"component": subject},
         "components": parts,
     }
+    return json.dumps(whole, indent=1) + "\n"
 
 
 def release_of(text: str) -> str:
@@ -68,8 +74,8 @@ def text(version: str, root: Path, site_packages: Path) -> str:
     """The document of a root folder."""
     release = release_of((root / "usr/lib/os-release").read_text(encoding="utf-8"))
     packages = debian_packages(root / "var/lib/dpkg/status.d", release)
-    whole = bill(version, [*packages, *python_packages(site_packages)])
-    return json.dumps(whole, indent=1) + "\n"
+    subject = {"type": "container", "bom-ref": "arpguard", "name": "arpguard", "version": version}
+    return document(subject, [*packages, *python_packages(site_packages)])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import kubernetes.client
 import pytest
-import yaml
 
 from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config
@@ -19,7 +18,7 @@ from arpguard.model import OwnerKind
 from arpguard.verdict import Mode
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
-from support.kube.manifests import CHART, DEPLOY, built, charted, composed, one, parsed, tool
+from support.kube.manifests import CHART, DEPLOY, RELEASE, built, charted, composed, one, parsed, tool
 
 PODS, DAEMONSETS = Resource("", "v1", "pods"), Resource("apps", "v1", "daemonsets")
 CLUSTER_WIDE = {
@@ -339,7 +338,7 @@ def test_chart_takes_the_settings_of_a_pod():
     objects = parsed(charted("--set", ",".join(words), "--set-json", 'tolerations=[{"key":"x"}]'))
     pod = one(objects, "DaemonSet")["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
-    assert pod["containers"][0]["image"] == "example.org/arpguard:0.1.0"
+    assert pod["containers"][0]["image"] == f"example.org/arpguard:{RELEASE['VERSION']}"
     assert pod["tolerations"] == [{"key": "x"}]
     assert parse_config(config_of(objects)).mode is Mode.ENFORCE
 
@@ -362,12 +361,12 @@ def test_chart_refuses_settings_that_mean_nothing(setting):
         charted("--set", setting)
 
 
-def test_versions_are_one(base, container):
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
-    init = (DEPLOY.parent / "agent/arpguard/__init__.py").read_text(encoding="utf-8")
-    version = re.search(r'__version__ = "(.+)"', init)[1]
-    assert (chart["version"], chart["appVersion"]) == (version, version)
-    assert container["image"] == f"localhost/arpguard:{version}"
+def test_every_manifest_runs_the_image_that_the_release_names(container):
+    image = f"{RELEASE['IMAGE']}:{RELEASE['VERSION']}"
+    assert container["image"] == image
+    for objects, name in ((parsed(built("cleanup")), "arpguard-cleanup"), (parsed(charted()), "arpguard")):
+        (only,) = one(objects, "DaemonSet", name)["spec"]["template"]["spec"]["containers"]
+        assert only["image"] == image
 
 
 # ---- an API server -----------------------------------------------------------------------------------------------

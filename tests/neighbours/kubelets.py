@@ -54,9 +54,8 @@ class Images:
 
     def agent(self) -> tuple[str, Path]:
         """The image that `make image-build` has made: its name, and its archive."""
-        version = re.search(r'__version__ = "(.*)"', (ROOT / "agent/arpguard/__init__.py").read_text(encoding="utf-8"))
-        assert version is not None
-        name = f"localhost/arpguard:{version[1]}"
+        named = (ROOT / "deploy/release.env").read_text(encoding="utf-8")
+        name = ":".join(re.findall(r"^(?:IMAGE|VERSION)=(.+)$", named, re.MULTILINE))
         return name, self._archive(name, "agent.tar", f'buildah "${{STORAGE[@]}}" push --quiet {name} "$ARCHIVE"')
 
     def pause(self) -> Path:

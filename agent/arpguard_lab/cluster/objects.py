@@ -22,7 +22,7 @@ EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 _RBAC = "rbac.authorization.k8s.io"
 _READ = ("get", "list", "watch")
-_CONTAINER = {"name": "agent", "image": "localhost/arpguard:lab"}
+_CONTAINER = {"name": "agent", "image": "arpguard:lab"}
 
 
 def _object(api_version: str, kind: str, metadata: Json, **parts: Any) -> Json:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import yaml
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 CHART = DEPLOY / "helm/arpguard"
+# The image's repository and the version, as IMAGE and VERSION.
+RELEASE = dict(re.findall(r"^(\w+)=(.+)$", (DEPLOY / "release.env").read_text(encoding="utf-8"), re.MULTILINE))
 KUBE_VERSION = "1.33.0"  # for helm, which asks no cluster here
 
 

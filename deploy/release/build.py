@@ -1,0 +1,66 @@
+"""Makes what users download, in dist/: `build.py [--out FOLDER] [PART...]`.
+
+From the commit that is checked out, and nothing else: the same commit gives the same bytes, wherever the checkout is.
+deploy/release.env names the version and the image's repository; IMAGE in the environment is another repository.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import wheels
+from artefacts import Artefact, Work, sums, write_sums
+from stamp import TOP, release_of, stamp
+
+PARTS: dict[str, Callable[[Work], Iterator[Artefact]]] = {"wheels": wheels.make}
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=TOP / "dist", metavar="FOLDER", help="default: dist")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
+    options = parser.parse_args()
+    unknown = set(options.parts) - PARTS.keys()
+    if unknown:
+        parser.error(f"no part {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+    if _git("status", "--porcelain", "--untracked-files=no"):
+        raise SystemExit("a release is made from a commit: commit or stash what you changed first")
+
+    os.umask(0o022)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="arpguard-release-") as folder:
+        for path in release(Path(folder, "stage"), options.out.resolve(), options.parts or list(PARTS)):
+            sys.stdout.write(f"{path.name}\n")
+
+
+def release(stage: Path, out: Path, parts: list[str]) -> list[Path]:
+    """Makes the parts, a bill of materials for each file, and SHA256SUMS; gives the files."""
+    _git("archive", "--output", f"{stage}.tar", "HEAD")
+    shutil.unpack_archive(f"{stage}.tar", stage)
+    named = release_of(TOP)
+    stamp(stage, named)
+    work = Work(stage, out, named, _git("rev-parse", "HEAD"), int(_git("log", "-1", "--format=%ct")))
+
+    for name in sums(out):  # of the release before
+        (out / name).unlink(missing_ok=True)
+    files = []
+    for part in parts:
+        for artefact in PARTS[part](work):
+            files += [artefact.path, artefact.write_bill(named)]
+    write_sums(out, files)
+    return [*files, out / "SHA256SUMS"]
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(TOP), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - our words
+
+
+if __name__ == "__main__":
+    main()
