@@ -51,7 +51,12 @@ WHOLE = {
     "vips": VIPS,
     "ranges": ["192.0.2.0/24", "2001:db8::/64"],
     "services": {"enabled": "true", "selector": {"app": "web"}, "owner": "elect", "hold": "false"},
-    "lease": {"duration": "6s", "renew": "1500ms", "margin": "2s"},
+    "lease": {
+        "duration": "6s",
+        "renew": "1500ms",
+        "margin": "2s",
+        "vouching": {"secret": "vouching.key", "ethertype": "0x88B6", "profile": "slow"},
+    },
     "bpf": {"pin_dir": "/sys/fs/bpf/other", "max_entries": "4096"},
     "grpc": {
         "listen": ["unix:///run/a.sock", "127.0.0.1:50051"],

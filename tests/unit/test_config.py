@@ -18,11 +18,14 @@ from arpguard.config.model import (
     SelectorKind,
     ServicesConfig,
     TlsConfig,
+    VouchingConfig,
+    VouchingProfile,
     is_local,
 )
 from arpguard.errors import ConfigError
 from arpguard.model import Datapath, Owner, OwnerKind, Vip
 from arpguard.verdict import Mode
+from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL
 
 WHOLE = """
 mode: enforce
@@ -41,7 +44,8 @@ vips:
 ranges: [192.0.2.0/24]
 services: {enabled: true, selector: {app: web}, owner: follow, hold: true}
 follow: {metallb: {namespace: lb}, cilium: {}, kube_vip: {namespace: kv, lease: services-lock}}
-lease: {duration: 6s, renew: 1500ms, margin: 2s}
+lease:
+  {duration: 6s, renew: 1500ms, margin: 2s, vouching: {secret: vouching.key, ethertype: 0x88B6, profile: fast}}
 bpf: {pin_dir: /sys/fs/bpf/other, max_entries: 4096}
 grpc: {listen: ["unix:///run/arpguard/agent.sock", "127.0.0.1:50051"]}
 metrics: {listen: "0.0.0.0:9469"}
@@ -88,6 +92,7 @@ def test_whole_configuration_is_read():
         15 * 10**8,
         2 * 10**9,
     )
+    assert config.lease.vouching == VouchingConfig("vouching.key", 0x88B6, VouchingProfile.FAST)
     assert (config.bpf.pin_dir, config.bpf.max_entries) == (Path("/sys/fs/bpf/other"), 4096)
     assert config.services == ServicesConfig(
         enabled=True, selector=(("app", "web"),), owner=Owner(OwnerKind.FOLLOW), hold=True
@@ -175,6 +180,11 @@ vips:
         ("lease: {duration: 3}", "lease.duration: 3: a duration such as 3s or 500ms"),
         ("lease: {margin: 3s}", "lease.margin: 3s: more than 0 and less than the duration"),
         ("lease: {renew: 2s}", "lease.renew: 2s: more than 0 and less than the duration less the margin"),
+        ("lease: {vouching: on}", "lease.vouching: on: off, auto, or a mapping with secret, ethertype, profile"),
+        ("lease: {vouching: [auto]}", "lease.vouching: ['auto']: off, auto, or a mapping"),
+        ("lease: {vouching: {key: x}}", "lease.vouching.key: unknown key: one of secret, ethertype, profile"),
+        ("lease: {vouching: {secret: a/b}}", "lease.vouching.secret: a/b: the name of a Secret"),
+        ("lease: {vouching: {profile: auto}}", "lease.vouching.profile: auto: one of fast, default, slow"),
         ("bpf: {max_entries: 0}", "bpf.max_entries: 0: a number from 1 to 1048576"),
         ("bpf: {pin_dir: arpguard}", "bpf.pin_dir: arpguard: an absolute folder"),
         ("bpf: {pin_dir: /sys/fs/bpf/../etc}", "bpf.pin_dir: /sys/fs/bpf/../etc: an absolute folder"),
@@ -291,6 +301,50 @@ def test_local_addresses_are_known(listen, local):
 
 def test_metrics_can_be_off():
     assert parse_config("metrics: {listen: off}").metrics.listen == ""
+
+
+# ---- vouching ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{}", None),
+        ("lease: {}", None),
+        ("lease: {vouching: off}", None),
+        ("lease: {vouching: false}", None),  # as helm writes it
+        ("lease: {vouching: auto}", VouchingConfig()),
+        ("lease: {vouching: {}}", VouchingConfig()),
+        ("lease: {vouching: {ethertype: 0x88b6}}", VouchingConfig(ethertype=0x88B6)),
+        ("lease: {vouching: {ethertype: 34998}}", VouchingConfig(ethertype=0x88B6)),  # as helm writes it
+        ("lease: {vouching: {ethertype: 0x0600}}", VouchingConfig(ethertype=0x0600)),
+        ("lease: {vouching: {profile: slow}}", VouchingConfig(profile=VouchingProfile.SLOW)),
+        ("lease: {vouching: {secret: mine}}", VouchingConfig("mine")),
+    ],
+)
+def test_vouching_is_off_unless_it_is_asked_for(text, expected):
+    assert parse_config(text).lease.vouching == expected
+
+
+def test_ethertype_is_the_one_of_the_frames():
+    assert VouchingConfig().ethertype == ETHERTYPE_LOCAL_EXPERIMENTAL
+
+
+@pytest.mark.parametrize(
+    ("ethertype", "used"),
+    [
+        *(("0x0800", "IPv4"), ("0x0806", "ARP"), ("0x86DD", "IPv6"), ("34525", "IPv6"), ("0x8100", "VLAN tags")),
+        *(("0x88A8", "VLAN tags"), ("0x88CC", "LLDP"), ("0x8864", "PPPoE"), ("0x8847", "MPLS"), ("0x888e", "EAPOL")),
+        *(
+            (number, "")
+            for number in ("0", "0x05FF", "1535", "0xFFFF", "65536", "0x10000", "-1", "88B5", "0x_88B", "\u0663512")
+        ),
+    ],
+)
+def test_ethertype_of_others_is_refused(ethertype, used):
+    (problem,) = _problems(f"lease: {{vouching: {{ethertype: '{ethertype}'}}}}")
+    assert problem.startswith(f"lease.vouching.ethertype: {ethertype}: an EtherType from 0x0600 to 0xFFFE that nothing")
+    assert problem.endswith(f"; this one is for {used}" if used else "such as 0x88B5")
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,37 @@ class UnknownAddress(Enum):
     SUPPRESS = "suppress"
 
 
+class VouchingProfile(Enum):
+    """How soon a voucher takes a node that does not return its pings for dead."""
+
+    FAST = "fast"
+    DEFAULT = "default"
+    SLOW = "slow"
+
+
+@dataclass(frozen=True, slots=True)
+class VouchingConfig:
+    """How nodes vouch for each other: the Secret that their frames are authenticated with, and the frames' EtherType.
+
+    `profile` None: by what the node runs on.
+    """
+
+    secret: str = "arpguard-vouching"  # noqa: S105 - its name
+    ethertype: int = 0x88B5  # IEEE 802 9.2.4: for local experiments
+    profile: VouchingProfile | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseConfig:
-    """Times of the node's lease in nanoseconds: how long it lasts, how often it is renewed, and the safety margin."""
+    """Times of the node's lease in nanoseconds: how long it lasts, how often it is renewed, and the safety margin.
+
+    `vouching` None: nodes do not vouch for each other.
+    """
 
     duration_ns: int = 3000 * NS_PER_MS
     renew_ns: int = 1000 * NS_PER_MS
     margin_ns: int = 1000 * NS_PER_MS
+    vouching: VouchingConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,29 @@ _MAX_PIN_DIR = 1024  # bytes, a quarter of PATH_MAX: there are folders and files
 _ANY_IFNAME = re.compile(r"[^\s/:]{1,127}")  # altnames are longer (linux/if.h: ALTIFNAMSIZ)
 _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,9})?)(ms|s|m)")
 _DURATION_NS = {"ms": NS_PER_MS, "s": 1000 * NS_PER_MS, "m": 60_000 * NS_PER_MS}
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{4}|[1-9][0-9]{3,4}")
+_ETHERTYPES = range(0x0600, 0xFFFF)  # IEEE 802.3 3.2.6: what is smaller is a length; 0xFFFF is reserved
+# What switches, NICs or kernels treat in a way of their own (IEEE registration authority, linux/if_ether.h).
+_TAKEN_ETHERTYPES = {
+    0x0800: "IPv4",
+    0x0806: "ARP",
+    0x8035: "RARP",
+    0x86DD: "IPv6",
+    **dict.fromkeys((0x8100, 0x88A8, 0x9100), "VLAN tags"),
+    **dict.fromkeys((0x8847, 0x8848), "MPLS"),
+    **dict.fromkeys((0x8863, 0x8864), "PPPoE"),
+    0x8808: "flow control",
+    0x8809: "LACP",
+    0x888E: "EAPOL",
+    0x88CC: "LLDP",
+    0x88E5: "MACsec",
+    0x88F7: "PTP",
+    0x8902: "CFM",
+    0x8906: "FCoE",
+    0x8914: "FCoE",
+    0x8915: "RoCE",
+    0x9000: "loopback tests",
+}
 _TWICE = "an address that is not in the list already"
 # Of IPv6 all but global unicast and unique local addresses (RFC 4291 2.4, RFC 4193 3.1).
 _NEVER_CLOSED: tuple[Network, ...] = tuple(
@@ -199,11 +222,46 @@ def _duration_ns(found: str) -> int | None:
 
 
 _TIME = scalar(_duration_ns, "a duration such as 3s or 500ms")
-_TIMES: Reader[dict[str, int]] = section(dict, dict.fromkeys(("duration", "renew", "margin"), _TIME))
+_TIMES = dict.fromkeys(("duration", "renew", "margin"), _TIME)
+
+
+def _ethertype(raw: Raw, place: Place) -> int | None:
+    found = int(raw, 0) if isinstance(raw, str) and _NUMBER.fullmatch(raw) else 0
+    taken = _TAKEN_ETHERTYPES.get(found)
+    if taken is None and found in _ETHERTYPES:
+        return found
+
+    allowed = "an EtherType from 0x0600 to 0xFFFE that nothing else uses, such as 0x88B5"
+    place.wrong(raw, f"{allowed}; this one is for {taken}" if taken else allowed)
+    return None
+
+
+_VOUCHING = section(
+    model.VouchingConfig,
+    {
+        "secret": text(is_subdomain, "the name of a Secret (lower case letters, digits, - and .)"),
+        "ethertype": _ethertype,
+        "profile": choice({item.value: item for item in model.VouchingProfile}),
+    },
+)
+_OFF = ("off", "false")  # what rewrites YAML 1.1, as helm does with its values, makes `false` of `off`
+_WORD = text(lambda found: found in (*_OFF, "auto"), "off, auto, or a mapping with secret, ethertype, profile")
+
+
+def _vouching(raw: Raw, place: Place) -> model.VouchingConfig | None:
+    """None: off, which is the default, too."""
+    if isinstance(raw, dict):
+        return _VOUCHING(raw, place)
+    return model.VouchingConfig() if _WORD(raw, place) == "auto" else None
+
+
+_SETTINGS: Reader[dict[str, Any]] = section(dict, {**_TIMES, "vouching": _vouching})
 
 
 def _lease(raw: Raw, place: Place) -> model.LeaseConfig:
-    lease = model.LeaseConfig(**{f"{name}_ns": value for name, value in (_TIMES(raw, place) or {}).items()})
+    found = _SETTINGS(raw, place) or {}
+    vouching = found.pop("vouching", None)
+    lease = model.LeaseConfig(**{f"{name}_ns": value for name, value in found.items()}, vouching=vouching)
     for name, value, what, limit in (
         ("margin", lease.margin_ns, "duration", lease.duration_ns),
         ("renew", lease.renew_ns, "duration less the margin", lease.duration_ns - lease.margin_ns),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from arpguard.clock import boot_ns
 from arpguard.config.files import parse_config, read_config
-from arpguard.config.model import AgentConfig
+from arpguard.config.model import AgentConfig, VouchingConfig
 from arpguard.core.cluster import CONFIG_KEY, ConfigMap
 from arpguard.errors import ConfigError
 from arpguard.node import ConfigInForce
@@ -29,6 +29,9 @@ class Settings:
     """Reads configurations and says which one is in force.
 
     `awaited`: a ConfigMap is named but has not been read yet; until then the file's configuration is in force.
+    `vouching`: how this agent vouches, None: not at all. It is as the file said at the start and, where a ConfigMap is
+    named, as that one said when it was first read; from then on until the agent ends. Nodes that took over another
+    Secret or EtherType one after the other, while terms run, would not understand each other.
     Raises ConfigError when the file is wrong: at start there is no good one to keep.
     """
 
@@ -42,6 +45,7 @@ class Settings:
         config = read_config(file) if file else AgentConfig()
         self.in_force = ConfigInForce(str(file) if file else self._configmap, config)
         self.started_with = config
+        self.vouching = config.lease.vouching
 
     @property
     def config(self) -> AgentConfig:
@@ -70,7 +74,8 @@ class Settings:
         except ConfigError as error:
             self._refuse(error)
             return self.in_force.problem
-        self.awaited = False
+        if self.awaited:
+            self.awaited, self.vouching = False, config.lease.vouching
         self._take(self._completed(config), self._configmap)
         return ""
 
@@ -78,6 +83,10 @@ class Settings:
         """What is wrong with the configuration."""
         known = [self.in_force.problem] if self.in_force.problem else []
         known += _awaiting_restart(self.started_with, self.config)
+        if not self.awaited:
+            known += _stays(
+                "lease.vouching", _shown_vouching(self.vouching), _shown_vouching(self.config.lease.vouching)
+            )
         if self.awaited and self._clock() >= self.started_ns + PATIENCE_NS:
             known.append(f"configuration: {self._configmap} has not been read yet")
         if self.file is not None and not self.file.exists():
@@ -131,11 +140,22 @@ def _awaiting_restart(running: AgentConfig, wanted: AgentConfig) -> list[str]:
         ("metrics.listen", running.metrics.listen or "off", wanted.metrics.listen or "off"),
         ("decisions.capacity", running.decisions.capacity, wanted.decisions.capacity),
     )
-    return [
-        f"configuration: {name} stays {old} until the agent is restarted (configured: {new})"
-        for name, old, new in pairs
-        if old != new
-    ]
+    return [problem for pair in pairs for problem in _stays(*pair)]
+
+
+def _stays(name: str, old: str, new: str) -> list[str]:
+    if old == new:
+        return []
+    return [f"configuration: {name} stays {old} until the agent is restarted (configured: {new})"]
+
+
+def _shown_vouching(vouching: VouchingConfig | None) -> str:
+    if vouching is None:
+        return "off"
+    if vouching == VouchingConfig():
+        return "auto"
+    profile = f", profile: {vouching.profile.value}" if vouching.profile else ""
+    return f"{{secret: {vouching.secret}, ethertype: 0x{vouching.ethertype:04X}{profile}}}"
 
 
 def _shown_tls(config: AgentConfig) -> str:

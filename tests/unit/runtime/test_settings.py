@@ -2,6 +2,7 @@
 
 import pytest
 
+from arpguard.config.model import VouchingConfig, VouchingProfile
 from arpguard.core.cluster import CONFIG_KEY, ConfigMap
 from arpguard.errors import ConfigError
 from arpguard.runtime.settings import PATIENCE_NS, Settings
@@ -199,3 +200,65 @@ def test_what_a_running_agent_cannot_follow_is_told_of(file):
     (problem,) = settings.problems()
     assert problem.startswith("configuration: bpf.pin_dir stays /sys/fs/bpf/arpguard until the agent is restarted")
     assert "/sys/fs/bpf/other" in problem
+
+
+# ---- vouching ----------------------------------------------------------------------------------------------------
+
+AUTO = "lease: {vouching: auto}\n"
+OTHER = "lease: {vouching: {secret: mine, ethertype: 0x88b6, profile: slow}}\n"
+
+
+def test_vouching_is_that_of_the_file_at_the_start(file):
+    file.write_text(OTHER)
+    settings = Settings(file)
+    assert settings.vouching == VouchingConfig("mine", 0x88B6, VouchingProfile.SLOW)
+
+    file.write_text(OBSERVE)
+    settings.read_file()
+
+    assert settings.vouching == VouchingConfig("mine", 0x88B6, VouchingProfile.SLOW)
+    (problem,) = settings.problems()
+    assert problem == (
+        "configuration: lease.vouching stays {secret: mine, ethertype: 0x88B6, profile: slow} until the agent is"
+        " restarted (configured: off)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile"),
+    [(OBSERVE, None), (OTHER, VouchingConfig("mine", 0x88B6, VouchingProfile.SLOW)), (AUTO, VouchingConfig())],
+    ids=["off", "another", "the same"],
+)
+def test_vouching_is_that_of_the_configmap_when_it_was_first_read(file, before, meanwhile):
+    file.write_text(before)
+    settings = Settings(file, CONFIGMAP)
+    assert settings.vouching == meanwhile
+
+    file.write_text(f"{ENFORCE}lease: {{vouching: {{}}}}\n")
+    settings.read_file()
+    assert settings.vouching == meanwhile
+    assert settings.problems() == []
+
+    settings.read_configmap(a_configmap(AUTO))
+    assert settings.vouching == VouchingConfig()
+    assert settings.problems() == []
+
+    settings.read_configmap(a_configmap(OTHER))
+    assert settings.vouching == VouchingConfig()
+    (problem,) = settings.problems()
+    assert problem == (
+        "configuration: lease.vouching stays auto until the agent is restarted"
+        " (configured: {secret: mine, ethertype: 0x88B6, profile: slow})"
+    )
+
+    settings.read_configmap(a_configmap(AUTO))
+    assert settings.problems() == []
+
+
+def test_vouching_that_a_configmap_does_not_ask_for_is_off_whatever_the_file_says(file):
+    file.write_text(AUTO)
+    settings = Settings(file, CONFIGMAP)
+
+    settings.read_configmap(a_configmap(ENFORCE))
+
+    assert (settings.vouching, settings.problems()) == (None, [])
