@@ -1,8 +1,12 @@
 """How long a voucher waits, and how much of it is margin: d and m (docs/vouching.md, V12), and which of them fit."""
 
+import re
 from dataclasses import dataclass
 
+from arpguard.config.model import VouchingProfile
 from arpguard.units import NS_PER_MS
+
+_FLAGS = re.compile(r"^flags\s*:(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +39,19 @@ def fastest_allowed(setting: str, *, virtual: bool) -> Profile:
     if setting == "auto":
         return SLOW if virtual else FAST
     return next(profile for profile in PROFILES if profile.name == setting)
+
+
+def profile_of(configured: VouchingProfile | None, cpuinfo: str) -> Profile:
+    """The configured profile. Without one: SLOW where a hypervisor may migrate the node, else DEFAULT.
+
+    `cpuinfo`: /proc/cpuinfo, or its beginning; empty if it cannot be read, so that it counts as virtual.
+    """
+    if configured is not None:
+        return next(profile for profile in PROFILES if profile.name == configured.value)
+    return DEFAULT if is_virtual(cpuinfo) is False else SLOW
+
+
+def is_virtual(cpuinfo: str) -> bool | None:
+    """Whether the machine is a virtual one, by CPUID's bit for hypervisors; None: no x86, so there is no telling."""
+    flags = _FLAGS.search(cpuinfo)
+    return "hypervisor" in flags[1].split() if flags else None
