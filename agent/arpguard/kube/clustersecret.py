@@ -1,0 +1,79 @@
+"""The cluster's secret: bytes that all agents derive the keys of vouching from, and nobody else knows.
+
+They stand in a Secret of the agents' namespace. The first agent that misses it creates it; no agent changes it.
+"""
+
+import base64
+import secrets
+
+from arpguard.errors import ArpguardError
+from arpguard.kube.client import Client
+from arpguard.kube.errors import ConflictError, ForbiddenError, JsonObject, NotFoundError
+from arpguard.kube.resources import SECRETS, Request
+
+DATA_KEY = "key"
+LEN = 32  # of what is created, and the least that is taken
+
+
+class ClusterSecretError(ArpguardError):
+    """The Secret is not what it has to be, or may not be read; says what to do."""
+
+
+async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
+    """The bytes in a Secret, LEN or more; creates it if there is none.
+
+    Raises ClusterSecretError, and ClusterError where a later try may succeed. Whoever asks again gets what stands there
+    then: also if the Secret was created and the answer lost, or another agent was quicker.
+    """
+    try:
+        found = await _read(client, namespace, name)
+        if found is None and (found := await _create(client, namespace, name)) is None:
+            found = await _read(client, namespace, name)
+    except ForbiddenError as error:
+        allowed = "apply the component vouching, or the chart with config.lease.vouching"
+        raise ClusterSecretError(f"{error}; {allowed}, or switch vouching off") from error
+
+    if found is None:
+        raise ClusterSecretError(f"Secret {namespace}/{name} was there and is gone: let nobody delete it")
+    return secret_in(found, f"Secret {namespace}/{name}")
+
+
+def secret_in(raw: JsonObject, what: str) -> bytes:
+    """The bytes in a Secret as the API server sends it. Raises ClusterSecretError, which does not quote them."""
+    data = raw.get("data")
+    text = data.get(DATA_KEY) if isinstance(data, dict) else None
+    remedy = "delete it and restart the agents: the first one creates another"
+
+    if not isinstance(text, str):
+        raise ClusterSecretError(f"{what} has no data.{DATA_KEY}: {remedy}")
+    try:
+        value = base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ClusterSecretError(f"{what}: data.{DATA_KEY} is not base64: {remedy}") from None
+    if len(value) < LEN:
+        raise ClusterSecretError(f"{what}: data.{DATA_KEY} has {len(value)} bytes, not {LEN} or more: {remedy}")
+    return value
+
+
+async def _read(client: Client, namespace: str, name: str) -> JsonObject | None:
+    """None: there is no such Secret."""
+    try:
+        return (await client.call(Request("get", SECRETS, namespace, name))).body
+    except NotFoundError:
+        return None
+
+
+async def _create(client: Client, namespace: str, name: str) -> JsonObject | None:
+    """None: somebody else has created it meanwhile. Immutable: it would be another one for agents that start later."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": "arpguard"}},
+        "type": "Opaque",
+        "immutable": True,
+        "data": {DATA_KEY: base64.b64encode(secrets.token_bytes(LEN)).decode()},
+    }
+    try:
+        return (await client.call(Request("create", SECRETS, namespace, body=body))).body
+    except ConflictError:
+        return None
