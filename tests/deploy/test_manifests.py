@@ -11,9 +11,10 @@ import pytest
 
 from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config
+from arpguard.config.model import VouchingConfig, VouchingProfile
 from arpguard.dataplane.privileges import NEEDED
 from arpguard.kube.following import SOURCES
-from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NODES, SERVICES, Resource
+from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NODES, SECRETS, SERVICES, Resource
 from arpguard.model import OwnerKind
 from arpguard.verdict import Mode
 from arpguard_lab.apiserver.embedded import running
@@ -153,6 +154,29 @@ def test_namespace_of_an_own_kustomization_reaches_the_rights(tmp_path):
     one(objects, "Namespace", "other")
 
 
+def test_component_lets_the_agent_read_one_secret_and_create_secrets(tmp_path, base):
+    paths = [os.path.relpath(DEPLOY / name, tmp_path) for name in ("base", "components/vouching")]
+    theirs = settled(composed(tmp_path, f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n"))
+    more = {key: each for key, each in theirs.items() if key not in settled(base)}
+    assert {key: each for key, each in theirs.items() if key not in more} == settled(base)
+    assert set(more) == {(kind, "arpguard", "arpguard-vouching") for kind in ("Role", "RoleBinding")}
+    assert granted(more["Role", "arpguard", "arpguard-vouching"]) == needed(
+        {(SECRETS, VouchingConfig().secret): {"get"}, (SECRETS, None): {"create"}}
+    )
+
+
+def test_namespace_of_an_own_kustomization_reaches_the_rights_to_the_secret(tmp_path):
+    below, above = tmp_path / "below", tmp_path / "above"
+    for folder in (below, above):
+        folder.mkdir()
+    composed(below, f"resources: [{os.path.relpath(DEPLOY / 'base', below)}]\nnamespace: other\n")
+    component = os.path.relpath(DEPLOY / "components/vouching", above)
+    objects = composed(above, f"resources: [../below]\ncomponents: [{component}]\n")
+    role, binding = (one(objects, kind, "arpguard-vouching") for kind in ("Role", "RoleBinding"))
+    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "other"
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "arpguard", "namespace": "other"}]
+
+
 def named(fields: str) -> str | None:
     found = re.fullmatch(r"metadata\.name=(.+)", fields or "")
     return found[1] if found else None
@@ -267,9 +291,9 @@ def test_objects_are_of_their_types(folder):
         assert list(faults(each, f"V1{each['kind']}", each["kind"])) == []
 
 
-@pytest.mark.parametrize("name", COMPONENTS)
+@pytest.mark.parametrize("name", [*(f"follow-{name}" for name in COMPONENTS), "vouching"])
 def test_objects_of_components_are_of_their_types(name):
-    for each in parsed((DEPLOY / f"components/follow-{name}/rbac.yaml").read_text(encoding="utf-8")):
+    for each in parsed((DEPLOY / f"components/{name}/rbac.yaml").read_text(encoding="utf-8")):
         for subject in each.get("subjects", []):
             subject.setdefault("namespace", "arpguard")  # kustomize does
         assert list(faults(each, f"V1{each['kind']}", each["kind"])) == []
@@ -329,8 +353,41 @@ def test_chart_gives_the_rights_where_the_configuration_has_the_announcer():
     assert parse_config(config_of(objects)).follow.cilium == "network"
 
 
+def test_chart_gives_the_rights_to_the_secret_where_the_configuration_vouches():
+    more = parsed((DEPLOY / "components/vouching/rbac.yaml").read_text(encoding="utf-8"))
+    objects = parsed(charted("--set", "config.lease.vouching=auto"))
+    config = parse_config(config_of(objects))
+    assert config.lease.vouching == VouchingConfig()
+    without = [each for each in objects if each["metadata"]["name"] != "arpguard-vouching"]
+    assert settled(objects) == settled(without) | settled(more)
+
+
+@pytest.mark.parametrize(
+    ("vouching", "expected"),
+    [
+        ("off", None),
+        ("auto", VouchingConfig()),
+        ("{}", VouchingConfig()),
+        ("{profile: fast}", VouchingConfig(profile=VouchingProfile.FAST)),
+        ("{secret: mine, ethertype: 0x88B6}", VouchingConfig("mine", 0x88B6)),
+        ("{secret: mine, ethertype: '0x88B6'}", VouchingConfig("mine", 0x88B6)),
+    ],
+)
+def test_chart_passes_on_how_nodes_vouch_and_lets_them_read_that_secret(vouching, expected, tmp_path):
+    """helm reads YAML 1.1, where `off` is false, and hexadecimal numbers are numbers."""
+    values = tmp_path / "values.yaml"
+    values.write_text(f"config: {{lease: {{vouching: {vouching}}}}}", encoding="utf-8")
+    objects = parsed(charted("-f", str(values)))
+    assert parse_config(config_of(objects)).lease.vouching == expected
+    roles = [each for each in objects if (each["kind"], each["metadata"]["name"]) == ("Role", "arpguard-vouching")]
+    assert [granted(role) for role in roles] == (
+        [needed({(SECRETS, expected.secret): {"get"}, (SECRETS, None): {"create"}})] if expected else []
+    )
+
+
 def test_chart_goes_into_any_namespace():
-    assert "namespace: arpguard" not in charted(namespace="elsewhere")
+    everything = charted("--set", "config.lease.vouching=auto", namespace="elsewhere")
+    assert "namespace: arpguard" not in everything + charted(namespace="elsewhere")
 
 
 def test_chart_takes_the_settings_of_a_pod():
@@ -354,7 +411,15 @@ def test_chart_and_base_choose_the_log_by_the_variables_that_the_agent_reads(bas
 
 
 @pytest.mark.parametrize(
-    "setting", ["config.mode=loud", "config.colour=red", "replicas=3", "follow.cilium=maybe", "log.format=xml"]
+    "setting",
+    [
+        "config.mode=loud",
+        "config.colour=red",
+        "replicas=3",
+        "follow.cilium=maybe",
+        "log.format=xml",
+        "config.lease.vouching=on",
+    ],
 )
 def test_chart_refuses_settings_that_mean_nothing(setting):
     with pytest.raises(AssertionError, match="schema"):

@@ -5,7 +5,13 @@ server with these roles in force. Nothing is refused, and nothing is granted tha
 import pytest
 import yaml
 
+from arpguard.config.model import VouchingConfig
 from arpguard.core.cluster import OPENELB_BRAND, OPENELB_NEXT_HOP
+from arpguard.kube.client import Client
+from arpguard.kube.clustersecret import ClusterSecretError, cluster_secret
+from arpguard.kube.connecting import find_access
+from arpguard.kube.errors import ForbiddenError
+from arpguard.kube.resources import SECRETS, Request
 from arpguard.runtime.cluster.leaving import End
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
@@ -160,6 +166,26 @@ def test_grant_that_nobody_uses_is_found(tmp_path):
             server.do(lambda it, node=node: it.write_kubeconfig(tmp_path / node, node, ACCOUNT))
         found = [grant for grant in server.do(lambda it: it.unused_grants(NODES[0])) if grant.resource == "secrets"]
     assert [(grant.verb, grant.namespace) for grant in found] == [("get", HOME)]
+
+
+@in_loop
+async def test_agents_use_what_the_component_for_vouching_grants_and_read_no_other_secret(tmp_path):
+    roles = parsed((DEPLOY / "components/vouching/rbac.yaml").read_text(encoding="utf-8"))
+    other = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": HOME, "name": "other"}}
+    with running(Options(tls=False, rbac=[objects.namespace(HOME), *roles], objects=[other])) as server:
+        server.do(lambda it: it.write_kubeconfig(tmp_path / "kubeconfig", NODES[0], ACCOUNT))
+        client = Client(await find_access(tmp_path / "kubeconfig"), NODES[0])
+        try:
+            mine = await cluster_secret(client, HOME, VouchingConfig().secret)
+            assert await cluster_secret(client, HOME, VouchingConfig().secret) == mine
+            assert [grant for grant in server.do(lambda it: it.unused_grants(NODES[0])) if grant.namespace] == []
+
+            with pytest.raises(ClusterSecretError, match="the verb 'get' on secrets arpguard/other"):
+                await cluster_secret(client, HOME, "other")
+            with pytest.raises(ForbiddenError):
+                await client.call(Request("list", SECRETS, HOME))
+        finally:
+            await client.close()
 
 
 def test_no_rule_has_a_wildcard():
