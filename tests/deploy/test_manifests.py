@@ -1,5 +1,6 @@
 """The manifests: what they grant is what the code asks for, they fit each other, and API servers take them."""
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config
 from arpguard.config.model import VouchingConfig, VouchingProfile
 from arpguard.dataplane.privileges import NEEDED
+from arpguard.kube.clustersecret import LEN, secret_in
 from arpguard.kube.following import SOURCES
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NODES, SECRETS, SERVICES, Resource
 from arpguard.model import OwnerKind
@@ -509,6 +511,15 @@ def commands(section: str) -> list[str]:
     page = (DEPLOY.parent / "docs/kubernetes.md").read_text(encoding="utf-8")
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     return re.findall("^# (.+)$", "".join(re.findall("```console\n(.+?)```", text, re.DOTALL)), re.MULTILINE)
+
+
+def test_secret_that_is_made_as_documented_serves_agents(cluster):
+    """Of kubectl here only what it would send: for this it speaks protobuf, which the lab's API server does not."""
+    (line,) = commands("Rights")
+    words = ["bash", "-c", f"{line} --dry-run=client -o json"]
+    made = json.loads(subprocess.run(words, env=cluster, capture_output=True, text=True, check=True).stdout)
+    assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("arpguard", VouchingConfig().secret)
+    assert len(secret_in(made, "the Secret")) == LEN
 
 
 @pytest.mark.skipif("ARPGUARD_TEST_KUBECONFIG" in os.environ, reason="removes objects")
