@@ -7,7 +7,7 @@ import pytest
 
 from arpguard.core.ownership.records import NamedVoucher
 from arpguard.core.vouching.gaps import Gaps
-from arpguard.core.vouching.profiles import DEFAULT, FAST, PROFILES, SLOW, fastest_allowed
+from arpguard.core.vouching.profiles import DEFAULT, FAST, PROFILES, SLOW
 from arpguard.core.vouching.quarantine import Quarantine
 from arpguard.core.vouching.ring import RingNode, vouchers_for
 from arpguard.core.vouching.seeking import (
@@ -98,20 +98,6 @@ def test_margins_hold_for_clocks_that_go_wrong_and_guests_that_stand_still():
     """V12, with chrony's fastest slew, and 12 ms from the decision to the wire."""
     spare = [profile.m_ns - profile.d_ns * (2 / 12) / (1 + 1 / 12) - 12 * NS_PER_MS for profile in PROFILES]
     assert [int(ns / NS_PER_MS) for ns in spare] == [95, 234, 357]
-
-
-@pytest.mark.parametrize(
-    ("setting", "virtual", "profile"),
-    [
-        ("auto", True, SLOW),
-        ("auto", False, FAST),
-        ("fast", True, FAST),
-        ("default", False, DEFAULT),
-        ("slow", False, SLOW),
-    ],
-)
-def test_a_profile_is_what_was_set_or_fits_the_machine(setting, virtual, profile):
-    assert fastest_allowed(setting, virtual=virtual) is profile
 
 
 # ---- whom a node seeks and names ----

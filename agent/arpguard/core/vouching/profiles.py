@@ -34,15 +34,8 @@ def fastest_for(gap_ns: int) -> Profile | None:
     return next((profile for profile in PROFILES if profile.window_ns >= 2 * gap_ns), None)
 
 
-def fastest_allowed(setting: str, *, virtual: bool) -> Profile:
-    """The fastest that a node may have, by its name or by `auto`. A virtual machine may stand still, clock and all."""
-    if setting == "auto":
-        return SLOW if virtual else FAST
-    return next(profile for profile in PROFILES if profile.name == setting)
-
-
 def profile_of(configured: VouchingProfile | None, cpuinfo: str) -> Profile:
-    """The configured profile. Without one: SLOW where a hypervisor may migrate the node, else DEFAULT.
+    """The fastest that a node may have: the configured one; without that SLOW where a hypervisor may migrate the node.
 
     `cpuinfo`: /proc/cpuinfo, or its beginning; empty if it cannot be read, so that it counts as virtual.
     """
