@@ -9,6 +9,7 @@ from support.protocol.one_voucher import (
     link_is_dead,
     never_bound,
     never_granted,
+    nobody_else_sends,
     node_dies,
     own_epoch_is_another,
     own_fence_passes,
@@ -68,11 +69,11 @@ VOUCHER_RULES = [
     BrokenRule(
         "V6: one tick before d",
         (Adoption, "decides"),
-        "now_ns >= over_ns",
-        "now_ns >= over_ns - 1",
+        "over_ns if heard()",
+        "over_ns - 1 if heard()",
         d_to_the_tick,
     ),
-    BrokenRule("V6: d without the margin", (Adoption, "decides"), "now_ns >= over_ns", "True", node_dies),
+    BrokenRule("V6: d without the margin", (Adoption, "decides"), "now_ns >= decides_ns", "True", node_dies),
     BrokenRule("V6: without bound", (Adoption, "decides"), "self._bound and", "True and", never_bound),
     BrokenRule(
         "V6: without a grant",
@@ -119,9 +120,16 @@ VOUCHER_RULES = [
     BrokenRule(
         "V14: a dead link held against the node",
         (Adoption, "decides"),
-        " and heard() > self._heard_before",
-        "",
+        "over_ns if heard() > self._heard_before else over_ns + self.term.d_ns",
+        "over_ns",
         link_is_dead,
+    ),
+    BrokenRule(
+        "V14: waits for ever where nobody else sends",
+        (Adoption, "decides"),
+        "return self._bound and",
+        "return heard() > self._heard_before and self._bound and",
+        nobody_else_sends,
     ),
     BrokenRule(
         "V14: what was heard before",

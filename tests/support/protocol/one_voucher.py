@@ -216,16 +216,31 @@ def voucher_gets_no_cpu():
 
 
 def link_is_dead():
+    """Nothing at all is heard: it may be the voucher's own link. It decides with the first frame after d."""
     bench = bound()
     bench.node.alive = False
     bench.run(100 * MS)
     bench.busy_link = False
-    bench.run(4 * D)
-    assert bench.effects(Decided) == [], "nothing was heard at all: it may be the link of the voucher"
+    granted_ns = bench.times(SendGrant)[-1]
+    bench.run(granted_ns + 2 * D - 100 * MS - bench.now)
+    assert bench.effects(Decided) == [], "nothing was heard at all, and the node has to find another voucher"
 
     bench.heard += 1
-    bench.run(2 * PING_NS)
+    bench.run(PING_NS)
     assert len(bench.effects(Decided)) == 1
+
+
+def nobody_else_sends():
+    """The node was the only one that was ever heard: its voucher decides after twice as long."""
+    bench = bound()
+    bench.busy_link = False
+    bench.run(4 * PING_NS)
+    bench.node.alive = False
+    granted_ns = bench.times(SendGrant)[-1]
+    bench.run(4 * D)
+
+    (decided_ns,) = bench.times(Decided)
+    assert granted_ns + 2 * D <= decided_ns <= granted_ns + 2 * D + 5 * MS
 
 
 def pong_of_an_earlier_adoption():

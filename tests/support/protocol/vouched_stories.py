@@ -89,6 +89,27 @@ def node_dies() -> None:
         assert answering(sim) == [other.name]
 
 
+def node_dies_where_nobody_else_sends() -> None:
+    """It is replaced after 2d: what its voucher hears is nothing."""
+    sim, (owner, other) = a_vouched()
+    sim.heard = lambda _node: 7
+    owner.die()
+    sim.run_quickly(2 * GRANT - 100)
+    assert answering(sim) == []
+    sim.run_quickly(200)
+    assert answering(sim) == [other.name]
+
+
+def voucher_loses_its_link() -> None:
+    """It decides, and the node has un-bound before: it answers on."""
+    sim, (owner, voucher) = a_vouched()
+    voucher.unplugged = True
+    for _ in range(30):
+        sim.run_quickly(100)
+        assert answering(sim) == [owner.name]
+    assert not owner.kernel.bound
+
+
 def node_dies_with_its_voucher() -> None:
     """It is replaced after 2d."""
     sim, (owner, voucher, _) = a_vouched(THREE, naming=3)
@@ -519,6 +540,8 @@ def voucher_in_another_epoch() -> None:
 
 STORIES = [
     node_dies,
+    node_dies_where_nobody_else_sends,
+    voucher_loses_its_link,
     node_dies_with_its_voucher,
     voucher_dies,
     api_is_away,

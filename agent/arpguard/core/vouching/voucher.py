@@ -179,7 +179,8 @@ class Adoption:
     def next_ns(self, now_ns: int) -> int:
         """When there is something to do next, if nothing is heard: a ping, or perhaps a decision."""
         over_ns = self._over_ns
-        return self._due_ns if over_ns is None or over_ns <= now_ns else min(self._due_ns, over_ns)
+        decides_ns = [] if over_ns is None else [over_ns, over_ns + self.term.d_ns]
+        return min([self._due_ns, *(moment_ns for moment_ns in decides_ns if moment_ns > now_ns)])
 
     @property
     def _over_ns(self) -> int | None:
@@ -234,14 +235,16 @@ class Adoption:
         """V6, V14: whether the term ends. The socket has been read empty since `now_ns`.
 
         `heard` gives how many frames have ever come over the link, whatever they were; it is asked while pings stay
-        without an answer. As long as none comes it is the link that is dead, or quiet: nobody misses the node there.
+        without an answer. If none has come since, this node's own link may be dead, and it waits for twice as long: a
+        node that lives has un-bound by then (V8).
         """
         over_ns = self._over_ns
         if over_ns is None or self._unanswered <= PATIENCE:  # the last of them may still be answered
             return False
         if self._heard_before is None:
             self._heard_before = heard()
-        return self._bound and now_ns >= over_ns and heard() > self._heard_before
+        decides_ns = over_ns if heard() > self._heard_before else over_ns + self.term.d_ns
+        return self._bound and now_ns >= decides_ns
 
 
 class Voucher:
