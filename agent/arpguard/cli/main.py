@@ -309,9 +309,10 @@ def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "completion",
         help="print what makes a shell complete this command's words",
         description="Prints a completion script. Bash: source <(arpguard completion bash). Zsh: write it to _arpguard "
-        "in a folder of $fpath. Tcsh: write it to a file, and source that.",
+        "in a folder of $fpath. Fish: write it to arpguard.fish in ~/.config/fish/completions. Tcsh: write it to a "
+        "file, and source that.",
     )
-    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
     parser.set_defaults(run=_complete)
 
 

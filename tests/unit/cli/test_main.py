@@ -254,7 +254,7 @@ def test_output_that_cannot_be_written_is_one_line(words, output, reason):
     assert done.stderr.endswith(f"{reason}\n")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh"])
 def test_completion_knows_commands_and_options(shell, run):
     code, out, err = run("completion", shell)
 
