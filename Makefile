@@ -28,7 +28,8 @@
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
 #   make stamp   write the image's repository and the version, which deploy/release.env names, wherever they are needed
-#   make release  everything that users download, in dist/, from the commit that is checked out
+#   make release  everything that users download, in dist/, from the commit that is checked out; then installs each of
+#                it in clean places and uses it there (docs/releasing.md)
 #   make image   build the container image for amd64 and arm64, look at what is in it, and run an agent in it
 
 SHELL := /bin/bash
@@ -156,8 +157,12 @@ image-build: apt-image .venv/.run
 stamp:
 	$(PYTHON) deploy/release/stamp.py
 
-release: .venv/.dev
-	PYTHONPATH=agent:deploy/image $(BIN)/python deploy/release/build.py $(PARTS)
+# Where what is made is installed and used: Debian's releases, in roots of their own, kept in .cache/fresh.
+SUITES := bookworm trixie
+release: apt-image apt-fresh .venv/.dev $(BIN)/helm $(BIN)/kustomize $(BIN)/kubectl
+	PYTHONPATH=agent:deploy/image $(BIN)/python deploy/release/build.py
+	ARPGUARD_TEST_RELEASE=$(CURDIR)/dist ARPGUARD_SUITES="$(SUITES)" ARPGUARD_RECORD=$(CURDIR)/docs/tested.json \
+		$(BIN)/python -m pytest tests/release
 
 clean:
 	rm -rf .venv .cache dist

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the image from nothing but Debian's and Python's package registries: build.sh NAME VERSION
 # As root. NAME:VERSION is for this machine, NAME:VERSION-amd64 and the like for each architecture; an index of all goes
-# to dist/, with what is in them. What it makes and fetches stays in .cache/image, and nothing else here changes.
+# to dist/, or the folder DIST, with what is in them. What it makes and fetches stays in .cache/image, and nothing else here changes.
 # The same packages and sources give the same bytes.
 set -euo pipefail
 umask 022
@@ -10,14 +10,15 @@ cd "$(dirname "$0")/../.."
 name=$1
 export VERSION=$2 SUITE=${SUITE:-bookworm} MIRROR=${MIRROR:-http://deb.debian.org/debian}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
+revision=$(git describe --always --exclude='*' --abbrev=40 --dirty 2>/dev/null || echo unknown)
 architectures=(amd64 arm64)
-index=$name:$VERSION-index file=$PWD/dist/arpguard-$VERSION-image
+index=$name:$VERSION-index file=${DIST:-$PWD/dist}/arpguard-$VERSION-image
 
 roots=$CACHE/roots
 trap 'rm -rf "$roots"' EXIT
 "${PYTHON:-.venv/bin/python}" deploy/image/root.py "$roots" "${architectures[@]}"
 
-mkdir -p dist
+mkdir -p "${file%/*}"
 rm -f "$file".*
 if buildah "${STORAGE[@]}" manifest exists "$index"; then buildah "${STORAGE[@]}" manifest rm "$index" >/dev/null; fi
 buildah "${STORAGE[@]}" manifest create "$index" >/dev/null
@@ -32,6 +33,7 @@ for architecture in "${architectures[@]}"; do
 		--label org.opencontainers.image.title=arpguard \
 		--label org.opencontainers.image.description="At most one node answers for a virtual IP" \
 		--label org.opencontainers.image.licenses=Apache-2.0 \
+		--label org.opencontainers.image.revision="$revision" \
 		--label org.opencontainers.image.version="$VERSION" "$container"
 	buildah "${STORAGE[@]}" commit --quiet --rm --timestamp "$SOURCE_DATE_EPOCH" "$container" "$tag" >/dev/null
 	buildah "${STORAGE[@]}" manifest add "$index" "$tag" >/dev/null

@@ -151,11 +151,10 @@ class Root:
 
 
 class Site:
-    """Python packages for an architecture, as pip would install them, and the agent's."""
+    """Python packages for an architecture, as pip would install them, and the agent's, in the folder `own`."""
 
-    def __init__(self, architecture: str, python: str) -> None:
-        self._own = _agent()
-        self.folders = (self._own, _locked(architecture, python))
+    def __init__(self, own: Path, architecture: str, python: str) -> None:
+        self.folders = (own, _locked(architecture, python))
 
     def files(self, modules: Collection[Path]) -> dict[str, Path]:
         """Paths below site-packages, and where they are now: `modules`, data beside them, and what tells of them."""
@@ -222,7 +221,7 @@ def make(architecture: str, folder: Path, version: str) -> Root:
     root = Root(folder, packages)
     (interpreter,) = (file for file in by_file(packages) if re.fullmatch(r"usr/bin/python3\.\d+", file))
     python = interpreter.removeprefix("usr/bin/python")
-    site = Site(architecture, python)
+    site = Site(_agent(), architecture, python)
 
     library = f"usr/lib/python{python}"
     standard = [each.folder / library / part for part in ("", "lib-dynload") for each in packages]

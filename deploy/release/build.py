@@ -13,11 +13,21 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import charts
+import deb
+import images
+import notes
 import wheels
 from artefacts import Artefact, Work, sums, write_sums
 from stamp import TOP, release_of, stamp
 
-PARTS: dict[str, Callable[[Work], Iterator[Artefact]]] = {"wheels": wheels.make}
+PARTS: dict[str, Callable[[Work], Iterator[Artefact | Path]]] = {
+    "wheels": wheels.make,
+    "deb": deb.make,
+    "image": images.make,
+    "kubernetes": charts.make,
+    "notes": notes.make,
+}
 
 
 def main() -> None:
@@ -47,12 +57,13 @@ def release(stage: Path, out: Path, parts: list[str]) -> list[Path]:
     stamp(stage, named)
     work = Work(stage, out, named, _git("rev-parse", "HEAD"), int(_git("log", "-1", "--format=%ct")))
 
-    for name in sums(out):  # of the release before
-        (out / name).unlink(missing_ok=True)
-    files = []
+    before = sums(out)
+    files: list[Path] = []
     for part in parts:
-        for artefact in PARTS[part](work):
-            files += [artefact.path, artefact.write_bill(named)]
+        for made in PARTS[part](work):
+            files += [made.path, made.write_bill(named)] if isinstance(made, Artefact) else [made]
+    for name in before.keys() - {path.name for path in files}:
+        (out / name).unlink(missing_ok=True)
     write_sums(out, files)
     return [*files, out / "SHA256SUMS"]
 

@@ -9,9 +9,29 @@ from deploy.locks import ROOT
 for _folder in ("deploy/image", "deploy/release"):  # scripts, which import each other from there
     sys.path.append(str(ROOT / _folder))
 
-from artefacts import Work  # noqa: E402 - found by the above
-from stamp import release_of  # noqa: E402 - as above
+import charts  # noqa: E402 - found by the above
+import deb  # noqa: E402
+import man  # noqa: E402
+import notes  # noqa: E402
+import wheels  # noqa: E402
+from artefacts import Work, sha256, sums, write_sums  # noqa: E402
+from stamp import Release, release_of, stamped  # noqa: E402
 
+__all__ = [
+    "Release",
+    "Work",
+    "a_work",
+    "charts",
+    "deb",
+    "man",
+    "notes",
+    "release_of",
+    "sha256",
+    "stamped",
+    "sums",
+    "wheels",
+    "write_sums",
+]
 NEEDED = ("agent", "deploy", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", ".gitignore")
 AT = 1_700_000_000  # seconds since 1970
 

@@ -2,17 +2,28 @@
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from deploy.locks import ROOT, locked
-from deploy.releasing import a_work
-
-import wheels  # isort: skip - deploy.releasing makes them importable
-from artefacts import sha256, sums, write_sums  # isort: skip
-from stamp import Release, release_of, stamped  # isort: skip
+from deploy.releasing import (
+    Release,
+    a_work,
+    charts,
+    deb,
+    man,
+    notes,
+    release_of,
+    sha256,
+    stamped,
+    sums,
+    wheels,
+    write_sums,
+)
+from support.kube.manifests import built, parsed, tool
 
 PURPOSE = ("agent", "deploy", "docs", "proto", "bpf")
 NO_COPY = {"release.env", "CHANGELOG.md"}
@@ -24,7 +35,7 @@ def made(tmp_path_factory) -> list[dict[str, Path]]:
     found = []
     for name in ("one", "another/place"):
         work = a_work(tmp_path_factory.mktemp("release") / name)
-        files = {}
+        files: dict[str, Path] = {}
         for artefact in wheels.make(work):
             files |= {each.name: each for each in (artefact.path, artefact.write_bill(work.release))}
         write_sums(work.out, files.values())
@@ -96,3 +107,78 @@ def test_bill_names_the_packages_that_the_agent_runs_with(made):
         if name.endswith(".cdx.json"):
             found = {each["purl"] for each in json.loads(path.read_text(encoding="utf-8"))["components"]}
             assert found == {f"pkg:pypi/{package}@{version}" for package, (version, _) in locked("run").items()}
+
+
+# ---- for Kubernetes ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def for_kubernetes(tmp_path_factory) -> list[dict[str, Path]]:
+    """The same release twice: what each file is called, and where it is."""
+    tool("helm")
+    tool("kustomize")
+    works = [a_work(tmp_path_factory.mktemp("kubernetes") / name) for name in ("one", "other")]
+    made = [[each if isinstance(each, Path) else each.path for each in charts.make(work)] for work in works]
+    return [{path.name: path for path in paths} for paths in made]
+
+
+def test_chart_index_and_manifest_are_the_same_each_time(for_kubernetes):
+    one, other = ({name: sha256(path) for name, path in files.items()} for files in for_kubernetes)
+    assert one == other
+    assert one.keys() == {f"arpguard-{release_of(ROOT).version}.tgz", "index.yaml", "install.yaml"}
+
+
+def test_manifest_is_the_base(for_kubernetes):
+    assert parsed(for_kubernetes[0]["install.yaml"].read_text(encoding="utf-8")) == parsed(built("base"))
+
+
+def test_chart_is_complete_and_the_index_knows_it(for_kubernetes, tmp_path):
+    files = for_kubernetes[0]
+    (chart,) = (path for name, path in files.items() if name.endswith(".tgz"))
+    shutil.unpack_archive(chart, tmp_path / "unpacked")
+    folder, source = tmp_path / "unpacked/arpguard", ROOT / "deploy/helm/arpguard"
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert there == {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
+    assert f"digest: {sha256(chart)}" in files["index.yaml"].read_text(encoding="utf-8")
+
+
+# ---- notes, manual pages, Debian package ---------------------------------------------------------------------------
+
+CHANGELOG = (
+    "# Changelog\n\n## Unreleased\n\n- new\n\n## [1.2.3] - 2026-01-31\n\n### Added\n\n- a\n\n## 1.2.2\n\n- old\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "text"), [("1.2.3", "### Added\n\n- a"), ("1.2.2", "- old"), ("1.3.0", "- new")], ids=str
+)
+def test_notes_are_the_section_of_the_version_or_what_is_unreleased(version, text):
+    assert notes.section(CHANGELOG, version) == text
+
+
+def test_release_of_which_the_changelog_says_nothing_is_refused():
+    with pytest.raises(SystemExit, match=r"says nothing of 1\.3\.0: add a section"):
+        notes.section(CHANGELOG.replace("- new", ""), "1.3.0")
+
+
+def test_every_command_has_a_page_with_all_its_options():
+    commands = list(man.commands())
+    names = [command.name for command in commands]
+    assert {"arpguard", "arpguard-agent", "arpguard-config-check", "arpguard-lab"} <= set(names)
+    for command in commands:
+        text = man.page(command, names, "1.2.3", "2026-01-31")
+        plain = text.replace("\\-", "-").replace("\\:", "")
+        assert f".SH NAME\n{command.name} - " in plain
+        assert [f"- {code}" for code in re.findall(r"^[.]B (\d)$", text, re.MULTILINE)] == ["- 0", "- 1", "- 2", "- 3"]
+        for option in re.findall(r"(?<![\w-])--?[a-z][\w-]*", command.parser.format_usage()):
+            assert f"\\fB{option}\\fR" in plain, (command.name, option)
+
+
+@pytest.mark.parametrize("script", ["postinst", "prerm", "postrm"])
+def test_scripts_of_the_deb_are_for_any_shell(script):
+    assert subprocess.run(["sh", "-n", deb.HERE / script], check=False).returncode == 0
+
+
+def test_deb_asks_for_a_python_that_it_has_modules_for():
+    assert deb.python_needed() == "python3 (>= 3.11~), python3 (<< 3.15~)"
+    assert deb.PYTHONS[0] in (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("requires-python")[2][:20]

@@ -30,6 +30,7 @@ KEPT = TOP / ".cache/fresh"
 ALLOWED = {
     "ARPGUARD_TEST_KUBECONFIG": "a cluster",
     "ARPGUARD_TEST_IMAGE": "an image: `make image` builds and tests one",
+    "ARPGUARD_TEST_RELEASE": "a release: `make release` makes and tests one",
     "CONFIG_TIME_NS": "another kernel",
     "needs two CPUs": "another machine",
 }
@@ -96,7 +97,16 @@ def tally(text: str) -> str:
 
 @contextmanager
 def a_root(suite: str) -> Iterator[Path]:
-    """Minbase, git and make, with a clone in /srv, where any user may read it; removed in the end."""
+    """With a clone in /srv, where any user may read it."""
+    with a_system(suite) as root:
+        _run("git", "-C", str(TOP), "bundle", "create", "--quiet", str(root / "root/arpguard.bundle"), "HEAD")
+        _run(*enter(root, "/srv", "git -c advice.detachedHead=false clone --quiet /root/arpguard.bundle arpguard"))
+        yield root
+
+
+@contextmanager
+def a_system(suite: str) -> Iterator[Path]:
+    """Minbase, git and make, in a folder; removed in the end."""
     archive = _archive(suite)
     for name in ("apt", "home/.cache", "home/go"):
         (KEPT / name).mkdir(parents=True, exist_ok=True)
@@ -105,8 +115,6 @@ def a_root(suite: str) -> Iterator[Path]:
         _run("tar", "-C", folder, "-xf", str(archive))
         _reach_registries(root)
         _link_packages(KEPT / "apt", root / "var/cache/apt/archives")
-        _run("git", "-C", str(TOP), "bundle", "create", "--quiet", str(root / "root/arpguard.bundle"), "HEAD")
-        _run(*_enter(root, "/srv", "git -c advice.detachedHead=false clone --quiet /root/arpguard.bundle arpguard"))
         try:
             yield root
         finally:
@@ -154,10 +162,10 @@ def _link_packages(source: Path, into: Path) -> None:
 
 
 def _inside(root: Path, command: str) -> list[str]:
-    return _enter(root, "/srv/arpguard", command)
+    return enter(root, "/srv/arpguard", command)
 
 
-def _enter(root: Path, folder: str, command: str) -> list[str]:
+def enter(root: Path, folder: str, command: str) -> list[str]:
     """The words that run a command in the root, in a folder of it."""
     environment = ["HOME=/root", f"PATH={_PATH}", f"TERM={os.environ.get('TERM', 'dumb')}"]
     environment += [f"{name}={value}" for name, value in os.environ.items() if _PASSED.fullmatch(name)]
