@@ -1,9 +1,12 @@
-"""Writes docs/reasons.md, docs/metrics.md and the diagram of docs/protocol.md from the code: `make docs`.
+"""Writes the generated pages: `make docs`.
 
-A test compares.
+docs/reasons.md, docs/metrics.md and the diagram of docs/protocol.md come from the code, docs/support.md from what tests
+have run on. A test compares.
 """
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from prometheus_client.process_collector import ProcessCollector
@@ -44,6 +47,19 @@ Of the agent's process, under the names that all Prometheus clients use:
 | metric | type | meaning |
 |---|---|---|
 """
+_SUPPORT = """# What it is tested on
+
+Each line stands for tests that succeeded, and says when they last did.
+`make release` notes its own in `docs/tested.json`; `make neighbours` and `make kernels` have theirs in neighbours.md.
+What meets "Needs" and is not listed may well work: it was not tried.
+"""
+_NEEDS = {
+    "Python": "3.11 or newer; the Debian package has modules for 3.11 to 3.14",
+    "Distributions": "for the Debian package, Debian or Ubuntu with such a Python; for the wheel, glibc and libbpf 1",
+    "Kernels": "Linux 5.15 or newer",
+    "Architectures": "amd64 or arm64; the BPF programs are the same for both",
+    "Kubernetes": "1.30 or newer",
+}
 _OF_OWNED = """\
         answers while the fence lies ahead;
         stays over a restart of the agent
@@ -86,11 +102,54 @@ def protocol_page() -> str:
     return re.sub(r"(?<=^```mermaid\n)stateDiagram-v2\n.*?(?=^```$)", diagram, page, flags=re.MULTILINE | re.DOTALL)
 
 
+def support_page() -> str:
+    """The page about what it is tested on: what each run of the tests noted, and the newest day of each."""
+    ran: dict[tuple[str, str], dict[str, str]] = {}
+    for row in sorted([*_noted(), *_neighbours()], key=lambda row: row["day"]):
+        ran.setdefault((row["what"], row["name"]), {})[row["how"]] = row["day"]
+
+    sections = []
+    for what, needs in _NEEDS.items():
+        names = sorted((name for kind, name in ran if kind == what), key=_by_numbers)
+        rows = ((name, how, day) for name in names for how, day in sorted(ran[what, name].items()))
+        tested = "".join(f"| {name} | {how} | {day} |\n" for name, how, day in rows)
+        head = "| tested | what ran there | last |\n|---|---|---|\n"
+        sections.append(f"\n## {what}\n\nNeeds: {needs}.\n\n{head}{tested}")
+    return _SUPPORT + "".join(sections)
+
+
+def _noted() -> list[dict[str, str]]:
+    """What `make release` noted."""
+    noted: list[dict[str, str]] = json.loads((FOLDER / "tested.json").read_text(encoding="utf-8"))
+    return noted
+
+
+def _neighbours() -> Iterator[dict[str, str]]:
+    """What the tables of docs/neighbours.md say: the day of each, and the kernels and Kubernetes that it ran with."""
+    text = (FOLDER / "neighbours.md").read_text(encoding="utf-8")
+    for table, day, rest in re.findall(r"^<!-- ([\w-]+) -->\n(\S+); (.*?)^<!-- end", text, re.MULTILINE | re.DOTALL):
+        how = f"[`make {'kernels' if table == 'kube-proxy' else 'neighbours'}`](neighbours.md)"
+        for name in re.findall(r"\bLinux (\d+\.\d+)", rest):
+            yield {"what": "Kernels", "name": f"Linux {name}", "how": how, "day": day}
+        for name in re.findall(r"\b(?:Kubernetes|kube-proxy) (\d+\.\d+)", rest):
+            yield {"what": "Kubernetes", "name": name, "how": how, "day": day}
+
+
+def _by_numbers(name: str) -> tuple[list[int], str]:
+    """Linux 6.12 stands behind Linux 6.2."""
+    return [int(part) for part in re.findall(r"\d+", name)], name
+
+
 def _state(stage: type[Stage] | None) -> str:
     return stage.__name__.lower() if stage else "[*]"
 
 
-PAGES = {"reasons.md": reasons_page, "metrics.md": metrics_page, "protocol.md": protocol_page}
+PAGES = {
+    "reasons.md": reasons_page,
+    "metrics.md": metrics_page,
+    "protocol.md": protocol_page,
+    "support.md": support_page,
+}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

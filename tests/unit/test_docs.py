@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,20 @@ def _blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["reasons.md", "metrics.md", "protocol.md"])
+@pytest.mark.parametrize("name", ["reasons.md", "metrics.md", "protocol.md", "support.md"])
 def test_page_is_the_generated_one(name):
     pages = runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"]
 
     assert pages[name]() == (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def test_what_is_needed_is_what_the_package_and_the_chart_ask_for():
+    text = (ROOT / "docs/support.md").read_text(encoding="utf-8")
+    python = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["requires-python"]
+    chart = (ROOT / "deploy/helm/arpguard/Chart.yaml").read_text(encoding="utf-8")
+
+    assert f"Needs: {python.removeprefix('>=')} or newer" in text
+    assert f"Needs: {re.search(r'kubeVersion: .>=([0-9]+.[0-9]+)', chart)[1]} or newer" in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
