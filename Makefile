@@ -11,7 +11,8 @@
 #   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
 #                (FRAMES=n) through those in the kernel; the model has to agree. Then 100,000 (CASES=n) configurations
 #                and as many objects of Kubernetes, read in a process whose memory is limited
-#   make mutate  break core/ownership and bpf/decide.h in small ways, and count what their tests notice: half an hour
+#   make mutate  break core/ownership, bpf/decide.h and bpf/vouch.h in small ways, and count what their tests notice:
+#                an hour
 #   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
@@ -120,6 +121,7 @@ fuzz: apt-fuzz .venv/.dev
 mutate: apt-dev .venv/.dev
 	$(BIN)/python tests/mutation/ownership.py $(MUTATE)
 	$(BIN)/python tests/mutation/decide.py
+	$(BIN)/python tests/mutation/decide.py vouch.h
 
 CHAOS := 600
 chaos: apt-lab .venv/.run

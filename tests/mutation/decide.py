@@ -1,10 +1,10 @@
-"""Mutation testing of bpf/decide.h: every small change of it must be noticed by the tests of the programs.
+"""Mutation testing of bpf/decide.h, or another header: each small change must be noticed by the tests of the programs.
 
 What judges a mutant is `first_difference` of tests/support/programs/judging.py: random frames against the model,
 fences to the nanosecond, what frames cost, and every cell of the verdict table; all of these are tests of their own in
 tests/bpf.
-`decide.py` prints the score, and what survived; exit code 1 below `--least` percent. `--every N`: only each Nth.
-Another header can be named; of it nothing is expected.
+`decide.py [HEADER]` prints the score, and what survived; exit code 1 below `--least` percent. `--every N`: only each
+Nth. `make mutate` runs it for decide.h and vouch.h.
 """
 
 import argparse

@@ -3,7 +3,7 @@
 import pytest
 
 from mutation.cmutants import mutants_of
-from mutation.decide import EQUIVALENT, judge_all, line_of, text_of
+from mutation.decide import EQUIVALENT, KILLED, judge_all, line_of, text_of
 
 EVERY = 53
 
@@ -63,7 +63,9 @@ def test_what_is_excused_is_still_there():
     assert set(EQUIVALENT) <= there
 
 
-def test_some_mutants_are_noticed():
-    mutants = list(mutants_of(text_of("decide.h")))
-    _, survived = judge_all("decide.h", mutants[::EVERY])
+@pytest.mark.parametrize("name", ["decide.h", "vouch.h"])
+def test_some_mutants_are_noticed(name):
+    mutants = list(mutants_of(text_of(name)))
+    verdicts, survived = judge_all(name, mutants[::EVERY])
     assert survived == []
+    assert verdicts[KILLED] >= 3
