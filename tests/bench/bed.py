@@ -24,13 +24,15 @@ from arpguard.core.desired import strictest6_mode, vips4_of
 from arpguard.dataplane import bpffs, loader, syscall
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.build import Build, read_build
-from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
-from arpguard.model import EntryKey, NodeControl, RangeKey, VipEntry
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, VouchingTable, write_term
+from arpguard.model import EntryKey, Grants, LinkTerm, NodeControl, RangeKey, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode
 from arpguard.wire.arp import build_request
+from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL
 from arpguard_lab.netns import Netns
 from support.programs.compiling import BPF, compiled
+from support.programs.prog_run import grants_value
 
 NODE_MAC, CLIENT_MAC = MacAddress(bytes((2, 0, 0, 0, 0, 1))), MacAddress(bytes((2, 0, 0, 0, 0, 2)))
 NODE_IP, CLIENT_IP = IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")
@@ -113,6 +115,15 @@ class Plane:
             vips4=vips4_of(entries),
         )
         ControlValue(self.maps["control"]).write(self._control)
+
+    def vouch(self, term: LinkTerm | None) -> None:
+        """Has the link take frames of this term, and binds the node to it for an hour; None: nobody vouches for it."""
+        vouched = replace(self._control, term=term.number, ethertype=ETHERTYPE_LOCAL_EXPERIMENTAL) if term else None
+        terms = {self._ifindex: term} if term else {}
+        tables = ControlValue(self.maps["control"]), VouchingTable(self.maps["vouching"])
+        write_term(*tables, vouched or self._control, terms)
+        grants = Grants(boot_ns() + term.window_ns, term.number, term.window_ns) if term else Grants()
+        syscall.map_update(self.maps["grants"], bytes(4), bytes(grants_value(grants)))
 
     def close(self, networks: Sequence[Network]) -> None:
         """Closes ranges besides the entries that were seen to last."""

@@ -80,6 +80,14 @@ class Case:
     def retval(self) -> int:
         return (XDP if self.is_xdp else TC)[self.action]
 
+    def count(self, totals: Fd) -> int | None:
+        """How often frames went this way so far; None: nobody counts that."""
+        return None if self.reason is None else read_totals(totals)[0].enforced.get(self.reason, 0)
+
+    def fits(self, frame: bytes) -> bool:
+        """Whether that is what the frame has to be in the end."""
+        return frame == self.frame
+
 
 def ipv4_frame(length: int) -> bytes:
     """A TCP segment, as far as anybody here looks at it."""
@@ -217,20 +225,18 @@ class Stopwatch:
         return syscall.program_test_run(program, frame, repeat=self._repeat)
 
     def _time(self, case: Case) -> int:
-        before = self._count(case.reason)
+        totals = self._plane.maps["totals"]
+        before = case.count(totals)
         done = self._run(self._plane.programs[case.program], case.frame)
-        counted = self._count(case.reason) - before
-        if done.retval != case.retval or done.frame != case.frame or counted < (self._repeat if case.reason else 0):
+        after = case.count(totals)
+        counted = self._repeat if before is None or after is None else after - before
+        if done.retval != case.retval or not case.fits(done.frame) or counted < self._repeat:
             raise RuntimeError(f"{case.name}: went another way (returned {done.retval}, counted {counted} times)")
         return done.duration_ns
 
-    def _count(self, reason: Reason | None) -> int:
-        if reason is None:
-            return 0
-        return read_totals(self._plane.maps["totals"])[0].enforced.get(reason, 0)
 
-
-def _row(watch: Stopwatch, case: Case, suffix: str = "") -> Row:
+def row_of(watch: Stopwatch, case: Case, suffix: str = "") -> Row:
+    """What a case has cost so far."""
     whole, net = watch.whole[case.name], median(watch.net[case.name])
     met = goal = None
     if case.limit_ns and case.net:
@@ -249,25 +255,26 @@ def measure(*, quick: bool) -> Section:
         plane = Plane(pin_dir, a_changed_build("#define BENCH 1", MAX_ENTRIES), LO)
         watch = Stopwatch(plane, repeat)
         watch.rounds(count, traffic_cases())
-        _add_floors(section, watch)
+        add_floors(section, watch)
         for case in traffic_cases():
-            section.add(_row(watch, case))
+            section.add(row_of(watch, case))
         for vips in (1_000, 100_000):
             plane.fill(vips, SPECIAL)
             watch = Stopwatch(plane, repeat)
             cases = arp_cases() + nd_cases()
             watch.rounds(count, cases)
             for case in cases:
-                section.add(_row(watch, case, f" ({vips:,} VIPs)"))
+                section.add(row_of(watch, case, f" ({vips:,} VIPs)"))
         plane.close(CLOSED)
         watch = Stopwatch(plane, repeat)
         watch.rounds(count, closed_cases())
         for case in closed_cases():
-            section.add(_row(watch, case, " (ranges are closed)"))
+            section.add(row_of(watch, case, " (ranges are closed)"))
     return section
 
 
-def _add_floors(section: Section, watch: Stopwatch) -> None:
+def add_floors(section: Section, watch: Stopwatch) -> None:
+    """What is taken off of all that was measured."""
     for name in ("bare XDP program", "bare tc program"):
         section.add(Row(name, watch.whole[name], "ns", note="the floor"))
     section.add(

@@ -22,6 +22,7 @@ import replace
 import scale
 import serving
 import throughput
+import vouched
 import vouching
 from report import Section, to_json
 
@@ -38,6 +39,7 @@ SECTIONS: dict[str, ModuleType] = {
     "replace": replace,
     "flood": flood,
     "scale": scale,
+    "vouched": vouched,
     "vouching": vouching,
 }
 

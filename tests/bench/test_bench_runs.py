@@ -34,6 +34,20 @@ def test_frames_gives_plausible_json():
 
 
 @pytest.mark.bpf
+def test_vouched_gives_plausible_json():
+    done = _run("--quick", "--json", "vouched")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["vouched"]["rows"]}
+    for program in ("ingress_tc", "ingress_xdp"):
+        answered = rows[f"{program}: answered, fenced: with a voucher"]
+        assert -10_000 < answered["min"] <= answered["median"] <= answered["max"] < 10_000
+        for what in ("ping, pong", "grant"):
+            row = rows[f"{program}: {what}"]
+            assert 0 < row["min"] <= row["median"] <= row["max"] < 100_000, what
+            assert row["goal"] == "floor + 150 or less"
+
+
+@pytest.mark.bpf
 @pytest.mark.netns
 def test_api_gives_plausible_json():
     done = _run("--quick", "--json", "api")
