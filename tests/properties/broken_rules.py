@@ -68,8 +68,8 @@ RULES = [
     ),
     BrokenRule("no margin", (Times, "answers_ns"), " - self.margin_ns", "", partition),
     BrokenRule("half the margin", (Times, "answers_ns"), " - self.margin_ns", " - self.margin_ns // 2", partition),
-    BrokenRule("revoked too early", (Peers, "_late_ns"), "+ max(", "+ 0.5 * max(", partition),
-    BrokenRule("revoked a little too early", (Peers, "_late_ns"), "+ max(", "+ 0.95 * max(", partition),
+    BrokenRule("revoked too early", (Peers, "_late_ns"), "= max(", "= 0.5 * max(", partition),
+    BrokenRule("revoked a little too early", (Peers, "_late_ns"), "= max(", "= 0.95 * max(", partition),
     BrokenRule(
         "published lease ignored",
         (Peers, "_late_ns"),
@@ -93,9 +93,9 @@ RULES = [
     ),
     BrokenRule(
         "silence in an outage held against others",
-        (Ownership, "_was_cut_off"),
-        "renewed_ns is not None and",
-        "False and",
+        (Peers, "_late_ns"),
+        "self.silences.since_ns + self.times.duration_ns)",
+        "0)",
         outage,
     ),
     BrokenRule(

@@ -9,6 +9,7 @@ from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.naming import Naming
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.revoking import Revocations
+from arpguard.core.ownership.silences import Silences
 from arpguard.core.vouching.voucher import Adoption, Voucher
 from properties.broken_rules import Edit, apply
 from support.protocol.simulation import Api, Kernel, Node
@@ -27,6 +28,7 @@ from support.protocol.vouched_stories import (
     heartbeat_of_a_bound_node_is_deleted,
     heartbeat_of_a_parted_node_is_deleted,
     named_again,
+    outage_that_few_notice,
     parts,
     renaming_that_is_stuck,
     revocation_on_its_way,
@@ -265,5 +267,15 @@ OTHER_RULES = [
         "settles when a bound node would be silent",
         heartbeat_of_a_parted_node_is_deleted,
         (Peers, "seen", "peer.show(heartbeat, now_ns)", "peer.show(heartbeat, now_ns)\n        peer.longest_ns = 0"),
+    ),
+    broken(
+        "revoked by one that has not renewed since",
+        outage_that_few_notice,
+        (Silences, "counts", "self._renewed_ns is None or self._renewed_ns < from_ns", "False"),
+    ),
+    broken(
+        "silence in an outage held against others",
+        outage_that_few_notice,
+        (Silences, "renewed", "self.since_ns = now_ns", "pass"),
     ),
 ]

@@ -578,13 +578,20 @@ class DoubleAnswerError(BrokenRuleError):
 class Simulation:
     """`rates`: how fast each node's clock runs. `vouching`: each node may name another one as its voucher.
 
-    `seeks`: while all is done quickly, it names the next one.
+    `seeks`: while all is done quickly, it names the next one. `bound`: the lease of nodes that are bound to theirs.
     """
 
     def __init__(
-        self, rates: tuple[float, ...] = (1.0, 1.0, 1.0), vips: int = 2, *, vouching: bool = False, seeks: bool = True
+        self,
+        rates: tuple[float, ...] = (1.0, 1.0, 1.0),
+        vips: int = 2,
+        *,
+        vouching: bool = False,
+        seeks: bool = True,
+        bound: int = BOUND,
     ) -> None:
         self.vouching = vouching
+        self.bound = bound
         self.seeks = vouching and seeks
         self.times = self.vouched(TIMES)
         self.frames: deque[Frame] = deque()  # on their way
@@ -605,7 +612,8 @@ class Simulation:
 
     def vouched(self, times: Times) -> Times:
         """The same, and what nodes that are bound to a voucher have, if there are any."""
-        return replace(times, bound_ns=BOUND * MS, bound_margin_ns=BOUND_MARGIN * MS) if self.vouching else times
+        margin = self.bound * BOUND_MARGIN // BOUND
+        return replace(times, bound_ns=self.bound * MS, bound_margin_ns=margin * MS) if self.vouching else times
 
     def new_epoch(self) -> str:
         self._epochs += 1

@@ -25,11 +25,12 @@ FAIR = (1.0, 1.0)
 UNFAIR = (0.82, 1.18)  # of the node, and of its voucher: nearly what the margins allow for
 THREE = (1.0, 1.0, 1.0)
 WINDOW = GRANT - GRANT_MARGIN
+LONG = 20 * D  # of this lease a node renews seldom: every 10 s
 
 
-def a_vouched(rates=FAIR, naming=1) -> tuple[Simulation, list[Node]]:
+def a_vouched(rates=FAIR, naming=1, bound=BOUND) -> tuple[Simulation, list[Node]]:
     """So many nodes, of which the first ones name the next ones, and are bound to them."""
-    sim = Simulation(rates, vips=1, vouching=True, seeks=False)
+    sim = Simulation(rates, vips=1, vouching=True, seeks=False, bound=bound)
     for node in sim.nodes:
         node.wish(sim.vips)
         sim.run_quickly(2 * R)
@@ -160,6 +161,57 @@ def agent_is_killed() -> None:
         assert answering(sim) == [owner.name]
     sim.run_quickly(BOUND)
     assert answering(sim) == [other.name]
+
+
+# ---- nodes that renew seldom ----
+
+
+def a_seldom_heard(phase: float) -> tuple[Simulation, Node, Node]:
+    """The second node has the VIP, and nobody vouches for it; the first one wants the VIP, and renews seldom."""
+    sim, (seldom, owner) = a_vouched(bound=LONG)
+    seldom.wish(())
+    sim.run_quickly(R)
+    assert answering(sim) == [owner.name]
+    seldom.wish(sim.vips)
+    sim.run_quickly(phase)
+    return sim, seldom, owner
+
+
+def outage_that_few_notice() -> None:
+    """The API server is away for less long than a bound node takes to renew: it holds that against nobody."""
+    for phase in range(0, LONG // 6, R + R // 4):
+        sim, seldom, owner = a_seldom_heard(phase)
+        epoch = owner.kernel.epoch
+        seldom.cut_off = owner.cut_off = True
+        sim.run_quickly(D + phase / 4)
+        seldom.cut_off = owner.cut_off = False
+        sim.run_quickly(2 * R)
+        assert owner.kernel.epoch == epoch, "revoked for the outage"
+        assert answering(sim) == [owner.name]
+
+
+def voucher_in_an_outage() -> None:
+    """The same, of nodes that vouch for others, and have no VIP."""
+    for phase in range(0, LONG // 6, 2 * R):
+        sim, nodes = a_vouched(THREE, naming=1, bound=LONG)
+        sim.run_quickly(phase)
+        epochs = [node.kernel.epoch for node in nodes]
+        for node in nodes:
+            node.cut_off = True
+        sim.run_quickly(2 * D)
+        for node in nodes:
+            node.cut_off = False
+        sim.run_quickly(2 * R)
+        assert [node.kernel.epoch for node in nodes] == epochs, "revoked for the outage"
+
+
+def node_dies_without_a_voucher() -> None:
+    """It is replaced after D, by one that renews seldom, too."""
+    for phase in range(0, LONG // 6, 2 * R):
+        sim, seldom, owner = a_seldom_heard(phase)
+        owner.die()
+        sim.run_quickly(D + R / 5)
+        assert answering(sim) == [seldom.name]
 
 
 # ---- a node, its voucher, and what is between them ----
@@ -546,6 +598,9 @@ STORIES = [
     voucher_dies,
     api_is_away,
     agent_is_killed,
+    outage_that_few_notice,
+    voucher_in_an_outage,
+    node_dies_without_a_voucher,
     cut_off,
     cut_off_and_restarts,
     revoked_and_back,

@@ -137,8 +137,63 @@ def test_a_heartbeat_that_was_read_at_the_same_moment_is_read_again():
 
 def a_revocation(peers):
     peers.seen("b", BEAT, NOW)
+    renewed(peers, NOW + 3 * S - 1)
     (sent,) = peers.revoke("b", NOW + 3 * S)
     return sent
+
+
+def renewed(peers, at_ns):
+    peers.silences.renewed(3 * S, at_ns, at_ns)
+
+
+def test_nobody_is_revoked_before_this_node_has_renewed_while_that_one_should_have():
+    peers = some_peers()
+    peers.seen("b", BEAT, NOW)
+    renewed(peers, NOW + S)
+    assert not peers.silences.wants_renewal
+
+    assert peers.revoke("b", NOW + 3 * S) == []
+    assert peers.silences.wants_renewal
+    renewed(peers, NOW + 3 * S)
+
+    assert peers.silences.doubted() == ["b"]
+    assert not peers.silences.wants_renewal
+    assert len(peers.revoke("b", NOW + 3 * S)) == 1
+
+
+def test_an_answer_to_an_old_renewal_says_nothing_of_now():
+    peers = some_peers()
+    peers.seen("b", BEAT, NOW)
+    peers.silences.renewed(3 * S, NOW + S, NOW + 3 * S - 1)
+    assert peers.revoke("b", NOW + 3 * S) == []
+
+
+def test_after_an_outage_a_node_with_a_long_lease_has_the_time_of_a_short_one():
+    """It tries to renew again every second, whatever its lease is."""
+    peers = some_peers()
+    peers.seen("b", replace(BEAT, duration_ns=60 * S), NOW)
+    peers.silences.failed()
+    renewed(peers, NOW + 60 * S)
+
+    assert peers.alive("b", NOW + 63 * S - 1)
+    assert not peers.alive("b", NOW + 63 * S)
+
+
+@pytest.mark.parametrize("heard_s", [2, 3])
+def test_an_outage_is_when_this_node_cannot_renew_and_sees_nobody_else_do_so(heard_s):
+    """What comes before it renews again may be from before, and a node that renews seldom sees nothing for long."""
+    peers = some_peers()
+    peers.seen("b", BEAT, NOW)
+    renewed(peers, NOW + 20 * S)
+    assert not peers.alive("b", NOW + 20 * S)
+
+    peers.seen("c", replace(BEAT, node="c", version=SECOND), NOW + 21 * S)
+    peers.silences.failed()
+    peers.seen("c", replace(BEAT, node="c", version=THIRD), NOW + 22 * S)
+    peers.silences.failed()
+    renewed(peers, NOW + (21 + heard_s) * S)
+
+    assert peers.alive("b", NOW + (21 + heard_s) * S) == (heard_s == 3)
 
 
 def test_the_silent_are_revoked_once_by_the_version_that_was_seen():
@@ -159,6 +214,7 @@ def test_who_was_revoked_is_dead_and_its_claims_are_void():
     assert peers.is_void("b", "b-1", NOW + 3 * S - 1, NOW + 4 * S) is True
     assert peers.is_void("b", "new-1", NOW + 3 * S - 1, NOW + 4 * S) is False
     assert peers.revoke("b", NOW + 6 * S) == []
+    renewed(peers, NOW + 7 * S - 1)
     assert peers.revoke("b", NOW + 7 * S) == [WriteHeartbeat("b", "new-2", "", SECOND, 3 * S)]
 
 

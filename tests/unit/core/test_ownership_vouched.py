@@ -606,6 +606,24 @@ def test_nobody_is_looked_for_who_has_a_vip_that_a_node_has_answered_for_until_n
     assert bench.store[VIP].holder == "a"
 
 
+# ---- silence ----
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.UNKNOWN])
+@pytest.mark.parametrize("a_node", [a_bound, a_bench], ids=["bound", "not bound"])
+def test_one_renewal_that_fails_does_not_forget_how_long_others_were_silent(a_node, outcome):
+    bench = a_node()
+    bench.pass_time(4)
+    bench.heartbeat()
+    bench.pass_time(2.5)
+    (sent,) = [effect for effect in bench.core.hurry(bench.now) if isinstance(effect, WriteHeartbeat)]
+
+    bench.serve(bench.core.heartbeat_written(sent, outcome, None, bench.now, bench.now))
+    bench.pass_time(0.6)
+
+    assert not bench.core.peers.alive("b", bench.now)
+
+
 # ---- heartbeats that are missing (V18) ----
 
 

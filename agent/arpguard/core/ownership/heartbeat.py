@@ -78,7 +78,6 @@ class OwnHeartbeat:
     ) -> None:
         self.epoch = kept_epoch
         self.asked = 0  # how many renewals have been sent
-        self.renewed_ns: int | None = None  # when the last one that was applied was sent
         self.yielding = False
         self.parted = False
         self.lease = PublishedLease(times)
@@ -251,7 +250,6 @@ class OwnHeartbeat:
         self.yielding = False
         self._applied = self.asked
 
-        self.renewed_ns = sent_ns
         self._fence.renewed(sent_ns, self.lease.published)
         self._due_ns = sent_ns + self.lease.published.renew_ns
         self.parted = self.lease.applied() or self.parted

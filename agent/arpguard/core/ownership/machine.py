@@ -177,6 +177,7 @@ class Ownership:
     def heartbeat_read_failed(self, node: str, now_ns: int) -> list[Effect]:
         """No answer to a read."""
         if node == self._node:
+            self.peers.silences.failed()
             return self.heartbeat.read_failed(now_ns)
         self.peers.read_failed(node, now_ns)
         return []
@@ -189,7 +190,19 @@ class Ownership:
             effects = self.peers.written(sent, outcome, version, sent_ns, now_ns)
             effects += self.revocations.changed(sent.node, now_ns)
             return effects + self._advance(self.claims.waiting_for(sent.node), now_ns)
-        return self._with_epoch(lambda: self.heartbeat.written(outcome, version, sent_ns, now_ns), now_ns)
+        applied = outcome is Outcome.APPLIED
+        if applied:
+            self.peers.silences.renewed(self.peers.times.duration_ns, sent_ns, now_ns)
+        else:
+            self.peers.silences.failed()
+        effects = self._with_epoch(lambda: self.heartbeat.written(outcome, version, sent_ns, now_ns), now_ns)
+        return effects + (self._count_silence(now_ns) if applied else [])
+
+    def _count_silence(self, now_ns: int) -> list[Effect]:
+        """This node has renewed: the silence counts that was in doubt before."""
+        doubted = self.peers.silences.doubted()
+        effects = self.revocations.revoke_silent(doubted, now_ns)
+        return effects + self._advance([vip for node in doubted for vip in self.claims.waiting_for(node)], now_ns)
 
     def claim_read(self, vip: Address, claim: Claim | None, now_ns: int) -> list[Effect]:
         """A consistent read."""
@@ -236,15 +249,8 @@ class Ownership:
         effects = event()
         if self.heartbeat.epoch != before:
             effects = [*effects[:1], *self.claims.forget_epoch(), *effects[1:]]
-        if self.heartbeat.holds and not held and self._was_cut_off(now_ns):
-            self.peers.listen_anew(now_ns)
         changed = (self.heartbeat.epoch, self.heartbeat.holds, self.heartbeat.lease.rested) != (before, held, rested)
         return effects + self._advance(self.claims.all if changed else self.claims.unconfirmed, now_ns)
-
-    def _was_cut_off(self, now_ns: int) -> bool:
-        """Whether nothing was renewed for a lease: after an outage nobody is revoked for what was not heard in it."""
-        renewed_ns = self.heartbeat.renewed_ns
-        return renewed_ns is not None and now_ns - renewed_ns >= self.peers.times.duration_ns
 
     def _moment(self, now_ns: int) -> Moment:
         own = self.heartbeat
@@ -260,8 +266,11 @@ class Ownership:
         )
 
     def _advance(self, vips: Iterable[Address], now_ns: int) -> list[Effect]:
-        """Moves these VIPs on. What is claimed now waits for a renewal; whoever has nothing to do with VIPs rests."""
+        """Moves these VIPs on. What is claimed now, and who is to be revoked, waits for a renewal.
+
+        Whoever has nothing to do with VIPs rests.
+        """
         effects = self.claims.advance(vips, self._moment(now_ns))
-        if self.claims.unconfirmed:
+        if self.claims.unconfirmed or self.peers.silences.wants_renewal:
             effects += self.heartbeat.hurry(now_ns)
         return effects + self.heartbeat.rest(not (self._takes_part or self.claims.active), now_ns)

@@ -19,6 +19,7 @@ from arpguard.core.ownership.records import (
     Version,
     WriteHeartbeat,
 )
+from arpguard.core.ownership.silences import Silences
 from arpguard.units import NS_PER_S
 
 MISSING_NS = 30 * NS_PER_S  # a deleted heartbeat may have been a parting node's, whose lease lasts so long
@@ -73,10 +74,11 @@ class _Peer:
 
 
 class Peers:
-    """What is known of the other nodes. `times` are this node's."""
+    """What is known of the other nodes. `times` are this node's. `silences`: whether their silence counts."""
 
     def __init__(self, times: Times, new_epoch: Callable[[], str]) -> None:
         self.times = times
+        self.silences = Silences()
         self._new_epoch = new_epoch
         self._peers: dict[str, _Peer] = {}
         self._longest_bound_ns = 0  # of the leases that were seen
@@ -92,16 +94,12 @@ class Peers:
             return False
         if _version(before) != _version(heartbeat):
             peer.show(heartbeat, now_ns)
+            self.silences.written(now_ns)
         if heartbeat is not None and heartbeat.bound:
             self._longest_bound_ns = max(self._longest_bound_ns, heartbeat.duration_ns)
         if as_of_ns is not None:
             peer.as_of_ns = as_of_ns
         return _epoch(before) != _epoch(heartbeat)
-
-    def listen_anew(self, now_ns: int) -> None:
-        """This node was cut off for a while: others' silence counts only from now on."""
-        for peer in self._peers.values():
-            peer.since_ns = now_ns
 
     def alive(self, node: str, now_ns: int) -> bool:
         """Whether a node's heartbeat has changed within its lease, and is not revoked."""
@@ -198,9 +196,13 @@ class Peers:
     def revoke(self, node: str, now_ns: int) -> list[Effect]:
         """Ends a silent node's epoch: replaces exactly the version that has not changed for a lease.
 
+        Before that this node has to renew, once that one is nearly late (`silences`).
+
         If it has been missing for as long, creates it: when its node comes back, that begins a new epoch.
         """
         peer = self._peers.setdefault(node, _Peer(None, now_ns))
+        if peer.known is not None and not self.silences.counts(node, self._fading_ns(peer), now_ns):
+            return []
         return self.replace(node, now_ns) if now_ns >= self._late_ns(peer) else []
 
     def replace(self, node: str, now_ns: int) -> list[Effect]:
@@ -267,11 +269,15 @@ class Peers:
     def _late_ns(self, peer: _Peer) -> int:
         """How long a lease lasts: the longer of what its holder publishes and what this node has configured.
 
-        What is missing may be created at once where all wait for the longest lease after that (V18).
+        After an outage its node has the time to renew. What is missing may be created at once where all wait for the
+        longest lease after that (V18).
         """
         if peer.known is None and self.times.bound_ns:
             return peer.since_ns
-        return peer.since_ns + max(peer.lease_ns, self.times.duration_ns)
+        lease_ns = max(peer.lease_ns, self.times.duration_ns)
+        if peer.known is None:
+            return max(peer.since_ns, self.silences.since_ns) + lease_ns
+        return max(peer.since_ns + lease_ns, self.silences.since_ns + self.times.duration_ns)
 
     def _settled_ns(self, peer: _Peer) -> int:
         """When any node that answered by a former object of this name must have fallen silent."""

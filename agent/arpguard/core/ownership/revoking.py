@@ -8,6 +8,8 @@ Whoever ended the voucher's epoch is first. The others know as much, and look ag
 another voucher by then.
 """
 
+from collections.abc import Iterable
+
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import Effect, Heartbeat, NamedVoucher, WriteHeartbeat
 from arpguard.units import NS_PER_S
@@ -158,7 +160,11 @@ class Revocations:
         if now_ns < self._scan_ns:
             return []
         self._scan_ns = now_ns + BACKUP_NS
-        vouchers = [node for node, nodes in self._nodes_of.items() if nodes and self._is_held(node)]
+        return self.revoke_silent(self._nodes_of, now_ns)
+
+    def revoke_silent(self, nodes: Iterable[str], now_ns: int) -> list[Effect]:
+        """Revokes those of these nodes that vouch for others, and are silent."""
+        vouchers = [node for node in nodes if self._nodes_of.get(node) and self._is_held(node)]
         return [effect for node in vouchers for effect in self._noted(self._peers.revoke(node, now_ns))]
 
 
