@@ -15,6 +15,8 @@ AVAILABILITY = (
     "v-never-unbinds",
     "revoked by one that has not renewed since",
     "silence in an outage held against others",
+    "V19: rests on a voucher that cannot revoke",
+    "V19: leaves it for what was silent in an outage",
 )
 ROW = re.compile(r"^\| `(v-[a-z-]+)` \|(.*)\|$", flags=re.MULTILINE)
 

@@ -8,6 +8,7 @@ from arpguard.core.ownership.heartbeat import OwnHeartbeat
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.naming import Naming
 from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.relying import Reliance
 from arpguard.core.ownership.revoking import Revocations
 from arpguard.core.ownership.silences import Silences
 from arpguard.core.vouching.voucher import Adoption, Voucher
@@ -28,6 +29,7 @@ from support.protocol.vouched_stories import (
     heartbeat_of_a_bound_node_is_deleted,
     heartbeat_of_a_parted_node_is_deleted,
     named_again,
+    outage_leaves_vouchers,
     outage_that_few_notice,
     parts,
     renaming_that_is_stuck,
@@ -42,6 +44,7 @@ from support.protocol.vouched_stories import (
     voucher_in_another_epoch,
     voucher_restarts_after_it_decided,
     voucher_restarts_without_a_right,
+    voucher_that_cannot_revoke,
     voucher_that_looked_early,
 )
 
@@ -277,5 +280,15 @@ OTHER_RULES = [
         "silence in an outage held against others",
         outage_that_few_notice,
         (Silences, "renewed", "self.since_ns = now_ns", "pass"),
+    ),
+    broken(
+        "V19: rests on a voucher that cannot revoke",
+        voucher_that_cannot_revoke,
+        (Naming, "_next", " or self.is_behind", ""),
+    ),
+    broken(
+        "V19: leaves it for what was silent in an outage",
+        outage_leaves_vouchers,
+        (Reliance, "judge", "self._peers.silences.counts(named.node, behind_ns, now_ns)", "now_ns >= behind_ns"),
     ),
 ]

@@ -163,6 +163,37 @@ def agent_is_killed() -> None:
     assert answering(sim) == [other.name]
 
 
+def voucher_that_cannot_revoke() -> None:
+    """Its process grants on, but its agent hangs, or does not reach the API server: the node leaves it in time."""
+    for trouble in ("paused", "cut_off"):
+        for phase in range(0, BOUND // 6, BOUND // 18):
+            sim, (owner, voucher, other) = a_vouched(THREE, naming=2)
+            sim.run_quickly(phase)
+            setattr(voucher, trouble, True)
+            for _ in range(BOUND // 200):
+                sim.run_quickly(100)
+                assert answering(sim) == [owner.name]
+            assert voucher.kernel.right(voucher.now()), "it would grant no more anyway"
+            assert not owner.kernel.bound
+            owner.die()
+            sim.run_quickly(D + R)
+            assert answering(sim) == [other.name]
+
+
+def outage_leaves_vouchers() -> None:
+    """After one in which nobody could renew for long nobody has left its voucher."""
+    for phase in range(0, BOUND // 6, R // 4):
+        sim, nodes = a_vouched(THREE, naming=3)
+        sim.run_quickly(phase)
+        for node in nodes:
+            node.cut_off = True
+        sim.run_quickly(BOUND // 2)
+        for node in nodes:
+            node.cut_off = False
+        sim.run_quickly(BOUND // 2)
+        assert all(node.kernel.bound and not node.core.heartbeat.naming.unbinds for node in nodes)
+
+
 # ---- nodes that renew seldom ----
 
 
@@ -598,6 +629,8 @@ STORIES = [
     voucher_dies,
     api_is_away,
     agent_is_killed,
+    voucher_that_cannot_revoke,
+    outage_leaves_vouchers,
     outage_that_few_notice,
     voucher_in_an_outage,
     node_dies_without_a_voucher,

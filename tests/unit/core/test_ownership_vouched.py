@@ -9,6 +9,7 @@ import pytest
 from arpguard.core.ownership.machine import Kept
 from arpguard.core.ownership.naming import LOOK_NS, SPARE_NS, UNBOUND_NS
 from arpguard.core.ownership.records import (
+    NO_TERM,
     ClearTerm,
     DeleteClaim,
     KernelTerm,
@@ -254,6 +255,67 @@ def test_a_voucher_that_never_grants_is_not_named_for_ever():
 
     assert named(bench) is None
     assert bench.core.heartbeat.naming.unbinds == 1
+
+
+# ---- a voucher that does not renew (V19) ----
+
+BEHIND_S = 25
+
+
+def a_bound_to_one_that_is_bound() -> Bench:
+    """It will be granted for long, and its voucher has renewed just now."""
+    bench = a_bound()
+    bench.heartbeat(**of_b(replace(C, term=TERM)))
+    return bench
+
+
+def test_a_node_leaves_a_voucher_that_has_not_renewed_for_two_and_a_half_intervals():
+    bench = a_bound_to_one_that_is_bound()
+
+    bench.pass_time(BEHIND_S - 0.01)
+    assert named(bench) is not None
+    bench.pass_time(0.02)
+
+    assert named(bench) is None
+    assert bench.term == NO_TERM
+    assert bench.core.heartbeat.naming.unbinds == 1
+    assert revocations(bench) == []
+
+
+def test_a_node_that_cannot_renew_either_keeps_its_voucher():
+    bench = a_bound_to_one_that_is_bound()
+    bench.refused = (WriteHeartbeat,)
+
+    bench.pass_time(BEHIND_S + 20)
+    bench.refused = ()
+    bench.pass_time(1)
+    assert named(bench) is not None
+
+    bench.heartbeat(**of_b(replace(C, term=TERM)))
+    bench.pass_time(5)
+    assert named(bench) is not None
+    assert bench.core.heartbeat.naming.unbinds == 0
+
+
+def test_a_voucher_that_renews_before_it_is_left_is_kept():
+    bench = a_bound_to_one_that_is_bound()
+    bench.held = (WriteHeartbeat,)
+    bench.pass_time(BEHIND_S + 1)
+    bench.heartbeat(**of_b(replace(C, term=TERM)))
+    bench.held = ()
+
+    bench.let()
+    bench.pass_time(1)
+
+    assert named(bench) is not None
+
+
+def test_a_voucher_that_is_not_bound_is_left_to_its_grants():
+    """It publishes a short lease, so they end long before."""
+    bench = a_bound()
+    bench.heartbeat(duration=3 * S)
+    bench.pass_time(60)
+    assert named(bench) is not None
 
 
 # ---- another epoch, another agent (V9, V10) ----

@@ -186,6 +186,11 @@ class OwnHeartbeat:
         self.naming.looked(seen, now_ns)
         return self._keep_named(now_ns)
 
+    def voucher_is_behind(self, yes: bool, now_ns: int) -> list[Effect]:  # noqa: FBT001 - it is the event
+        """Whether the voucher has not renewed for so long that it could not revoke this node (V19)."""
+        self.naming.is_behind = yes
+        return self._keep_named(now_ns)
+
     def _keep_named(self, now_ns: int) -> list[Effect]:
         return self.hurry(now_ns) if self.naming.is_stale(self._may_name) else []
 

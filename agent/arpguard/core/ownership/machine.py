@@ -26,6 +26,7 @@ from arpguard.core.ownership.records import (
     WriteClaim,
     WriteHeartbeat,
 )
+from arpguard.core.ownership.relying import Reliance
 from arpguard.core.ownership.revoking import Revocations
 from arpguard.core.ownership.steps import Moment
 
@@ -61,6 +62,7 @@ class Ownership:
         self.heartbeat = OwnHeartbeat(node, instance, times, new_epoch, kept.epoch, kept.fence_ns, kept.term)
         self.peers = Peers(times, new_epoch)
         self.revocations = Revocations(node, instance, self.peers)
+        self._reliance = Reliance(self.heartbeat, self.peers)
         self.claims = Claims(node, self.peers, kept.vips if kept.epoch else ())
         self.wanted: frozenset[Address] = frozenset()
         self._takes_part = True
@@ -98,7 +100,9 @@ class Ownership:
 
     def next_ns(self, now_ns: int) -> int | None:
         """When `tick` is to be called if nothing else happens; perhaps at once, None: only then."""
-        others = () if self.heartbeat.lease.parting else (self.claims.next_ns(), self.revocations.next_ns(now_ns))
+        others: tuple[int | None, ...] = ()
+        if not self.heartbeat.lease.parting:
+            others = self.claims.next_ns(), self.revocations.next_ns(now_ns), self._reliance.next_ns()
         moments = [moment for moment in (self.heartbeat.next_ns(), *others) if moment is not None]
         return max(now_ns, min(moments)) if moments else None
 
@@ -148,7 +152,8 @@ class Ownership:
     def tick(self, now_ns: int) -> list[Effect]:
         """Time has passed."""
         revoked = [] if self.heartbeat.lease.parting else self.revocations.tick(now_ns)
-        return self.heartbeat.tick(now_ns) + revoked + self._advance(self.claims.due(now_ns), now_ns)
+        left = self._reliance.judge(now_ns)
+        return self.heartbeat.tick(now_ns) + revoked + left + self._advance(self.claims.due(now_ns), now_ns)
 
     # ---- what watches show: hints, perhaps late ----
 
@@ -158,7 +163,7 @@ class Ownership:
             self.heartbeat.suspect(heartbeat, now_ns)
             return []
         changed = self.peers.seen(node, heartbeat, now_ns)
-        effects = self.revocations.changed(node, now_ns)
+        effects = self.revocations.changed(node, now_ns) + self._reliance.judge(now_ns)
         return effects + (self._advance(self.claims.waiting_for(node), now_ns) if changed else [])
 
     def claim_seen(self, vip: Address, claim: Claim | None, now_ns: int) -> list[Effect]:
@@ -201,7 +206,7 @@ class Ownership:
     def _count_silence(self, now_ns: int) -> list[Effect]:
         """This node has renewed: the silence counts that was in doubt before."""
         doubted = self.peers.silences.doubted()
-        effects = self.revocations.revoke_silent(doubted, now_ns)
+        effects = self.revocations.revoke_silent(doubted, now_ns) + self._reliance.judge(now_ns)
         return effects + self._advance([vip for node in doubted for vip in self.claims.waiting_for(node)], now_ns)
 
     def claim_read(self, vip: Address, claim: Claim | None, now_ns: int) -> list[Effect]:

@@ -30,7 +30,8 @@ class Naming:
 
     `adopts`: until the agent says whom to name, the node keeps the voucher that the previous agent named; else none.
     `spare_ns`: how much of the voucher's fence has to be left when the node un-binds. `unbinds`: how often it did;
-    `revocations`: how often an epoch ended in which the kernel was bound.
+    `revocations`: how often an epoch ended in which the kernel was bound. `is_behind`: the voucher grants, but does
+    not renew, so it could not revoke this node (V19).
     """
 
     def __init__(self, node: str, new_term: Callable[[], str], kept: KernelTerm, *, adopts: bool) -> None:
@@ -39,6 +40,7 @@ class Naming:
         self.spare_ns = SPARE_NS
         self.unbinds = 0
         self.revocations = 0
+        self.is_behind = False
 
         self._node = node
         self._new_term = new_term
@@ -64,7 +66,7 @@ class Naming:
         """Whom the next renewal names; without a term if that is to be a new one."""
         if self._wished is None or _identity(self.named) != self._wished:
             return self._wished if may_begin else None
-        return None if self._lapsing else self.named
+        return None if self._lapsing or self.is_behind else self.named
 
     def is_stale(self, may_begin: bool) -> bool:  # noqa: FBT001
         """Whether the heartbeat names another than it should, or says something else about the kernel than is so."""
@@ -99,9 +101,9 @@ class Naming:
         return self._show(found.voucher, found.epoch, now_ns)
 
     def _show(self, voucher: NamedVoucher | None, epoch: str, now_ns: int) -> list[Effect]:
-        if voucher != self.named and self._lapsing:
+        if voucher != self.named and (self._lapsing or self.is_behind):
             self.unbinds += 1
-            self._lapsing = False
+            self._lapsing = self.is_behind = False
             self._wished = None if _identity(self.named) == self._wished else self._wished
         self.named = voucher
 
@@ -118,7 +120,7 @@ class Naming:
         """An epoch begins, and the kernel has heard of it (V9): nobody vouches in it yet."""
         self.revocations += self.kernel.bound
         number, self.kernel = self.kernel.number, NO_TERM
-        self.named, self._lapsing = None, False
+        self.named, self._lapsing, self.is_behind = None, False, False
         self.wish(None)
         return [ClearTerm()] if number else []
 

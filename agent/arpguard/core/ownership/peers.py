@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from arpguard.addresses import MacAddress
-from arpguard.core.ownership.lease import Times
+from arpguard.core.ownership.lease import RENEWALS_IN_BOUND_LEASE, Times
 from arpguard.core.ownership.probing import LEAD_NS, SILENT_NS
 from arpguard.core.ownership.records import (
     Effect,
@@ -243,6 +243,17 @@ class Peers:
         """A read, if there was none since `seen_ns`."""
         peer = self._peers[node]
         return self._ask(node) if now_ns >= peer.retry_ns and not _was_read_since(peer, seen_ns) else []
+
+    def behind_ns(self, node: str) -> int | None:
+        """When a node that is bound will have failed to renew: it cannot be told from its kernel, which lives (V19).
+
+        None: nothing is known of it, or it is not bound.
+        """
+        peer = self._peers.get(node)
+        if peer is None or peer.known is None or not peer.known.bound:
+            return None
+        patience_ns = peer.lease_ns * 5 // (2 * RENEWALS_IN_BOUND_LEASE)  # two renewals, and half the time to a third
+        return max(peer.since_ns + patience_ns, self.silences.since_ns + self.times.duration_ns)
 
     def written(
         self, sent: WriteHeartbeat, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int

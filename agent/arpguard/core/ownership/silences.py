@@ -52,6 +52,10 @@ class Silences:
         """Whether some node's silence is in doubt until this node renews."""
         return bool(self._doubted)
 
+    def is_in_doubt(self, node: str) -> bool:
+        """Whether a node's silence is."""
+        return node in self._doubted
+
     def doubted(self) -> list[str]:
         """Whose silence was in doubt until now."""
         doubted, self._doubted = list(self._doubted), {}

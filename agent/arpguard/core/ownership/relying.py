@@ -1,0 +1,33 @@
+"""Whether this node may rest on its voucher: one whose agent does not renew cannot revoke it, though it grants (V19).
+
+Its process and its kernel grant for as long as its own right lasts. If this node died then, nobody would notice before
+the end of its long lease.
+"""
+
+from arpguard.core.ownership.heartbeat import OwnHeartbeat
+from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.records import Effect
+
+
+class Reliance:
+    """Of `heartbeat`, this node's, on the voucher that it names, by what `peers` knows of that."""
+
+    def __init__(self, heartbeat: OwnHeartbeat, peers: Peers) -> None:
+        self._heartbeat = heartbeat
+        self._peers = peers
+
+    def next_ns(self) -> int | None:
+        """When to judge the voucher next; None: there is none, or a renewal is awaited."""
+        naming = self._heartbeat.naming
+        if naming.named is None or naming.is_behind or self._peers.silences.is_in_doubt(naming.named.node):
+            return None
+        return self._peers.behind_ns(naming.named.node)
+
+    def judge(self, now_ns: int) -> list[Effect]:
+        """Leaves a voucher that has not renewed for long, once this node could; keeps one that does so again."""
+        named = self._heartbeat.naming.named
+        if named is None:
+            return []
+        behind_ns = self._peers.behind_ns(named.node)
+        is_behind = behind_ns is not None and self._peers.silences.counts(named.node, behind_ns, now_ns)
+        return self._heartbeat.voucher_is_behind(is_behind, now_ns)
