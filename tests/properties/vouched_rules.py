@@ -21,6 +21,7 @@ from support.protocol.vouched_stories import (
     chain,
     chain_from_the_side,
     chain_of_one_that_is_not_bound,
+    claim_from_before_vouching,
     cut_off,
     cut_off_and_restarts,
     decision_after_it_was_un_bound,
@@ -270,6 +271,11 @@ OTHER_RULES = [
         "settles when a bound node would be silent",
         heartbeat_of_a_parted_node_is_deleted,
         (Peers, "seen", "peer.show(heartbeat, now_ns)", "peer.show(heartbeat, now_ns)\n        peer.longest_ns = 0"),
+    ),
+    broken(
+        "a claim that names no heartbeat is void by any",
+        claim_from_before_vouching,
+        (Peers, "is_void", "uid == peer.known.version.uid", 'uid in ("", peer.known.version.uid)'),
     ),
     broken(
         "revoked by one that has not renewed since",

@@ -13,6 +13,7 @@ from support.protocol.simulation import (
     MS,
     OTHER_TIMES,
     PARTING,
+    TIMES,
     D,
     Frame,
     M,
@@ -524,6 +525,32 @@ def heartbeat_of_a_bound_node_is_deleted() -> None:
     assert answering(sim) == [other.name]
 
 
+def claim_from_before_vouching() -> None:
+    """It says nothing of the heartbeat; and its holder's agent, which was restarted, is bound in the same epoch."""
+    sim = Simulation(THREE, vips=1, vouching=True, seeks=False)
+    owner, voucher, other = sim.nodes
+    owner.times = TIMES
+    owner.boot()
+    owner.wish(sim.vips)
+    sim.run_quickly(2 * R)
+    owner.times = sim.times
+    owner.boot()
+    other.wish(sim.vips)
+    sim.run_quickly(R)
+    owner.name_voucher(voucher.name)
+    voucher.name_voucher(other.name)
+    sim.run_quickly(R)
+    assert owner.kernel.bound
+    assert not sim.api.objects[sim.vips[0]].holder_uid
+
+    owner.cut_off = voucher.paused = True
+    sim.api.delete_heartbeat(owner.name)
+    sim.run_quickly(BOUND / 4)
+    assert answering(sim) == [owner.name]
+    sim.run_quickly(BOUND)
+    assert answering(sim) == [other.name]
+
+
 def heartbeat_of_a_parted_node_is_deleted() -> None:
     """It answers for longer than a bound one, and voids nothing before that: nobody has seen a longer lease of it."""
     sim, (owner, other) = a_vouched(naming=0)
@@ -655,6 +682,7 @@ STORIES = [
     parts,
     cannot_part,
     heartbeat_of_a_bound_node_is_deleted,
+    claim_from_before_vouching,
     heartbeat_of_a_parted_node_is_deleted,
     chain,
     ring,
