@@ -23,7 +23,7 @@ from elf import is_elf, needed
 from imports import Tree, reachable
 from packages import Archive, Package, by_file, followed
 
-from arpguard.kube.importing import NOT_RUN
+from arpguard.importing import NOT_RUN
 
 TOP = Path(__file__).resolve().parents[2]
 CACHE = TOP / ".cache/image"

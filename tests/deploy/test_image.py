@@ -49,7 +49,7 @@ for name in sys.argv[1:]:
 AGENT = """
 import arpguard.api.server, arpguard.observe.exporter, arpguard.runtime.startup, arpguard.runtime.wiring
 import arpguard.runtime.cluster.kubernetes, google.protobuf.message
-from arpguard.kube.importing import import_part
+from arpguard.importing import import_part
 for part in ("client.rest", "config.incluster_config", "config.kube_config"): import_part(f"kubernetes.aio.{part}")
 """
 HERE = {architecture for architecture, machine in MACHINES.items() if machine == platform.machine()}

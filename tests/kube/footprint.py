@@ -57,7 +57,7 @@ def _imports() -> dict[str, object]:
 
     before = _resident_kb()
     import arpguard.runtime.cluster.kubernetes  # noqa: F401 - and all that the agent needs with it
-    from arpguard.kube.importing import import_part
+    from arpguard.importing import import_part
 
     for part in ("client.rest", "client.configuration", "config.incluster_config"):
         import_part(f"kubernetes.aio.{part}")

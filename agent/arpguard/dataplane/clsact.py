@@ -9,10 +9,8 @@ import errno
 from dataclasses import dataclass
 from typing import Any
 
-from pyroute2 import AsyncIPRoute
-from pyroute2.netlink.exceptions import NetlinkError
-
 from arpguard.dataplane import syscall
+from arpguard.dataplane.iproute import AsyncIPRoute, NetlinkError
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError
 from arpguard.verdict import Hook

@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyroute2 import AsyncIPRoute
-from pyroute2.netlink.exceptions import NetlinkError
-
 from arpguard.core.checkup.snapshot import AttachedProgram, Guard, Unread
 from arpguard.dataplane import clsact, loader, syscall
 from arpguard.dataplane.attach import Pin, read_pins
+from arpguard.dataplane.iproute import AsyncIPRoute, NetlinkError
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.errors import DataPlaneError
 from arpguard.model import Link

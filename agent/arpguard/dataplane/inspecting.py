@@ -12,14 +12,12 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 
-from pyroute2 import AsyncIPRoute
-from pyroute2.netlink.exceptions import NetlinkError
-
 from arpguard.addresses import Address
 from arpguard.core.checkup.snapshot import Machine, Unread
 from arpguard.core.checkup.sysctls import ALL, NAMES, Sysctls
 from arpguard.dataplane import bpffs, syscall
 from arpguard.dataplane.device import strips_vlan_tags
+from arpguard.dataplane.iproute import AsyncIPRoute, NetlinkError
 from arpguard.errors import DataPlaneError
 from arpguard.model import Link, Surroundings
 

@@ -13,10 +13,8 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_interface
 from typing import Any
 
-from pyroute2 import AsyncIPRoute
-from pyroute2.netlink.exceptions import NetlinkError
-
 from arpguard.addresses import ZERO_MAC, Address, MacAddress, Network
+from arpguard.dataplane.iproute import AsyncIPRoute, NetlinkError
 from arpguard.dataplane.routes import RouteReader
 from arpguard.dataplane.rtnetlink import listen
 from arpguard.errors import DataPlaneError

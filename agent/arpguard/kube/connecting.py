@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import yaml
 
 from arpguard.errors import ConfigError, Problem
+from arpguard.importing import import_part
 from arpguard.kube.errors import Failure, UnauthorizedError, cut
-from arpguard.kube.importing import import_part
 
 Configuration: TypeAlias = Any  # kubernetes.aio.client.configuration.Configuration, which mypy is kept from reading
 

@@ -1,0 +1,10 @@
+"""rtnetlink by pyroute2, of which nothing else is imported."""
+
+from arpguard.importing import import_part
+
+import_part("pyroute2.iproute.linux")
+
+from pyroute2.iproute.linux import AsyncIPRoute  # noqa: E402 - after its package was entered without being run
+from pyroute2.netlink.exceptions import NetlinkError  # noqa: E402
+
+__all__ = ["AsyncIPRoute", "NetlinkError"]
