@@ -1,4 +1,4 @@
-"""Whom the commands ask: an agent by gRPC, or the kernel's pinned objects. Every failure is one line and an exit code.
+"""What the commands ask an agent, by gRPC. Every failure is one line and an exit code.
 
 A failed connection is told apart by the words of the gRPC library: it has no codes for it. What is not known among
 them is shown as it is.
@@ -15,13 +15,10 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from arpguard.api import answers, offline
-from arpguard.api.requests import RequestError
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
 from arpguard.cli.options import DEFAULT_TARGET
 from arpguard.errors import ConfigError, Problem
-from arpguard.node import ThisNode
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc as rpc
 
@@ -147,27 +144,6 @@ def connected(target: Target) -> Iterator[AgentQuestions]:
         channel.close()
 
 
-def pinned(pin_dir: Path) -> Questions:
-    """The kernel's objects under `pin_dir`, asked without an agent; DataPlaneError when there are none."""
-    node = offline.read_node(pin_dir)
-
-    def read(answer: Callable[[ThisNode, Request], Response]) -> Callable[[Request], Response]:
-        def ask(request: Request) -> Response:
-            try:
-                return answer(node, request)
-            except RequestError as error:
-                raise _refusal(error.code, str(error), Target()) from None
-
-        return ask
-
-    return Questions(
-        get_status=read(answers.get_status),
-        list_vips=read(answers.list_vips),
-        get_vip=read(answers.get_vip),
-        explain_vip=read(answers.explain_vip),
-    )
-
-
 def every_page(
     ask: Callable[[PagedRequest], PagedAnswer], request: PagedRequest, limit: int = sys.maxsize
 ) -> PagedAnswer:
@@ -219,7 +195,7 @@ def _asked(method: "grpc.UnaryUnaryMultiCallable[Request, Response]", target: Ta
         try:
             return method(request, timeout=target.timeout_s)
         except grpc.RpcError as error:
-            raise _refusal(error.code(), error.details() or "", target) from None
+            raise refusal(error.code(), error.details() or "", target) from None
 
     return ask
 
@@ -233,7 +209,7 @@ def _followed(
         except grpc.RpcError as error:
             words = error.details() or ""
             if error.code() is not grpc.StatusCode.UNAVAILABLE or _PING_TIMEOUT in words:
-                raise _refusal(error.code(), words, target) from None
+                raise refusal(error.code(), words, target) from None
         raise AskError(exits.UNREACHABLE, f"{target.address} stopped; the guard stays in the kernel: ask again later")
 
     return follow
@@ -244,7 +220,7 @@ def _typed(field: re.Match[str]) -> str:
     return "ADDRESS: " if field[1] == "address" else f"--{field[1].replace('_', '-')}: "
 
 
-def _refusal(code: grpc.StatusCode, words: str, target: Target) -> AskError:
+def refusal(code: grpc.StatusCode, words: str, target: Target) -> AskError:
     """What to tell about a status code and the words that came with it."""
     exit_code, text = _REFUSALS.get(code, _OTHERWISE)
     if code is grpc.StatusCode.UNAVAILABLE:

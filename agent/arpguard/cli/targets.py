@@ -52,7 +52,10 @@ def source(options: argparse.Namespace) -> AbstractContextManager[Questions]:
         allowed = "either --address or --pin-dir: an agent, or the kernel's objects on this node"
         raise ConfigError(f"arpguard {options.command}", [Problem("--pin-dir", str(options.pin_dir), allowed)])
     _refuse_lone_port(options)
-    return nullcontext(client.pinned(options.pin_dir))
+
+    from arpguard.cli.pins import pinned  # noqa: PLC0415 - half of all imports, and most commands ask an agent
+
+    return nullcontext(pinned(options.pin_dir))
 
 
 def refuse_pins(options: argparse.Namespace) -> None:

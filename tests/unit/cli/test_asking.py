@@ -20,6 +20,7 @@ from arpguard.cli.options import DEFAULT_LIMIT
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import DECISION, VIP
 
+KERNEL = ("arpguard.dataplane.loader", "arpguard.dataplane.netlink", "pyroute2")
 FAST_PINGS = {"grpc.keepalive_time_ms": 300, "grpc.http2.ping_timeout_ms": 300}
 
 
@@ -409,3 +410,12 @@ def test_pages_that_end_exactly_at_the_limit_ask_for_no_more(agent, run):
     run("decisions", "--limit", str(DEFAULT_LIMIT))
 
     assert [request.page_size for request in agent.prepared.requests] == [DEFAULT_LIMIT]
+
+
+@pytest.mark.parametrize("command", ["status", "vips", "links", "explain", "conflicts", "decisions"])
+def test_asking_an_agent_imports_nothing_that_reads_the_kernel(command):
+    """That is half of all imports, and takes as long as everything else that such a command does."""
+    imports = f"import sys, arpguard.cli.main, arpguard.cli.{command}"
+    found = f"{imports}\nprint([name for name in {KERNEL} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-I", "-c", found], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
