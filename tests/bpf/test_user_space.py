@@ -10,12 +10,14 @@ from support.frames import random_arp, random_nd
 from support.frames.builders import VIP, an_arp_request, an_entry
 from support.frames.nd_builders import a_control6, an_ns
 from support.frames.random_nd import random_maps, stimuli_for
+from support.frames.vouch_builders import TERM
 from support.programs.agreement import SEED, compare
 from support.programs.compiling import BPF
 from support.programs.edges import (
     COSTS,
     FENCES,
     GRANTED,
+    GRANTED_ANEW,
     SHAPES,
     VOUCHERS_FENCES,
     check_cost,
@@ -55,6 +57,11 @@ def test_vouchers_fence_is_compared_to_the_nanosecond(user_plane, ahead_ns, expe
 @pytest.mark.parametrize(("ahead_ns", "stamp_ns", "then_ns"), GRANTED.values(), ids=GRANTED)
 def test_grant_moves_the_fence_as_far_as_it_may(user_plane, ahead_ns, stamp_ns, then_ns):
     check_grant(user_plane, ahead_ns, stamp_ns, then_ns)
+
+
+@pytest.mark.parametrize(("ahead_ns", "stamp_ns", "then_ns"), GRANTED_ANEW.values(), ids=GRANTED_ANEW)
+def test_first_grant_of_a_term_sets_the_fence_whatever_it_was(user_plane, ahead_ns, stamp_ns, then_ns):
+    check_grant(user_plane, ahead_ns, stamp_ns, then_ns, bound_term=TERM.number - 1)
 
 
 @pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)

@@ -76,16 +76,22 @@ GRANTED = {
     "furthest_fence_stays": (WINDOW_NS, -1, WINDOW_NS),
     "fence_too_far_does_not": (WINDOW_NS + 1, -1, WINDOW_NS - 1),
 }
+# The same where the fence is of a term before: it goes, also when it is later.
+GRANTED_ANEW = {"fence_of_the_old_term_goes": (5, 4 - WINDOW_NS, 4)}
 
 
-def check_grant(plane: UserPlane, ahead_ns: int, stamp_ns: int, then_ns: int | None) -> None:
-    term, before = replace(TERM, window_ns=WINDOW_NS), replace(BOUND, fence_ns=NOW_NS + ahead_ns)
+def check_grant(
+    plane: UserPlane, ahead_ns: int, stamp_ns: int, then_ns: int | None, bound_term: int = TERM.number
+) -> None:
+    term = replace(TERM, window_ns=WINDOW_NS)
+    before = replace(BOUND, fence_ns=NOW_NS + ahead_ns, bound_term=bound_term)
     frame = sealed(a_grant(NOW_NS + stamp_ns))
     for hook in INGRESS:
         plane.set({}, _vouched_for(), NOW_NS, term=term, grants=before)
         outcome = plane.run(hook, frame)
         assert outcome == (passed(frame) if then_ns is None else DROPPED)
-        assert plane.grants == (before if then_ns is None else replace(before, fence_ns=NOW_NS + then_ns))
+        bound = before if then_ns is None else replace(BOUND, fence_ns=NOW_NS + then_ns)
+        assert plane.grants == bound
 
 
 def _vouched_for() -> NodeControl:
@@ -180,6 +186,7 @@ def first_wrong_edge(plane: UserPlane) -> str | None:
     checks = [(name, check_fence, case) for name, case in FENCES.items()]
     checks += [(name, check_vouchers_fence, case) for name, case in VOUCHERS_FENCES.items()]
     checks += [(name, check_grant, case) for name, case in GRANTED.items()]
+    checks += [(name, check_grant, (*case, TERM.number - 1)) for name, case in GRANTED_ANEW.items()]
     checks += [(name, check_cost, (cost,)) for name, cost in COSTS.items()]
     checks += [(name, shape.check, ()) for name, shape in SHAPES.items()]
     for name, check, arguments in checks:
