@@ -122,7 +122,7 @@ class UserPlane:
 
     def __init__(self, folder: Path, source: Path, name: str = "programs") -> None:
         objects = [FOLDER / "programs.c", *_objects(folder)]
-        built = build(folder / f"{name}.so", objects, ["-O0", "-shared", "-fPIC", *flags(source)])
+        built = build(folder / f"{name}.so", objects, ["-O0", "-DCALLED", "-shared", "-fPIC", *flags(source)])
         self.library = ctypes.CDLL(str(built))
         self.world = World.in_dll(self.library, "world")
         self._clock_ns = ctypes.c_uint64.in_dll(self.library, "clock_ns")
