@@ -10,7 +10,8 @@
 #   make model   check the claim protocol and vouching, the next one, with Spin: every rule kept, and broken in turn
 #   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
 #                (FRAMES=n) through those in the kernel; the model has to agree. Then 100,000 (CASES=n) configurations
-#                and as many objects of Kubernetes, read in a process whose memory is limited
+#                and as many objects of Kubernetes, read in a process whose memory is limited. Then ten times (RUNS=500)
+#                the random frames and walks of `make test`
 #   make mutate  break core/ownership, bpf/decide.h and bpf/vouch.h in small ways, and count what their tests notice:
 #                an hour
 #   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
@@ -59,8 +60,9 @@ JOBS := 3
 # a VIP is defended again, which is once in 10 s. What the first run said is shown.
 RERUNS := 0
 TOOLS := $(addprefix $(BIN)/,promtool grpcurl helm kustomize kubectl)
+# Bytecode is kept, whatever is usual on this machine: hundreds of processes would compile the same modules again.
 test: apt-fuzz .venv/.dev $(TOOLS)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 		--reruns $(RERUNS) --reruns-delay 11 --max-suite-reruns 3 --rerun-show-tracebacks $(TESTS)
 
 # In the background, and beside others, too; what it downloads is kept in .cache/fresh.
@@ -114,9 +116,11 @@ model: apt-dev .venv/.dev
 FUZZ := 600
 FRAMES := 10000000
 CASES := 100000
+RUNS := 500
 fuzz: apt-fuzz .venv/.dev
 	$(BIN)/python tests/fuzz/frames/run.py --for $(FUZZ) --frames $(FRAMES)
 	$(BIN)/python tests/fuzz/untrusted.py --configs $(CASES) --objects $(CASES)
+	ARPGUARD_RUNS=$(RUNS) $(BIN)/python -m pytest -q $(wildcard tests/bpf/test_agrees_*.py) tests/properties
 
 mutate: apt-dev .venv/.dev
 	$(BIN)/python tests/mutation/ownership.py $(MUTATE)
