@@ -152,7 +152,7 @@ def a_case(name: str, prefix: Sequence[str]) -> Iterator[Case]:
         devices = _cables(bed)
         terms = _name_terms(bed, devices)
 
-        maps = loader.load_unpinned(read_build()).maps
+        maps = loader.load_unpinned(read_build(), ()).maps
         ControlValue(maps["control"]).write(_a_control())
         lock = bpffs.lock(bed.plane.pin_dir)
         began = time.monotonic()

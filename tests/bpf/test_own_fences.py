@@ -22,7 +22,7 @@ LEASE_NS, WINDOW_NS = 3600 * NS_PER_S, 60 * NS_PER_S
 
 @pytest.fixture
 def maps():
-    return loader.load_unpinned(read_build()).maps
+    return loader.load_unpinned(read_build(), ()).maps
 
 
 def write_grants(maps, fence_ns, bound_term=TERM):

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -145,7 +145,7 @@ def loaded() -> Loaded:
 def arpguard(monkeypatch, loaded, capsys) -> Iterator[Callable[..., Done]]:
     """Runs the command line in this process, each time over empty maps."""
 
-    def emptied(_build: Build) -> Loaded:
+    def emptied(_build: Build, _names: Collection[str]) -> Loaded:
         table = EntryTable(loaded.maps["entries"], loaded.maps["counters"])
         table.delete(table.read().entries)
         return loaded

@@ -330,7 +330,7 @@ from pathlib import Path
 from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.build import read_build
 from arpguard.runtime.voucher.process import VoucherProcess
-maps = loader.load_unpinned(read_build()).maps
+maps = loader.load_unpinned(read_build(), ()).maps
 lock = bpffs.lock(Path(sys.argv[1]))
 process = VoucherProcess(0x88B5, lock, maps["control"], maps["grants"])
 while not process.news(): time.sleep(0.01)

@@ -72,7 +72,7 @@ def bench(request) -> Iterator[Bench]:
     with ExitStack() as stack:
         pair = stack.enter_context(a_pair(f"vouch-{request.param}"))
         guard = a_guard(pair, hook, Hook.TC_EGRESS, use_tcx=use_tcx)
-        own = loader.load_unpinned(read_build())
+        own = loader.load_unpinned(read_build(), [program])
         ControlValue(own.maps["control"]).write(a_vouching_control(None))
         stack.enter_context(attached(pair.client, own.programs[program], *ATTACH[program]))
         opened = pair.client.netns.call(lambda: VouchSocket("eth0", ETHERTYPE, pair.node.mac.octets, TERM.number))

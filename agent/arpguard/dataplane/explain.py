@@ -11,7 +11,7 @@ from arpguard.dataplane import syscall
 from arpguard.dataplane.syscall import Fd
 from arpguard.verdict import REASONS, Hook, Reason, Verdict
 
-_TWIN = {
+TWIN_OF = {
     Hook.TC_INGRESS: "try_ingress_tc",
     Hook.TC_EGRESS: "try_egress_tc",
     Hook.XDP: "try_ingress_xdp",
@@ -40,7 +40,7 @@ def try_frame(programs: dict[str, Fd], hook: Hook, ifindex: int, frame: bytes) -
 
     `frame` has at least 14 bytes. Raises OSError when the kernel refuses the test run.
     """
-    program = programs[_TWIN[hook]]
+    program = programs[TWIN_OF[hook]]
     if hook is Hook.XDP:
         metadata = struct.pack("=I", ifindex)
         xdp_md = struct.pack("=IIIIII", len(metadata), len(metadata) + len(frame), 0, 0, 0, 0)

@@ -10,7 +10,7 @@ from arpguard.core.replay import OWN_LINK, About, Passed, ReplayScene, Seen, att
 from arpguard.core.sightings import Ledger, Message, Sighting, read_message
 from arpguard.dataplane import loader
 from arpguard.dataplane.build import read_build
-from arpguard.dataplane.explain import Trial, try_frame
+from arpguard.dataplane.explain import TWIN_OF, Trial, try_frame
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.syscall import Fd
 from arpguard.model import Datapath
@@ -36,14 +36,15 @@ class Replay:
     """The programs with the scene's entries in their maps."""
 
     def __init__(self, scene: ReplayScene) -> None:
-        """Loads the programs, which takes a second; raises DataPlaneError."""
+        """Loads the twins of the programs; raises DataPlaneError."""
+        self._ingress = Hook.XDP if scene.config.datapath is Datapath.XDP else Hook.TC_INGRESS
         entries = scene.entries()
-        loaded = loader.load_unpinned(read_build(max(1, len(entries))))
+        twins = TWIN_OF[self._ingress], TWIN_OF[Hook.TC_EGRESS]
+        loaded = loader.load_unpinned(read_build(max(1, len(entries))), twins)
         EntryTable(loaded.maps["entries"], loaded.maps["counters"]).write(entries)
         ControlValue(loaded.maps["control"]).write(scene.control(entries))
         self._maps = loaded.maps
         self._programs: dict[str, Fd] = loaded.programs
-        self._ingress = Hook.XDP if scene.config.datapath is Datapath.XDP else Hook.TC_INGRESS
         self._scene, self._links = scene, scene.links()
         self.ledger = Ledger(scene.vips)
 

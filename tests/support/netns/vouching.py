@@ -78,7 +78,7 @@ class VoucherNode:
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
         self.lock = bpffs.lock(pair.folder)
-        maps = loader.load_unpinned(read_build()).maps
+        maps = loader.load_unpinned(read_build(), ()).maps
         self._control_fd, self._grants_fd = maps["control"], maps["grants"]
         self.control = ControlValue(self._control_fd)
         self.control.write(a_control())
