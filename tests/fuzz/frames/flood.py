@@ -24,7 +24,7 @@ from support.programs.agreement import (
 )
 from support.programs.compiling import BPF
 from support.programs.prog_run import ACTIONS, DROP, DROPPED, PROGRAM, Outcome, Plane, grants_value
-from support.programs.user_space import FOLDER, MAX_ENTRIES, MAX_RANGES, build, flags
+from support.programs.user_space import CALLED, FOLDER, MAX_ENTRIES, MAX_RANGES, build, flags
 
 SOURCES = [FOLDER / name for name in ("flood.c", "mutate.c", "answers.c", "programs.c", "kernel.c")]
 SCENES, SEEDS = 100, 1600
@@ -101,11 +101,14 @@ def some_seeds(rng: random.Random, number: int, now_ns: int) -> Iterator[tuple[i
 
 
 class Flood:
-    """The driver, built into `folder`, with maps and frames made of `seed`; in user space it has `source`."""
+    """The driver, built into `folder`, with maps and frames made of `seed`; in user space it has `source`.
 
-    def __init__(self, folder: Path, plane: Plane, seed: int, source: Path = BPF) -> None:
+    `short`: a run for which inlining takes longer than it saves.
+    """
+
+    def __init__(self, folder: Path, plane: Plane, seed: int, source: Path = BPF, *, short: bool = False) -> None:
         self._folder, self._plane, self._seed = folder, plane, seed
-        self._driver = build(folder / "flood", SOURCES, ["-O1", *flags(source)])
+        self._driver = build(folder / "flood", SOURCES, ["-O1", *([CALLED] if short else []), *flags(source)])
         rng, now_ns = random.Random(seed), boot_ns()
         self._scenes = [a_scene(rng, now_ns) for _ in range(SCENES)]
         (folder / "scenes").write_bytes(b"".join(map(scene_bytes, self._scenes)))

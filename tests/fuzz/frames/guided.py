@@ -18,7 +18,7 @@ from support.frames.builders import HOUR_NS
 from support.programs.agreement import assert_agrees, at_time_of, expected_outcome
 from support.programs.compiling import BPF
 from support.programs.prog_run import Plane
-from support.programs.user_space import FOLDER, Arrival, UserPlane, build, flags
+from support.programs.user_space import CALLED, FOLDER, Arrival, UserPlane, build, flags
 
 SOURCES = [FOLDER / f"{name}.c" for name in ("fuzz", "input", "mutate", "answers", "programs", "kernel")]
 SANITIZERS = ["-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
@@ -60,12 +60,12 @@ class Found:
 
 
 class Guided:
-    """libFuzzer on a source, in `folder`."""
+    """libFuzzer on a source, in `folder`. `short`: a run for which inlining takes longer than it saves."""
 
-    def __init__(self, folder: Path, seed: int, source: Path = BPF) -> None:
+    def __init__(self, folder: Path, seed: int, source: Path = BPF, *, short: bool = False) -> None:
         self._folder, self._seed = folder, seed
         self.corpus = folder / "corpus"
-        options = ["-g", "-O1", *SANITIZERS, VERDICTS, *flags(source, max_entries=4)]
+        options = ["-g", "-O1", *([CALLED] if short else []), *SANITIZERS, VERDICTS, *flags(source, max_entries=4)]
         self._program = build(folder / "fuzz", SOURCES, options)
         self._write_seeds()
 

@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 
 def test_no_input_breaks_a_rule_and_the_model_agrees_on_those_that_were_kept(folder):
-    guided = Guided(folder, SEED)
+    guided = Guided(folder, SEED, short=True)
     guided.run(f"-runs={RUNS}")
     user_plane = UserPlane(folder, BPF)
     reader = Reader(user_plane)
@@ -33,4 +33,4 @@ def test_no_input_breaks_a_rule_and_the_model_agrees_on_those_that_were_kept(fol
 def test_byte_too_far_is_found(folder, tmp_path):
     source = faulty_source(tmp_path, "frame.h", "if (body + ARP_BODY_LEN > end)", "if (body + 4 > end)")
     with pytest.raises(GuidedError, match="heap-buffer-overflow"):
-        Guided(tmp_path, SEED, source).run(f"-runs={RUNS}")
+        Guided(tmp_path, SEED, source, short=True).run(f"-runs={RUNS}")
