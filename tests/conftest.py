@@ -63,10 +63,16 @@ _LACKING = {"bpf": _lacking_bpf, "compiler": _lacking_compiler, "netns": _lackin
 
 
 # Clusters of agents, whose leases run out on a machine that is too busy: one file at a time, before all others. What
-# has no namespaces gives way to what has.
+# neither has namespaces nor waits for a server gives way to what does.
 _CLUSTERS = (
     "tests/api/test_cluster",
-    "tests/kube/",
+    "tests/kube/test_burst",
+    "tests/kube/test_cluster_runtime",
+    "tests/kube/test_conflicts",
+    "tests/kube/test_dual_stack",
+    "tests/kube/test_faults",
+    "tests/kube/test_leaving",
+    "tests/kube/test_membership",
     "tests/netns/test_kube",
     "tests/netns/test_link_cluster",
     "tests/netns/test_flood",
@@ -74,7 +80,7 @@ _CLUSTERS = (
     "tests/soak/",
     "tests/bench/",
 )
-_FIRST = (*_CLUSTERS, "tests/netns/")
+_FIRST = (*_CLUSTERS, "tests/kube/", "tests/netns/")
 # What waits for agents and the wire may be late on a machine that others use too; `--reruns` (CI's) is for that alone.
 # Two answers stay two answers, and what tries many cases (those have a SEED, or are Hypothesis's) has found something.
 _IN_TIME = ("tests/netns/", "tests/kube/", "tests/api/", "tests/deploy/")
