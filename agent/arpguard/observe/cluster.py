@@ -1,12 +1,14 @@
 """The metrics of an agent that follows Kubernetes; a standalone one has none of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from arpguard.clock import boot_ns
+from arpguard.core.cluster import SourceState
 from arpguard.core.clusterstate import ClusterState
 from arpguard.model import EntryKey, OwnerKind, VipEntry
-from arpguard.observe.spec import MetricTable, Row
+from arpguard.observe import spec
+from arpguard.observe.spec import Row
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
 
@@ -18,9 +20,6 @@ class ClusterLook:
     state: ClusterState
     elected: Mapping[Kind, int]
     now_ns: int
-
-
-CLUSTER: MetricTable[ClusterLook] = MetricTable()
 
 
 def look_at_cluster(state: ClusterState, entries: Mapping[EntryKey, VipEntry]) -> ClusterLook:
@@ -36,164 +35,124 @@ def look_at_cluster(state: ClusterState, entries: Mapping[EntryKey, VipEntry]) -
     return ClusterLook(state, elected, boot_ns())
 
 
-@CLUSTER.gauge(
-    "arpguard_kubernetes_complete",
-    "1 once all objects that say what to guard were read, and since then; 0 before",
-    "when it stays 0 for more than a few seconds: the agent leaves the kernel's maps as they are",
-)
-def _complete(look: ClusterLook) -> Iterator[Row]:
-    yield (), look.state.complete
+def _of_sources(value: Callable[[SourceState], int]) -> Callable[[ClusterLook], Iterator[Row]]:
+    return lambda look: (((name,), value(source)) for name, source in look.state.sources.items())
 
 
-@CLUSTER.gauge(
-    "arpguard_kubernetes_source_up",
-    "1 for each kind of object that is followed, 0 while nothing is heard of it",
-    "when it is 0: what is known of these objects grows old; `arpguard status` says why",
-    labels=("resource",),
-)
-def _sources_up(look: ClusterLook) -> Iterator[Row]:
-    return (((name,), not source.lost) for name, source in look.state.sources.items())
-
-
-@CLUSTER.counter(
-    "arpguard_kubernetes_lists_total",
-    "Complete lists that were read from the API server since the agent started",
-    "when it grows by more than one in minutes: watches do not last, and each list is a load",
-    labels=("resource",),
-)
-def _lists(look: ClusterLook) -> Iterator[Row]:
-    return (((name,), source.lists) for name, source in look.state.sources.items())
-
-
-@CLUSTER.counter(
-    "arpguard_kubernetes_streams_total",
-    "Watches that were opened at the API server since the agent started",
-    "when it grows faster than once a minute: something between here and there ends them",
-    labels=("resource",),
-)
-def _streams(look: ClusterLook) -> Iterator[Row]:
-    return (((name,), source.streams) for name, source in look.state.sources.items())
-
-
-@CLUSTER.counter(
-    "arpguard_kubernetes_failures_total",
-    "Lists and watches that failed since the agent started",
-    "when it grows: the API server is away, or refuses; `arpguard status` says why",
-    labels=("resource",),
-)
-def _failures(look: ClusterLook) -> Iterator[Row]:
-    return (((name,), source.failures) for name, source in look.state.sources.items())
-
-
-@CLUSTER.counter(
-    "arpguard_kubernetes_unreadable_total",
-    "Objects that could not be understood at all since the agent started",
-    "when it grows: something writes objects that no version of this agent knows",
-    labels=("resource",),
-)
-def _unreadable(look: ClusterLook) -> Iterator[Row]:
-    return (((name,), source.unreadable) for name, source in look.state.sources.items())
-
-
-@CLUSTER.counter(
-    "arpguard_lease_writes_total",
-    "Writes of Leases since the agent started: heartbeat (renewals), revocation (of nodes that are silent) and "
-    "claim, by what came of them",
-    "when revocation grows: nodes fall silent; or refused and unknown grow: the API server refuses, or is slow",
-    labels=("what", "outcome"),
-)
-def _writes(look: ClusterLook) -> Iterator[Row]:
-    return (((what, outcome), count) for (what, outcome), count in sorted(look.state.writes.items()))
-
-
-@CLUSTER.gauge(
-    "arpguard_renewal_age_seconds",
-    "Seconds since the last renewal of this node's lease that succeeded was sent; absent before the first",
-    "when it exceeds arpguard_lease_seconds on a node that holds VIPs: they are not answered any more",
-)
-def _renewal_age(look: ClusterLook) -> Iterator[Row]:
-    if look.state.renewed_ns is not None:
-        yield (), (look.now_ns - look.state.renewed_ns) / NS_PER_S
-
-
-@CLUSTER.gauge(
-    "arpguard_renewal_failing",
-    "1 while the lease of this node cannot be renewed, else 0",
-    "when it is 1: what this node owns falls silent at the fence; `arpguard status` says why",
-)
-def _renewal_failing(look: ClusterLook) -> Iterator[Row]:
-    yield (), bool(look.state.renewal_lost)
-
-
-@CLUSTER.gauge(
-    "arpguard_lease_seconds",
-    "Seconds that the lease of this node lasts; more than configured where there are very many nodes",
-    "when it is many times what is configured: a takeover takes that much longer",
-)
-def _lease(look: ClusterLook) -> Iterator[Row]:
-    yield (), look.state.times.duration_ns / NS_PER_S
-
-
-@CLUSTER.gauge(
-    "arpguard_yielding",
-    "1 while another agent speaks as this node and this one is silent for it, else 0",
-    "when it is 1: two agents run with the same node name; end one of them",
-)
-def _yielding(look: ClusterLook) -> Iterator[Row]:
-    yield (), look.state.yielding
-
-
-@CLUSTER.gauge(
-    "arpguard_nodes_alive",
-    "Nodes whose heartbeat was heard of within a lease, this one among them",
-    "when it falls: a node is down or cut off; or when it differs between nodes",
-)
-def _alive(look: ClusterLook) -> Iterator[Row]:
-    yield (), len(look.state.alive)
-
-
-@CLUSTER.gauge(
-    "arpguard_nodes",
-    "Node objects of the cluster",
-    "when it is far above arpguard_nodes_alive: on those nodes no agent runs, and nothing is suppressed",
-)
-def _nodes(look: ClusterLook) -> Iterator[Row]:
-    yield (), len(look.state.nodes)
-
-
-@CLUSTER.gauge(
-    "arpguard_vips_held",
-    "Elected VIPs that this node answers for while the fence lies ahead; each once, on however many links",
-    "when the sum over all nodes differs from the number of elected VIPs for more than a takeover takes",
-)
-def _held(look: ClusterLook) -> Iterator[Row]:
-    yield (), look.elected[Kind.OWNED]
-
-
-@CLUSTER.gauge(
-    "arpguard_vips_without_node",
-    "Elected VIPs that no node may own",
-    "when it is above 0: nobody answers for them, and `arpguard explain` says why for each node",
-)
-def _nobody(look: ClusterLook) -> Iterator[Row]:
-    yield (), len(look.state.nobody)
-
-
-@CLUSTER.gauge(
-    "arpguard_vips_taken_outside",
-    "Elected VIPs that a host outside the cluster has",
-    "when it is above 0: a host that is not of the cluster uses an address that a Service asks for",
-)
-def _outside(look: ClusterLook) -> Iterator[Row]:
-    yield (), look.elected[Kind.EXTERNAL]
-
-
-@CLUSTER.counter(
-    "arpguard_kubernetes_events_total",
-    "Kubernetes Events that this agent has written, or dropped to keep within their rate, since it started",
-    "when dropped grows: so much happens that Events leave some of it out; the log has it",
-    labels=("outcome",),
-)
 def _events(look: ClusterLook) -> Iterator[Row]:
     yield (("written",), look.state.events_written)
     yield (("dropped",), look.state.events_dropped)
+
+
+CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
+    spec.Gauge(
+        "arpguard_kubernetes_complete",
+        "1 once all objects that say what to guard were read, and since then; 0 before",
+        "when it stays 0 for more than a few seconds: the agent leaves the kernel's maps as they are",
+        lambda look: look.state.complete,
+    ),
+    spec.Gauge(
+        "arpguard_kubernetes_source_up",
+        "1 for each kind of object that is followed, 0 while nothing is heard of it",
+        "when it is 0: what is known of these objects grows old; `arpguard status` says why",
+        _of_sources(lambda source: not source.lost),
+        ("resource",),
+    ),
+    spec.Counter(
+        "arpguard_kubernetes_lists_total",
+        "Complete lists that were read from the API server since the agent started",
+        "when it grows by more than one in minutes: watches do not last, and each list is a load",
+        _of_sources(lambda source: source.lists),
+        ("resource",),
+    ),
+    spec.Counter(
+        "arpguard_kubernetes_streams_total",
+        "Watches that were opened at the API server since the agent started",
+        "when it grows faster than once a minute: something between here and there ends them",
+        _of_sources(lambda source: source.streams),
+        ("resource",),
+    ),
+    spec.Counter(
+        "arpguard_kubernetes_failures_total",
+        "Lists and watches that failed since the agent started",
+        "when it grows: the API server is away, or refuses; `arpguard status` says why",
+        _of_sources(lambda source: source.failures),
+        ("resource",),
+    ),
+    spec.Counter(
+        "arpguard_kubernetes_unreadable_total",
+        "Objects that could not be understood at all since the agent started",
+        "when it grows: something writes objects that no version of this agent knows",
+        _of_sources(lambda source: source.unreadable),
+        ("resource",),
+    ),
+    spec.Counter(
+        "arpguard_lease_writes_total",
+        "Writes of Leases since the agent started: heartbeat (renewals), revocation (of nodes that are silent) and "
+        "claim, by what came of them",
+        "when revocation grows: nodes fall silent; or refused and unknown grow: the API server refuses, or is slow",
+        lambda look: (((what, outcome), count) for (what, outcome), count in sorted(look.state.writes.items())),
+        ("what", "outcome"),
+    ),
+    spec.Gauge(
+        "arpguard_renewal_age_seconds",
+        "Seconds since the last renewal of this node's lease that succeeded was sent; absent before the first",
+        "when it exceeds arpguard_lease_seconds on a node that holds VIPs: they are not answered any more",
+        lambda look: (look.now_ns - look.state.renewed_ns) / NS_PER_S if look.state.renewed_ns is not None else None,
+    ),
+    spec.Gauge(
+        "arpguard_renewal_failing",
+        "1 while the lease of this node cannot be renewed, else 0",
+        "when it is 1: what this node owns falls silent at the fence; `arpguard status` says why",
+        lambda look: bool(look.state.renewal_lost),
+    ),
+    spec.Gauge(
+        "arpguard_lease_seconds",
+        "Seconds that the lease of this node lasts; more than configured where there are very many nodes",
+        "when it is many times what is configured: a takeover takes that much longer",
+        lambda look: look.state.times.duration_ns / NS_PER_S,
+    ),
+    spec.Gauge(
+        "arpguard_yielding",
+        "1 while another agent speaks as this node and this one is silent for it, else 0",
+        "when it is 1: two agents run with the same node name; end one of them",
+        lambda look: look.state.yielding,
+    ),
+    spec.Gauge(
+        "arpguard_nodes_alive",
+        "Nodes whose heartbeat was heard of within a lease, this one among them",
+        "when it falls: a node is down or cut off; or when it differs between nodes",
+        lambda look: len(look.state.alive),
+    ),
+    spec.Gauge(
+        "arpguard_nodes",
+        "Node objects of the cluster",
+        "when it is far above arpguard_nodes_alive: on those nodes no agent runs, and nothing is suppressed",
+        lambda look: len(look.state.nodes),
+    ),
+    spec.Gauge(
+        "arpguard_vips_held",
+        "Elected VIPs that this node answers for while the fence lies ahead; each once, on however many links",
+        "when the sum over all nodes differs from the number of elected VIPs for more than a takeover takes",
+        lambda look: look.elected[Kind.OWNED],
+    ),
+    spec.Gauge(
+        "arpguard_vips_without_node",
+        "Elected VIPs that no node may own",
+        "when it is above 0: nobody answers for them, and `arpguard explain` says why for each node",
+        lambda look: len(look.state.nobody),
+    ),
+    spec.Gauge(
+        "arpguard_vips_taken_outside",
+        "Elected VIPs that a host outside the cluster has",
+        "when it is above 0: a host that is not of the cluster uses an address that a Service asks for",
+        lambda look: look.elected[Kind.EXTERNAL],
+    ),
+    spec.Counter(
+        "arpguard_kubernetes_events_total",
+        "Kubernetes Events that this agent has written, or dropped to keep within their rate, since it started",
+        "when dropped grows: so much happens that Events leave some of it out; the log has it",
+        _events,
+        ("outcome",),
+    ),
+)

@@ -6,9 +6,10 @@ docs/metrics.md is generated from the same rows.
 
 import itertools
 from collections import Counter as Count
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -21,8 +22,9 @@ from arpguard.core.explaining import fence_left_ns
 from arpguard.model import EventAccount, NodeControl, Tally
 from arpguard.names import printable
 from arpguard.node import ThisNode
+from arpguard.observe import spec
 from arpguard.observe.cluster import CLUSTER, look_at_cluster
-from arpguard.observe.spec import MetricTable, Row, Spec
+from arpguard.observe.spec import Row, Sample
 from arpguard.units import NS_PER_S
 from arpguard.verdict import VIP_KINDS, Kind, Mode, Reason
 
@@ -87,81 +89,28 @@ def _word(member: IntEnum) -> str:
 
 # ---- this node ---------------------------------------------------------------------------------------------------
 
-_NODE: MetricTable[NodeSample] = MetricTable()
 
-
-@_NODE.counter(
-    "arpguard_frames_total",
-    "Frames of ARP and neighbour discovery judged since the kernel's maps were made; those of action observed "
-    "only counted, and passed",
-    "when reason conflict grows: another host claims a VIP; or fenced: this node lost the right to answer",
-    labels=("verdict", "reason", "action"),
-)
 def _frames(sample: NodeSample) -> Iterator[Row]:
     for action, counts in (("enforced", sample.tally.enforced), ("observed", sample.tally.observed)):
         for reason in Reason:
             yield (_word(reason.verdict), _word(reason), action), counts.get(reason, 0)
 
 
-@_NODE.gauge(
-    "arpguard_vips",
-    "VIPs on guarded links, by who may answer and the mode in force; a VIP on two links is two",
-    "when kind unclaimed is above 0: nobody answers for those",
-    labels=("kind", "mode"),
-)
 def _vips(sample: NodeSample) -> Iterator[Row]:
     for kind, mode in itertools.product(VIP_KINDS, MODES):
         yield (_word(kind), _word(mode)), sample.vips[kind, mode]
 
 
-@_NODE.gauge(
-    "arpguard_mode",
-    "1 for the mode of the node as the kernel has it, 0 for the other one",
-    "when observe stays 1 where VIPs have to be guarded: everything passes",
-    labels=("mode",),
-)
-def _mode(sample: NodeSample) -> Iterator[Row]:
-    return (((_word(mode),), sample.control.mode is mode) for mode in MODES)
+def _links(sample: NodeSample) -> Iterator[Row]:
+    for item in sample.node.state.attachments:
+        yield (sample.node.link_name(item.ifindex), _word(item.hook), item.how), 1
 
 
-@_NODE.gauge(
-    "arpguard_fence_seconds",
-    "Seconds until the kernel ends this node's right to answer, unless it is renewed; 0 once it has ended; "
-    "absent while no VIP here needs renewal",
-    "when it stays below half a second: renewals are late, and at 0 nobody answers for the VIPs owned here",
-)
-def _fence(sample: NodeSample) -> Iterator[Row]:
-    if sample.fence_left_ns is not None:
-        yield (), sample.fence_left_ns / NS_PER_S
-
-
-@_NODE.counter(
-    "arpguard_ownership_changes_total",
-    "VIPs that this node began or ceased to speak for since the agent started",
-    "when it grows while nobody changed the configuration: ownership flaps",
-)
-def _ownership_changes(sample: NodeSample) -> Iterator[Row]:
-    yield (), sample.node.state.ownership_changes
-
-
-@_NODE.counter(
-    "arpguard_drift_repaired_total",
-    "Changes behind the agent's back that it found and mended since it started",
-    "when it grows: somebody else writes to the maps or detaches the programs, and the guard is open meanwhile",
-    labels=("what",),
-)
 def _drift(sample: NodeSample) -> Iterator[Row]:
     drift = sample.node.state.drift
     yield from ((("entry",), drift.entries), (("program",), drift.programs), (("control",), drift.control))
 
 
-@_NODE.counter(
-    "arpguard_events_total",
-    "Reports of decisions: delivered to the agent's ring buffer, limited (many equal ones), lost to a full "
-    "ring, and received by the agent since it started; frames are counted whatever becomes of their reports",
-    "when lost grows: decisions and conflicts that are listed have gaps",
-    labels=("outcome",),
-)
 def _events(sample: NodeSample) -> Iterator[Row]:
     yield ("delivered",), sample.events.delivered
     yield ("limited",), sample.events.limited
@@ -169,143 +118,151 @@ def _events(sample: NodeSample) -> Iterator[Row]:
     yield ("received",), sample.node.decisions.received
 
 
-@_NODE.gauge(
-    "arpguard_decisions_remembered",
-    "Different decisions that the agent remembers and can list, at most decisions.capacity",
-    "when it stays at the capacity and you miss older ones: raise decisions.capacity",
+_NODE: tuple[spec.Spec[NodeSample], ...] = (
+    spec.Counter(
+        "arpguard_frames_total",
+        "Frames of ARP and neighbour discovery judged since the kernel's maps were made; those of action observed "
+        "only counted, and passed",
+        "when reason conflict grows: another host claims a VIP; or fenced: this node lost the right to answer",
+        _frames,
+        ("verdict", "reason", "action"),
+    ),
+    spec.Gauge(
+        "arpguard_vips",
+        "VIPs on guarded links, by who may answer and the mode in force; a VIP on two links is two",
+        "when kind unclaimed is above 0: nobody answers for those",
+        _vips,
+        ("kind", "mode"),
+    ),
+    spec.Gauge(
+        "arpguard_mode",
+        "1 for the mode of the node as the kernel has it, 0 for the other one",
+        "when observe stays 1 where VIPs have to be guarded: everything passes",
+        lambda sample: (((_word(mode),), sample.control.mode is mode) for mode in MODES),
+        ("mode",),
+    ),
+    spec.Gauge(
+        "arpguard_fence_seconds",
+        "Seconds until the kernel ends this node's right to answer, unless it is renewed; 0 once it has ended; "
+        "absent while no VIP here needs renewal",
+        "when it stays below half a second: renewals are late, and at 0 nobody answers for the VIPs owned here",
+        lambda sample: sample.fence_left_ns / NS_PER_S if sample.fence_left_ns is not None else None,
+    ),
+    spec.Counter(
+        "arpguard_ownership_changes_total",
+        "VIPs that this node began or ceased to speak for since the agent started",
+        "when it grows while nobody changed the configuration: ownership flaps",
+        lambda sample: sample.node.state.ownership_changes,
+    ),
+    spec.Counter(
+        "arpguard_drift_repaired_total",
+        "Changes behind the agent's back that it found and mended since it started",
+        "when it grows: somebody else writes to the maps or detaches the programs, and the guard is open meanwhile",
+        _drift,
+        ("what",),
+    ),
+    spec.Counter(
+        "arpguard_events_total",
+        "Reports of decisions: delivered to the agent's ring buffer, limited (many equal ones), lost to a full "
+        "ring, and received by the agent since it started; frames are counted whatever becomes of their reports",
+        "when lost grows: decisions and conflicts that are listed have gaps",
+        _events,
+        ("outcome",),
+    ),
+    spec.Gauge(
+        "arpguard_decisions_remembered",
+        "Different decisions that the agent remembers and can list, at most decisions.capacity",
+        "when it stays at the capacity and you miss older ones: raise decisions.capacity",
+        lambda sample: len(sample.node.decisions),
+    ),
+    spec.Gauge(
+        "arpguard_conflicting_claims",
+        "Reports of claims by hosts that are not this node, of the latest 1000 pairs of VIP and host; the kernel "
+        "reports only some of many; the claimant by its MAC address: a node of the cluster, with or without an "
+        "agent, a VRRP, HSRP or GLBP router, or a host outside",
+        "when there is one of reason conflict: two hosts answer for the VIP; or of a cluster node: two nodes do "
+        "(split brain); the other reasons are claims of hosts that may well be its owner",
+        lambda sample: ((key, count) for key, (count, _) in sample.claims.items()),
+        ("vip", "link", "reason", "claimant"),
+    ),
+    spec.Gauge(
+        "arpguard_conflict_last_timestamp_seconds",
+        "When the latest of these claims was heard, in seconds since 1970",
+        "when that of reason conflict, or of a cluster node, is recent: two hosts answer for the VIP now",
+        lambda sample: ((key, sample.timestamp(last_ns)) for key, (_, last_ns) in sample.claims.items()),
+        ("vip", "link", "reason", "claimant"),
+    ),
+    spec.Gauge(
+        "arpguard_problems",
+        "Problems, of the configuration included; the agent's log and `arpguard status` name them",
+        "when it is above 0 for minutes: something is not guarded, or not as you think",
+        lambda sample: len(sample.node.state.problems),
+    ),
+    spec.Gauge(
+        "arpguard_config_problems",
+        "1 while the configuration file has a change that was not taken over, because it is wrong; else 0",
+        "when it is 1: this node still uses the last good configuration, and other nodes may use the new one",
+        lambda sample: bool(sample.node.in_force.problem) if sample.node.in_force else None,
+    ),
+    spec.Gauge(
+        "arpguard_config_generation",
+        "Configurations taken over since the agent started, the one it started with included",
+        "when it does not grow after a change: the file did not reach this node",
+        lambda sample: sample.node.in_force.generation if sample.node.in_force else None,
+    ),
+    spec.Gauge(
+        "arpguard_config_load_timestamp_seconds",
+        "When the configuration in force was taken over, in seconds since 1970",
+        "when it is older than the latest change, or differs by more than moments between nodes",
+        lambda sample: sample.timestamp(sample.node.in_force.loaded_ns) if sample.node.in_force else None,
+    ),
+    spec.Gauge(
+        "arpguard_links",
+        "1 for each program that judges frames on a guarded link: where, and how it is attached",
+        "when a guarded link has no tc_egress, or neither tc_ingress nor xdp: that direction is open",
+        _links,
+        ("link", "hook", "how"),
+    ),
+    spec.Gauge(
+        "arpguard_link_up",
+        "1 for a guarded link that is up, 0 for one that is down",
+        "when it is 0: VIPs on it are not reachable through this node",
+        lambda sample: (((link.name,), link.up) for link in sample.node.state.links),
+        ("link",),
+    ),
+    spec.Gauge(
+        "arpguard_map_entries",
+        "VIPs x links in the kernel's table",
+        "when it comes near arpguard_map_capacity",
+        lambda sample: len(sample.node.state.entries),
+    ),
+    spec.Gauge(
+        "arpguard_map_capacity",
+        "VIPs x links that there is room for (bpf.max_entries)",
+        "when arpguard_map_entries comes near it: what does not fit is not guarded",
+        lambda sample: sample.node.table.capacity,
+    ),
+    spec.Gauge(
+        "arpguard_map_left_out",
+        "VIPs x links that found no room in the kernel's table",
+        "when it is above 0: these are not guarded; raise bpf.max_entries",
+        lambda sample: len(sample.node.state.left_out),
+    ),
+    spec.Gauge(
+        "arpguard_start_time_seconds",
+        "When the agent started, in seconds since 1970",
+        "when it changes often: the agent is being restarted, see its log",
+        lambda sample: sample.timestamp(sample.node.started_ns) if sample.node.started_ns is not None else None,
+    ),
+    spec.Gauge(
+        "arpguard_build_info",
+        "1, with the agent's version and the name that this node has in `owner:`",
+        "when versions differ for longer than an upgrade takes",
+        lambda sample: [((__version__, sample.node.name), 1)],
+        ("version", "node"),
+    ),
 )
-def _decisions(sample: NodeSample) -> Iterator[Row]:
-    yield (), len(sample.node.decisions)
-
-
-@_NODE.gauge(
-    "arpguard_conflicting_claims",
-    "Reports of claims by hosts that are not this node, of the latest 1000 pairs of VIP and host; the kernel "
-    "reports only some of many; the claimant by its MAC address: a node of the cluster, with or without an "
-    "agent, a VRRP, HSRP or GLBP router, or a host outside",
-    "when there is one of reason conflict: two hosts answer for the VIP; or of a cluster node: two nodes do "
-    "(split brain); the other reasons are claims of hosts that may well be its owner",
-    labels=("vip", "link", "reason", "claimant"),
-)
-def _claim_reports(sample: NodeSample) -> Iterator[Row]:
-    return ((key, count) for key, (count, _) in sample.claims.items())
-
-
-@_NODE.gauge(
-    "arpguard_conflict_last_timestamp_seconds",
-    "When the latest of these claims was heard, in seconds since 1970",
-    "when that of reason conflict, or of a cluster node, is recent: two hosts answer for the VIP now",
-    labels=("vip", "link", "reason", "claimant"),
-)
-def _claim_times(sample: NodeSample) -> Iterator[Row]:
-    return ((key, sample.timestamp(last_ns)) for key, (_, last_ns) in sample.claims.items())
-
-
-@_NODE.gauge(
-    "arpguard_problems",
-    "Problems, of the configuration included; the agent's log and `arpguard status` name them",
-    "when it is above 0 for minutes: something is not guarded, or not as you think",
-)
-def _problems(sample: NodeSample) -> Iterator[Row]:
-    yield (), len(sample.node.state.problems)
-
-
-@_NODE.gauge(
-    "arpguard_config_problems",
-    "1 while the configuration file has a change that was not taken over, because it is wrong; else 0",
-    "when it is 1: this node still uses the last good configuration, and other nodes may use the new one",
-)
-def _config_problems(sample: NodeSample) -> Iterator[Row]:
-    if sample.node.in_force:
-        yield (), bool(sample.node.in_force.problem)
-
-
-@_NODE.gauge(
-    "arpguard_config_generation",
-    "Configurations taken over since the agent started, the one it started with included",
-    "when it does not grow after a change: the file did not reach this node",
-)
-def _config_generation(sample: NodeSample) -> Iterator[Row]:
-    if sample.node.in_force:
-        yield (), sample.node.in_force.generation
-
-
-@_NODE.gauge(
-    "arpguard_config_load_timestamp_seconds",
-    "When the configuration in force was taken over, in seconds since 1970",
-    "when it is older than the latest change, or differs by more than moments between nodes",
-)
-def _config_loaded(sample: NodeSample) -> Iterator[Row]:
-    if sample.node.in_force:
-        yield (), sample.timestamp(sample.node.in_force.loaded_ns)
-
-
-@_NODE.gauge(
-    "arpguard_links",
-    "1 for each program that judges frames on a guarded link: where, and how it is attached",
-    "when a guarded link has no tc_egress, or neither tc_ingress nor xdp: that direction is open",
-    labels=("link", "hook", "how"),
-)
-def _links(sample: NodeSample) -> Iterator[Row]:
-    for item in sample.node.state.attachments:
-        yield (sample.node.link_name(item.ifindex), _word(item.hook), item.how), 1
-
-
-@_NODE.gauge(
-    "arpguard_link_up",
-    "1 for a guarded link that is up, 0 for one that is down",
-    "when it is 0: VIPs on it are not reachable through this node",
-    labels=("link",),
-)
-def _link_up(sample: NodeSample) -> Iterator[Row]:
-    return (((link.name,), link.up) for link in sample.node.state.links)
-
-
-@_NODE.gauge(
-    "arpguard_map_entries",
-    "VIPs x links in the kernel's table",
-    "when it comes near arpguard_map_capacity",
-)
-def _map_entries(sample: NodeSample) -> Iterator[Row]:
-    yield (), len(sample.node.state.entries)
-
-
-@_NODE.gauge(
-    "arpguard_map_capacity",
-    "VIPs x links that there is room for (bpf.max_entries)",
-    "when arpguard_map_entries comes near it: what does not fit is not guarded",
-)
-def _map_capacity(sample: NodeSample) -> Iterator[Row]:
-    yield (), sample.node.table.capacity
-
-
-@_NODE.gauge(
-    "arpguard_map_left_out",
-    "VIPs x links that found no room in the kernel's table",
-    "when it is above 0: these are not guarded; raise bpf.max_entries",
-)
-def _map_left_out(sample: NodeSample) -> Iterator[Row]:
-    yield (), len(sample.node.state.left_out)
-
-
-@_NODE.gauge(
-    "arpguard_start_time_seconds",
-    "When the agent started, in seconds since 1970",
-    "when it changes often: the agent is being restarted, see its log",
-)
-def _started(sample: NodeSample) -> Iterator[Row]:
-    if sample.node.started_ns is not None:
-        yield (), sample.timestamp(sample.node.started_ns)
-
-
-@_NODE.gauge(
-    "arpguard_build_info",
-    "1, with the agent's version and the name that this node has in `owner:`",
-    "when versions differ for longer than an upgrade takes",
-    labels=("version", "node"),
-)
-def _build(sample: NodeSample) -> Iterator[Row]:
-    yield (__version__, sample.node.name), 1
+_READ: tuple[spec.Spec[Any], ...] = (*_NODE, *CLUSTER)
 
 
 class NodeCollector(Collector):
@@ -316,62 +273,61 @@ class NodeCollector(Collector):
 
     def describe(self) -> Iterator[Metric]:
         """The metrics without values: registering reads nothing."""
-        return (_family(spec) for spec, _ in (*_NODE.rows, *CLUSTER.rows))
+        return map(_family, _READ)
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now; to be called where nobody changes the node's state meanwhile."""
         sample = sample_of(self._node)
-        for spec, read in _NODE.rows:
-            yield _filled(spec, read(sample))
+        for metric in _NODE:
+            yield _filled(metric, sample)
+
         state = self._node.read_cluster()
         if state is not None:
             of_cluster = look_at_cluster(state, self._node.state.entries)
-            for spec, read_cluster in CLUSTER.rows:
-                yield _filled(spec, read_cluster(of_cluster))
+            for of_kubernetes in CLUSTER:
+                yield _filled(of_kubernetes, of_cluster)
 
 
-def _filled(spec: Spec, rows: Iterable[Row]) -> Metric:
-    family = _family(spec)
-    for labels, value in rows:
+def _filled(metric: spec.Spec[Sample], sample: Sample) -> Metric:
+    family = _family(metric)
+    for labels, value in metric.rows(sample):
         family.add_metric([printable(label) for label in labels], value)
     return family
 
 
-def _family(spec: Spec) -> CounterMetricFamily | GaugeMetricFamily:
-    family = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
-    return family(spec.name, spec.help, labels=spec.labels)
+def _family(metric: spec.Spec[Any]) -> CounterMetricFamily | GaugeMetricFamily:
+    family = GaugeMetricFamily if isinstance(metric, spec.Gauge) else CounterMetricFamily
+    return family(metric.name, metric.help, labels=metric.labels)
 
 
 # ---- the API -----------------------------------------------------------------------------------------------------
 
-_REQUESTS = Spec(
-    "counter",
+_REQUESTS = spec.Counter(
     "arpguard_api_requests_total",
-    ("method", "code"),
     "API calls that have ended since the agent started, by method and status code",
     "when a code other than OK grows: UNAVAILABLE and RESOURCE_EXHAUSTED are the agent's limits, INTERNAL is a bug, "
     "the others are callers' mistakes",
+    spec.counted,
+    ("method", "code"),
 )
-_LATENCY = Spec(
-    "histogram",
+_LATENCY = spec.Histogram(
     "arpguard_api_seconds",
-    ("method",),
     "Seconds that API calls took; of a stream, how long it was open",
     "when ListVips or GetStatus take more than a tenth of a second: the agent is short of CPU",
+    spec.counted,
+    ("method",),
 )
-_WATCHERS = Spec(
-    "gauge",
+_WATCHERS = spec.Gauge(
     "arpguard_watchers",
-    (),
     "Readers of WatchDecisions that are connected",
     "when it is much above what you run: clients do not close their streams",
+    spec.counted,
 )
-_WATCH_LOST = Spec(
-    "counter",
+_WATCH_LOST = spec.Counter(
     "arpguard_watch_lost_total",
-    (),
     "Decisions that readers of WatchDecisions did not get since the agent started, because they were slow",
     "when it grows: what a reader shows has gaps; it was told how many",
+    spec.counted,
 )
 
 
@@ -402,7 +358,7 @@ class ApiMetrics:
         self._watch_lost.inc(count)
 
 
-SPECS = (*(spec for spec, _ in (*_NODE.rows, *CLUSTER.rows)), _REQUESTS, _LATENCY, _WATCHERS, _WATCH_LOST)
+SPECS = (*_READ, _REQUESTS, _LATENCY, _WATCHERS, _WATCH_LOST)
 
 
 def node_registry(node: ThisNode) -> CollectorRegistry:

@@ -2,50 +2,56 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 Row: TypeAlias = tuple[tuple[str, ...], float]
 Sample = TypeVar("Sample")
-Reader: TypeAlias = Callable[[Sample], Iterable[Row]]
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
-    """A metric as it is exported and documented; `kind` is Prometheus's type."""
+class Spec(Generic[Sample]):
+    """A metric as it is exported and documented; `kind` is Prometheus's type.
 
-    kind: str
+    `read` gives its value in a sample: rows if it has labels, else a number, or None while there is no such thing.
+    """
+
+    kind: ClassVar[str]
     name: str
-    labels: tuple[str, ...]
     what: str
     worry: str
+    read: Callable[[Sample], float | Iterable[Row] | None]
+    labels: tuple[str, ...] = ()
 
     @property
     def help(self) -> str:
         """The HELP text."""
         return f"{self.what}. Worry {self.worry}."
 
+    def rows(self, sample: Sample) -> Iterable[Row]:
+        """Its values in a sample, by labels."""
+        found = self.read(sample)
+        if found is None:
+            return ()
+        return found if isinstance(found, Iterable) else (((), found),)
 
-class MetricTable(Generic[Sample]):
-    """Metrics in the order in which they are declared, each above the function that reads its rows from a sample."""
 
-    def __init__(self) -> None:
-        self.rows: list[tuple[Spec, Reader[Sample]]] = []
+class Counter(Spec[Sample]):
+    """What only grows."""
 
-    def counter(
-        self, name: str, what: str, worry: str, labels: tuple[str, ...] = ()
-    ) -> Callable[[Reader[Sample]], Reader[Sample]]:
-        """Declares a counter."""
-        return self._declaring(Spec("counter", name, labels, what, worry))
+    kind = "counter"
 
-    def gauge(
-        self, name: str, what: str, worry: str, labels: tuple[str, ...] = ()
-    ) -> Callable[[Reader[Sample]], Reader[Sample]]:
-        """Declares a gauge."""
-        return self._declaring(Spec("gauge", name, labels, what, worry))
 
-    def _declaring(self, spec: Spec) -> Callable[[Reader[Sample]], Reader[Sample]]:
-        def declare(read: Reader[Sample]) -> Reader[Sample]:
-            self.rows.append((spec, read))
-            return read
+class Gauge(Spec[Sample]):
+    """What grows and falls."""
 
-        return declare
+    kind = "gauge"
+
+
+class Histogram(Spec[Sample]):
+    """How often something took how long."""
+
+    kind = "histogram"
+
+
+def counted(_: object) -> None:
+    """Reads nothing: prometheus_client itself keeps the values."""
