@@ -21,7 +21,7 @@ import yaml
 from arpguard.core.ownership.records import WriteClaim, WriteHeartbeat
 from arpguard.kube.claims import claim_content, heartbeat_content, lease_name
 from arpguard.kube.writer import LeaseContent
-from arpguard.runtime.cluster.leaving import End
+from arpguard.runtime.controlplane import End
 from arpguard.units import NS_PER_S
 from arpguard_lab.cluster import objects
 from support.kube import agent_side

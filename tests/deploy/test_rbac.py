@@ -12,7 +12,7 @@ from arpguard.kube.clustersecret import ClusterSecretError, cluster_secret
 from arpguard.kube.connecting import find_access
 from arpguard.kube.errors import ForbiddenError
 from arpguard.kube.resources import SECRETS, Request
-from arpguard.runtime.cluster.leaving import End
+from arpguard.runtime.controlplane import End
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
 from arpguard_lab.cluster import objects

@@ -7,7 +7,7 @@ import pytest
 from arpguard.runtime.cluster import ending, kubernetes
 from arpguard.runtime.cluster.ending import ASK_S
 from arpguard.runtime.cluster.kubernetes import LEAVE_S, PARTING_NS
-from arpguard.runtime.cluster.leaving import End
+from arpguard.runtime.controlplane import End
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
 from arpguard_lab.cluster import objects

@@ -9,7 +9,7 @@ from arpguard.cli import exits
 from arpguard.cli.arguments import need_root
 from arpguard.cli.logs import start_log
 from arpguard.errors import ConfigError, Problem
-from arpguard.runtime.cluster.leaving import KubernetesOptions
+from arpguard.runtime.settings import KubernetesOptions
 from arpguard.runtime.startup import AgentOptions, Startup
 
 

@@ -8,8 +8,8 @@ from arpguard.cli.arguments import need_root
 from arpguard.config.files import read_config
 from arpguard.config.model import NOT_A_PIN_DIR
 from arpguard.dataplane import bpffs
+from arpguard.dataplane.attach import remove_guard
 from arpguard.errors import ConfigError, DataPlaneError, Problem
-from arpguard.runtime.cluster.leaving import remove_guard
 
 
 def clean_up(options: argparse.Namespace) -> int:

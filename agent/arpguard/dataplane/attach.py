@@ -123,10 +123,11 @@ async def runs_first(attachment: Attachment) -> bool:
     return syscall.program_query(attachment.ifindex, _ATTACH_TYPE[attachment.hook])[:1] == [attachment.program_id]
 
 
-def release_all(pin_dir: Path) -> None:
-    """Detaches and unpins every link under `pin_dir`."""
+async def remove_guard(pin_dir: Path) -> None:
+    """Detaches everything under a locked folder, and in this network namespace."""
     for pin in read_pins(pin_dir):
         _release(pin.path)
+    await clsact.delete_all()
 
 
 def _release(path: Path) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from arpguard.dataplane.events import EventReader
-from arpguard.runtime.cluster.leaving import End
-from arpguard.runtime.controlplane import ControlPlane
+from arpguard.runtime.controlplane import ControlPlane, End
 from arpguard.runtime.kernel.hearing import Hearing
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.runtime.passes import Passes, Upkeep

@@ -1,5 +1,6 @@
 """What says which VIPs there are, and whose: the configuration alone, or a cluster (`cluster/kubernetes.py`)."""
 
+from enum import Enum
 from typing import Protocol
 
 from arpguard.config.model import AgentConfig
@@ -11,10 +12,17 @@ from arpguard.core.clusterstate import ClusterState
 from arpguard.core.decisions import Report
 from arpguard.core.sourcing import Sourcing
 from arpguard.model import OwnerKind, Surroundings
-from arpguard.runtime.cluster.leaving import End
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.kernel.reconciler import some
 from arpguard.runtime.settings import Settings
+
+
+class End(Enum):
+    """Why the agent stops."""
+
+    REMOVED = "its DaemonSet is gone"
+    REPLACED = "its pod is replaced"
+    STOPPED = "it was told to"
 
 
 class ControlPlane(Protocol):

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from arpguard.clock import boot_ns
@@ -23,6 +24,23 @@ PATIENCE_NS = 3 * NS_PER_S
 
 # What an agent cannot change while it runs. A ConfigMap, which all nodes share, may leave these to each node's file.
 _OF_THE_START = ("bpf", "grpc", "metrics", "decisions")
+
+
+DEFAULT_NAMESPACE = "arpguard"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesOptions:
+    """How to reach the cluster. `configmap`: NAMESPACE/NAME, or empty. Without a kubeconfig: by the Pod's account."""
+
+    kubeconfig: Path | None
+    configmap: str
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The namespace, and the ConfigMap's name."""
+        namespace, _, name = self.configmap.rpartition("/")
+        return namespace or os.environ.get("POD_NAMESPACE") or DEFAULT_NAMESPACE, name
 
 
 class Settings:

@@ -19,15 +19,16 @@ from arpguard import __version__
 from arpguard.core.choosing import choose_links
 from arpguard.dataplane import bpffs, privileges
 from arpguard.dataplane.announcementsocket import AnnouncementSocket
+from arpguard.dataplane.attach import remove_guard
 from arpguard.dataplane.build import Build, read_build
 from arpguard.dataplane.kernelclock import require_the_kernels_clock
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError, LockedError
 from arpguard.model import Surroundings
-from arpguard.runtime.cluster.leaving import End, KubernetesOptions, remove_guard
+from arpguard.runtime.controlplane import End
 from arpguard.runtime.kernel.pinned import Pinned
-from arpguard.runtime.settings import Settings
+from arpguard.runtime.settings import KubernetesOptions, Settings
 from arpguard.runtime.waking import is_set_within
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.model import Surroundings
 from arpguard.node import ThisNode
 from arpguard.runtime.agent import Agent
-from arpguard.runtime.cluster.leaving import KubernetesOptions
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.controlplane import ControlPlane, Standalone
 from arpguard.runtime.decisions import Decisions
@@ -20,7 +19,7 @@ from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.runtime.linkwatch import LinkWatch
 from arpguard.runtime.passes import Passes, Upkeep
 from arpguard.runtime.serving import Serving
-from arpguard.runtime.settings import FileFollower, Settings
+from arpguard.runtime.settings import FileFollower, KubernetesOptions, Settings
 from arpguard.runtime.waking import Alarm
 
 

@@ -8,7 +8,7 @@ from arpguard.kube.client import Client
 from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
 from arpguard.kube.projections import is_deleting
 from arpguard.kube.resources import DAEMON_SETS, PODS, Request
-from arpguard.runtime.cluster.leaving import End
+from arpguard.runtime.controlplane import End
 
 log = logging.getLogger(__name__)
 

@@ -23,13 +23,13 @@ from arpguard.runtime.cluster.ending import ASK_S, why_it_ends
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.joining import Left, join
 from arpguard.runtime.cluster.judging import Judge
-from arpguard.runtime.cluster.leaving import End
 from arpguard.runtime.cluster.member import Membership
 from arpguard.runtime.cluster.objects import AgentIdentity, Cluster
 from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.runtime.cluster.reports import Reports
 from arpguard.runtime.cluster.times import timeout_s, times_of
 from arpguard.runtime.conflicts import Conflicts
+from arpguard.runtime.controlplane import End
 from arpguard.runtime.kernel.announcing import Announcing
 from arpguard.runtime.kernel.reconciler import Reconciler, some
 from arpguard.runtime.settings import Settings
