@@ -21,10 +21,9 @@ It does no harm if two nodes want the same VIP: claims are taken by compare-and-
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from arpguard.addresses import Address
-from arpguard.config.model import LeaseConfig
 from arpguard.core.balancing import to_move
 from arpguard.core.groups import Group, groups
 from arpguard.core.members import Member, Pool, Pools, Preference
@@ -40,9 +39,6 @@ GIVE_UP_NS = 5 * NS_PER_S
 SHUN_NS = 600 * NS_PER_S
 LOOKED_AT_ONCE = 200  # seats, in a step
 FOLLOW_AT_ONCE = 50  # at most so many VIPs that this node gave up to their lead's holder, and that nobody has yet
-_MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to all nodes
-_MAX_WRITES_PER_S_AT_REST = 10
-REST_NS = 10 * NS_PER_S  # as kubelets renew theirs
 _EMPTY = Pool(())
 
 
@@ -350,19 +346,3 @@ class _Look:
             apart=frozenset(self.apart),
             next_ns=min(self.times, default=None),
         )
-
-
-def rest_ns(heartbeating: int) -> int:
-    """How often a node that neither has nor wants a VIP renews, in a cluster with so many heartbeating nodes."""
-    return max(REST_NS, heartbeating * NS_PER_S // _MAX_WRITES_PER_S_AT_REST)
-
-
-def lease_times(lease: LeaseConfig, heartbeating: int) -> LeaseConfig:
-    """The times of a cluster with so many heartbeating nodes: longer ones keep it below _MAX_WRITES_PER_S."""
-    renew_ns = max(lease.renew_ns, heartbeating * NS_PER_S // _MAX_WRITES_PER_S)
-    return replace(
-        lease,
-        duration_ns=lease.duration_ns * renew_ns // lease.renew_ns,
-        renew_ns=renew_ns,
-        margin_ns=lease.margin_ns * renew_ns // lease.renew_ns,
-    )

@@ -13,7 +13,7 @@ MOST = 16.0
 LEAST = 1 / 4
 START = 4.0
 SOON_NS = 200 * NS_PER_MS  # an answer within it allows more
-LATE_NS = 400 * NS_PER_MS  # a later one allows less: a renewal has 0.9 s (`runtime/cluster/times`)
+LATE_NS = 400 * NS_PER_MS  # a later one allows less: a renewal has 0.9 s (`core/leasetimes`)
 REST_NS = NS_PER_S
 LONGEST_PAUSE_NS = 2 * NS_PER_S
 

@@ -6,7 +6,6 @@ from weakref import ref
 
 import pytest
 
-from arpguard.config.model import LeaseConfig
 from arpguard.core.balancing import to_move
 from arpguard.core.electing import (
     BACKUP_NS,
@@ -17,13 +16,11 @@ from arpguard.core.electing import (
     SHUN_NS,
     STEADY_NS,
     Election,
-    lease_times,
-    rest_ns,
 )
 from arpguard.core.members import Member, Pools
 from arpguard.core.rendezvous import ranked
 from arpguard.model import Owner, OwnerKind, Vip
-from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.units import NS_PER_S
 from support.protocol.elections import wishes_of
 
 LAN = ip_network("198.51.100.0/24")
@@ -293,24 +290,6 @@ def test_vip_moves_only_where_that_lessens_the_imbalance(mine, theirs, moves):
     assert len(to_move(placed, "n1", lambda _: True)) == moves
 
 
-# ---- lease times ----
-
-
-@pytest.mark.parametrize(("nodes", "renew_s"), [(1, 1), (100, 1), (200, 2), (1000, 10)])
-def test_lease_is_stretched_so_that_the_cluster_writes_no_more_than_100_a_second(nodes, renew_s):
-    times = lease_times(LeaseConfig(), nodes)
-
-    assert times == LeaseConfig(3 * renew_s * NS_PER_S, renew_s * NS_PER_S, renew_s * NS_PER_S)
-    assert nodes * NS_PER_S / times.renew_ns <= 100
-
-
-def test_lease_that_is_slow_already_is_stretched_less():
-    slow = LeaseConfig(6000 * NS_PER_MS, 1500 * NS_PER_MS, 2000 * NS_PER_MS)
-
-    assert lease_times(slow, 150) == slow
-    assert lease_times(slow, 300).duration_ns == 12 * NS_PER_S
-
-
 # ---- both families of a Service ----
 
 LAN6 = ip_network("2001:db8::/64")
@@ -541,8 +520,3 @@ def test_members_that_come_and_go_leave_nothing_behind():
         pools.add(ref(election._seats[ADDRESS].pool))
 
     assert [pool() for pool in pools if pool() is not None] == [election._seats[ADDRESS].pool]
-
-
-@pytest.mark.parametrize(("nodes", "seconds"), [(1, 10), (100, 10), (101, 10.1), (1000, 100)])
-def test_at_rest_a_cluster_writes_ten_times_a_second_at_most(nodes, seconds):
-    assert rest_ns(nodes) == seconds * NS_PER_S

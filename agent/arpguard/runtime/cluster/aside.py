@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from arpguard.addresses import Address, MacAddress
 from arpguard.core.claimwords import Candidate
 from arpguard.core.electing import Wishes
+from arpguard.core.leasetimes import times_of
 from arpguard.core.members import Member
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder
@@ -13,7 +14,6 @@ from arpguard.model import Vip
 from arpguard.runtime.cluster.objects import Cluster
 from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.runtime.cluster.requests import Renewals
-from arpguard.runtime.cluster.times import times_for
 
 
 class Aside:
@@ -32,7 +32,7 @@ class Aside:
     @property
     def times(self) -> Times:
         """The lengths of a lease in a cluster of nobody."""
-        return times_for(self._outlook.lease, 0)
+        return times_of(self._outlook.lease)
 
     @property
     def heartbeats(self) -> Iterator[Heartbeat]:

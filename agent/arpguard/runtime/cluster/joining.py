@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.core.desired import NOBODY
+from arpguard.core.leasetimes import times_of
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
 from arpguard.core.ownership.records import Heartbeat, epoch_number
 from arpguard.kube.errors import ClusterError
@@ -24,7 +25,6 @@ from arpguard.runtime.cluster.publishing import LinkPublisher
 from arpguard.runtime.cluster.requests import Requests
 from arpguard.runtime.cluster.segment import Segment
 from arpguard.runtime.cluster.standings import Standings
-from arpguard.runtime.cluster.times import times_of
 from arpguard.runtime.waking import is_set_within
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind

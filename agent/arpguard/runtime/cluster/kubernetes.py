@@ -11,6 +11,7 @@ from arpguard.core.clusterstate import ClusterState
 from arpguard.core.conflicts import KnownOwner
 from arpguard.core.decisions import Report
 from arpguard.core.electing import Wishes
+from arpguard.core.leasetimes import timeout_s, times_of
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import Access
@@ -27,7 +28,6 @@ from arpguard.runtime.cluster.member import Membership
 from arpguard.runtime.cluster.objects import AgentIdentity, Cluster
 from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.runtime.cluster.reports import Reports
-from arpguard.runtime.cluster.times import timeout_s, times_of
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.controlplane import End
 from arpguard.runtime.kernel.announcing import Announcing

@@ -12,6 +12,7 @@ from arpguard.clock import boot_ns
 from arpguard.core import members
 from arpguard.core.claimwords import Candidate
 from arpguard.core.electing import Election, Wishes
+from arpguard.core.leasetimes import timeout_s, times_of
 from arpguard.core.members import candidates, members_of
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.machine import Ownership
@@ -25,7 +26,6 @@ from arpguard.runtime.cluster.publishing import LinkPublisher, Links
 from arpguard.runtime.cluster.requests import Renewals, Requests
 from arpguard.runtime.cluster.segment import Segment
 from arpguard.runtime.cluster.standings import Standings
-from arpguard.runtime.cluster.times import timeout_s, times_for
 from arpguard.units import NS_PER_S
 
 TIDY_NS = 10 * NS_PER_S
@@ -255,7 +255,7 @@ class Membership:
     @property
     def times(self) -> Times:
         """The current lengths of this node's lease."""
-        return times_for(self._outlook.lease, len(self.alive))
+        return times_of(self._outlook.lease, len(self.alive))
 
     @property
     def yielding(self) -> bool:

@@ -1,0 +1,27 @@
+"""How long the claim protocol's leases last, and its requests may take."""
+
+from arpguard.config.model import LeaseConfig
+from arpguard.core.ownership.lease import Times
+from arpguard.units import NS_PER_S
+
+SYNC_NS = 30 * NS_PER_S
+REST_NS = 10 * NS_PER_S  # as kubelets renew theirs
+_MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to all nodes
+_MAX_WRITES_PER_S_AT_REST = 10
+
+
+def times_of(lease: LeaseConfig, heartbeating: int = 0) -> Times:
+    """The times of the configuration; longer ones if so many nodes would write more than _MAX_WRITES_PER_S."""
+    renew_ns = max(lease.renew_ns, heartbeating * NS_PER_S // _MAX_WRITES_PER_S)
+    return Times(
+        duration_ns=lease.duration_ns * renew_ns // lease.renew_ns,
+        renew_ns=renew_ns,
+        margin_ns=lease.margin_ns * renew_ns // lease.renew_ns,
+        sync_ns=SYNC_NS,
+        rest_ns=max(REST_NS, heartbeating * NS_PER_S // _MAX_WRITES_PER_S_AT_REST),
+    )
+
+
+def timeout_s(times: Times) -> float:
+    """For a request: less than the margin, for a claim answered later is useless, and a late renewal nearly so."""
+    return 0.9 * times.margin_ns / NS_PER_S
