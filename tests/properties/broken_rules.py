@@ -164,7 +164,7 @@ RULES = [
     BrokenRule(
         "released before it is drained",
         (Steps, "_owned"),
-        "state.move(cause)\n    return [ClearEntry(state.vip, drain=True)]",
+        "state.move(cause)\n    return [ClearEntry(state.vip, drain=True, why=cause.value)]",
         "state.stage = Idle()\n    return [ClearEntry(state.vip, drain=True), *self._end(state, Cause.UNWANTED)]",
         hand_over,
     ),

@@ -471,6 +471,23 @@ def of_a_vip_that_is_not_wanted(bench):
 
 
 @pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (of_a_vip_that_is_no_more, "the VIP is no more"),
+        (of_a_claim_that_somebody_deletes, "marked as deleted"),
+        (of_a_vip_that_is_not_wanted, "not wanted"),
+        (lambda bench: bench.claim("b", "b-1"), "no longer this node's"),
+    ],
+)
+def test_a_vip_is_given_up_with_the_reason_why(end, why):
+    bench = an_owner()
+
+    end(bench)
+
+    assert [effect.why for effect in bench.took() if isinstance(effect, ClearEntry)] == [why]
+
+
+@pytest.mark.parametrize(
     "end", [of_a_vip_that_is_no_more, of_a_claim_that_somebody_deletes, of_a_vip_that_is_not_wanted]
 )
 def test_whatever_is_told_while_the_last_frames_are_on_their_way_the_claim_is_kept(end):

@@ -284,10 +284,12 @@ class ClearEntry:
     """Tell the kernel that this node does not own the VIP.
 
     `drain`: report `drained` once every program that began earlier has ended, and what it sent is on the wire.
+    `why`: in words, for the log.
     """
 
     vip: Address
     drain: bool = False
+    why: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ class Steps:
         if moment.parting or cause is None:
             return []
         state.move(cause)
-        return [ClearEntry(state.vip, drain=True)]
+        return [ClearEntry(state.vip, drain=True, why=cause.value)]
 
     # ---- what steps and events do ----
 
@@ -255,7 +255,7 @@ class Steps:
             return []
         answered = isinstance(state.stage, Owned)
         state.move(cause)
-        return [ClearEntry(state.vip)] if answered else []
+        return [ClearEntry(state.vip, why=cause.value)] if answered else []
 
     def is_mine(self, claim: Claim | None, epoch: str) -> bool:
         """Whether a claim names this node, in this epoch."""
