@@ -229,5 +229,34 @@ def test_decision_is_about_the_sender_or_the_target(decisions, claimed, asked, a
     assert found == tuple(About(vip, *decision) for vip, decision in zip(about, decisions, strict=True))
 
 
+# Each reason once: whoever adds one has to say which address of a frame it is about.
+NO_VIP = "NOT_GUARDED OTHER_VLAN NOT_ARP UNWALKABLE UNCONFIGURED NOT_ND"
+THE_TARGET = (
+    "ANSWERED ANSWERED_THIRD_PARTY FENCED STALE_EPOCH FOREIGN EXTERNAL UNCLAIMED DELEGATED BAD_SENDER NOT_STRICT "
+    "OTHER_HOST NO_LINK ND_INVALID ND_CHECKSUM UNVOUCHED"
+)
+THE_SENDER = (
+    "OWN_ECHO OWNER_CLAIM UNVERIFIED_CLAIM UNCLAIMED_CLAIM DELEGATED_CLAIM CONFLICT ND_INVALID_CLAIM EGRESS_OWNER "
+    "EGRESS_DELEGATED EGRESS_NOT_OWNER EGRESS_REWRITTEN EGRESS_NO_SOURCE"
+)
+OF_CLOSED_RANGES = "UNKNOWN EGRESS_UNKNOWN GUEST"  # about an address that is no VIP; a capture's scene closes no range
+WHOSE = {
+    Reason[name]: vip
+    for names, vip in ((NO_VIP, None), (THE_TARGET, OTHER_VIP), (THE_SENDER, VIP))
+    for name in names.split()
+}
+
+
+def test_of_every_reason_it_is_known_whom_it_is_about():
+    assert set(Reason) - WHOSE.keys() == {Reason[name] for name in OF_CLOSED_RANGES.split()}
+
+
+@pytest.mark.parametrize("reason", WHOSE, ids=lambda reason: reason.name.lower())
+def test_decision_with_a_reason_is_about_the_target_or_the_sender(reason):
+    (found,) = attributed([(reason.verdict, reason)], VIP, OTHER_VIP, {VIP: None, OTHER_VIP: None})
+
+    assert found.vip == WHOSE[reason]
+
+
 def test_source_of_a_frame_is_who_sent_it_and_not_who_it_speaks_for():
     assert look_at(captured(an_arp_request(src=THIRD, sha=TESTER)), SCENE).source == THIRD
