@@ -230,7 +230,7 @@ def proxy_arp(picture: Picture) -> Iterator[Finding]:
         )
 
 
-def ipv6_settings(picture: Picture) -> Iterator[Finding]:
+def ipv6(picture: Picture) -> Iterator[Finding]:
     """Settings in the way of IPv6 VIPs."""
     vips = [vip for vip in picture.vips if vip.version == 6]
     if not vips:

@@ -9,11 +9,15 @@ from arpguard.core.checkup.picture import Look, Picture
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `name` is stable, `asks` what it is about in a line."""
+    """One check: `asks` says what it is about in a line. Its name, which is stable, is that of the function."""
 
-    name: str
-    asks: str
     run: Look
+    asks: str
+
+    @property
+    def name(self) -> str:
+        """As the doctor shows it, such as vip-bound."""
+        return self.run.__name__.replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,63 +35,38 @@ class Result:
 
 CHECKS = (
     Check(
-        "vip-bound",
-        "VIPs bound on lo, kube-ipvs0, a dummy or a NIC: would this node's kernel answer, unguarded?",
-        vips.vip_bound,
+        vips.vip_bound, "VIPs bound on lo, kube-ipvs0, a dummy or a NIC: would this node's kernel answer, unguarded?"
     ),
-    Check("kube-ipvs", "addresses on kube-proxy's kube-ipvs0 that nobody guards", vips.kube_ipvs),
+    Check(vips.kube_ipvs, "addresses on kube-proxy's kube-ipvs0 that nobody guards"),
+    Check(vips.vip_refused, "an externalIP or VIP that is a node's address, a gateway, or the API server's"),
+    Check(vips.vip_on_wire, "who answers for each VIP on the wire: nobody, one, several, a host outside the cluster"),
+    Check(vips.vip_claimed, "others that claim a VIP, as the running agent has heard"),
+    Check(vips.vip_leaks, "ARP requests in the name of a VIP (arp_announce)"),
+    Check(settings.arp_ignore, "arp_ignore that keeps a VIP dark, or is set on a device where it counts for nothing"),
+    Check(settings.lvs_dr_loop, "accept_local on a real server: packets that go round until their TTL is 0"),
+    Check(settings.same_segment, "two links on one segment that answer for each other (arp_filter)"),
+    Check(settings.rp_filter, "rp_filter that drops what comes in on a link"),
     Check(
-        "vip-refused", "an externalIP or VIP that is a node's address, a gateway, or the API server's", vips.vip_refused
-    ),
-    Check(
-        "vip-on-wire",
-        "who answers for each VIP on the wire: nobody, one, several, a host outside the cluster",
-        vips.vip_on_wire,
-    ),
-    Check("vip-claimed", "others that claim a VIP, as the running agent has heard", vips.vip_claimed),
-    Check("vip-leaks", "ARP requests in the name of a VIP (arp_announce)", vips.vip_leaks),
-    Check(
-        "arp-ignore",
-        "arp_ignore that keeps a VIP dark, or is set on a device where it counts for nothing",
-        settings.arp_ignore,
-    ),
-    Check(
-        "lvs-dr-loop", "accept_local on a real server: packets that go round until their TTL is 0", settings.lvs_dr_loop
-    ),
-    Check("same-segment", "two links on one segment that answer for each other (arp_filter)", settings.same_segment),
-    Check("rp-filter", "rp_filter that drops what comes in on a link", settings.rp_filter),
-    Check(
-        "takeovers",
-        "settings that keep this node from hearing that a VIP moved (drop_gratuitous_arp, drop_unsolicited_na)",
         settings.takeovers,
+        "settings that keep this node from hearing that a VIP moved (drop_gratuitous_arp, drop_unsolicited_na)",
     ),
-    Check("proxy-arp", "proxy_arp: answers for what is routed elsewhere", settings.proxy_arp),
-    Check("ipv6", "settings in the way of IPv6 VIPs (disable_ipv6, suppress_frag_ndisc)", settings.ipv6_settings),
+    Check(settings.proxy_arp, "proxy_arp: answers for what is routed elsewhere"),
+    Check(settings.ipv6, "settings in the way of IPv6 VIPs (disable_ipv6, suppress_frag_ndisc)"),
+    Check(links.interfaces, "`interfaces:` that name no link, lo, a NOARP device, or a port of a bridge or bond"),
     Check(
-        "interfaces",
-        "`interfaces:` that name no link, lo, a NOARP device, or a port of a bridge or bond",
-        links.interfaces,
+        links.can_reach, "can_reach:ADDRESS, in `interfaces:` or an Eip of OpenELB, for which `ip route get` says lo"
     ),
-    Check(
-        "can-reach",
-        "can_reach:ADDRESS, in `interfaces:` or an Eip of OpenELB, for which `ip route get` says lo",
-        links.can_reach,
-    ),
-    Check("kube-proxy", "kube-proxy's mode and strictARP", kubernetes.kube_proxy),
-    Check("announcers", "objects of other announcers that `owner: follow` needs", kubernetes.announcers),
-    Check("agent", "whether the guard is there, and what its agent says", node.agent),
-    Check("one-agent", "two agents, or two guards, on one node", links.one_agent),
-    Check(
-        "foreign-programs",
-        "BPF programs of others on the links, and whether the guard runs first",
-        links.foreign_programs,
-    ),
-    Check("kernel", "the kernel's version, and BPF's compiler (JIT)", node.kernel),
-    Check("tcx", "whether programs can be attached by TCX", node.tcx),
-    Check("xdp", "whether `datapath: xdp` serves on the links", links.xdp),
-    Check("bpffs", "the BPF file system", node.bpffs),
-    Check("capabilities", "what this process may do", node.capabilities),
-    Check("clock", "the clock source", node.clock),
+    Check(kubernetes.kube_proxy, "kube-proxy's mode and strictARP"),
+    Check(kubernetes.announcers, "objects of other announcers that `owner: follow` needs"),
+    Check(node.agent, "whether the guard is there, and what its agent says"),
+    Check(links.one_agent, "two agents, or two guards, on one node"),
+    Check(links.foreign_programs, "BPF programs of others on the links, and whether the guard runs first"),
+    Check(node.kernel, "the kernel's version, and BPF's compiler (JIT)"),
+    Check(node.tcx, "whether programs can be attached by TCX"),
+    Check(links.xdp, "whether `datapath: xdp` serves on the links"),
+    Check(node.bpffs, "the BPF file system"),
+    Check(node.capabilities, "what this process may do"),
+    Check(node.clock, "the clock source"),
 )
 
 
