@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from arpguard.dataplane import clsact, syscall
+from arpguard.dataplane.build import PROGRAM_AT
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import AttachConflictError, DataPlaneError
 from arpguard.model import Attachment
 from arpguard.verdict import Hook
 
-_PROGRAM = {Hook.TC_INGRESS: "ingress_tc", Hook.TC_EGRESS: "egress_tc", Hook.XDP: "ingress_xdp"}
-_PIN = {Hook.TC_INGRESS: "tc_ingress", Hook.TC_EGRESS: "tc_egress", Hook.XDP: "xdp"}
 _ATTACH_TYPE = {
     Hook.TC_INGRESS: syscall.ATTACH_TCX_INGRESS,
     Hook.TC_EGRESS: syscall.ATTACH_TCX_EGRESS,
@@ -59,7 +58,7 @@ class Attacher:
 
         Raises AttachConflictError when another program holds an XDP hook, DataPlaneError when the kernel refuses.
         """
-        program = self._programs[_PROGRAM[hook]]
+        program = self._programs[PROGRAM_AT[hook]]
         try:
             return self._ensure_link(ifindex, hook, program)
         except OSError as error:
@@ -72,7 +71,7 @@ class Attacher:
 
     async def detach(self, ifindex: int, hook: Hook, *, filters: bool = True) -> None:
         """Takes this agent's program off the hook: unpins its link, and deletes its clsact filter if `filters`."""
-        _release(self._links / f"{ifindex}-{_PIN[hook]}")
+        _release(self._pin(ifindex, hook))
         if filters and hook is not Hook.XDP:
             await clsact.delete(ifindex, hook)
 
@@ -80,11 +79,14 @@ class Attacher:
         """All pinned links."""
         return read_pins(self._links.parent)
 
+    def _pin(self, ifindex: int, hook: Hook) -> Path:
+        return self._links / f"{ifindex}-{hook.name.lower()}"
+
     def _ensure_link(self, ifindex: int, hook: Hook, program: Fd) -> Attachment:
         if hook is not Hook.XDP and not self._use_tcx:
             raise OSError(errno.EINVAL, "TCX is not to be used")
 
-        path = self._links / f"{ifindex}-{_PIN[hook]}"
+        path = self._pin(ifindex, hook)
         wanted = syscall.program_info(program).id
         how = "xdp" if hook is Hook.XDP else "tcx"
         link = _alive(path, ifindex, hook)
@@ -103,7 +105,7 @@ class Attacher:
 
 def read_pins(pin_dir: Path) -> list[Pin]:
     """The links pinned under `pin_dir`, with what the kernel says of each. One that goes meanwhile may be left out."""
-    hooks = {name: hook for hook, name in _PIN.items()}
+    hooks = {hook.name.lower(): hook for hook in Hook}
     found = []
     for path in sorted((pin_dir / "links").glob("*-*")):
         number, _, name = path.name.partition("-")

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from arpguard.dataplane.layout import MAX_RANGES
+from arpguard.verdict import Hook
 
-TWINS = ("try_ingress_tc", "try_egress_tc", "try_ingress_xdp")
-PROGRAMS = ("ingress_tc", "egress_tc", "ingress_xdp", *TWINS)
+PROGRAM_AT = {Hook.TC_INGRESS: "ingress_tc", Hook.TC_EGRESS: "egress_tc", Hook.XDP: "ingress_xdp"}
+TWIN_AT = {hook: f"try_{name}" for hook, name in PROGRAM_AT.items()}
+PROGRAMS = (*PROGRAM_AT.values(), *TWIN_AT.values())
 MAPS = ("entries", "ranges", "counters", "totals", "control", "vouching", "grants", "events")
 CONFIGURED = ("entries", "counters", "events")
 INSTRUCTION_BYTES = 8

@@ -8,14 +8,10 @@ import struct
 from dataclasses import dataclass
 
 from arpguard.dataplane import syscall
+from arpguard.dataplane.build import TWIN_AT
 from arpguard.dataplane.syscall import Fd
 from arpguard.verdict import REASONS, Hook, Reason, Verdict
 
-TWIN_OF = {
-    Hook.TC_INGRESS: "try_ingress_tc",
-    Hook.TC_EGRESS: "try_egress_tc",
-    Hook.XDP: "try_ingress_xdp",
-}
 _SKB_SIZE, _SKB_MARK_AT = 192, 8  # struct __sk_buff, linux/bpf.h
 _TC_UNSPEC, _TC_REDIRECT, _XDP_PASS, _XDP_TX = 0xFF, 7, 2, 3
 _PASSED = {(Hook.XDP, _XDP_PASS), (Hook.TC_INGRESS, _TC_UNSPEC), (Hook.TC_EGRESS, _TC_UNSPEC)}
@@ -40,7 +36,7 @@ def try_frame(programs: dict[str, Fd], hook: Hook, ifindex: int, frame: bytes) -
 
     `frame` has at least 14 bytes. Raises OSError when the kernel refuses the test run.
     """
-    program = programs[TWIN_OF[hook]]
+    program = programs[TWIN_AT[hook]]
     if hook is Hook.XDP:
         metadata = struct.pack("=I", ifindex)
         xdp_md = struct.pack("=IIIIII", len(metadata), len(metadata) + len(frame), 0, 0, 0, 0)

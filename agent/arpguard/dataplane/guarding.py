@@ -9,6 +9,7 @@ from pathlib import Path
 from arpguard.core.checkup.snapshot import AttachedProgram, Guard, Unread
 from arpguard.dataplane import clsact, loader, syscall
 from arpguard.dataplane.attach import Pin, read_pins
+from arpguard.dataplane.build import PROGRAM_AT
 from arpguard.dataplane.iproute import AsyncIPRoute, NetlinkError
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.errors import DataPlaneError
@@ -17,7 +18,6 @@ from arpguard.verdict import Hook
 
 BPFFS = Path("/sys/fs/bpf")
 _DEPTH = 3
-_OUR_NAMES = frozenset({"ingress_tc", "egress_tc", "ingress_xdp"})
 _TCX = {"tcx ingress": syscall.ATTACH_TCX_INGRESS, "tcx egress": syscall.ATTACH_TCX_EGRESS}
 _CLSACT = {"clsact ingress": Hook.TC_INGRESS, "clsact egress": Hook.TC_EGRESS}
 _LOCK = re.compile(r"FLOCK\s+ADVISORY\s+WRITE\s+\S+\s+([0-9a-f]+):([0-9a-f]+):(\d+)\s")
@@ -116,7 +116,8 @@ def _tcx(link: Link, attach_type: int) -> list[int]:
 def _program(link: Link, hook: str, place: int, number: int, owners: dict[int, str]) -> AttachedProgram:
     name = _name(number)
     pin_dir = owners.get(number, "")
-    return AttachedProgram(link.ifindex, hook, place, number, name, bool(pin_dir) or name in _OUR_NAMES, pin_dir)
+    is_ours = bool(pin_dir) or name in PROGRAM_AT.values()
+    return AttachedProgram(link.ifindex, hook, place, number, name, is_ours, pin_dir)
 
 
 def _name(number: int) -> str:

@@ -6,7 +6,6 @@ What may be hidden from who asks (no root, a container) is `Unread`, with the re
 import errno
 import os
 import platform
-import re
 import struct
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
@@ -18,12 +17,11 @@ from arpguard.core.checkup.sysctls import ALL, NAMES, Sysctls
 from arpguard.dataplane import bpffs, syscall
 from arpguard.dataplane.device import strips_vlan_tags
 from arpguard.dataplane.iproute import AsyncIPRoute, NetlinkError
+from arpguard.dataplane.privileges import NEEDED, Capability, effective
 from arpguard.errors import DataPlaneError
 from arpguard.model import Link, Surroundings
 
 _RT_SCOPE_HOST = 254  # linux/rtnetlink.h
-# linux/capability.h
-_CAPABILITIES = {12: "CAP_NET_ADMIN", 13: "CAP_NET_RAW", 21: "CAP_SYS_ADMIN", 38: "CAP_PERFMON", 39: "CAP_BPF"}
 _RETURN_OK = struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0)  # r0 = 0; exit
 _CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
@@ -108,9 +106,8 @@ def _has_tcx() -> bool | Unread:
 
 
 def _capabilities() -> frozenset[str]:
-    match = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
-    held = int(match[1], 16) if match else 0
-    return frozenset(name for bit, name in _CAPABILITIES.items() if held >> bit & 1)
+    held, asked = effective(), (*NEEDED, Capability.SYS_ADMIN)
+    return frozenset(f"CAP_{each.name}" for each in asked if held >> each & 1)
 
 
 def _text(path: Path) -> str | Unread:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from arpguard.core.replay import OWN_LINK, About, Passed, ReplayScene, Seen, attributed, look_at
 from arpguard.core.sightings import Ledger, Message, Sighting, read_message
 from arpguard.dataplane import loader
-from arpguard.dataplane.build import read_build
-from arpguard.dataplane.explain import TWIN_OF, Trial, try_frame
+from arpguard.dataplane.build import TWIN_AT, read_build
+from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.dataplane.maps import ControlValue, EntryTable
 from arpguard.dataplane.syscall import Fd
 from arpguard.model import Datapath
@@ -39,7 +39,7 @@ class Replay:
         """Loads the twins of the programs; raises DataPlaneError."""
         self._ingress = Hook.XDP if scene.config.datapath is Datapath.XDP else Hook.TC_INGRESS
         entries = scene.entries()
-        twins = TWIN_OF[self._ingress], TWIN_OF[Hook.TC_EGRESS]
+        twins = TWIN_AT[self._ingress], TWIN_AT[Hook.TC_EGRESS]
         loaded = loader.load_unpinned(read_build(max(1, len(entries))), twins)
         EntryTable(loaded.maps["entries"], loaded.maps["counters"]).write(entries)
         ControlValue(loaded.maps["control"]).write(scene.control(entries))
