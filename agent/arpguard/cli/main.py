@@ -17,9 +17,8 @@ from pathlib import Path
 from arpguard import __version__
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
-from arpguard.cli.lazy import lazily
 from arpguard.cli.logs import add_log_options
-from arpguard.cli.options import SubParsers, add_asking, positive
+from arpguard.cli.options import SubParsers, add_asking, lazily, positive
 from arpguard.cli.parser import Parser
 from arpguard.cli.render import clean
 from arpguard.cli.replay.options import add_replay

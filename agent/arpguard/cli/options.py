@@ -5,9 +5,9 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from importlib import import_module
 from pathlib import Path
 
-from arpguard.cli.lazy import lazily
 from arpguard.config.model import BpfConfig, GrpcConfig
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.stimulus import STRANGER_MAC, STRANGERS, Operation
@@ -60,6 +60,16 @@ _WATCH_EXAMPLES = """examples:
   arpguard watch
   arpguard watch --interval 5 --address 192.0.2.7:50051 --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
 """
+
+
+def lazily(module: str, name: str) -> Callable[[argparse.Namespace], int]:
+    """The command `name` of a module beside this one, which is imported when it is run: others do not wait for it."""
+
+    def run(options: argparse.Namespace) -> int:
+        command: Callable[[argparse.Namespace], int] = getattr(import_module(f"arpguard.cli.{module}"), name)
+        return command(options)
+
+    return run
 
 
 def add_asking(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -142,7 +152,7 @@ def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("status", "show_status"))
+    parser.set_defaults(run=lazily("asking", "show_status"))
 
 
 def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -162,7 +172,7 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("vips", "show_vips"))
+    parser.set_defaults(run=lazily("asking", "show_vips"))
 
 
 def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -175,7 +185,7 @@ def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     _add_output(parser)
     _add_pin_dir(parser)
-    parser.set_defaults(run=lazily("links", "show_links"))
+    parser.set_defaults(run=lazily("asking", "show_links"))
 
 
 def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -208,7 +218,7 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
 
     _add_output(parser)
-    parser.set_defaults(run=lazily("decisions", "show_decisions"))
+    parser.set_defaults(run=lazily("asking", "show_decisions"))
 
 
 def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -229,7 +239,7 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
     _add_output(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("conflicts", "show_conflicts"))
+    parser.set_defaults(run=lazily("asking", "show_conflicts"))
 
 
 def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -270,7 +280,7 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("explain", "explain"))
+    parser.set_defaults(run=lazily("asking", "explain"))
 
 
 def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:

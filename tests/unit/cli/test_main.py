@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from arpguard import __version__
-from arpguard.cli import agent, vips
+from arpguard.cli import agent, asking
 from arpguard.errors import DataPlaneError
 from arpguard_lab import command as lab
 
@@ -122,7 +122,7 @@ def test_system_error_is_one_line(run, monkeypatch):
     def refuse(_options):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(vips, "show_vips", refuse)
+    monkeypatch.setattr(asking, "show_vips", refuse)
     code, _, err = run("vips")
 
     assert code == 3
@@ -134,7 +134,7 @@ def test_error_of_the_data_plane_is_one_line(run, monkeypatch):
     def refuse(_options):
         raise DataPlaneError("no; do this")
 
-    monkeypatch.setattr(vips, "show_vips", refuse)
+    monkeypatch.setattr(asking, "show_vips", refuse)
 
     assert run("vips") == (3, "", "arpguard vips: no; do this\n")
 
@@ -143,7 +143,7 @@ def test_interrupted_command_says_so_by_its_code(run, monkeypatch):
     def interrupt(_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(vips, "show_vips", interrupt)
+    monkeypatch.setattr(asking, "show_vips", interrupt)
 
     assert run("vips") == (130, "", "")
 
@@ -199,7 +199,7 @@ def test_closed_pipe_ends_what_prints_but_not_the_agent(run, monkeypatch):
         return 0
 
     monkeypatch.setattr(agent, "run_agent", note)
-    monkeypatch.setattr(vips, "show_vips", note)
+    monkeypatch.setattr(asking, "show_vips", note)
     before = signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
         run("agent", "--config", "x")

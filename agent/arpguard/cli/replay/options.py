@@ -7,8 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
-from arpguard.cli.lazy import lazily
-from arpguard.cli.options import SubParsers, add_choice, add_command, up_to
+from arpguard.cli.options import SubParsers, add_choice, add_command, lazily, up_to
 from arpguard.names import is_subdomain
 from arpguard.verdict import Reason, Verdict
 
