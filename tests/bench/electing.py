@@ -33,6 +33,7 @@ from arpguard.runtime.cluster.joining import Left, join
 from arpguard.runtime.cluster.member import Membership
 from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.runtime.kernel.vouching import VouchingMaps
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
 from support.programs.recorder import Recorder
@@ -88,7 +89,8 @@ def _a_reconciler(maps: dict[str, Fd], vips: dict[IPv4Address, Vip], *, complete
     """Over real maps, after its first pass; nothing is attached."""
     tables = EntryTable(maps["entries"], maps["counters"]), RangeTable(maps["ranges"], maps["counters"])
     control = ControlValue(maps["control"])
-    reconciler = Reconciler(_ME, *tables, control, Recorder(), AnnouncementSchedule())
+    vouching = VouchingMaps(maps["vouching"], maps["control"], maps["grants"], maps["control"])
+    reconciler = Reconciler(_ME, *tables, control, Recorder(), AnnouncementSchedule(), vouching)
     asyncio.run(reconciler.apply(Asked(_CONFIG, 1, vips, complete), _HERE, 0))
     return reconciler
 
@@ -160,6 +162,10 @@ async def _decide_ms(member: Membership) -> float:
     return (time.thread_time() - began_s) * 1000
 
 
+async def _no_secret(_name: str) -> bytes:
+    raise AssertionError("nobody vouches here")
+
+
 class Silent:
     """A server that knows no heartbeat of this node, and answers nothing else."""
 
@@ -199,4 +205,4 @@ async def _a_member(heartbeats: list[Heartbeat], vips: dict[IPv4Address, Vip], k
     )
     outlook = Outlook(LeaseConfig(), Collected(vips), _HERE, known=True)
     here = Here(_ME, kernel, cluster, outlook, Nobody())
-    return await join(here, Left(None, {}), (Silent(), Silent()), asyncio.Event())
+    return await join(here, Left(None, {}), (Silent(), Silent()), asyncio.Event(), _no_secret)

@@ -6,6 +6,8 @@ from arpguard.units import NS_PER_S
 
 SYNC_NS = 30 * NS_PER_S
 REST_NS = 10 * NS_PER_S  # as kubelets renew theirs
+# Of a node that is bound to its voucher: it answers on for 48 s without the API server at least, whenever that goes.
+BOUND_NS, BOUND_MARGIN_NS = 72 * NS_PER_S, 12 * NS_PER_S
 _MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to all nodes
 _MAX_WRITES_PER_S_AT_REST = 10
 
@@ -13,12 +15,16 @@ _MAX_WRITES_PER_S_AT_REST = 10
 def times_of(lease: LeaseConfig, heartbeating: int = 0) -> Times:
     """The times of the configuration; longer ones if so many nodes would write more than _MAX_WRITES_PER_S."""
     renew_ns = max(lease.renew_ns, heartbeating * NS_PER_S // _MAX_WRITES_PER_S)
+    bound_ns, bound_margin_ns = (BOUND_NS, BOUND_MARGIN_NS) if lease.vouching is not None else (0, 0)
+
     return Times(
         duration_ns=lease.duration_ns * renew_ns // lease.renew_ns,
         renew_ns=renew_ns,
         margin_ns=lease.margin_ns * renew_ns // lease.renew_ns,
         sync_ns=SYNC_NS,
         rest_ns=max(REST_NS, heartbeating * NS_PER_S // _MAX_WRITES_PER_S_AT_REST),
+        bound_ns=bound_ns,
+        bound_margin_ns=bound_margin_ns,
     )
 
 

@@ -32,6 +32,7 @@ class Capability(IntEnum):
     NET_ADMIN = 12
     NET_RAW = 13
     SYS_ADMIN = 21
+    SYS_NICE = 23
     PERFMON = 38
     BPF = 39
 
@@ -43,7 +44,13 @@ NEEDED = {
     Capability.PERFMON: "for the verifier to accept arithmetic on pointers into frames",
 }
 _PARTS_OF_SYS_ADMIN = frozenset({Capability.BPF, Capability.PERFMON})  # the kernel takes the old one for them
-KEPT = (Capability.BPF, Capability.NET_ADMIN, Capability.NET_RAW, Capability.DAC_READ_SEARCH)
+KEPT = (
+    Capability.BPF,
+    Capability.NET_ADMIN,
+    Capability.NET_RAW,
+    Capability.DAC_READ_SEARCH,
+    Capability.SYS_NICE,
+)
 
 
 def effective() -> int:

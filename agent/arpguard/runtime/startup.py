@@ -86,7 +86,7 @@ class Startup:
 
             pinned = await loading
             privileges.keep_only()
-            agent = await build(node, self._options.kubernetes, self._settings, pinned, announcements)
+            agent = await build(node, self._options.kubernetes, self._settings, pinned, announcements, lock)
             end = await agent.run(self._stopping)
             if end is End.REMOVED:
                 await remove_guard(pin_dir)

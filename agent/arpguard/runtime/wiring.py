@@ -6,6 +6,7 @@ from arpguard.dataplane.announcementsocket import AnnouncementSocket
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.events import EventReader
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
+from arpguard.dataplane.syscall import Fd
 from arpguard.model import Surroundings
 from arpguard.node import ThisNode
 from arpguard.runtime.agent import Agent
@@ -16,6 +17,7 @@ from arpguard.runtime.kernel.announcing import Announcing
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.runtime.kernel.pinned import Pinned
 from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.runtime.kernel.vouching import VouchingMaps
 from arpguard.runtime.linkwatch import LinkWatch
 from arpguard.runtime.passes import Passes, Upkeep
 from arpguard.runtime.serving import Serving
@@ -33,8 +35,8 @@ from arpguard.runtime.waking import Alarm
 #                                  |     |     | elected VIPs, fence           |            and now and then
 #                                  |     |     +----------------------+        | entries, ranges, programs
 #                                  |     | claims that count          v        v
-#                                  |     v                           Reconciler --------> maps, programs (Pinned)
-#                                  |  Conflicts                       |      |                    |
+#                                  |     v                           Reconciler --------> maps, programs (Pinned,
+#                                  |  Conflicts                       |      |              VouchingMaps)
 #                                  |     | defends VIPs               | due  | owned VIPs         |
 #                                  |     +-----------> Announcing <---+      v                    | decisions
 #                                  |                       |             Listening                |
@@ -55,8 +57,9 @@ async def build(
     settings: Settings,
     pinned: Pinned,
     announcements: AnnouncementSocket,
+    lock: Fd,
 ) -> Agent:
-    """Builds the agent of a node, over its programs and maps. Raises ConfigError."""
+    """Builds the agent of a node, over its programs and maps. Raises ConfigError. `lock`: on the pins."""
     wanted = Alarm()  # asks for a pass
 
     # This node's kernel
@@ -64,7 +67,8 @@ async def build(
     table, control = EntryTable(maps["entries"], maps["counters"]), ControlValue(maps["control"])
     ranges = RangeTable(maps["ranges"], maps["counters"])
     schedule = AnnouncementSchedule()
-    kernel = Reconciler(node, table, ranges, control, Attacher(pinned.pin_dir, programs), schedule)
+    vouching = VouchingMaps(maps["vouching"], maps["control"], maps["grants"], lock)
+    kernel = Reconciler(node, table, ranges, control, Attacher(pinned.pin_dir, programs), schedule, vouching)
     listening = Listening(kernel, wanted)
     announcing = Announcing(schedule, kernel, listening, announcements)
 

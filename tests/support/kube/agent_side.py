@@ -26,7 +26,7 @@ from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
 from support.kube.plain_http import Api, counted
 from support.kube.scripted_server import until
-from support.programs.recorder import Control, Entries, Ranges, Recorder
+from support.programs.recorder import Control, Entries, Ranges, Recorder, Vouching
 
 HOME = "arpguard"
 CONFIGMAP = "config"
@@ -191,7 +191,7 @@ class Side:
         self.conflicts = ConflictLog()
         self.found_guard = kernel.value is not None
         self.reconciler = Reconciler(
-            node, Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule()
+            node, Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule(), Vouching(kernel)
         )
         self.kube: Kubernetes
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from arpguard.dataplane.attach import Pin
 from arpguard.dataplane.maps import TableContent
 from arpguard.errors import DataPlaneError, MapFullError
-from arpguard.model import Attachment, EntryKey, NodeControl, RangeKey, Tally, VipEntry
+from arpguard.model import Attachment, EntryKey, Grants, LinkTerm, NodeControl, RangeKey, Tally, VipEntry
 from arpguard.verdict import Hook, Reason
 
 
@@ -18,6 +18,8 @@ class Recorder:
         self.entries: dict[EntryKey, VipEntry] = {}
         self.ranges: dict[RangeKey, VipEntry] = {}
         self.value: NodeControl | None = None
+        self.terms: dict[int, LinkTerm] = {}
+        self.granted = Grants()
         self.counts: Counter[Reason] = Counter()  # of every entry
         self.refuses = False
         self.room = 9
@@ -67,6 +69,14 @@ class Recorder:
         self.told.append(f"control {control.mode.name}{of_ipv6}")
         self.value = control
 
+    def write_terms(self, terms):
+        if terms != self.terms:
+            self.told.append(f"terms {sorted({term.number for term in terms.values()})} on {sorted(terms)}")
+        self.terms = dict(terms)
+
+    def start_voucher(self, _ethertype):
+        raise AssertionError("nobody vouches here")
+
     # programs
 
     async def ensure(self, ifindex, hook):
@@ -102,3 +112,14 @@ class Ranges:
 class Control:
     def __init__(self, kernel: Recorder) -> None:
         self.read, self.write = lambda: kernel.value, kernel.write_control
+
+
+class Vouching:
+    """Of the maps by which another node vouches for this one."""
+
+    def __init__(self, kernel: Recorder) -> None:
+        self.table = self
+        self.read = lambda: dict(kernel.terms)
+        self.write = kernel.write_terms
+        self.grants = lambda: kernel.granted
+        self.start_voucher = kernel.start_voucher

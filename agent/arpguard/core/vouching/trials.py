@@ -46,9 +46,10 @@ class TrialVerdict:
 
 
 class Trials:
-    """What this node remembers of those that it vouched for."""
+    """What this node remembers of those that it vouched for. `clean_ns`: how long all has to go well."""
 
-    def __init__(self) -> None:
+    def __init__(self, clean_ns: int = CLEAN_NS) -> None:
+        self._clean_ns = clean_ns
         self._revoked: dict[str, tuple[int, Quarantine]] = {}  # the last stamp before, and the time since
 
     def revoked(self, node: str, stamp_ns: int, now_ns: int) -> None:
@@ -64,7 +65,7 @@ class Trials:
             profile = fastest_for(report.gaps.longest_ns)
             if profile is None or report.clocks_differ(CLOCKS_PER_MILLE):
                 again.append(node)
-            elif _is_long_enough(report, now_ns, profile.window_ns) and not self._waits(node, report, now_ns):
+            elif self._is_long_enough(report, now_ns, profile.window_ns) and not self._waits(node, report, now_ns):
                 accepts.append((node, profile.d_ns))
         return TrialVerdict(tuple(accepts), tuple(again))
 
@@ -77,9 +78,11 @@ class Trials:
             return False
         return now_ns < quarantine.until_ns
 
-
-def _is_long_enough(report: TermReport, now_ns: int, window_ns: int) -> bool:
-    """Whether the pongs of a minute have come, and still come."""
-    if report.first is None or report.last is None:
-        return False
-    return report.last.back_ns - report.first.back_ns >= CLEAN_NS and now_ns - report.last.back_ns <= window_ns // 2
+    def _is_long_enough(self, report: TermReport, now_ns: int, window_ns: int) -> bool:
+        """Whether the pongs of a minute have come, and still come."""
+        if report.first is None or report.last is None:
+            return False
+        return (
+            report.last.back_ns - report.first.back_ns >= self._clean_ns
+            and now_ns - report.last.back_ns <= window_ns // 2
+        )

@@ -7,14 +7,15 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.core.desired import NOBODY
 from arpguard.core.leasetimes import times_of
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
-from arpguard.core.ownership.records import Heartbeat, epoch_number
+from arpguard.core.ownership.records import Heartbeat, KernelTerm, epoch_number
+from arpguard.core.vouching.trials import Trials
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.records import Records
 from arpguard.model import NodeControl, Standing
@@ -25,6 +26,8 @@ from arpguard.runtime.cluster.publishing import LinkPublisher
 from arpguard.runtime.cluster.requests import Requests
 from arpguard.runtime.cluster.segment import Segment
 from arpguard.runtime.cluster.standings import Standings
+from arpguard.runtime.cluster.terms import ReadSecret, Terms, trial_ns
+from arpguard.runtime.cluster.vouching import Vouching
 from arpguard.runtime.waking import is_set_within
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
@@ -50,44 +53,49 @@ class Left:
         """The VIPs that an announcer on this node was to answer for, each with the node's name."""
         return {vip: node for vip, standing in self.standings.items() if standing.kind is Kind.DELEGATED}
 
-    def kept(self, found: Heartbeat | None) -> Kept:
-        """The part of it that is still this node's, according to its heartbeat on the server."""
+    def kept(self, found: Heartbeat | None, term: KernelTerm) -> Kept:
+        """The part of it that is still this node's, by its heartbeat on the server; its term stays for now."""
         control = self.control
         if not (control and found and found.epoch and epoch_number(found.epoch) == control.epoch):
-            return NOTHING_KEPT
-        return Kept(found.epoch, tuple(self.owned), control.trusted_fence_ns(boot_ns()))
+            return replace(NOTHING_KEPT, term=term)
+        return Kept(found.epoch, tuple(self.owned), control.trusted_fence_ns(boot_ns()), term)
 
 
-async def join(here: Here, left: Left, records: tuple[Records, Records], alone: asyncio.Event) -> Membership:
+async def join(
+    here: Here, left: Left, records: tuple[Records, Records], alone: asyncio.Event, read_secret: ReadSecret
+) -> Membership:
     """Waits until this node may take part, and makes it a member.
 
     `records`: one connection for its own heartbeat, and one for everything else. `alone` is set once no program of
-    another build answers.
+    another build answers. `read_secret` gives the cluster's secret, of the Secret that it is told.
     """
     hearts, others = records
     found = await _own_heartbeat(here.node, hearts)
-    kept = left.kept(found)
-    if kept is NOTHING_KEPT:
+    terms = Terms(here, read_secret)
+    kept = left.kept(found, terms.read())
+    if not kept.epoch:
         if left.owned and not here.kernel.take_standings(dict.fromkeys(left.owned, NOBODY), boot_ns()):
             here.listener.look()
         await _outlive(found, alone)
 
     # No `await` from here on, so no change of a Lease is missed.
     times = times_of(here.outlook.lease)
-    ownership = Ownership(here.node, str(uuid.uuid4()), times, lambda: str(uuid.uuid4()), kept)
+    instance = str(uuid.uuid4())
+    ownership = Ownership(here.node, instance, times, lambda: str(uuid.uuid4()), kept)
     requests = Requests(here.node, hearts, others)
-    links = LinkPublisher(here, found.links if found and kept is not NOTHING_KEPT else ())
-    owned = left.owned if kept is not NOTHING_KEPT else {}
+    links = LinkPublisher(here, found.links if found and kept.epoch else ())
+    owned = left.owned if kept.epoch else {}
     standings = Standings(here, ownership, owned)
     segment = Segment(here, ownership)
-    leases = Leases(here, ownership, requests, standings, links, segment)
+    leases = Leases(here, ownership, requests, standings, terms, links, segment)
+    vouching = Vouching(here, ownership, instance, leases, links, terms, Trials(trial_ns()))
 
     for heartbeat in here.cluster.heartbeats:
         leases.heartbeat_seen(heartbeat.node, heartbeat)
     leases.do(ownership.want(owned, boot_ns()))  # otherwise it would release their claims, if it knows them
     for claim in here.cluster.claims:
         leases.claim_seen(claim.vip, claim)
-    return Membership(here, ownership, requests, leases, standings, links, segment)
+    return Membership(here, ownership, leases, standings, links, segment, vouching)
 
 
 async def _own_heartbeat(node: str, hearts: Records) -> Heartbeat | None:

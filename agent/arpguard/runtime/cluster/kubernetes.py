@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.core.basis import Asked
@@ -14,6 +15,7 @@ from arpguard.core.electing import Wishes
 from arpguard.core.leasetimes import timeout_s, times_of
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder
 from arpguard.kube.client import Client
+from arpguard.kube.clustersecret import cluster_secret
 from arpguard.kube.connecting import Access
 from arpguard.kube.events import EventWriter
 from arpguard.kube.records import Records
@@ -119,9 +121,12 @@ class Kubernetes:
         here = Here(self._identity.node, self._kernel, self._cluster, self._outlook, self)
         limit_s = timeout_s(times_of(self._outlook.lease))
         hearts, others = (Records(LeaseWriter(each, self._identity.namespace, limit_s)) for each in self._clients[1:])
-        self._membership = membership = await join(here, self._left, (hearts, others), self._alone)
+        self._membership = membership = await join(here, self._left, (hearts, others), self._alone, self._read_secret)
         self._refresh_state()
         await membership.run()
+
+    async def _read_secret(self, name: str) -> bytes:
+        return await cluster_secret(self._clients[2], self._identity.namespace, name)
 
     # ---- news of the cluster ----
 
@@ -173,7 +178,8 @@ class Kubernetes:
             vips = collected.vips if complete else _without_awaiting(collected.vips)
 
         seen_before = outlook.vips
-        outlook.collected, outlook.surroundings, outlook.lease = collected, surroundings, config.lease
+        outlook.collected, outlook.surroundings = collected, surroundings
+        outlook.lease = replace(config.lease, vouching=self._settings.vouching)
         outlook.known = known and self._passed  # no link is known before the first pass is done
         self._membership.vips_changed(seen_before)
         self._reports.news(self._membership.members, self._wishes)

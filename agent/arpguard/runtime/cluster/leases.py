@@ -15,6 +15,7 @@ from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import (
     Claim,
     ClearEntry,
+    ClearTerm,
     DeleteClaim,
     Effect,
     Heartbeat,
@@ -24,8 +25,10 @@ from arpguard.core.ownership.records import (
     Published,
     ReadClaim,
     ReadHeartbeat,
+    ReadTerm,
     SetEntry,
     SetFence,
+    SetTerm,
     Version,
     WriteClaim,
     WriteHeartbeat,
@@ -41,6 +44,7 @@ from arpguard.runtime.cluster.publishing import LinkPublisher
 from arpguard.runtime.cluster.requests import Renewals, Requests
 from arpguard.runtime.cluster.segment import Segment
 from arpguard.runtime.cluster.standings import Standings
+from arpguard.runtime.cluster.terms import Terms
 from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_MS, NS_PER_S
 
@@ -64,13 +68,15 @@ class Leases:
         ownership: Ownership,
         requests: Requests,
         standings: Standings,
+        terms: Terms,
         links: LinkPublisher,
         segment: Segment,
     ) -> None:
         self._here = here
         self._ownership = ownership
-        self._requests = requests
+        self.requests = requests
         self._standings = standings
+        self._terms = terms
         self._links = links
         self._segment = segment
         self._at_once = TaskPool(UNBOUNDED, self._fail)
@@ -156,6 +162,9 @@ class Leases:
     def _set_fence(self, effect: SetFence) -> None:
         self._here.kernel.fence(epoch_number(effect.epoch), effect.fence_ns, effect.lease_ns)
 
+    def _read_term(self, _effect: ReadTerm) -> None:
+        self.do(self._ownership.heartbeat.term_read(self._terms.read(), boot_ns()))
+
     def _set_entry(self, effect: SetEntry) -> None:
         self._standings.own(effect.vip, epoch_number(effect.epoch))
         log.info("owned: vip=%s", effect.vip)
@@ -184,7 +193,7 @@ class Leases:
 
     async def _write_heartbeat(self, effect: WriteHeartbeat) -> None:
         own = effect.node == self._here.node
-        written = await self._requests.write_heartbeat(effect, self._links.to_publish() if own else Published())
+        written = await self.requests.write_heartbeat(effect, self._links.to_publish() if own else Published())
         if own:
             self.renewals.written(written, at_rest=self._ownership.heartbeat.lease.resting)
         if own and isinstance(written, Applied):
@@ -196,7 +205,7 @@ class Leases:
     async def _read_heartbeat(self, effect: ReadHeartbeat) -> None:
         sent_ns = boot_ns()
         try:
-            found = await self._requests.read_heartbeat(effect.node)
+            found = await self.requests.read_heartbeat(effect.node)
         except ClusterError as error:
             if effect.node == self._here.node:
                 self.renewals.unread(str(error), at_rest=self._ownership.heartbeat.lease.resting)
@@ -208,18 +217,18 @@ class Leases:
     # ---- claims ----
 
     async def _write_claim(self, effect: WriteClaim) -> None:
-        written = await self._requests.write_claim(effect, self._here.outlook.source(effect.vip))
+        written = await self.requests.write_claim(effect, self._here.outlook.source(effect.vip))
         outcome, version, _ = _outcome_of(written)
         self._happened(effect.vip, self._ownership.claim_written(effect, outcome, version, boot_ns()))
 
     async def _delete_claim(self, effect: DeleteClaim) -> None:
-        outcome, version, _ = _outcome_of(await self._requests.delete_claim(effect))
+        outcome, version, _ = _outcome_of(await self.requests.delete_claim(effect))
         self._happened(effect.vip, self._ownership.claim_deleted(effect, outcome, version, boot_ns()))
 
     async def _read_claim(self, effect: ReadClaim) -> None:
-        await self._requests.reach()
+        await self.requests.reach()
         try:
-            found = await self._requests.read_claim(effect.vip)
+            found = await self.requests.read_claim(effect.vip)
         except ClusterError as error:
             log.debug("claim of %s: %s", effect.vip, error)
             self._happened(effect.vip, self._ownership.claim_read_failed(effect.vip, boot_ns()))
@@ -232,7 +241,7 @@ class Leases:
 
     async def _recheck(self, vip: Address) -> None:
         try:
-            found = await self._requests.read_claim(vip)
+            found = await self.requests.read_claim(vip)
         except ClusterError as error:
             log.debug("claim of %s: %s", vip, error)
         else:
@@ -240,7 +249,7 @@ class Leases:
 
     async def _list_own_claims(self, _effect: ListOwnClaims) -> None:
         try:
-            listed = await self._requests.list_own_claims()
+            listed = await self.requests.list_own_claims()
         except ClusterError as error:
             log.debug("listing this node's claims: %s", error)
             self.do(self._ownership.own_claims_list_failed(boot_ns()))
@@ -288,7 +297,7 @@ class Leases:
         if not await self._until(lambda: not self._ownership.claims.active, limit_s):
             return False
         self._ownership.end()
-        return await self._requests.remove_heartbeat()
+        return await self.requests.remove_heartbeat()
 
     async def _until(self, holds: Callable[[], bool], limit_s: float) -> bool:
         try:
@@ -332,6 +341,9 @@ def _by_and_by(request: Request) -> Performer:
 
 _PERFORMERS: dict[type[Any], Performer] = {
     SetFence: Leases._set_fence,  # noqa: SLF001
+    SetTerm: lambda leases, effect: leases._terms.set(effect.term),  # noqa: SLF001
+    ClearTerm: lambda leases, _: leases._terms.clear(),  # noqa: SLF001
+    ReadTerm: Leases._read_term,  # noqa: SLF001
     SetEntry: Leases._set_entry,  # noqa: SLF001
     ClearEntry: Leases._clear_entry,  # noqa: SLF001
     WriteHeartbeat: _now(Leases._write_heartbeat),  # noqa: SLF001

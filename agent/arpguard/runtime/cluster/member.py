@@ -23,9 +23,10 @@ from arpguard.model import OwnerKind, Vip
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.leases import Leases
 from arpguard.runtime.cluster.publishing import LinkPublisher, Links
-from arpguard.runtime.cluster.requests import Renewals, Requests
+from arpguard.runtime.cluster.requests import Renewals
 from arpguard.runtime.cluster.segment import Segment
 from arpguard.runtime.cluster.standings import Standings
+from arpguard.runtime.cluster.vouching import Vouching
 from arpguard.units import NS_PER_S
 
 TIDY_NS = 10 * NS_PER_S
@@ -40,20 +41,21 @@ class Membership:
         self,
         here: Here,
         ownership: Ownership,
-        requests: Requests,
         leases: Leases,
         standings: Standings,
         links: LinkPublisher,
         segment: Segment,
+        vouching: Vouching,
     ) -> None:
         self._me = here.node
         self._cluster = here.cluster
         self._outlook = here.outlook
         self._ownership = ownership
-        self._requests = requests
         self._standings = standings
         self._links = links
         self._segment = segment
+        self._vouching = vouching
+        self._requests = leases.requests
         self._election: Election | None = None  # None: the agent has not read everything an election needs
         self._elected: frozenset[Address] = frozenset()
         self._elected_of: Mapping[Address, Vip] = {}
@@ -67,7 +69,7 @@ class Membership:
 
     async def run(self) -> None:
         """Takes part until it is cancelled."""
-        with closing(self._segment):
+        with closing(self._segment), closing(self._vouching):
             await self.leases.run(self._decide)
 
     # ---- news ----
@@ -120,6 +122,7 @@ class Membership:
         self._forget_what_is_gone(now_ns)
         self._take_part(now_ns)
 
+        vouching_ns = self._vouching.look(boot_ns(), takes_part=self._takes_part)
         collected = self._outlook.collected  # other tasks run between the steps, and may replace it
         await self.leases.do_in_turns(self._elect(election, collected))
         now_ns = boot_ns()
@@ -128,6 +131,7 @@ class Membership:
             self._ownership.peers.next_silence_ns(now_ns),
             self._tidy(now_ns),
             self._links.next_ns(now_ns),
+            vouching_ns,
         )
         return min((at for at in moments if at is not None), default=None)
 
@@ -273,6 +277,7 @@ class Membership:
 
     async def part(self, lease_ns: int, limit_s: float) -> bool:
         """Renews one last time, so that answers outlast a restart; returns whether the server applied it."""
+        await self._vouching.leave()
         return not self._takes_part or await self.leases.part(lease_ns, limit_s)
 
 
@@ -284,4 +289,7 @@ def _batched(vips: Iterable[Address]) -> Iterator[frozenset[Address]]:
 
 def _says(heartbeat: Heartbeat) -> tuple[object, ...]:
     """The parts of a heartbeat that a plain renewal leaves as they are."""
-    return heartbeat.epoch, heartbeat.instance, heartbeat.duration_ns, heartbeat.links
+    return (
+        *(heartbeat.epoch, heartbeat.instance, heartbeat.duration_ns, heartbeat.links),
+        *(heartbeat.voucher, heartbeat.bound, heartbeat.vouching),
+    )

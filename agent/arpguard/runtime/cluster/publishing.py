@@ -7,7 +7,7 @@ from typing import TypeAlias
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.core.members import Member, is_alone, members_of
-from arpguard.core.ownership.records import Published, PublishedLink
+from arpguard.core.ownership.records import Published, PublishedLink, PublishedVouching
 from arpguard.core.steadiness import Steadiness
 from arpguard.model import Link, Vip
 from arpguard.runtime.cluster.here import Here
@@ -20,7 +20,10 @@ TELLINGS = 4  # at most so many times between two regular renewals
 
 
 class LinkPublisher:
-    """The guarded links that are up and steady. `left`: those that the last agent published, if still guarded."""
+    """The guarded links that are up and steady. `left`: those that the last agent published, if still guarded.
+
+    `vouching`: as in Published.
+    """
 
     def __init__(self, here: Here, left: Links) -> None:
         self._here = here
@@ -28,6 +31,7 @@ class LinkPublisher:
         self._told = Published(left)
         self._told_ns = 0
         self._steadiness = Steadiness()
+        self.vouching: PublishedVouching | None = None
         self._spared: dict[str, tuple[tuple[Member, ...], Mapping[Address, Vip]]] = {}
 
     def now(self) -> Links:
@@ -47,7 +51,12 @@ class LinkPublisher:
         return published
 
     def _published(self) -> Published:
-        return Published(self.now(), tuple(self._here.cluster.reports.items()))
+        return Published(self.now(), tuple(self._here.cluster.reports.items()), self.vouching)
+
+    @property
+    def told_vouching(self) -> bool:
+        """Whether a renewal has published that."""
+        return self._told.vouching == self.vouching
 
     def is_urgent(self, now_ns: int) -> bool:
         """Whether to publish at once that a link was lost or found, or has a new MAC, or what the announcer does.

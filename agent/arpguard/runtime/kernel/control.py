@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from arpguard.core.closing import strictest_of_ranges, with_ranges
 from arpguard.core.desired import NO_VIP, strictest6_mode, strictest_mode, vips4_of
-from arpguard.dataplane.maps import ControlValue
-from arpguard.model import EntryKey, NodeControl, NodeState, RangeKey, VipEntry
+from arpguard.dataplane.maps import ControlValue, VouchingTable, write_term
+from arpguard.model import EntryKey, LinkTerm, NodeControl, NodeState, RangeKey, VipEntry
 from arpguard.runtime.kernel.latest import Latest
 from arpguard.verdict import Mode
 
@@ -21,6 +21,7 @@ class Control:
         self._value = value
         self._state = state
         self._fence = (0, 0, 0)
+        self._term = (0, 0)  # and the EtherType of its frames
         # With thousands of VIPs these cost more than the rest of a pass that finds nothing to do.
         self._strictest_mode = Latest(strictest_mode)
         self._strictest6_mode = Latest(strictest6_mode)
@@ -31,10 +32,11 @@ class Control:
         return self._value.read()
 
     def adopt(self) -> NodeControl | None:
-        """Keeps the fence that the last agent set."""
+        """Keeps the fence and the term that the last agent set."""
         control = self._value.read()
         if control is not None:
             self._fence = control.epoch, control.fence_ns, control.lease_ns
+            self._term = control.term, control.ethertype
         return control
 
     def fence(self, epoch: int, fence_ns: int, lease_ns: int) -> None:
@@ -43,6 +45,21 @@ class Control:
         control = self._state.control or self._value.read()
         if control is not None:
             self._set(replace(control, epoch=epoch, fence_ns=fence_ns, lease_ns=lease_ns))
+
+    @property
+    def ethertype(self) -> int:
+        """Of frames of vouching, 0: there are none."""
+        return self._term[1]
+
+    def take_term(self, term: int, ethertype: int, table: VouchingTable, links: Mapping[int, LinkTerm]) -> None:
+        """Writes the term in which grants bind this node (0: none), and the terms of links, in the right order."""
+        self._term = term, ethertype
+        control = self._state.control or self._value.read()
+        if control is not None:
+            wanted = replace(control, term=term, ethertype=ethertype)
+            self._note_drift(self._value.read())
+            write_term(self._value, table, wanted, links)
+            self._state.control = wanted
 
     def enforce_first(self) -> None:
         """Enforces before entries lose a mode of their own: they must not find the node still observing."""
@@ -71,6 +88,7 @@ class Control:
         """Runs once everything is written: control then has exactly what entries and ranges need."""
         entries, ranges = self._state.entries, self._state.ranges
         epoch, fence_ns, lease_ns = self._fence
+        term, ethertype = self._term
         self._set(
             NodeControl(
                 mode=mode,
@@ -82,6 +100,8 @@ class Control:
                 fence_ns=fence_ns,
                 lease_ns=lease_ns,
                 vips4=with_ranges(self._vips4_of(entries), ranges),
+                term=term,
+                ethertype=ethertype,
             )
         )
 
@@ -92,9 +112,12 @@ class Control:
 
     def _set(self, wanted: NodeControl) -> None:
         actual = self._value.read()
-        if self._state.control is not None and actual != self._state.control:
-            self._state.drift.control += 1
-            log.warning("drift: the control value was changed behind the agent and is restored")
+        self._note_drift(actual)
         if actual != wanted:
             self._value.write(wanted)
         self._state.control = wanted
+
+    def _note_drift(self, actual: NodeControl | None) -> None:
+        if self._state.control is not None and actual != self._state.control:
+            self._state.drift.control += 1
+            log.warning("drift: the control value was changed behind the agent and is restored")

@@ -1,7 +1,8 @@
 """Makes the kernel have what is asked for, and keeps it so. Configuration, surroundings and elections ask.
 
 Each part of it is the one writer of something: `table` of the maps of entries and of ranges, `control` of the control
-value, `attaching` of programs, `speaking` of what there is to announce. The order between them is decided here.
+value, `vouching` of the voucher's term, `attaching` of programs, `speaking` of what there is to announce. The order
+between them is decided here.
 
 Every pass reads back what the kernel has, mends what others changed (drift), and writes the difference.
 Entries come before the programs that read them, and programs are replaced through their links: no frame is ever
@@ -38,6 +39,7 @@ from arpguard.runtime.kernel.attaching import Attaching
 from arpguard.runtime.kernel.control import Control
 from arpguard.runtime.kernel.speaking import Speaking
 from arpguard.runtime.kernel.table import TrackedTable
+from arpguard.runtime.kernel.vouching import TermWriter, VouchingMaps
 from arpguard.verdict import Kind, Mode, Reason
 
 log = logging.getLogger(__name__)
@@ -54,12 +56,14 @@ class Reconciler:
         control: ControlValue,
         attacher: Attacher,
         schedule: AnnouncementSchedule,
+        vouching: VouchingMaps,
     ) -> None:
         self._node = node
         self._entries: TrackedTable[EntryKey] = TrackedTable(entries, room_first=True)
         self._ranges: TrackedTable[RangeKey] = TrackedTable(ranges, room_first=False)
         self.state = NodeState(guarded=self._entries.delta.kernel)
         self._control = Control(control, self.state)
+        self.vouched = TermWriter(self._control, self.state, vouching)
         self._attaching = Attaching(attacher, self.state)
         self._speaking = Speaking(schedule, self.state)
         self._ifindexes: set[int] = set()  # of links that entries were found on
@@ -83,6 +87,7 @@ class Reconciler:
         self._close(basis, problems)
         self._control.follow(config.mode, asked.generation)
         problems += await self._attaching.ensure(config.datapath, choice.links, surroundings)
+        self.vouched.follow(choice.links)
 
         risen = self._risen(choice.links)
         self._publish(choice.links, problems)
@@ -281,6 +286,7 @@ class Reconciler:
         control = self._control.adopt()
         if control is None:
             return None, {}
+        self.vouched.adopt()
 
         owned_last = sorted(self.entries.items(), key=lambda item: item[1].kind is Kind.OWNED)
         self._standings = {

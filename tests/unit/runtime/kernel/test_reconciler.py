@@ -28,7 +28,7 @@ from arpguard.model import (
 )
 from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.verdict import Kind, Mode
-from support.programs.recorder import Control, Entries, Ranges, Recorder
+from support.programs.recorder import Control, Entries, Ranges, Recorder, Vouching
 
 VIP = ip_address("192.0.2.50")
 VIP6 = ip_address("2001:db8::50")
@@ -51,7 +51,7 @@ def schedule():
 
 @pytest.fixture
 def reconciler(kernel, schedule):
-    return Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, schedule)
+    return Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, schedule, Vouching(kernel))
 
 
 @pytest.fixture
@@ -298,7 +298,7 @@ def left(apply, kernel, reconciler, schedule):
     apply(ELECTED)
     reconciler.fence(7, 100, 50)
     reconciler.take_standings({VIP: MINE}, 0)
-    return Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, schedule)
+    return Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, schedule, Vouching(kernel))
 
 
 def run_pass(reconciler, text: str, *, complete: bool) -> None:
@@ -441,7 +441,9 @@ STANDINGS = (MINE, Standing(Kind.FOREIGN, mac=PEER), Standing(Kind.UNCLAIMED))
 
 
 def a_reconciler(kernel) -> Reconciler:
-    return Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule())
+    return Reconciler(
+        "me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule(), Vouching(kernel)
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -679,7 +681,9 @@ def test_nothing_more_is_closed_and_nothing_opened_before_all_was_read(kernel, r
 
 def test_new_agent_keeps_what_was_closed(kernel, reconciler):
     close(reconciler, CLOSED)
-    later = Reconciler("me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule())
+    later = Reconciler(
+        "me", Entries(kernel), Ranges(kernel), Control(kernel), kernel, AnnouncementSchedule(), Vouching(kernel)
+    )
     kernel.told.clear()
     close(later, NOTHING, complete=False)
     assert not [told for told in kernel.told if "range" in told]

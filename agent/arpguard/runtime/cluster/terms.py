@@ -1,0 +1,107 @@
+"""The terms of this node's voucher, as the kernel gets them."""
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias
+
+from arpguard.config.model import VouchingConfig
+from arpguard.core.ownership.records import KernelTerm
+from arpguard.core.vouching.profiles import Profile, fastest_allowed, is_virtual
+from arpguard.core.vouching.trials import CLEAN_NS
+from arpguard.errors import ArpguardError
+from arpguard.model import LinkTerm
+from arpguard.runtime.cluster.here import Here
+from arpguard.units import NS_PER_MS
+from arpguard.wire.vouching import KEY_LEN, VouchTerm, term_key, term_number
+
+log = logging.getLogger(__name__)
+
+ReadSecret: TypeAlias = Callable[[str], Awaitable[bytes]]
+
+CPUINFO = Path("/proc/cpuinfo")
+TRIAL_VARIABLE = "ARPGUARD_LAB_TRIAL_MS"
+RETRY_S = 1.0
+
+
+class Terms:
+    """Sets and reads them. `read_secret` gives what is in the Secret of a name."""
+
+    def __init__(self, here: Here, read_secret: ReadSecret) -> None:
+        self._here = here
+        self._read_secret = read_secret
+        self._secret: bytes | None = None
+
+    async def learn_secret(self, name: str) -> None:
+        """Reads the cluster's secret, and tries again until it can."""
+        said = ""
+        while self._secret is None:
+            try:
+                self._secret = await self._read_secret(name)
+            except ArpguardError as error:
+                if str(error) != said:
+                    log.warning("voucher: there is none without the Secret %s: %s", name, error)
+                said = str(error)
+                await asyncio.sleep(RETRY_S)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the secret is known."""
+        return self._secret is not None
+
+    @property
+    def config(self) -> VouchingConfig | None:
+        """None: nodes do not vouch for each other."""
+        return self._here.outlook.lease.vouching
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The fastest that this node may have."""
+        try:
+            cpuinfo = CPUINFO.read_text(encoding="ascii", errors="replace")
+        except OSError:
+            cpuinfo = ""
+        wanted = self.config.profile if self.config else None
+        return fastest_allowed(wanted.value if wanted else "auto", virtual=is_virtual(cpuinfo) is not False)
+
+    def key(self, term: VouchTerm) -> bytes:
+        """That of its frames. Without the secret it is one that nobody has, so that nothing comes of the term."""
+        return term_key(self._secret, term) if self._secret is not None else secrets.token_bytes(KEY_LEN)
+
+    def set(self, term: VouchTerm) -> None:
+        """Grants of this term bind this node, from now on."""
+        self._here.kernel.vouched.take(self._of_links(term, term.d_ns - term.m_ns), self._ethertype)
+        log.info("voucher: %s, d=%d ms", term.voucher, term.d_ns // NS_PER_MS)
+
+    def clear(self) -> None:
+        """Nobody vouches for this node, from now on."""
+        self._here.kernel.vouched.take(None, self._ethertype)
+        log.info("voucher: none")
+
+    def try_out(self, trial: VouchTerm | None) -> None:
+        """Pings of this trial are answered, while nobody vouches for this node."""
+        found = None if trial is None else self._of_links(trial, 0)
+        self._here.kernel.vouched.try_out(found, self._ethertype)
+
+    def read(self) -> KernelTerm:
+        """What the kernel has."""
+        number, grants = self._here.kernel.vouched.read()
+        bound = number != 0 and grants.bound_term == number
+        return KernelTerm(number, bound, grants.fence_ns if bound else 0)
+
+    def _of_links(self, term: VouchTerm, window_ns: int) -> LinkTerm:
+        return LinkTerm(term_number(term.uuid), self.key(term), window_ns)
+
+    @property
+    def _ethertype(self) -> int:
+        return self.config.ethertype if self.config else 0
+
+
+def trial_ns(environment: Mapping[str, str] = os.environ) -> int:
+    """How long a trial has to go well; in the lab, which has less time, as it says."""
+    text = environment.get(TRIAL_VARIABLE, "")
+    return int(text) * NS_PER_MS if text.isdecimal() else CLEAN_NS

@@ -1,0 +1,91 @@
+"""What the kernel knows of this node's voucher: the term, on guarded links and in the control value; and grants."""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from arpguard.dataplane.layout import MAX_VOUCHING
+from arpguard.dataplane.maps import VouchingTable, read_grants
+from arpguard.dataplane.syscall import Fd
+from arpguard.model import Grants, Link, LinkTerm, NodeState
+from arpguard.runtime.kernel.control import Control
+
+if TYPE_CHECKING:
+    from arpguard.runtime.voucher.process import VoucherProcess
+
+
+class VouchingMaps:
+    """The `vouching` map (`table`), and those with this node's fences: `control` and `grants`.
+
+    `lock`: as in VoucherProcess.
+    """
+
+    def __init__(self, vouching: Fd, control: Fd, grants: Fd, lock: Fd) -> None:
+        self.table = VouchingTable(vouching)
+        self._control = control
+        self._grants = grants
+        self._lock = lock
+
+    def grants(self) -> Grants:
+        """What programs have of the voucher."""
+        return read_grants(self._grants)
+
+    def start_voucher(self, ethertype: int) -> "VoucherProcess":
+        """Starts the process in which this node vouches for others, for as long as its own fences allow (V16)."""
+        from arpguard.runtime.voucher.process import VoucherProcess  # noqa: PLC0415 - for those that vouch
+
+        return VoucherProcess(ethertype, self._lock, self._control, self._grants)
+
+
+class TermWriter:
+    """The one writer of the `vouching` map. It has the same term on all guarded links, or none.
+
+    In a term that counts grants bind this node; the other kind is a trial, in which pings are answered and nothing else
+    comes of them.
+    """
+
+    def __init__(self, control: Control, state: NodeState, maps: VouchingMaps) -> None:
+        self._control = control
+        self._state = state
+        self._table = maps.table
+        self._maps = maps
+        self._term: LinkTerm | None = None
+        self._counts = False
+
+    def adopt(self) -> None:
+        """Keeps the term that the last agent set."""
+        control = self._control.read()
+        number = control.term if control else 0
+        self._term = next((term for term in self._table.read().values() if term.number == number), None)
+        self._counts = number != 0
+
+    def take(self, term: LinkTerm | None, ethertype: int) -> None:
+        """From now on this term counts, or none does; frames of it have this EtherType. It has when this returns."""
+        self._term, self._counts = term, term is not None
+        self._control.take_term(term.number if term else 0, ethertype, self._table, self._wanted())
+
+    def try_out(self, trial: LinkTerm | None, ethertype: int) -> None:
+        """Answers pings of a trial, or of none, unless a term counts."""
+        if not self._counts and (trial != self._term or ethertype != self._control.ethertype):
+            self._term = trial
+            self._control.take_term(0, ethertype, self._table, self._wanted())
+
+    def follow(self, links: Iterable[Link]) -> None:
+        """Other links may be guarded now, or others may have changed the map."""
+        self._table.write(self._on(links))
+
+    def read(self) -> tuple[int, Grants]:
+        """The number of the term that counts, 0 for none, and what programs have of the voucher."""
+        control = self._control.read()
+        return control.term if control else 0, self._maps.grants()
+
+    def start_voucher(self, ethertype: int) -> "VoucherProcess":
+        """Starts the process in which this node vouches for others."""
+        return self._maps.start_voucher(ethertype)
+
+    def _wanted(self) -> dict[int, LinkTerm]:
+        return self._on(self._state.links)
+
+    def _on(self, links: Iterable[Link]) -> dict[int, LinkTerm]:
+        term = self._term
+        return {} if term is None else {link.ifindex: term for link in islice(links, MAX_VOUCHING)}

@@ -1,0 +1,235 @@
+"""Agents that vouch for each other: what their heartbeats say, and what their vouchers' processes are told.
+
+The processes are stood for by one that is told what came of its pings; the real one is in the lab.
+"""
+
+import json
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from arpguard.clock import boot_ns
+from arpguard.core.vouching.gaps import Gaps
+from arpguard.core.vouching.voucher import Exchange, TermReport
+from arpguard.model import Grants
+from arpguard.runtime.cluster.terms import TRIAL_VARIABLE
+from arpguard.runtime.voucher.messages import Adopt, Phase, Priority, Started, TermNews
+from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.wire.vouching import term_number
+from support.kube.agent_side import CONFIG, Cable, Scene, Side, a_side, vip, waited
+from support.kube.scripted_server import in_loop, until
+
+pytestmark = pytest.mark.usefixtures("segment")
+
+VOUCHING = CONFIG.replace("margin: 1s}", "margin: 1s, vouching: {profile: default}}")
+ONE, TWO = "node-1", "node-2"
+
+
+class Process:
+    """Stands for a voucher's process; every trial goes well."""
+
+    def __init__(self, number: int) -> None:
+        self.instance = f"process-{number}"
+        self.adopted: dict[int, Adopt] = {}
+        self.ended = self.is_ending = False
+        self._news: list[object] = [Started(Priority.ORDINARY)]
+        self._ours, self._theirs = socket.socketpair()
+        self._theirs.send(b"!")
+
+    def fileno(self) -> int:
+        return self._ours.fileno()
+
+    def adopt(self, command: Adopt) -> None:
+        self.adopted[command.term.number] = command
+        if command.term.trial:
+            self.tell(command.term.number, Phase.VOUCHING)
+
+    def drop(self, number: int) -> None:
+        self.adopted.pop(number, None)
+
+    def tell(self, number: int, phase: Phase) -> None:
+        at_ns = boot_ns()
+        exchange = Exchange(at_ns, at_ns, at_ns + 3600 * NS_PER_S)  # a pong that is never old
+        report = TermReport(number, True, at_ns, 1, 1, Gaps().with_gap(50 * NS_PER_MS), exchange, exchange, 0)
+        self._news.append(TermNews(number, phase, report))
+        self._theirs.send(b"!")
+
+    def news(self) -> list[object]:
+        self._ours.recv(100)
+        news, self._news = self._news, []
+        return news
+
+    def end(self) -> None:
+        self.is_ending = True
+
+    def die(self) -> None:
+        self.ended = True
+        self._theirs.send(b"!")
+
+    def close(self) -> None:
+        self._ours.close()
+        self._theirs.close()
+
+    def grants(self) -> list[int]:
+        """The terms in which it vouches."""
+        return [number for number, command in self.adopted.items() if not command.term.trial]
+
+
+class Voucher(Cable):
+    """A node's kernel, and its vouchers' processes, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: list[Process] = []
+
+    def start_voucher(self, _ethertype: int) -> Process:
+        self.processes.append(Process(len(self.processes)))
+        return self.processes[-1]
+
+
+@pytest.fixture
+def two(scene: Scene, monkeypatch):
+    monkeypatch.setenv(TRIAL_VARIABLE, "0")
+    scene.nodes(ONE, TWO)
+    scene.publish("web", [vip(50)])
+    return scene
+
+
+def note(scene: Scene, node: str, name: str) -> dict:
+    """What a heartbeat says in an annotation."""
+    text = scene.lease(f"node.{node}").get("annotations", {}).get(f"arpguard.io/{name}", "{}")
+    return json.loads(text) or {}
+
+
+def named(scene: Scene, node: str) -> dict:
+    vouchers = note(scene, node, "vouchers").get("vouchers")
+    return vouchers[0] if vouchers else {}
+
+
+async def _vouched(scene: Scene, *nodes: str) -> None:
+    await waited(lambda: all(named(scene, node) for node in nodes), f"{nodes} name vouchers", 20)
+
+
+async def _bound(scene: Scene, node: str, kernel: Voucher) -> None:
+    """Its voucher grants for long, and its heartbeat says so."""
+    await waited(lambda: kernel.value.term == term_number(named(scene, node)["term"]), "its kernel has the term")
+    kernel.granted = Grants(boot_ns() + 60 * NS_PER_S, kernel.value.term, 60 * NS_PER_S)
+    await waited(lambda: note(scene, node, "vouchers").get("bound"), "it says bound")
+
+
+async def _is(condition: Callable[[], object]) -> None:
+    await until(condition, 20)
+
+
+@in_loop
+async def test_nobody_vouches_where_it_is_not_switched_on(two):
+    kernels = Voucher(), Voucher()
+    async with a_side(two, ONE, kernels[0]) as one, a_side(two, TWO, kernels[1]) as other:
+        await _is(lambda: one.joined and other.joined and kernels[0].owned() | kernels[1].owned())
+        for node, kernel in zip((ONE, TWO), kernels, strict=True):
+            assert note(two, node, "vouchers") == note(two, node, "vouching") == {}
+            assert kernel.processes == []
+            assert (kernel.value.term, kernel.value.ethertype, kernel.terms) == (0, 0, {})
+        assert two.get("/api/v1/namespaces/arpguard/secrets")["items"] == []
+
+
+@in_loop
+async def test_two_nodes_name_each_other_and_their_kernels_have_the_keys_of_the_processes(two):
+    kernels = Voucher(), Voucher()
+    async with a_side(two, ONE, kernels[0], config=VOUCHING), a_side(two, TWO, kernels[1], config=VOUCHING):
+        await _vouched(two, ONE, TWO)
+        assert (named(two, ONE)["node"], named(two, TWO)["node"]) == (TWO, ONE)
+        assert (named(two, ONE)["dNs"], named(two, ONE)["mNs"]) == (1000 * NS_PER_MS, 400 * NS_PER_MS)
+
+        for node, mine, other in ((ONE, *kernels), (TWO, *reversed(kernels))):
+            number = term_number(named(two, node)["term"])
+            await _is(lambda number=number, other=other: number in other.processes[0].adopted)
+            command = other.processes[0].adopted[number]
+            assert (mine.value.term, mine.value.ethertype) == (number, 0x88B5)
+            assert mine.terms[2].key == command.key
+            assert (command.ifname, command.mac[-1], command.term.d_ns) == ("lab0", int(node[-1]), 1000 * NS_PER_MS)
+            assert mine.terms[2].window_ns == 600 * NS_PER_MS
+
+
+@in_loop
+async def test_a_node_that_is_bound_says_so_and_has_a_long_lease(two):
+    kernels = Voucher(), Voucher()
+    async with a_side(two, ONE, kernels[0], config=VOUCHING), a_side(two, TWO, kernels[1], config=VOUCHING):
+        await _vouched(two, ONE)
+        await _bound(two, ONE, kernels[0])
+        assert two.lease(f"node.{ONE}")["leaseDurationSeconds"] == BOUND_NS // NS_PER_S
+        await _is(lambda: kernels[0].value.lease_ns == BOUND_NS)
+
+
+@in_loop
+async def test_who_is_dead_by_the_voucher_is_revoked_at_once_and_never_vouched_for_in_that_term_again(two):
+    kernels = Voucher(), Voucher()
+    async with a_side(two, ONE, kernels[0], config=VOUCHING):
+        async with a_side(two, TWO, kernels[1], config=VOUCHING):
+            await _vouched(two, TWO)
+            await _bound(two, TWO, kernels[1])
+            number = term_number(named(two, TWO)["term"])
+            await _is(lambda: number in kernels[0].processes[0].adopted)
+
+        kernels[0].processes[0].tell(number, Phase.DECIDED)  # its agent is dead by now
+        await waited(
+            lambda: not two.lease(f"node.{TWO}")["annotations"].get("arpguard.io/instance"), "it is revoked", 5
+        )
+        await _is(lambda: kernels[0].owned() == {vip(50)})
+        assert number not in kernels[0].processes[0].adopted
+
+
+@in_loop
+async def test_a_process_that_has_ended_is_replaced_and_its_terms_are_over(two):
+    kernels = Voucher(), Voucher()
+    async with a_side(two, ONE, kernels[0], config=VOUCHING), a_side(two, TWO, kernels[1], config=VOUCHING):
+        await _vouched(two, TWO)
+        number = term_number(named(two, TWO)["term"])
+        await _is(lambda: number in kernels[0].processes[0].adopted)
+
+        kernels[0].processes[0].die()
+        kernels[1].granted = Grants(boot_ns(), number, 60 * NS_PER_S)  # no grant comes any more: it un-binds
+        await waited(lambda: named(two, TWO) and term_number(named(two, TWO)["term"]) != number, "another term", 30)
+        following = term_number(named(two, TWO)["term"])
+        await _is(lambda: len(kernels[0].processes) > 1 and following in kernels[0].processes[-1].adopted)
+        assert all(number not in process.adopted for process in kernels[0].processes[1:])
+
+
+@in_loop
+async def test_an_agent_that_ends_is_left_by_those_it_vouches_for_and_names_nobody(two):
+    kernels = Voucher(), Voucher()
+    async with a_side(two, ONE, kernels[0], config=VOUCHING) as one, a_side(two, TWO, kernels[1], config=VOUCHING):
+        await _vouched(two, ONE, TWO)
+        before = named(two, TWO)["term"]
+        await one.kube.leave()
+
+        assert kernels[0].processes[0].is_ending
+        assert named(two, ONE) == {}
+        assert kernels[0].value.term == 0
+        await waited(lambda: named(two, TWO).get("term") != before, "it is left")
+
+
+@in_loop
+async def test_the_next_agent_keeps_the_voucher(two):
+    kernels = Voucher(), Voucher()
+    async with a_side(two, TWO, kernels[1], config=VOUCHING):
+        async with a_side(two, ONE, kernels[0], config=VOUCHING):
+            await _vouched(two, ONE)
+            await _bound(two, ONE, kernels[0])
+        before, fence_ns = named(two, ONE), kernels[0].value.fence_ns
+
+        async with a_side(two, ONE, kernels[0], config=VOUCHING) as again:
+            await _is(lambda: _renewed(again, two, fence_ns))
+            assert named(two, ONE) == before
+            assert note(two, ONE, "vouchers")["bound"]
+            assert kernels[0].value.term == term_number(before["term"])
+
+
+def _renewed(side: Side, scene: Scene, fence_ns: int) -> bool:
+    by = note(scene, ONE, "vouchers").get("by")
+    return (
+        side.joined
+        and side.kernel.value.fence_ns > fence_ns
+        and by == scene.lease(f"node.{ONE}")["annotations"].get("arpguard.io/instance")
+    )
