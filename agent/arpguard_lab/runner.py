@@ -102,7 +102,7 @@ def run_kubernetes(
         KubeLab(nodes, folder, pin_root, others, Ethernet(ipv6=rounds is not None)) as lab,
     ):
         for name, scenario_run in play.items():
-            done = _play(lab, name, scenario_run)
+            done = _play(lab, name, scenario_run, KUBE_SCENARIOS[name].settings if name in KUBE_SCENARIOS else "")
             steps += done
             if show is not None:
                 show(name, done)
@@ -110,11 +110,11 @@ def run_kubernetes(
     return steps
 
 
-def _play(lab: KubeLab, name: str, scenario_run: Callable[[KubeBench], Iterator[Step]]) -> list[Step]:
+def _play(lab: KubeLab, name: str, scenario_run: Callable[[KubeBench], Iterator[Step]], settings: str) -> list[Step]:
     """One scenario; what keeps it from going on is a step that is not right."""
     done: list[Step] = []
     try:
-        with a_bench(lab, name) as bench:
+        with a_bench(lab, name, settings) as bench:
             done.extend(scenario_run(bench))
     except (ArpguardError, OSError) as error:
         done.append(Step(name, "could not go on", "", ("the steps after this",), (), facts={"error": str(error)}))

@@ -161,10 +161,12 @@ def _about(said: Iterable[Said], address: Address, since_ns: int) -> Iterator[Sa
 class KubeBench:
     """One scenario's tools over a lab with an API server and agents."""
 
-    def __init__(self, lab: KubeLab, server: ApiUnderTest, scenario: str) -> None:
+    def __init__(self, lab: KubeLab, server: ApiUnderTest, scenario: str, settings: str = "") -> None:
+        """`settings`: what its agents' configuration says besides."""
         self.lab = lab
         self.server = server
         self.scenario = scenario
+        self._settings = settings
         self._asker = lab.client.listen()
         self._questions = 0
         self.ledger = Ledger({server.node_name(host): host.mac for host in lab.nodes})
@@ -202,7 +204,7 @@ class KubeBench:
         ranges = ", ".join(f"'{each}'" for each in objects.RANGES)
         lines = [f"mode: {mode}", f"interfaces: {interfaces}", f"ranges: [{ranges}]"]
         lines += [f"services: {{enabled: true, selector: {{{objects.LAB_LABEL}: {self.home}}}, owner: {owner}}}"]
-        return "\n".join([*lines, extra]) + "\n"
+        return "\n".join([*lines, self._settings, extra]) + "\n"
 
     def set_up(self) -> None:
         """Nodes and configuration in the API, and an agent on every node."""
@@ -283,6 +285,13 @@ class KubeBench:
         self.publish("web", vips)
         self.settle_evenly(vips)
         self.bind_everywhere(*vips)
+
+    def allow(self, bodies: Iterable[Json]) -> None:
+        """Gives the agents these rights, by objects of RBAC."""
+        for body in bodies:
+            namespace = body["metadata"].get("namespace", "")
+            where = f"namespaces/{namespace}/" if namespace else ""
+            self.server.api.create(f"/apis/{body['apiVersion']}/{where}{body['kind'].lower()}s", body)
 
     def publish_load_balancer(self, name: str, address: IPv4Address) -> None:
         """Makes a Service of another announcer, which has given it an address."""

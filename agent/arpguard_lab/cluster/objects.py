@@ -6,6 +6,7 @@ from ipaddress import IPv4Address
 from typing import Any, TypeAlias
 
 from arpguard.addresses import Address
+from arpguard.config.model import VouchingConfig
 from arpguard_lab.topology import NETWORK, NETWORK6
 
 Json: TypeAlias = dict[str, Any]
@@ -15,6 +16,7 @@ LAB_LABEL = "arpguard-lab"  # on all that is in no namespace of the lab; on Serv
 RANGES = (f"{NETWORK}.0/24", "198.18.0.0/15", f"{NETWORK6}::/64")
 FINALIZER = "arpguard-lab/kubelet"  # holds a deleted Pod until the lab, as its kubelet, lets it go
 ACCOUNT = "arpguard"
+SECRET = VouchingConfig().secret
 METALLB = "metallb-system"
 METALLB_GROUP = "metallb.io"
 L2_STATUSES = "servicel2statuses"
@@ -174,6 +176,14 @@ def pod(home: str, name: str, node_name: str) -> Json:
     """An agent's Pod on a node. No DaemonSet owns it: its controller, where one runs, would delete it."""
     spec = {"nodeName": node_name, "serviceAccountName": ACCOUNT, "containers": [_CONTAINER]}
     return _object("v1", "Pod", {**_of_the_lab(home, name), "finalizers": [FINALIZER]}, spec=spec)
+
+
+def vouching_access(home: str) -> list[Json]:
+    """The right to read the cluster's secret, and to make it, as `deploy/components/vouching` gives it."""
+    subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": home}
+    secrets = {"apiGroups": [""], "resources": ["secrets"]}
+    rules = [{**secrets, "resourceNames": [SECRET], "verbs": ["get"]}, {**secrets, "verbs": ["create"]}]
+    return [_role("Role", home, SECRET, rules), _binding("Role", home, SECRET, subject)]
 
 
 def access(home: str) -> list[Json]:

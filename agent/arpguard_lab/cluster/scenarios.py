@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 
 from arpguard.addresses import Address, MacAddress
 from arpguard_lab.bench import Step
-from arpguard_lab.cluster import burst, crashes, follow, planned, refused, unknown
+from arpguard_lab.cluster import burst, crashes, follow, planned, refused, unknown, vouched
 from arpguard_lab.cluster.bench import KubeBench, vip
 
 _FEW = [vip(50 + number) for number in range(10)]
@@ -93,10 +93,11 @@ def _until_quiet(bench: KubeBench, limit_s: float = 60.0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KubeScenario:
-    """What it shows, and its steps."""
+    """What it shows, and its steps; `settings`: what its agents' configuration says besides."""
 
     summary: str
     run: Callable[[KubeBench], Iterator[Step]]
+    settings: str = ""
     own_server: bool = False  # it writes where nothing of the lab belongs on another API server
 
 
@@ -134,6 +135,18 @@ SCENARIOS: dict[str, KubeScenario] = {
     ),
     "follow-kube-vip": KubeScenario(
         "two nodes have the address: the one that kube-vip's annotation names is let through", follow.run_kube_vip
+    ),
+    "node-dies": KubeScenario(
+        "vouching: the owner's node dies, another one answers within 1.5 s", vouched.run_node_dies, vouched.SETTINGS
+    ),
+    "api-away": KubeScenario(
+        "vouching: no API server for 40 s, and nobody falls silent", vouched.run_api_away, vouched.SETTINGS
+    ),
+    "agent-killed": KubeScenario(
+        "vouching: an agent is killed and away for 20 s, its kernel goes on", vouched.run_agent_killed, vouched.SETTINGS
+    ),
+    "vouched-update": KubeScenario(
+        "vouching: agents restarted and replaced, no request lost", vouched.run_update, vouched.SETTINGS
     ),
     "etp-local": KubeScenario("externalTrafficPolicy Local: only where endpoints are ready", planned.run_etp_local),
 }

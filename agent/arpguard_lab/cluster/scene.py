@@ -23,12 +23,12 @@ def kubeconfig_given() -> Path | None:
 
 
 @contextmanager
-def a_bench(lab: KubeLab, scenario: str) -> Iterator[KubeBench]:
-    """An API server with nothing in it but the scene, and agents that have just begun."""
+def a_bench(lab: KubeLab, scenario: str, settings: str = "") -> Iterator[KubeBench]:
+    """An API server with nothing in it but the scene, and agents that have just begun; `settings`: as in KubeBench."""
     server = _server(lab)
     try:
         server.start()
-        bench = KubeBench(lab, server, scenario)
+        bench = KubeBench(lab, server, scenario, settings)
         try:
             bench.set_up()
             yield bench

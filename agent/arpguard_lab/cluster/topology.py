@@ -17,9 +17,10 @@ from pathlib import Path
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
 from arpguard.dataplane import loader
-from arpguard.dataplane.maps import ControlValue, EntryTable, read_totals
+from arpguard.dataplane.maps import ControlValue, EntryTable, read_grants, read_totals
 from arpguard.dataplane.syscall import Fd
 from arpguard.model import NodeControl
+from arpguard.runtime.cluster.times import TRIAL_VARIABLE
 from arpguard.verdict import Kind, Mode, Reason
 from arpguard_lab.cluster.loss import lose
 from arpguard_lab.netns import Netns, command
@@ -31,6 +32,7 @@ API_ADDRESS = f"{MANAGEMENT}.{API_NUMBER}"
 API_PORT = 6443
 CONFIGMAP = "arpguard"
 DAEMONSET = "arpguard"
+TRIAL_MS = 3000  # that nodes try each other before one vouches for the other, and not a minute
 _POD_NAMES = ("NODE_NAME", "POD_NAME", "POD_NAMESPACE", "DAEMONSET_NAME", "KUBECONFIG")
 
 
@@ -59,6 +61,7 @@ class KubeAgent(AgentProcess):
         """Its environment: as in the DaemonSet's Pods, if it is to be one."""
         own = {name: text for name, text in os.environ.items() if name not in _POD_NAMES}
         own |= {"NODE_NAME": self.node, "POD_NAMESPACE": self.namespace}
+        own |= {TRIAL_VARIABLE: str(TRIAL_MS)}
         own |= {"TMPDIR": str(self.config.parent)}  # who is killed leaves its files there
         if self.pod:
             own |= {"POD_NAME": self.pod, "DAEMONSET_NAME": DAEMONSET}
@@ -103,6 +106,12 @@ class KubeAgent(AgentProcess):
         """Until when the kernel answers (boot clock); 0 where it was told of no lease."""
         control = self.control().read()
         return control.fence_ns if control else 0
+
+    def is_bound(self) -> bool:
+        """Whether its kernel answers before its voucher's fence only, and that lies ahead."""
+        maps = loader.open_maps(self.pin_dir)
+        control, grants = ControlValue(maps["control"]).read(), read_grants(maps["grants"])
+        return control is not None and control.is_bound(grants) and grants.fence_ns > boot_ns()
 
     def owned(self) -> list[Address]:
         """What its kernel answers for until the fence."""
