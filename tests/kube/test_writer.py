@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -92,6 +93,15 @@ def test_renewal_is_a_patch_that_says_what_a_replacement_says(tmp_path):
     assert seen.headers["Content-Type"] == "application/merge-patch+json"
     assert seen.body == replacement.body
     assert outcome.lease == Lease("arpguard", "node.a", "u-1", "8", holder="a")
+
+
+def test_renewal_takes_away_what_is_to_be_absent(tmp_path):
+    content = replace(CONTENT, absent=("arpguard.io/vouchers",))
+    _, (renewal,) = asyncio.run(_write(tmp_path, answer(200, a_lease()), lambda writer: writer.renew(SEEN, content)))
+    _, (other,) = asyncio.run(_write(tmp_path, answer(200, a_lease()), lambda writer: writer.replace(SEEN, content)))
+
+    assert renewal.body["metadata"]["annotations"] == {"arpguard.io/epoch": "e", "arpguard.io/vouchers": None}
+    assert other.body["metadata"]["annotations"] == {"arpguard.io/epoch": "e"}
 
 
 @in_loop

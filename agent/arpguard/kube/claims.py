@@ -194,17 +194,23 @@ def heartbeat_content(effect: WriteHeartbeat, published: Published = NOTHING) ->
     Rounds the duration up: peers may wait longer than the fence needs, never less.
     """
     annotations = {_EPOCH: effect.epoch}
+    absent: tuple[str, ...] = ()
     if effect.instance:
         annotations |= {_INSTANCE: effect.instance, _LINKS: encode_links(published.links)}
         # Also none of these: a renewal patches what is there.
         annotations[_SPEAKERS] = encode_speakers(published.speakers)
-        annotations[_VOUCHERS] = encode_vouchers(effect.voucher, effect.instance, bound=effect.bound)
-        annotations[_VOUCHING] = encode_vouching(published.vouching)
+        vouching = {
+            _VOUCHERS: encode_vouchers(effect.voucher, effect.instance, bound=effect.bound),
+            _VOUCHING: encode_vouching(published.vouching),
+        }
+        absent = tuple(key for key, text in vouching.items() if not text)
+        annotations |= vouching
     return LeaseContent(
         holder=effect.node,
         duration_s=-(-effect.duration_ns // NS_PER_S),
         annotations=_pairs(annotations),
         labels=((KIND_LABEL, HEARTBEAT),),
+        absent=absent,
     )
 
 
@@ -308,13 +314,13 @@ def _speaker(item: tuple[str, object]) -> tuple[Key, SpeakerReport] | None:
 
 
 def encode_vouchers(voucher: NamedVoucher | None, instance: str, *, bound: bool) -> str:
-    """The vouchers that a heartbeat names: one or none, as JSON.
+    """The vouchers that a heartbeat names, as JSON; empty for none.
 
     `by` is the instance that says so. An agent that knows nothing of vouchers renews with a patch, and lets what its
     predecessor named stand; but its programs grant nothing, and nobody may count on them.
     """
     if voucher is None:
-        return "{}"
+        return ""
     named = {
         "node": voucher.node,
         "instance": voucher.instance,
@@ -354,9 +360,9 @@ def _voucher(item: dict[str, object]) -> NamedVoucher | None:
 
 
 def encode_vouching(vouching: PublishedVouching | None) -> str:
-    """Whom a node seeks, and whom it accepts, as JSON; the last ones are left out, as of links."""
+    """Whom a node seeks, and whom it accepts, as JSON; the last ones are left out, as of links. Empty: no part."""
     if vouching is None:
-        return "null"
+        return ""
     accepts = list(vouching.accepts[:MAX_ACCEPTED])
     return _bounded_json(accepts, lambda items: {"seeks": vouching.seeks, "accepts": dict(items)})
 

@@ -34,7 +34,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseContent:
-    """All that this program puts into a Lease. A replacement drops what others put into it."""
+    """All that this program puts into a Lease. A replacement drops what others put into it.
+
+    `absent`: annotations that a renewal takes away, should an earlier one have put them there.
+    """
 
     holder: str
     duration_s: int
@@ -42,6 +45,7 @@ class LeaseContent:
     labels: Pairs = ()
     finalizers: tuple[str, ...] = ()
     transitions: int = 0
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,7 @@ class LeaseWriter:
         if not (self._may_patch and seen.uid and seen.version):
             return await self.replace(seen, content)
         body = self._body({"name": seen.name, "uid": seen.uid, "resourceVersion": seen.version}, content)
+        body["metadata"]["annotations"] |= dict.fromkeys(content.absent)  # null deletes (RFC 7386)
         request = Request("patch", LEASES, self._namespace, seen.name, body=body)
         try:
             answer = await self._client.call(request, self.timeout_s)
