@@ -21,7 +21,7 @@ class Recorder:
         self.terms: dict[int, LinkTerm] = {}
         self.granted = Grants()
         self.counts: Counter[Reason] = Counter()  # of every entry
-        self.refuses = False
+        self.refuses = self.refuses_terms = False
         self.room = 9
         self.pinned: list[int] = []
 
@@ -70,6 +70,8 @@ class Recorder:
         self.value = control
 
     def write_terms(self, terms):
+        if self.refuses_terms:
+            raise DataPlaneError("no")
         if terms != self.terms:
             self.told.append(f"terms {sorted({term.number for term in terms.values()})} on {sorted(terms)}")
         self.terms = dict(terms)

@@ -46,20 +46,22 @@ class Control:
         if control is not None:
             self._set(replace(control, epoch=epoch, fence_ns=fence_ns, lease_ns=lease_ns))
 
-    @property
-    def ethertype(self) -> int:
-        """Of frames of vouching, 0: there are none."""
-        return self._term[1]
-
     def take_term(self, term: int, ethertype: int, table: VouchingTable, links: Mapping[int, LinkTerm]) -> None:
-        """Writes the term in which grants bind this node (0: none), and the terms of links, in the right order."""
-        self._term = term, ethertype
+        """Writes the term in which grants bind this node (0: none), and the terms of links, in the right order.
+
+        Raises DataPlaneError when not all of it was written; until it is, the control value keeps the term that it has.
+        """
         control = self._state.control or self._value.read()
-        if control is not None:
-            wanted = replace(control, term=term, ethertype=ethertype)
-            self._note_drift(self._value.read())
-            write_term(self._value, table, wanted, links)
-            self._state.control = wanted
+        if control is None:
+            self._term = term, ethertype
+            return
+
+        self._note_drift(self._value.read())
+        try:
+            write_term(self._value, table, replace(control, term=term, ethertype=ethertype), links)
+        finally:
+            self._state.control = control = self._value.read() or control
+            self._term = control.term, control.ethertype
 
     def enforce_first(self) -> None:
         """Enforces before entries lose a mode of their own: they must not find the node still observing."""

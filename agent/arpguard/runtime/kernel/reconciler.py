@@ -88,6 +88,7 @@ class Reconciler:
         self._control.follow(config.mode, asked.generation)
         problems += await self._attaching.ensure(config.datapath, choice.links, surroundings)
         self.vouched.follow(choice.links)
+        problems += filter(None, [self.vouched.problem])
 
         risen = self._risen(choice.links)
         self._publish(choice.links, problems)
@@ -125,6 +126,7 @@ class Reconciler:
         if self._basis is None:
             return  # no pass yet: what an agent before this one attached stays
         self._control.keep()
+        self.vouched.keep()
         await self._attaching.ensure(datapath, self.state.links, surroundings)
 
     @property

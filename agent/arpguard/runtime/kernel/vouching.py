@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from arpguard.dataplane.layout import MAX_VOUCHING
 from arpguard.dataplane.maps import VouchingTable, read_grants
 from arpguard.dataplane.syscall import Fd
+from arpguard.errors import DataPlaneError
 from arpguard.model import Grants, Link, LinkTerm, NodeState
 from arpguard.runtime.kernel.control import Control
 
@@ -41,7 +42,8 @@ class TermWriter:
     """The one writer of the `vouching` map. It has the same term on all guarded links, or none.
 
     In a term that counts grants bind this node; the other kind is a trial, in which pings are answered and nothing else
-    comes of them.
+    comes of them. `problem`: why the kernel has another one than it should, which every pass tries to change; a kernel
+    that is bound to a term in which nobody grants any more is silent meanwhile.
     """
 
     def __init__(self, control: Control, state: NodeState, maps: VouchingMaps) -> None:
@@ -51,6 +53,8 @@ class TermWriter:
         self._maps = maps
         self._term: LinkTerm | None = None
         self._counts = False
+        self._ethertype = 0
+        self.problem = ""
 
     def adopt(self) -> None:
         """Keeps the term that the last agent set."""
@@ -58,21 +62,41 @@ class TermWriter:
         number = control.term if control else 0
         self._term = next((term for term in self._table.read().values() if term.number == number), None)
         self._counts = number != 0
+        self._ethertype = control.ethertype if control else 0
+
+    @property
+    def ethertype(self) -> int:
+        """Of frames of vouching; 0: the kernel knows of none."""
+        return self._ethertype
 
     def take(self, term: LinkTerm | None, ethertype: int) -> None:
-        """From now on this term counts, or none does; frames of it have this EtherType. It has when this returns."""
-        self._term, self._counts = term, term is not None
-        self._control.take_term(term.number if term else 0, ethertype, self._table, self._wanted())
+        """From now on this term counts, or none does; frames of it have this EtherType.
+
+        The kernel has it when this returns, unless there is a `problem`.
+        """
+        self._term, self._counts, self._ethertype = term, term is not None, ethertype
+        self._bring(self._state.links)
 
     def try_out(self, trial: LinkTerm | None, ethertype: int) -> None:
         """Answers pings of a trial, or of none, unless a term counts."""
-        if not self._counts and (trial != self._term or ethertype != self._control.ethertype):
-            self._term = trial
-            self._control.take_term(0, ethertype, self._table, self._wanted())
+        if not self._counts and (trial, ethertype) != (self._term, self._ethertype):
+            self._term, self._ethertype = trial, ethertype
+            self._bring(self._state.links)
 
     def follow(self, links: Iterable[Link]) -> None:
-        """Other links may be guarded now, or others may have changed the map."""
-        self._table.write(self._on(links))
+        """Other links may be guarded now, or others may have changed the map; what was refused is tried again."""
+        if self.problem:
+            self._bring(links)
+            return
+        try:
+            self._table.write(self._on(links))
+        except DataPlaneError as error:
+            self._refused(error)
+
+    def keep(self) -> None:
+        """Tries again what was refused."""
+        if self.problem:
+            self._bring(self._state.links)
 
     def read(self) -> tuple[int, Grants]:
         """The number of the term that counts, 0 for none, and what programs have of the voucher."""
@@ -83,8 +107,17 @@ class TermWriter:
         """Starts the process in which this node vouches for others."""
         return self._maps.start_voucher(ethertype)
 
-    def _wanted(self) -> dict[int, LinkTerm]:
-        return self._on(self._state.links)
+    def _bring(self, links: Iterable[Link]) -> None:
+        number = self._term.number if self._term is not None and self._counts else 0
+        try:
+            self._control.take_term(number, self._ethertype, self._table, self._on(links))
+        except DataPlaneError as error:
+            self._refused(error)
+        else:
+            self.problem = ""
+
+    def _refused(self, error: DataPlaneError) -> None:
+        self.problem = f"voucher: the kernel has not taken over who vouches for this node; trying again: {error}"
 
     def _on(self, links: Iterable[Link]) -> dict[int, LinkTerm]:
         term = self._term

@@ -7,6 +7,7 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.config.files import parse_config
+from arpguard.config.model import Datapath
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.basis import Asked
 from arpguard.model import Grants, Link, LinkTerm, NodeControl, Surroundings
@@ -93,6 +94,27 @@ def test_term_follows_the_guarded_links(kernel, reconciler):
     apply(reconciler, ETH1)
     assert kernel.terms == {3: TERM}
     assert (kernel.value.term, kernel.value.ethertype) == (7, TYPE)
+
+
+@pytest.mark.parametrize("after", [TERM, None])
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_the_kernel_refuses_is_a_problem_and_tried_again(kernel, reconciler, after, kept):
+    reconciler.vouched.take(replace(TERM, number=9), TYPE)
+    kernel.refuses_terms = True
+    reconciler.vouched.take(after, TYPE)
+    apply(reconciler, ETH0)
+    asyncio.run(reconciler.keep_attached(Datapath.TC, Surroundings(links=(ETH0,))))
+    assert kernel.value.term == 9  # whatever it is bound to stays, and is more than the agent asks for
+    assert any("who vouches for this node" in problem for problem in reconciler.state.problems)
+    assert reconciler.state.drift.control == 0
+
+    kernel.refuses_terms = False
+    if kept:
+        asyncio.run(reconciler.keep_attached(Datapath.TC, Surroundings(links=(ETH0,))))
+    else:
+        apply(reconciler, ETH0)
+        assert not reconciler.state.problems
+    assert (kernel.value.term, kernel.terms) == ((7, {2: TERM}) if after else (0, {}))
 
 
 def test_what_others_do_to_the_terms_is_mended(kernel, reconciler):
