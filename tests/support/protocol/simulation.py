@@ -50,6 +50,7 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
     epoch_number,
 )
+from arpguard.core.vouching.lingering import Lingering
 from arpguard.core.vouching.voucher import (
     AdoptedTerm,
     Decided,
@@ -296,6 +297,7 @@ class Node:
         )
         self.voucher = Voucher(self.instance)
         self.adopted: dict[int, wire.VouchTerm] = {}
+        self.lingering = Lingering()
         self.pongs: deque[tuple[int, Pong]] = deque()  # in the voucher's socket
         self.decided: deque[wire.VouchTerm] = deque()  # what it has told the agent
         self.sought = -1.0
@@ -497,9 +499,14 @@ class Node:
 
     def adopt(self) -> None:
         terms = {term_number(term.uuid): term for term in self.core.revocations.vouches_for(self.core.heartbeat.epoch)}
-        for number in self.adopted.keys() - terms.keys():
-            self.voucher.drop(number)
-        self.adopted = terms
+        for number in terms:
+            self.lingering.named(number)
+        for number, term in self.adopted.items() - terms.items():
+            if self.lingering.is_over(number, term, self.core.peers.known(term.node), self.now()):
+                self.lingering.named(number)
+                self.voucher.drop(number)
+                del self.adopted[number]
+        self.adopted |= terms
         for number, term in terms.items():
             self.voucher.adopt(
                 AdoptedTerm(number, term.instance, epoch_number(term.voucher_epoch), term.d_ns), self.now()

@@ -485,6 +485,37 @@ def un_named() -> None:
         assert answering(sim) == [other.name]
 
 
+def un_naming_that_is_slow() -> None:
+    """Its voucher grants on until the node knows that the API server has it."""
+    sim, (owner, _) = a_vouched()
+    owner.name_voucher(None)
+    owner.deaf = True
+    for _ in range(15):
+        sim.run_quickly(100)
+        assert answering(sim) == [owner.name]
+    assert owner.kernel.bound
+    owner.deaf = False
+    sim.run_quickly(100)
+    assert answering(sim) == [owner.name]
+    assert not owner.kernel.bound
+
+
+def voucher_that_rests() -> None:
+    """It owns nothing, and has a right all the same, for longer than a list of its claims counts."""
+    sim = Simulation(FAIR, vips=1, vouching=True, seeks=False)
+    owner, other = sim.nodes
+    other.take_part(False)
+    owner.wish(sim.vips)
+    sim.run_quickly(2 * R)
+    assert other.core.heartbeat.lease.resting
+    owner.name_voucher(other.name)
+    sim.run_quickly(R)
+    for _ in range(8 * D // 100):
+        sim.run_quickly(100)
+        assert owner.kernel.bound
+        assert answering(sim) == [owner.name]
+
+
 def parts() -> None:
     """Without a voucher, and after that is sure."""
     sim, (owner, other) = a_vouched()
@@ -679,6 +710,8 @@ STORIES = [
     voucher_restarts_without_a_right,
     agent_that_was_replaced,
     un_named,
+    un_naming_that_is_slow,
+    voucher_that_rests,
     parts,
     cannot_part,
     heartbeat_of_a_bound_node_is_deleted,

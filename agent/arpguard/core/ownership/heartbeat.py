@@ -140,7 +140,8 @@ class OwnHeartbeat:
 
     @property
     def _syncs(self) -> bool:
-        return not (self.lease.parting or self.lease.resting)
+        """A node at rest needs a fence where it may vouch for others: it grants within its own right only (V16)."""
+        return not self.lease.parting and (not self.lease.resting or self.lease.times.bound_ns > 0)
 
     def rest(self, yes: bool, now_ns: int) -> list[Effect]:  # noqa: FBT001 - it is the event
         """Whether anything is held, or may be claimed. A rest ends with a renewal at once."""

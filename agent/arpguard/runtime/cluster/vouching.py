@@ -13,6 +13,7 @@ from arpguard.addresses import Network
 from arpguard.clock import boot_ns
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import Heartbeat, NamedVoucher, PublishedLink, PublishedVouching, epoch_number
+from arpguard.core.vouching.lingering import Lingering
 from arpguard.core.vouching.ring import RingNode, vouchers_for
 from arpguard.core.vouching.seeking import Seeking, VoucherChoice, VoucherView
 from arpguard.core.vouching.trials import Trials, on_trial, trial_term
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RESTART_NS = NS_PER_S
-LINGER_NS = 2 * NS_PER_S
 TELL_NS = 300 * NS_PER_MS  # a renewal that tells the others goes out by then
 FAREWELL_S = 0.5
 
@@ -75,7 +75,7 @@ class Vouching:
         self._started_ns = 0
         self._adopted: dict[int, _Adopted] = {}
         self._spent: set[int] = set()  # terms of processes that have ended: no other takes them up (V10)
-        self._unnamed_ns: dict[int, int] = {}  # since when nobody names a term in which this node vouches
+        self._lingering = Lingering()
         self._ending = False
         self._seeks = ""
         self._plan_ns: int | None = None
@@ -199,7 +199,7 @@ class Vouching:
         if found and self._running(now_ns) is not None:
             for number in found.keys() - self._adopted.keys():
                 self._adopt(number, found[number])
-        return min((since_ns + LINGER_NS for since_ns in self._unnamed_ns.values()), default=None)
+        return self._lingering.next_ns
 
     def _adoptions(self, terms: Mapping[int, VouchTerm], *, trial: bool) -> dict[int, _Adopted]:
         """Those whose nodes are on links of this node."""
@@ -207,15 +207,14 @@ class Vouching:
         return {number: adopted for number, adopted in found.items() if adopted is not None}
 
     def _is_over(self, number: int, found: Mapping[int, _Adopted], now_ns: int) -> bool:
-        """A node that names this one no more needs its grants until it knows that the API server knows (V8)."""
         adopted = self._adopted[number]
-        peer = self._ownership.peers.known(adopted.term.node)
         if number in found:
-            self._unnamed_ns.pop(number, None)
+            self._lingering.named(number)
             return found[number] != adopted
-        if adopted.trial or number in self._spent or peer is None or peer.epoch != adopted.term.node_epoch:
+        if adopted.trial or number in self._spent:
             return True
-        return now_ns >= self._unnamed_ns.setdefault(number, now_ns) + LINGER_NS
+        term = adopted.term
+        return self._lingering.is_over(number, term, self._ownership.peers.known(term.node), now_ns)
 
     def _adoption(self, term: VouchTerm, *, trial: bool) -> _Adopted | None:
         """None: that node is on none of this node's links."""
@@ -235,7 +234,7 @@ class Vouching:
 
     def _drop(self, number: int) -> None:
         adopted = self._adopted.pop(number)
-        self._unnamed_ns.pop(number, None)
+        self._lingering.named(number)
         self.reports.pop(number, None)
         if self._process is not None:
             self._process.drop(number)
@@ -312,7 +311,7 @@ class Vouching:
             process.close()
         self._spent |= {number for number, adopted in self._adopted.items() if not adopted.trial}
         self._adopted.clear()
-        self._unnamed_ns.clear()
+        self._lingering = Lingering()
         self.reports.clear()
 
     # ---- the end ----
