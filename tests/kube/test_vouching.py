@@ -17,7 +17,7 @@ from arpguard.runtime.cluster.terms import TRIAL_VARIABLE
 from arpguard.runtime.voucher.messages import Adopt, Phase, Priority, Started, TermNews
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.vouching import term_number
-from support.kube.agent_side import CONFIG, Cable, Scene, Side, a_side, vip, waited
+from support.kube.agent_side import CONFIG, CONFIGMAP, Cable, Scene, Side, a_side, vip, waited
 from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
@@ -96,10 +96,14 @@ def two(scene: Scene, monkeypatch):
     return scene
 
 
+def annotations(scene: Scene, node: str) -> dict:
+    """Those of a heartbeat."""
+    return scene.lease(f"node.{node}").get("annotations", {})
+
+
 def note(scene: Scene, node: str, name: str) -> dict:
     """What a heartbeat says in an annotation."""
-    text = scene.lease(f"node.{node}").get("annotations", {}).get(f"arpguard.io/{name}", "{}")
-    return json.loads(text) or {}
+    return json.loads(annotations(scene, node).get(f"arpguard.io/{name}", "{}"))
 
 
 def named(scene: Scene, node: str) -> dict:
@@ -128,7 +132,7 @@ async def test_nobody_vouches_where_it_is_not_switched_on(two):
     async with a_side(two, ONE, kernels[0]) as one, a_side(two, TWO, kernels[1]) as other:
         await _is(lambda: one.joined and other.joined and kernels[0].owned() | kernels[1].owned())
         for node, kernel in zip((ONE, TWO), kernels, strict=True):
-            assert note(two, node, "vouchers") == note(two, node, "vouching") == {}
+            assert not {"arpguard.io/vouchers", "arpguard.io/vouching"} & annotations(two, node).keys()
             assert kernel.processes == []
             assert (kernel.value.term, kernel.value.ethertype, kernel.terms) == (0, 0, {})
         assert two.get("/api/v1/namespaces/arpguard/secrets")["items"] == []
@@ -224,6 +228,55 @@ async def test_the_next_agent_keeps_the_voucher(two):
             assert named(two, ONE) == before
             assert note(two, ONE, "vouchers")["bound"]
             assert kernels[0].value.term == term_number(before["term"])
+
+
+@in_loop
+async def test_the_next_agent_keeps_the_voucher_before_it_has_read_a_configuration(two):
+    kernels = Voucher(), Voucher()
+    async with a_side(two, TWO, kernels[1], config=VOUCHING):
+        async with a_side(two, ONE, kernels[0], config=VOUCHING):
+            await _vouched(two, ONE)
+            await _bound(two, ONE, kernels[0])
+        before, fence_ns = named(two, ONE), kernels[0].value.fence_ns
+
+        async with a_side(two, ONE, kernels[0], configmap=CONFIGMAP) as again:
+            await _is(lambda: _renewed(again, two, fence_ns))
+            assert again.settings.vouching is None
+            _is_kept(two, kernels[0], before)
+
+            two.configure(VOUCHING)
+            await _is(lambda: not again.settings.awaited and kernels[0].processes[1:])
+            _is_kept(two, kernels[0], before)
+
+
+def _is_kept(scene: Scene, kernel: Voucher, before: dict) -> None:
+    assert named(scene, ONE) == before
+    assert note(scene, ONE, "vouchers")["bound"]
+    assert scene.lease(f"node.{ONE}")["leaseDurationSeconds"] == BOUND_NS // NS_PER_S
+    assert (kernel.value.term, kernel.value.ethertype) == (term_number(before["term"]), 0x88B5)
+
+
+@in_loop
+async def test_a_node_whose_configuration_says_off_leaves_its_voucher_and_says_nothing_of_it(two):
+    kernels = Voucher(), Voucher()
+    async with a_side(two, TWO, kernels[1], config=VOUCHING):
+        async with a_side(two, ONE, kernels[0], config=VOUCHING):
+            await _vouched(two, ONE)
+            await _bound(two, ONE, kernels[0])
+
+        async with a_side(two, ONE, kernels[0]):
+            await _is(lambda: kernels[0].value.term == 0)
+            assert not {"arpguard.io/vouchers", "arpguard.io/vouching"} & annotations(two, ONE).keys()
+            assert (kernels[0].value.ethertype, kernels[0].terms) == (0, {})
+
+
+@pytest.mark.parametrize(("profile", "d_ms"), [("fast", 600), ("slow", 1500)])
+@in_loop
+async def test_d_is_that_of_the_profile_that_is_configured(two, profile, d_ms):
+    kernels, config = (Voucher(), Voucher()), VOUCHING.replace("default", profile)
+    async with a_side(two, ONE, kernels[0], config=config), a_side(two, TWO, kernels[1], config=config):
+        await _vouched(two, ONE)
+        assert named(two, ONE)["dNs"] == d_ms * NS_PER_MS
 
 
 def _renewed(side: Side, scene: Scene, fence_ns: int) -> bool:

@@ -12,10 +12,13 @@ _MAX_WRITES_PER_S = 100  # of heartbeats, in the whole cluster; each is sent to 
 _MAX_WRITES_PER_S_AT_REST = 10
 
 
-def times_of(lease: LeaseConfig, heartbeating: int = 0) -> Times:
-    """The times of the configuration; longer ones if so many nodes would write more than _MAX_WRITES_PER_S."""
+def times_of(lease: LeaseConfig, heartbeating: int = 0, *, vouched: bool = False) -> Times:
+    """The times of the configuration; longer ones if so many nodes would write more than _MAX_WRITES_PER_S.
+
+    `vouched`: this node has a voucher, whatever the configuration says.
+    """
     renew_ns = max(lease.renew_ns, heartbeating * NS_PER_S // _MAX_WRITES_PER_S)
-    bound_ns, bound_margin_ns = (BOUND_NS, BOUND_MARGIN_NS) if lease.vouching is not None else (0, 0)
+    bound_ns, bound_margin_ns = (BOUND_NS, BOUND_MARGIN_NS) if vouched or lease.vouching is not None else (0, 0)
 
     return Times(
         duration_ns=lease.duration_ns * renew_ns // lease.renew_ns,

@@ -79,7 +79,7 @@ async def join(
         await _outlive(found, alone)
 
     # No `await` from here on, so no change of a Lease is missed.
-    times = times_of(here.outlook.lease)
+    times = times_of(here.outlook.lease, vouched=kept.term.number != 0)  # until a configuration says that it is none
     instance = str(uuid.uuid4())
     ownership = Ownership(here.node, instance, times, lambda: str(uuid.uuid4()), kept)
     requests = Requests(here.node, hearts, others)

@@ -5,14 +5,13 @@ import logging
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property
-from pathlib import Path
 from typing import TypeAlias
 
 from arpguard.config.model import VouchingConfig
 from arpguard.core.ownership.records import KernelTerm
-from arpguard.core.vouching.profiles import Profile, fastest_allowed, is_virtual
+from arpguard.core.vouching.profiles import Profile, profile_of
 from arpguard.core.vouching.trials import CLEAN_NS
+from arpguard.dataplane.processor import read_cpuinfo
 from arpguard.errors import ArpguardError
 from arpguard.model import LinkTerm
 from arpguard.runtime.cluster.here import Here
@@ -23,7 +22,6 @@ log = logging.getLogger(__name__)
 
 ReadSecret: TypeAlias = Callable[[str], Awaitable[bytes]]
 
-CPUINFO = Path("/proc/cpuinfo")
 TRIAL_VARIABLE = "ARPGUARD_LAB_TRIAL_MS"
 RETRY_S = 1.0
 
@@ -35,6 +33,7 @@ class Terms:
         self._here = here
         self._read_secret = read_secret
         self._secret: bytes | None = None
+        self._cpuinfo = read_cpuinfo()
 
     async def learn_secret(self, name: str) -> None:
         """Reads the cluster's secret, and tries again until it can."""
@@ -58,15 +57,10 @@ class Terms:
         """None: nodes do not vouch for each other."""
         return self._here.outlook.lease.vouching
 
-    @cached_property
+    @property
     def profile(self) -> Profile:
         """The fastest that this node may have."""
-        try:
-            cpuinfo = CPUINFO.read_text(encoding="ascii", errors="replace")
-        except OSError:
-            cpuinfo = ""
-        wanted = self.config.profile if self.config else None
-        return fastest_allowed(wanted.value if wanted else "auto", virtual=is_virtual(cpuinfo) is not False)
+        return profile_of(self.config.profile if self.config else None, self._cpuinfo)
 
     def key(self, term: VouchTerm) -> bytes:
         """That of its frames. Without the secret it is one that nobody has, so that nothing comes of the term."""
@@ -74,7 +68,8 @@ class Terms:
 
     def set(self, term: VouchTerm) -> None:
         """Grants of this term bind this node, from now on."""
-        self._here.kernel.vouched.take(self._of_links(term, term.d_ns - term.m_ns), self._ethertype)
+        ethertype = self._ethertype or self._here.kernel.vouched.ethertype  # the configuration may not be read yet
+        self._here.kernel.vouched.take(self._of_links(term, term.d_ns - term.m_ns), ethertype)
         log.info("voucher: %s, d=%d ms", term.voucher, term.d_ns // NS_PER_MS)
 
     def clear(self) -> None:
