@@ -16,6 +16,7 @@ from arpguard.config.model import AgentConfig
 from arpguard.core.cluster import SourceState
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.core.ownership.lease import Times
+from arpguard.core.vouching.state import VouchingState
 from arpguard.dataplane.build import read_build
 from arpguard.dataplane.events import EventReader
 from arpguard.model import Attachment, Drift, EntryKey, Link, NodeState, Owner, OwnerKind, Surroundings, Vip
@@ -125,7 +126,9 @@ def everything(guarded) -> Guarded:
     guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry(Kind.FOREIGN)})
     guarded.node.state.attachments = (Attachment(LO, Hook.TC_EGRESS, "tcx", 1),)
     guarded.api.observe("GetStatus", "OK", 0.002)
-    guarded.node.cluster = a_cluster(renewed_ns=boot_ns(), writes=Count({("heartbeat", "applied"): 1}))
+    guarded.node.cluster = a_cluster(
+        renewed_ns=boot_ns(), writes=Count({("heartbeat", "applied"): 1}), vouching=VouchingState()
+    )
     with guarded.reading_events() as reader:
         guarded.run(an_announcement())
         reader.consume()

@@ -26,7 +26,7 @@ VALUES = {
     "action": {"observed", "enforced"},
     "hook": {hook.name.lower() for hook in Hook},
     "outcome": {"delivered", "limited", "lost", "received", *(kind.__name__.lower() for kind in get_args(Outcome))},
-    "what": {"entry", "program", "control", "heartbeat", "revocation", "claim"},
+    "what": {"entry", "program", "control", "heartbeat", "revocation", "claim", "vouched", "tried"},
     "job": {"arpguard"},
 }
 BY_PROMETHEUS = {"job", "instance"}

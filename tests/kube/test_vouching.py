@@ -3,6 +3,7 @@
 The processes are stood for by one that is told what came of its pings; the real one is in the lab.
 """
 
+import base64
 import json
 import socket
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from arpguard.clock import boot_ns
+from arpguard.core.leasetimes import BOUND_NS
 from arpguard.core.vouching.gaps import Gaps
+from arpguard.core.vouching.state import VouchingState
 from arpguard.core.vouching.voucher import Exchange, TermReport
 from arpguard.model import Grants
 from arpguard.runtime.cluster.terms import TRIAL_VARIABLE
@@ -27,9 +30,10 @@ ONE, TWO = "node-1", "node-2"
 
 
 class Process:
-    """Stands for a voucher's process; every trial goes well."""
+    """Stands for a voucher's process; every trial goes well, if anything that comes back is heard."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, is_heard: bool = True) -> None:
+        self.is_heard = is_heard
         self.instance = f"process-{number}"
         self.adopted: dict[int, Adopt] = {}
         self.ended = self.is_ending = False
@@ -42,8 +46,10 @@ class Process:
 
     def adopt(self, command: Adopt) -> None:
         self.adopted[command.term.number] = command
-        if command.term.trial:
+        if command.term.trial and self.is_heard:
             self.tell(command.term.number, Phase.VOUCHING)
+        elif command.term.trial:
+            self.say(TermReport(command.term.number, False, None, 200, 0, Gaps(), None, None, 0), Phase.VOUCHING)
 
     def drop(self, number: int) -> None:
         self.adopted.pop(number, None)
@@ -52,7 +58,10 @@ class Process:
         at_ns = boot_ns()
         exchange = Exchange(at_ns, at_ns, at_ns + 3600 * NS_PER_S)  # a pong that is never old
         report = TermReport(number, True, at_ns, 1, 1, Gaps().with_gap(50 * NS_PER_MS), exchange, exchange, 0)
-        self._news.append(TermNews(number, phase, report))
+        self.say(report, phase)
+
+    def say(self, report: TermReport, phase: Phase) -> None:
+        self._news.append(TermNews(report.number, phase, report))
         self._theirs.send(b"!")
 
     def news(self) -> list[object]:
@@ -82,9 +91,10 @@ class Voucher(Cable):
     def __init__(self) -> None:
         super().__init__()
         self.processes: list[Process] = []
+        self.is_heard = True
 
     def start_voucher(self, _ethertype: int) -> Process:
-        self.processes.append(Process(len(self.processes)))
+        self.processes.append(Process(len(self.processes), is_heard=self.is_heard))
         return self.processes[-1]
 
 
@@ -277,6 +287,79 @@ async def test_d_is_that_of_the_profile_that_is_configured(two, profile, d_ms):
     async with a_side(two, ONE, kernels[0], config=config), a_side(two, TWO, kernels[1], config=config):
         await _vouched(two, ONE)
         assert named(two, ONE)["dNs"] == d_ms * NS_PER_MS
+
+
+@in_loop
+async def test_who_vouches_for_whom_can_be_read(two):
+    kernels = Voucher(), Voucher()
+    async with (
+        a_side(two, ONE, kernels[0], config=VOUCHING) as one,
+        a_side(two, TWO, kernels[1], config=VOUCHING) as other,
+    ):
+        await _vouched(two, ONE)
+        await _bound(two, ONE, kernels[0])
+        number = term_number(named(two, ONE)["term"])
+        await _is(lambda: number in kernels[1].processes[0].adopted)
+        kernels[1].processes[0].tell(number, Phase.VOUCHING)
+        await _is(lambda: any(each.bound for each in _state(other).vouched))
+
+        mine, (theirs,) = _state(one), [each for each in _state(other).vouched if not each.trial]
+        assert (mine.voucher, mine.bound, mine.d_ns, mine.unbinds) == (TWO, True, 1000 * NS_PER_MS, 0)
+        assert (theirs.node, theirs.d_ns, theirs.gaps.total) == (ONE, 1000 * NS_PER_MS, 1)
+        assert _state(other).gaps == theirs.gaps
+        assert 0 <= boot_ns() - theirs.since_ns < 60 * NS_PER_S
+        holders = [side.kube.state.holder(vip(50)) for side in (one, other)]
+        assert {holder.voucher for holder in holders if holder.node == ONE} <= {TWO}
+
+        kernels[1].processes[0].drop(number)
+        kernels[1].processes[0].die()
+        await _is(lambda: number not in kernels[1].processes[-1].adopted and _state(other).gaps.total == 1)
+
+
+def _state(side: Side) -> VouchingState:
+    side.kube.state.refresh()
+    return side.kube.state.vouching
+
+
+@in_loop
+async def test_off_has_no_state_to_read(two):
+    async with a_side(two, ONE, Voucher()) as one:
+        await _is(lambda: one.joined)
+        assert _state(one) is None
+
+
+@in_loop
+async def test_pings_that_never_come_back_are_a_problem(two, monkeypatch):
+    monkeypatch.setattr("arpguard.runtime.cluster.vouching.UNHEARD_NS", 0)
+    kernels = Voucher(), Voucher()
+    kernels[0].is_heard = False
+    async with (
+        a_side(two, ONE, kernels[0], config=VOUCHING) as one,
+        a_side(two, TWO, kernels[1], config=VOUCHING) as other,
+    ):
+        await _is(lambda: one.says(f"vouching: nothing comes back from {TWO}: does something"))
+        assert one.says("0x88B5")
+        assert not other.says("nothing comes back")
+
+
+@in_loop
+async def test_secret_that_cannot_be_used_is_a_problem_until_it_can(two):
+    def secret(**data: str) -> dict:
+        metadata = {"name": "arpguard-vouching", "namespace": "arpguard"}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+
+    two.put(secret(other=""))
+    kernels = Voucher(), Voucher()
+    async with (
+        a_side(two, ONE, kernels[0], config=VOUCHING) as one,
+        a_side(two, TWO, kernels[1], config=VOUCHING),
+    ):
+        await _is(lambda: one.says("vouching: nobody vouches for this node without the cluster's secret"))
+        assert kernels[0].processes == []
+
+        two.put(secret(key=base64.b64encode(bytes(range(32))).decode()))
+        await _vouched(two, ONE, TWO)
+        await _is(lambda: not one.says("without the cluster's secret"))
 
 
 def _renewed(side: Side, scene: Scene, fence_ns: int) -> bool:

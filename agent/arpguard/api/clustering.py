@@ -10,6 +10,7 @@ from arpguard.core.clusterstate import ClusterState
 from arpguard.core.explaining import InCluster
 from arpguard.core.members import Member
 from arpguard.core.ownership.records import Holder, epoch_number
+from arpguard.core.vouching.state import VouchedNode, VouchingState
 from arpguard.model import OwnerKind, Vip
 from arpguard.v1 import agent_pb2 as pb
 
@@ -37,7 +38,41 @@ def kubernetes(state: ClusterState, clock: messages.MessageClock) -> pb.Kubernet
 
     if state.renewed_ns is not None:
         message.renewal_time.CopyFrom(clock.timestamp(state.renewed_ns))
+    if state.vouching is not None:
+        message.vouching.CopyFrom(_vouching(state.vouching, clock))
     return message
+
+
+def _vouching(state: VouchingState, clock: messages.MessageClock) -> pb.Vouching:
+    message = pb.Vouching(
+        voucher=state.voucher,
+        patience=messages.duration(state.d_ns),
+        bound=state.bound,
+        seeks=state.seeks,
+        isolated=state.isolated,
+        vouched=[_vouched(node, clock) for node in state.vouched],
+        priority=state.priority,
+        unbinds=state.unbinds,
+        revocations=state.revocations,
+        found_dead=state.decided,
+    )
+    if state.since_ns is not None:
+        message.since_time.CopyFrom(clock.timestamp(state.since_ns))
+    return message
+
+
+def _vouched(node: VouchedNode, clock: messages.MessageClock) -> pb.VouchedNode:
+    return pb.VouchedNode(
+        node=node.node,
+        patience=messages.duration(node.d_ns),
+        since_time=clock.timestamp(node.since_ns),
+        trial=node.trial,
+        bound=node.bound,
+        pings=node.pings,
+        pongs=node.pongs,
+        usual_gap=messages.duration(node.gaps.within_ns(999)),
+        longest_gap=messages.duration(node.gaps.longest_ns),
+    )
 
 
 def connection(state: ClusterState) -> pb.Kubernetes.State.ValueType:
@@ -78,6 +113,7 @@ def claim(holder: Holder, clock: messages.MessageClock) -> pb.Claim:
         alive=holder.alive,
         external_mac=holder.external,
         transitions=min(holder.transitions, _MAX_TRANSITIONS),
+        voucher=holder.voucher,
     )
     if holder.seen_ns:
         message.seen_time.CopyFrom(clock.timestamp(holder.seen_ns))

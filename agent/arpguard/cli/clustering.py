@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from arpguard.cli.render import Styled, bad, careful, good, shortened, table
-from arpguard.cli.words import NONE, age, counted, duration, local_time, word
+from arpguard.cli.words import NONE, age, counted, duration, local_time, seconds_since, span, word
 from arpguard.v1 import agent_pb2 as pb
 
 _STYLES = {pb.Kubernetes.STATE_FOLLOWING: good, pb.Kubernetes.STATE_CONNECTING: careful, pb.Kubernetes.STATE_LOST: bad}
@@ -35,6 +35,8 @@ def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     if not where:
         return
     yield "renewal", _renewal(status)
+    if message.HasField("vouching"):
+        yield from _vouching(message.vouching)
     yield "nodes", _nodes(message)
     yield "writes", ", ".join(f"{row.count} {row.kind} {row.outcome}" for row in message.writes) or "none"
     dropped = f", {message.events_dropped} dropped" if message.events_dropped else ""
@@ -49,6 +51,40 @@ def _renewal(status: pb.GetStatusResponse) -> Styled:
     if message.renewal_problem:
         return bad(f"{sent}, and not renewed since: {message.renewal_problem}")
     return Styled(sent)
+
+
+def _vouching(message: pb.Vouching) -> Iterator[tuple[str, object]]:
+    """Who vouches for this node, and for whom it does, line by line."""
+    yield "voucher", _voucher(message)
+    for node in message.vouched:
+        yield "tries" if node.trial else "vouches for", _vouched(node)
+    left, revoked = counted(message.unbinds, "voucher"), counted(message.revocations, "time")
+    yield (
+        "vouching",
+        f"{left} left, revoked {revoked}, {counted(message.found_dead, 'node')} found dead",
+    )
+
+
+def _voucher(message: pb.Vouching) -> Styled:
+    if message.isolated:
+        return bad("none: no node on the segment hears this one")
+    if not message.voucher:
+        return careful(f"none yet; {shortened(message.seeks, _NAME_WIDTH)} is to try it" if message.seeks else "none")
+    text = _term(message.voucher, message)
+    return Styled(text) if message.bound else careful(f"{text}; not bound yet")
+
+
+def _vouched(node: pb.VouchedNode) -> Styled:
+    text = _term(node.node, node)
+    if not node.pongs:
+        return careful(f"{text}; nothing has come back yet")
+    text += f"; gaps {duration(node.usual_gap)} in 999 of 1000, {duration(node.longest_gap)} at most"
+    return Styled(text) if node.bound or node.trial else careful(f"{text}; not bound yet")
+
+
+def _term(name: str, term: pb.Vouching | pb.VouchedNode) -> str:
+    since = span(seconds_since(term.since_time))
+    return f"{shortened(name, _NAME_WIDTH)}, for {since}, d {duration(term.patience)}"
 
 
 def _nodes(message: pb.Kubernetes) -> Styled:
@@ -105,6 +141,8 @@ def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
     yield "state", _STATE_WORDS.get(claim.state, Styled(word(claim, "state")))
     if claim.external_mac:
         yield "outside", bad(f"{claim.external_mac} has the address")
+    if claim.voucher:
+        yield "voucher", f"{shortened(claim.voucher, _NAME_WIDTH)} vouches for the holder"
     yield "moved", counted(claim.transitions, "time")
     if claim.HasField("seen_time"):
         yield "seen", f"so since {local_time(claim.seen_time)}, {age(claim.seen_time)}"

@@ -11,6 +11,7 @@ from arpguard.core.members import Member
 from arpguard.core.origins import Origin
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.records import Holder
+from arpguard.core.vouching.state import VouchingState
 from arpguard.model import Vip
 
 
@@ -22,8 +23,9 @@ class ClusterState:
     `sources`: what is followed, by the resource's name. `complete`: all of it was read at least once. `vips` has all
     VIPs, of the configuration and of the cluster. `alive`: the nodes whose heartbeat changed within a lease, this one
     too. `renewed_ns` (boot clock): when the last renewal that succeeded was sent; `renewal_lost`: why none succeeds.
-    `nobody`: the elected VIPs that no node may own. `nodes` are the Node objects by name, `members` the nodes as an
-    election sees them. `writes` counts (kind of object, outcome), as in ("heartbeat", "applied").
+    `vouching`: how that goes, None: it is off. `nobody`: the elected VIPs that no node may own. `nodes` are the Node
+    objects by name, `members` the nodes as an election sees them. `writes` counts (kind of object, outcome), as in
+    ("heartbeat", "applied").
     """
 
     server: str
@@ -43,6 +45,7 @@ class ClusterState:
     renewed_ns: int | None = None
     renewal_lost: str = ""
     yielding: bool = False
+    vouching: VouchingState | None = None
     writes: Counter[tuple[str, str]] = field(default_factory=Counter)
     events_written: int = 0
     events_dropped: int = 0

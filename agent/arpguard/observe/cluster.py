@@ -1,14 +1,17 @@
 """The metrics of an agent that follows Kubernetes; a standalone one has none of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 from arpguard.clock import boot_ns
 from arpguard.core.cluster import SourceState
 from arpguard.core.clusterstate import ClusterState
+from arpguard.core.vouching.gaps import STEPS_NS
+from arpguard.core.vouching.state import VouchingState
 from arpguard.model import EntryKey, OwnerKind, VipEntry
 from arpguard.observe import spec
-from arpguard.observe.spec import Row
+from arpguard.observe.spec import Distribution, Row
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind
 
@@ -42,6 +45,25 @@ def _of_sources(value: Callable[[SourceState], int]) -> Callable[[ClusterLook], 
 def _events(look: ClusterLook) -> Iterator[Row]:
     yield (("written",), look.state.events_written)
     yield (("dropped",), look.state.events_dropped)
+
+
+def _of_vouching(
+    value: Callable[[VouchingState], float | Iterable[Row]],
+) -> Callable[[ClusterLook], float | Iterable[Row] | None]:
+    return lambda look: value(look.state.vouching) if look.state.vouching is not None else None
+
+
+def _vouched(vouching: VouchingState) -> Iterator[Row]:
+    tried = sum(node.trial for node in vouching.vouched)
+    yield ("vouched",), len(vouching.vouched) - tried
+    yield ("tried",), tried
+
+
+def _gaps(vouching: VouchingState) -> Iterator[Row]:
+    gaps = vouching.gaps
+    bounds = [*(str(step_ns / NS_PER_S) for step_ns in STEPS_NS), "+Inf"]
+    counts = map(float, accumulate(gaps.counts))
+    yield (), Distribution(tuple(zip(bounds, counts, strict=True)), gaps.sum_ns / NS_PER_S)
 
 
 CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
@@ -154,5 +176,50 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
         "when dropped grows: so much happens that Events leave some of it out; the log has it",
         _events,
         ("outcome",),
+    ),
+    spec.Gauge(
+        "arpguard_voucher_bound",
+        "1 while this node's kernel answers by its voucher's grants only, else 0; absent where nodes do not vouch for "
+        "each other, as all that follow",
+        "when it stays 0 for minutes: this node is replaced no sooner than after its lease; `arpguard status` says why",
+        _of_vouching(lambda vouching: vouching.bound),
+    ),
+    spec.Gauge(
+        "arpguard_vouched_nodes",
+        "Nodes that this one vouches for, or tries before it does",
+        "when tried stays above 0 for minutes: pings get lost, or come back late",
+        _of_vouching(_vouched),
+        ("what",),
+    ),
+    spec.Counter(
+        "arpguard_voucher_unbinds_total",
+        "How often this node left a voucher whose grants did not come, since the agent started",
+        "when it grows by more than one in minutes: the segment loses frames, or vouchers end",
+        _of_vouching(lambda vouching: vouching.unbinds),
+    ),
+    spec.Counter(
+        "arpguard_voucher_revocations_total",
+        "How often others ended this node's epoch while it was bound to a voucher, since the agent started",
+        "when it grows: this agent ran, so the node was alive, and its VIPs moved for nothing",
+        _of_vouching(lambda vouching: vouching.revocations),
+    ),
+    spec.Counter(
+        "arpguard_vouched_deaths_total",
+        "Nodes that this one found dead as their voucher, since the agent started; each is revoked at once",
+        "when it grows: a node died, or its segment lost every frame for d",
+        _of_vouching(lambda vouching: vouching.decided),
+    ),
+    spec.Gauge(
+        "arpguard_voucher_isolated",
+        "1 while no node on the segment hears this one, though the API server does and others have vouchers; else 0",
+        "when it is 1: nobody can reach this node's VIPs",
+        _of_vouching(lambda vouching: vouching.isolated),
+    ),
+    spec.Histogram(
+        "arpguard_vouched_gap_seconds",
+        "Seconds between grants that this node sent to those it vouches for, since the agent started",
+        "when gaps of more than half of d - m are more than one in 1000: a node may fall silent for a moment, and "
+        "leaves this voucher",
+        _of_vouching(_gaps),
     ),
 )

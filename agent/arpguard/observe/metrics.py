@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
@@ -24,7 +24,7 @@ from arpguard.names import printable
 from arpguard.node import ThisNode
 from arpguard.observe import spec
 from arpguard.observe.cluster import CLUSTER, look_at_cluster
-from arpguard.observe.spec import Row, Sample
+from arpguard.observe.spec import Distribution, Row, Sample
 from arpguard.units import NS_PER_S
 from arpguard.verdict import VIP_KINDS, Kind, Mode, Reason
 
@@ -291,13 +291,23 @@ class NodeCollector(Collector):
 def _filled(metric: spec.Spec[Sample], sample: Sample) -> Metric:
     family = _family(metric)
     for labels, value in metric.rows(sample):
-        family.add_metric([printable(label) for label in labels], value)
+        shown = [printable(label) for label in labels]
+        if isinstance(family, HistogramMetricFamily) and isinstance(value, Distribution):
+            family.add_metric(shown, value.buckets, value.total)
+        elif not isinstance(family, HistogramMetricFamily) and not isinstance(value, Distribution):
+            family.add_metric(shown, value)
     return family
 
 
-def _family(metric: spec.Spec[Any]) -> CounterMetricFamily | GaugeMetricFamily:
-    family = GaugeMetricFamily if isinstance(metric, spec.Gauge) else CounterMetricFamily
-    return family(metric.name, metric.help, labels=metric.labels)
+def _family(metric: spec.Spec[Any]) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    return _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
+
+
+_FAMILIES: dict[str, type[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 
 
 # ---- the API -----------------------------------------------------------------------------------------------------

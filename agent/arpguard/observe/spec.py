@@ -4,7 +4,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
-Row: TypeAlias = tuple[tuple[str, ...], float]
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What a histogram has counted: how many did not exceed each bound, of which the last is "+Inf"; and their sum."""
+
+    buckets: tuple[tuple[str, float], ...]
+    total: float
+
+
+Row: TypeAlias = tuple[tuple[str, ...], float | Distribution]
 Sample = TypeVar("Sample")
 
 

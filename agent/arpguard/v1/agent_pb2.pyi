@@ -590,6 +590,7 @@ class Kubernetes(_message.Message):
     WRITES_FIELD_NUMBER: _builtins.int
     EVENTS_WRITTEN_FIELD_NUMBER: _builtins.int
     EVENTS_DROPPED_FIELD_NUMBER: _builtins.int
+    VOUCHING_FIELD_NUMBER: _builtins.int
     state: Global___Kubernetes.State.ValueType
     server: _builtins.str
     """The API server's URL."""
@@ -614,6 +615,10 @@ class Kubernetes(_message.Message):
 
     @_builtins.property
     def writes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseWrites]: ...
+    @_builtins.property
+    def vouching(self) -> Global___Vouching:
+        """Absent where nodes do not vouch for each other (`lease.vouching: off`)."""
+
     def __init__(
         self,
         *,
@@ -628,14 +633,139 @@ class Kubernetes(_message.Message):
         writes: _abc.Iterable[Global___LeaseWrites] | None = ...,
         events_written: _builtins.int = ...,
         events_dropped: _builtins.int = ...,
+        vouching: Global___Vouching | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["renewal_time", b"renewal_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["renewal_time", b"renewal_time", "vouching", b"vouching"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events_dropped", b"events_dropped", "events_written", b"events_written", "namespace", b"namespace", "nodes", b"nodes", "renewal_problem", b"renewal_problem", "renewal_time", b"renewal_time", "server", b"server", "sources", b"sources", "state", b"state", "writes", b"writes", "yielding", b"yielding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events_dropped", b"events_dropped", "events_written", b"events_written", "namespace", b"namespace", "nodes", b"nodes", "renewal_problem", b"renewal_problem", "renewal_time", b"renewal_time", "server", b"server", "sources", b"sources", "state", b"state", "vouching", b"vouching", "writes", b"writes", "yielding", b"yielding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Kubernetes: _TypeAlias = Kubernetes  # noqa: Y015
+
+@_typing.final
+class Vouching(_message.Message):
+    """Who vouches for this node, and for whom it vouches; docs/vouching.md."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VOUCHER_FIELD_NUMBER: _builtins.int
+    PATIENCE_FIELD_NUMBER: _builtins.int
+    SINCE_TIME_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
+    SEEKS_FIELD_NUMBER: _builtins.int
+    ISOLATED_FIELD_NUMBER: _builtins.int
+    VOUCHED_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    UNBINDS_FIELD_NUMBER: _builtins.int
+    REVOCATIONS_FIELD_NUMBER: _builtins.int
+    FOUND_DEAD_FIELD_NUMBER: _builtins.int
+    voucher: _builtins.str
+    """The node that this node's heartbeat names as its voucher; empty: none."""
+    bound: _builtins.bool
+    """Whether this node's kernel answers by the voucher's grants only."""
+    seeks: _builtins.str
+    """The node that this one wants for a voucher, and that tries it; empty: none."""
+    isolated: _builtins.bool
+    """Whether no node that was sought hears this one on its segment, while the API server does."""
+    priority: _builtins.str
+    """How the kernel schedules the voucher's process: "SCHED_RR", "nice" or "ordinary"; empty: there is none."""
+    unbinds: _builtins.int
+    """How often this node left a voucher that granted nothing, since the agent started."""
+    revocations: _builtins.int
+    """How often this node's epoch was ended by others while it was bound, since the agent started."""
+    found_dead: _builtins.int
+    """How many nodes this one found dead as their voucher, since the agent started."""
+    @_builtins.property
+    def patience(self) -> _duration_pb2.Duration:
+        """How long after its last grant the voucher takes this node for dead: d."""
+
+    @_builtins.property
+    def since_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when it has been named in this term; absent while none is."""
+
+    @_builtins.property
+    def vouched(self) -> _containers.RepeatedCompositeFieldContainer[Global___VouchedNode]:
+        """The nodes that this one vouches for; behind them those that it tries."""
+
+    def __init__(
+        self,
+        *,
+        voucher: _builtins.str = ...,
+        patience: _duration_pb2.Duration | None = ...,
+        since_time: _timestamp_pb2.Timestamp | None = ...,
+        bound: _builtins.bool = ...,
+        seeks: _builtins.str = ...,
+        isolated: _builtins.bool = ...,
+        vouched: _abc.Iterable[Global___VouchedNode] | None = ...,
+        priority: _builtins.str = ...,
+        unbinds: _builtins.int = ...,
+        revocations: _builtins.int = ...,
+        found_dead: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["patience", b"patience", "since_time", b"since_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "found_dead", b"found_dead", "isolated", b"isolated", "patience", b"patience", "priority", b"priority", "revocations", b"revocations", "seeks", b"seeks", "since_time", b"since_time", "unbinds", b"unbinds", "vouched", b"vouched", "voucher", b"voucher"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Vouching: _TypeAlias = Vouching  # noqa: Y015
+
+@_typing.final
+class VouchedNode(_message.Message):
+    """A node that another one vouches for, or tries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    PATIENCE_FIELD_NUMBER: _builtins.int
+    SINCE_TIME_FIELD_NUMBER: _builtins.int
+    TRIAL_FIELD_NUMBER: _builtins.int
+    BOUND_FIELD_NUMBER: _builtins.int
+    PINGS_FIELD_NUMBER: _builtins.int
+    PONGS_FIELD_NUMBER: _builtins.int
+    USUAL_GAP_FIELD_NUMBER: _builtins.int
+    LONGEST_GAP_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    trial: _builtins.bool
+    """Whether it is only tried: it is pinged, and nothing is granted."""
+    bound: _builtins.bool
+    """Whether its kernel has said that it is bound."""
+    pings: _builtins.int
+    """Pings that were sent, and that came back."""
+    pongs: _builtins.int
+    @_builtins.property
+    def patience(self) -> _duration_pb2.Duration:
+        """How long after its last grant the voucher takes it for dead: d."""
+
+    @_builtins.property
+    def since_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def usual_gap(self) -> _duration_pb2.Duration:
+        """What 999 of 1000 gaps between grants do not exceed, and the longest; of a trial, between pongs."""
+
+    @_builtins.property
+    def longest_gap(self) -> _duration_pb2.Duration: ...
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        patience: _duration_pb2.Duration | None = ...,
+        since_time: _timestamp_pb2.Timestamp | None = ...,
+        trial: _builtins.bool = ...,
+        bound: _builtins.bool = ...,
+        pings: _builtins.int = ...,
+        pongs: _builtins.int = ...,
+        usual_gap: _duration_pb2.Duration | None = ...,
+        longest_gap: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["longest_gap", b"longest_gap", "patience", b"patience", "since_time", b"since_time", "usual_gap", b"usual_gap"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "longest_gap", b"longest_gap", "node", b"node", "patience", b"patience", "pings", b"pings", "pongs", b"pongs", "since_time", b"since_time", "trial", b"trial", "usual_gap", b"usual_gap"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VouchedNode: _TypeAlias = VouchedNode  # noqa: Y015
 
 @_typing.final
 class KubernetesSource(_message.Message):
@@ -1335,6 +1465,7 @@ class Claim(_message.Message):
     EXTERNAL_MAC_FIELD_NUMBER: _builtins.int
     TRANSITIONS_FIELD_NUMBER: _builtins.int
     SEEN_TIME_FIELD_NUMBER: _builtins.int
+    VOUCHER_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
     """The node that holds it, or did; empty: none."""
     epoch: _builtins.int
@@ -1346,6 +1477,8 @@ class Claim(_message.Message):
     """The MAC of the host outside the cluster that has the address; empty: none."""
     transitions: _builtins.int
     """How often the holder has changed since the claim was made."""
+    voucher: _builtins.str
+    """The node that vouches for the holder, while the holder's kernel is bound to it; empty: none."""
     @_builtins.property
     def seen_time(self) -> _timestamp_pb2.Timestamp:
         """Since when this agent has seen the claim as it is: it changed then, or the agent began; absent where there is none."""
@@ -1360,10 +1493,11 @@ class Claim(_message.Message):
         external_mac: _builtins.str = ...,
         transitions: _builtins.int = ...,
         seen_time: _timestamp_pb2.Timestamp | None = ...,
+        voucher: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["seen_time", b"seen_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "epoch", b"epoch", "external_mac", b"external_mac", "holder", b"holder", "seen_time", b"seen_time", "state", b"state", "transitions", b"transitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "epoch", b"epoch", "external_mac", b"external_mac", "holder", b"holder", "seen_time", b"seen_time", "state", b"state", "transitions", b"transitions", "voucher", b"voucher"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

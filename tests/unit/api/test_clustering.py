@@ -12,7 +12,10 @@ from arpguard.core.claimwords import Candidate, ClaimState
 from arpguard.core.cluster import Node, SourceState
 from arpguard.core.members import Member
 from arpguard.core.ownership.records import Holder
+from arpguard.core.vouching.gaps import Gaps
+from arpguard.core.vouching.state import VouchedNode, VouchingState
 from arpguard.model import Owner, OwnerKind, Vip
+from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from support.kube.cluster_states import a_cluster, an_elected
 
@@ -70,6 +73,47 @@ def test_message_has_sources_nodes_writes_and_events():
         writes=[{"kind": "heartbeat", "outcome": "applied", "count": 5}],
         events_written=4,
         events_dropped=1,
+    )
+
+
+def test_who_vouches_for_whom():
+    clock, now_ns = MessageClock.now(), boot_ns()
+    gaps = Gaps().with_gap(50 * NS_PER_MS).with_gap(90 * NS_PER_MS)
+    state = VouchingState(
+        voucher="n2",
+        d_ns=600 * NS_PER_MS,
+        since_ns=now_ns,
+        bound=True,
+        vouched=(VouchedNode("n3", NS_PER_S, now_ns, trial=False, bound=True, pings=4, pongs=3, gaps=gaps),),
+        priority="nice",
+        unbinds=1,
+        revocations=2,
+        decided=3,
+    )
+    found = clustering.kubernetes(a_cluster(vouching=state), clock)
+
+    assert not clustering.kubernetes(a_cluster(), clock).HasField("vouching")
+    assert found.vouching == pb.Vouching(
+        voucher="n2",
+        patience={"nanos": 600 * NS_PER_MS},
+        since_time=clock.timestamp(now_ns),
+        bound=True,
+        vouched=[
+            pb.VouchedNode(
+                node="n3",
+                patience={"seconds": 1},
+                since_time=clock.timestamp(now_ns),
+                bound=True,
+                pings=4,
+                pongs=3,
+                usual_gap={"nanos": 90 * NS_PER_MS},
+                longest_gap={"nanos": 90 * NS_PER_MS},
+            )
+        ],
+        priority="nice",
+        unbinds=1,
+        revocations=2,
+        found_dead=3,
     )
 
 

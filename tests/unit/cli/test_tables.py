@@ -336,6 +336,38 @@ def test_status_tells_of_the_cluster(ago):
     assert ["nodes", "heard", "1", "2", "0", "0", "-"] in rows
 
 
+def test_status_tells_who_vouches_for_whom(ago):
+    tried = {"node": "node-4", "trial": True, "since_time": ago(5), "patience": {"seconds": 1}}
+    vouched = {"node": "node-3", "bound": True, "since_time": ago(65), "patience": {"seconds": 1}, "pongs": 3}
+    gaps = {"usual_gap": {"nanos": 60_000_000}, "longest_gap": {"nanos": 80_000_000}}
+    voucher = {"voucher": "node-2", "bound": True, "since_time": ago(60), "patience": {"nanos": 600_000_000}}
+    vouching = voucher | {"vouched": [vouched | gaps, tried], "unbinds": 1, "found_dead": 2}
+    lines = status_lines(ago, vouching=vouching)
+
+    assert "voucher      node-2, for 1m 0s, d 0.6s" in lines
+    assert "vouches for  node-3, for 1m 5s, d 1s; gaps 0.06s in 999 of 1000, 0.08s at most" in lines
+    assert "tries        node-4, for 5s, d 1s; nothing has come back yet" in lines
+    assert "vouching     1 voucher left, revoked 0 times, 2 nodes found dead" in lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "none"),
+        ({"seeks": "node-2"}, "none yet; node-2 is to try it"),
+        ({"isolated": True}, "none: no node on the segment hears this one"),
+        ({"voucher": "node-2", "patience": {"seconds": 1}}, "d 1s; not bound yet"),
+    ],
+)
+def test_status_tells_why_a_node_has_no_voucher_yet(ago, changes, text):
+    (line,) = [line for line in status_lines(ago, vouching=changes) if line.startswith("voucher ")]
+    assert line.endswith(text)
+
+
+def test_status_says_nothing_of_vouching_where_it_is_off(ago):
+    assert not any("vouch" in line for line in status_lines(ago))
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
@@ -378,7 +410,7 @@ def test_vip_shows_who_has_it(claim, owner):
 
 @pytest.mark.parametrize("state", [value for value in pb.Claim.State.values() if value], ids=pb.Claim.State.Name)
 def test_claim_is_told_of_in_words(state, ago):
-    claim = pb.Claim(state=state, holder="n1", external_mac="02:00:00:00:00:50", seen_time=ago(65))
+    claim = pb.Claim(state=state, holder="n1", external_mac="02:00:00:00:00:50", seen_time=ago(65), voucher="n2")
     ownership = pb.Ownership(steps=["s"], claim=claim)
     lines = lines_of(explanation("192.0.2.10", pb.ExplainVipResponse(links=[{"link": "eth0", "ownership": ownership}])))
     word = pb.Claim.State.Name(state).removeprefix("STATE_").lower()
@@ -386,6 +418,7 @@ def test_claim_is_told_of_in_words(state, ago):
     assert any(line.startswith(("  state    " + word, "  state    not known")) for line in lines), lines
     assert "  holder   n1, not heard of for a lease" in lines
     assert "  outside  02:00:00:00:00:50 has the address" in lines
+    assert "  voucher  n2 vouches for the holder" in lines
     assert any(line.endswith(", 1m ago") for line in lines)
 
 

@@ -3,9 +3,15 @@
 import re
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
 
-from arpguard.observe.metrics import SPECS, ApiMetrics
+from arpguard.core.clusterstate import ClusterState
+from arpguard.core.vouching.gaps import Gaps
+from arpguard.core.vouching.state import VouchedNode, VouchingState
+from arpguard.observe.cluster import CLUSTER, look_at_cluster
+from arpguard.observe.metrics import SPECS, ApiMetrics, _filled
+from arpguard.units import NS_PER_MS, NS_PER_S
+from support.kube.cluster_states import a_cluster
 
 each = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 
@@ -77,3 +83,40 @@ def test_api_has_no_series_about_series():
     registry = CollectorRegistry()
     ApiMetrics(registry).observe("GetStatus", "OK", 0.1)
     assert b"_created" not in generate_latest(registry)
+
+
+def test_gaps_between_grants_are_a_histogram_and_nothing_of_vouching_is_told_where_it_is_off():
+    gaps = Gaps().with_gap(50 * NS_PER_MS).with_gap(90 * NS_PER_MS).with_gap(2 * NS_PER_S)
+    vouched = (VouchedNode("n3", NS_PER_S, 0, trial=False), VouchedNode("n4", NS_PER_S, 0, trial=True))
+    text = metrics_of(a_cluster(vouching=VouchingState(vouched=vouched, gaps=gaps, unbinds=4)))
+
+    assert "vouch" not in metrics_of(a_cluster())
+    for line in (
+        'arpguard_vouched_gap_seconds_bucket{le="0.055"} 1.0',
+        'arpguard_vouched_gap_seconds_bucket{le="0.1"} 2.0',
+        'arpguard_vouched_gap_seconds_bucket{le="+Inf"} 3.0',
+        "arpguard_vouched_gap_seconds_count 3.0",
+        "arpguard_vouched_gap_seconds_sum 2.14",
+        'arpguard_vouched_nodes{what="tried"} 1.0',
+        'arpguard_vouched_nodes{what="vouched"} 1.0',
+        "arpguard_voucher_unbinds_total 4.0",
+        "arpguard_voucher_bound 0.0",
+    ):
+        assert f"{line}\n" in text
+
+
+class _Cluster:
+    """Collects the metrics of a cluster alone."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self.look = look_at_cluster(state, {})
+
+    def collect(self) -> list[Metric]:
+        found = (_filled(spec, self.look) for spec in CLUSTER)
+        return [metric for metric in found if metric.samples]
+
+
+def metrics_of(state: ClusterState) -> str:
+    registry = CollectorRegistry()
+    registry.register(_Cluster(state))
+    return generate_latest(registry).decode()

@@ -86,8 +86,17 @@ class Ownership:
             unreadable=claim.unreadable,
             exists=True,
             transitions=claim.transitions,
+            voucher=self._voucher_of(claim.holder) if void is False else "",
             seen_ns=last.seen_ns,
         )
+
+    def _voucher_of(self, node: str) -> str:
+        if node == self._node:
+            named, bound = self.heartbeat.naming.named, self.heartbeat.naming.kernel.bound
+        else:
+            known = self.peers.known(node)
+            named, bound = (known.voucher, known.bound) if known else (None, False)
+        return named.node if named and bound else ""
 
     def _alive_and_void(self, claim: Claim, seen_ns: int, now_ns: int) -> tuple[bool, bool | None]:
         """Whether a claim's holder is alive, and whether the claim is void."""

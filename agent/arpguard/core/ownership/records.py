@@ -152,7 +152,8 @@ class Holder:
     """Who has a VIP. `node` is empty if nobody has; `alive`: it renewed within its lease; `void` None: not known yet.
 
     `known` False: the claim has not been seen yet. `exists`: there is a claim. `seen_ns`: when this version of it came
-    here, on this node's boot clock. The rest is as in the claim.
+    here, on this node's boot clock. `voucher`: the node that vouches for it, while it is bound to that; "" for none.
+    The rest is as in the claim.
     """
 
     node: str = ""
@@ -165,6 +166,7 @@ class Holder:
     unreadable: str = ""
     exists: bool = False
     transitions: int = 0
+    voucher: str = ""
     seen_ns: int = field(default=0, compare=False)
 
 

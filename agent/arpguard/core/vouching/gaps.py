@@ -29,6 +29,11 @@ class Gaps:
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
         return Gaps(counts, self.sum_ns + gap_ns, max(self.longest_ns, gap_ns))
 
+    def __add__(self, other: "Gaps") -> "Gaps":
+        """All of both."""
+        counts = tuple(one + more for one, more in zip(self.counts, other.counts, strict=True))
+        return Gaps(counts, self.sum_ns + other.sum_ns, max(self.longest_ns, other.longest_ns))
+
     def within_ns(self, per_mille: int) -> int:
         """The length that so many of a thousand gaps do not exceed; no less than it is. 0 without gaps."""
         wanted = -(-self.total * per_mille // 1000)

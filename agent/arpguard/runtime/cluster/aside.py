@@ -10,6 +10,7 @@ from arpguard.core.leasetimes import times_of
 from arpguard.core.members import Member
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder
+from arpguard.core.vouching.state import VouchingState
 from arpguard.model import Vip
 from arpguard.runtime.cluster.objects import Cluster
 from arpguard.runtime.cluster.outlook import Outlook
@@ -28,6 +29,8 @@ class Aside:
         self.renewals = Renewals()
         self.writes: Counter[tuple[str, str]] = Counter()
         self.yielding = False
+        self.vouching: VouchingState | None = None
+        self.vouching_problems: Iterator[str] = iter(())
 
     @property
     def times(self) -> Times:

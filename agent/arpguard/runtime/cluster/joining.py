@@ -19,6 +19,7 @@ from arpguard.core.vouching.trials import Trials
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.records import Records
 from arpguard.model import NodeControl, Standing
+from arpguard.runtime.cluster.granting import Granting
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.leases import DRAIN_S, Leases
 from arpguard.runtime.cluster.member import Membership
@@ -88,7 +89,8 @@ async def join(
     standings = Standings(here, ownership, owned)
     segment = Segment(here, ownership)
     leases = Leases(here, ownership, requests, standings, terms, links, segment)
-    vouching = Vouching(here, ownership, instance, leases, links, terms, Trials(trial_ns()))
+    granting = Granting(here, ownership, instance, leases, terms, Trials(trial_ns()))
+    vouching = Vouching(here, ownership, leases, links, terms, granting)
 
     for heartbeat in here.cluster.heartbeats:
         leases.heartbeat_seen(heartbeat.node, heartbeat)

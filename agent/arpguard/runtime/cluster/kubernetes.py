@@ -225,6 +225,7 @@ class Kubernetes:
             yield f"Kubernetes: cannot renew the lease: {self._membership.renewals.lost}"
         if self._membership.yielding:
             yield f"Kubernetes: another agent speaks as {self._identity.node}, so this one is silent: stop one of them"
+        yield from self._membership.vouching_problems
         if self._wishes.nobody:
             names = some(sorted(map(str, self._wishes.nobody)))
             yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"
@@ -245,7 +246,7 @@ class Kubernetes:
         state.nobody = membership.wishes.nobody
         state.nodes, state.members = self._cluster.nodes, membership.members
         state.alive = membership.alive
-        state.yielding = membership.yielding
+        state.yielding, state.vouching = membership.yielding, membership.vouching
         state.times = membership.times
         state.renewed_ns, state.renewal_lost = membership.renewals.renewed_ns, membership.renewals.lost
         state.writes = membership.writes

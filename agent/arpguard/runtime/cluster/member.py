@@ -19,6 +19,7 @@ from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import Claim, Heartbeat, Holder
 from arpguard.core.ownership.stages import Idle
 from arpguard.core.sourcing import Collected
+from arpguard.core.vouching.state import VouchingState
 from arpguard.model import OwnerKind, Vip
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.leases import Leases
@@ -260,6 +261,16 @@ class Membership:
     def times(self) -> Times:
         """The current lengths of this node's lease."""
         return times_of(self._outlook.lease, len(self.alive))
+
+    @property
+    def vouching(self) -> VouchingState | None:
+        """How vouching goes on this node; None: it is off."""
+        return self._vouching.state()
+
+    @property
+    def vouching_problems(self) -> Iterator[str]:
+        """What keeps nodes from vouching for each other."""
+        return self._vouching.problems
 
     @property
     def yielding(self) -> bool:

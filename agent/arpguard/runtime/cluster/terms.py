@@ -27,25 +27,24 @@ RETRY_S = 1.0
 
 
 class Terms:
-    """Sets and reads them. `read_secret` gives what is in the Secret of a name."""
+    """Sets and reads them. `read_secret` gives what is in the Secret of a name; `problem`: why it cannot."""
 
     def __init__(self, here: Here, read_secret: ReadSecret) -> None:
         self._here = here
         self._read_secret = read_secret
         self._secret: bytes | None = None
         self._cpuinfo = read_cpuinfo()
+        self.problem = ""
 
     async def learn_secret(self, name: str) -> None:
         """Reads the cluster's secret, and tries again until it can."""
-        said = ""
         while self._secret is None:
             try:
                 self._secret = await self._read_secret(name)
             except ArpguardError as error:
-                if str(error) != said:
-                    log.warning("voucher: there is none without the Secret %s: %s", name, error)
-                said = str(error)
+                self.problem = str(error)
                 await asyncio.sleep(RETRY_S)
+        self.problem = ""
 
     @property
     def ready(self) -> bool:

@@ -1,91 +1,56 @@
-"""Vouching on this node: whom its heartbeat names, whom it tries, and its voucher's process, which vouches for others.
+"""Vouching on this node: whom its heartbeat names, whom it seeks, and what it tells the others of that.
 
-`core/vouching/seeking` decides whom to seek, `trials` whom to accept, and `core/ownership` what the heartbeat names.
+`core/vouching/seeking` decides whom to seek, and `core/ownership` what the heartbeat names. What this node does for
+others is in `granting`.
 """
 
 import asyncio
-import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 from arpguard.addresses import Network
 from arpguard.clock import boot_ns
 from arpguard.core.ownership.machine import Ownership
-from arpguard.core.ownership.records import Heartbeat, NamedVoucher, PublishedLink, PublishedVouching, epoch_number
-from arpguard.core.vouching.lingering import Lingering
+from arpguard.core.ownership.records import Heartbeat, NamedVoucher, PublishedVouching
 from arpguard.core.vouching.ring import RingNode, vouchers_for
-from arpguard.core.vouching.seeking import Seeking, VoucherChoice, VoucherView
-from arpguard.core.vouching.trials import Trials, on_trial, trial_term
-from arpguard.core.vouching.voucher import AdoptedTerm, TermReport
-from arpguard.model import Link
+from arpguard.core.vouching.seeking import Seeking, VoucherChoice, VoucherPlan, VoucherView
+from arpguard.core.vouching.state import VouchedNode, VouchingState
+from arpguard.core.vouching.trials import trial_term
+from arpguard.runtime.cluster.granting import Granting
 from arpguard.runtime.cluster.here import Here
-from arpguard.runtime.cluster.leases import POLL_S, Leases
+from arpguard.runtime.cluster.leases import Leases
 from arpguard.runtime.cluster.publishing import LinkPublisher
 from arpguard.runtime.cluster.terms import Terms
-from arpguard.runtime.voucher.messages import Adopt, News, Phase, Started
+from arpguard.runtime.kernel.reconciler import some
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Mode
-from arpguard.wire.vouching import VouchTerm, term_number
 
-if TYPE_CHECKING:
-    from arpguard.runtime.voucher.process import VoucherProcess
-
-log = logging.getLogger(__name__)
-
-RESTART_NS = NS_PER_S
 TELL_NS = 300 * NS_PER_MS  # a renewal that tells the others goes out by then
-FAREWELL_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class _Adopted:
-    """A term that the voucher's process has been told, and where it finds the node."""
-
-    term: VouchTerm
-    ifname: str
-    mac: bytes
-    trial: bool
+UNHEARD_NS = 10 * NS_PER_S  # a first pong takes a hundredth of it
 
 
 class Vouching:
-    """`look` is called in each decision. `instance`: of this agent, as its heartbeat names it."""
+    """`look` is called in each decision."""
 
     def __init__(
-        self,
-        here: Here,
-        ownership: Ownership,
-        instance: str,
-        leases: Leases,
-        links: LinkPublisher,
-        terms: Terms,
-        trials: Trials,
+        self, here: Here, ownership: Ownership, leases: Leases, links: LinkPublisher, terms: Terms, granting: Granting
     ) -> None:
         self._here = here
         self._ownership = ownership
-        self._instance = instance
         self._leases = leases
         self._links = links
         self._terms = terms
-        self._trials = trials
+        self._granting = granting
         self._seeking: Seeking | None = None  # None: this node takes no part yet
         self._reading: asyncio.Task[None] | None = None
-
-        self._process: VoucherProcess | None = None
-        self._started_ns = 0
-        self._adopted: dict[int, _Adopted] = {}
-        self._spent: set[int] = set()  # terms of processes that have ended: no other takes them up (V10)
-        self._lingering = Lingering()
         self._ending = False
-        self._seeks = ""
-        self._plan_ns: int | None = None
-        self.reports: dict[int, TermReport] = {}
+        self._plan = VoucherPlan()
+        self._since: tuple[str, int] = "", 0  # the term that the heartbeat names, and since when
 
     def close(self) -> None:
         """Ends the voucher's process."""
         if self._reading is not None:
             self._reading.cancel()
-        self._discard_process()
+        self._granting.close()
 
     # ---- in a decision ----
 
@@ -105,9 +70,11 @@ class Vouching:
         if own.holds:  # without an answer of the API server all stays as it is
             self._seek(others, now_ns, may=is_able and self._enforces)
 
-        vouched = self._vouches_for()
-        moments = [self._plan_ns, self._vouch(vouched, self._tried(others, vouched), now_ns)]
-        moments.append(self._publish(now_ns, takes_part=is_able))
+        moments = (
+            self._plan.next_ns,
+            self._granting.look(others, now_ns),
+            self._publish(now_ns, takes_part=is_able),
+        )
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _others(self, now_ns: int) -> dict[str, Heartbeat]:
@@ -127,7 +94,7 @@ class Vouching:
         return control is not None and control.mode is Mode.ENFORCE
 
     def _name_nobody(self, now_ns: int) -> None:
-        self._seeks, self._plan_ns = "", None
+        self._plan = VoucherPlan()
         if self._ownership.heartbeat.naming.named is not None:
             self._leases.do(self._ownership.heartbeat.name(None, now_ns))
         self._terms.try_out(None)
@@ -139,8 +106,7 @@ class Vouching:
             return
 
         self._seeking = self._seeking or Seeking(self._terms.profile)
-        plan = self._seeking.decide(self._view(others), now_ns)
-        self._seeks, self._plan_ns = plan.seeks, plan.next_ns
+        plan = self._plan = self._seeking.decide(self._view(others), now_ns)
         self._leases.do(self._ownership.heartbeat.name(plan.names, now_ns))
 
         own, sought = self._ownership.heartbeat, others.get(plan.seeks)
@@ -173,166 +139,70 @@ class Vouching:
         accepts = dict(other.vouching.accepts) if other.vouching else {}
         return VoucherChoice(other.node, other.instance, other.epoch, accepts.get(self._here.node))
 
-    # ---- as a voucher ----
-
-    def _vouches_for(self) -> dict[int, VouchTerm]:
-        terms = {
-            term_number(term.uuid): term
-            for term in self._ownership.revocations.vouches_for(self._ownership.heartbeat.epoch)
-        }
-        return {number: term for number, term in terms.items() if number not in self._spent}
-
-    def _tried(self, others: Mapping[str, Heartbeat], vouched: Mapping[int, VouchTerm]) -> dict[int, VouchTerm]:
-        """The trials of those that seek this node."""
-        seekers = [name for name, each in others.items() if each.vouching and each.vouching.seeks == self._here.node]
-        names = on_trial(seekers, (term.node for term in vouched.values()))
-        epoch = self._ownership.heartbeat.epoch
-        terms = [trial_term(name, others[name].epoch, self._here.node, self._instance, epoch) for name in names]
-        return {term_number(term.uuid): term for term in terms}
-
-    def _vouch(self, vouched: Mapping[int, VouchTerm], tried: Mapping[int, VouchTerm], now_ns: int) -> int | None:
-        """Has the process vouch in these terms only; returns when to look whether it is to end another one."""
-        found = {**self._adoptions(vouched, trial=False), **self._adoptions(tried, trial=True)}
-        for number in [number for number in self._adopted if self._is_over(number, found, now_ns)]:
-            self._drop(number)
-
-        if found and self._running(now_ns) is not None:
-            for number in found.keys() - self._adopted.keys():
-                self._adopt(number, found[number])
-        return self._lingering.next_ns
-
-    def _adoptions(self, terms: Mapping[int, VouchTerm], *, trial: bool) -> dict[int, _Adopted]:
-        """Those whose nodes are on links of this node."""
-        found = {number: self._adoption(term, trial=trial) for number, term in terms.items()}
-        return {number: adopted for number, adopted in found.items() if adopted is not None}
-
-    def _is_over(self, number: int, found: Mapping[int, _Adopted], now_ns: int) -> bool:
-        adopted = self._adopted[number]
-        if number in found:
-            self._lingering.named(number)
-            return found[number] != adopted
-        if adopted.trial or number in self._spent:
-            return True
-        term = adopted.term
-        return self._lingering.is_over(number, term, self._ownership.peers.known(term.node), now_ns)
-
-    def _adoption(self, term: VouchTerm, *, trial: bool) -> _Adopted | None:
-        """None: that node is on none of this node's links."""
-        found = meeting_point(self._here.kernel.state.links, self._ownership.peers.links(term.node))
-        return _Adopted(term, found[0].name, found[1].mac.octets, trial) if found else None
-
-    def _adopt(self, number: int, adopted: _Adopted) -> None:
-        process, term = self._process, adopted.term
-        if process is None:
-            return
-        self._adopted[number] = adopted
-        d_ns = max(term.d_ns, self._terms.profile.d_ns)
-        known = AdoptedTerm(number, process.instance, epoch_number(term.voucher_epoch), d_ns, adopted.trial)
-        process.adopt(Adopt(known, adopted.ifname, adopted.mac, self._terms.key(term)))
-        if not adopted.trial:
-            log.info("vouching for %s: d=%d ms", term.node, d_ns // NS_PER_MS)
-
-    def _drop(self, number: int) -> None:
-        adopted = self._adopted.pop(number)
-        self._lingering.named(number)
-        self.reports.pop(number, None)
-        if self._process is not None:
-            self._process.drop(number)
-        if not adopted.trial:
-            log.info("no longer vouching for %s", adopted.term.node)
-
     def _publish(self, now_ns: int, *, takes_part: bool) -> int | None:
         """Tells the others whom it seeks and accepts; returns when to look whether a renewal can do that now."""
-        tried = {adopted.term.node: number for number, adopted in self._adopted.items() if adopted.trial}
-        reports = {node: self.reports[number] for node, number in tried.items() if number in self.reports}
-        verdict = self._trials.judge(reports, now_ns)
-        for node in verdict.again:
-            self._drop(tried[node])
-        if verdict.again:
-            self._leases.wake()
-
-        self._links.vouching = PublishedVouching(self._seeks, verdict.accepts) if takes_part else None
+        verdict = self._granting.judge(now_ns)
+        self._links.vouching = PublishedVouching(self._plan.seeks, verdict.accepts) if takes_part else None
         return None if self._links.told_vouching else now_ns + TELL_NS
 
-    # ---- the process ----
+    # ---- for those who read ----
 
-    def _running(self, now_ns: int) -> "VoucherProcess | None":
-        """The process, started if there is none; None: not yet again."""
-        config = self._terms.config
-        if self._process is None and config is not None and not self._ending:
-            if now_ns < self._started_ns + RESTART_NS:
-                asyncio.get_running_loop().call_later(RESTART_NS / NS_PER_S, self._leases.wake)
-                return None
-            self._started_ns = now_ns
-            self._process = self._here.kernel.vouched.start_voucher(config.ethertype)
-            asyncio.get_running_loop().add_reader(self._process.fileno(), self._hear)
-        return self._process
+    def state(self) -> VouchingState | None:
+        """How it goes; None: nodes do not vouch for each other."""
+        if self._terms.config is None:
+            return None
+        naming, granting = self._ownership.heartbeat.naming, self._granting
+        named = naming.named
+        return VouchingState(
+            voucher=named.node if named else "",
+            d_ns=named.d_ns if named else 0,
+            since_ns=self._since_ns(named),
+            bound=naming.kernel.bound,
+            seeks=self._plan.seeks,
+            isolated=self._plan.isolated,
+            vouched=granting.vouched(),
+            priority=granting.priority.value if granting.priority else "",
+            unbinds=naming.unbinds,
+            revocations=naming.revocations,
+            decided=granting.decided,
+            gaps=granting.all_gaps(),
+        )
 
-    def _hear(self) -> None:
-        process = self._process
-        if process is None:
+    def _since_ns(self, named: NamedVoucher | None) -> int | None:
+        term = named.term if named else ""
+        if term != self._since[0]:
+            self._since = term, boot_ns()
+        return self._since[1] if term else None
+
+    @property
+    def problems(self) -> Iterator[str]:
+        """What keeps nodes from vouching for each other."""
+        if self._terms.config is None:
             return
-        for news in process.news():
-            self._take(news)
-        if process.ended:
-            log.warning("the voucher's process has ended (%d terms); starting another one", len(self._adopted))
-            self._discard_process()
-            self._leases.wake()
-
-    def _take(self, news: News) -> None:
-        if isinstance(news, Started):
-            log.info("voucher: its process runs, priority %s", news.priority.value)
-            return
-        adopted = self._adopted.get(news.number)
-        if adopted is None:
-            return
-        if news.report is not None:
-            self.reports[news.number] = news.report
-        if news.phase is Phase.DECIDED:
-            self._decided(news.number, adopted.term)
-        elif news.phase in (Phase.NO_LINK, Phase.REFUSED):
-            self._drop(news.number)  # and tried again with the next news of anything
-        elif adopted.trial:
-            self._leases.wake()
-
-    def _decided(self, number: int, term: VouchTerm) -> None:
-        if number not in self._spent:
-            self._spent.add(number)
-            log.warning("%s is dead: it has not returned a ping for %d ms", term.node, term.d_ns // NS_PER_MS)
-            last = self.reports[number].last if number in self.reports else None
-            self._trials.revoked(term.node, last.stamp_ns if last else 0, boot_ns())
-            self._leases.do(self._ownership.revocations.decided(term.node, term.uuid, boot_ns()))
-            self._leases.wake()
-
-    def _discard_process(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            asyncio.get_running_loop().remove_reader(process.fileno())
-            process.close()
-        self._spent |= {number for number, adopted in self._adopted.items() if not adopted.trial}
-        self._adopted.clear()
-        self._lingering = Lingering()
-        self.reports.clear()
+        if self._terms.problem:
+            yield f"vouching: nobody vouches for this node without the cluster's secret: {self._terms.problem}"
+        if self._plan.isolated:
+            yield (
+                "vouching: no other node hears this one on its segment, and the API server does: look at its link, "
+                "and at the switch"
+            )
+        unheard = [each.node for each in self._granting.vouched() if _is_unheard(each, boot_ns())]
+        if unheard:
+            yield (
+                f"vouching: nothing comes back from {some(unheard)}: does something between this node and that one "
+                f"drop EtherType 0x{self._terms.config.ethertype:04X}?"
+            )
 
     # ---- the end ----
 
     async def leave(self) -> None:
-        """Takes no part any more, and waits a while for those that it vouches for to name another one, or none."""
+        """Takes no part any more."""
         self._ending = True
-        if self._process is None:
-            return
-        self._process.end()
-        self._leases.wake()
-        deadline_ns = boot_ns() + round(FAREWELL_S * NS_PER_S)
-        while self._vouches_for() and boot_ns() < deadline_ns:  # noqa: ASYNC110 - `Leases.run` waits for what ends it
-            await asyncio.sleep(POLL_S)
+        await self._granting.leave()
 
 
-def meeting_point(own: Iterable[Link], theirs: Iterable[PublishedLink]) -> tuple[Link, PublishedLink] | None:
-    """The first two links of two nodes that are in the same network; None: they do not meet."""
-    return next(
-        ((mine, other) for mine in own if mine.up for other in theirs if set(mine.subnets) & set(other.networks)), None
-    )
+def _is_unheard(tried: VouchedNode, now_ns: int) -> bool:
+    return tried.trial and not tried.pongs and tried.pings > 0 and now_ns >= tried.since_ns + UNHEARD_NS
 
 
 def _networks(heartbeat: Heartbeat) -> frozenset[Network]:

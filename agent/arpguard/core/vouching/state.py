@@ -1,0 +1,48 @@
+"""How vouching goes on a node, for those who read: the API and the metrics."""
+
+from dataclasses import dataclass, field
+
+from arpguard.core.vouching.gaps import Gaps
+
+
+@dataclass(frozen=True, slots=True)
+class VouchedNode:
+    """A node that this one vouches for, or tries (`trial`), since `since_ns` (boot clock).
+
+    `bound`: its kernel answers by this node's grants only. `pings`, `pongs`: how many were sent and came back. `gaps`:
+    between grants; in a trial, between pongs.
+    """
+
+    node: str
+    d_ns: int
+    since_ns: int
+    trial: bool
+    bound: bool = False
+    pings: int = 0
+    pongs: int = 0
+    gaps: Gaps = field(default_factory=Gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class VouchingState:
+    """`voucher`: the node that vouches for this one ("": none), since `since_ns` (boot clock); `seeks`: whom it seeks.
+
+    `bound`: this node's kernel answers by those grants only. `isolated`: no node that was sought hears this one, while
+    the API server does. `vouched`: whom it vouches for. `priority`: how the kernel schedules the voucher's process, ""
+    while there is none. Since the agent began: `unbinds`, how often this node left a voucher that granted nothing;
+    `revocations`, how often its epoch ended while it was bound; `decided`, how many nodes its own vouchers found dead;
+    `gaps`, those between its grants to others.
+    """
+
+    voucher: str = ""
+    d_ns: int = 0
+    since_ns: int | None = None
+    bound: bool = False
+    seeks: str = ""
+    isolated: bool = False
+    vouched: tuple[VouchedNode, ...] = ()
+    priority: str = ""
+    unbinds: int = 0
+    revocations: int = 0
+    decided: int = 0
+    gaps: Gaps = field(default_factory=Gaps)
