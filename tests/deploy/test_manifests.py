@@ -1,5 +1,6 @@
 """The manifests: what they grant is what the code asks for, they fit each other, and API servers take them."""
 
+import copy
 import json
 import os
 import re
@@ -156,11 +157,19 @@ def test_namespace_of_an_own_kustomization_reaches_the_rights(tmp_path):
     one(objects, "Namespace", "other")
 
 
+def with_nice(objects: list[dict]) -> list[dict]:
+    """The same, but that the agent's container may raise priorities."""
+    objects = copy.deepcopy(objects)
+    (container,) = one(objects, "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    container["securityContext"]["capabilities"]["add"].append("SYS_NICE")
+    return objects
+
+
 def test_component_lets_the_agent_read_one_secret_and_create_secrets(tmp_path, base):
     paths = [os.path.relpath(DEPLOY / name, tmp_path) for name in ("base", "components/vouching")]
     theirs = settled(composed(tmp_path, f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n"))
     more = {key: each for key, each in theirs.items() if key not in settled(base)}
-    assert {key: each for key, each in theirs.items() if key not in more} == settled(base)
+    assert {key: each for key, each in theirs.items() if key not in more} == settled(with_nice(base))
     assert set(more) == {(kind, "arpguard", "arpguard-vouching") for kind in ("Role", "RoleBinding")}
     assert granted(more["Role", "arpguard", "arpguard-vouching"]) == needed(
         {(SECRETS, VouchingConfig().secret): {"get"}, (SECRETS, None): {"create"}}
@@ -360,6 +369,9 @@ def test_chart_gives_the_rights_to_the_secret_where_the_configuration_vouches():
     objects = parsed(charted("--set", "config.lease.vouching=auto"))
     config = parse_config(config_of(objects))
     assert config.lease.vouching == VouchingConfig()
+    off = parsed(charted("--set", "config.lease.vouching=off"))
+    of_agents = [each for each in objects if each["kind"] == "DaemonSet"]
+    assert settled(of_agents) == settled([one(with_nice(off), "DaemonSet")])
     without = [each for each in objects if each["metadata"]["name"] != "arpguard-vouching"]
     assert settled(objects) == settled(without) | settled(more)
 
