@@ -14,10 +14,12 @@ from pathlib import Path
 from arpguard.addresses import Address
 from arpguard.core.checkup.snapshot import Machine, Unread
 from arpguard.core.checkup.sysctls import ALL, NAMES, Sysctls
+from arpguard.core.vouching.profiles import is_virtual
 from arpguard.dataplane import bpffs, syscall
 from arpguard.dataplane.device import strips_vlan_tags
 from arpguard.dataplane.iproute import AsyncIPRoute, NetlinkError
 from arpguard.dataplane.privileges import NEEDED, Capability, effective
+from arpguard.dataplane.processor import read_cpuinfo
 from arpguard.errors import DataPlaneError
 from arpguard.model import Link, Surroundings
 
@@ -82,6 +84,7 @@ def read_machine(pin_dir: Path, links: Iterable[Link]) -> Machine:
         bpffs=bpffs.is_bpffs(next(path for path in (pin_dir, *pin_dir.parents) if os.access(path, os.F_OK))),
         capabilities=_capabilities(),
         clock=_text(_CLOCK),
+        virtual=is_virtual(read_cpuinfo()),
         strips_tags=frozenset(link.name for link in links if not link.kind and strips_vlan_tags(link.name)),
     )
 

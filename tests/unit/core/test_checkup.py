@@ -490,6 +490,35 @@ def test_announcers_that_vips_follow(announcers, settings, expected, seen):
     assert [(finding.grade.value, finding.seen) for finding in said("announcers", scene)] == [(expected, seen)]
 
 
+FAST, AUTO = (config(f"lease: {{vouching: {text}}}") for text in ("{profile: fast}", "auto"))
+SAYS = AgentWord("t", "node-1", problems=("link down", "vouching: nobody vouches for this node"))
+SILENT = AgentWord("t", "node-1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "word", "virtual", "expected"),
+    [
+        (config("{}"), SAYS, True, [("ok", "lease.vouching is off")]),
+        (AUTO, SILENT, True, [("ok", "the agent has nothing to say against it")]),
+        (AUTO, Unread("hidden"), True, [("unknown", "hidden")]),
+        (AUTO, SAYS, None, [("bad", "nobody vouches for this node")]),
+        (FAST, SILENT, None, [("ok", "the agent has nothing to say against it")]),
+        (FAST, SILENT, True, [("warn", "profile fast on a virtual machine")]),
+        (FAST, Unread("hidden"), True, [("warn", "profile fast on a virtual machine"), ("unknown", "hidden")]),
+    ],
+)
+def test_what_keeps_nodes_from_vouching(settings, word, virtual, expected):
+    scene = picture(config=settings, agent=word, machine=Machine(virtual=virtual))
+
+    assert [(finding.grade.value, finding.seen) for finding in said("vouching", scene)] == expected
+    assert all(finding.fix for finding in said("vouching", scene) if finding.grade in (Grade.BAD, Grade.WARN))
+
+
+def test_problem_of_vouching_is_told_once():
+    scene = picture(**guarded(), agent=SAYS, config=AUTO)
+    assert [finding.seen for finding in said("agent", scene)] == ["link down"]
+
+
 # ---- the wire ----------------------------------------------------------------------------------------------------
 
 

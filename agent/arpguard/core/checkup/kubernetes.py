@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 
-from arpguard.core.checkup.findings import Finding, Grade, bad, ok, unknown
+from arpguard.config.model import VouchingProfile
+from arpguard.core.checkup.findings import Finding, Grade, bad, ok, unknown, warn
 from arpguard.core.checkup.picture import Picture
 from arpguard.core.checkup.snapshot import ClusterView, Unread
 from arpguard.model import OwnerKind
 from arpguard.verdict import Mode
 
 _IPVS = "ipvs"
+_OF_VOUCHING = "vouching: "
 _NAMED = "kubectl -n kube-system"
 _SET_STRICT_ARP = (
     f"{_NAMED} get configmap kube-proxy -o yaml | sed 's/strictARP: false/strictARP: true/' | kubectl apply -f -"
@@ -55,6 +57,39 @@ def announcers(picture: Picture) -> Iterator[Finding]:
         "answered for",
         fix="install the announcer, or give the agent the rights: deploy/components has one for each announcer",
     )
+
+
+def vouching(picture: Picture) -> Iterator[Finding]:
+    """What its agent says of vouching, and whether the profile suits the machine."""
+    config, word = picture.config.lease.vouching, picture.snapshot.agent
+    if config is None:
+        yield ok("lease.vouching is off")
+        return
+
+    told = [] if isinstance(word, Unread) else list(filter(is_of_vouching, word.problems))
+    for problem in told:
+        yield bad(
+            problem.removeprefix(_OF_VOUCHING),
+            why="a node that dies meanwhile is replaced after its lease, and not within d",
+            fix="see `arpguard status`, and the agent's log",
+        )
+
+    is_too_fast = config.profile is VouchingProfile.FAST and picture.snapshot.machine.virtual is True
+    if is_too_fast:
+        yield warn(
+            "profile fast on a virtual machine",
+            why="a migration may stop it, clock and all, for longer than the margin of 200 ms: then two nodes answer",
+            fix="leave lease.vouching.profile out, or set it to slow",
+        )
+    if isinstance(word, Unread):
+        yield unknown(word.why)
+    elif not (told or is_too_fast):
+        yield ok("the agent has nothing to say against it")
+
+
+def is_of_vouching(problem: str) -> bool:
+    """Whether that is what an agent's problem is about."""
+    return problem.startswith(_OF_VOUCHING)
 
 
 def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[Finding]:

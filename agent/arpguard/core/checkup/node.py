@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from arpguard.core.checkup.findings import Finding, bad, listed, ok, shell, unknown, warn
+from arpguard.core.checkup.kubernetes import is_of_vouching
 from arpguard.core.checkup.picture import Picture
 from arpguard.core.checkup.snapshot import AgentWord, Snapshot, Unread
 from arpguard.verdict import Mode
@@ -69,6 +70,8 @@ def _no_agent(snapshot: Snapshot, absent: Unread) -> Finding:
 
 def _problems(word: AgentWord) -> Iterator[Finding]:
     for problem in word.problems:
+        if is_of_vouching(problem):
+            continue  # there is a check of it
         yield bad(problem, word.node, fix="see `arpguard status`, and the agent's log")
 
 

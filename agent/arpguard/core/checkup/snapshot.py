@@ -130,7 +130,10 @@ class AgentWord:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The kernel, and what is installed. `jited` is of a small program that was loaded for the purpose."""
+    """The kernel, and what is installed. `jited` is of a small program that was loaded for the purpose.
+
+    `virtual`: whether it runs on a hypervisor, None where that cannot be told.
+    """
 
     release: str = ""
     jited: bool | Unread = True
@@ -138,6 +141,7 @@ class Machine:
     bpffs: bool = True
     capabilities: frozenset[str] = frozenset()
     clock: str | Unread = "tsc"
+    virtual: bool | None = None
     strips_tags: frozenset[str] = frozenset()
 
 

@@ -58,6 +58,10 @@ CHECKS = (
     ),
     Check(kubernetes.kube_proxy, "kube-proxy's mode and strictARP"),
     Check(kubernetes.announcers, "objects of other announcers that `owner: follow` needs"),
+    Check(
+        kubernetes.vouching,
+        "what keeps nodes from vouching for each other: the Secret, the EtherType, a profile that is too fast",
+    ),
     Check(node.agent, "whether the guard is there, and what its agent says"),
     Check(links.one_agent, "two agents, or two guards, on one node"),
     Check(links.foreign_programs, "BPF programs of others on the links, and whether the guard runs first"),
