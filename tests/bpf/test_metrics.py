@@ -366,7 +366,7 @@ def test_lease_is_told_of_as_it_is(guarded):
         yielding=True,
         times=Times(3 * NS_PER_S, NS_PER_S, NS_PER_S, NS_PER_S),
         writes=Count({("heartbeat", "unknown"): 2, ("claim", "applied"): 7}),
-        events_dropped=3,
+        events=Count(written=4, dropped=3),
     )
 
     assert guarded.value("renewal_age_seconds") == pytest.approx(5, abs=1)

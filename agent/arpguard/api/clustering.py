@@ -32,8 +32,8 @@ def kubernetes(state: ClusterState, clock: messages.MessageClock) -> pb.Kubernet
             pb.LeaseWrites(kind=kind, outcome=outcome, count=count)
             for (kind, outcome), count in sorted(state.writes.items())
         ],
-        events_written=state.events_written,
-        events_dropped=state.events_dropped,
+        events_written=state.events["written"],
+        events_dropped=state.events["dropped"],
     )
 
     if state.renewed_ns is not None:

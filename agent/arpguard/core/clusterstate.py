@@ -25,7 +25,7 @@ class ClusterState:
     too. `renewed_ns` (boot clock): when the last renewal that succeeded was sent; `renewal_lost`: why none succeeds.
     `vouching`: how that goes, None: it is off. `nobody`: the elected VIPs that no node may own. `nodes` are the Node
     objects by name, `members` the nodes as an election sees them. `writes` counts (kind of object, outcome), as in
-    ("heartbeat", "applied").
+    ("heartbeat", "applied"); `events` counts Events that were "written" and "dropped".
     """
 
     server: str
@@ -47,5 +47,4 @@ class ClusterState:
     yielding: bool = False
     vouching: VouchingState | None = None
     writes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    events_written: int = 0
-    events_dropped: int = 0
+    events: Counter[str] = field(default_factory=Counter)

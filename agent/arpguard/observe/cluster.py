@@ -43,8 +43,8 @@ def _of_sources(value: Callable[[SourceState], int]) -> Callable[[ClusterLook], 
 
 
 def _events(look: ClusterLook) -> Iterator[Row]:
-    yield (("written",), look.state.events_written)
-    yield (("dropped",), look.state.events_dropped)
+    yield (("written",), look.state.events["written"])
+    yield (("dropped",), look.state.events["dropped"])
 
 
 def _of_vouching(

@@ -1,5 +1,6 @@
 """What an agent knows of a cluster, for tests of what it shows."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,7 +42,7 @@ def a_cluster(
         alive=frozenset(names),
         nodes={name: Node(name, ready=True) for name in names},
         members=tuple(Member(name) for name in names),
-        events_written=4,
+        events=Counter(written=4),
     )
     for field, value in more.items():
         setattr(state, field, value)

@@ -54,7 +54,7 @@ def test_message_has_sources_nodes_writes_and_events():
         renewal_lost="timed out",
         yielding=True,
         writes=Counter({("heartbeat", "applied"): 5}),
-        events_dropped=1,
+        events=Counter(written=4, dropped=1),
     )
     clock = MessageClock.now()
 

@@ -30,7 +30,6 @@ class Aside:
         self.writes: Counter[tuple[str, str]] = Counter()
         self.yielding = False
         self.vouching: VouchingState | None = None
-        self.vouching_problems: Iterator[str] = iter(())
 
     @property
     def times(self) -> Times:

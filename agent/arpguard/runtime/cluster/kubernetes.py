@@ -225,7 +225,8 @@ class Kubernetes:
             yield f"Kubernetes: cannot renew the lease: {self._membership.renewals.lost}"
         if self._membership.yielding:
             yield f"Kubernetes: another agent speaks as {self._identity.node}, so this one is silent: stop one of them"
-        yield from self._membership.vouching_problems
+        if (vouching := self._membership.vouching) is not None:
+            yield from vouching.problems
         if self._wishes.nobody:
             names = some(sorted(map(str, self._wishes.nobody)))
             yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"
@@ -250,7 +251,7 @@ class Kubernetes:
         state.times = membership.times
         state.renewed_ns, state.renewal_lost = membership.renewals.renewed_ns, membership.renewals.lost
         state.writes = membership.writes
-        state.events_written, state.events_dropped = self._events.written, self._events.dropped
+        state.events = Counter(written=self._events.written, dropped=self._events.dropped)
 
     # ---- who makes a rival claim ----
 

@@ -268,11 +268,6 @@ class Membership:
         return self._vouching.state()
 
     @property
-    def vouching_problems(self) -> Iterator[str]:
-        """What keeps nodes from vouching for each other."""
-        return self._vouching.problems
-
-    @property
     def yielding(self) -> bool:
         """Whether another agent speaks as this node."""
         return self._ownership.heartbeat.yielding

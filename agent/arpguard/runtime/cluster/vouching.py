@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from arpguard.addresses import Network
 from arpguard.clock import boot_ns
+from arpguard.config.model import VouchingConfig
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import Heartbeat, NamedVoucher, PublishedVouching
 from arpguard.core.vouching.ring import RingNode, vouchers_for
@@ -166,6 +167,7 @@ class Vouching:
             revocations=naming.revocations,
             decided=granting.decided,
             gaps=granting.all_gaps(),
+            problems=tuple(self._problems(self._terms.config)),
         )
 
     def _since_ns(self, named: NamedVoucher | None) -> int | None:
@@ -174,11 +176,7 @@ class Vouching:
             self._since = term, boot_ns()
         return self._since[1] if term else None
 
-    @property
-    def problems(self) -> Iterator[str]:
-        """What keeps nodes from vouching for each other."""
-        if self._terms.config is None:
-            return
+    def _problems(self, config: VouchingConfig) -> Iterator[str]:
         if self._terms.problem:
             yield f"vouching: nobody vouches for this node without the cluster's secret: {self._terms.problem}"
         if self._plan.isolated:
@@ -190,7 +188,7 @@ class Vouching:
         if unheard:
             yield (
                 f"vouching: nothing comes back from {some(unheard)}: does something between this node and that one "
-                f"drop EtherType 0x{self._terms.config.ethertype:04X}?"
+                f"drop EtherType 0x{config.ethertype:04X}?"
             )
 
     # ---- the end ----
