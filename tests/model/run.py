@@ -249,7 +249,7 @@ STUCK = [
         minutes=3,
     ),
 ]
-# Vouching, the next protocol. Names begin with "v-".
+# Vouching. Names begin with "v-".
 LONG_LEASE = ("D=2", "LONG=4", "LD=1")
 CHAIN = (*LONG_LEASE, "CHAIN", "WRESTART")
 V_FAULTS = ("RESTART", "WRESTART", "STRAY")
