@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import TypeAlias
 
 
@@ -47,24 +48,10 @@ def by_weight(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.grade), reverse=True))
 
 
-def ok(seen: str, about: str = "") -> Finding:
-    """All is well."""
-    return Finding(Grade.OK, seen, about)
-
-
-def bad(seen: str, about: str = "", why: str = "", fix: str = "", commands: tuple[str, ...] = ()) -> Finding:
-    """Something that needs fixing."""
-    return Finding(Grade.BAD, seen, about, why, fix, commands)
-
-
-def warn(seen: str, about: str = "", why: str = "", fix: str = "", commands: tuple[str, ...] = ()) -> Finding:
-    """Something to know, and perhaps to change."""
-    return Finding(Grade.WARN, seen, about, why, fix, commands)
-
-
-def unknown(why: str, about: str = "") -> Finding:
-    """Not checked."""
-    return Finding(Grade.UNKNOWN, why, about)
+ok = partial(Finding, Grade.OK)
+bad = partial(Finding, Grade.BAD)  # it needs fixing
+warn = partial(Finding, Grade.WARN)  # to know, and perhaps to change
+unknown = partial(Finding, Grade.UNKNOWN)  # not checked
 
 
 def summed_up(findings: Findings, nothing: str) -> Iterator[Finding]:
