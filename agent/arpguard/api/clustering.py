@@ -46,11 +46,11 @@ def kubernetes(state: ClusterState, clock: messages.MessageClock) -> pb.Kubernet
 def _vouching(state: VouchingState, clock: messages.MessageClock) -> pb.Vouching:
     message = pb.Vouching(
         voucher=state.voucher,
-        patience=messages.duration(state.d_ns),
+        timeout=messages.duration(state.d_ns),
         bound=state.bound,
         seeks=state.seeks,
         isolated=state.isolated,
-        vouched=[_vouched(node, clock) for node in state.vouched],
+        vouched_nodes=[_vouched(node, clock) for node in state.vouched],
         priority=state.priority,
         unbinds=state.unbinds,
         revocations=state.revocations,
@@ -64,14 +64,14 @@ def _vouching(state: VouchingState, clock: messages.MessageClock) -> pb.Vouching
 def _vouched(node: VouchedNode, clock: messages.MessageClock) -> pb.VouchedNode:
     return pb.VouchedNode(
         node=node.node,
-        patience=messages.duration(node.d_ns),
+        timeout=messages.duration(node.d_ns),
         since_time=clock.timestamp(node.since_ns),
         trial=node.trial,
         bound=node.bound,
         pings=node.pings,
         pongs=node.pongs,
-        usual_gap=messages.duration(node.gaps.within_ns(999)),
-        longest_gap=messages.duration(node.gaps.longest_ns),
+        usual_interval=messages.duration(node.gaps.within_ns(999)),
+        longest_interval=messages.duration(node.gaps.longest_ns),
     )
 
 

@@ -56,7 +56,7 @@ def _renewal(status: pb.GetStatusResponse) -> Styled:
 def _vouching(message: pb.Vouching) -> Iterator[tuple[str, object]]:
     """Who vouches for this node, and for whom it does, line by line."""
     yield "voucher", _voucher(message)
-    for node in message.vouched:
+    for node in message.vouched_nodes:
         yield "tries" if node.trial else "vouches for", _vouched(node)
     left, revoked = counted(message.unbinds, "voucher"), counted(message.revocations, "time")
     yield (
@@ -78,13 +78,13 @@ def _vouched(node: pb.VouchedNode) -> Styled:
     text = _term(node.node, node)
     if not node.pongs:
         return careful(f"{text}; nothing has come back yet")
-    text += f"; gaps {duration(node.usual_gap)} in 999 of 1000, {duration(node.longest_gap)} at most"
+    text += f"; gaps {duration(node.usual_interval)} in 999 of 1000, {duration(node.longest_interval)} at most"
     return Styled(text) if node.bound or node.trial else careful(f"{text}; not bound yet")
 
 
 def _term(name: str, term: pb.Vouching | pb.VouchedNode) -> str:
     since = span(seconds_since(term.since_time))
-    return f"{shortened(name, _NAME_WIDTH)}, for {since}, d {duration(term.patience)}"
+    return f"{shortened(name, _NAME_WIDTH)}, for {since}, d {duration(term.timeout)}"
 
 
 def _nodes(message: pb.Kubernetes) -> Styled:

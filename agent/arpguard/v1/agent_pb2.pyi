@@ -650,12 +650,12 @@ class Vouching(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VOUCHER_FIELD_NUMBER: _builtins.int
-    PATIENCE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
     SINCE_TIME_FIELD_NUMBER: _builtins.int
     BOUND_FIELD_NUMBER: _builtins.int
     SEEKS_FIELD_NUMBER: _builtins.int
     ISOLATED_FIELD_NUMBER: _builtins.int
-    VOUCHED_FIELD_NUMBER: _builtins.int
+    VOUCHED_NODES_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     UNBINDS_FIELD_NUMBER: _builtins.int
     REVOCATIONS_FIELD_NUMBER: _builtins.int
@@ -677,7 +677,7 @@ class Vouching(_message.Message):
     found_dead: _builtins.int
     """How many nodes this one found dead as their voucher, since the agent started."""
     @_builtins.property
-    def patience(self) -> _duration_pb2.Duration:
+    def timeout(self) -> _duration_pb2.Duration:
         """How long after its last grant the voucher takes this node for dead: d."""
 
     @_builtins.property
@@ -685,27 +685,27 @@ class Vouching(_message.Message):
         """Since when it has been named in this term; absent while none is."""
 
     @_builtins.property
-    def vouched(self) -> _containers.RepeatedCompositeFieldContainer[Global___VouchedNode]:
+    def vouched_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___VouchedNode]:
         """The nodes that this one vouches for; behind them those that it tries."""
 
     def __init__(
         self,
         *,
         voucher: _builtins.str = ...,
-        patience: _duration_pb2.Duration | None = ...,
+        timeout: _duration_pb2.Duration | None = ...,
         since_time: _timestamp_pb2.Timestamp | None = ...,
         bound: _builtins.bool = ...,
         seeks: _builtins.str = ...,
         isolated: _builtins.bool = ...,
-        vouched: _abc.Iterable[Global___VouchedNode] | None = ...,
+        vouched_nodes: _abc.Iterable[Global___VouchedNode] | None = ...,
         priority: _builtins.str = ...,
         unbinds: _builtins.int = ...,
         revocations: _builtins.int = ...,
         found_dead: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["patience", b"patience", "since_time", b"since_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since_time", b"since_time", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "found_dead", b"found_dead", "isolated", b"isolated", "patience", b"patience", "priority", b"priority", "revocations", b"revocations", "seeks", b"seeks", "since_time", b"since_time", "unbinds", b"unbinds", "vouched", b"vouched", "voucher", b"voucher"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "found_dead", b"found_dead", "isolated", b"isolated", "priority", b"priority", "revocations", b"revocations", "seeks", b"seeks", "since_time", b"since_time", "timeout", b"timeout", "unbinds", b"unbinds", "vouched_nodes", b"vouched_nodes", "voucher", b"voucher"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -718,14 +718,14 @@ class VouchedNode(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_FIELD_NUMBER: _builtins.int
-    PATIENCE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
     SINCE_TIME_FIELD_NUMBER: _builtins.int
     TRIAL_FIELD_NUMBER: _builtins.int
     BOUND_FIELD_NUMBER: _builtins.int
     PINGS_FIELD_NUMBER: _builtins.int
     PONGS_FIELD_NUMBER: _builtins.int
-    USUAL_GAP_FIELD_NUMBER: _builtins.int
-    LONGEST_GAP_FIELD_NUMBER: _builtins.int
+    USUAL_INTERVAL_FIELD_NUMBER: _builtins.int
+    LONGEST_INTERVAL_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     trial: _builtins.bool
     """Whether it is only tried: it is pinged, and nothing is granted."""
@@ -735,33 +735,33 @@ class VouchedNode(_message.Message):
     """Pings that were sent, and that came back."""
     pongs: _builtins.int
     @_builtins.property
-    def patience(self) -> _duration_pb2.Duration:
+    def timeout(self) -> _duration_pb2.Duration:
         """How long after its last grant the voucher takes it for dead: d."""
 
     @_builtins.property
     def since_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
-    def usual_gap(self) -> _duration_pb2.Duration:
+    def usual_interval(self) -> _duration_pb2.Duration:
         """What 999 of 1000 gaps between grants do not exceed, and the longest; of a trial, between pongs."""
 
     @_builtins.property
-    def longest_gap(self) -> _duration_pb2.Duration: ...
+    def longest_interval(self) -> _duration_pb2.Duration: ...
     def __init__(
         self,
         *,
         node: _builtins.str = ...,
-        patience: _duration_pb2.Duration | None = ...,
+        timeout: _duration_pb2.Duration | None = ...,
         since_time: _timestamp_pb2.Timestamp | None = ...,
         trial: _builtins.bool = ...,
         bound: _builtins.bool = ...,
         pings: _builtins.int = ...,
         pongs: _builtins.int = ...,
-        usual_gap: _duration_pb2.Duration | None = ...,
-        longest_gap: _duration_pb2.Duration | None = ...,
+        usual_interval: _duration_pb2.Duration | None = ...,
+        longest_interval: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["longest_gap", b"longest_gap", "patience", b"patience", "since_time", b"since_time", "usual_gap", b"usual_gap"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["longest_interval", b"longest_interval", "since_time", b"since_time", "timeout", b"timeout", "usual_interval", b"usual_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "longest_gap", b"longest_gap", "node", b"node", "patience", b"patience", "pings", b"pings", "pongs", b"pongs", "since_time", b"since_time", "trial", b"trial", "usual_gap", b"usual_gap"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound", b"bound", "longest_interval", b"longest_interval", "node", b"node", "pings", b"pings", "pongs", b"pongs", "since_time", b"since_time", "timeout", b"timeout", "trial", b"trial", "usual_interval", b"usual_interval"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

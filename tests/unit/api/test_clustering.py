@@ -95,19 +95,19 @@ def test_who_vouches_for_whom():
     assert not clustering.kubernetes(a_cluster(), clock).HasField("vouching")
     assert found.vouching == pb.Vouching(
         voucher="n2",
-        patience={"nanos": 600 * NS_PER_MS},
+        timeout={"nanos": 600 * NS_PER_MS},
         since_time=clock.timestamp(now_ns),
         bound=True,
-        vouched=[
+        vouched_nodes=[
             pb.VouchedNode(
                 node="n3",
-                patience={"seconds": 1},
+                timeout={"seconds": 1},
                 since_time=clock.timestamp(now_ns),
                 bound=True,
                 pings=4,
                 pongs=3,
-                usual_gap={"nanos": 90 * NS_PER_MS},
-                longest_gap={"nanos": 90 * NS_PER_MS},
+                usual_interval={"nanos": 90 * NS_PER_MS},
+                longest_interval={"nanos": 90 * NS_PER_MS},
             )
         ],
         priority="nice",

@@ -337,11 +337,11 @@ def test_status_tells_of_the_cluster(ago):
 
 
 def test_status_tells_who_vouches_for_whom(ago):
-    tried = {"node": "node-4", "trial": True, "since_time": ago(5), "patience": {"seconds": 1}}
-    vouched = {"node": "node-3", "bound": True, "since_time": ago(65), "patience": {"seconds": 1}, "pongs": 3}
-    gaps = {"usual_gap": {"nanos": 60_000_000}, "longest_gap": {"nanos": 80_000_000}}
-    voucher = {"voucher": "node-2", "bound": True, "since_time": ago(60), "patience": {"nanos": 600_000_000}}
-    vouching = voucher | {"vouched": [vouched | gaps, tried], "unbinds": 1, "found_dead": 2}
+    tried = {"node": "node-4", "trial": True, "since_time": ago(5), "timeout": {"seconds": 1}}
+    vouched = {"node": "node-3", "bound": True, "since_time": ago(65), "timeout": {"seconds": 1}, "pongs": 3}
+    gaps = {"usual_interval": {"nanos": 60_000_000}, "longest_interval": {"nanos": 80_000_000}}
+    voucher = {"voucher": "node-2", "bound": True, "since_time": ago(60), "timeout": {"nanos": 600_000_000}}
+    vouching = voucher | {"vouched_nodes": [vouched | gaps, tried], "unbinds": 1, "found_dead": 2}
     lines = status_lines(ago, vouching=vouching)
 
     assert "voucher      node-2, for 1m 0s, d 0.6s" in lines
@@ -356,7 +356,7 @@ def test_status_tells_who_vouches_for_whom(ago):
         ({}, "none"),
         ({"seeks": "node-2"}, "none yet; node-2 is to try it"),
         ({"isolated": True}, "none: no node on the segment hears this one"),
-        ({"voucher": "node-2", "patience": {"seconds": 1}}, "d 1s; not bound yet"),
+        ({"voucher": "node-2", "timeout": {"seconds": 1}}, "d 1s; not bound yet"),
     ],
 )
 def test_status_tells_why_a_node_has_no_voucher_yet(ago, changes, text):
