@@ -36,6 +36,7 @@ PAGE = (ROOT / "docs/install.md").read_text(encoding="utf-8")
 pytestmark = [
     pytest.mark.bpf,
     pytest.mark.netns,
+    pytest.mark.timeout(3600),  # what is downloaded takes as long as it takes
     pytest.mark.skipif(
         "ARPGUARD_TEST_RELEASE" not in os.environ,
         reason="ARPGUARD_TEST_RELEASE names no folder: `make release` fills one and tests it",
