@@ -14,9 +14,9 @@ from arpguard.clock import boot_ns
 from arpguard.core.leasetimes import BOUND_NS
 from arpguard.core.vouching.gaps import Gaps
 from arpguard.core.vouching.state import VouchingState
+from arpguard.core.vouching.trials import TRIAL_VARIABLE
 from arpguard.core.vouching.voucher import Exchange, TermReport
 from arpguard.model import Grants
-from arpguard.runtime.cluster.terms import TRIAL_VARIABLE
 from arpguard.runtime.voucher.messages import Adopt, Phase, Priority, Started, TermNews
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.vouching import term_number

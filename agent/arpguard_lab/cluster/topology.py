@@ -16,11 +16,11 @@ from pathlib import Path
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
+from arpguard.core.vouching.trials import TRIAL_VARIABLE
 from arpguard.dataplane import loader
 from arpguard.dataplane.maps import ControlValue, EntryTable, read_grants, read_totals
 from arpguard.dataplane.syscall import Fd
 from arpguard.model import NodeControl
-from arpguard.runtime.cluster.terms import TRIAL_VARIABLE
 from arpguard.verdict import Kind, Mode, Reason
 from arpguard_lab.cluster.loss import lose
 from arpguard_lab.netns import Netns, command

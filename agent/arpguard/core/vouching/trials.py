@@ -16,13 +16,20 @@ from arpguard.core.rendezvous import fingerprint
 from arpguard.core.vouching.profiles import SLOW, fastest_for
 from arpguard.core.vouching.quarantine import Quarantine
 from arpguard.core.vouching.voucher import TermReport
-from arpguard.units import NS_PER_S
+from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.vouching import VouchTerm
 
 CLEAN_NS = 60 * NS_PER_S
+TRIAL_VARIABLE = "ARPGUARD_LAB_TRIAL_MS"
 CLOCKS_PER_MILLE = 1
 MOST_NODES = 8  # each costs 20 exchanges a second
 MISTAKE_NS, LONGEST_MISTAKE_NS = 600 * NS_PER_S, 86_400 * NS_PER_S
+
+
+def clean_ns(environment: Mapping[str, str]) -> int:
+    """How long a trial has to go well; in the lab, which has less time, as it says."""
+    text = environment.get(TRIAL_VARIABLE, "")
+    return int(text) * NS_PER_MS if text.isdecimal() else CLEAN_NS
 
 
 def trial_term(node: str, node_epoch: str, voucher: str, instance: str, voucher_epoch: str) -> VouchTerm:

@@ -5,6 +5,7 @@ Entries that are still this node's stay in the kernel; the others go.
 
 import asyncio
 import logging
+import os
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from arpguard.core.desired import NOBODY
 from arpguard.core.leasetimes import times_of
 from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
 from arpguard.core.ownership.records import Heartbeat, KernelTerm, epoch_number
-from arpguard.core.vouching.trials import Trials
+from arpguard.core.vouching.trials import Trials, clean_ns
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.records import Records
 from arpguard.model import NodeControl, Standing
@@ -27,7 +28,7 @@ from arpguard.runtime.cluster.publishing import LinkPublisher
 from arpguard.runtime.cluster.requests import Requests
 from arpguard.runtime.cluster.segment import Segment
 from arpguard.runtime.cluster.standings import Standings
-from arpguard.runtime.cluster.terms import ReadSecret, Terms, trial_ns
+from arpguard.runtime.cluster.terms import ReadSecret, Terms
 from arpguard.runtime.cluster.vouching import Vouching
 from arpguard.runtime.waking import is_set_within
 from arpguard.units import NS_PER_S
@@ -89,7 +90,7 @@ async def join(
     standings = Standings(here, ownership, owned)
     segment = Segment(here, ownership)
     leases = Leases(here, ownership, requests, standings, terms, links, segment)
-    granting = Granting(here, ownership, instance, leases, terms, Trials(trial_ns()))
+    granting = Granting(here, ownership, instance, leases, terms, Trials(clean_ns(os.environ)))
     vouching = Vouching(here, ownership, leases, links, terms, granting)
 
     for heartbeat in here.cluster.heartbeats:

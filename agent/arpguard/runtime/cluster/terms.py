@@ -2,15 +2,13 @@
 
 import asyncio
 import logging
-import os
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from arpguard.config.model import VouchingConfig
 from arpguard.core.ownership.records import KernelTerm
 from arpguard.core.vouching.profiles import Profile, profile_of
-from arpguard.core.vouching.trials import CLEAN_NS
 from arpguard.dataplane.processor import read_cpuinfo
 from arpguard.errors import ArpguardError
 from arpguard.model import LinkTerm
@@ -22,7 +20,6 @@ log = logging.getLogger(__name__)
 
 ReadSecret: TypeAlias = Callable[[str], Awaitable[bytes]]
 
-TRIAL_VARIABLE = "ARPGUARD_LAB_TRIAL_MS"
 RETRY_S = 1.0
 
 
@@ -93,9 +90,3 @@ class Terms:
     @property
     def _ethertype(self) -> int:
         return self.config.ethertype if self.config else 0
-
-
-def trial_ns(environment: Mapping[str, str] = os.environ) -> int:
-    """How long a trial has to go well; in the lab, which has less time, as it says."""
-    text = environment.get(TRIAL_VARIABLE, "")
-    return int(text) * NS_PER_MS if text.isdecimal() else CLEAN_NS
