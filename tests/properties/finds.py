@@ -7,10 +7,10 @@ from properties.machine import Cluster
 
 
 def answer_that_is_late(cluster: Cluster) -> None:
-    """A renewal is answered after two seconds, and no other after it."""
+    """A renewal is answered after two seconds, and no other after it; the owner sees nothing of what others do."""
     cluster.begins()
     cluster.goes_on(2500, [(0, "deaf")])
-    cluster.goes_on(6000, [(0, "stalled")])
+    cluster.goes_on(6000, [(0, "stalled"), (0, "blind")])
 
 
 def owner_that_stands_still(cluster: Cluster) -> None:
@@ -27,7 +27,7 @@ def owner_with_a_slow_clock(cluster: Cluster) -> None:
 def owner_that_has_parted(cluster: Cluster) -> None:
     cluster.begins()
     cluster.parts(0)
-    cluster.goes_on(6000)
+    cluster.goes_on(6000, [(0, "blind")])
 
 
 def owner_that_is_back_from_parting(cluster: Cluster) -> None:
@@ -45,9 +45,9 @@ def owner_that_is_cut_off(cluster: Cluster) -> None:
     cluster.goes_on(1900, [(0, "cut_off")])
 
 
-def other_that_sees_nothing(cluster: Cluster) -> None:
+def nobody_sees_anything(cluster: Cluster) -> None:
     cluster.begins()
-    cluster.goes_on(6000, [(1, "blind")])
+    cluster.goes_on(6000, [(0, "blind"), (1, "blind")])
 
 
 def heartbeat_that_is_missing(cluster: Cluster) -> None:
@@ -79,7 +79,7 @@ FINDS = {
     "published lease ignored": owner_that_has_parted,
     "a shorter lease published under a longer fence": owner_that_is_back_from_parting,
     "unknown renewal counted": owner_that_is_cut_off,
-    "late taken for void without a revocation": other_that_sees_nothing,
+    "late taken for void without a revocation": nobody_sees_anything,
     "missing heartbeat taken for void": heartbeat_that_is_missing,
     "answered on the strength of a read": owner_that_begins_anew,
     "released before it is cleared": owner_that_hands_over,

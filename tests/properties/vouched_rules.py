@@ -262,7 +262,7 @@ RULES = [
     broken(
         "v-keeps-term", voucher_dies, (Naming, "_show", "if number == self.kernel.number:", "if self.kernel.number:")
     ),
-    broken("v-never-unbinds", voucher_dies, (Naming, "_next", "None if self._lapsing else ", "")),
+    broken("v-never-unbinds", voucher_dies, (Naming, "_next", "self._lapsing or ", "")),
 ]
 
 # What the model does not tell apart.
