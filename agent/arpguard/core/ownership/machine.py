@@ -204,19 +204,18 @@ class Ownership:
             effects = self.peers.written(sent, outcome, version, sent_ns, now_ns)
             effects += self.revocations.changed(sent.node, now_ns)
             return effects + self._advance(self.claims.waiting_for(sent.node), now_ns)
-        applied = outcome is Outcome.APPLIED
-        if applied:
-            self.peers.silences.renewed(self.peers.times.duration_ns, sent_ns, now_ns)
+        doubted: list[str] = []
+        if outcome is Outcome.APPLIED:
+            doubted = self.peers.silences.renewed(self.peers.times.duration_ns, sent_ns, now_ns)
         else:
             self.peers.silences.failed()
         effects = self._with_epoch(lambda: self.heartbeat.written(outcome, version, sent_ns, now_ns), now_ns)
-        return effects + (self._count_silence(now_ns) if applied else [])
+        return effects + self._count_silence(doubted, now_ns)
 
-    def _count_silence(self, now_ns: int) -> list[Effect]:
-        """This node has renewed: the silence counts that was in doubt before."""
-        doubted = self.peers.silences.doubted()
-        effects = self.revocations.revoke_silent(doubted, now_ns) + self._reliance.judge(now_ns)
-        return effects + self._advance([vip for node in doubted for vip in self.claims.waiting_for(node)], now_ns)
+    def _count_silence(self, nodes: list[str], now_ns: int) -> list[Effect]:
+        """The silence of these counts that was in doubt before this node renewed."""
+        effects = self.revocations.revoke_silent(nodes, now_ns) + self._reliance.judge(now_ns)
+        return effects + self._advance([vip for node in nodes for vip in self.claims.waiting_for(node)], now_ns)
 
     def claim_read(self, vip: Address, claim: Claim | None, now_ns: int) -> list[Effect]:
         """A consistent read."""

@@ -27,18 +27,23 @@ class Silences:
         if self._lost_ns is None:
             self._lost_ns = self._written_ns
 
-    def renewed(self, outage_ns: int, sent_ns: int, now_ns: int) -> None:
-        """A renewal of this node that was sent then has been applied. `outage_ns`: so long without a write is one."""
+    def renewed(self, outage_ns: int, sent_ns: int, now_ns: int) -> list[str]:
+        """A renewal of this node that was sent then has been applied: whose silence was in doubt until now.
+
+        `outage_ns`: so long without a write is an outage.
+        """
         if self._lost_ns is not None and now_ns - self._lost_ns >= outage_ns:
             self.since_ns = now_ns
         self._lost_ns = None
         self._written_ns = now_ns
         self._renewed_ns = sent_ns
+        doubted, self._doubted = list(self._doubted), {}
+        return doubted
 
     def counts(self, node: str, from_ns: int, now_ns: int) -> bool:
         """Whether a node's silence counts that is one from `from_ns` on: if this node has renewed since.
 
-        If it is time, and it has not, a renewal is wanted; after it `doubted` says about whom to ask again.
+        If it is time, and it has not, a renewal is wanted: `renewed` says about whom to ask again.
         """
         if now_ns < from_ns:
             return False
@@ -55,8 +60,3 @@ class Silences:
     def is_in_doubt(self, node: str) -> bool:
         """Whether a node's silence is."""
         return node in self._doubted
-
-    def doubted(self) -> list[str]:
-        """Whose silence was in doubt until now."""
-        doubted, self._doubted = list(self._doubted), {}
-        return doubted
