@@ -20,7 +20,7 @@ from imports import Tree, reachable
 from root import BY_NAME, MACHINES, Site
 from wheels import build
 
-from arpguard.kube.importing import NOT_RUN
+from arpguard.importing import NOT_RUN
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 HERE = Path(__file__).parent / "debian"
