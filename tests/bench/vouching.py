@@ -154,7 +154,7 @@ def a_case(name: str, prefix: Sequence[str]) -> Iterator[Case]:
 
         maps = loader.load_unpinned(read_build(), ()).maps
         ControlValue(maps["control"]).write(_a_control())
-        lock = bpffs.lock(bed.plane.pin_dir)
+        lock = bpffs.lock(bed.pin_dir)
         began = time.monotonic()
         words = [*bed.client.prefix(), *prefix]
         process = VoucherProcess(ETHERTYPE_LOCAL_EXPERIMENTAL, lock, maps["control"], maps["grants"], words)
