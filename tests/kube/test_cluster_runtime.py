@@ -345,13 +345,19 @@ async def test_vip_returns_to_the_speaker_that_goes_on_when_the_one_named_last_i
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.DELEGATED and there.joined, 10)
         assert reported("worker-2") == "{}"
 
-        there.kernel.counts[Reason.DELEGATED] += 2
-        await until(lambda: here.kernel.kind(FOLLOWED) is Kind.DELEGATED, 10)
+        def given_back() -> bool:
+            there.kernel.counts[Reason.DELEGATED] += 2  # clients go on asking: its agent may just have begun to look
+            return here.kernel.kind(FOLLOWED) is Kind.DELEGATED
+
+        await until(given_back, 10)
         await until(lambda: there.kernel.kind(FOLLOWED) is Kind.FOREIGN)
         assert "whose agent sees no answer there" in here.kube.state.origin(FOLLOWED).follows
 
-        here.kernel.counts += Counter((Reason.DELEGATED, Reason.EGRESS_DELEGATED))
-        await until(lambda: "true" in reported("worker-1"), 10)
+        def reports_answers() -> bool:
+            here.kernel.counts += Counter((Reason.DELEGATED, Reason.EGRESS_DELEGATED))
+            return "true" in reported("worker-1")
+
+        await until(reports_answers, 10)
         assert "false" in reported("worker-2")
 
 
