@@ -22,7 +22,16 @@ from arpguard.core.vouching.seeking import (
     VoucherPlan,
     VoucherView,
 )
-from arpguard.core.vouching.trials import CLEAN_NS, MISTAKE_NS, MOST_NODES, Trials, on_trial, trial_term
+from arpguard.core.vouching.trials import (
+    CLEAN_NS,
+    MISTAKE_NS,
+    MOST_NODES,
+    TRIAL_VARIABLE,
+    Trials,
+    clean_ns,
+    on_trial,
+    trial_term,
+)
 from arpguard.core.vouching.voucher import Exchange, TermReport
 from arpguard.units import NS_PER_MS, NS_PER_S
 
@@ -309,6 +318,11 @@ def test_who_has_booted_since_it_was_revoked_was_dead():
 
     assert trials.judge({"b": booted}, NOW + 61 * S).accepts == (("b", FAST.d_ns),)
     assert trials.judge({"b": report()}, NOW + 61 * S).accepts == (("b", FAST.d_ns),)
+
+
+@pytest.mark.parametrize(("text", "length_ns"), [("", CLEAN_NS), ("1500", 1500 * NS_PER_MS), ("soon", CLEAN_NS)])
+def test_a_trial_lasts_a_minute_unless_the_lab_says_another_length(text, length_ns):
+    assert clean_ns({TRIAL_VARIABLE: text}) == length_ns
 
 
 def test_both_ends_have_the_same_term_for_a_trial_and_others_have_another():

@@ -205,6 +205,13 @@ def test_clocks_differ_only_if_no_delay_explains_it(theirs_ns, differ):
     assert not report.clocks_differ(per_mille=1)
 
 
+def test_gaps_of_several_terms_add_up():
+    both = Gaps().with_gap(52 * MS) + Gaps().with_gap(90 * MS).with_gap(2000 * MS)
+
+    assert both == Gaps().with_gap(52 * MS).with_gap(90 * MS).with_gap(2000 * MS)
+    assert (both.total, both.sum_ns, both.longest_ns) == (3, 2142 * MS, 2000 * MS)
+
+
 def test_gaps_are_counted_in_steps():
     gaps = Gaps()
     assert (gaps.total, gaps.within_ns(999)) == (0, 0)
