@@ -85,7 +85,7 @@ class Cluster(KubeBench):
             "apiVersion": "kustomize.config.k8s.io/v1beta1",
             "kind": "Kustomization",
             "resources": [os.path.relpath(_BASE, folder)],
-            "images": [{"name": "arpguard", "newName": name, "newTag": tag}],
+            "images": [{"name": "localhost/arpguard", "newName": name, "newTag": tag}],
             "patches": [{"path": "daemonset.yaml"}, {"path": "configmap.yaml"}],
         }
         self._write("kustomization.yaml", kustomization)
