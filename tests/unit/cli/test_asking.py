@@ -412,10 +412,10 @@ def test_pages_that_end_exactly_at_the_limit_ask_for_no_more(agent, run):
     assert [request.page_size for request in agent.prepared.requests] == [DEFAULT_LIMIT]
 
 
-@pytest.mark.parametrize("command", ["status", "vips", "links", "explain", "conflicts", "decisions"])
-def test_asking_an_agent_imports_nothing_that_reads_the_kernel(command):
+@pytest.mark.parametrize("module", ["asking", "watch"])
+def test_asking_an_agent_imports_nothing_that_reads_the_kernel(module):
     """That is half of all imports, and takes as long as everything else that such a command does."""
-    imports = f"import sys, arpguard.cli.main, arpguard.cli.{command}"
+    imports = f"import sys, arpguard.cli.main, arpguard.cli.{module}"
     found = f"{imports}\nprint([name for name in {KERNEL} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-I", "-c", found], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
