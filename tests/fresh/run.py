@@ -33,6 +33,7 @@ ALLOWED = {
     "ARPGUARD_TEST_RELEASE": "a release: `make release` makes and tests one",
     "CONFIG_TIME_NS": "another kernel",
     "needs two CPUs": "another machine",
+    "SCHED_RR is refused": "a cgroup that may run in real time",
 }
 # How this machine reaches registries. What has a path of this machine in it stays behind.
 _PASSED = re.compile(
