@@ -8,9 +8,10 @@ A node that is not guarded yet answers as it likes, so an agent imports as littl
 
 import asyncio
 import logging
+import math
 import signal
 import time
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +76,7 @@ class Startup:
         bpffs.prepare(pin_dir)
 
         programs = read_build(self._settings.config.bpf.max_entries)
-        lock = await (self._wait_for_turn(programs) if self._options.standby else self._take_turn())
+        lock = await self._wait_for_turn(programs)
         if lock is None:
             return
 
@@ -105,48 +106,42 @@ class Startup:
         if not choice.links and not choice.may_appear:
             raise DataPlaneError("; ".join(choice.problems))
 
-    async def _take_turn(self) -> Fd | None:
-        """Takes the lock, even if the voucher of an agent that has just ended still has it; None if told to stop first.
-
-        Raises LockedError when another agent runs.
-        """
-        deadline_s: float | None = None
-        while not self._stopping.is_set():
-            try:
-                return bpffs.lock(self._pin_dir)
-            except LockedError:
-                now_s = time.monotonic()
-                if deadline_s is None:
-                    deadline_s = now_s + ENDING_S
-                    log.info("another agent, or its voucher, uses %s; giving it %.0f s to end", self._pin_dir, ENDING_S)
-                elif now_s >= deadline_s:
-                    raise
-            await is_set_within(self._stopping, TURN_S)
-        log.info("stopped before the other agent has ended")
-        return None
-
     async def _wait_for_turn(self, programs: Build) -> Fd | None:
         """Waits until no other agent of this node has the lock, and takes it; None if this agent has to stop before.
 
-        The agent first prepares as far as it can, and only then tells probes that it is well: a fault shows while
-        the other agent still guards the node.
+        Raises LockedError if the other agent outlasts `_begin_to_wait`.
         """
-        standby: Standby | None = None
-        try:
+        deadline_s: float | None = None
+        async with AsyncExitStack() as waiting:
             while not self._stopping.is_set():
                 try:
                     return bpffs.lock(self._pin_dir)
                 except LockedError:
-                    if standby is None:
-                        standby = await self._get_ready(programs)
-                        await standby.start()
-                        log.info("standby: another agent runs on %s; this one takes over when that ends", self._pin_dir)
+                    if deadline_s is None:
+                        deadline_s = await self._begin_to_wait(programs, waiting)
+                    elif time.monotonic() >= deadline_s:
+                        raise
                 await is_set_within(self._stopping, TURN_S)
-        finally:
-            if standby is not None:
-                await standby.stop()
-        log.info("stopped in standby")
+
+        log.info("stopped in standby" if self._options.standby else "stopped before the other agent has ended")
         return None
+
+    async def _begin_to_wait(self, programs: Build, waiting: AsyncExitStack) -> float:
+        """Returns how long to wait for the lock, by time.monotonic().
+
+        An agent in standby waits for as long as it takes. It first prepares as far as it can, and only then tells
+        probes that it is well: a fault shows while the other agent still guards the node. Any other agent waits for
+        the voucher of an agent that has just ended.
+        """
+        if not self._options.standby:
+            log.info("another agent, or its voucher, uses %s; giving it %.0f s to end", self._pin_dir, ENDING_S)
+            return time.monotonic() + ENDING_S
+
+        standby = await self._get_ready(programs)
+        waiting.push_async_callback(standby.stop)
+        await standby.start()
+        log.info("standby: another agent runs on %s; this one takes over when that ends", self._pin_dir)
+        return math.inf
 
     async def _get_ready(self, programs: Build) -> "Standby":
         """Has the kernel accept the programs, imports what this agent will run; returns what serves until then."""
