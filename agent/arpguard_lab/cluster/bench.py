@@ -110,6 +110,15 @@ class Watch:
         found = _about(self.said, address, since_ns)
         return next((each for each in found if not (besides and each.mac == besides.mac)), None)
 
+    def takeovers(self, vips: Sequence[Address], victim: Host, since_ns: int, timeout_s: float) -> list[Said]:
+        """Waits until other nodes answer for all of a node's VIPs; the first answer for each."""
+        self.wait(
+            lambda: all(self.first(each, since_ns, victim) for each in vips),
+            timeout_s,
+            f"others answer for the VIPs of {victim.name}",
+        )
+        return [said for each in vips if (said := self.first(each, since_ns, victim))]
+
     def last(self, address: Address, host: Host, since_ns: int = 0) -> Said | None:
         """The last answer or announcement of a node."""
         found = _about(reversed(self.said), address, since_ns)

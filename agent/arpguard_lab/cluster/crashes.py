@@ -112,13 +112,7 @@ def _taken_over(
     taken_ns: list[int],
 ) -> Step:
     """Waits until others answer for all VIPs of a node; notes how long each took since `began_ns`."""
-    watch.wait(
-        lambda: all(watch.first(each, began_ns, victim) for each in lost),
-        _PATIENCE_S,
-        f"others answer for the VIPs of {victim.name}",
-    )
-
-    firsts = [said for each in lost if (said := watch.first(each, began_ns, victim))]
+    firsts = watch.takeovers(lost, victim, began_ns, _PATIENCE_S)
     taken = [said.time_ns - began_ns for said in firsts]
     taken_ns += taken
     spread = Spread.of(taken)

@@ -132,13 +132,8 @@ def _dies(bench: KubeBench, watch: Watch, victim: Host, taken_ns: list[int]) -> 
     killed_ns = now_ns()
     bench.lab.pull(victim)
     bench.agent(victim).kill(signal.SIGKILL)
-    watch.wait(
-        lambda: all(watch.first(each, killed_ns, victim) for each in lost),
-        _PATIENCE_S,
-        f"others answer for the VIPs of {victim.name}",
-    )
 
-    firsts = [said for each in lost if (said := watch.first(each, killed_ns, victim))]
+    firsts = watch.takeovers(lost, victim, killed_ns, _PATIENCE_S)
     taken = [said.time_ns - killed_ns for said in firsts]
     taken_ns += taken
     return bench.one_of(
