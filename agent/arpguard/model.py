@@ -100,7 +100,7 @@ class NodeControl:
 
     def is_bound(self, grants: "Grants") -> bool:
         """Whether this node answers before its voucher's fence only."""
-        return bool(self.term) and grants.bound_term == self.term
+        return grants.binds(self.term)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,10 @@ class Grants:
     bound_term: int = 0
     window_ns: int = 0
     pinged_ns: int = 0
+
+    def binds(self, term: int) -> bool:
+        """Whether a node with this term answers before its voucher's fence only; 0: it has none."""
+        return term != 0 and self.bound_term == term
 
     def trusted_fence_ns(self, now_ns: int) -> int:
         """The voucher's fence as programs take it: one further ahead than `window_ns` has passed (0)."""

@@ -24,13 +24,12 @@ RETRY_S = 1.0
 
 
 class Terms:
-    """Sets and reads them. `read_secret` gives what is in the Secret of a name; `problem`: why it cannot."""
+    """Writes them to the kernel, and reads them. `problem`: why the agent cannot read the cluster's secret."""
 
     def __init__(self, here: Here, read_secret: ReadSecret) -> None:
         self._here = here
         self._read_secret = read_secret
         self._secret: bytes | None = None
-        self._cpuinfo = read_cpuinfo()
         self.problem = ""
 
     async def learn_secret(self, name: str) -> None:
@@ -56,7 +55,7 @@ class Terms:
     @property
     def profile(self) -> Profile:
         """The fastest that this node may have."""
-        return profile_of(self.config.profile if self.config else None, self._cpuinfo)
+        return profile_of(self.config.profile if self.config else None, read_cpuinfo())
 
     def key(self, term: VouchTerm) -> bytes:
         """That of its frames. Without the secret it is one that nobody has, so that nothing comes of the term."""
@@ -81,7 +80,7 @@ class Terms:
     def read(self) -> KernelTerm:
         """What the kernel has."""
         number, grants = self._here.kernel.vouched.read()
-        bound = number != 0 and grants.bound_term == number
+        bound = grants.binds(number)
         return KernelTerm(number, bound, grants.fence_ns if bound else 0)
 
     def _of_links(self, term: VouchTerm, window_ns: int) -> LinkTerm:
