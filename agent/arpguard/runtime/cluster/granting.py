@@ -113,10 +113,6 @@ class Granting:
             gaps=report.gaps if report else Gaps(),
         )
 
-    def all_gaps(self) -> Gaps:
-        """Those between grants in all terms since the agent began."""
-        return sum((each.gaps for each in self.vouched() if not each.trial), self.gaps)
-
     # ---- the terms ----
 
     def _vouches_for(self) -> dict[int, VouchTerm]:

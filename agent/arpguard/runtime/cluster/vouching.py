@@ -5,7 +5,7 @@ others is in `granting`.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from arpguard.addresses import Network
 from arpguard.clock import boot_ns
@@ -149,11 +149,11 @@ class Vouching:
     # ---- for those who read ----
 
     def state(self) -> VouchingState | None:
-        """How it goes; None: nodes do not vouch for each other."""
+        """The state of vouching on this node; None while it is off."""
         if self._terms.config is None:
             return None
         naming, granting = self._ownership.heartbeat.naming, self._granting
-        named = naming.named
+        named, vouched = naming.named, granting.vouched()
         return VouchingState(
             voucher=named.node if named else "",
             d_ns=named.d_ns if named else 0,
@@ -161,13 +161,13 @@ class Vouching:
             bound=naming.kernel.bound,
             seeks=self._plan.seeks,
             isolated=self._plan.isolated,
-            vouched=granting.vouched(),
+            vouched=vouched,
             priority=granting.priority.value if granting.priority else "",
             unbinds=naming.unbinds,
             revocations=naming.revocations,
             decided=granting.decided,
-            gaps=granting.all_gaps(),
-            problems=tuple(self._problems(self._terms.config)),
+            gaps=sum((each.gaps for each in vouched if not each.trial), granting.gaps),
+            problems=tuple(self._problems(self._terms.config, vouched)),
         )
 
     def _since_ns(self, named: NamedVoucher | None) -> int | None:
@@ -176,7 +176,7 @@ class Vouching:
             self._since = term, boot_ns()
         return self._since[1] if term else None
 
-    def _problems(self, config: VouchingConfig) -> Iterator[str]:
+    def _problems(self, config: VouchingConfig, vouched: Iterable[VouchedNode]) -> Iterator[str]:
         if self._terms.problem:
             yield f"vouching: nobody vouches for this node without the cluster's secret: {self._terms.problem}"
         if self._plan.isolated:
@@ -184,7 +184,7 @@ class Vouching:
                 "vouching: no other node hears this one on its segment, and the API server does: look at its link, "
                 "and at the switch"
             )
-        unheard = [each.node for each in self._granting.vouched() if _is_unheard(each, boot_ns())]
+        unheard = [each.node for each in vouched if _is_unheard(each, boot_ns())]
         if unheard:
             yield (
                 f"vouching: nothing comes back from {some(unheard)}: does something between this node and that one "
