@@ -1,6 +1,6 @@
 """Agents that vouch for each other: what their heartbeats say, and what their vouchers' processes are told.
 
-The processes are stood for by one that is told what came of its pings; the real one is in the lab.
+A double replaces the voucher's process: each test says what came of its pings. The lab runs the real process.
 """
 
 import base64
@@ -228,10 +228,7 @@ async def test_an_agent_that_ends_is_left_by_those_it_vouches_for_and_names_nobo
 async def test_the_next_agent_keeps_the_voucher(two):
     kernels = Voucher(), Voucher()
     async with a_side(two, TWO, kernels[1], config=VOUCHING):
-        async with a_side(two, ONE, kernels[0], config=VOUCHING):
-            await _vouched(two, ONE)
-            await _bound(two, ONE, kernels[0])
-        before, fence_ns = named(two, ONE), kernels[0].value.fence_ns
+        before, fence_ns = await _an_agent_before(two, kernels[0])
 
         async with a_side(two, ONE, kernels[0], config=VOUCHING) as again:
             await _is(lambda: _renewed(again, two, fence_ns))
@@ -244,10 +241,7 @@ async def test_the_next_agent_keeps_the_voucher(two):
 async def test_the_next_agent_keeps_the_voucher_before_it_has_read_a_configuration(two):
     kernels = Voucher(), Voucher()
     async with a_side(two, TWO, kernels[1], config=VOUCHING):
-        async with a_side(two, ONE, kernels[0], config=VOUCHING):
-            await _vouched(two, ONE)
-            await _bound(two, ONE, kernels[0])
-        before, fence_ns = named(two, ONE), kernels[0].value.fence_ns
+        before, fence_ns = await _an_agent_before(two, kernels[0])
 
         async with a_side(two, ONE, kernels[0], configmap=CONFIGMAP) as again:
             await _is(lambda: _renewed(again, two, fence_ns))
@@ -257,6 +251,14 @@ async def test_the_next_agent_keeps_the_voucher_before_it_has_read_a_configurati
             two.configure(VOUCHING)
             await _is(lambda: not again.settings.awaited and kernels[0].processes[1:])
             _is_kept(two, kernels[0], before)
+
+
+async def _an_agent_before(scene: Scene, kernel: Voucher) -> tuple[dict, int]:
+    """It was bound to a voucher, and has ended; the voucher that its heartbeat names, and its fence."""
+    async with a_side(scene, ONE, kernel, config=VOUCHING):
+        await _vouched(scene, ONE)
+        await _bound(scene, ONE, kernel)
+    return named(scene, ONE), kernel.value.fence_ns
 
 
 def _is_kept(scene: Scene, kernel: Voucher, before: dict) -> None:

@@ -545,15 +545,21 @@ def cannot_part() -> None:
     assert answering(sim) == [other.name]
 
 
-def heartbeat_of_a_bound_node_is_deleted() -> None:
-    """It hears of nothing, and is granted on: what was in its epoch is void after the longest lease."""
-    sim, (owner, voucher, other) = a_vouched(THREE, naming=2)
+def _goes_after_the_longest_lease(sim: Simulation) -> None:
+    """The first node is cut off and granted on, its heartbeat is deleted: a third answers when that must be over."""
+    owner, voucher, other = sim.nodes
     owner.cut_off = voucher.paused = True
     sim.api.delete_heartbeat(owner.name)
     sim.run_quickly(BOUND / 4)
     assert answering(sim) == [owner.name]
     sim.run_quickly(BOUND)
     assert answering(sim) == [other.name]
+
+
+def heartbeat_of_a_bound_node_is_deleted() -> None:
+    """It hears of nothing, and is granted on: what was in its epoch is void after the longest lease."""
+    sim, _ = a_vouched(THREE, naming=2)
+    _goes_after_the_longest_lease(sim)
 
 
 def claim_from_before_vouching() -> None:
@@ -574,12 +580,7 @@ def claim_from_before_vouching() -> None:
     assert owner.kernel.bound
     assert not sim.api.objects[sim.vips[0]].holder_uid
 
-    owner.cut_off = voucher.paused = True
-    sim.api.delete_heartbeat(owner.name)
-    sim.run_quickly(BOUND / 4)
-    assert answering(sim) == [owner.name]
-    sim.run_quickly(BOUND)
-    assert answering(sim) == [other.name]
+    _goes_after_the_longest_lease(sim)
 
 
 def heartbeat_of_a_parted_node_is_deleted() -> None:
