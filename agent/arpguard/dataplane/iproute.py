@@ -1,4 +1,4 @@
-"""rtnetlink by pyroute2, of which nothing else is imported."""
+"""pyroute2's rtnetlink, imported without the rest of the package."""
 
 from arpguard.importing import import_part
 

@@ -22,7 +22,7 @@ class End(Enum):
 
     REMOVED = "its DaemonSet is gone"
     REPLACED = "its pod is replaced"
-    STOPPED = "it was told to"
+    STOPPED = "shutdown requested"
 
 
 class ControlPlane(Protocol):

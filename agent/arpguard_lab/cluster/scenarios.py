@@ -143,7 +143,9 @@ SCENARIOS: dict[str, KubeScenario] = {
         "vouching: no API server for 40 s, and nobody falls silent", vouched.run_api_away, vouched.SETTINGS
     ),
     "agent-killed": KubeScenario(
-        "vouching: an agent is killed and away for 20 s, its kernel goes on", vouched.run_agent_killed, vouched.SETTINGS
+        "vouching: an agent is killed and back after 20 s; its node keeps answering",
+        vouched.run_agent_killed,
+        vouched.SETTINGS,
     ),
     "vouched-update": KubeScenario(
         "vouching: agents restarted and replaced, no request lost", vouched.run_update, vouched.SETTINGS

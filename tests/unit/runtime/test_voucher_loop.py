@@ -70,7 +70,7 @@ class Agent:
         return decode_news(self._channel.recv(loop.LONGEST_COMMAND * 4))
 
     def phase_at(self, moment_ns: int) -> Phase:
-        """As it is told in news after that moment."""
+        """The phase that the voucher reports after that moment."""
         while True:
             news = self.hear()
             if isinstance(news, TermNews) and boot_ns() > moment_ns:

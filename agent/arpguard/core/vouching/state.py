@@ -1,4 +1,4 @@
-"""How vouching goes on a node, for those who read: the API and the metrics."""
+"""The state of vouching on a node, as the API and the metrics report it."""
 
 from dataclasses import dataclass, field
 

@@ -69,7 +69,7 @@ async def join(
     """Waits until this node may take part, and makes it a member.
 
     `records`: one connection for its own heartbeat, and one for everything else. `alone` is set once no program of
-    another build answers. `read_secret` gives the cluster's secret, of the Secret that it is told.
+    another build answers. `read_secret` reads the cluster's secret from the Secret of the given name.
     """
     hearts, others = records
     found = await _own_heartbeat(here.node, hearts)

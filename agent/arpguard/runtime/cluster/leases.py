@@ -172,7 +172,7 @@ class Leases:
 
     def _clear_entry(self, effect: ClearEntry) -> None:
         self._standings.disown(effect.vip)
-        log.info("given up: vip=%s why=%s", effect.vip, f'"{effect.why}"')
+        log.info('given up: vip=%s why="%s"', effect.vip, effect.why)
         self._changed(effect.vip)
         if effect.drain:
             self._at_once.add(lambda: self._drained(effect.vip))

@@ -264,7 +264,7 @@ class Membership:
 
     @property
     def vouching(self) -> VouchingState | None:
-        """How vouching goes on this node; None: it is off."""
+        """The state of vouching on this node; None while it is off."""
         return self._vouching.state()
 
     @property
