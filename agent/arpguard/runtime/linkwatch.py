@@ -23,9 +23,12 @@ class LinkWatch:
         self._look_s = 0.0
         self.changed = True
 
-    async def look(self) -> Surroundings:
-        """The surroundings as they are now. Raises DataPlaneError."""
-        if self.changed:
+    async def look(self, *, anew: bool) -> Surroundings:
+        """The surroundings as they are now; read `anew`, or as when the kernel last told of a change.
+
+        Raises DataPlaneError.
+        """
+        if anew or self.changed:
             self.changed = False
             began_s = time.thread_time()
             try:

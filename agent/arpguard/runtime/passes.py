@@ -42,6 +42,7 @@ class Passes:
     _parts: Sequence[Serving | Listening]
     _is_complete: bool = False
     _is_ready: bool = False
+    _generation: int = 0  # of the configuration that the last pass was made for
 
     async def make_first(self) -> None:
         """Makes the first pass. Raises DataPlaneError when it can guard none of the links."""
@@ -53,7 +54,11 @@ class Passes:
 
     async def make(self, *, whole: bool) -> None:
         """Makes a pass; one that need not be `whole` does only what has changed, if that is enough."""
-        surroundings = self._node.surroundings = await self._links.look()
+        # The kernel's word of a route may come later than an edit that was made after it, and a link that was chosen by
+        # the old routes would stay guarded.
+        generation = self._settings.in_force.generation
+        surroundings = self._node.surroundings = await self._links.look(anew=generation != self._generation)
+        self._generation = generation
         asked = await self._plane.ask(surroundings)
         asked = replace(asked, problems=[*self._problems(), *asked.problems])
         if self._has_to_wait(asked):

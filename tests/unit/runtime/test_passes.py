@@ -1,0 +1,75 @@
+"""What a pass reads before it decides: links and routes, as the kernel tells of changes, and at each edit."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from arpguard.core.basis import Asked
+from arpguard.errors import DataPlaneError
+from arpguard.model import Surroundings
+from arpguard.runtime import linkwatch
+from arpguard.runtime.linkwatch import LinkWatch
+from arpguard.runtime.passes import Passes
+from arpguard.runtime.waking import Alarm
+
+
+class Scene:
+    """A pass's surroundings: `reads` counts how often links and routes were read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reads = 0
+        monkeypatch.setattr(linkwatch, "read_surroundings", self._read)
+        self.links = LinkWatch(Alarm())
+        self.settings = SimpleNamespace(in_force=SimpleNamespace(generation=1), problems=list)
+        plane = SimpleNamespace(ask=self._ask, passed=lambda: None)
+        kernel = SimpleNamespace(update=lambda *_: True, knows_less=False)
+        pinned, node = SimpleNamespace(was_told=False, has_others=False), SimpleNamespace(surroundings=None)
+        settings: Any = self.settings
+        settings.awaited = False
+        parts = cast("Any", (node, settings, pinned, plane, kernel))
+        self.passes = Passes(*parts, self.links, ())
+
+    async def _read(self) -> Surroundings:
+        self.reads += 1
+        return Surroundings()
+
+    async def _ask(self, _surroundings: Surroundings) -> Asked:
+        return Asked(cast("Any", None), 1, {}, problems=[])
+
+    def make(self) -> int:
+        """Makes a pass; says how often links and routes were read for it."""
+        before = self.reads
+        asyncio.run(self.passes.make(whole=False))
+        return self.reads - before
+
+
+@pytest.fixture
+def scene(monkeypatch) -> Scene:
+    return Scene(monkeypatch)
+
+
+def test_routes_are_not_read_while_nothing_changes(scene):
+    assert [scene.make() for _ in range(3)] == [1, 0, 0]
+
+
+def test_an_edit_is_decided_by_the_routes_of_that_moment(scene):
+    """The kernel may not have told of them yet, and what is guarded by the old ones would stay so."""
+    scene.make()
+    scene.settings.in_force.generation = 2
+    assert [scene.make() for _ in range(2)] == [1, 0]
+
+
+def test_what_could_not_be_read_at_an_edit_is_read_by_the_next_pass(scene, monkeypatch):
+    scene.make()
+    scene.settings.in_force.generation = 2
+
+    async def refuse() -> Surroundings:
+        raise DataPlaneError("no netlink")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(linkwatch, "read_surroundings", refuse)
+        with pytest.raises(DataPlaneError, match="no netlink"):
+            scene.make()
+    assert scene.make() == 1
