@@ -149,15 +149,20 @@ def _together(link: Link, sharing: Iterable[Link]) -> Link:
 
 # Masters whose ports keep their addresses: an interface in a VRF is like any other, with a routing table of its own.
 _ADDRESSES_STAY = ("vrf",)
-_OPEN_VSWITCH = "openvswitch"
+_OPEN_VSWITCH, _OPEN_VSWITCHS_OWN = "openvswitch", "ovs-system"
+
+_FACELESS = {
+    "vrf": "is a VRF, which faces no network itself: name the interfaces in it",
+    _OPEN_VSWITCH: "is Open vSwitch's own and has no address: name the switch's interface that has the address",
+}
 
 
 def unguardable(link: Link, surroundings: Surroundings) -> str | None:
     """Why a link cannot be guarded."""
     if link.loopback:
         return f"resolves to {link.name}, which nobody asks for addresses on; name the interface that faces the network"
-    if link.kind == "vrf":
-        return f"{link.name} is a VRF, which faces no network itself: name the interfaces in it"
+    if (link.kind, link.name) == (_OPEN_VSWITCH, _OPEN_VSWITCHS_OWN) or link.kind == "vrf":
+        return f"{link.name} {_FACELESS[link.kind]}"
     if not link.ethernet:
         kind = f" ({link.kind})" if link.kind else ""
         return f"{link.name} is no Ethernet device{kind}: nobody asks for addresses there"
@@ -167,6 +172,13 @@ def unguardable(link: Link, surroundings: Surroundings) -> str | None:
         name = _name_of(link.parent, surroundings)
         return f"{link.name} shares its segment with {name}, which would answer beside it: name {name} instead"
     return _unfit_port(link, surroundings) if link.master else None
+
+
+def xdp_refusal(link: Link) -> str | None:
+    """Why a program at native XDP would not guard a link, although the kernel takes it there."""
+    if link.kind == "bond":
+        return "at XDP frames come from the bond's ports, and not yet from the bond"
+    return None
 
 
 def _unfit_port(link: Link, surroundings: Surroundings) -> str | None:

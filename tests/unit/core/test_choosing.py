@@ -282,6 +282,7 @@ def test_the_link_that_carries_the_address_is_guarded(items, vip, names):
         ("eno1", "eno1 is a port of bond0, which carries its addresses: name bond0 instead"),
         ("eno2", "eno2 is a port of team0, which carries its addresses: name team0 instead"),
         ("eno3", "eno3 is a port of Open vSwitch (ovs-system): name the switch's interface that has the address"),
+        ("ovs-system", "ovs-system is Open vSwitch's own and has no address: name the switch's interface that has the"),
         ("mv0", "mv0 shares its segment with bond0.100"),
         ("blue", "blue is a VRF, which faces no network itself: name the interfaces in it"),
         ("wg0", "wg0 is no Ethernet device (wireguard): nobody asks for addresses there"),

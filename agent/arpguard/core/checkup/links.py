@@ -6,7 +6,7 @@ from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, unknown, warn
 from arpguard.core.checkup.picture import Picture, otherwise
 from arpguard.core.checkup.snapshot import NOT_ASKED, AttachedProgram, Eip, Unread
-from arpguard.core.choosing import choose_links
+from arpguard.core.choosing import choose_links, xdp_refusal
 from arpguard.model import Datapath, Link
 
 _LO = "lo"
@@ -205,6 +205,8 @@ def xdp(picture: Picture) -> Iterator[Finding]:
 def _no_xdp(picture: Picture, link: Link) -> str:
     if link.kind == "veth":
         return "answers by XDP are lost unless the peer runs native XDP, too"
+    if refusal := xdp_refusal(link):
+        return refusal
     if link.kind:
         return "no native XDP on such a device"
     if link.name in picture.snapshot.machine.strips_tags:

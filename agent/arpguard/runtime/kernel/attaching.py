@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable, Mapping
 
+from arpguard.core.choosing import xdp_refusal
 from arpguard.dataplane.attach import Attacher, runs_first
 from arpguard.dataplane.device import strips_vlan_tags
 from arpguard.errors import AttachConflictError, DataPlaneError
@@ -65,6 +66,10 @@ class Attaching:
 
     async def _attach_xdp(self, link: Link, problems: list[str]) -> Attachment | None:
         """Attaches XDP if it sees and answers everything there; otherwise None and a problem, and tc is used."""
+        if refusal := xdp_refusal(link):
+            problems.append(f"{link.name}: {refusal}; tc is used")
+            return None
+
         if strips_vlan_tags(link.name):
             problems.append(
                 f"{link.name}: RX VLAN offload hides tags from XDP, tc is used; "

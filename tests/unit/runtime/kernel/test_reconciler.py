@@ -27,7 +27,7 @@ from arpguard.model import (
     Vip,
 )
 from arpguard.runtime.kernel.reconciler import Reconciler
-from arpguard.verdict import Kind, Mode
+from arpguard.verdict import Hook, Kind, Mode
 from support.programs.recorder import Control, Entries, Ranges, Recorder, Vouching
 
 VIP = ip_address("192.0.2.50")
@@ -715,3 +715,14 @@ def test_ranges_that_find_no_room_are_named(kernel, reconciler):
 def test_refused_range_is_a_problem(reconciler):
     close(reconciler, Closing(problems=("ranges: no",)))
     assert "ranges: no" in reconciler.state.problems
+
+
+def test_a_bond_is_guarded_at_tc_where_xdp_is_asked_for(kernel, reconciler):
+    """There the program would see the ports, and no entry is theirs."""
+    bond = replace(ETH0, kind="bond")
+    config = parse_config(a_config("enforce").replace("{mode", "{datapath: xdp, mode", 1))
+    asked = Asked(config, 1, {vip.address: vip for vip in config.vips}, complete=True)
+    asyncio.run(reconciler.apply(asked, Surroundings(links=(bond,)), 0))
+    assert {each.hook for each in reconciler.state.attachments} == {Hook.TC_INGRESS, Hook.TC_EGRESS}
+    (problem,) = reconciler.state.problems
+    assert problem == "eth0: at XDP frames come from the bond's ports, and not yet from the bond; tc is used"
