@@ -554,6 +554,33 @@ def test_who_answers_on_the_wire(macs, fields, expected):
     assert grade("vip-on-wire", scene) == expected
 
 
+@pytest.mark.parametrize(
+    ("owner", "fix"),
+    [
+        (None, "give it an owner"),
+        ("{node: node-2}", "its owner is the node node-2: see whether the agent runs there"),
+        ("external", "its owner is a host outside the cluster"),
+        ("elect", "the cluster elects its owner: `arpguard explain`"),
+        ("{node: node-1}", "start the guard"),
+    ],
+)
+def test_a_vip_that_nobody_answers_for_needs_an_owner_only_if_it_has_none(owner, fix):
+    said_so = {"config": config(f"vips: [{{address: {VIP}, owner: {owner}}}]")} if owner else {}
+    start = "arpguard agent" if owner == "{node: node-1}" else ""
+    quiet = sysctls(arp_ignore=1)
+    found = said("vip-on-wire", picture(BOUND, ETH0, sysctls=quiet, wire=heard(), start=start, **said_so))[0]
+    assert found.grade is Grade.WARN
+    assert found.fix.startswith(fix)
+    assert found.commands == ((start,) if start else ())
+
+
+def test_an_announcer_that_chose_nobody_yet_is_named_as_the_cause():
+    view, quiet = cluster(a_service(str(VIP)), node1="192.0.2.1"), sysctls(arp_ignore=1)
+    scene = picture(BOUND, ETH0, config=FOLLOW, sysctls=quiet, cluster=view, wire=heard())
+    found = said("vip-on-wire", scene)[0]
+    assert "see whether that announcer runs" in found.fix
+
+
 def test_a_stranger_is_told_from_a_node_by_the_nodes_macs():
     quiet = sysctls(arp_ignore=1)
     view = cluster(a_service(str(VIP)), node1="192.0.2.1", node2="192.0.2.2")
@@ -833,6 +860,7 @@ def test_two_guards_programs_at_one_hook():
     [
         (replace(ETH0, kind="veth"), "warn", "unless the peer runs native XDP"),
         (replace(ETH0, kind="bridge"), "warn", "no native XDP"),
+        (replace(ETH0, kind="bond"), "warn", "frames come from the bond's ports"),
         (ETH0, "ok", "eth0"),
     ],
 )

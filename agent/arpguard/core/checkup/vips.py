@@ -23,6 +23,15 @@ _KINDS = {
 }
 
 
+# By how the owner is named: why it may be silent, and what to do.
+_SILENT_OWNER = {
+    OwnerKind.NODE: "its owner is the node {node}: see whether the agent runs there, or name another owner",
+    OwnerKind.EXTERNAL: "its owner is a host outside the cluster: bring that host up, or name another owner",
+    OwnerKind.ELECT: "the cluster elects its owner: `arpguard explain` shows each candidate, and what it lacks",
+    OwnerKind.FOLLOW: "its owner is the node that another announcer chose ({node}): see whether that announcer runs",
+}
+
+
 def vip_bound(picture: Picture) -> Iterator[Finding]:
     """Each VIP that this node's kernel could answer for."""
     yield from summed_up([_bound(picture, vip) for vip in picture.vips], "no VIP is known here, and none is bound")
@@ -323,13 +332,18 @@ def _answered(
         )
 
     if not who and picture.bound_on(vip):
-        return warn(
-            seen,
-            str(vip),
-            "it is bound here, but no client can reach it",
-            "give it an owner: `vips:` in the configuration, or a Service that is elected for",
-        )
+        return warn(seen, str(vip), "it is bound here, but no client can reach it", *_to_somebody(picture, vip))
     return ok(seen, str(vip))
+
+
+def _to_somebody(picture: Picture, vip: Address) -> tuple[str, tuple[str, ...]]:
+    """The fix for a VIP that nobody answers for: an owner, or whatever keeps the one that it has."""
+    known = picture.vips.get(vip)
+    if known is None:
+        return "give it an owner: `vips:` in the configuration, or a Service that is elected for", ()
+    if _starting_helps(picture, [vip]):
+        return "start the guard", (picture.snapshot.start,)
+    return _SILENT_OWNER[known.owner.kind].format(node=known.owner.node or "none yet"), ()
 
 
 def _to_one(picture: Picture, vip: Address, link: Link, *, here: bool) -> tuple[str, tuple[str, ...]]:
