@@ -17,6 +17,7 @@ from xdist.scheduler import LoadFileScheduling
 from arpguard.dataplane import syscall
 from arpguard_build.errors import BuildError
 from arpguard_build.headers import find_headers
+from support.netns.foreign import lacks_tcx
 from support.required import REQUIRED
 
 # In the background (`nohup make test &`, CI runners) SIGINT is ignored, and what tests start would inherit that.
@@ -59,7 +60,12 @@ def _lacking_compiler() -> str | None:
     return _lacking_bpf() if bcc else "python3-bpfcc is not installed"
 
 
-_LACKING = {"bpf": _lacking_bpf, "compiler": _lacking_compiler, "netns": _lacking_netns}
+@functools.cache
+def _lacking_tcx() -> str | None:
+    return _lacking_bpf() or ("this kernel is older than TCX (6.6)" if lacks_tcx() else None)
+
+
+_LACKING = {"bpf": _lacking_bpf, "compiler": _lacking_compiler, "netns": _lacking_netns, "tcx": _lacking_tcx}
 
 
 # Clusters of agents, whose leases run out on a machine that is too busy: one file at a time, before all others. What

@@ -20,11 +20,12 @@ from arpguard.model import EntryKey, Owner, OwnerKind, Vip, VipEntry
 from arpguard.node import ConfigInForce
 from arpguard.units import NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
-from arpguard.verdict import Kind
+from arpguard.verdict import Hook, Kind
 from arpguard.wire.arp import parse_arp_frame
 from support.frames.builders import an_announcement
 from support.kube.cluster_states import a_cluster, an_elected
 from support.netns.cable import address
+from support.netns.foreign import lacks_tcx, programs_at
 from support.netns.waiting import until
 from support.netns.wire import a_wire
 
@@ -74,9 +75,8 @@ def test_status_tells_the_links_and_the_programs_on_them(api, pair):
         attached = {item.hook: item for item in link.attachments}
         assert link.ifindex == index
         assert set(attached) == {pb.HOOK_TC_INGRESS, pb.HOOK_TC_EGRESS}
-        kernels = pair.node.netns.call(lambda index=index: syscall.program_query(index, syscall.ATTACH_TCX_INGRESS))
-        assert [attached[pb.HOOK_TC_INGRESS].program_id] == kernels
-        assert {item.how for item in link.attachments} == {"tcx"}
+        assert [attached[pb.HOOK_TC_INGRESS].program_id] == programs_at(pair.node, Hook.TC_INGRESS, name)
+        assert {item.how for item in link.attachments} == {"clsact" if lacks_tcx() else "tcx"}
 
 
 def test_status_counts_the_entries_by_kind(api):

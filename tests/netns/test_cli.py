@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from arpguard.addresses import BROADCAST_MAC, MacAddress
+from arpguard.verdict import Hook
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame
 from arpguard_lab.topology import AgentProcess
 from support.cli import make_pki, tls_flags
 from support.netns.agents import arpguard
 from support.netns.cable import Pair, a_pair, address
-from support.netns.foreign import tcx_programs
+from support.netns.foreign import programs_at
 from support.netns.waiting import until
 from support.netns.wire import a_wire
 
@@ -30,7 +31,6 @@ pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 OWNED, FOREIGN, EXTERNAL, DELEGATED, OBSERVED, FREE = (address(number) for number in (50, 51, 52, 53, 54, 60))
 _numbers = itertools.count(1)
 STRANGER = MacAddress.parse("02:00:00:00:00:99")
-TCX_INGRESS, TCX_EGRESS = 46, 47  # linux/bpf.h
 END_S = 20
 CONFIG = f"""
 mode: enforce
@@ -107,8 +107,8 @@ def test_status_names_the_programs_that_the_kernel_runs(pair, document):
     programs = {attachment["hook"]: attachment["programId"] for attachment in link["attachments"]}
 
     assert (status["node"], status["mode"], status["entries"], status["problems"]) == ("node-1", "MODE_ENFORCE", 5, [])
-    assert tcx_programs(pair.node, TCX_INGRESS) == [programs["HOOK_TC_INGRESS"]]
-    assert tcx_programs(pair.node, TCX_EGRESS) == [programs["HOOK_TC_EGRESS"]]
+    assert programs_at(pair.node, Hook.TC_INGRESS) == [programs["HOOK_TC_INGRESS"]]
+    assert programs_at(pair.node, Hook.TC_EGRESS) == [programs["HOOK_TC_EGRESS"]]
 
 
 @pytest.mark.parametrize("page", PAGES)

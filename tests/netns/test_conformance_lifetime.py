@@ -15,12 +15,13 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.dataplane import syscall
 from arpguard.errors import DataPlaneError
+from arpguard.verdict import Hook
 from arpguard.wire.arp import ArpOp
 from arpguard_lab.topology import NETWORK, AgentProcess, Lab
 from support.frames.builders import a_frame, a_packet
 from support.netns.agents import hung, said
 from support.netns.cable import Pair, a_pair, a_place, address, plug
-from support.netns.foreign import TC_UNSPEC, a_tc_program, an_xdp_program, attached, tcx_programs
+from support.netns.foreign import TC_UNSPEC, a_tc_program, an_xdp_program, attached, programs_at
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, arp_of, claims, shown
 
@@ -186,18 +187,17 @@ def link_id(pin) -> int | None:
         return None
 
 
+@pytest.mark.tcx
 @pytest.mark.parametrize("take_off", [unpin, detach])
-@pytest.mark.parametrize(("hook", "attach_type"), [("tc_ingress", INGRESS), ("tc_egress", EGRESS)])
-def test_e8_a_program_that_was_taken_off_is_put_back_within_a_second(
-    pair, agent, wire, take_off: Callable, hook, attach_type
-):
+@pytest.mark.parametrize(("hook", "at"), [("tc_ingress", Hook.TC_INGRESS), ("tc_egress", Hook.TC_EGRESS)])
+def test_e8_a_program_that_was_taken_off_is_put_back_within_a_second(pair, agent, wire, take_off: Callable, hook, at):
     assert guarded(wire)
-    programs, repairs = tcx_programs(pair.node, attach_type), said(agent, "drift: 1 programs were detached")
+    programs, repairs = programs_at(pair.node, at), said(agent, "drift: 1 programs were detached")
     pin = agent.pin_dir / "links" / f"{pair.ifindex()}-{hook}"
     old = link_id(pin)
     take_off(pin)
     until(lambda: link_id(pin) not in (None, old), REPAIR_S, "another link is pinned")
-    assert tcx_programs(pair.node, attach_type) == programs
+    assert programs_at(pair.node, at) == programs
     assert guarded(wire)
     until(lambda: said(agent, "drift: 1 programs were detached") == repairs + 1, what="the log says so")
 
@@ -212,14 +212,18 @@ def test_e8_an_interface_that_is_made_anew_is_guarded_within_a_second(pair, agen
     assert sorted(stale) == sorted(f"{pair.ifindex()}-{hook}" for hook in ("tc_ingress", "tc_egress"))
 
 
-@pytest.mark.parametrize(("hook", "attach_type"), [("tc_ingress", INGRESS), ("tc_egress", EGRESS)])
-def test_e8_a_foreign_tcx_program_in_front_is_reported_and_left_alone(pair, agent, wire, hook, attach_type):
+@pytest.mark.tcx
+@pytest.mark.parametrize(
+    ("hook", "at", "attach_type"),
+    [("tc_ingress", Hook.TC_INGRESS, INGRESS), ("tc_egress", Hook.TC_EGRESS, EGRESS)],
+)
+def test_e8_a_foreign_tcx_program_in_front_is_reported_and_left_alone(pair, agent, wire, hook, at, attach_type):
     until(lambda: guarded_again(wire))
     foreign = a_tc_program(TC_UNSPEC)
     problem = f"problem: eth0: another program runs before arpguard at {hook}"
     with attached(pair.node, foreign, attach_type, syscall.F_BEFORE):
         until(lambda: said(agent, problem), REPAIR_S, problem)
-        running = tcx_programs(pair.node, attach_type)
+        running = programs_at(pair.node, at)
         assert running[0] == syscall.program_info(foreign).id
         assert len(running) == 2
         assert guarded(wire)

@@ -237,6 +237,7 @@ def fragments(pair) -> Iterator[FragmentSender]:
     sender.close()
 
 
+@pytest.mark.tcx
 def test_b11_frames_from_the_ring_have_a_linear_part_shorter_than_arp(pair, agent, wire, on_lo, fragments):
     """A program before the guard drops what is linear: requests of a plain socket go, those from the ring stay."""
     program = a_program_that_drops_linear_frames(15)
@@ -275,6 +276,7 @@ def tx_offload(request, pair) -> Iterator[str]:
     pair.client.netns.run("ethtool", "-K", "eth0", "txvlan", "on")
 
 
+@pytest.mark.tcx
 @pytest.mark.parametrize(
     ("tpid", "tci", "inner", "owner", "kernel"),
     [

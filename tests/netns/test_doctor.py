@@ -257,6 +257,7 @@ print([f["commands"] for c in json.load(sys.stdin)["checks"] if c["check"] == "b
 # ---- programs of others, IPv6, odd names -------------------------------------------------------------------------
 
 
+@pytest.mark.tcx
 def test_a_program_that_runs_before_the_guard_is_found_until_it_goes(pair):
     config = f"mode: enforce\nvips: [{{address: {VIP}, owner: {{node: elsewhere}}}}]\n"
     agent = pair.agent(config)

@@ -42,7 +42,7 @@ from support.netns.guard import Guard, a_guard
 from support.netns.waiting import ANSWER_S, until
 from support.netns.wire import Wire, a_wire, shown
 
-pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+pytestmark = [pytest.mark.tcx, pytest.mark.netns, pytest.mark.bpf]
 
 MARK = address(90)
 STRANGER = STRANGERS[4]

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from arpguard.dataplane import bpffs, loader, syscall
+from arpguard.dataplane import bpffs, loader
 from arpguard.dataplane.maps import ControlValue
-from arpguard.verdict import Mode
+from arpguard.verdict import Hook, Mode
 from arpguard_lab.apiserver.embedded import Embedded
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.topology import CONFIGMAP, DAEMONSET, KubeAgent
 from support.kube.node_api import a_server, ask
 from support.netns.cable import Pair, a_pair, address
-from support.netns.foreign import tcx_programs
+from support.netns.foreign import programs_at
 from support.netns.waiting import until
 
 pytestmark = [pytest.mark.netns, pytest.mark.bpf]
@@ -82,7 +82,7 @@ def _configure(server: Embedded, text: str) -> None:
 
 def _programs(pair: Pair) -> list[int]:
     """What is attached to the node's link."""
-    return tcx_programs(pair.node, syscall.ATTACH_TCX_INGRESS) + tcx_programs(pair.node, syscall.ATTACH_TCX_EGRESS)
+    return programs_at(pair.node, Hook.TC_INGRESS) + programs_at(pair.node, Hook.TC_EGRESS)
 
 
 def _mode(agent: KubeAgent) -> Mode:

@@ -3,7 +3,6 @@ programs may do to the guard on it.
 """
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,18 +13,18 @@ from ipaddress import IPv4Address, IPv6Address
 import pytest
 
 from arpguard.addresses import Address, MacAddress
-from arpguard.dataplane import loader, syscall
+from arpguard.dataplane import loader
 from arpguard.dataplane.attach import read_pins
 from arpguard.dataplane.maps import EntryTable, read_totals
 from arpguard.dataplane.neighboursocket import NeighbourSocket
-from arpguard.dataplane.syscall import ATTACH_TCX_INGRESS
 from arpguard.model import EntryKey, NodeControl, VipEntry
 from arpguard.verdict import Hook, Kind, Mode, Reason
 from arpguard.wire.ndp import solicited_node
 from arpguard_lab.netns import command
-from arpguard_lab.topology import NETWORK, AgentProcess
+from arpguard_lab.topology import NETWORK, AgentProcess, Host
 from support.netns.agents import said
 from support.netns.cable import Pair, a_netns, a_pair, address, address6, groups_of, plug, speak_ipv6
+from support.netns.foreign import programs_at
 from support.netns.guard import a_guard
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, arp_of, stream
@@ -221,8 +220,7 @@ def test_a_device_that_goes_to_another_namespace_takes_no_guard_along_and_is_gua
         index = pair.ifindex()
         pair.node.netns.batch([f"link set eth0 netns {away.name}"])
         until(lambda: pins(agent) == set(), REPAIR_S, "no pin is left")
-        programs = away.call(lambda: syscall.program_query(socket.if_nametoindex("eth0"), ATTACH_TCX_INGRESS))
-        assert programs == []
+        assert programs_at(Host("away", away, 9), Hook.TC_INGRESS) == []
         away.batch([f"link set eth0 netns {pair.node.netns.name}"])
         pair.node.netns.batch(
             ["link set eth0 up", f"addr add {pair.node.address}/24 dev eth0", f"route add default via {NETWORK}.254"]
@@ -332,6 +330,7 @@ def detach_by_bpftool(pair: Pair, agent: AgentProcess, hook: str) -> None:
     command("bpftool", "link", "detach", "pinned", str(pin))
 
 
+@pytest.mark.tcx
 @pytest.mark.parametrize("hook", ["tc_ingress", "tc_egress"])
 def test_bpftool_detaches_the_guard_and_it_is_back_within_a_second(pair, agent, hook):
     with a_wire(pair.client) as wire:

@@ -442,6 +442,7 @@ def an_echo(headers: tuple = ()) -> bytes:
     return nd_frame(ns(NODE, dst=NODE), M, T, headers=headers, body=body)
 
 
+@pytest.mark.tcx
 @pytest.mark.parametrize("headers", [(), (a_header(DESTINATION),)], ids=["plain", "behind an extension header"])
 def test_ordinary_frames_are_not_made_linear(pair, agent, wire, ring, headers):
     """A program behind the guard drops what is linear: solicitations are by then, pings are not."""

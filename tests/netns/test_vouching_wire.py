@@ -24,7 +24,7 @@ from support.netns.waiting import ANSWER_S, until
 from support.netns.wire import Wire, a_wire
 from support.programs.prog_run import NO_GRANTS, grants_value
 
-pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+pytestmark = [pytest.mark.tcx, pytest.mark.netns, pytest.mark.bpf]
 
 VIP, MARK = address(50), address(51)
 # name -> (the node's hook, whether by TCX, the program at the voucher's end)

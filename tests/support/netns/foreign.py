@@ -1,18 +1,22 @@
 """Other people's BPF programs on a host's device."""
 
+import asyncio
 import contextlib
 import ctypes
+import errno
 import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from arpguard.dataplane import syscall
+from arpguard.dataplane import clsact, syscall
+from arpguard.verdict import Hook
 from arpguard_lab.topology import Host
 
 _PROG_LOAD = 5
 _SCHED_CLS, _XDP = 3, 6
 _EXIT = struct.pack("=BBhi", 0x95, 0, 0, 0)
+_TCX = {Hook.TC_INGRESS: syscall.ATTACH_TCX_INGRESS, Hook.TC_EGRESS: syscall.ATTACH_TCX_EGRESS}
 TC_OK, TC_UNSPEC, TC_SHOT, XDP_PASS = 0, -1, 2, 2
 
 
@@ -61,9 +65,25 @@ def attached(host: Host, program: syscall.Fd, attach_type: int, flags: int, devi
         link.close()
 
 
-def tcx_programs(host: Host, attach_type: int, device: str = "eth0") -> list[int]:
-    """Ids of the TCX programs on a device, in the order they run."""
-    return host.netns.call(lambda: syscall.program_query(socket.if_nametoindex(device), attach_type))
+def programs_at(host: Host, hook: Hook, device: str = "eth0") -> list[int]:
+    """Ids of the programs at a tc hook of a device, in the order they run; of a filter of somebody else's 0."""
+
+    def look() -> list[int]:
+        ifindex = socket.if_nametoindex(device)
+        if not lacks_tcx():
+            return syscall.program_query(ifindex, _TCX[hook])
+        return [each.program_id for each in asyncio.run(clsact.read_filters(ifindex, hook))]
+
+    return host.netns.call(look)
+
+
+def lacks_tcx() -> bool:
+    """Whether this kernel is older than TCX (6.6), so that the guard is attached by clsact."""
+    try:
+        syscall.program_query(1, syscall.ATTACH_TCX_INGRESS)  # lo
+    except OSError as error:
+        return error.errno == errno.EINVAL
+    return False
 
 
 def a_program_that_tags(length: int, tpid: int, tci: int) -> syscall.Fd:
