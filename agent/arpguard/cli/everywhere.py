@@ -173,8 +173,7 @@ def conflicts(answers: Sequence[tuple[str, pb.ListConflictsResponse]], filters: 
     found.sort(key=lambda row: (row[1].last_time.seconds, row[1].last_time.nanos), reverse=True)
     rows = [(node, *tables.conflict_cells(claim)) for node, claim in found]
     head = ("NODE", *tables.CONFLICT_COLUMNS)
-    otherwise = "was heard since the agents started"
-    return render.table(head, rows, yielding="REASON") if rows else tables.nothing("foreign claim", filters, otherwise)
+    return render.table(head, rows, yielding="REASON") if rows else tables.no_conflicts(filters)
 
 
 def explanations(address: str, answers: Sequence[tuple[str, pb.ExplainVipResponse]]) -> str:

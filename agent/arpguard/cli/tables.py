@@ -314,11 +314,19 @@ class DecisionLines:
         return "\n".join(lines)
 
 
+UNHEARD = """A host that only answers those who ask it cannot be heard here: its replies go to them alone.
+`arpguard whohas ADDRESS` asks the wire who answers."""
+
+
 def conflicts(answer: pb.ListConflictsResponse, filters: str = "") -> str:
     """Who claimed what is not theirs, or may not be."""
     rows = [conflict_cells(found) for found in answer.conflicts]
-    otherwise = "was heard since the agent started"
-    return table(CONFLICT_COLUMNS, rows, yielding="REASON") if rows else nothing("foreign claim", filters, otherwise)
+    return table(CONFLICT_COLUMNS, rows, yielding="REASON") if rows else no_conflicts(filters)
+
+
+def no_conflicts(filters: str) -> str:
+    """What an empty list of claims does not say."""
+    return f"{nothing('foreign claim', filters, 'was heard since the agent started')}\n{UNHEARD}"
 
 
 def conflict_cells(found: pb.Conflict) -> tuple[object, ...]:

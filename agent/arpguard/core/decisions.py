@@ -4,12 +4,14 @@ The kernel reports only some of many equal decisions, so these count reports; th
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import Address, MacAddress, address_order
+from arpguard.core.bounding import bounded, some
 from arpguard.core.claimants import OUTSIDE, Claimant
 from arpguard.model import Decision, EntryKey
+from arpguard.units import NS_PER_S
 from arpguard.verdict import Mode, Reason, Verdict
 
 
@@ -104,6 +106,15 @@ class RivalClaim:
     dropped: bool
     claimant: Claimant = OUTSIDE
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether the host is known not to be the owner."""
+        return self.reason is Reason.CONFLICT or self.claimant.is_node
+
+
+RECENT_NS = 300 * NS_PER_S  # how long a claim is a problem after it was last heard
+MAX_HOSTS = 20  # in the list of problems
+
 
 class ConflictLog:
     """Who claimed what: the latest `capacity` pairs of host and VIP.
@@ -173,6 +184,21 @@ class ConflictLog:
         ordered = sorted(heard, key=lambda claim: claim.number, reverse=True)
         return (claim for claim in ordered if before is None or claim.number < before)
 
+    def problems(self, now_ns: int) -> list[str]:
+        """Each host that certainly claimed another's VIPs lately, a sentence each, in a lasting order."""
+        vips: dict[tuple[MacAddress, Claimant], set[Address]] = {}
+        for claims in self._claims.values():
+            for claim in claims.values():
+                if claim.is_certain and claim.last_ns > now_ns - RECENT_NS:
+                    vips.setdefault((claim.mac, claim.claimant), set()).add(claim.key.vip)
+
+        hosts = sorted(vips, key=lambda host: (min(map(address_order, vips[host])), str(host[0])))
+        return bounded([_problem(*host, sorted(vips[host], key=address_order)) for host in hosts], MAX_HOSTS)
+
     def latest_by_key(self) -> dict[EntryKey, RivalClaim]:
         """The latest claim for each VIP on each link."""
         return {claim.key: claim for claim in reversed(list(self.newest()))}
+
+
+def _problem(mac: MacAddress, claimant: Claimant, vips: Sequence[Address]) -> str:
+    return f"{mac} ({claimant}) claims {some(vips)}: another host owns it; see `arpguard conflicts`"

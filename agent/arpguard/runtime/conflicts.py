@@ -2,6 +2,7 @@
 
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import TypeVar
 
 from arpguard.addresses import MacAddress
@@ -30,6 +31,11 @@ class Conflicts:
         self._heard = heard
         self._announcing = announcing
         self._news = ClaimLog()
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """The claims of the last minutes that certainly came from somebody else."""
+        return self._heard.problems(boot_ns())
 
     def tell(self, report: Report, claimant: Claimant) -> bool:
         """Reports a claim that counts; True if it is news. Against nodes of this cluster only the protocol defends."""

@@ -6,6 +6,7 @@ from typing import Protocol
 from arpguard.config.model import AgentConfig
 from arpguard.core.admission import avoided
 from arpguard.core.basis import Asked
+from arpguard.core.bounding import some
 from arpguard.core.claimants import OUTSIDE, virtual_router
 from arpguard.core.closing import closing_of
 from arpguard.core.clusterstate import ClusterState
@@ -13,7 +14,6 @@ from arpguard.core.decisions import Report
 from arpguard.core.sourcing import Sourcing
 from arpguard.model import OwnerKind, Surroundings
 from arpguard.runtime.conflicts import Conflicts
-from arpguard.runtime.kernel.reconciler import some
 from arpguard.runtime.settings import Settings
 
 

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from arpguard.clock import boot_ns
 from arpguard.core.basis import Asked
@@ -17,7 +18,6 @@ from arpguard.runtime.kernel.listening import Listening
 from arpguard.runtime.kernel.pinned import Pinned
 from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.runtime.linkwatch import LinkWatch
-from arpguard.runtime.serving import Serving
 from arpguard.runtime.settings import Settings
 from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_MS
@@ -27,6 +27,14 @@ log = logging.getLogger(__name__)
 AUDIT_INTERVAL_S = 0.5
 AUDIT_SHARE = 0.05  # of one core, at most: a map of 100,000 entries is read back less often
 SETTLE_S = 0.02  # netlink messages come in flocks, and so do objects
+
+
+class Part(Protocol):
+    """A part of the agent that finds problems."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What is wrong now, a sentence each."""
 
 
 @dataclass(slots=True)
@@ -39,7 +47,7 @@ class Passes:
     _plane: ControlPlane
     _kernel: Reconciler
     _links: LinkWatch
-    _parts: Sequence[Serving | Listening]
+    _parts: Sequence[Part]
     _is_complete: bool = False
     _is_ready: bool = False
     _generation: int = 0  # of the configuration that the last pass was made for

@@ -108,6 +108,6 @@ async def build(
 
     # What keeps the kernel up to date
     links, file = LinkWatch(wanted), FileFollower(settings, wanted)
-    passes = Passes(this_node, settings, pinned, plane, kernel, links, (serving, listening))
+    passes = Passes(this_node, settings, pinned, plane, kernel, links, (serving, listening, conflicts))
     upkeep = Upkeep(passes, links, kernel, pinned, wanted, (announcing, listening))
     return Agent(plane, passes, upkeep, listening, serving, events, (announcing, links, file))

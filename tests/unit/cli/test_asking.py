@@ -15,7 +15,7 @@ import pytest
 import yaml
 from google.protobuf.json_format import ParseDict
 
-from arpguard.cli import client
+from arpguard.cli import client, tables
 from arpguard.cli.options import DEFAULT_LIMIT
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import DECISION, VIP
@@ -168,7 +168,7 @@ def test_empty_lists_say_so(run, agent):
         "no VIP is guarded\n",
         "no link is guarded\n",
         "no decision was reported since the agent started\n",
-        "no foreign claim was heard since the agent started\n",
+        "no foreign claim was heard since the agent started\n" + tables.UNHEARD + "\n",
         "no link of this node is guarded\n",
     ]
 
@@ -179,7 +179,7 @@ def test_empty_lists_say_so(run, agent):
         ("vips --link nope --kind owned", "no VIP matches --link nope --kind owned"),
         ("decisions --vip 192.0.2.1 --reason answered", "no decision matches --vip 192.0.2.1 --reason answered"),
         ("decisions --verdict pass --since 0s", "no decision matches --verdict pass --since 0s"),
-        ("conflicts --vip 192.0.2.1", "no foreign claim matches --vip 192.0.2.1"),
+        ("conflicts --vip 192.0.2.1", "no foreign claim matches --vip 192.0.2.1\n" + tables.UNHEARD),
     ],
     ids=str,
 )
@@ -189,6 +189,14 @@ def test_list_that_a_filter_leaves_empty_names_the_filter(words, said, run, agen
     answers["ListConflicts"] = pb.ListConflictsResponse()
 
     assert run(*words.split()) == (0, said + "\n", "")
+
+
+def test_empty_list_of_claims_says_what_cannot_be_heard_and_what_finds_it(run, agent):
+    agent.prepared.answers["ListConflicts"] = pb.ListConflictsResponse()
+    _, out, _ = run("conflicts")
+
+    assert "only answers those who ask it cannot be heard here" in out
+    assert "`arpguard whohas ADDRESS`" in out
 
 
 # ---- requests ----------------------------------------------------------------------------------------------------

@@ -318,3 +318,49 @@ def test_room_is_made_by_a_vip_with_the_most_claims_whatever_came_before():
             of_vip = claims[each[0]]
             assert len(of_vip) == max(map(len, claims.values()))
             assert heard[each] == min(heard[other] for other in of_vip)
+
+
+# ---- claims that are problems ------------------------------------------------------------------------------------
+
+NODE = Claimant(ClaimantKind.CLUSTER_NODE, "node-2")
+UNSURE = {"verdict": Verdict.REPORT, "reason": Reason.UNVERIFIED_CLAIM}
+OTHER_FAMILY = ip_address("2001:db8::50")
+
+
+def problems(*heard: Decision | tuple[Decision, Claimant], now_ns: int = 2) -> list[str]:
+    log = ConflictLog()
+    for number, item in enumerate(heard):
+        decision, *claimant = item if isinstance(item, tuple) else (item,)
+        log.add(Report(number, "eth0", decision, 1, decision.time_ns), *claimant)
+    return log.problems(now_ns)
+
+
+def test_each_host_that_claims_a_vip_is_a_problem_with_its_mac():
+    assert problems(a_claim(host=9), a_claim(host=8)) == [
+        "02:00:00:00:00:08 (outside) claims 192.0.2.100: another host owns it; see `arpguard conflicts`",
+        "02:00:00:00:00:09 (outside) claims 192.0.2.100: another host owns it; see `arpguard conflicts`",
+    ]
+
+
+def test_vips_that_a_host_claims_are_one_problem_in_a_lasting_order():
+    claims = [a_claim(vip=vip) for vip in (OTHER_FAMILY, OTHER, VIP)]
+
+    assert problems(*claims) == problems(*reversed(claims))
+    assert "claims 192.0.2.100, 192.0.2.101, 2001:db8::50: " in problems(*claims)[0]
+
+
+def test_claim_that_may_be_its_owners_is_not_a_problem_unless_a_node_makes_it():
+    assert problems(a_decision(**UNSURE)) == []
+    assert "(node-2 (cluster node)) claims" in problems((a_decision(**UNSURE), NODE))[0]
+
+
+def test_claim_is_a_problem_for_five_minutes():
+    assert problems(a_claim(time_ns=7), now_ns=300 * 10**9 + 6)
+    assert problems(a_claim(time_ns=7), now_ns=300 * 10**9 + 7) == []
+
+
+def test_flood_of_hosts_makes_few_problems():
+    found = problems(*(a_claim(host=host) for host in range(1, 100)))
+
+    assert len(found) == 21
+    assert found[-1] == "and 79 more problems"

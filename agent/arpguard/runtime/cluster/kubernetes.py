@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.core.basis import Asked
+from arpguard.core.bounding import some
 from arpguard.core.clusterstate import ClusterState
 from arpguard.core.conflicts import KnownOwner
 from arpguard.core.decisions import Report
@@ -33,7 +34,7 @@ from arpguard.runtime.cluster.reports import Reports
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.controlplane import End
 from arpguard.runtime.kernel.announcing import Announcing
-from arpguard.runtime.kernel.reconciler import Reconciler, some
+from arpguard.runtime.kernel.reconciler import Reconciler
 from arpguard.runtime.settings import Settings
 from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_S
@@ -103,6 +104,7 @@ class Kubernetes:
             holder=self._membership.holder,
             origin=self._cluster.origin,
             refresh=self._refresh_state,
+            published=self.published,
         )
 
     async def run(self) -> None:
@@ -246,7 +248,6 @@ class Kubernetes:
         state.vips = self._outlook.collected.vips
         state.nobody = membership.wishes.nobody
         state.nodes, state.members = self._cluster.nodes, membership.members
-        state.alive = membership.alive
         state.yielding, state.vouching = membership.yielding, membership.vouching
         state.times = membership.times
         state.renewed_ns, state.renewal_lost = membership.renewals.renewed_ns, membership.renewals.lost

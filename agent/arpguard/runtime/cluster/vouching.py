@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from arpguard.addresses import Network
 from arpguard.clock import boot_ns
 from arpguard.config.model import VouchingConfig
+from arpguard.core.bounding import some
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import Heartbeat, NamedVoucher, PublishedVouching
 from arpguard.core.vouching.ring import RingNode, vouchers_for
@@ -21,7 +22,6 @@ from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.leases import Leases
 from arpguard.runtime.cluster.publishing import LinkPublisher
 from arpguard.runtime.cluster.terms import Terms
-from arpguard.runtime.kernel.reconciler import some
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Mode
 

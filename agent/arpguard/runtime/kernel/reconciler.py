@@ -18,6 +18,7 @@ from itertools import product
 from arpguard.addresses import Address, MacAddress, address_order
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.basis import Asked, Basis
+from arpguard.core.bounding import some
 from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.desired import NOBODY, fitting, strictest_mode
 from arpguard.dataplane.attach import Attacher
@@ -370,8 +371,3 @@ class Reconciler:
     def _publish(self, links: tuple[Link, ...], problems: list[str]) -> None:
         self.state.links = links
         self.state.problems = tuple(problems)
-
-
-def some(items: Sequence[object], limit: int = 5) -> str:
-    """The first items, and how many more there are."""
-    return ", ".join(map(str, items[:limit])) + (f" and {len(items) - limit} more" if len(items) > limit else "")
