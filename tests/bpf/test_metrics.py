@@ -15,6 +15,7 @@ from arpguard.clock import boot_ns
 from arpguard.config.model import AgentConfig
 from arpguard.core.cluster import SourceState
 from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.core.members import Member
 from arpguard.core.ownership.lease import Times
 from arpguard.core.vouching.state import VouchingState
 from arpguard.dataplane.build import read_build
@@ -402,14 +403,14 @@ def test_elected_vips_are_counted_once_and_others_not_at_all(guarded):
 
 
 def test_nodes_are_those_that_there_are_and_those_that_are_heard_of(guarded):
-    guarded.node.cluster = a_cluster(alive=frozenset({"node-1"}))
+    guarded.node.cluster = a_cluster(members=(Member("node-1"), Member("node-2", alive=False)))
 
     assert (guarded.value("nodes"), guarded.value("nodes_alive")) == (3, 1)
 
 
 def test_what_is_known_of_the_cluster_is_of_the_moment(guarded):
-    state = a_cluster(alive=frozenset())
-    state.refresh = lambda: setattr(state, "alive", frozenset({"node-1", "node-2"}))
+    state = a_cluster(members=())
+    state.refresh = lambda: setattr(state, "members", (Member("node-1"), Member("node-2")))
     guarded.node.cluster = state
 
     assert guarded.value("nodes_alive") == 2

@@ -318,6 +318,13 @@ def test_whohas_exits_0_only_if_exactly_one_host_answers():
             found = json.loads(done.stdout)
             assert (found["address"], found["interface"]) == (str(vip), "eth0")
             assert {answer["mac"]: answer["replies"] for answer in found["answers"]} == {str(n.mac): 2 for n in nodes}
+        done = arpguard("whohas", str(both), "--wait", "0.1", prefix=lab.client.netns.prefix())
+        assert done.stdout.endswith(f"\n2 hosts answer for {both} on eth0: clients reach now one, now another\n")
+        done = arpguard("whohas", str(one), "--wait", "0.1", prefix=lab.client.netns.prefix())
+        assert done.stdout.endswith(f"\nexactly one host answers for {one} on eth0\n")
+        lab.client.netns.run("ip", "neigh", "replace", "192.0.2.77", "lladdr", str(lab.nodes[0].mac), "dev", "eth0")
+        done = arpguard("whohas", str(one), "--wait", "0.1", prefix=lab.client.netns.prefix())
+        assert "also has 192.0.2.77" in done.stdout
         done = arpguard("whohas", str(nobody), "--count", "1", "--wait", "0.1", prefix=lab.client.netns.prefix())
         assert done.stdout.startswith(f"nobody answers for {nobody} on eth0")
         done = arpguard("whohas", str(one), "--interface", "eth9", prefix=lab.client.netns.prefix())

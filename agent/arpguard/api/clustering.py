@@ -1,5 +1,6 @@
 """What the agent knows of the cluster, as messages."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from arpguard.addresses import Address
@@ -20,6 +21,10 @@ _HELD = (ClaimState.VALID, ClaimState.DELETING)
 
 def kubernetes(state: ClusterState, clock: messages.MessageClock) -> pb.Kubernetes:
     """The connection, the lease and the nodes."""
+    macs: dict[str, list[str]] = {}
+    for mac, node in state.published().items():
+        macs.setdefault(node, []).append(str(mac))
+
     message = pb.Kubernetes(
         state=connection(state),
         server=state.server,
@@ -27,7 +32,7 @@ def kubernetes(state: ClusterState, clock: messages.MessageClock) -> pb.Kubernet
         sources=[_source(name, source) for name, source in sorted(state.sources.items())],
         renewal_problem=state.renewal_lost,
         yielding=state.yielding,
-        nodes=[_node(member, state.nodes.get(member.name)) for member in state.members],
+        nodes=[_node(member, state.nodes.get(member.name), macs.get(member.name, ())) for member in state.members],
         writes=[
             pb.LeaseWrites(kind=kind, outcome=outcome, count=count)
             for (kind, outcome), count in sorted(state.writes.items())
@@ -99,9 +104,11 @@ def _source(name: str, source: SourceState) -> pb.KubernetesSource:
     )
 
 
-def _node(member: Member, found: Node | None) -> pb.ClusterNode:
+def _node(member: Member, found: Node | None, macs: Iterable[str]) -> pb.ClusterNode:
     addresses = [str(address) for address in found.addresses] if found else []
-    return pb.ClusterNode(name=member.name, alive=member.alive, refusal=member.refusal or "", addresses=addresses)
+    return pb.ClusterNode(
+        name=member.name, alive=member.alive, refusal=member.refusal or "", addresses=addresses, macs=macs
+    )
 
 
 def claim(holder: Holder, clock: messages.MessageClock) -> pb.Claim:

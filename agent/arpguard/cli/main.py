@@ -18,7 +18,7 @@ from arpguard import __version__
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
 from arpguard.cli.logs import add_log_options
-from arpguard.cli.options import SubParsers, add_asking, lazily, positive
+from arpguard.cli.options import DEFAULT_TARGET, SubParsers, add_asking, lazily, positive
 from arpguard.cli.parser import Parser
 from arpguard.cli.render import clean
 from arpguard.cli.replay.options import add_replay
@@ -217,7 +217,8 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "whohas",
         help="ask the wire who answers for an address",
         description="Sends ARP requests, or neighbour solicitations for an IPv6 address, and shows every MAC that "
-        "answers. Exit code 0: exactly one did. "
+        "answers, whose it is where that is known (a virtual router, a node that this node's agent knows, a "
+        "neighbour), and what that means. Exit code 0: exactly one host answers; 1: none, or more than one. "
         "This node does not hear itself: for a VIP that it owns, ask from another host.",
     )
 
@@ -228,6 +229,9 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--wait", type=positive(float), default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
     )
 
+    parser.add_argument(
+        "--address", dest="agent", metavar="TARGET", help=f"the agent that knows the nodes (default: {DEFAULT_TARGET})"
+    )
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.set_defaults(run=lazily("whohas", "run_whohas"))
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from arpguard.addresses import Address
+from arpguard.addresses import Address, MacAddress
 from arpguard.core.claimwords import Candidate
 from arpguard.core.cluster import Node, SourceState
 from arpguard.core.members import Member
@@ -19,10 +19,10 @@ from arpguard.model import Vip
 class ClusterState:
     """What is known now: what can be asked for at any time, and what `refresh` brings up to date.
 
-    `origin`: where an address comes from, and why it is no VIP where it is none.
+    `origin`: where an address comes from, and why it is no VIP where it is none. `published`: nodes by their MACs.
     `sources`: what is followed, by the resource's name. `complete`: all of it was read at least once. `vips` has all
-    VIPs, of the configuration and of the cluster. `alive`: the nodes whose heartbeat changed within a lease, this one
-    too. `renewed_ns` (boot clock): when the last renewal that succeeded was sent; `renewal_lost`: why none succeeds.
+    VIPs, of the configuration and of the cluster. `renewed_ns` (boot clock): when the last renewal that succeeded was
+    sent; `renewal_lost`: why none succeeds.
     `vouching`: how that goes, None: it is off. `nobody`: the elected VIPs that no node may own. `nodes` are the Node
     objects by name, `members` the nodes as an election sees them. `writes` counts (kind of object, outcome), as in
     ("heartbeat", "applied"); `events` counts Events that were "written" and "dropped".
@@ -34,6 +34,7 @@ class ClusterState:
     holder: Callable[[Address], Holder]
     origin: Callable[[Address], Origin]
     refresh: Callable[[], None]
+    published: Callable[[], Mapping[MacAddress, str]] = dict
     times: Times = field(default_factory=lambda: Times(0, 0, 0, 0))
     complete: bool = False
     sources: Mapping[str, SourceState] = field(default_factory=dict)
@@ -41,7 +42,6 @@ class ClusterState:
     nobody: frozenset[Address] = frozenset()
     nodes: Mapping[str, Node] = field(default_factory=dict)
     members: tuple[Member, ...] = ()
-    alive: frozenset[str] = frozenset()
     renewed_ns: int | None = None
     renewal_lost: str = ""
     yielding: bool = False

@@ -144,7 +144,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
         "arpguard_nodes_alive",
         "Nodes whose heartbeat was heard of within a lease, this one among them",
         "when it falls: a node is down or cut off; or when it differs between nodes",
-        lambda look: len(look.state.alive),
+        lambda look: sum(member.alive for member in look.state.members),
     ),
     spec.Gauge(
         "arpguard_nodes",

@@ -817,6 +817,7 @@ class ClusterNode(_message.Message):
     ALIVE_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
     ADDRESSES_FIELD_NUMBER: _builtins.int
+    MACS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     alive: _builtins.bool
     """Whether its agent's heartbeat was heard of within a lease. Nodes renew only while an elected VIP needs it."""
@@ -826,6 +827,10 @@ class ClusterNode(_message.Message):
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Of its Node object, in that order."""
 
+    @_builtins.property
+    def macs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the guarded links that its heartbeat publishes; of this node all links."""
+
     def __init__(
         self,
         *,
@@ -833,10 +838,11 @@ class ClusterNode(_message.Message):
         alive: _builtins.bool = ...,
         refusal: _builtins.str = ...,
         addresses: _abc.Iterable[_builtins.str] | None = ...,
+        macs: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "alive", b"alive", "name", b"name", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "alive", b"alive", "macs", b"macs", "name", b"name", "refusal", b"refusal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

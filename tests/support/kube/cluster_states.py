@@ -39,7 +39,6 @@ def a_cluster(
         complete=True,
         sources={"services": SourceState(lists=1, streams=2), "leases": SourceState(lists=1, streams=1)},
         vips={vip.address: vip for vip in vips},
-        alive=frozenset(names),
         nodes={name: Node(name, ready=True) for name in names},
         members=tuple(Member(name) for name in names),
         events=Counter(written=4),

@@ -5,6 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
+from arpguard.addresses import MacAddress
 from arpguard.api import clustering
 from arpguard.api.messages import MessageClock
 from arpguard.clock import boot_ns
@@ -49,6 +50,7 @@ def test_message_has_sources_nodes_writes_and_events():
     state = a_cluster(
         sources=LOST,
         members=(Member("n1"), Member("n2", alive=False)),
+        published=lambda: {MacAddress(b"\x02" + bytes(4) + bytes([last])): "n1" for last in (1, 2)},
         nodes={"n1": Node("n1", addresses=(ip_address("192.0.2.1"), ip_address("2001:db8::1")))},
         renewed_ns=now_ns,
         renewal_lost="timed out",
@@ -67,7 +69,12 @@ def test_message_has_sources_nodes_writes_and_events():
         renewal_problem="timed out",
         yielding=True,
         nodes=[
-            {"name": "n1", "alive": True, "addresses": ["192.0.2.1", "2001:db8::1"]},
+            {
+                "name": "n1",
+                "alive": True,
+                "addresses": ["192.0.2.1", "2001:db8::1"],
+                "macs": ["02:00:00:00:00:01", "02:00:00:00:00:02"],
+            },
             {"name": "n2", "refusal": "not heard of for a lease"},
         ],
         writes=[{"kind": "heartbeat", "outcome": "applied", "count": 5}],
