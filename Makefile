@@ -31,7 +31,7 @@
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
 #   make stamp   write the image's repository and the version, which deploy/release.env names, wherever they are needed
 #   make release  everything that users download, in dist/, from the commit that is checked out; then installs each of
-#                it in clean places and uses it there (docs/releasing.md)
+#                it in clean places and uses it there (CONTRIBUTING.md)
 #   make image   build the container image for amd64 and arm64, look at what is in it, and run an agent in it
 
 SHELL := /bin/bash

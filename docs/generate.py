@@ -1,14 +1,20 @@
 """Writes the generated pages: `make docs`.
 
-docs/reasons.md, docs/metrics.md and the diagram of docs/protocol.md come from the code, docs/support.md from what tests
-have run on. A test compares.
+docs/reasons.md, docs/metrics.md, docs/cli.md and the diagram of docs/protocol.md come from the code, docs/support.md
+from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the layers of
+docs/architecture.md from pyproject.toml. A test compares.
 """
 
+import argparse
 import json
 import re
+import runpy
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import yaml
 from prometheus_client.process_collector import ProcessCollector
 
 from arpguard.core.ownership.stages import TRANSITIONS, Owned, Stage
@@ -16,6 +22,7 @@ from arpguard.observe.metrics import SPECS
 from arpguard.verdict import Reason
 
 FOLDER = Path(__file__).parent
+TOP = FOLDER.parent
 _REASONS = """# Reasons
 
 Why a frame got its verdict: one list for the BPF programs, the agent, its API, its metrics and this page.
@@ -53,6 +60,19 @@ Each line stands for tests that succeeded, and says when they last did.
 `make release` notes its own in `docs/tested.json`; `make neighbours` and `make kernels` have theirs in neighbours.md.
 What meets "Needs" and is not listed may well work: it was not tried.
 """
+_CLI = """# Commands
+
+For anyone at a prompt: every command of `arpguard`, its arguments and options, from the program's own parsers.
+`arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
+The package also has completions for bash, zsh and fish; `arpguard completion SHELL` prints one.
+
+- The commands that ask an agent ask the one on this node; `--address` names another one, and `--all-nodes` asks all.
+- `-o json` and `-o yaml` are for programs.
+- `--pin-dir` reads the pinned objects in the kernel, and works where no agent runs.
+
+| command | does |
+|---|---|
+"""
 _NEEDS = {
     "Python": "3.11 or newer; the Debian package has modules for 3.11 to 3.14",
     "Distributions": "for the Debian package, Debian or Ubuntu with such a Python; for the wheel, glibc and libbpf 1",
@@ -60,6 +80,7 @@ _NEEDS = {
     "Architectures": "amd64 or arm64; the BPF programs are the same for both",
     "Kubernetes": "1.30 or newer",
 }
+_VARIABLE = re.compile(r"\{\{ \$(?:labels\.)?(\w+).*?\}\}")  # of Prometheus
 _OF_OWNED = """\
         answers while the fence lies ahead;
         stays over a restart of the agent
@@ -118,6 +139,75 @@ def support_page() -> str:
     return _SUPPORT + "".join(sections)
 
 
+def runbooks_page() -> str:
+    """The page about alerts and Events, with the alerts as their rules have them."""
+    rules = yaml.safe_load((TOP / "deploy/monitoring/alerts.yaml").read_text(encoding="utf-8"))
+    alerts = (rule for group in rules["groups"] for rule in group["rules"])
+    return _between("runbooks.md", "alerts", "\n".join(_alert(rule) for rule in alerts))
+
+
+def _alert(rule: dict[str, Any]) -> str:
+    """A section of the runbooks."""
+    notes = rule["annotations"]
+    said, todo = (_VARIABLE.sub(lambda found: found[1].upper(), notes[key]) for key in ("summary", "description"))
+    title, lasting = rule["alert"], f", for {rule['for']}" if "for" in rule else ""
+    how = f"{rule['labels']['severity'].capitalize()}. Fires when `{' '.join(rule['expr'].split())}`{lasting}."
+    return f"### {title}\n\n{said}.\n\n{todo}\n\n{how}\n"
+
+
+def architecture_page() -> str:
+    """The page about the parts of arpguard, with the layers as the contract has them."""
+    contracts = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = [layer.replace("arpguard.", "").replace(" | ", ", ") for layer in contracts[0]["layers"]]
+    return _between(
+        "architecture.md", "layers", "".join(f"{number}. {layer}\n" for number, layer in enumerate(layers, 1))
+    )
+
+
+def _between(page: str, name: str, text: str) -> str:
+    """A page with another text between its marks of this name."""
+    before, start, rest = (FOLDER / page).read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition(f"<!-- end of {name} -->")
+    return f"{before}{start}\n{text}\n{end}{after}"
+
+
+def cli_page() -> str:
+    """The page about the command line, from its parsers."""
+    program, *below = runpy.run_path(str(TOP / "deploy/release/man.py"))["commands"]()
+    names = {command.parser.prog: command for command in below}
+    table = "".join(
+        f"| [`{name}`](#{name.replace(' ', '-')}) | {_cell(command.summary)} |\n" for name, command in names.items()
+    )
+    codes = f"\n{(program.parser.epilog or '').strip().capitalize()}.\n"
+    return "".join([_CLI, table, codes, *(_command(name, command.parser) for name, command in names.items())])
+
+
+def _command(name: str, parser: argparse.ArgumentParser) -> str:
+    """A command's section: what it does, what follows it, and examples."""
+    rows = [
+        f"| {_words(action)} | {_cell((action.help or '') % vars(action))} |\n"
+        for action in parser._actions  # noqa: SLF001 - argparse has no public list of them
+        if action.help != argparse.SUPPRESS and not {"-h", "COMMAND"} & {*action.option_strings, action.metavar}
+    ]
+    described = f"\n{_cell(parser.description)}\n" if parser.description else ""
+    table = "".join(["\n| argument or option | is |\n|---|---|\n", *rows]) if rows else ""
+    _, shown, examples = (parser.epilog or "").partition("examples:\n")
+    lines = "".join(f"{line.strip()}\n" for line in examples.splitlines())
+    return f"\n## {name}\n{described}{table}" + (f"\n```text\n{lines}```\n" if shown else "")
+
+
+def _words(action: argparse.Action) -> str:
+    """An argument or option as it is typed."""
+    value = action.metavar or (",".join(map(str, action.choices)) if action.choices else action.dest)
+    takes = "" if action.nargs == 0 else f" {value}"
+    return f"`{', '.join(action.option_strings)}{takes}`".replace("` ", "`")
+
+
+def _cell(text: str) -> str:
+    """A text of the parsers in one line of Markdown."""
+    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split())
+
+
 def _noted() -> list[dict[str, str]]:
     """What `make release` noted."""
     noted: list[dict[str, str]] = json.loads((FOLDER / "tested.json").read_text(encoding="utf-8"))
@@ -145,6 +235,9 @@ def _state(stage: type[Stage] | None) -> str:
 
 
 PAGES = {
+    "architecture.md": architecture_page,
+    "runbooks.md": runbooks_page,
+    "cli.md": cli_page,
     "reasons.md": reasons_page,
     "metrics.md": metrics_page,
     "protocol.md": protocol_page,

@@ -286,7 +286,7 @@ def test_other_ipv6_passes_and_is_not_even_counted(plane, hook, entry, frame):
 
 
 def test_every_case_of_the_list_is_here_or_on_the_wire():
-    """N29 to N31, N34 and N38 are tests of their own, below; README answers N33 and N35; the rest needs a wire."""
+    """N29 to N31, N34 and N38 are tests of their own, below; N33 and N35 are in docs/limits.md; others need a wire."""
     by_name = {name.partition("_")[0] for name in CASES}
     assert by_name >= {f"N{number}" for number in range(1, 29)} - {"N22"}
 

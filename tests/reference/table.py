@@ -1,4 +1,4 @@
-"""The verdict table of README.md: who may answer for an address, and what becomes of a frame that says or asks it."""
+"""The verdict table of docs/verdicts.md: who may answer for an address, and what becomes of a frame about it."""
 
 from arpguard.model import VipEntry
 from arpguard.verdict import Kind, Mode, Reason, Verdict

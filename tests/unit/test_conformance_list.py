@@ -1,4 +1,4 @@
-"""Every case of docs/conformance.md is a named test, or README says why it is none."""
+"""Every case of docs/conformance.md is a named test, or docs/limits.md says why it has none."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-README = TESTS.parent / "README.md"
+LIMITS = TESTS.parent / "docs/limits.md"
 
 LAST = {"A": 12, "B": 12, "C": 17, "D": 10, "E": 15, "N": 38}
 CASES = [f"{section}{number}" for section, last in LAST.items() for number in range(1, last + 1)]
@@ -28,8 +28,8 @@ BY_ANOTHER_NAME = {
     "E13": "entry_of_another_epoch_is_not_owned",
     "N36": "groups_of_owned_vips_are_followed",
 }
-# case -> what README says of it. D2 and D3 would need VLAN devices, which not every machine has.
-IN_README = {
+# case -> what docs/limits.md says of it. D2 and D3 would need VLAN devices, which not every machine has.
+IN_LIMITS = {
     "D2": "guard the VLAN device",
     "D3": "guard the VLAN device",
     "D8": "On a parent link frames with a VID other than 0 pass",
@@ -41,7 +41,7 @@ IN_README = {
 
 PAGE = TESTS.parent / "docs/conformance.md"
 LINE = re.compile(r"^\| ([A-EN]\d+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$", re.MULTILINE)
-NOT_PROMISED = "[README](../README.md#what-it-does-not-promise)"
+NOT_PROMISED = "[not promised](limits.md)"
 
 
 @cache
@@ -77,7 +77,7 @@ def proof(case: str) -> str:
 
 
 def test_every_case_is_a_named_test_or_answered():
-    assert set(CASES) - files_by_case().keys() == {*IN_README}
+    assert set(CASES) - files_by_case().keys() == {*IN_LIMITS}
 
 
 def test_page_tells_of_every_case_where_it_is_tested():
@@ -90,6 +90,6 @@ def test_the_other_name_is_a_tests(name):
     assert name in set(functions())
 
 
-@pytest.mark.parametrize("words", IN_README.values(), ids=IN_README)
-def test_readme_says_so(words):
-    assert words in README.read_text(encoding="utf-8").partition("## What it does not promise")[2]
+@pytest.mark.parametrize("words", IN_LIMITS.values(), ids=IN_LIMITS)
+def test_limits_say_so(words):
+    assert words in LIMITS.read_text(encoding="utf-8")

@@ -15,13 +15,16 @@ from arpguard.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not {".venv", ".cache"} & set(page.parts))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def _blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["reasons.md", "metrics.md", "protocol.md", "support.md"])
+@pytest.mark.parametrize(
+    "name", ["reasons.md", "metrics.md", "protocol.md", "support.md", "cli.md", "runbooks.md", "architecture.md"]
+)
 def test_page_is_the_generated_one(name):
     pages = runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"]
 
@@ -35,6 +38,28 @@ def test_what_is_needed_is_what_the_package_and_the_chart_ask_for():
 
     assert f"Needs: {python.removeprefix('>=')} or newer" in text
     assert f"Needs: {re.search(r'kubeVersion: .>=([0-9]+.[0-9]+)', chart)[1]} or newer" in text
+
+
+def test_front_page_names_what_the_tests_ran_on():
+    """README has the list of docs/support.md in a sentence."""
+    support = (ROOT / "docs/support.md").read_text(encoding="utf-8")
+    tested = re.search(r"^Linux .*? Tested: (.*?); \[", README, re.MULTILINE)[1]
+
+    for name, section in (("kernels", "Kernels"), ("Debian", "Distributions"), ("Kubernetes", "Kubernetes")):
+        rows = re.findall(
+            r"^\| (?:\w+ )?(\d[\d.]*) \|", support.partition(f"## {section}\n")[2].partition("\n## ")[0], re.MULTILINE
+        )
+        said = re.search(rf"{name} ([\d., and]*\d)", tested)[1]
+        assert re.findall(r"[\d.]*\d", said) == list(dict.fromkeys(rows))
+
+
+def test_front_page_is_short():
+    assert len(README.splitlines()) <= 120
+
+
+def test_every_event_has_a_runbook():
+    page = (ROOT / "docs/runbooks.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^### Event (\w+)$", page, re.MULTILINE)) == sorted(event_reasons())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -108,9 +133,14 @@ def test_every_link_in_the_documentation_leads_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
-def test_every_reason_of_an_event_is_documented():
+def event_reasons() -> set[str]:
+    """Every reason that an Event of the agent may have."""
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "agent/arpguard").rglob("*.py")]
-    reasons = {found for text in sources for found in re.findall(r'\b(?:Notice|Complaint)\([^"]*?"([A-Z]\w+)"', text)}
+    return {found for text in sources for found in re.findall(r'\b(?:Notice|Complaint)\([^"]*?"([A-Z]\w+)"', text)}
+
+
+def test_every_reason_of_an_event_is_documented():
+    reasons = event_reasons()
     pages = "".join(
         (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("kubernetes.md", "configuration.md")
     )

@@ -312,7 +312,8 @@ def add_command(
     return subparsers.add_parser(
         name,
         help=brief,
-        description=textwrap.fill(text, _HELP_WIDTH),  # the formatter that leaves the examples alone wraps nothing
+        # The formatter that leaves the examples alone wraps nothing.
+        description=textwrap.fill(text, _HELP_WIDTH, break_on_hyphens=False),
         epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

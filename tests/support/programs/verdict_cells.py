@@ -1,4 +1,4 @@
-"""The verdict table of the README, cell by cell, in both families, at every hook and in every mode.
+"""The verdict table of docs/verdicts.md, cell by cell, in both families, at every hook and in every mode.
 
 A cell says what is done in enforce mode, and the reason that is counted:
 `!` answered, `-` dropped, `+` passes unchanged, `>` spa becomes the link's primary address,
