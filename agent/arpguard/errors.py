@@ -6,7 +6,8 @@ An expected outcome (a foreign frame, a link that is not there yet) is a value a
 A message ends with what to do, where this program can know that.
 """
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -16,17 +17,27 @@ class ArpguardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a configuration: where, what stands there, and what is allowed."""
+    """One thing that is wrong in a configuration or a command: where, and what. `line`: of the file, from 1 on."""
 
     path: str
-    value: str
-    allowed: str
+    message: str
+    line: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.value}: {self.allowed}"
+        at = f"line {self.line}: " if self.line else ""
+        return f"{at}{self.path}: {self.message}"
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """`; did you mean 'status'?`, or nothing when no word is near."""
+    of_lower = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(word[:_MAX_WORD].lower(), of_lower, n=1, cutoff=_NEAR)
+    return f"; did you mean {of_lower[near[0]]!r}?" if near else ""
 
 
 MAX_IN_LINE = 10
+_NEAR = 0.7  # `openelb` is not near to `purelb`
+_MAX_WORD = 64  # what is longer is near nothing; comparing takes the square of its length
 
 
 class ConfigError(ArpguardError):

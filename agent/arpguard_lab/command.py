@@ -44,19 +44,19 @@ def run_lab(options: argparse.Namespace) -> int:
 def _refuse_nonsense(options: argparse.Namespace) -> None:
     problems = []
     if not 2 <= options.nodes <= _MAX_LAB_NODES:
-        problems.append(Problem("--nodes", str(options.nodes), f"must be 2 to {_MAX_LAB_NODES}"))
+        problems.append(Problem("--nodes", f"{options.nodes}: must be 2 to {_MAX_LAB_NODES}"))
 
     given = {"--rounds": options.rounds, "--for": options.seconds, "--seed": options.seed}
     problems += [
-        Problem(option, f"{value:g}", "is for --kubernetes")
+        Problem(option, f"{value:g}: is for --kubernetes")
         for option, value in given.items()
         if value is not None and not options.kubernetes
     ]
 
     if options.rounds is not None and options.seconds is not None:
-        problems.append(Problem("--for", f"{options.seconds:g}", "is another way to say --rounds: give one of them"))
+        problems.append(Problem("--for", f"{options.seconds:g}: is another way to say --rounds: give one of them"))
     if options.rounds is not None and options.rounds > _MAX_ROUNDS:
-        problems.append(Problem("--rounds", str(options.rounds), f"must be 1 to {_MAX_ROUNDS}"))
+        problems.append(Problem("--rounds", f"{options.rounds}: must be 1 to {_MAX_ROUNDS}"))
 
     if problems:
         raise ConfigError("arpguard lab", problems)

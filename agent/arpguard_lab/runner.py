@@ -130,9 +130,9 @@ def _chosen(names: Sequence[str] | None, table: Iterable[str], lacking: Mapping[
     known = list(table)
     for name in names or ():
         if name not in known:
-            raise ConfigError("arpguard lab", [Problem("--scenario", name, f"one of {', '.join(known)}")])
+            raise ConfigError("arpguard lab", [Problem("--scenario", f"{name}: one of {', '.join(known)}")])
         if name in lacking:
-            raise ConfigError("arpguard lab", [Problem("--scenario", name, lacking[name])])
+            raise ConfigError("arpguard lab", [Problem("--scenario", f"{name}: {lacking[name]}")])
     return list(dict.fromkeys(names or [name for name in known if name not in lacking]))
 
 

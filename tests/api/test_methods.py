@@ -213,7 +213,7 @@ def test_wrong_edit_is_a_problem_of_the_configuration_and_changes_nothing(api, a
     after = api.GetStatus()
 
     assert (after.config.generation, after.config.load_time) == (before.generation, before.load_time)
-    assert "mode: fast: one of observe, enforce" in after.config.problems[0]
+    assert "mode: must be observe or enforce, not fast" in after.config.problems[0]
     assert after.config.problems[0] in after.problems
 
     agent.configure(CONFIG)

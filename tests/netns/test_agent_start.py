@@ -154,16 +154,16 @@ def test_lo_is_refused(agent):
 
 
 def test_a_wrong_configuration_exits_2_with_every_problem(agent):
-    """Each with its path, its value and what is allowed."""
+    """Each with its line, its setting, what that must be and what it is."""
     code, text = ends(agent, "mode: strict\ndatapath: fast\nvips: [{address: 224.0.0.1, owner: external}]\nvip: []\n")
     assert code == 2
     lines = [line.removeprefix(f"{agent.config}: ") for line in text.splitlines()]
     assert len(lines) == 4
     for start, allowed in {
-        "mode: strict: ": "observe, enforce",
-        "datapath: fast: ": "auto, tc, xdp",
-        "vips[0].address: 224.0.0.1: ": "multicast",
-        "vip: unknown key: ": "vips",
+        "line 1: mode: ": "must be observe or enforce, not strict",
+        "line 2: datapath: ": "must be auto, tc or xdp, not fast",
+        "line 3: vips[0].address: ": "224.0.0.1 is a multicast address",
+        "line 4: vip: unknown key; ": "did you mean 'vips'?",
     }.items():
         assert any(line.startswith(start) and allowed in line for line in lines), start
 

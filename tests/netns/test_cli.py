@@ -123,7 +123,7 @@ def test_page_fits_100_columns(pair, ask, page):
 
 
 def test_wrong_configuration_is_told_until_it_is_mended(agent, ask):
-    wrong = "mode: strict: one of observe, enforce"
+    wrong = "mode: must be observe or enforce, not strict"
     agent.configure(CONFIG.replace("enforce", "strict", 1))
     until(lambda: wrong in ask("status").stdout, END_S, "the problem is told")
     assert ask("status").returncode == 1

@@ -1,19 +1,23 @@
 """The documentation says what the code does."""
 
-import json
+import os
 import re
 import runpy
+import subprocess
+import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config, read_config
-from arpguard.errors import ConfigError
+from arpguard.config.reading import Schema
+from arpguard.config.sections import SCHEMA
 
 ROOT = Path(__file__).resolve().parents[2]
+GENERATED = runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"]
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not {".venv", ".cache"} & set(page.parts))
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -22,13 +26,9 @@ def _blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    "name", ["reasons.md", "metrics.md", "protocol.md", "support.md", "cli.md", "runbooks.md", "architecture.md"]
-)
+@pytest.mark.parametrize("name", GENERATED)
 def test_page_is_the_generated_one(name):
-    pages = runpy.run_path(str(ROOT / "docs/generate.py"))["PAGES"]
-
-    assert pages[name]() == (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert GENERATED[name]() == (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
 def test_what_is_needed_is_what_the_package_and_the_chart_ask_for():
@@ -74,27 +74,22 @@ def test_shipped_configuration_is_valid_and_touches_nothing():
     assert config.mode.name == "OBSERVE"
 
 
-def _settings(path: str = "", wrap: Callable[[object], object] = lambda found: found) -> Iterator[str]:
-    """All settings below one, by what the reader says of a key that it does not know; `[]` stands for each item."""
-    known = _known_keys(wrap({"nonsense": 1}))
-    if known:
-        for key in known:
-            yield from _settings(f"{path}.{key}" if path else key, lambda found, key=key: wrap({key: found}))
-    elif known := _known_keys(wrap([{"nonsense": 1}])):
-        for key in known:
-            yield from _settings(f"{path}[].{key}", lambda found, key=key: wrap([{key: found}]))
-    else:
+def _settings(schema: Schema = SCHEMA, path: str = "") -> Iterator[str]:
+    """All settings below one; `[]` stands for each item."""
+    below = [(f"{path}.{key}" if path else key, each) for key, each in _keys(schema).items()]
+    below += [(f"{path}[]", each["items"]) for each in _forms(schema) if _keys(each.get("items", {}))]
+    for name, each in below:
+        yield from _settings(each, name)
+    if not below:
         yield path
 
 
-def _known_keys(document: object) -> list[str]:
-    try:
-        parse_config(json.dumps(document))
-    except ConfigError as error:
-        for problem in error.problems:
-            if problem.path.split(".")[-1] == "nonsense":
-                return problem.allowed.removeprefix("one of ").split(", ")
-    return []
+def _forms(schema: Schema) -> list[Schema]:
+    return [schema, *schema.get("anyOf", ())]
+
+
+def _keys(schema: Schema) -> Schema:
+    return {key: each for form in _forms(schema) for key, each in form.get("properties", {}).items()}
 
 
 def test_every_setting_is_documented():
@@ -124,6 +119,17 @@ def test_every_command_in_the_documentation_parses(page):
             words = re.split(" [&|]", line.removeprefix("# "))[0].split()
             if words[0] == "arpguard":
                 build_parser().parse_args(words[1:])
+
+
+def test_what_config_check_says_is_what_the_page_shows():
+    (block,) = [block for block in _blocks(ROOT / "docs/configuration.md", "console") if "config check -" in block]
+    command, *shown = block.splitlines()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command.removeprefix("# ")], env={"PATH": path}, capture_output=True, text=True, check=False
+    )
+
+    assert done.stderr.splitlines() == shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -214,7 +214,7 @@ def _refuse_useless(tls: TlsConfig) -> None:
             use()
         except OSError as error:
             why = str(getattr(error, "reason", None) or error.strerror).replace("_", " ").lower()
-            problem = Problem(f"grpc.tls.{name}", str(path), f"{why}: a PEM file that root can read: {content}")
+            problem = Problem(f"grpc.tls.{name}", f"{path}: {why}: a PEM file that root can read: {content}")
             raise ConfigError("configuration", [problem]) from error
 
 
@@ -235,7 +235,7 @@ class _PemFiles:
             try:
                 contents[name] = path.read_bytes()
             except OSError as error:
-                problem = Problem(f"grpc.tls.{name}", str(path), f"{error.strerror}: a PEM file that root can read")
+                problem = Problem(f"grpc.tls.{name}", f"{path}: {error.strerror}: a PEM file that root can read")
                 raise ConfigError("configuration", [problem]) from error
         return grpc.ssl_server_certificate_configuration([(contents["key"], contents["cert"])], contents["client_ca"])
 

@@ -30,7 +30,7 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesOptions | None:
     """How to reach the cluster; None when nothing says that there is one."""
     if not options.configmap and not options.kubeconfig:
         if not options.config:
-            wrong = Problem("--config", "missing", "name a file, or a ConfigMap with --configmap NAMESPACE/NAME")
+            wrong = Problem("--config", "missing: name a file, or a ConfigMap with --configmap NAMESPACE/NAME")
             raise ConfigError("arpguard agent", [wrong])
         return None
     return KubernetesOptions(options.kubeconfig, options.configmap or "")

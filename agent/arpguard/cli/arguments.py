@@ -26,4 +26,4 @@ def host_address(command: str, text: str) -> Address:
 
 
 def _wrong(command: str, text: str, allowed: str) -> ConfigError:
-    return ConfigError(f"arpguard {command}", [Problem("ADDRESS", text, allowed)])
+    return ConfigError(f"arpguard {command}", [Problem("ADDRESS", f"{text}: {allowed}")])

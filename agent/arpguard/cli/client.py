@@ -99,7 +99,7 @@ class Target:
     def __post_init__(self) -> None:
         wrong = _wrong_address(self.address, self.tls)
         if wrong:
-            raise ConfigError("arpguard", [Problem("--address", self.address, wrong)])
+            raise ConfigError("arpguard", [Problem("--address", f"{self.address}: {wrong}")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _read(flag: str, path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError("arpguard", [Problem(flag, str(path), f"cannot be read: {error.strerror}")]) from None
+        raise ConfigError("arpguard", [Problem(flag, f"{path}: cannot be read: {error.strerror}")]) from None
 
 
 def _asked(method: "grpc.UnaryUnaryMultiCallable[Request, Response]", target: Target) -> Callable[[Request], Response]:

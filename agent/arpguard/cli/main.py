@@ -279,9 +279,12 @@ def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     check = actions.add_parser(
         "check",
         help="print every problem of a configuration",
-        description="Prints every problem with its path, its value and what is allowed; exit code 2 when there is one.",
+        description="Prints every problem with its line, its setting, what that must be and what it is; exit code 2 "
+        "when there is one. Warns of settings that do nothing.",
     )
-    check.add_argument("file", type=Path, metavar="FILE")
+    check.add_argument(
+        "file", type=Path, metavar="FILE", help="YAML, or the manifest of a ConfigMap; -: standard input"
+    )
     check.set_defaults(run=lazily("config", "check_config"))
 
 

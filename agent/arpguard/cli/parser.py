@@ -1,12 +1,12 @@
 """argparse, with errors of two lines: what is wrong, with the nearest word that is right, and where to read on."""
 
 import argparse
-import difflib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from arpguard.cli import exits
+from arpguard.errors import did_you_mean
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             word = unknown[0]
             kind = "option" if word.startswith("-") else "argument"
-            hint = _nearest(word.partition("=")[0], self._option_string_actions) if kind == "option" else ""
+            hint = did_you_mean(word.partition("=")[0], self._option_string_actions) if kind == "option" else ""
             self.error(f"unknown {kind} {word!r}{hint}")
 
         return known, unknown
@@ -35,11 +35,5 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
-        hint = _nearest(str(value), choices) or f" (choose from {', '.join(choices)})"
+        hint = did_you_mean(str(value), choices) or f" (choose from {', '.join(choices)})"
         raise argparse.ArgumentError(action, f"invalid choice: {value!r}{hint}")
-
-
-def _nearest(word: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'status'?`, or nothing when no word is near."""
-    near = difflib.get_close_matches(word, list(choices), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

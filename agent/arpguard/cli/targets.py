@@ -41,7 +41,7 @@ def need_tls(options: argparse.Namespace) -> None:
     if _tls(options) is None:
         needed = "--all-nodes asks the other nodes' agents over the network, and they take mutual TLS only"
         flags = [f"--{name.replace('_', '-')}" for name in _TLS_FLAGS]
-        raise ConfigError(f"arpguard {options.command}", [Problem(flag, "missing", needed) for flag in flags])
+        raise ConfigError(f"arpguard {options.command}", [Problem(flag, f"missing: {needed}") for flag in flags])
 
 
 def source(options: argparse.Namespace) -> AbstractContextManager[Questions]:
@@ -50,7 +50,7 @@ def source(options: argparse.Namespace) -> AbstractContextManager[Questions]:
         return client.connected(target(options))
     if options.agent:
         allowed = "either --address or --pin-dir: an agent, or the kernel's objects on this node"
-        raise ConfigError(f"arpguard {options.command}", [Problem("--pin-dir", str(options.pin_dir), allowed)])
+        raise ConfigError(f"arpguard {options.command}", [Problem("--pin-dir", f"{options.pin_dir}: {allowed}")])
     _refuse_lone_port(options)
 
     from arpguard.cli.pins import pinned  # noqa: PLC0415 - half of all imports, and most commands ask an agent
@@ -62,13 +62,13 @@ def refuse_pins(options: argparse.Namespace) -> None:
     """Raises ConfigError for --pin-dir, which knows of no other node."""
     if getattr(options, "pin_dir", None) is not None:
         allowed = "either --all-nodes or --pin-dir: the agents, or the kernel's objects on this node"
-        raise ConfigError(f"arpguard {options.command}", [Problem("--pin-dir", str(options.pin_dir), allowed)])
+        raise ConfigError(f"arpguard {options.command}", [Problem("--pin-dir", f"{options.pin_dir}: {allowed}")])
 
 
 def _refuse_lone_port(options: argparse.Namespace) -> None:
     if getattr(options, "port", None) is not None and not options.all_nodes:
         why = "is for --all-nodes; the port of one agent is a part of --address"
-        raise ConfigError(f"arpguard {options.command}", [Problem("--port", str(options.port), why)])
+        raise ConfigError(f"arpguard {options.command}", [Problem("--port", f"{options.port}: {why}")])
 
 
 def _tls(options: argparse.Namespace) -> Tls | None:
@@ -79,5 +79,5 @@ def _tls(options: argparse.Namespace) -> Tls | None:
     missing = [f"--{name.replace('_', '-')}" for name, path in files.items() if path is None]
     if missing:
         needed = "mutual TLS needs --tls-ca, --tls-cert and --tls-key"
-        raise ConfigError(f"arpguard {options.command}", [Problem(flag, "missing", needed) for flag in missing])
+        raise ConfigError(f"arpguard {options.command}", [Problem(flag, f"missing: {needed}") for flag in missing])
     return Tls(files["tls_ca"], files["tls_cert"], files["tls_key"], options.tls_server_name)

@@ -4,13 +4,16 @@ Scalars are read as text, and given their type by the field they stand in. So a 
 which YAML 1.1 takes for a number in base 60, and a node called "no" are what they look like.
 """
 
+import re
+import sys
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import yaml
 
-from arpguard.config.model import AgentConfig
-from arpguard.config.reading import Place, Problems, Raw, shortened
+from arpguard.config.model import CONFIG_KEY, AgentConfig
+from arpguard.config.reading import Place, Problems, Raw, Steps, shortened
 from arpguard.config.sections import whole
 from arpguard.errors import ConfigError, Problem
 
@@ -20,34 +23,83 @@ MAX_VALUES = 1 << 21
 MAX_PROBLEMS = 100
 _MAX_DEPTH = 16
 
+STDIN = Path("-")
+_TOO_LARGE = Problem("(file)", f"too large: at most {MAX_FILE_BYTES >> 20} MiB")
+_IN_CONFIGMAP = ("data", CONFIG_KEY)
+_BLOCK = re.compile(r":\s*\|[-+]?\s*$")
+
 
 def read_config(path: Path) -> AgentConfig:
-    """The configuration in a file; ConfigError with every problem in it, also when it cannot be read."""
+    """The configuration in a file; `-`: in standard input. It may stand in a ConfigMap's manifest.
+
+    ConfigError with every problem in it, also when it cannot be read.
+    """
+    if path == STDIN:
+        return _parse_file(sys.stdin.buffer.read(MAX_FILE_BYTES + 1), "standard input")
     try:
         if path.exists() and not path.is_file():
-            raise ConfigError(str(path), [Problem("(file)", "no regular file", "name a readable YAML file")])
+            raise ConfigError(str(path), [_unreadable("no regular file")])
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise ConfigError(str(path), [Problem("(file)", "too large", f"at most {MAX_FILE_BYTES >> 20} MiB")])
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise ConfigError(str(path), [Problem("(file)", reason, "name a readable YAML file")]) from error
-    return parse_config(text, str(path))
+            raise ConfigError(str(path), [_TOO_LARGE])
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(str(path), [_unreadable(error.strerror or type(error).__name__)]) from error
+    return _parse_file(data, str(path))
 
 
 def parse_config(text: str, source: str = "configuration") -> AgentConfig:
     """The configuration in YAML text; ConfigError with its problems, all or MAX_PROBLEMS. `source` is named in it."""
-    problems = Problems(MAX_PROBLEMS)
+    return _checked(_compose(text, source), text, source)
+
+
+def _parse_file(data: bytes, source: str) -> AgentConfig:
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError(source, [_TOO_LARGE])
     try:
-        config = whole(_Composer(text).document(), Place(problems))
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(source, [_unreadable("not UTF-8 text")]) from error
+
+    document = _compose(text, source)
+    if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
+        return _checked(document, text, source)
+
+    found = document.get("data")
+    inner = found.get(CONFIG_KEY) if isinstance(found, dict) else None
+    if not isinstance(inner, str):
+        raise ConfigError(source, [Problem("data", f"no key {CONFIG_KEY}: put the configuration there")])
+    above = _lines_above(text)
+    return _checked(_compose(inner, source, above), inner, source, above)
+
+
+def _compose(text: str, source: str, above: int = 0) -> Raw:
+    """What YAML text says. `above`: how many lines of its file come before it."""
+    try:
+        return _Composer(text).document()
     except yaml.YAMLError as error:
-        raise ConfigError(source, [_problem(error)]) from error
-    if problems.more:
-        rest = Problem("(file)", f"{problems.more} more problems", "correct the first ones, and look again")
-        raise ConfigError(source, [*problems.first, rest])
-    if problems.first:
-        raise ConfigError(source, problems.first)
-    return config
+        raise ConfigError(source, [_problem(error, above)]) from error
+
+
+def _checked(document: Raw, text: str, source: str, above: int = 0) -> AgentConfig:
+    problems = Problems(MAX_PROBLEMS)
+    config = whole(document, Place(problems))
+    if not problems.first:
+        return config
+
+    lines = _lines(text, {steps for steps, _ in problems.first})
+    named = problems.named({steps: line + above for steps, line in lines.items()})
+    rest = [Problem("(file)", f"{problems.more} more problems: correct the first ones, and look again")]
+    raise ConfigError(source, named + rest * bool(problems.more))
+
+
+def _lines_above(text: str) -> int:
+    """How many lines of a ConfigMap's manifest come before its configuration; 0 where that is not a block of lines."""
+    line = _lines(text, {_IN_CONFIGMAP}).get(_IN_CONFIGMAP, 0)
+    return line if line and _BLOCK.search(text.splitlines()[line - 1]) else 0
+
+
+def _unreadable(reason: str) -> Problem:
+    return Problem("(file)", f"{reason}: name a readable YAML file")
 
 
 class _Composer:
@@ -64,7 +116,7 @@ class _Composer:
             data = text.encode()
         except UnicodeEncodeError as error:  # JSON can write half a character
             raise yaml.MarkedYAMLError(problem="not Unicode text") from error
-        self._events = yaml.parse(data, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+        self._events = _events(data)
         self._values = 0
 
     def document(self) -> Raw:
@@ -90,12 +142,12 @@ class _Composer:
         if depth == _MAX_DEPTH:
             raise _trouble("nested too deep", event)
         if isinstance(event, yaml.SequenceStartEvent):
-            return [self._value(item, depth + 1) for item in self._until(yaml.SequenceEndEvent)]
+            return [self._value(item, depth + 1) for item in _until(self._events, yaml.SequenceEndEvent)]
         return self._mapping(depth + 1)
 
     def _mapping(self, depth: int) -> dict[str, Raw]:
         found: dict[str, Raw] = {}
-        for event in self._until(yaml.MappingEndEvent):
+        for event in _until(self._events, yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 raise _trouble("a key has to be text", event)
             if event.value in found:
@@ -103,16 +155,55 @@ class _Composer:
             found[event.value] = self._value(next(self._events), depth)
         return found
 
-    def _until(self, end: type[yaml.Event]) -> Iterator[yaml.Event]:
-        while not isinstance(event := next(self._events), end):
-            yield event
+
+def _events(data: bytes) -> Iterator[yaml.Event]:
+    return yaml.parse(data, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+
+
+def _until(events: Iterator[yaml.Event], end: type[yaml.Event]) -> Iterator[yaml.Event]:
+    while not isinstance(event := next(events), end):
+        yield event
+
+
+def _lines(text: str, wanted: AbstractSet[Steps]) -> dict[Steps, int]:
+    """In which line of YAML text, which was composed before, places are; of what is missing, where it belongs."""
+    asked = {start for steps in wanted for start in _starts(steps)}
+    events = _events(text.encode())
+    found: dict[Steps, int] = {}
+    for event in events:
+        if isinstance(event, yaml.NodeEvent):
+            found |= {steps: line for steps, line in _outline(events, event, ()) if steps in asked}
+    nearest = {steps: next((start for start in _starts(steps) if start in found), None) for steps in wanted}
+    return {steps: found[start] for steps, start in nearest.items() if start is not None}
+
+
+def _outline(events: Iterator[yaml.Event], event: yaml.Event, steps: Steps) -> Iterator[tuple[Steps, int]]:
+    """All places from one on, each with its line; a setting's is that of its key."""
+    if isinstance(event, yaml.SequenceStartEvent):
+        for index, item in enumerate(_until(events, yaml.SequenceEndEvent)):
+            yield (*steps, index), _line(item)
+            yield from _outline(events, item, (*steps, index))
+    elif isinstance(event, yaml.MappingStartEvent):
+        for key in _until(events, yaml.MappingEndEvent):
+            place = (*steps, getattr(key, "value", ""))
+            yield place, _line(key)
+            yield from _outline(events, next(events), place)
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
+
+
+def _starts(steps: Steps) -> Iterator[Steps]:
+    return (steps[:length] for length in range(len(steps), 0, -1))
 
 
 def _trouble(problem: str, event: yaml.Event) -> yaml.YAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
 
 
-def _problem(error: yaml.YAMLError) -> Problem:
+def _problem(error: yaml.YAMLError, above: int) -> Problem:
     mark = getattr(error, "problem_mark", None)
-    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "(file)"
-    return Problem(where, str(getattr(error, "problem", None) or "not YAML"), "correct the YAML there")
+    where = f"line {mark.line + 1 + above}, column {mark.column + 1}" if mark else "(file)"
+    problem = getattr(error, "problem", None) or "not YAML"
+    return Problem(where, f"{problem}: correct the YAML there")

@@ -8,8 +8,22 @@ from typing import Any, NamedTuple
 
 from arpguard.addresses import Address, Network, vip_refusal
 from arpguard.config import model
-from arpguard.config.reading import Place, Raw, Reader, choice, each, items, number, scalar, section, text
-from arpguard.config.values import MODE, TRUTH, owner
+from arpguard.config.reading import (
+    Place,
+    Raw,
+    Schema,
+    ValueReader,
+    choice,
+    each,
+    items,
+    number,
+    reads,
+    scalar,
+    section,
+    text,
+)
+from arpguard.config.values import LABEL, MODE, SUBDOMAIN, TRUTH, owner
+from arpguard.errors import did_you_mean
 from arpguard.model import Datapath, Owner, OwnerKind, Vip
 from arpguard.names import is_label, is_subdomain
 from arpguard.units import NS_PER_MS
@@ -48,7 +62,6 @@ _TAKEN_ETHERTYPES = {
     0x8915: "RoCE",
     0x9000: "loopback tests",
 }
-_TWICE = "an address that is not in the list already"
 # Of IPv6 all but global unicast and unique local addresses (RFC 4291 2.4, RFC 4193 3.1).
 _NEVER_CLOSED: tuple[Network, ...] = tuple(
     ip_network(network)
@@ -62,7 +75,7 @@ _NEVER_CLOSED: tuple[Network, ...] = tuple(
 def whole(raw: Raw, place: Place) -> model.AgentConfig:
     """The configuration, if nothing is noted."""
     if raw in (None, ""):
-        place.wrong("empty", "a mapping; `vips: []` is how to guard nothing")
+        place.say("empty; to guard nothing, write `vips: []`")
         return model.AgentConfig()
 
     found = _WHOLE(raw, place) or {}
@@ -87,21 +100,38 @@ def _network(found: str) -> Network | None:
     return None if "%" in found else ip_network(found)
 
 
-_ADDRESS: Reader[Address] = scalar(_address, "an IP address such as 192.0.2.10, without a zone")
-_NETWORK: Reader[Network] = scalar(_network, "a network without host bits such as 192.0.2.0/24")
+def _without_host_bits(found: str) -> str:
+    try:
+        return f"; did you mean {ip_network(found, strict=False)}?" if "%" not in found else ""
+    except ValueError:
+        return ""
+
+
+_IP4, _IP6 = r"[0-9]{1,3}(\.[0-9]{1,3}){3}", r"[0-9A-Fa-f]*:[0-9A-Fa-f:.]*"
+_ADDRESS: ValueReader[Address] = scalar(
+    _address, "an IP address such as 192.0.2.10, without a zone", {"type": "string", "pattern": f"^({_IP4}|{_IP6})$"}
+)
+_NETWORK: ValueReader[Network] = scalar(
+    _network,
+    "a network without host bits such as 192.0.2.0/24",
+    {"type": "string", "pattern": f"^({_IP4}|{_IP6})(/[0-9]{{1,3}})?$"},
+    _without_host_bits,
+)
 
 # ---- interfaces ----
 
 
+@reads({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_INTERFACES})
 def _interfaces(raw: Raw, place: Place) -> tuple[model.InterfaceSelector, ...]:
     if raw == []:
-        place.wrong(raw, "at least one item; leave the key out for auto")
+        place.say("must not be empty; leave the key out for auto")
     return tuple(selector for selector, _ in each(_selector, raw, place, MAX_INTERFACES))
 
 
+@reads({"type": "string"})
 def _selector(raw: Raw, place: Place) -> model.InterfaceSelector | None:
     if raw == "lo":
-        place.wrong(raw, "an interface that faces the network; nobody asks for addresses on lo")
+        place.wrong(raw, "an interface that faces the network")
         return None
 
     kind, _, argument = raw.partition(":") if isinstance(raw, str) else ("", "", "")
@@ -123,16 +153,19 @@ def _named(found: str) -> model.InterfaceSelector | None:
     return model.InterfaceSelector(kind, pattern=found)
 
 
-_OF_NAME = scalar(_named, "auto, an interface name or glob (eth0, eth*), can_reach:ADDRESS or cidr:NETWORK")
+_OF_NAME = scalar(
+    _named, "auto, an interface name or glob (eth0, eth*), can_reach:ADDRESS or cidr:NETWORK", {"type": "string"}
+)
 
 # ---- vips ----
 
 
+@reads(_ADDRESS.schema)
 def _vip_address(raw: Raw, place: Place) -> Address | None:
     address = _ADDRESS(raw, place)
     refusal = vip_refusal(address) if address else None
     if refusal:
-        place.wrong(raw, f"{address} {refusal}: a unicast address that a host can own")
+        place.say(f"must be a unicast address that a host can own; {address} {refusal}")
     return None if refusal else address
 
 
@@ -148,11 +181,12 @@ _VIP = section(
 )
 
 
+@reads({"type": "array", "items": _VIP.schema})
 def _vips(raw: Raw, place: Place) -> tuple[Vip, ...]:
     vips: dict[Address, Vip] = {}
     for vip, at in each(_VIP, raw, place):
         if vip.address in vips:
-            at.under("address").wrong(str(vip.address), _TWICE)
+            at.under("address").say(f"{vip.address} is in the list twice")
         vips[vip.address] = vip
     return tuple(vips.values())
 
@@ -169,6 +203,7 @@ _UNKNOWN = choice({item.value: item for item in model.UnknownAddress})
 _LONG_RANGE = section(_Range, {"network": _NETWORK, "unknown": _UNKNOWN}, ["network"], "a network such as 192.0.2.0/24")
 
 
+@reads({"anyOf": [_NETWORK.schema, _LONG_RANGE.schema]})
 def _range(raw: Raw, place: Place) -> _Range | None:
     if isinstance(raw, dict):
         return _LONG_RANGE(raw, place)
@@ -180,16 +215,20 @@ def _refuse_to_close(closed: Collection[tuple[Network, Place]], place: Place) ->
     """Notes which networks cannot be closed."""
     for network, at in closed:
         if any(other.overlaps(network) for other in _NEVER_CLOSED if other.version == network.version):
-            allowed = "a range of hosts' addresses: no loopback, link-local or multicast ones can be closed"
-            at.wrong(str(network), f"{allowed} (unknown: suppress)")
+            advice = "loopback, link-local and multicast ranges cannot be closed (unknown: suppress)"
+            at.wrong(str(network), f"a range of hosts' addresses; {advice}")
 
     if len(closed) > MAX_CLOSED:
-        place.wrong(f"{len(closed)} closed ranges", f"at most {MAX_CLOSED} with unknown: suppress")
+        place.say(f"must have at most {MAX_CLOSED} items with unknown: suppress, not {len(closed)}")
 
 
 # ---- services, follow ----
 
 
+_LABEL: Schema = {"type": ["string", "boolean", "number"]}  # YAML has other types than labels
+
+
+@reads({"type": "object", "additionalProperties": _LABEL, "maxProperties": MAX_LABELS})
 def _labels(raw: Raw, place: Place) -> tuple[tuple[str, str], ...] | None:
     if isinstance(raw, dict) and len(raw) <= MAX_LABELS and all(isinstance(value, str) for value in raw.values()):
         return tuple(sorted(raw.items()))
@@ -200,10 +239,10 @@ def _labels(raw: Raw, place: Place) -> tuple[tuple[str, str], ...] | None:
 _OWNERS = choice({kind.value: Owner(kind) for kind in (OwnerKind.ELECT, OwnerKind.FOLLOW)})
 _SERVICES = section(model.ServicesConfig, {"enabled": TRUTH, "selector": _labels, "owner": _OWNERS, "hold": TRUTH})
 
-_NAMESPACE = text(is_label, "the name of a namespace (lower case letters, digits and -)")
-_LEASE_NAME = text(is_subdomain, "the name of a Lease (lower case letters, digits and -)")
-_ANNOUNCER: Reader[dict[str, str]] = section(dict, {"namespace": _NAMESPACE})
-_KUBE_VIP: Reader[dict[str, str]] = section(dict, {"namespace": _NAMESPACE, "lease": _LEASE_NAME})
+_NAMESPACE = text(is_label, "the name of a namespace (lower case letters, digits and -)", LABEL)
+_LEASE_NAME = text(is_subdomain, "the name of a Lease (lower case letters, digits and -)", SUBDOMAIN)
+_ANNOUNCER: ValueReader[dict[str, str]] = section(dict, {"namespace": _NAMESPACE})
+_KUBE_VIP: ValueReader[dict[str, str]] = section(dict, {"namespace": _NAMESPACE, "lease": _LEASE_NAME})
 
 
 def _places(**given: dict[str, str]) -> model.FollowConfig:
@@ -221,10 +260,11 @@ def _duration_ns(found: str) -> int | None:
     return round(float(match[1]) * _DURATION_NS[match[2]]) if match else None
 
 
-_TIME = scalar(_duration_ns, "a duration such as 3s or 500ms")
+_TIME = scalar(_duration_ns, "a duration such as 3s or 500ms", {"type": "string", "pattern": f"^{_DURATION.pattern}$"})
 _TIMES = dict.fromkeys(("duration", "renew", "margin"), _TIME)
 
 
+@reads({"type": ["integer", "string"]})
 def _ethertype(raw: Raw, place: Place) -> int | None:
     found = int(raw, 0) if isinstance(raw, str) and _NUMBER.fullmatch(raw) else 0
     taken = _TAKEN_ETHERTYPES.get(found)
@@ -239,15 +279,21 @@ def _ethertype(raw: Raw, place: Place) -> int | None:
 _VOUCHING = section(
     model.VouchingConfig,
     {
-        "secret": text(is_subdomain, "the name of a Secret (lower case letters, digits, - and .)"),
+        "secret": text(is_subdomain, "the name of a Secret (lower case letters, digits, - and .)", SUBDOMAIN),
         "ethertype": _ethertype,
         "profile": choice({item.value: item for item in model.VouchingProfile}),
     },
 )
 _OFF = ("off", "false")  # what rewrites YAML 1.1, as helm does with its values, makes `false` of `off`
-_WORD = text(lambda found: found in (*_OFF, "auto"), "off, auto, or a mapping with secret, ethertype, profile")
+_WORD = scalar(
+    lambda found: found if found in (*_OFF, "auto") else None,
+    "off, auto, or a mapping with secret, ethertype, profile",
+    {"enum": ["off", "auto", False]},
+    lambda found: did_you_mean(found, ("off", "auto")),
+)
 
 
+@reads({"anyOf": [_WORD.schema, _VOUCHING.schema]})
 def _vouching(raw: Raw, place: Place) -> model.VouchingConfig | None:
     """None: off, which is the default, too."""
     if isinstance(raw, dict):
@@ -255,9 +301,10 @@ def _vouching(raw: Raw, place: Place) -> model.VouchingConfig | None:
     return model.VouchingConfig() if _WORD(raw, place) == "auto" else None
 
 
-_SETTINGS: Reader[dict[str, Any]] = section(dict, {**_TIMES, "vouching": _vouching})
+_SETTINGS: ValueReader[dict[str, Any]] = section(dict, {**_TIMES, "vouching": _vouching})
 
 
+@reads(_SETTINGS.schema)
 def _lease(raw: Raw, place: Place) -> model.LeaseConfig:
     found = _SETTINGS(raw, place) or {}
     vouching = found.pop("vouching", None)
@@ -282,10 +329,13 @@ def _pin_dir(found: str) -> Path | None:
     return folder if fits else None
 
 
+_ABSOLUTE: Schema = {"type": "string", "pattern": "^/"}
 _BPF = section(
     model.BpfConfig,
     {
-        "pin_dir": scalar(_pin_dir, "an absolute folder below a BPF file system such as /sys/fs/bpf/arpguard"),
+        "pin_dir": scalar(
+            _pin_dir, "an absolute folder below a BPF file system such as /sys/fs/bpf/arpguard", _ABSOLUTE
+        ),
         "max_entries": number(1 << 20, "each costs about 500 bytes for each CPU"),
     },
 )
@@ -295,13 +345,17 @@ def _is_host_port(found: str) -> bool:
     return model.host_of(found) is not None and 0 < int(found.rpartition(":")[2]) < 1 << 16
 
 
-_TCP = text(_is_host_port, "unix:///PATH or HOST:PORT such as 127.0.0.1:50051; the host is an IP address")
+_TCP = text(
+    _is_host_port, "unix:///PATH or HOST:PORT such as 127.0.0.1:50051; the host is an IP address", ":[0-9]{1,5}$"
+)
 _UNIX = text(
     lambda found: found.startswith("unix:///") and len(found.encode()) <= _MAX_UNIX_URL and found.isprintable(),
     "unix:///PATH with a path of at most 107 bytes",
+    "^unix:///",
 )
 
 
+@reads({"anyOf": [_UNIX.schema, _TCP.schema]})
 def _listen(raw: Raw, place: Place) -> str | None:
     return (_UNIX if isinstance(raw, str) and raw.startswith("unix:") else _TCP)(raw, place)
 
@@ -310,8 +364,8 @@ def _file(found: str) -> Path | None:
     return Path(found) if found.startswith("/") and found.isprintable() else None
 
 
-_FILES = dict.fromkeys(("cert", "key", "client_ca"), scalar(_file, "the absolute path of a PEM file"))
-_TLS = section(model.TlsConfig, _FILES, _FILES, "a PEM file: grpc.tls needs cert, key and client_ca")
+_FILES = dict.fromkeys(("cert", "key", "client_ca"), scalar(_file, "the absolute path of a PEM file", _ABSOLUTE))
+_TLS = section(model.TlsConfig, _FILES, _FILES, "grpc.tls needs the PEM files cert, key and client_ca")
 
 
 def _grpc(listen: Collection[tuple[str, Place]] | None = None, tls: model.TlsConfig | None = None) -> model.GrpcConfig:
@@ -324,7 +378,7 @@ def _grpc(listen: Collection[tuple[str, Place]] | None = None, tls: model.TlsCon
             allowed = "a loopback address, or unix:///PATH; any other needs grpc.tls with cert, key and client_ca"
             place.wrong(address, allowed)
         if address in taken:
-            place.wrong(address, _TWICE)
+            place.say(f"{address} is in the list twice")
         taken[address] = place
     return model.GrpcConfig(tuple(taken), tls)
 
@@ -332,14 +386,18 @@ def _grpc(listen: Collection[tuple[str, Place]] | None = None, tls: model.TlsCon
 _GRPC = section(_grpc, {"listen": items(_listen, MAX_LISTEN), "tls": _TLS})
 
 
+_SCRAPED: Schema = {"anyOf": [{"enum": ["off", False]}, _TCP.schema]}
+
+
 def _scraped(found: str) -> str | None:
-    return "" if found == "off" else found if _is_host_port(found) else None
+    return "" if found in _OFF else found if _is_host_port(found) else None
 
 
-_METRICS = section(model.MetricsConfig, {"listen": scalar(_scraped, "HOST:PORT such as 0.0.0.0:9469, or off")})
+_LISTEN = scalar(_scraped, "HOST:PORT such as 0.0.0.0:9469, or off", _SCRAPED)
+_METRICS = section(model.MetricsConfig, {"listen": _LISTEN})
 _DECISIONS = section(model.DecisionsConfig, {"capacity": number(100_000, "each costs about a kilobyte")})
 
-_WHOLE: Reader[dict[str, Any]] = section(
+_WHOLE: ValueReader[dict[str, Any]] = section(
     dict,
     {
         "mode": MODE,
@@ -357,3 +415,5 @@ _WHOLE: Reader[dict[str, Any]] = section(
         "decisions": _DECISIONS,
     },
 )
+
+SCHEMA: Schema = _WHOLE.schema

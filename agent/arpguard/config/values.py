@@ -3,12 +3,13 @@
 from functools import partial
 
 from arpguard.addresses import MacAddress
-from arpguard.config.reading import Place, Problems, Raw, Reader, choice, scalar, section, text
+from arpguard.config.reading import Place, Problems, Raw, ValueReader, choice, reads, scalar, section, text
+from arpguard.errors import did_you_mean
 from arpguard.model import Owner, OwnerKind
 from arpguard.names import is_subdomain
 from arpguard.verdict import Mode
 
-TRUTH = choice({"true": True, "false": False})
+TRUTH = choice({"true": True, "false": False}, {"type": "boolean"})
 MODE = choice({"observe": Mode.OBSERVE, "enforce": Mode.ENFORCE})
 
 
@@ -17,25 +18,39 @@ def _mac(found: str) -> MacAddress | None:
     return None if mac.is_group or mac.is_zero else mac
 
 
-_MAC = scalar(_mac, "the MAC address of one host such as 02:00:00:00:00:aa")
-_NODE = text(is_subdomain, "a node name as Kubernetes writes it (lower case letters, digits, - and .)")
+# Of schemas: they refuse most of what readers do. JSON Schema has the regular expressions of ECMA 262.
+SUBDOMAIN = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"  # RFC 1123
+LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+_MAC_SCHEMA = {"type": "string", "pattern": "^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$"}
+_MAC = scalar(_mac, "the MAC address of one host such as 02:00:00:00:00:aa", _MAC_SCHEMA)
+_NODE = text(is_subdomain, "a node name as Kubernetes writes it (lower case letters, digits, - and .)", SUBDOMAIN)
 _PLAIN = {kind.value: Owner(kind) for kind in (OwnerKind.EXTERNAL, OwnerKind.ELECT, OwnerKind.FOLLOW)}
-_NAMED: dict[str, Reader[Owner]] = {
+_NAMED: dict[str, ValueReader[Owner]] = {
     "external": section(lambda external: Owner(OwnerKind.EXTERNAL, mac=external), {"external": _MAC}, ["external"]),
     "node": section(partial(Owner, OwnerKind.NODE), {"node": _NODE, "delegated": TRUTH}, ["node"]),
 }
 
 
+_OF_CONFIG = ("external", "elect")
+
+
+@reads({"anyOf": [{"enum": [*_OF_CONFIG]}, *(reader.schema for reader in _NAMED.values())]})
 def owner(raw: Raw, place: Place) -> Owner | None:
     """Who owns a VIP of the configuration."""
-    if isinstance(raw, str) and raw in ("external", "elect"):
+    if isinstance(raw, str) and raw in _OF_CONFIG:
         return _PLAIN[raw]
     if isinstance(raw, dict):
         for key, read in _NAMED.items():
             if key in raw:
                 return read(raw, place)
-    place.wrong(raw, "{node: NAME}, {node: NAME, delegated: true}, external, {external: MAC} or elect")
+    hint = (did_you_mean(raw, _OF_CONFIG) or _as_node(raw)) if isinstance(raw, str) else ""
+    place.wrong(raw, "{node: NAME}, {node: NAME, delegated: true}, external, {external: MAC} or elect", hint)
     return None
+
+
+def _as_node(found: str) -> str:
+    return f"; did you mean {{node: {found}}}?" if is_subdomain(found) else ""
 
 
 def _in_short(found: str) -> Owner | None:
@@ -44,4 +59,4 @@ def _in_short(found: str) -> Owner | None:
     return owner({kind: name}, Place(Problems(0))) if slash else _PLAIN.get(found)
 
 
-SHORT_OWNER = scalar(_in_short, "node/NAME, external, external/MAC, elect or follow; left alone until then")
+SHORT_OWNER = scalar(_in_short, "node/NAME, external, external/MAC, elect or follow; left alone until then", {})

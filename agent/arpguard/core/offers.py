@@ -4,10 +4,10 @@ A function of the Service and the configuration alone; `admission` decides wheth
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from arpguard.config.model import AgentConfig, ServicesConfig
-from arpguard.config.reading import Place, Problems, section, text
+from arpguard.config.reading import Place, Problems, ValueReader, section, text
 from arpguard.config.values import MODE, SHORT_OWNER, TRUTH
 from arpguard.core.bids import ANNOTATED, CONFIGURED, SELECTED, Bid
 from arpguard.core.cluster import PREFIX, Service
@@ -58,8 +58,8 @@ class _Terms(NamedTuple):
     hold: bool | None = None
 
 
-_INTERFACE = text(lambda found: not found or is_ifname(found), "the name of an interface such as eth0")
-_READERS = {"owner": SHORT_OWNER, "mode": MODE, "interface": _INTERFACE, "hold": TRUTH}
+_INTERFACE = text(lambda found: not found or is_ifname(found), "the name of an interface such as eth0", "")
+_READERS: dict[str, ValueReader[Any]] = {"owner": SHORT_OWNER, "mode": MODE, "interface": _INTERFACE, "hold": TRUTH}
 _TERMS = section(_Terms, _READERS)
 
 
@@ -103,4 +103,4 @@ def _read(annotations: dict[str, str]) -> tuple[_Terms, list[str]]:
     in_order = dict(sorted(annotations.items(), key=lambda item: (item[0] not in _READERS, item)))
     terms = _TERMS(in_order, Place(problems)) or _Terms()
     more = [f"and {problems.more} more such annotations"] if problems.more else []
-    return terms, [*(f"annotation {PREFIX}{problem}" for problem in problems.first), *more]
+    return terms, [*(f"annotation {PREFIX}{problem}" for problem in problems.named({})), *more]

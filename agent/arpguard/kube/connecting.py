@@ -172,4 +172,4 @@ def _new_configuration() -> Configuration:
 
 
 def _config_error(source: str, error: Exception, advice: str) -> ConfigError:
-    return ConfigError(source, [Problem("Kubernetes access", cut(str(error)) or type(error).__name__, advice)])
+    return ConfigError(source, [Problem("Kubernetes access", f"{cut(str(error)) or type(error).__name__}: {advice}")])

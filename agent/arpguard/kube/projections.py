@@ -11,8 +11,8 @@ from ipaddress import ip_address, ip_network
 from typing import TypeVar
 
 from arpguard.addresses import Address, Network
+from arpguard.config.model import CONFIG_KEY
 from arpguard.core.cluster import (
-    CONFIG_KEY,
     MARKS,
     PREFIX,
     Announcement,

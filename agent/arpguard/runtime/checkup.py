@@ -10,10 +10,10 @@ from pathlib import Path
 
 from arpguard.addresses import NOBODY, Address, MacAddress
 from arpguard.config.files import parse_config, read_config
-from arpguard.config.model import AgentConfig, SelectorKind
+from arpguard.config.model import CONFIG_KEY, AgentConfig, SelectorKind
 from arpguard.core.checkup.picture import Picture, questions
 from arpguard.core.checkup.snapshot import AddressOnLink, AgentWord, ClusterView, Snapshot, Unread, Wire
-from arpguard.core.cluster import CONFIG_KEY, ConfigMap
+from arpguard.core.cluster import ConfigMap
 from arpguard.core.desired import primary_address
 from arpguard.dataplane.guarding import read_guards
 from arpguard.dataplane.inspecting import read_host_scoped, read_kernel_routes, read_machine, read_sysctls
@@ -76,7 +76,7 @@ def _of_configmap(found: ConfigMap | None, name: str, setting: Setting) -> Setti
     source = f"ConfigMap {name}"
     if found is None or found.text is None:
         wrong = "is not there" if found is None else f"has no key {CONFIG_KEY}"
-        raise ConfigError(source, [Problem("(object)", wrong, f"make it, with the configuration as {CONFIG_KEY}")])
+        raise ConfigError(source, [Problem("(object)", f"{wrong}: make it, with the configuration as {CONFIG_KEY}")])
     return replace(setting, config=parse_config(found.text, source), source=source)
 
 

@@ -3,16 +3,15 @@
 from enum import Enum
 from typing import Protocol
 
-from arpguard.config.model import AgentConfig
 from arpguard.core.admission import avoided
 from arpguard.core.basis import Asked
-from arpguard.core.bounding import some
+from arpguard.core.cautions import needs_cluster
 from arpguard.core.claimants import OUTSIDE, virtual_router
 from arpguard.core.closing import closing_of
 from arpguard.core.clusterstate import ClusterState
 from arpguard.core.decisions import Report
 from arpguard.core.sourcing import Sourcing
-from arpguard.model import OwnerKind, Surroundings
+from arpguard.model import Surroundings
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.settings import Settings
 
@@ -66,7 +65,7 @@ class Standalone:
             config,
             self._settings.in_force.generation,
             own.vips,
-            problems=[*own.problems, *_unfit_vips(config)],
+            problems=[*own.problems, *needs_cluster(config)],
             closing=closing_of(config, surroundings, avoid, ()),
         )
 
@@ -83,10 +82,3 @@ class Standalone:
     async def leave(self) -> End:
         """Has nothing to do, and no way to ask why."""
         return End.STOPPED
-
-
-def _unfit_vips(config: AgentConfig) -> list[str]:
-    elected = [str(vip.address) for vip in config.vips if vip.owner.kind is OwnerKind.ELECT]
-    if not elected:
-        return []
-    return [f"vips: owner elect needs Kubernetes, nobody answers for {some(elected)}: name a node, or external"]

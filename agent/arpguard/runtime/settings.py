@@ -9,8 +9,9 @@ from pathlib import Path
 
 from arpguard.clock import boot_ns
 from arpguard.config.files import parse_config, read_config
-from arpguard.config.model import AgentConfig, VouchingConfig
-from arpguard.core.cluster import CONFIG_KEY, ConfigMap
+from arpguard.config.model import CONFIG_KEY, AgentConfig, VouchingConfig
+from arpguard.core.cautions import without_effect
+from arpguard.core.cluster import ConfigMap
 from arpguard.errors import ConfigError
 from arpguard.node import ConfigInForce
 from arpguard.runtime.filewatch import FileWatch
@@ -63,6 +64,7 @@ class Settings:
         config = read_config(file) if file else AgentConfig()
         self.in_force = ConfigInForce(str(file) if file else self._configmap, config)
         self.started_with = config
+        self._caution()
         self.vouching = config.lease.vouching
 
     @property
@@ -124,7 +126,12 @@ class Settings:
         self.in_force.config, self.in_force.source = config, source
         self.in_force.generation += 1
         self.in_force.loaded_ns = boot_ns()
+        self._caution()
         log.info("configuration taken over: mode=%s listed_vips=%d", config.mode.name.lower(), len(config.vips))
+
+    def _caution(self) -> None:
+        for caution in without_effect(self.config):
+            log.warning("configuration: %s", caution)
 
     def _refuse(self, error: ConfigError) -> None:
         self.in_force.problem = f"configuration not taken over; keeping the last good one: {error}"

@@ -28,7 +28,7 @@ def read(path: Path) -> list[Json]:
     try:
         return parse(path.read_text())
     except (OSError, yaml.YAMLError) as error:
-        problem = Problem(str(path), type(error).__name__, f"{error}: a YAML file of Kubernetes objects")
+        problem = Problem(str(path), f"{type(error).__name__}: {error}: a YAML file of Kubernetes objects")
         raise ConfigError("arpguard lab", [problem]) from error
 
 
@@ -60,9 +60,9 @@ def _put(registry: Registry, catalogue: Catalogue, document: Json, source: str) 
     resource = catalogue.of_kind(*kind)
     if resource is None:
         allowed = "a kind that the lab knows, or that a CustomResourceDefinition before it defines"
-        raise ConfigError("arpguard lab", [Problem(source, " ".join(kind), allowed)])
+        raise ConfigError("arpguard lab", [Problem(source, f"{' '.join(kind)}: {allowed}")])
     try:
         return registry.put(resource, document)
     except ApiError as error:
         name = document.get("metadata", {}).get("name", "")
-        raise ConfigError("arpguard lab", [Problem(source, f"{kind[1]} {name}", error.message)]) from error
+        raise ConfigError("arpguard lab", [Problem(source, f"{kind[1]} {name}: {error.message}")]) from error

@@ -66,6 +66,19 @@ def test_good_configuration_exits_0(tmp_path, run):
     assert run("config", "check", str(path)) == (0, f"{path}: ok, mode observe, 1 VIPs\n", "")
 
 
+def test_settings_that_do_nothing_are_warned_of(tmp_path, run):
+    path = tmp_path / "config.yaml"
+    path.write_text("vips: [{address: 192.0.2.1, owner: external, hold: true}, {address: 192.0.2.2, owner: elect}]")
+    code, out, _ = run("config", "check", str(path))
+
+    assert code == 0
+    assert [line.partition(": warning: ")[2][:20] for line in out.splitlines()] == [
+        "vips: hold has no ef",
+        "vips: owner elect ne",
+        "",
+    ]
+
+
 @pytest.mark.parametrize("words", [["config", "check"], ["agent", "--config"]], ids=["check", "agent"])
 def test_wrong_configuration_exits_2_with_a_line_for_each_problem(words, tmp_path, run):
     path = tmp_path / "config.yaml"
@@ -74,8 +87,8 @@ def test_wrong_configuration_exits_2_with_a_line_for_each_problem(words, tmp_pat
 
     assert (code, out) == (2, "")
     assert err.splitlines() == [
-        f"{path}: mode: fast: one of observe, enforce",
-        f"{path}: datapath: slow: one of auto, tc, xdp",
+        f"{path}: line 1: mode: must be observe or enforce, not fast",
+        f"{path}: line 2: datapath: must be auto, tc or xdp, not slow",
     ]
 
 

@@ -125,11 +125,11 @@ def test_other_annotation_that_cannot_be_read_counts_as_not_there(name, text):
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("owner", "me", "me: node/NAME, external, external/MAC, elect or follow; left alone until then"),
-        ("mode", "on", "on: one of observe, enforce"),
-        ("interface", "a/b", "a/b: the name of an interface such as eth0"),
-        ("hold", "yes", "yes: one of true, false"),
-        ("onwer", "elect", "unknown key: one of owner, mode, interface, hold"),
+        ("owner", "me", "must be node/NAME, external, external/MAC, elect or follow, not me; left alone until then"),
+        ("mode", "on", "must be observe or enforce, not on"),
+        ("interface", "a/b", "must be the name of an interface such as eth0, not a/b"),
+        ("hold", "yes", "must be true or false, not yes"),
+        ("onwer", "elect", "unknown key; did you mean 'owner'?"),
     ],
     ids=["owner", "mode", "interface", "hold", "unknown"],
 )

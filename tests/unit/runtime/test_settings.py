@@ -2,8 +2,8 @@
 
 import pytest
 
-from arpguard.config.model import VouchingConfig, VouchingProfile
-from arpguard.core.cluster import CONFIG_KEY, ConfigMap
+from arpguard.config.model import CONFIG_KEY, VouchingConfig, VouchingProfile
+from arpguard.core.cluster import ConfigMap
 from arpguard.errors import ConfigError
 from arpguard.runtime.settings import PATIENCE_NS, Settings
 from arpguard.verdict import Mode

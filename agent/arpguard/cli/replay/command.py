@@ -101,7 +101,8 @@ def _is_wanted(options: argparse.Namespace, found: Judged) -> bool:
 
 
 def _no_capture(name: str, why: str) -> ConfigError:
-    return ConfigError(name, [Problem("(file)", why, "name a capture of tcpdump, dumpcap or tshark (pcap or pcapng)")])
+    advice = "name a capture of tcpdump, dumpcap or tshark (pcap or pcapng)"
+    return ConfigError(name, [Problem("(file)", f"{why}: {advice}")])
 
 
 @contextmanager
