@@ -1,7 +1,7 @@
 """Writes the generated pages: `make docs`.
 
-docs/reasons.md, docs/metrics.md, docs/cli.md and the diagram of docs/protocol.md come from the code, docs/support.md
-from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the layers of
+docs/reasons.md, docs/metrics.md, docs/cli.md, the diagram of docs/protocol.md and the schemas come from the code,
+docs/support.md from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the layers of
 docs/architecture.md from pyproject.toml. A test compares.
 """
 
@@ -10,19 +10,22 @@ import json
 import re
 import runpy
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 from prometheus_client.process_collector import ProcessCollector
 
+from arpguard.config.sections import SCHEMA
 from arpguard.core.ownership.stages import TRANSITIONS, Owned, Stage
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import Reason
 
 FOLDER = Path(__file__).parent
 TOP = FOLDER.parent
+VALUES = "../deploy/helm/arpguard/values.schema.json"
+_DRAFT = "http://json-schema.org/draft-07/schema#"
 _REASONS = """# Reasons
 
 Why a frame got its verdict: one list for the BPF programs, the agent, its API, its metrics and this page.
@@ -234,6 +237,22 @@ def _state(stage: type[Stage] | None) -> str:
     return stage.__name__.lower() if stage else "[*]"
 
 
+def config_schema() -> str:
+    """The JSON Schema of a configuration."""
+    return _json({"$schema": _DRAFT, "title": "Configuration of arpguard", **SCHEMA})
+
+
+def values_schema() -> str:
+    """The JSON Schema of the chart's values: as it is, but for the configuration in it."""
+    values = json.loads((FOLDER / VALUES).read_text(encoding="utf-8"))
+    values["properties"]["config"] = SCHEMA
+    return _json(values)
+
+
+def _json(schema: Mapping[str, Any]) -> str:
+    return json.dumps(schema, indent=2) + "\n"
+
+
 PAGES = {
     "architecture.md": architecture_page,
     "runbooks.md": runbooks_page,
@@ -242,6 +261,8 @@ PAGES = {
     "metrics.md": metrics_page,
     "protocol.md": protocol_page,
     "support.md": support_page,
+    "config.schema.json": config_schema,
+    VALUES: values_schema,
 }
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config
 from arpguard.config.model import VouchingConfig, VouchingProfile
 from arpguard.dataplane.privileges import NEEDED
+from arpguard.errors import ConfigError
 from arpguard.kube.clustersecret import LEN, secret_in
 from arpguard.kube.following import SOURCES
 from arpguard.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, EVENTS, LEASES, NODES, SECRETS, SERVICES, Resource
@@ -22,6 +23,7 @@ from arpguard.model import OwnerKind
 from arpguard.verdict import Mode
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
+from fuzz.config_cases import WHOLE
 from support.kube.manifests import CHART, DEPLOY, RELEASE, built, charted, composed, one, parsed, tool
 
 PODS, DAEMONSETS = Resource("", "v1", "pods"), Resource("apps", "v1", "daemonsets")
@@ -397,6 +399,39 @@ def test_chart_passes_on_how_nodes_vouch_and_lets_them_read_that_secret(vouching
     assert [granted(role) for role in roles] == (
         [needed({(SECRETS, expected.secret): {"get"}, (SECRETS, None): {"create"}})] if expected else []
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "place"),
+    [
+        ("{mode: Enforce}", "/config/mode"),
+        ("{mod: enforce}", "/config"),
+        ("{vips: [{address: foo, owner: external}]}", "/config/vips/0/address"),
+        ("{vips: [{address: 192.0.2.1}]}", "/config/vips/0"),
+        ("{vips: [{address: 192.0.2.1, owner: {node: UPPER}}]}", "/config/vips/0/owner"),
+        ("{ranges: 192.0.2.0/24}", "/config/ranges"),
+        ("{lease: {duration: 3}}", "/config/lease/duration"),
+        ("{services: {enabled: maybe}}", "/config/services/enabled"),
+        ("{bpf: {max_entries: 0}}", "/config/bpf/max_entries"),
+        ("{grpc: {listen: [agent.sock]}}", "/config/grpc/listen/0"),
+        ("{metrics: {listen: everywhere}}", "/config/metrics/listen"),
+        ("{follow: {purelb: {}}}", "/config/follow"),
+    ],
+)
+def test_chart_refuses_what_the_agent_would(config, place, tmp_path):
+    values = tmp_path / "values.yaml"
+    values.write_text(f"config: {config}", encoding="utf-8")
+    with pytest.raises(AssertionError, match=f"at '{place}'"):
+        charted("-f", str(values))
+    with pytest.raises(ConfigError):
+        parse_config(config)
+
+
+def test_chart_takes_every_setting_that_the_agent_does(tmp_path):
+    values = tmp_path / "values.yaml"
+    text = re.sub(r'"(true|false|[0-9]+)"', r"\1", json.dumps({"config": WHOLE}))
+    values.write_text(text, encoding="utf-8")
+    assert parse_config(config_of(parsed(charted("-f", str(values))))) == parse_config(json.dumps(WHOLE))
 
 
 def test_chart_goes_into_any_namespace():
