@@ -1,8 +1,8 @@
 """Writes the generated pages: `make docs`.
 
 docs/reasons.md, docs/metrics.md, docs/cli.md, the diagram of docs/protocol.md and the schemas come from the code,
-docs/support.md from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the layers of
-docs/architecture.md from pyproject.toml. A test compares.
+docs/support.md from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the
+layers of docs/architecture.md from pyproject.toml. A test compares.
 """
 
 import argparse

@@ -188,7 +188,7 @@ def test_a_foreign_vip_is_not_answered_during_reloads(pair, agent):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("mode: strict\n", "line 1: mode: must be observe or enforce, not strict"),
+        ("mode: strict\n", "mode: must be observe or enforce, not strict"),
         ("mode: [\n", "line"),
         ("mode: enforce\nvips: [{address: 10.0.0.1}]\n", r"vips\[0\].owner: missing"),
     ],
