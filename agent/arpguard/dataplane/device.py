@@ -1,10 +1,12 @@
-"""What a network device does to frames before the guard sees them, by ethtool's ioctl (linux/ethtool.h)."""
+"""What a network device does to frames before the guard sees them (ethtool, linux/ethtool.h), and how many came in."""
 
 import array
 import fcntl
 import socket
 import struct
+from pathlib import Path
 
+_DEVICES = Path("/proc/thread-self/net/dev")  # not /sys/class/net, which may show another namespace
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_GFLAGS = 0x25
 _ETH_FLAG_RXVLAN = 1 << 8
@@ -21,3 +23,12 @@ def strips_vlan_tags(name: str) -> bool:
             return False
     flags: int = struct.unpack("=II", value.tobytes())[1]
     return bool(flags & _ETH_FLAG_RXVLAN)
+
+
+def frames_heard(name: str) -> int:
+    """How many frames have ever come over a link, of whatever kind; 0 when it is gone."""
+    for line in _DEVICES.read_text(encoding="ascii").splitlines():
+        found, _, numbers = line.partition(":")
+        if found.strip() == name:
+            return int(numbers.split()[1])
+    return 0

@@ -2,9 +2,8 @@
 
 import socket
 import struct
-from pathlib import Path
 
-from arpguard.dataplane import packetsocket
+from arpguard.dataplane import device, packetsocket
 from arpguard.errors import DataPlaneError
 from arpguard.wire.vouching import VouchType
 
@@ -12,7 +11,6 @@ _HEADER_LEN = 14
 _TERM_AT = _HEADER_LEN + 8
 _LONGEST = 256
 _TC_PRIO_INTERACTIVE = 6  # linux/pkt_sched.h: the first band of pfifo_fast, and the highest that needs no capability
-_DEVICES = Path("/proc/thread-self/net/dev")  # not /sys/class/net, which may show another namespace
 
 _LOAD_4, _LOAD_2, _LOAD_1, _JUMP_IF, _RETURN = 0x20, 0x28, 0x30, 0x15, 0x06
 _PKTTYPE = packetsocket.ANCILLARY + 4  # SKF_AD_PKTTYPE
@@ -64,11 +62,7 @@ class VouchSocket:
 
     def frames_heard(self) -> int:
         """How many frames have ever come over the link, of whatever kind; 0 when it is gone."""
-        for line in _DEVICES.read_text(encoding="ascii").splitlines():
-            name, _, numbers = line.partition(":")
-            if name.strip() == self._ifname:
-                return int(numbers.split()[1])
-        return 0
+        return device.frames_heard(self._ifname)
 
     def close(self) -> None:
         """Closes the socket."""

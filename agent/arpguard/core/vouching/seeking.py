@@ -4,6 +4,8 @@
 | ------------------------------------------- | ------------------------------------------------------------------- |
 | a node that it sought accepted it           | it is named                                                         |
 | the voucher is in another instance or epoch | it is sought again                                                  |
+| the voucher names this node, too            | one of the two leaves, if a third may vouch for it: when two that   |
+|                                             | vouch for each other die at once, nobody may revoke them for long   |
 | it un-bound, or was not accepted for long   | another one is sought, and this one not for SHUN_NS if there is any |
 | it un-bound MANY times in RECENT_NS         | none for a minute, ever longer                                      |
 | it was revoked, and its kernel was bound    | none for ten minutes, ever longer: it lived, so that was a mistake  |
@@ -30,23 +32,29 @@ REVOKED_NS, LONGEST_REVOKED_NS = 600 * NS_PER_S, 86_400 * NS_PER_S
 
 @dataclass(frozen=True, slots=True)
 class VoucherChoice:
-    """A node that may be this one's voucher, as its heartbeat is; `least_ns`: the d for which it accepts this one."""
+    """A node that may be this one's voucher, as its heartbeat is.
+
+    `least_ns`: the d for which it accepts this one. `names`: its own voucher, "" if it has none.
+    """
 
     node: str
     instance: str
     epoch: str
     least_ns: int | None = None
+    names: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class VoucherView:
     """What a decision depends on. `choices`: in order of preference (`ring`), empty where nobody may be named.
 
-    `named`, `bound`: as the heartbeat and the kernel are. `unbinds`, `revocations`: how often that happened so far
-    (`Naming`). `renews`: the API server takes this node's renewals. `others_bound`: some node besides has a voucher.
+    `node`: this one. `named`, `bound`: as the heartbeat and the kernel are. `unbinds`, `revocations`: how often that
+    happened so far (`Naming`). `renews`: the API server takes this node's renewals. `others_bound`: some node besides
+    has a voucher.
     """
 
     choices: tuple[VoucherChoice, ...]
+    node: str = ""
     named: NamedVoucher | None = None
     bound: bool = False
     unbinds: int = 0
@@ -84,11 +92,12 @@ class Seeking:
     def decide(self, view: VoucherView, now_ns: int) -> VoucherPlan:
         """Whom to seek or to name now."""
         self._note(view, now_ns)
-        if view.named is not None and self._stays(view.named, view.choices):
+        pause_ns = max(self._unsteady.until_ns, self._mistaken.until_ns)
+        pauses = now_ns < pause_ns
+        if view.named is not None and self._stays(view.named, view, now_ns, pauses=pauses):
             return VoucherPlan(names=view.named, isolated=self._is_isolated(view))
 
-        pause_ns = max(self._unsteady.until_ns, self._mistaken.until_ns)
-        if now_ns < pause_ns:
+        if pauses:
             self._sought = ""
             return VoucherPlan(isolated=self._is_isolated(view), next_ns=pause_ns)
         return self._seek(view, now_ns)
@@ -115,18 +124,17 @@ class Seeking:
         self._failed.add(node)
         self._shunned_ns[node] = now_ns + SHUN_NS
 
-    def _stays(self, named: NamedVoucher, choices: tuple[VoucherChoice, ...]) -> bool:
-        """Whether the voucher is as it was named; of one whose heartbeat is missing the grants tell."""
-        if not choices:
-            return False
-        return all(
+    def _stays(self, named: NamedVoucher, view: VoucherView, now_ns: int, *, pauses: bool) -> bool:
+        """Whether the voucher is as it was named, and not left; of one whose heartbeat is missing the grants tell."""
+        is_same = all(
             (choice.instance, choice.epoch) == (named.instance, named.epoch)
-            for choice in choices
+            for choice in view.choices
             if choice.node == named.node
         )
+        return bool(view.choices) and is_same and (pauses or not self._leaves(named, view, now_ns))
 
     def _seek(self, view: VoucherView, now_ns: int) -> VoucherPlan:
-        choice = self._choice(view.choices, now_ns)
+        choice = self._choice(view, now_ns)
         if choice is None:
             return VoucherPlan(isolated=self._is_isolated(view))
         if choice.least_ns is not None:
@@ -135,15 +143,32 @@ class Seeking:
             return VoucherPlan(names=self._named(choice, choice.least_ns))
         return VoucherPlan(choice.node, isolated=self._is_isolated(view), next_ns=self._sought_ns + UNACCEPTED_NS)
 
-    def _choice(self, choices: tuple[VoucherChoice, ...], now_ns: int) -> VoucherChoice | None:
-        """Who is sought already, unless that has taken too long; else the first that did not fail lately."""
-        found = {choice.node: choice for choice in choices}
+    def _leaves(self, named: NamedVoucher, view: VoucherView, now_ns: int) -> bool:
+        """Whether the voucher names this node, too, and this one is to find another: if only one can, it does.
+
+        Of two that can, the last by name.
+        """
+        choices = {choice.node: choice for choice in view.choices}
+        if named.node not in choices or choices[named.node].names != view.node:
+            return False
+        others = [choice for choice in view.choices if choice.node != named.node]
+        may = any(each.names != view.node and now_ns >= self._shunned_ns.get(each.node, 0) for each in others)
+        other_may = any(each.names != named.node for each in others)
+        return may and (not other_may or view.node > named.node)
+
+    def _choice(self, view: VoucherView, now_ns: int) -> VoucherChoice | None:
+        """Who is sought already, unless that has taken too long; else the first that did not fail lately.
+
+        Of those the first that does not name this node.
+        """
+        found = {choice.node: choice for choice in view.choices}
         if self._sought in found and now_ns >= self._sought_ns + UNACCEPTED_NS:
             self._fail(self._sought, now_ns)
             self._sought = ""
         if self._sought not in found:
             self._shunned_ns = {node: until_ns for node, until_ns in self._shunned_ns.items() if now_ns < until_ns}
-            self._sought = min(found, key=lambda node: self._shunned_ns.get(node, 0), default="")
+            order = {node: (self._shunned_ns.get(node, 0), each.names == view.node) for node, each in found.items()}
+            self._sought = min(found, key=lambda node: order[node], default="")
             self._sought_ns = now_ns
         return found.get(self._sought)
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 from arpguard.addresses import Address
@@ -22,7 +23,7 @@ TELLINGS = 4  # at most so many times between two regular renewals
 class LinkPublisher:
     """The guarded links that are up and steady. `left`: those that the last agent published, if still guarded.
 
-    `vouching`: as in Published.
+    `vouching`: as in Published. `deaf`: a link over which nothing comes in, or "" (core/vouching/hearing).
     """
 
     def __init__(self, here: Here, left: Links) -> None:
@@ -32,6 +33,8 @@ class LinkPublisher:
         self._told_ns = 0
         self._steadiness = Steadiness()
         self.vouching: PublishedVouching | None = None
+        self.deaf = ""
+        self._needed = ""
         self._spared: dict[str, tuple[tuple[Member, ...], Mapping[Address, Vip]]] = {}
 
     def now(self) -> Links:
@@ -39,7 +42,11 @@ class LinkPublisher:
         links = self._here.kernel.state.links
         if not (self._here.outlook.known or links):
             return self._left
-        return _as_told(self._steadiness.steady(links, boot_ns()))
+        return _as_told(self._steadiness.steady(self._heard(links), boot_ns()))
+
+    def _heard(self, links: Iterable[Link]) -> list[Link]:
+        """A deaf link is as good as one that is down, unless it is needed all the same."""
+        return [replace(link, up=False) if link.name == self.deaf != self._needed else link for link in links]
 
     def to_publish(self) -> Published:
         """The same, and whether the announcer answers, for a renewal that publishes them."""
@@ -76,23 +83,29 @@ class LinkPublisher:
         return self._steadiness.next_ns(now_ns)
 
     def believe_in_need(self, others: Mapping[str, Links], alive: frozenset[str]) -> None:
-        """Trusts a flapping link early if without it nobody could own some VIP.
+        """Trusts a flapping or deaf link if without it nobody could own some VIP.
 
         `others`: what the other nodes publish. `_spared`: the links that are not needed like that while members and
         VIPs stay the same.
         """
+        self._needed = self._needed if self._needed == self.deaf else ""
         now_ns, vips, steady = boot_ns(), self._here.outlook.vips, self.now()
-        held_back = self._steadiness.held_back(self._here.kernel.state.links, now_ns)
+        links = self._here.kernel.state.links
+        held_back = self._steadiness.held_back(self._heard(links), now_ns)
+        held_back += tuple(link for link in links if link.up and link.name == self.deaf != self._needed)
         spared, self._spared = self._spared, {}
 
         for link in held_back:
-            links = {**others, self._here.node: (*steady, *_as_told([link]))}
-            asked = members_of(self._here.cluster.nodes, links, alive), vips
+            published = {**others, self._here.node: (*steady, *_as_told([link]))}
+            asked = members_of(self._here.cluster.nodes, published, alive), vips
             known = spared.get(link.name)
             if known is not None and known[0] == asked[0] and known[1] is vips:
                 self._spared[link.name] = known
             elif is_alone(self._here.node, asked[0], vips.values()):
-                log.info("link %s is flapping, but used anyway: without it VIPs would have no owner", link.name)
+                log.info("link %s is flapping or deaf, but used anyway: VIPs would have no owner else", link.name)
+                if link.name == self.deaf:
+                    self._needed = link.name
+                    self._steadiness.steady(self._heard(links), now_ns)
                 self._steadiness.believe(link.name, now_ns)
             else:
                 self._spared[link.name] = asked

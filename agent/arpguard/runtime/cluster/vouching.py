@@ -13,11 +13,13 @@ from arpguard.config.model import VouchingConfig
 from arpguard.core.bounding import some
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import Heartbeat, NamedVoucher, PublishedVouching
+from arpguard.core.vouching.hearing import Hearing
 from arpguard.core.vouching.ring import RingNode, vouchers_for
 from arpguard.core.vouching.seeking import Seeking, VoucherChoice, VoucherPlan, VoucherView
 from arpguard.core.vouching.state import VouchedNode, VouchingState
 from arpguard.core.vouching.trials import trial_term
-from arpguard.runtime.cluster.granting import Granting
+from arpguard.dataplane.device import frames_heard
+from arpguard.runtime.cluster.granting import Granting, meeting_point
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.leases import Leases
 from arpguard.runtime.cluster.publishing import LinkPublisher
@@ -42,6 +44,8 @@ class Vouching:
         self._terms = terms
         self._granting = granting
         self._seeking: Seeking | None = None  # None: this node takes no part yet
+        self._hearing = Hearing(frames_heard)
+        self._met_on = ""  # the link over which the voucher is met
         self._reading: asyncio.Task[None] | None = None
         self._ending = False
         self._plan = VoucherPlan()
@@ -68,11 +72,13 @@ class Vouching:
         own = self._ownership.heartbeat
         is_able = takes_part and not (own.lease.parting or self._ending)
         others = self._others(now_ns) if is_able else {}
+        listening_ns = self._listen(others, now_ns)
         if own.holds:  # without an answer of the API server all stays as it is
             self._seek(others, now_ns, may=is_able and self._enforces)
 
         moments = (
             self._plan.next_ns,
+            listening_ns,
             self._granting.look(others, now_ns),
             self._publish(now_ns, takes_part=is_able),
         )
@@ -82,6 +88,21 @@ class Vouching:
         """The nodes that are alive and take part, too."""
         peers = self._ownership.peers
         return {each.node: each for each in peers.heartbeats if each.vouching and peers.alive(each.node, now_ns)}
+
+    def _listen(self, others: Mapping[str, Heartbeat], now_ns: int) -> int | None:
+        """Finds out whether anything comes in over the link to the voucher; returns when to look again."""
+        naming = self._ownership.heartbeat.naming
+        if naming.named is not None:
+            found = meeting_point(self._here.kernel.state.links, self._ownership.peers.links(naming.named.node))
+            self._met_on = found[0].name if found else ""
+
+        bound_to = (other.voucher.node for other in others.values() if other.bound and other.voucher)
+        others_bound = any(node != self._here.node for node in bound_to)
+        next_ns = self._hearing.look(naming.unbinds, self._met_on, others_bound=others_bound, now_ns=now_ns)
+        if self._links.deaf != self._hearing.deaf:
+            self._links.deaf = self._hearing.deaf
+            self._leases.wake()
+        return next_ns
 
     async def _learn_secret(self, name: str) -> None:
         await self._terms.learn_secret(name)
@@ -118,6 +139,7 @@ class Vouching:
         naming = self._ownership.heartbeat.naming
         return VoucherView(
             choices=() if self._is_left(naming.named) else self._choices(others),
+            node=self._here.node,
             named=naming.named,
             bound=naming.kernel.bound,
             unbinds=naming.unbinds,
@@ -138,7 +160,8 @@ class Vouching:
 
     def _choice(self, other: Heartbeat) -> VoucherChoice:
         accepts = dict(other.vouching.accepts) if other.vouching else {}
-        return VoucherChoice(other.node, other.instance, other.epoch, accepts.get(self._here.node))
+        names = other.voucher.node if other.voucher else ""
+        return VoucherChoice(other.node, other.instance, other.epoch, accepts.get(self._here.node), names)
 
     def _publish(self, now_ns: int, *, takes_part: bool) -> int | None:
         """Tells the others whom it seeks and accepts; returns when to look whether a renewal can do that now."""
@@ -179,6 +202,11 @@ class Vouching:
     def _problems(self, config: VouchingConfig, vouched: Iterable[VouchedNode]) -> Iterator[str]:
         if self._terms.problem:
             yield f"vouching: nobody vouches for this node without the cluster's secret: {self._terms.problem}"
+        if self._hearing.deaf:
+            yield (
+                f"vouching: nothing at all comes in over {self._hearing.deaf}, while other nodes hear each other: this "
+                "node hands its VIPs over; look at the link, and at the switch"
+            )
         if self._plan.isolated:
             yield (
                 "vouching: no other node hears this one on its segment, and the API server does: look at its link, "
