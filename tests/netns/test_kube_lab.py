@@ -37,7 +37,10 @@ LONG = (
     "burst",
     "partition",
     "taken-outside",
+    "voucher-dies",
+    "ring-of-three",
     "api-away",
+    "api-rolling",
     "vouched-update",
 )  # a minute and more, or much like another one
 LEFT_OUT = runner.left_out(kubernetes=True)
@@ -57,6 +60,7 @@ LENIENT = {
     "within_half_a_second": ("first_answer_ms", 4000),
     "within_1_s": ("followed_worst_ms", 4000),
     "dead_in_time": ("worst_ms", 8000),
+    "all_answered_in_time": ("all_answered_ms", 8000),
     "silent_in_time": ("silent_after_ms", 2050),
     "cpu_under_2_percent": ("cpu_tenths_of_percent", 60),
 }

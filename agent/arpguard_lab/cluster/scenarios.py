@@ -8,7 +8,17 @@ from ipaddress import IPv4Address
 
 from arpguard.addresses import Address, MacAddress
 from arpguard_lab.bench import Step
-from arpguard_lab.cluster import burst, crashes, follow, planned, refused, unknown, vouched
+from arpguard_lab.cluster import (
+    burst,
+    crashes,
+    follow,
+    planned,
+    refused,
+    unknown,
+    vouched,
+    vouched_deaths,
+    vouched_outages,
+)
 from arpguard_lab.cluster.bench import KubeBench, vip
 
 _FEW = [vip(50 + number) for number in range(10)]
@@ -101,6 +111,10 @@ class KubeScenario:
     own_server: bool = False  # it writes where nothing of the lab belongs on another API server
 
 
+def _vouching(summary: str, run: Callable[[KubeBench], Iterator[Step]]) -> KubeScenario:
+    return KubeScenario(f"vouching: {summary}", run, vouched.SETTINGS)
+
+
 SCENARIOS: dict[str, KubeScenario] = {
     "elect": KubeScenario("VIPs of a Service: exactly one node answers for each; the API's load at rest", _elect),
     "load": KubeScenario("the same with 1,000 VIPs", _load),
@@ -136,19 +150,32 @@ SCENARIOS: dict[str, KubeScenario] = {
     "follow-kube-vip": KubeScenario(
         "two nodes have the address: the one that kube-vip's annotation names is let through", follow.run_kube_vip
     ),
-    "node-dies": KubeScenario(
-        "vouching: the owner's node dies, another one answers within 1.5 s", vouched.run_node_dies, vouched.SETTINGS
+    "node-dies": _vouching("the owner's node dies, another one answers within 1.5 s", vouched_deaths.run_node_dies),
+    "voucher-dies": _vouching(
+        "an owner's voucher dies: the owner finds another one, and loses no request", vouched_deaths.run_voucher_dies
     ),
-    "api-away": KubeScenario(
-        "vouching: no API server for 40 s, and nobody falls silent", vouched.run_api_away, vouched.SETTINGS
+    "both-die": _vouching(
+        "an owner and its voucher die at once: another one answers within 3 s", vouched_deaths.run_both_die
     ),
-    "agent-killed": KubeScenario(
-        "vouching: an agent is killed and back after 20 s; its node keeps answering",
-        vouched.run_agent_killed,
-        vouched.SETTINGS,
+    "ring-of-three": _vouching(
+        "no node hears another one: nothing moves; two of three die: the third answers within 3 s",
+        vouched_deaths.run_ring_of_three,
     ),
-    "vouched-update": KubeScenario(
-        "vouching: agents restarted and replaced, no request lost", vouched.run_update, vouched.SETTINGS
+    "lan-dead": _vouching(
+        "nothing gets through on the owner's LAN, carrier up: another one answers within 3 s",
+        vouched_deaths.run_lan_dead,
     ),
+    "api-away": _vouching("no API server for 40 s, and nobody falls silent", vouched_outages.run_api_away),
+    "api-rolling": _vouching(
+        "the API server restarts five times, for 8 s each, and nobody falls silent", vouched_outages.run_api_rolling
+    ),
+    "api-away-and-node-dies": _vouching(
+        "a node dies without the API server: nobody replaces it before that is back",
+        vouched_outages.run_api_away_and_node_dies,
+    ),
+    "agent-killed": _vouching(
+        "an agent is killed and back after 20 s; its node keeps answering", vouched_outages.run_agent_killed
+    ),
+    "vouched-update": _vouching("agents restarted and replaced, no request lost", vouched_outages.run_update),
     "etp-local": KubeScenario("externalTrafficPolicy Local: only where endpoints are ready", planned.run_etp_local),
 }

@@ -1,0 +1,193 @@
+"""Nodes that vouch for each other, and some die: the others know it soon, and nobody else falls silent."""
+
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from arpguard.addresses import Address
+from arpguard_lab.bench import Step
+from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns
+from arpguard_lab.cluster.vouched import (
+    PATIENCE_S,
+    VIPS,
+    an_owner,
+    begin,
+    none_lost,
+    until_bound,
+    verdict,
+    voucher_of,
+    vouchers,
+)
+from arpguard_lab.oracle import Spread
+from arpguard_lab.topology import Host
+
+_DEATHS = 2
+_WORST_MS = 1500
+_BOTH_MS = _LAN_MS = 3000
+_APART_S = 5.0
+_AFTER_S = 5.0
+
+
+@dataclass
+class _Deaths:
+    """Nodes that die under a watch. `taken_ns`: for each of their VIPs, until another node answered."""
+
+    bench: KubeBench
+    watch: Watch
+    taken_ns: list[int] = field(default_factory=list)
+
+    def die(self, text: str, *victims: Host) -> Step:
+        """Their links go down, and their agents are killed, with the processes that vouch for others."""
+        owned = self._owned(victims)
+        killed_ns = now_ns()
+        for host in victims:
+            self.bench.lab.pull(host)
+        for host in victims:
+            self.bench.agent(host).kill(signal.SIGKILL)
+        return self.taken_over(text, owned, killed_ns)
+
+    def fall_silent(self, text: str, victim: Host) -> Step:
+        """Nothing gets through to a node or from it on the LAN. It has its carrier, and reaches the API server."""
+        owned = self._owned([victim])
+        began_ns = now_ns()
+        self.bench.lab.split_off(victim)
+        return self.taken_over(text, owned, began_ns)
+
+    def _owned(self, victims: Sequence[Host]) -> dict[Host, list[Address]]:
+        return {host: self.bench.owned(VIPS, host) for host in victims}
+
+    def taken_over(self, text: str, owned: dict[Host, list[Address]], since_ns: int) -> Step:
+        """Waits until other nodes answer for all VIPs of some that are not heard any more."""
+        firsts = [
+            said for host, vips in owned.items() for said in self.watch.takeovers(vips, host, since_ns, PATIENCE_S)
+        ]
+        taken = [said.time_ns - since_ns for said in firsts]
+        self.taken_ns += taken
+        return self.bench.one_of(
+            text,
+            firsts[0].vip,
+            self.bench.others(*owned),
+            [firsts[0].mac],
+            vips=len(firsts),
+            first_answer_ms=ms(min(taken)),
+            all_answered_ms=ms(max(taken)),
+        )
+
+    def verdict(self, text: str, worst_ms: int, **facts: object) -> Step:
+        """Whether all of it was in time, and at most one answered; for when the watch is over."""
+        spread = Spread.of(self.taken_ns)
+        return verdict(
+            self.bench,
+            self.watch,
+            f"{text}: at most one answered at any moment",
+            takeovers=spread.count,
+            median_ms=spread.median_ms,
+            worst_ms=spread.worst_ms,
+            dead_in_time=spread.worst_ms is not None and spread.worst_ms < worst_ms,
+            **facts,
+        )
+
+
+def run_node_dies(bench: KubeBench) -> Iterator[Step]:
+    """Kills owners, one after the other, with their nodes."""
+    yield from begin(bench)
+
+    alive = list(bench.nodes)
+    with bench.watch(VIPS) as watch:
+        deaths = _Deaths(bench, watch)
+        for number in range(_DEATHS):
+            victim = an_owner(bench, alive)
+            yield deaths.die(f"{victim.name} dies", victim)
+            bench.lab.plug_in(victim)
+            bench.agent(victim).start()
+            bench.agent(victim).wait_for()
+            bench.settle_evenly(VIPS)
+            alive.remove(victim)  # its boot clock has gone on: who revoked it takes that for a mistake, and waits
+            if number + 1 < _DEATHS:
+                until_bound(bench, alive)
+
+    yield deaths.verdict("all deaths", _WORST_MS)
+
+
+def run_voucher_dies(bench: KubeBench) -> Iterator[Step]:
+    """Kills an owner's voucher: the owner finds another one in time, and answers all the while."""
+    yield from begin(bench)
+
+    with bench.watch(VIPS) as watch:
+        owner = an_owner(bench)
+        victim = voucher_of(bench, owner)
+        others = bench.others(victim)
+        kept = [address for host in others for address in bench.owned(VIPS, host)]
+        owners = bench.who(*kept)
+        yield _Deaths(bench, watch).die(f"{victim.name} dies, the voucher of {owner.name}", victim)
+        bound_s = until_bound(bench, others)
+        stayed = bench.who(*kept) == owners
+
+    yield none_lost(
+        bench,
+        watch,
+        "the others lose their voucher, or what they vouch for, and no request",
+        kept,
+        stayed=stayed,
+        bound_after_s=bound_s,
+    )
+
+
+def run_both_die(bench: KubeBench) -> Iterator[Step]:
+    """Kills an owner and its voucher at once: others learn that the voucher is over, and revoke the owner (V17)."""
+    yield from begin(bench)
+
+    with bench.watch(VIPS) as watch:
+        owner = an_owner(bench)
+        victims = owner, voucher_of(bench, owner)
+        survivors = bench.others(*victims)
+        kept = [address for host in survivors for address in bench.owned(VIPS, host)]
+        deaths = _Deaths(bench, watch)
+        yield deaths.die(f"{owner.name} dies, and its voucher, {victims[1].name}, with it", *victims)
+
+    facts = {"others_lost": sum(watch.stream.lost(each) for each in kept)}
+    yield deaths.verdict("both deaths", _BOTH_MS, **facts, others_lost_none=not facts["others_lost"])
+
+
+def run_ring_of_three(bench: KubeBench) -> Iterator[Step]:
+    """Each node vouches for the next. None hears another one for a while; then two of the three die at once."""
+    yield from begin(bench)
+
+    named = vouchers(bench)
+    yield bench.ask(
+        ", ".join(f"{host.name} by {named[host].name}" for host in bench.nodes) + ": no two by each other",
+        VIPS[0],
+        [bench.owner(VIPS[0])],
+        each_by_another=all(named[named[host]] is not host for host in bench.nodes),
+    )
+
+    owners = bench.who(*VIPS)
+    with bench.watch(VIPS) as watch:
+        bench.lab.part(bench.nodes)
+        time.sleep(_APART_S)
+        bench.lab.heal(bench.nodes)
+        stayed = bench.who(*VIPS) == owners
+    yield none_lost(bench, watch, f"no node hears another one for {_APART_S:g} s", stayed=stayed)
+    rebound_s = until_bound(bench)
+
+    with bench.watch(VIPS) as watch:
+        deaths = _Deaths(bench, watch)
+        owner = an_owner(bench)
+        other = next(host for host, voucher in vouchers(bench).items() if voucher is owner)
+        yield deaths.die(f"{owner.name} dies, and {other.name}, which it vouches for, with it", owner, other)
+    yield deaths.verdict("two of three", _BOTH_MS, bound_again_after_s=rebound_s)
+
+
+def run_lan_dead(bench: KubeBench) -> Iterator[Step]:
+    """The switch carries nothing for the owner any more, whose link stays up; then it does again."""
+    yield from begin(bench)
+
+    with bench.watch(VIPS) as watch:
+        deaths, victim = _Deaths(bench, watch), an_owner(bench)
+        yield deaths.fall_silent(f"{victim.name}: nothing gets through on the LAN", victim)
+        time.sleep(_AFTER_S)
+        bench.lab.rejoin(victim)
+        time.sleep(_AFTER_S)
+        bench.settle(VIPS)
+    yield deaths.verdict("a dead LAN, and its end", _LAN_MS)

@@ -1,0 +1,150 @@
+"""Nodes that vouch for each other, without the API server or without an agent for a while: nobody falls silent."""
+
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from arpguard.addresses import Address
+from arpguard_lab.bench import Step
+from arpguard_lab.cluster import objects
+from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns
+from arpguard_lab.cluster.pods import Pods
+from arpguard_lab.cluster.vouched import PATIENCE_S, VIPS, an_owner, begin, none_lost, until_bound, verdict, vouchers
+from arpguard_lab.topology import Host
+
+_AWAY_S = 40.0
+_RESTARTS, _DOWN_S, _UP_S = 5, 8.0, 4.0
+_RESTART_S = 20.0
+_BEFORE_DEATH_S, _AFTER_DEATH_S = 2.0, 8.0
+_BACK_MS = 3000
+
+
+def run_api_away(bench: KubeBench) -> Iterator[Step]:
+    """The API server refuses connections for longer than any restart takes, and comes back."""
+    yield from begin(bench)
+    owners = bench.who(*VIPS)
+
+    with bench.watch(VIPS) as watch:
+        bench.server.go_down()
+        time.sleep(_AWAY_S)
+        bench.server.come_back()
+        time.sleep(5.0)
+    yield none_lost(bench, watch, f"{_AWAY_S:g} s without the API server", stayed=bench.who(*VIPS) == owners)
+
+
+def run_api_rolling(bench: KubeBench) -> Iterator[Step]:
+    """The API server restarts again and again, as in an upgrade of the control plane."""
+    yield from begin(bench)
+    owners = bench.who(*VIPS)
+
+    with bench.watch(VIPS) as watch:
+        for _ in range(_RESTARTS):
+            bench.server.go_down()
+            time.sleep(_DOWN_S)
+            bench.server.come_back()
+            time.sleep(_UP_S)
+    text = f"the API server restarts {_RESTARTS} times, for {_DOWN_S:g} s each"
+    yield none_lost(bench, watch, text, handovers=len(watch.gaps()), stayed=bench.who(*VIPS) == owners)
+
+
+def run_api_away_and_node_dies(bench: KubeBench) -> Iterator[Step]:
+    """A node dies while the API server is away: nobody may replace it before that is back.
+
+    The node that it vouched for falls silent, as it cannot renew without its voucher, then the one that this one
+    vouches for (V16), and so on.
+    """
+    yield from begin(bench)
+
+    with bench.watch(VIPS) as watch:
+        victim = an_owner(bench)
+        owned = {host: bench.owned(VIPS, host) for host in bench.nodes}
+        named = vouchers(bench)
+        bench.server.go_down()
+        time.sleep(_BEFORE_DEATH_S)
+        died_ns = now_ns()
+        bench.lab.pull(victim)
+        bench.agent(victim).kill(signal.SIGKILL)
+        time.sleep(_AFTER_DEATH_S)
+
+        watch.poll()
+        early = [address for vips in owned.values() for address in vips if _is_taken(watch, address, died_ns, owned)]
+        silent = {
+            f"{host.name.replace('-', '_')}_silent_after_ms": ms(last.time_ns - died_ns)
+            for host in _behind(victim, named)
+            for last in [watch.last(address, host, died_ns) for address in owned[host][:1]]
+            if last is not None
+        }
+
+        back_ns = now_ns()
+        bench.server.come_back()
+        watch.wait(lambda: all(watch.first(each, back_ns) for each in VIPS), PATIENCE_S, "all VIPs are answered for")
+        answered_ms = max(ms(said.time_ns - back_ns) for each in VIPS if (said := watch.first(each, back_ns)))
+        time.sleep(_UP_S)
+
+    yield verdict(
+        bench,
+        watch,
+        f"{victim.name} dies without the API server, which is back after {_AFTER_DEATH_S:g} s",
+        vips=len(owned[victim]),
+        taken_early=len(early),
+        not_replaced_meanwhile=not early,
+        **silent,
+        all_answered_ms=answered_ms,
+        all_answered_in_time=answered_ms < _BACK_MS,
+    )
+
+
+def _behind(victim: Host, named: Mapping[Host, Host]) -> Iterator[Host]:
+    """The node that one vouches for, the one that this one vouches for, and so on."""
+    last, seen = victim, [victim]
+    while (last := next((host for host, voucher in named.items() if voucher is last), victim)) not in seen:
+        seen.append(last)
+        yield last
+
+
+def _is_taken(watch: Watch, address: Address, since_ns: int, owned: Mapping[Host, Sequence[Address]]) -> bool:
+    """Whether another node than its owner has answered for a VIP."""
+    owner = next(host for host, vips in owned.items() if address in vips)
+    return watch.first(address, since_ns, owner) is not None
+
+
+def run_agent_killed(bench: KubeBench) -> Iterator[Step]:
+    """SIGKILL to the owner's agent; it is started again much later than its lease would last without a voucher."""
+    yield from begin(bench)
+    owners, victim = bench.who(*VIPS), bench.owner(VIPS[0])
+
+    with bench.watch(VIPS) as watch:
+        bench.agent(victim).kill(signal.SIGKILL)
+        time.sleep(_RESTART_S)
+        stayed = bench.who(*VIPS) == owners
+        bench.agent(victim).start()
+        bench.agent(victim).wait_for()
+        time.sleep(3.0)
+    yield none_lost(bench, watch, f"the agent of {victim.name} is away for {_RESTART_S:g} s", stayed=stayed)
+    yield bench.ask("it is bound again", VIPS[0], [bench.owner(VIPS[0])], bound_after_s=until_bound(bench))
+
+
+def run_update(bench: KubeBench) -> Iterator[Step]:
+    """Kills one agent, which starts again at once, and then replaces all as a DaemonSet's controller does."""
+    bench.allow(objects.vouching_access(bench.home))
+    bench.publish("web", VIPS)
+    pods = Pods(bench)
+    bench.settle_evenly(VIPS)
+    bench.bind_everywhere(*VIPS)
+    until_bound(bench)
+
+    with bench.watch(VIPS) as watch:
+        agent = bench.agent(bench.owner(VIPS[0]))
+        agent.kill(signal.SIGKILL)
+        agent.start()
+        agent.wait_for()
+        time.sleep(3.0)
+    yield none_lost(bench, watch, "an agent killed and started again at once")
+    until_bound(bench)
+
+    with bench.watch(VIPS) as watch:
+        for host in bench.nodes:
+            pods.replace(host)
+        bench.settle(VIPS)
+        time.sleep(1.0)
+    yield none_lost(bench, watch, "every agent replaced, one after the other", bound_after_s=until_bound(bench))
