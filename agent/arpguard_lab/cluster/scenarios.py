@@ -151,26 +151,24 @@ SCENARIOS: dict[str, KubeScenario] = {
         "two nodes have the address: the one that kube-vip's annotation names is let through", follow.run_kube_vip
     ),
     "node-dies": _vouching("the owner's node dies, another one answers within 1.5 s", vouched_deaths.run_node_dies),
-    "voucher-dies": _vouching(
-        "an owner's voucher dies: the owner finds another one, and loses no request", vouched_deaths.run_voucher_dies
-    ),
+    "voucher-dies": _vouching("an owner's voucher dies: the owner loses no request", vouched_deaths.run_voucher_dies),
     "both-die": _vouching(
-        "an owner and its voucher die at once: another one answers within 3 s", vouched_deaths.run_both_die
+        "an owner dies with its voucher: another node answers within 3 s", vouched_deaths.run_both_die
     ),
     "ring-of-three": _vouching(
-        "no node hears another one: nothing moves; two of three die: the third answers within 3 s",
+        "three nodes part, then two die: the third answers within 3 s",
         vouched_deaths.run_ring_of_three,
     ),
     "lan-dead": _vouching(
-        "nothing gets through on the owner's LAN, carrier up: another one answers within 3 s",
+        "the owner's LAN is dead, its carrier up: another node answers in 3 s",
         vouched_deaths.run_lan_dead,
     ),
     "api-away": _vouching("no API server for 40 s, and nobody falls silent", vouched_outages.run_api_away),
     "api-rolling": _vouching(
-        "the API server restarts five times, for 8 s each, and nobody falls silent", vouched_outages.run_api_rolling
+        "the API server restarts five times for 8 s: nobody falls silent", vouched_outages.run_api_rolling
     ),
     "api-away-and-node-dies": _vouching(
-        "a node dies without the API server: nobody replaces it before that is back",
+        "a node dies without an API server: replaced once that is back",
         vouched_outages.run_api_away_and_node_dies,
     ),
     "agent-killed": _vouching(
