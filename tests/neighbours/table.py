@@ -14,10 +14,11 @@ import sys
 import tempfile
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import Self
 
@@ -41,6 +42,7 @@ _EDIT_NS = 100 * NS_PER_MS
 _ADDRESSES = 200  # of the asking client: what a reply answers is told by them, for 2 s
 _AT_THE_END_NS = NS_PER_S
 _SETTLE_S = 60.0
+_MISSING = 5  # requests, 100 ms
 _SECOND = 1.0
 
 Act = Callable[[Street, Watch, Host], None]
@@ -154,7 +156,8 @@ ROWS: list[Callable[..., Kind]] = [
 class Seen:
     """Of the requests for one address: `lost` had no answer, `doubled` had those of two nodes.
 
-    `excused` were doubled within 100 ms of an edit of the agents' configuration. `moves`: changes of who answers.
+    `excused` were doubled within 100 ms of an edit of the agents' configuration. `moves`: changes of who announces;
+    where two answer, that is the one that began last, as clients see it, and the other one again when it stops.
     """
 
     asked: int
@@ -176,13 +179,34 @@ def seen(watch: Watch, vip: Address, edits_ns: Sequence[int]) -> Seen:
     answers = _by_request(watch, vip)
     doubled = [number for number, macs in answers.items() if len(macs) > 1]
     excused = [number for number in doubled if any(0 <= sent[number] - edit < _EDIT_NS for edit in edits_ns)]
-    owners = [macs for _, macs in sorted(answers.items()) if len(macs) == 1]
-    moves = sum(before != after for before, after in pairwise(owners))
+    moves = sum(before != after for before, after in pairwise(_announcers(answers)))
     until_ns = max(sent.values())
     last = [number for number, sent_ns in sent.items() if sent_ns > until_ns - _AT_THE_END_NS]
     silent = not any(number in answers for number in last)
     lost = sum(number not in answers for number in sent)
     return Seen(len(sent), lost, len(doubled) - len(excused), len(excused), moves, silent)
+
+
+def _announcers(answers: Mapping[int, set[MacAddress]]) -> Iterator[MacAddress]:
+    """Who announced the address when, by what was answered."""
+    numbers = sorted(answers)
+    periods = [
+        (numbers[begin], numbers[end], mac)
+        for mac in sorted(set().union(*answers.values()), key=str)
+        for begin, end in _periods([index for index, number in enumerate(numbers) if mac in answers[number]])
+    ]
+    for number in numbers:
+        yield max((each for each in periods if each[0] <= number <= each[1]), key=itemgetter(0))[2]
+
+
+def _periods(indexes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The first and the last of those that follow each other; a few answers that are missing end nothing."""
+    first = None
+    for index, after in zip_longest(indexes, indexes[1:]):
+        first = index if first is None else first
+        if after is None or after - index > _MISSING:
+            yield first, index
+            first = None
 
 
 def _by_request(watch: Watch, vip: Address) -> dict[int, set[MacAddress]]:

@@ -37,7 +37,7 @@ def of(**what) -> Seen:
 
 def test_each_vip_is_judged_by_its_own_requests():
     watch = a_watch({10: "", 12: "AB", 13: ""})
-    assert seen(watch, VIPS[0], []) == of(asked=200, lost=1, doubled=1)
+    assert seen(watch, VIPS[0], []) == of(asked=200, lost=1, doubled=1, moves=2)
     assert seen(watch, VIPS[1], []) == of(asked=200, lost=1)
 
 
@@ -48,8 +48,26 @@ def test_an_answer_to_the_next_request_with_the_same_address_doubles_nothing():
 
 def test_what_is_doubled_right_after_an_edit_is_excused():
     watch = a_watch({20: "AB", 40: "AB"})
-    assert seen(watch, VIPS[0], [195 * NS_PER_MS]) == of(asked=200, doubled=1, excused=1)
-    assert seen(watch, VIPS[0], [205 * NS_PER_MS]) == of(asked=200, doubled=2)
+    assert seen(watch, VIPS[0], [195 * NS_PER_MS]) == of(asked=200, doubled=1, excused=1, moves=4)
+    assert seen(watch, VIPS[0], [205 * NS_PER_MS]) == of(asked=200, doubled=2, moves=4)
+
+
+@pytest.mark.parametrize(
+    ("answers", "moves"),
+    [
+        ({}, 0),
+        (dict.fromkeys(range(100, 200), ""), 0),
+        (dict.fromkeys(range(100, 200), "AB"), 2),
+        (dict.fromkeys(range(100, 400), "AB"), 1),
+        ({100: "AB", 104: "AB", 108: "AB"}, 2),
+        ({100: "AB", 200: "AB"}, 4),
+        (dict.fromkeys(range(100, 150), "AB") | dict.fromkeys(range(150, 400), "B"), 1),
+        (dict.fromkeys(range(100, 150), "") | dict.fromkeys(range(150, 400), "B"), 1),
+        (dict.fromkeys(range(100, 200), "B"), 2),
+    ],
+)
+def test_who_begins_last_announces_until_it_stops(answers, moves):
+    assert seen(a_watch(answers), VIPS[0], []).moves == moves
 
 
 def test_the_last_second_tells_whether_it_is_silent():
