@@ -4,7 +4,7 @@
 #   make fresh   both of that in a root that has Debian's minbase, git and make alone, and no skip that a package would
 #                cure; before a release. TESTS=tests/unit and the like narrows it, SUITE=trixie takes another Debian
 #   make lint    formatting, lint, types, layers, limits
-#   make docs    write the generated pages
+#   make docs    write the generated pages, and build the documentation site in dist/site
 #   make proto   generate the API's Python code from proto/
 #   make programs  compile bpf/ into the file that the package ships, after each change there
 #   make model   check the claim protocol and vouching, the next one, with Spin: every rule kept, and broken in turn
@@ -101,8 +101,9 @@ format: apt-dev .venv/.dev
 	$(BIN)/ruff check --fix agent tests docs proto deploy/image deploy/release
 	clang-format -i bpf/*.[ch]
 
-docs: .venv/.run
+docs: .venv/.dev
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/build.py
 
 programs: apt-build .venv/.run
 	$(BIN)/python -m arpguard_build

@@ -28,24 +28,24 @@ VALUES = "../deploy/helm/arpguard/values.schema.json"
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _REASONS = """# Reasons
 
-Why a frame got its verdict: one list for the BPF programs, the agent, its API, its metrics and this page.
-Each reason has one verdict.
-Each is counted for every VIP and for the node.
-Decisions that were carried out and those that were only observed are counted apart.
+For anyone who reads decisions, counters or the API: why a frame got its verdict.
+The BPF programs, the agent, its API, its metrics and this page have one list. Each reason has one verdict.
+The programs count each reason for every VIP and for the node, and count enforced and observed decisions separately.
 How to add one: [bpf/README.md](../bpf/README.md#adding-a-reason).
 
-| number | reason | verdict | meaning |
-|---|---|---|---|
+| number | reason | in the API | verdict | meaning |
+|---|---|---|---|---|
 """
 _METRICS = """# Metrics
 
-`http://NODE:9469/metrics`, for Prometheus.
-`metrics.listen` in the [configuration](configuration.md) says where, or `off`.
+For operators who monitor arpguard: every metric, and when to worry.
+The agent serves them at `http://NODE:9469/metrics`, for Prometheus.
+[`metrics.listen`](configuration.md) sets the address, or `off`.
 A scrape reads the kernel's maps and the agent's state at that moment.
-An agent that hangs answers 503, or nothing: it looks down. The guard in the kernel goes on all the same.
+An agent that hangs answers 503, or nothing: it looks down. The guard in the kernel keeps working.
 No label has a value that a neighbour can choose: claims are listed by VIP and link, never by MAC address.
 Verdicts and reasons are those of [reasons.md](reasons.md).
-Those about Kubernetes, Leases, nodes and elected VIPs are there where the agent follows Kubernetes only.
+Metrics about Kubernetes, Leases, nodes and elected VIPs exist only where the agent follows Kubernetes.
 Dashboard, alert rules and scrape configurations are in [deploy/monitoring](../deploy/monitoring/README.md).
 
 | metric | type | labels | meaning |
@@ -59,9 +59,10 @@ Of the agent's process, under the names that all Prometheus clients use:
 """
 _SUPPORT = """# What it is tested on
 
+For operators who ask whether arpguard runs on their system.
 Each line stands for tests that succeeded, and says when they last did.
 `make release` notes its own in `docs/tested.json`; `make neighbours` and `make kernels` have theirs in neighbours.md.
-What meets "Needs" and is not listed may well work: it was not tried.
+A version that meets "Needs" and is not listed may well work, but was not tried.
 """
 _CLI = """# Commands
 
@@ -92,10 +93,17 @@ _OF_OWNED = """\
 
 def reasons_page() -> str:
     """The page about reasons as it has to be."""
-    return _REASONS + "".join(
-        f"| {reason.value} | `{reason.name.lower()}` | {reason.verdict.name.lower()} | {reason.meaning} |\n"
+    rows = (
+        (
+            str(reason.value),
+            f"`{reason.name.lower()}`",
+            f"`REASON_{reason.name}`",
+            reason.verdict.name.lower(),
+            reason.meaning,
+        )
         for reason in Reason
     )
+    return _REASONS + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def metrics_page() -> str:

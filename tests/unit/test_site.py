@@ -1,0 +1,78 @@
+"""The documentation site builds without a warning, and its search finds what people look for."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mkdocs", reason="mkdocs is missing: `make docs` installs it")
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE = runpy.run_path(str(ROOT / "docs/build.py"))
+PAGES = list(SITE["pages"]())
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("staged")
+    SITE["stage"](folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(staged, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    assert SITE["build"](staged, folder) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("REASON_FENCED", "docs/reasons.html"),
+        ("VIPSplitBrain", "docs/runbooks.html#vipsplitbrain"),
+        ("can_reach", "docs/configuration.html#interfaces"),
+        ("arpguard doctor", "docs/cli.html#arpguard-doctor"),
+        ("arpguard_frames_total", "docs/metrics.html"),
+    ],
+)
+def test_search_index_has_it(site, name, page):
+    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
+    found = [entry["location"] for entry in index["docs"] if name in entry["title"] + entry["text"]]
+    assert page in found
+
+
+def test_names_of_the_code_are_whole_words_of_the_index(site):
+    index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
+    separator = index["config"]["separator"]
+    assert re.split(separator, "`can_reach:198.51.100.1` REASON_FENCED VIPSplitBrain")[1:2] == ["can_reach"]
+    assert re.split(separator, "REASON_FENCED VIPSplitBrain") == ["REASON_FENCED", "VIPSplitBrain"]
+
+
+@pytest.mark.parametrize("link", ["docs/faq.md#no-such-answer", "docs/no-such-page.md"])
+def test_link_that_leads_nowhere_is_an_error(staged, tmp_path, link):
+    page = staged / "README.md"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(f"{text}\n[broken]({link})\n", encoding="utf-8")
+    try:
+        assert SITE["build"](staged, tmp_path) != 0
+    finally:
+        page.write_text(text, encoding="utf-8")
+
+
+def test_nothing_is_loaded_from_other_servers(site):
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r'<(?:script|img|iframe)[^>]* src="?(https?:[^" >]+)', page.read_text(encoding="utf-8"))
+        sheets = re.findall(
+            r'<link[^>]*rel="?stylesheet"?[^>]*href="?(https?:[^" >]+)', page.read_text(encoding="utf-8")
+        )
+        assert loaded + sheets == [], page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_page_says_first_for_whom_it_is(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    first = next(part for part in text.split("\n\n")[1:] if part)
+    assert re.match(r"For \w", first) or "is for operators" in first
