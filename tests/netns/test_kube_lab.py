@@ -42,6 +42,7 @@ LONG = (
     "api-away",
     "api-rolling",
     "vouched-update",
+    "upgrade",
 )  # a minute and more, or much like another one
 LEFT_OUT = runner.left_out(kubernetes=True)
 HERE = [name for name in ALL if name not in LEFT_OUT]

@@ -242,7 +242,7 @@ class KubeBench:
             agent = self.agent(host)
             agent.send(signal.SIGCONT)
             agent.kill(signal.SIGKILL)
-            agent.pod = ""
+            agent.pod = agent.code = ""
             agent.follows = True
             while self._loose[host.name]:
                 self.tighten(host)

@@ -120,7 +120,7 @@ SCENARIOS: dict[str, KubeScenario] = {
     "load": KubeScenario("the same with 1,000 VIPs", _load),
     "burst": KubeScenario("1,000 VIPs come and go at once: the others lose no request", burst.run_burst),
     "new-service": KubeScenario(
-        "closed ranges: a VIP that is bound on every node has one answer from the first on", unknown.run_new_service
+        "closed ranges: a VIP bound on every node has one answer from the first on", unknown.run_new_service
     ),
     "kill": KubeScenario("the owner's node dies: another one answers within 4 s", crashes.run_kill),
     "hang": KubeScenario(
@@ -135,7 +135,7 @@ SCENARIOS: dict[str, KubeScenario] = {
         "agents replaced: no request lost; DaemonSet deleted: nothing left", planned.run_rolling_update
     ),
     "bad-image": KubeScenario(
-        "the next agent does not start, or never comes: VIPs are silent for 3 s at most", planned.run_bad_image
+        "the next agent does not start, or never comes: silent for 3 s at most", planned.run_bad_image
     ),
     "toggle": KubeScenario(
         "observe and enforce by the ConfigMap, live; a wrong edit changes nothing", planned.run_toggle
@@ -148,7 +148,7 @@ SCENARIOS: dict[str, KubeScenario] = {
         "two speakers answer: the one that MetalLB's status names is let through", follow.run_metallb, own_server=True
     ),
     "follow-kube-vip": KubeScenario(
-        "two nodes have the address: the one that kube-vip's annotation names is let through", follow.run_kube_vip
+        "two nodes have the address: the one that kube-vip names is let through", follow.run_kube_vip
     ),
     "node-dies": _vouching("the owner's node dies, another one answers within 1.5 s", vouched_deaths.run_node_dies),
     "voucher-dies": _vouching("an owner's voucher dies: the owner loses no request", vouched_deaths.run_voucher_dies),
@@ -160,7 +160,7 @@ SCENARIOS: dict[str, KubeScenario] = {
         vouched_deaths.run_ring_of_three,
     ),
     "lan-dead": _vouching(
-        "the owner's LAN is dead, its carrier up: another node answers in 3 s",
+        "the owner's LAN is dead, carrier up: another answers within 3 s",
         vouched_deaths.run_lan_dead,
     ),
     "api-away": _vouching("no API server for 40 s, and nobody falls silent", vouched_outages.run_api_away),
@@ -175,5 +175,8 @@ SCENARIOS: dict[str, KubeScenario] = {
         "an agent is killed and back after 20 s; its node keeps answering", vouched_outages.run_agent_killed
     ),
     "vouched-update": _vouching("agents restarted and replaced, no request lost", vouched_outages.run_update),
+    "upgrade": KubeScenario(
+        "vouching: agents switched to it one after the other, no request lost", vouched_outages.run_upgrade
+    ),
     "etp-local": KubeScenario("externalTrafficPolicy Local: only where endpoints are ready", planned.run_etp_local),
 }

@@ -39,7 +39,8 @@ _POD_NAMES = ("NODE_NAME", "POD_NAME", "POD_NAMESPACE", "DAEMONSET_NAME", "KUBEC
 class KubeAgent(AgentProcess):
     """An agent that follows an API server; `pod` names the Pod that it is told to be, if any.
 
-    With `follows` False it takes its configuration from its own file, and not from the ConfigMap.
+    With `follows` False it takes its configuration from its own file, and not from the ConfigMap. `code`: the folder of
+    another version's modules, "" for these.
     """
 
     def __init__(self, host: Host, folder: Path, pin_dir: Path) -> None:
@@ -49,6 +50,7 @@ class KubeAgent(AgentProcess):
         self.kubeconfig = folder / f"{host.name}.kubeconfig"
         self.pod = ""
         self.follows = True
+        self.code = ""
 
     def words(self) -> list[str]:
         """Its command line."""
@@ -63,6 +65,8 @@ class KubeAgent(AgentProcess):
         own |= {"NODE_NAME": self.node, "POD_NAMESPACE": self.namespace}
         own |= {TRIAL_VARIABLE: str(TRIAL_MS)}
         own |= {"TMPDIR": str(self.config.parent)}  # who is killed leaves its files there
+        if self.code:
+            own |= {"PYTHONPATH": self.code}
         if self.pod:
             own |= {"POD_NAME": self.pod, "DAEMONSET_NAME": DAEMONSET}
         return own

@@ -17,6 +17,7 @@ PATIENCE_S = 15.0
 
 _BOUND_S = 60.0
 _PAIR = 2
+_VOUCHERS, _VOUCHING = f"{objects.PREFIX}vouchers", f"{objects.PREFIX}vouching"
 
 
 def begin(bench: KubeBench) -> Iterator[Step]:
@@ -35,21 +36,28 @@ def until_bound(bench: KubeBench, hosts: Sequence[Host] = ()) -> int:
 
 
 def _all_bound(bench: KubeBench, hosts: Sequence[Host]) -> bool:
-    """Whether all are bound, and no two of them to each other: of such two one leaves, if there is a third node."""
+    """Whether all are bound, and no two of them to each other: of such two one leaves, if a third node takes part."""
     if not all(bench.agent(host).is_bound() for host in hosts):
         return False
-    pairs = {(host.name, other.name) for host, other in vouchers(bench).items() if host in hosts}
-    return len(bench.nodes) == _PAIR or not any((other, host) in pairs for host, other in pairs)
+    notes, named = _notes(bench), vouchers(bench)
+    takes_part = [name for name, each in notes.items() if name.startswith("node.") and _VOUCHING in each]
+    is_paired = any(named.get(voucher) is host for host, voucher in named.items() if host in hosts)
+    return len(takes_part) <= _PAIR or not is_paired
 
 
 def vouchers(bench: KubeBench) -> dict[Host, Host]:
     """The nodes whose heartbeats name a voucher, and whom."""
     hosts = {bench.server.node_name(host): host for host in bench.nodes}
-    leases = bench.server.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{bench.home}/leases")["items"]
-    notes = {item["metadata"]["name"]: item["metadata"].get("annotations", {}) for item in leases}
-    texts = {host: notes.get(f"node.{name}", {}).get(f"{objects.PREFIX}vouchers", "{}") for name, host in hosts.items()}
+    notes = _notes(bench)
+    texts = {host: notes.get(f"node.{name}", {}).get(_VOUCHERS, "{}") for name, host in hosts.items()}
     named = {host: json.loads(text).get("vouchers", []) for host, text in texts.items()}
     return {host: hosts[each[0]["node"]] for host, each in named.items() if each}
+
+
+def _notes(bench: KubeBench) -> dict[str, dict[str, str]]:
+    """The annotations of Leases, by name."""
+    leases = bench.server.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{bench.home}/leases")["items"]
+    return {item["metadata"]["name"]: item["metadata"].get("annotations", {}) for item in leases}
 
 
 def voucher_of(bench: KubeBench, host: Host) -> Host:

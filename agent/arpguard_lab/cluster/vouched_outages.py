@@ -1,5 +1,6 @@
 """Nodes that vouch for each other, without the API server or without an agent for a while: nobody falls silent."""
 
+import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,17 @@ from arpguard_lab.bench import Step
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns
 from arpguard_lab.cluster.pods import Pods
-from arpguard_lab.cluster.vouched import PATIENCE_S, VIPS, an_owner, begin, none_lost, until_bound, verdict, vouchers
+from arpguard_lab.cluster.vouched import (
+    PATIENCE_S,
+    SETTINGS,
+    VIPS,
+    an_owner,
+    begin,
+    none_lost,
+    until_bound,
+    verdict,
+    vouchers,
+)
 from arpguard_lab.topology import Host
 
 _AWAY_S = 40.0
@@ -17,6 +28,9 @@ _RESTARTS, _DOWN_S, _UP_S = 5, 8.0, 4.0
 _RESTART_S = 20.0
 _BEFORE_DEATH_S, _AFTER_DEATH_S = 2.0, 8.0
 _BACK_MS = 3000
+_MIXED_S = 8.0  # longer than the lease of a node that nobody vouches for
+_MOMENT_MS = 1000
+VERSION_BEFORE = "ARPGUARD_LAB_BEFORE"
 
 
 def run_api_away(bench: KubeBench) -> Iterator[Step]:
@@ -148,3 +162,50 @@ def run_update(bench: KubeBench) -> Iterator[Step]:
         bench.settle(VIPS)
         time.sleep(1.0)
     yield none_lost(bench, watch, "every agent replaced, one after the other", bound_after_s=until_bound(bench))
+
+
+def run_upgrade(bench: KubeBench) -> Iterator[Step]:
+    """Rolls vouching out: agents that vouch for each other beside one that knows nothing of it, then all of them.
+
+    At first agents run with vouching off; with `VERSION_BEFORE` those of the version whose modules are there. An
+    upgrade to programs with other maps silences a node's VIPs for a moment, as its entries are written anew.
+    """
+    before = os.environ.get(VERSION_BEFORE, "")
+    for host in bench.nodes:
+        bench.agent(host).code = before
+    bench.allow(objects.vouching_access(bench.home))
+    bench.publish("web", VIPS)
+    pods = Pods(bench)
+    bench.settle_evenly(VIPS)
+    bench.bind_everywhere(*VIPS)
+    *first, last = bench.nodes
+    judge = _hardly_lost if before else none_lost
+
+    bench.configure(bench.config(extra=SETTINGS))
+    with bench.watch(VIPS) as watch:
+        for host in first:
+            pods.replace(host)
+        bound_s = until_bound(bench, first)
+    yield judge(bench, watch, f"all but {last.name} vouch for each other", bound_after_s=bound_s)
+
+    with bench.watch(VIPS) as watch:
+        victim, owners = an_owner(bench, first), bench.who(*VIPS)
+        bench.agent(victim).kill(signal.SIGKILL)
+        time.sleep(_MIXED_S)
+        stayed = bench.who(*VIPS) == owners
+        bench.agent(victim).start()
+        bench.agent(victim).wait_for()
+        time.sleep(3.0)
+    yield none_lost(bench, watch, f"the agent of {victim.name} is away for {_MIXED_S:g} s", stayed=stayed)
+
+    with bench.watch(VIPS) as watch:
+        pods.replace(last)
+        bound_s = until_bound(bench)
+    yield judge(bench, watch, f"{last.name} too", bound_after_s=bound_s)
+
+
+def _hardly_lost(bench: KubeBench, watch: Watch, text: str, **facts: object) -> Step:
+    lost = sum(watch.stream.lost(each) for each in VIPS)
+    longest_ms = max(watch.stream.silence(each).length_ms for each in VIPS)
+    facts |= {"lost": lost, "longest_silence_ms": longest_ms, "silent_for_a_moment": longest_ms < _MOMENT_MS}
+    return verdict(bench, watch, text, **facts)
