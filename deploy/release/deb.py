@@ -123,8 +123,10 @@ class Package:
 
     def add_files(self, stage: Path) -> None:
         """What a package has besides: the unit, the configuration, documentation."""
-        unit = (stage / "deploy/standalone/arpguard.service").read_text(encoding="utf-8")
-        self.write("usr/lib/systemd/system/arpguard.service", unit.replace("/opt/arpguard/bin/", "/usr/bin/").encode())
+        for name in ("arpguard.service", "arpguard-early.service"):
+            unit = (stage / "deploy/standalone" / name).read_text(encoding="utf-8")
+            unit = unit.replace("/opt/arpguard/bin/", "/usr/bin/").replace(" /opt/arpguard\n", " /usr/lib/arpguard\n")
+            self.write(f"usr/lib/systemd/system/{name}", unit.encode())
         self.write("etc/arpguard/config.yaml", (stage / "deploy/standalone/config.yaml").read_bytes())
         self.write("usr/share/doc/arpguard/copyright", (HERE / "copyright").read_bytes())
         self.write("usr/share/doc/arpguard/changelog.gz", _zipped((stage / "CHANGELOG.md").read_bytes()))

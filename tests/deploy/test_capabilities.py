@@ -191,3 +191,11 @@ def test_unit_of_systemd_leaves_what_the_agent_needs():
     mounts, reads = Capability.SYS_ADMIN, Capability.DAC_READ_SEARCH
     assert left.split() == sorted(f"CAP_{each.name}" for each in (*NEEDED, mounts, reads))
     assert "NoNewPrivileges=yes" in unit
+
+
+def test_unit_for_boots_leaves_what_closing_needs_and_is_before_every_network():
+    unit = (DEPLOY / "standalone/arpguard-early.service").read_text(encoding="utf-8")
+    (left,) = re.findall("^CapabilityBoundingSet=(.+)$", unit, re.MULTILINE)
+    assert left.split() == sorted(f"CAP_{each.name}" for each in (*NEEDED, Capability.SYS_ADMIN))
+    assert re.search("^Before=.*\\bnetwork-pre.target\\b", unit, re.MULTILINE)
+    assert "DefaultDependencies=no" in unit

@@ -141,6 +141,23 @@ def test_component_for_seccomp_changes_that_only(tmp_path, base):
     assert settled(theirs) == settled(base)
 
 
+def test_component_for_boots_keeps_the_file_that_the_unit_reads(tmp_path, base):
+    paths = [os.path.relpath(DEPLOY / name, tmp_path) for name in ("base", "components/early")]
+    theirs = composed(tmp_path, f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n")
+    pod = one(theirs, "DaemonSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    option = container["args"].pop()
+    mount, volume = container["volumeMounts"].pop(), pod["volumes"].pop()
+    assert settled(theirs) == settled(base), "nothing else"
+
+    unit = (DEPLOY / "standalone/arpguard-early.service").read_text(encoding="utf-8")
+    read = re.search(r"^ExecStart=\S+ early (\S+)$", unit, re.MULTILINE)[1]
+    assert option == f"--early-file={read}"
+    assert f"ConditionPathExists={read}\n" in unit
+    assert mount == {"name": volume["name"], "mountPath": os.path.dirname(read)}
+    assert volume["hostPath"] == {"path": os.path.dirname(read), "type": "DirectoryOrCreate"}
+
+
 def test_namespace_of_an_own_kustomization_reaches_the_rights(tmp_path):
     below, above = tmp_path / "below", tmp_path / "above"
     for folder in (below, above):

@@ -145,6 +145,9 @@ def test_deb_installs_guards_and_goes_without_a_trace(clean):
     assert clean.run("sed -n s/^ExecStart=//p /usr/lib/systemd/system/arpguard.service").startswith(
         "/usr/bin/arpguard "
     )
+    early = clean.run("cat /usr/lib/systemd/system/arpguard-early.service")
+    assert "\nExecStart=/usr/bin/arpguard early " in early
+    assert "/opt/" not in early
 
     for script in AFTER_INSTALLATION:
         clean.run(script)

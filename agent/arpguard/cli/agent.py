@@ -16,7 +16,8 @@ from arpguard.runtime.startup import AgentOptions, Startup
 def run_agent(options: argparse.Namespace) -> int:
     """`arpguard agent`."""
     start_log(options.log_level, options.log_format)
-    startup = Startup(AgentOptions(options.config, options.node_name, _kubernetes(options), options.standby))
+    wanted = AgentOptions(options.config, options.node_name, _kubernetes(options), options.standby, options.early_file)
+    startup = Startup(wanted)
     need_root()
     os.umask(os.umask(0o077) | 0o022)  # whatever it makes, nobody else may write to
     # Connections of callers must not take the descriptors that the guard needs; systemd's soft limit is 1024.

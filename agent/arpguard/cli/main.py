@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     _add_agent(subparsers)
+    _add_early(subparsers)
     _add_lab(subparsers)
     add_asking(subparsers)
     _add_whohas(subparsers)
@@ -132,9 +133,28 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         action="store_true",
         help="while another agent runs on this node, get ready, wait until it ends, and take over from it",
     )
+    parser.add_argument(
+        "--early-file", type=Path, metavar="FILE", help="keep here what `arpguard early` closes at the next boot"
+    )
 
     add_log_options(parser)
     parser.set_defaults(run=lazily("agent", "run_agent"))
+
+
+def _add_early(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "early",
+        help="close ranges at boot, before the agent runs",
+        description="Closes the `ranges` of FILE with `unknown: suppress`, which an agent with --early-file keeps, on "
+        "the links that it names: this node's kernel answers for no address in them until the agent runs, which takes "
+        "the guard over. Where an agent has guarded since the boot it does nothing.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--wait", type=positive(float), default=3.0, metavar="S", help="seconds to wait for links (default: 3)"
+    )
+    add_log_options(parser)
+    parser.set_defaults(run=lazily("early", "run_early"))
 
 
 def _add_node_name(parser: argparse.ArgumentParser) -> None:

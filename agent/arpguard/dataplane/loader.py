@@ -58,6 +58,18 @@ def load(pin_dir: Path, build: Build) -> Loaded:
     return reopened or _open(maps_dir, programs_dir, build, warm=False)
 
 
+def load_attached(pin_dir: Path, build: Build, names: Collection[str]) -> Loaded:
+    """Opens or makes the pinned maps, and loads some programs that are to live by what they are attached to.
+
+    The agent after this finds the maps, and replaces the programs. Raises DataPlaneError.
+    """
+    maps_dir, _ = _folders(pin_dir, build)
+    maps_dir.mkdir(mode=0o700, exist_ok=True)
+    with bpffs.wait_for(maps_dir):
+        programs, maps = _load_with_maps(maps_dir, build, names)
+    return Loaded(programs, maps, build.digest(), warm=False)
+
+
 def load_unpinned(build: Build, names: Collection[str] = PROGRAMS) -> Loaded:
     """Programs of these names, and all maps, that nobody else has and that go with this process.
 
@@ -160,25 +172,30 @@ def _open_map(path: Path, shape: MapShape) -> Fd:
 
 
 def _load(maps_dir: Path, programs_dir: Path, build: Build) -> None:
-    """Pins programs, which are there together or not at all, and maps: those that are there, or all of them anew.
-
-    Maps belong together: where one is missing, the others say more than they may. Without `grants`, entries would
-    hold by the API's fence alone (docs/vouching.md, V10).
-    """
-    kept = _complete(maps_dir, build)
-    maps = kept or _make_maps(build, MAPS)
-    programs = _load_programs(build, maps)
-    if not kept:
-        _put_aside(maps_dir)
-        for name, fd in maps.items():
-            syscall.obj_pin(fd, str(maps_dir / name))
-
+    """Pins programs, which are there together or not at all, and maps."""
+    programs, _ = _load_with_maps(maps_dir, build, PROGRAMS)
     loading = programs_dir.with_name(programs_dir.name + "-loading")
     bpffs.remove(loading)
     loading.mkdir(mode=0o700)
     for name, fd in programs.items():
         syscall.obj_pin(fd, str(loading / name))
     loading.rename(programs_dir)
+
+
+def _load_with_maps(maps_dir: Path, build: Build, names: Collection[str]) -> tuple[dict[str, Fd], dict[str, Fd]]:
+    """Programs, and the maps that are pinned, or all of them anew.
+
+    Maps belong together: where one is missing, the others say more than they may. Without `grants`, entries would
+    hold by the API's fence alone (docs/vouching.md, V10).
+    """
+    kept = _complete(maps_dir, build)
+    maps = kept or _make_maps(build, MAPS)
+    programs = _load_programs(build, maps, names)
+    if not kept:
+        _put_aside(maps_dir)
+        for name, fd in maps.items():
+            syscall.obj_pin(fd, str(maps_dir / name))
+    return programs, maps
 
 
 def _complete(maps_dir: Path, build: Build) -> dict[str, Fd]:

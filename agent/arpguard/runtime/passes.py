@@ -13,6 +13,7 @@ from arpguard.core.basis import Asked
 from arpguard.errors import DataPlaneError
 from arpguard.node import ThisNode
 from arpguard.runtime.controlplane import ControlPlane
+from arpguard.runtime.early import EarlyFile
 from arpguard.runtime.kernel.announcing import Announcing
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.runtime.kernel.pinned import Pinned
@@ -47,6 +48,7 @@ class Passes:
     _plane: ControlPlane
     _kernel: Reconciler
     _links: LinkWatch
+    _early: EarlyFile
     _parts: Sequence[Part]
     _is_complete: bool = False
     _is_ready: bool = False
@@ -78,6 +80,8 @@ class Passes:
 
         self._plane.passed()
         self._is_complete = asked.complete
+        if asked.complete:
+            self._early.keep(asked.config, asked.closing, self._kernel.state.links, surroundings)
 
     async def keep_attached(self) -> None:
         """Does the part of a pass that costs the same however many VIPs there are."""

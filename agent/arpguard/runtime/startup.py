@@ -45,13 +45,14 @@ ENDING_S = 5.0  # for the voucher of an agent that has just ended: the kernel ha
 class AgentOptions:
     """The agent's command line. `kubernetes` None: it runs standalone, on the file.
 
-    `standby`: it waits for an agent that already runs on this node.
+    `standby`: it waits for an agent that already runs on this node. `early_file`: as in EarlyFile.
     """
 
     config: Path | None
     node: str
     kubernetes: KubernetesOptions | None = None
     standby: bool = False
+    early_file: Path | None = None
 
 
 class Startup:
@@ -83,11 +84,13 @@ class Startup:
         with lock, closing(AnnouncementSocket()) as announcements:
             loading = asyncio.create_task(Pinned.load(pin_dir, programs))
             await asyncio.sleep(0)  # it begins: the verifier works while this imports
+            from arpguard.runtime.early import EarlyFile  # noqa: PLC0415
             from arpguard.runtime.wiring import build  # noqa: PLC0415
 
             pinned = await loading
             privileges.keep_only()
-            agent = await build(node, self._options.kubernetes, self._settings, pinned, announcements, lock)
+            early = EarlyFile(self._options.early_file)
+            agent = await build(node, self._options.kubernetes, self._settings, pinned, announcements, early, lock)
             end = await agent.run(self._stopping)
             if end is End.REMOVED:
                 await remove_guard(pin_dir)

@@ -13,6 +13,7 @@ from arpguard.runtime.agent import Agent
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.controlplane import ControlPlane, Standalone
 from arpguard.runtime.decisions import Decisions
+from arpguard.runtime.early import EarlyFile
 from arpguard.runtime.kernel.announcing import Announcing
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.runtime.kernel.pinned import Pinned
@@ -57,6 +58,7 @@ async def build(
     settings: Settings,
     pinned: Pinned,
     announcements: AnnouncementSocket,
+    early: EarlyFile,
     lock: Fd,
 ) -> Agent:
     """Builds the agent of a node, over its programs and maps. Raises ConfigError. `lock`: on the pins."""
@@ -108,6 +110,7 @@ async def build(
 
     # What keeps the kernel up to date
     links, file = LinkWatch(wanted), FileFollower(settings, wanted)
-    passes = Passes(this_node, settings, pinned, plane, kernel, links, (serving, listening, conflicts))
+    told = (serving, listening, conflicts, early)
+    passes = Passes(this_node, settings, pinned, plane, kernel, links, early, told)
     upkeep = Upkeep(passes, links, kernel, pinned, wanted, (announcing, listening))
     return Agent(plane, passes, upkeep, listening, serving, events, (announcing, links, file))

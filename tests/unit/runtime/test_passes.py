@@ -10,6 +10,7 @@ from arpguard.core.basis import Asked
 from arpguard.errors import DataPlaneError
 from arpguard.model import Surroundings
 from arpguard.runtime import linkwatch
+from arpguard.runtime.early import EarlyFile
 from arpguard.runtime.linkwatch import LinkWatch
 from arpguard.runtime.passes import Passes
 from arpguard.runtime.waking import Alarm
@@ -24,12 +25,12 @@ class Scene:
         self.links = LinkWatch(Alarm())
         self.settings = SimpleNamespace(in_force=SimpleNamespace(generation=1), problems=list)
         plane = SimpleNamespace(ask=self._ask, passed=lambda: None)
-        kernel = SimpleNamespace(update=lambda *_: True, knows_less=False)
+        kernel = SimpleNamespace(update=lambda *_: True, knows_less=False, state=SimpleNamespace(links=()))
         pinned, node = SimpleNamespace(was_told=False, has_others=False), SimpleNamespace(surroundings=None)
         settings: Any = self.settings
         settings.awaited = False
         parts = cast("Any", (node, settings, pinned, plane, kernel))
-        self.passes = Passes(*parts, self.links, ())
+        self.passes = Passes(*parts, self.links, EarlyFile(None), ())
 
     async def _read(self) -> Surroundings:
         self.reads += 1

@@ -1,0 +1,27 @@
+"""`arpguard early`: closes ranges at boot, before the agent of this node runs."""
+
+import argparse
+import asyncio
+
+from arpguard.cli import exits
+from arpguard.cli.arguments import need_root
+from arpguard.cli.logs import start_log
+from arpguard.config.files import read_config
+from arpguard.errors import LockedError
+from arpguard.runtime.early import close_early
+
+
+def run_early(options: argparse.Namespace) -> int:
+    """`arpguard early`."""
+    start_log(options.log_level, options.log_format)
+    config = read_config(options.file)
+    need_root()
+    try:
+        closed = asyncio.run(close_early(config, options.wait))
+    except LockedError:
+        closed = []
+    if closed:
+        print(f"closed on {', '.join(closed)}: {', '.join(map(str, config.closed))}")
+    else:
+        print("an agent has guarded this node since it booted: nothing to do")
+    return exits.OK

@@ -1,0 +1,110 @@
+"""From boot to the agent's first start: ranges closed by programs and pinned maps that the agent then takes over."""
+
+import asyncio
+import logging
+import os
+import time
+from pathlib import Path
+
+from arpguard.config.model import AgentConfig
+from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.basis import Asked
+from arpguard.core.closing import Closing
+from arpguard.core.early import early_config
+from arpguard.dataplane import bpffs, loader, privileges
+from arpguard.dataplane.attach import Attacher
+from arpguard.dataplane.build import PROGRAM_AT, read_build
+from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
+from arpguard.dataplane.netlink import read_surroundings
+from arpguard.errors import DataPlaneError
+from arpguard.model import Link, Surroundings
+from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.runtime.kernel.vouching import VouchingMaps
+from arpguard.verdict import Hook
+
+log = logging.getLogger(__name__)
+
+_HOOKS = (Hook.TC_INGRESS, Hook.TC_EGRESS)
+_GENERATION = 1  # of the configuration; 0 means to the programs that they were told nothing yet
+_LOOK_S = 0.02
+
+
+async def close_early(config: AgentConfig, wait_s: float) -> list[str]:
+    """Closes what the configuration closes, on those of its links that are there after `wait_s` at most.
+
+    Returns the links' names, none where an agent has been already. Raises LockedError while one runs, and
+    DataPlaneError when nothing could be closed.
+    """
+    privileges.require()
+    pin_dir, build = config.bpf.pin_dir, read_build(config.bpf.max_entries)
+    bpffs.prepare(pin_dir)
+    with bpffs.lock(pin_dir) as lock:
+        loaded = loader.load_attached(pin_dir, build, [PROGRAM_AT[hook] for hook in _HOOKS])
+        maps, control = loaded.maps, ControlValue(loaded.maps["control"])
+        if control.read() is not None:
+            return []
+
+        table, ranges = EntryTable(maps["entries"], maps["counters"]), RangeTable(maps["ranges"], maps["counters"])
+        vouching = VouchingMaps(maps["vouching"], maps["control"], maps["grants"], lock)
+        attacher = Attacher(pin_dir, loaded.programs)
+        kernel = Reconciler("", table, ranges, control, attacher, AnnouncementSchedule(), vouching)
+        surroundings = await _wait_for_links([str(each) for each in config.interfaces], wait_s)
+        asked = Asked(config, _GENERATION, {}, closing=_closing(config))
+        await kernel.apply(asked, surroundings, 0)
+
+    kernel.log_problems()
+    if not kernel.state.attachments:
+        raise DataPlaneError("; ".join(kernel.state.problems))
+    return [link.name for link in kernel.state.links]
+
+
+def _closing(config: AgentConfig) -> Closing:
+    """Not what is closed by the addresses of now, as there are none: the file has the exceptions."""
+    return Closing(config.closed, tuple(network for network in config.ranges if network not in config.closed))
+
+
+async def _wait_for_links(names: list[str], wait_s: float) -> Surroundings:
+    deadline_s = time.monotonic() + wait_s
+    while True:
+        surroundings = await read_surroundings()
+        present = {name for link in surroundings.links for name in link.names}
+        if present.issuperset(names) or time.monotonic() >= deadline_s:
+            return surroundings
+        await asyncio.sleep(_LOOK_S)
+
+
+class EarlyFile:
+    """Keeps the file with the configuration of `arpguard early`; without a path it does nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._kept: str | None = None  # None: what the file has is not known
+        self.problems: list[str] = []
+
+    def keep(self, config: AgentConfig, closing: Closing, links: tuple[Link, ...], around: Surroundings) -> None:
+        """Writes what is closed on this node now, if it has changed; removes the file where nothing is."""
+        if self._path is None:
+            return
+        text = early_config(config, closing, links, around)
+        if text == self._kept:
+            return
+        try:
+            _write(self._path, text)
+            self._kept, self.problems = text, []
+        except OSError as error:
+            self._kept = None
+            self.problems = [f"{self._path} cannot be written ({error.strerror}): after a boot nothing is closed early"]
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing, whenever the machine stops."""
+    if not text:
+        path.unlink(missing_ok=True)
+        return
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".new")
+    with draft.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

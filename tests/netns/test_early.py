@@ -1,0 +1,156 @@
+"""From boot to the agent: what `arpguard early` closes, and how the agent takes it over.
+
+A boot is a namespace without a guard and without addresses. The VIPs come to `lo`, as kube-proxy has them somewhere, so
+that the kernel would answer for each.
+"""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from arpguard.addresses import MacAddress
+from arpguard_lab.topology import NETWORK
+from support.netns.agents import RoomyAgent
+from support.netns.cable import Pair, a_pair, address
+from support.netns.waiting import START_S, until
+from support.netns.wire import a_wire, stream
+
+pytestmark = [pytest.mark.netns, pytest.mark.bpf]
+
+M = MacAddress.parse("02:00:00:00:00:01")
+OWN, OWNED, NEW = address(1), address(50), address(51)
+CONFIG = f"""
+mode: enforce
+interfaces: [eth0]
+ranges: [{NETWORK}.0/24, {{network: {NETWORK}.254/32, unknown: pass}}]
+unknown: suppress
+vips: [{{address: {OWNED}, owner: {{node: node-1}}}}]
+"""
+WITHOUT_GATEWAY = ["route del default"]  # whose range is not closed
+NETWORK_UP = [f"addr add {OWN}/24 dev eth0", *(f"addr add {vip}/32 dev lo" for vip in (OWNED, NEW))]
+
+
+class EarlyAgent(RoomyAgent):
+    """An agent that keeps the file."""
+
+    @property
+    def file(self) -> Path:
+        return self.config.with_name("early.yaml")
+
+    def words(self) -> list[str]:
+        return [*super().words(), "--early-file", str(self.file)]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with a_pair("early") as made:
+        made.node.netns.batch(WITHOUT_GATEWAY)
+        yield made
+
+
+@pytest.fixture
+def agent(pair) -> EarlyAgent:
+    made = EarlyAgent(pair.node, pair.folder, pair.pin_root / "node-1")
+    pair.agents.append(made)
+    made.configure(CONFIG)
+    return made
+
+
+def start(agent: EarlyAgent) -> None:
+    agent.start()
+    agent.wait_for(timeout_s=START_S)
+
+
+def kept(agent: EarlyAgent) -> dict:
+    until(agent.file.exists, what="the agent keeps the file")
+    return json.loads(agent.file.read_text(encoding="utf-8"))
+
+
+def boot(pair: Pair, agent: EarlyAgent) -> None:
+    """The agent has run before; the node has neither a guard nor an address now."""
+    start(agent)
+    kept(agent)
+    agent.kill(signal.SIGTERM)
+    done = pair.arpguard("cleanup", "--pin-dir", str(agent.pin_dir))
+    assert (done.returncode, done.stderr) == (0, "")
+    pair.node.netns.run("ip", "addr", "flush", "dev", "eth0")
+
+
+def early(pair: Pair, agent: EarlyAgent, *words: str) -> str:
+    done = pair.arpguard("early", str(agent.file), *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.strip()
+
+
+def test_the_agent_keeps_what_it_has_closed_and_this_nodes_own_addresses_as_exceptions(pair, agent):
+    start(agent)
+    assert kept(agent) == {
+        "mode": "enforce",
+        "interfaces": ["eth0"],
+        "ranges": [
+            {"network": f"{NETWORK}.0/24", "unknown": "suppress"},
+            {"network": f"{NETWORK}.254/32", "unknown": "pass"},
+            {"network": f"{OWN}/32", "unknown": "pass"},
+        ],
+        "bpf": {"pin_dir": str(agent.pin_dir), "max_entries": 1024},
+    }
+    checked = pair.arpguard("config", "check", str(agent.file))
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_the_file_goes_when_nothing_is_closed_any_more(pair, agent):
+    start(agent)
+    kept(agent)
+    agent.configure(CONFIG.replace("unknown: suppress", "unknown: pass"))
+    until(lambda: not agent.file.exists(), what="the file is gone")
+
+
+def test_no_vip_is_answered_for_between_boot_and_agent_and_then_its_owners_alone(pair, agent):
+    boot(pair, agent)
+    assert early(pair, agent) == f"closed on eth0: {NETWORK}.0/24"
+    pair.node.netns.batch(NETWORK_UP)
+    with a_wire(pair.client) as wire:
+        assert wire.who(OWN, OWN) == [M], "the node's own address is an exception"
+        assert [wire.who(vip, OWN) for vip in (OWNED, NEW)] == [[], []]
+        seen = stream(pair.client, NEW, lambda: start(agent))
+        assert seen.lost == seen.sent > 0
+        assert [wire.who(vip, OWN) for vip in (OWNED, NEW)] == [[M], []]
+
+
+def test_without_it_the_kernel_answers_for_every_vip_that_is_bound(pair, agent):
+    """What the tests above are about."""
+    boot(pair, agent)
+    pair.node.netns.batch(NETWORK_UP)
+    with a_wire(pair.client) as wire:
+        assert [wire.who(vip, OWN) for vip in (OWNED, NEW)] == [[M], [M]]
+
+
+def test_where_an_agent_runs_or_has_run_nothing_is_changed(pair, agent):
+    start(agent)
+    kept(agent)
+    nothing = "an agent has guarded this node since it booted: nothing to do"
+    assert early(pair, agent) == nothing
+    agent.kill(signal.SIGTERM)
+    assert early(pair, agent) == nothing
+    pair.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, NEW)])
+    with a_wire(pair.client) as wire:
+        assert [wire.who(vip, OWN) for vip in (OWNED, NEW)] == [[M], []]
+
+
+def test_a_link_that_does_not_come_is_said_and_the_others_are_closed(pair, agent):
+    boot(pair, agent)
+    agent.file.write_text(agent.file.read_text(encoding="utf-8").replace('"eth0"', '"eth0", "eth7"'), encoding="utf-8")
+    done = pair.arpguard("early", str(agent.file), "--wait", "0.1")
+    assert (done.returncode, done.stdout) == (0, f"closed on eth0: {NETWORK}.0/24\n")
+    assert "eth7: there is no such interface" in done.stderr
+
+
+def test_where_no_link_comes_it_fails(pair, agent):
+    boot(pair, agent)
+    agent.file.write_text(agent.file.read_text(encoding="utf-8").replace('"eth0"', '"eth7"'), encoding="utf-8")
+    done = pair.arpguard("early", str(agent.file), "--wait", "0.1")
+    assert done.returncode == 3
+    assert "arpguard early: interfaces: eth7: there is no such interface" in done.stderr
