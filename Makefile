@@ -23,9 +23,10 @@
 #                NEIGHBOURS='table --row 0.15.3 --column partition' for a part, NEIGHBOURS=resting an hour in which
 #                nothing happens, NEIGHBOURS=burst a thousand VIPs at once, and after `make image-build`
 #                NEIGHBOURS=shipped the install on real kubelets
-#   make kernels  the guard on kernels of the distribution, emulated by QEMU: so far beside the real kube-proxy in IPVS
-#                mode; half an hour for each kernel, and it builds Kubernetes with Go, once. ARPGUARD_KERNEL=6.12 runs
-#                one of them. The table is in docs/neighbours.md
+#   make kernels  the guard on kernels of the distribution, emulated by QEMU: tests that depend on the kernel, and the
+#                real kube-proxy in IPVS mode; 45 minutes for each kernel, and it builds Kubernetes with Go, once.
+#                ARPGUARD_KERNEL=6.12 runs one of them. The tables are in docs/kernels.md and docs/neighbours.md
+#   make kernels-short  a few of these tests on the oldest kernel, as in CI
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
@@ -43,13 +44,13 @@ APT_BUILD := python3-bpfcc $(HEADERS)
 # Debian's keepalived starts nothing, now or at boot, while there is no /etc/keepalived/keepalived.conf.
 APT_LAB := keepalived openssl
 APT_FRESH := debootstrap git util-linux
-APT_KERNELS := busybox-static cpio ipset iptables kmod qemu-system-x86
+APT_KERNELS := busybox-static cpio ipset iptables ipvsadm kmod qemu-system-x86
 APT_IMAGE := buildah crun debian-archive-keyring podman qemu-user-static
 APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 
-.PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos soak bench neighbours kernels lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
+.PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
 
 lab: apt-lab .venv/.run
 	$(BIN)/arpguard lab
@@ -145,11 +146,16 @@ neighbours: apt-dev .venv/.dev
 	PYTHONPATH=tests $(BIN)/python -m neighbours.build .cache/neighbours/bin
 	PYTHONPATH=tests $(BIN)/python -m neighbours.$(NEIGHBOURS) --write docs/$(if $(findstring takeover,$(NEIGHBOURS)),performance,neighbours).md
 
-# Without Go, or a package of such a kernel, it says so and is skipped.
-kernels: apt-lab apt-kernels .venv/.run
+# Without Go kube-proxy is skipped, and without a package of such a kernel all of it; it says so.
+kernels: apt-lab apt-kernels .venv/.dev
 	PYTHONPATH=tests $(BIN)/python -m neighbours.build .cache/neighbours/bin --only kubernetes
-	$(BIN)/python -m compileall -q agent tests/kernels tests/neighbours
-	PYTHONPATH=tests $(BIN)/python -m kernels.run $(if $(ARPGUARD_KERNEL),--kernel $(ARPGUARD_KERNEL)) --write docs/neighbours.md
+	$(KERNELS) $(if $(ARPGUARD_KERNEL),--kernel $(ARPGUARD_KERNEL)) --write docs/kernels.md --write-incident docs/neighbours.md
+
+kernels-short: apt-lab apt-kernels .venv/.dev
+	$(KERNELS) --short
+
+# Bytecode that is there need not be compiled by an emulated processor.
+KERNELS = $(BIN)/python -m compileall -q agent tests && PYTHONPATH=tests $(BIN)/python -m kernels.run
 
 # IMAGE, the repository, and VERSION.
 include deploy/release.env

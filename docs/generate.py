@@ -61,7 +61,7 @@ _SUPPORT = """# What it is tested on
 
 For operators who ask whether arpguard runs on their system.
 Each line stands for tests that succeeded, and says when they last did.
-`make release` notes its own in `docs/tested.json`; `make neighbours` and `make kernels` have theirs in neighbours.md.
+`make release` notes its own in `docs/tested.json`; those of `make neighbours` and `make kernels` are in their pages.
 A version that meets "Needs" and is not listed may well work, but was not tried.
 """
 _CLI = """# Commands
@@ -85,6 +85,7 @@ _NEEDS = {
     "Kubernetes": "1.30 or newer",
 }
 _VARIABLE = re.compile(r"\{\{ \$(?:labels\.)?(\w+).*?\}\}")  # of Prometheus
+_BY_TABLE = {"kube-proxy": "`make kernels`: kube-proxy", "suites": "`make kernels`: suites"}
 _OF_OWNED = """\
         answers while the fence lies ahead;
         stays over a restart of the agent
@@ -137,7 +138,7 @@ def protocol_page() -> str:
 def support_page() -> str:
     """The page about what it is tested on: what each run of the tests noted, and the newest day of each."""
     ran: dict[tuple[str, str], dict[str, str]] = {}
-    for row in sorted([*_noted(), *_neighbours()], key=lambda row: row["day"]):
+    for row in sorted([*_noted(), *_measured("neighbours.md"), *_measured("kernels.md")], key=lambda row: row["day"]):
         ran.setdefault((row["what"], row["name"]), {})[row["how"]] = row["day"]
 
     sections = []
@@ -225,11 +226,11 @@ def _noted() -> list[dict[str, str]]:
     return noted
 
 
-def _neighbours() -> Iterator[dict[str, str]]:
-    """What the tables of docs/neighbours.md say: the day of each, and the kernels and Kubernetes that it ran with."""
-    text = (FOLDER / "neighbours.md").read_text(encoding="utf-8")
+def _measured(page: str) -> Iterator[dict[str, str]]:
+    """What the tables of a page say: the day of each, and the kernels and Kubernetes that it ran with."""
+    text = (FOLDER / page).read_text(encoding="utf-8")
     for table, day, rest in re.findall(r"^<!-- ([\w-]+) -->\n(\S+); (.*?)^<!-- end", text, re.MULTILINE | re.DOTALL):
-        how = f"[`make {'kernels' if table == 'kube-proxy' else 'neighbours'}`](neighbours.md)"
+        how = f"{_BY_TABLE.get(table, '`make neighbours`')} ([{page}]({page}))"
         for name in re.findall(r"\bLinux (\d+\.\d+)", rest):
             yield {"what": "Kernels", "name": f"Linux {name}", "how": how, "day": day}
         for name in re.findall(r"\b(?:Kubernetes|kube-proxy) (\d+\.\d+)", rest):

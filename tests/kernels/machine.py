@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from arpguard_lab.netns import Netns
@@ -42,15 +43,27 @@ def missing() -> str | None:
     return None if Path("/dev/net/tun").exists() else "there is no /dev/net/tun"
 
 
+@dataclass(frozen=True)
+class Cable:
+    """A tap device in a namespace of this machine."""
+
+    place: Netns
+    tap: str
+
+    def words(self) -> list[str]:
+        """What tells QEMU of it."""
+        netdev = f"tap,id=net,ifname={self.tap},script=no,downscript=no"
+        return ["-netdev", netdev, "-device", "virtio-net-pci,netdev=net,romfile="]
+
+
 class Machine:
     """Boots, runs one command, and is gone."""
 
-    def __init__(self, kernel: Kernel, shared: Path, place: Netns, tap: str) -> None:
-        """`shared`: a folder, the same inside and outside. `tap`: a device in `place`; the guest's end is eth0."""
+    def __init__(self, kernel: Kernel, shared: Path, cable: Cable | None = None) -> None:
+        """`shared`: a folder, the same inside and outside. The guest's end of `cable` is eth0."""
         self._kernel = kernel
         self._shared = shared
-        self._place = place
-        self._tap = tap
+        self._cable = cable
 
     def run(self, words: Sequence[object], environment: dict[str, str], timeout_s: float) -> str:
         """What the command said; RuntimeError when it fails, or takes too long."""
@@ -60,7 +73,8 @@ class Machine:
         console = self._shared / "console"
         with console.open("wb") as log, tempfile.TemporaryDirectory() as folder:
             initramfs = self._initramfs(Path(folder))
-            qemu = [*self._place.prefix(), *self._words(initramfs)]
+            place = self._cable.place.prefix() if self._cable else []
+            qemu = [*place, *self._words(initramfs)]
             process = subprocess.Popen(qemu, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
                 process.wait(timeout_s)
@@ -90,8 +104,7 @@ class Machine:
             *("-append", "console=ttyS0 quiet panic=-1"),
             *("-virtfs", f"local,path=/,mount_tag=host,readonly=on,{share}"),
             *("-virtfs", f"local,path={self._shared},mount_tag=shared,{share}"),
-            *("-netdev", f"tap,id=net,ifname={self._tap},script=no,downscript=no"),
-            *("-device", "virtio-net-pci,netdev=net,romfile="),
+            *(self._cable.words() if self._cable else ("-nic", "none")),
         ]
 
     def _initramfs(self, folder: Path) -> Path:

@@ -1,9 +1,9 @@
 """Boots kernels of the distribution and runs in each what no kernel of this machine can be asked for.
 
-    PYTHONPATH=tests python -m kernels.run --write docs/neighbours.md
+    PYTHONPATH=tests python -m kernels.run --write docs/kernels.md --write-incident docs/neighbours.md
 
-So far that is the real kube-proxy in IPVS mode, on three nodes in one guest. The control plane runs outside, where it
-is quick, in the namespace in which the guest's network ends.
+First suites of tests (`suites`). Then, in a boot of its own, the real kube-proxy in IPVS mode, on three nodes in one
+guest: the control plane runs outside, where it is quick, in the namespace in which the guest's network ends.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from arpguard_lab.cluster.real import Heartbeats
 from arpguard_lab.cluster.topology import API_ADDRESS
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import NETWORK
-from kernels import machine, packages
+from kernels import machine, packages, suites
 from kernels.incident import Row
 from neighbours import controlplane
 from neighbours.announcers import SHOP
@@ -53,12 +53,15 @@ class Run:
 
 def missing() -> str | None:
     """Why nothing can be run; None where it can."""
-    if os.geteuid() != 0:
-        return "needs root"
+    return "needs root" if os.geteuid() != 0 else machine.missing()
+
+
+def incident_missing() -> str | None:
+    """Why kube-proxy cannot be run in a guest; None where it can."""
     lacking = [name for name in _ITS_NEEDS if shutil.which(name) is None]
     if not (BINARIES / "kube-proxy").exists():
         lacking.append("kube-proxy (make neighbours builds it)")
-    return machine.missing() or controlplane.missing() or (f"{', '.join(lacking)} missing" if lacking else None)
+    return controlplane.missing() or (f"{', '.join(lacking)} missing" if lacking else None)
 
 
 @contextmanager
@@ -95,7 +98,7 @@ def run(kernel: packages.Kernel, folder: Path) -> Run:
         heartbeats = Heartbeats(plane.api, NAMES)
         heartbeats.start()
         try:
-            guest = machine.Machine(kernel, shared, place, _TAP)
+            guest = machine.Machine(kernel, shared, machine.Cable(place, _TAP))
             guest.run([sys.executable, "-m", "kernels.incident", shared], {"PYTHONPATH": str(_TESTS)}, GUEST_S)
         finally:
             heartbeats.stop()
@@ -123,37 +126,85 @@ def _cell(row: Row) -> str:
     return "so it is" if row.found == row.expected else row.found
 
 
-def made_with() -> str:
-    """When and with what a table was made."""
+def qemus_version() -> str:
+    """As QEMU says it."""
     said = subprocess.run([machine.QEMU, "--version"], capture_output=True, text=True, check=True).stdout
-    version = said.split()[3].partition("(")[0]
-    return f"{time.strftime('%Y-%m-%d', time.gmtime())}; kube-proxy {KUBERNETES}, QEMU {version} without KVM."
+    return said.split()[3].partition("(")[0]
+
+
+def made_with(*programs: str) -> str:
+    """When and with what a table was made."""
+    with_these = ", ".join([*programs, f"QEMU {qemus_version()} without KVM"])
+    return f"{time.strftime('%Y-%m-%d', time.gmtime())}; {with_these}."
+
+
+def run_suites(kernels: Sequence[packages.Kernel], folder: Path, *, short: bool) -> list[suites.Run]:
+    """The suites on each kernel; tells of each as it goes."""
+    runs = []
+    for kernel in kernels:
+        print(f"kernels: {kernel.release}: suites", flush=True)
+        chosen = [suite for suite in suites.SUITES if suite.short or not short]
+        runs.append(suites.run(kernel, folder / kernel.series, chosen))
+        for name, outcome in runs[-1].outcomes.items():
+            print(
+                f"{'ok  ' if outcome.holds else 'FAIL'} {name}: {outcome}", *outcome.failed, sep="\n     ", flush=True
+            )
+        print(f"kernels: {kernel.release}: {runs[-1].took_s:.0f} s", flush=True)
+    return runs
+
+
+def run_incident(kernels: Sequence[packages.Kernel], folder: Path) -> list[Run]:
+    """The same of the real kube-proxy."""
+    runs = []
+    for kernel in kernels:
+        print(f"kernels: {kernel.release}: kube-proxy", flush=True)
+        runs.append(run(kernel, folder / kernel.series))
+        for row in runs[-1].rows:
+            print(f"{'ok  ' if row.holds else 'FAIL'} {row.done}: {row.found}", flush=True)
+    return runs
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kernel", choices=packages.KERNELS, help="this one only; nothing is written then")
-    parser.add_argument("--write", type=Path, metavar="PAGE")
+    parser.add_argument("--short", action="store_true", help="a few suites on the oldest kernel, and no kube-proxy")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table of the suites")
+    parser.add_argument("--write-incident", type=Path, metavar="PAGE", help="write the table of kube-proxy")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="an empty folder for all logs")
     asked = parser.parse_args()
-    if reason := missing():
+
+    if reason := missing() or suites.missing():
         print(f"kernels: skipped: {reason}")
         return 0
     end_by_signals()
-    runs = []
+    wanted = [asked.kernel] if asked.kernel else packages.KERNELS[: 1 if asked.short else None]
+    kernels = [kernel for series in wanted if (kernel := fetched(series))]
+    writes = not (asked.kernel or asked.short) and len(kernels) == len(wanted)
+
     with tempfile.TemporaryDirectory(prefix="arpguard-kernels-") as temporary:
-        for series in [asked.kernel] if asked.kernel else packages.KERNELS:
-            kernel = packages.fetch(series, CACHE)
-            if kernel is None:
-                print(f"kernels: {series} skipped: there is no such kernel package here")
-                continue
-            print(f"kernels: {kernel.release}", flush=True)
-            runs.append(run(kernel, (asked.keep or Path(temporary)).absolute() / series))
-            for row in runs[-1].rows:
-                print(f"{'ok  ' if row.holds else 'FAIL'} {row.done}: {row.found}", flush=True)
-    if runs and asked.write and not asked.kernel:
-        replace_table(asked.write, "kube-proxy", f"{made_with()}\n\n{table(runs)}")
-    return int(not all(row.holds for each in runs for row in each.rows))
+        folder = (asked.keep or Path(temporary)).absolute()
+        ran = run_suites(kernels, folder, short=asked.short)
+        if writes and asked.write:
+            replace_table(asked.write, "suites", f"{made_with()}\n\n{suites.table(ran)}")
+
+        reason = "not in a short run" if asked.short else incident_missing()
+        if reason:
+            print(f"kernels: kube-proxy skipped: {reason}")
+        runs = [] if reason else run_incident(kernels, folder)
+        if runs and writes and asked.write_incident:
+            made = made_with(f"kube-proxy {KUBERNETES}")
+            replace_table(asked.write_incident, "kube-proxy", f"{made}\n\n{table(runs)}")
+
+    held = all(each.holds for each in ran) and all(row.holds for each in runs for row in each.rows)
+    return int(not held)
+
+
+def fetched(series: str) -> packages.Kernel | None:
+    """The kernel of a series; says so where there is none."""
+    kernel = packages.fetch(series, CACHE)
+    if kernel is None:
+        print(f"kernels: {series} skipped: there is no such kernel package here")
+    return kernel
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from arpguard_lab.topology import AgentProcess
 from support.frames.builders import a_control, an_entry
 from support.netns.agents import hung, pid_of, said
 from support.netns.cable import Pair, a_pair, address
-from support.netns.foreign import TC_UNSPEC, a_tc_program, an_xdp_program, attached
+from support.netns.foreign import an_xdp_program, attached
 from support.netns.guard import a_guard
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, stream
@@ -431,63 +431,6 @@ def test_an_agent_replaces_the_programs_of_another_build(pair):
         running = syscall.link_info(syscall.obj_get(str(link))).program_id
         assert running != syscall.program_info(older.programs["ingress_tc"]).id
         assert not (agent.pin_dir / f"programs-{older.digest}").exists()
-
-
-# ---- clsact, as on kernels before 6.6 ----------------------------------------------------------------------------
-
-
-def filters(pair: Pair, direction: str) -> str:
-    return pair.node.netns.run("tc", "filter", "show", "dev", "eth0", direction)
-
-
-def test_clsact_filters_are_attached_replaced_and_detached():
-    with a_pair("clsact") as own:
-        own.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN)])
-        guard = a_guard(own, Hook.TC_EGRESS, use_tcx=False)
-        assert guard.attach(Hook.TC_EGRESS, Hook.TC_INGRESS) == ["clsact", "clsact"]
-        guard.set({OWNED: an_entry(unfenced=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
-        newer = loader.load(guard.pin_dir, another_build(read_build()))
-        with a_wire(own.client) as wire:
-            assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: []}
-
-            def upgrade() -> None:
-                for programs in (newer.programs, guard.programs, newer.programs):
-                    guard.attach(Hook.TC_EGRESS, Hook.TC_INGRESS, programs=programs)
-
-            seen = stream(own.client, OWNED, upgrade)
-            assert (seen.lost, seen.doubled) == (0, 0), f"of {seen.sent}"
-            assert filters(own, "ingress").count(" arpguard_") == 1
-            guard.detach(Hook.TC_EGRESS, Hook.TC_INGRESS)
-            assert "arpguard" not in filters(own, "ingress") + filters(own, "egress")
-            assert answers(wire, mark=NODE_ADDRESS) == {OWNED: [M], FOREIGN: [M]}
-
-
-def test_an_earlier_clsact_filter_of_somebody_else_stays(tmp_path):
-    """It has the first priority and handle, as arpguard's would have."""
-    with a_pair("crowded-clsact") as own:
-        pin = own.pin_root / "foreign"
-        syscall.obj_pin(a_tc_program(TC_UNSPEC), str(pin))
-        own.node.netns.run("tc", "qdisc", "add", "dev", "eth0", "clsact")
-        theirs = ["tc", "filter", "add", "dev", "eth0", "ingress", "prio", "1", "handle", "1"]
-        own.node.netns.run(*theirs, "bpf", "direct-action", "object-pinned", str(pin))
-        a_guard(own, Hook.TC_INGRESS, use_tcx=False)
-        assert "foreign" in filters(own, "ingress")
-        assert filters(own, "ingress").count(" arpguard_") == 1
-
-
-def test_cleanup_leaves_other_peoples_clsact_filters():
-    with a_pair("shared-clsact") as own:
-        guard = a_guard(own, use_tcx=False)
-        guard.attach(Hook.TC_EGRESS, Hook.TC_INGRESS)
-        pin = own.pin_root / "foreign"
-        syscall.obj_pin(a_tc_program(TC_UNSPEC), str(pin))
-        theirs = ["tc", "filter", "add", "dev", "eth0", "ingress", "prio", "7"]
-        own.node.netns.run(*theirs, "bpf", "direct-action", "object-pinned", str(pin))
-        done = own.arpguard("cleanup", "--pin-dir", str(guard.pin_dir))
-        assert (done.returncode, done.stderr) == (0, "")
-        assert "arpguard" not in filters(own, "ingress") + filters(own, "egress")
-        assert "pref 7 bpf" in filters(own, "ingress")
-        assert not guard.pin_dir.exists()
 
 
 # ---- cleanup -----------------------------------------------------------------------------------------------------

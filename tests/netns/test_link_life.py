@@ -17,15 +17,14 @@ from arpguard.dataplane import loader
 from arpguard.dataplane.attach import read_pins
 from arpguard.dataplane.maps import EntryTable, read_totals
 from arpguard.dataplane.neighboursocket import NeighbourSocket
-from arpguard.model import EntryKey, NodeControl, VipEntry
-from arpguard.verdict import Hook, Kind, Mode, Reason
+from arpguard.model import EntryKey, VipEntry
+from arpguard.verdict import Hook, Reason
 from arpguard.wire.ndp import solicited_node
 from arpguard_lab.netns import command
 from arpguard_lab.topology import NETWORK, AgentProcess, Host
 from support.netns.agents import said
 from support.netns.cable import Pair, a_netns, a_pair, address, address6, groups_of, plug, speak_ipv6
 from support.netns.foreign import programs_at
-from support.netns.guard import a_guard
 from support.netns.waiting import REPAIR_S, until
 from support.netns.wire import Wire, a_wire, arp_of, stream
 
@@ -340,23 +339,6 @@ def test_bpftool_detaches_the_guard_and_it_is_back_within_a_second(pair, agent, 
         took_s = until(lambda: said(agent, "drift: 1 programs were detached") > repairs, REPAIR_S)
         print(f"attached again {took_s * 1000:.0f} ms after it was detached")
         assert guarded(wire)
-
-
-@pytest.mark.parametrize(
-    "words", [["tc", "filter", "del", "dev", "eth0", "ingress"], ["tc", "qdisc", "del", "dev", "eth0", "clsact"]]
-)
-def test_a_clsact_filter_that_was_deleted_is_attached_again_by_the_next_look(words):
-    """As kernels before 6.6 have it; the agent looks twice a second."""
-    with a_pair("link-life-clsact") as pair:
-        guard = a_guard(pair, Hook.TC_INGRESS, Hook.TC_EGRESS, use_tcx=False)
-        entries = {OWNED: VipEntry(Kind.OWNED, unfenced=True, link_mac=M, answer_mac=M)}
-        guard.set(entries, NodeControl(mode=Mode.ENFORCE, generation=1))
-        with a_wire(pair.client) as wire:
-            assert wire.answers(OWNED)
-            pair.node.netns.run(*words)
-            assert not wire.answers(OWNED)
-            assert guard.attach(Hook.TC_INGRESS, Hook.TC_EGRESS) == ["clsact", "clsact"]
-            assert wire.answers(OWNED)
 
 
 # ---- IPv6 --------------------------------------------------------------------------------------------------------

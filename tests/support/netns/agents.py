@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from arpguard_lab.topology import AgentProcess
-from support.netns.waiting import until
+from support.netns.waiting import SLOWNESS, until
 
 
 class RoomyAgent(AgentProcess):
@@ -33,7 +33,7 @@ def arpguard(
         capture_output=True,
         text=True,
         check=False,
-        timeout=timeout,
+        timeout=timeout * SLOWNESS,
         env={**os.environ, **(env or {})},
     )
 

@@ -15,6 +15,7 @@ from arpguard.dataplane import bpffs
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host
 from support.netns.agents import RoomyAgent, arpguard
+from support.netns.waiting import START_S
 
 
 def address(number: int) -> IPv4Address:
@@ -46,7 +47,7 @@ class Pair:
         if config is not None:
             agent.configure(config)
             agent.start()
-            agent.wait_for()
+            agent.wait_for(timeout_s=START_S)
         return agent
 
     def arpguard(self, *words: str) -> "subprocess.CompletedProcess[str]":

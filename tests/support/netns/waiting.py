@@ -6,6 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from arpguard_lab.topology import READY_S
+
+# How many times longer all of it takes on the machine at hand: an emulated one, say.
+SLOWNESS = float(os.environ.get("ARPGUARD_SLOWNESS", "1"))
+START_S = READY_S * SLOWNESS  # until an agent is ready
 REPAIR_S = 1.0  # how long the agent may take to follow a change
 ANSWER_S = 10.0  # how long an answer may take on a loaded machine
 
@@ -23,6 +28,7 @@ def until(condition: Callable[[], object], timeout_s: float = ANSWER_S, what: st
 
     For as long as somebody had to wait for a CPU meanwhile it waits longer, as long again at most.
     """
+    timeout_s *= SLOWNESS
     began, lacked = time.monotonic(), _without_cpu_s()
     while not condition():
         late = time.monotonic() - began - timeout_s

@@ -1,0 +1,134 @@
+"""Tests of this repository, run on a kernel of the distribution: which, and what came of them."""
+
+import shutil
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.machine import Machine
+from kernels.packages import Kernel
+
+_TESTS = Path(__file__).parents[1]
+_GUEST_S = 7200.0
+# An emulated processor needs about ten times as long, and here and there others want the real one.
+_SLOWNESS = 20
+_PYTEST = "-q -p no:cacheprovider -o junit_family=xunit1 -o timeout=3000 -o faulthandler_timeout=0"
+_NEEDED = ("ipvsadm", "ethtool", "tc")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Files of tests that stand for one row; `short`: part of the short run, too."""
+
+    name: str
+    files: tuple[str, ...]
+    short: bool = False
+
+
+SUITES = (
+    Suite("programs pass the verifier", ("bpf/test_verified.py",), short=True),
+    Suite("loading, pins, replacing", ("bpf/test_loader.py",)),
+    Suite("table of verdicts, both families", ("bpf/test_verdict_table.py",), short=True),
+    Suite("conformance of the programs, ARP", ("bpf/test_conformance_arp.py",)),
+    Suite("conformance of the programs, ND", ("bpf/test_conformance_ndp.py",)),
+    Suite("closed ranges, fences", ("bpf/test_closed.py", "bpf/test_fence.py")),
+    Suite("clsact filters", ("netns/test_clsact.py",)),
+    Suite("IPVS on three nodes, guarded", ("netns/test_ipvs.py",), short=True),
+    Suite("VLAN, bond, VRF", ("netns/test_devices.py",)),
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a suite: of how many tests each; a figure that one of them told; what was said of the failed."""
+
+    passed: int
+    skipped: int
+    failed: tuple[str, ...]
+    figure: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether something ran, and nothing failed."""
+        return bool(self.passed) and not self.failed
+
+    def __str__(self) -> str:
+        if self.failed:
+            return f"**{len(self.failed)} failed**"
+        words = [f"{self.passed} passed", *([f"{self.skipped} not for it"] if self.skipped else [])]
+        return "; ".join([*words, *([self.figure] if self.figure else [])])
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of the suites on one kernel, and how long it took, in seconds."""
+
+    release: str
+    took_s: float
+    outcomes: dict[str, Outcome]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every suite does."""
+        return all(each.holds for each in self.outcomes.values())
+
+
+def missing() -> str | None:
+    """Why the suites cannot run; None where they can."""
+    lacking = [name for name in _NEEDED if shutil.which(name) is None]
+    return f"{', '.join(lacking)} missing" if lacking else None
+
+
+def run(kernel: Kernel, folder: Path, suites: Sequence[Suite]) -> Run:
+    """One boot."""
+    shared = folder / "suites"
+    shared.mkdir(parents=True)
+    report = shared / "report.xml"
+    files = [_TESTS / file for suite in suites for file in suite.files]
+    words = [sys.executable, "-m", "pytest", _PYTEST, f"--junitxml={report}", *files, "||", "true"]
+    environment = {"PYTHONPATH": str(_TESTS), "PYTHONDONTWRITEBYTECODE": "1", "ARPGUARD_SLOWNESS": str(_SLOWNESS)}
+    began_s = time.monotonic()
+
+    said = Machine(kernel, shared).run(words, environment, _GUEST_S)
+    if not report.exists():
+        raise RuntimeError(f"the tests in the guest did not run: {said[-3000:]}")
+    found = outcomes(report.read_text(encoding="utf-8"), suites)
+    return Run(kernel.release, time.monotonic() - began_s, found)
+
+
+def outcomes(report: str, suites: Sequence[Suite]) -> dict[str, Outcome]:
+    """What a report of pytest's (JUnit's XML) says of each suite."""
+    cases = ET.fromstring(report).findall(".//testcase")
+    return {suite.name: _outcome([case for case in cases if _is_of(case, suite)]) for suite in suites}
+
+
+def _is_of(case: ET.Element, suite: Suite) -> bool:
+    names = [file.removesuffix(".py").replace("/", ".") for file in suite.files]
+    return any(f".{name}." in f".{case.get('classname')}." for name in names)
+
+
+def _outcome(cases: Sequence[ET.Element]) -> Outcome:
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    figures = [each.get("value", "") for case in cases for each in case.findall(".//property[@name='figure']")]
+    names = tuple(f"{case.get('name')}: {_reason(case)}" for case in failed)
+    return Outcome(len(cases) - skipped - len(failed), skipped, names, "; ".join(figures))
+
+
+def _reason(case: ET.Element) -> str:
+    found = next(each for each in (case.find("failure"), case.find("error")) if each is not None)
+    return (found.get("message") or "").partition("\n")[0]
+
+
+def table(runs: Sequence[Run]) -> str:
+    """The runs as Markdown."""
+    lines = [
+        f"| what ran |{'|'.join(f' Linux {each.release} ' for each in runs)}|",
+        "|---|" + "---|" * len(runs),
+        *(f"| {name} | {' | '.join(str(each.outcomes[name]) for each in runs)} |" for name in runs[0].outcomes),
+        f"| time it took | {' | '.join(f'{each.took_s / 60:.0f} min' for each in runs)} |",
+    ]
+    return "\n".join([*lines, ""])
