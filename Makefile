@@ -14,7 +14,7 @@
 #                the random frames and walks of `make test`
 #   make mutate  break core/ownership, bpf/decide.h and bpf/vouch.h in small ways, and count what their tests notice:
 #                an hour
-#   make chaos   random faults for 10 minutes (CHAOS=seconds), judged on the wire
+#   make chaos   random faults for 10 minutes (CHAOS=seconds, SEED=number, VOUCHING=1), judged on the wire
 #   make soak    two hours of changes (SOAK=seconds): curves of what the agents need, in dist/soak.png
 #   make coverage       run all tests with branch coverage, agents and commands that they start included
 #   make coverage-core  the same of the decisions, the codecs and the reference model, by their unit tests: no branch may be left out
@@ -131,7 +131,7 @@ mutate: apt-dev .venv/.dev
 
 CHAOS := 600
 chaos: apt-lab .venv/.run
-	$(BIN)/arpguard lab --kubernetes --for $(CHAOS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/arpguard lab --kubernetes --for $(CHAOS) $(if $(SEED),--seed $(SEED)) $(if $(VOUCHING),--vouching)
 
 SOAK := 7200
 soak: apt-dev .venv/.dev

@@ -53,6 +53,8 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
         if value is not None and not options.kubernetes
     ]
 
+    if options.vouching and options.rounds is None and options.seconds is None:
+        problems.append(Problem("--vouching", None, "is for --rounds and --for: scenarios say it themselves"))
     if options.rounds is not None and options.seconds is not None:
         problems.append(Problem("--for", f"{options.seconds:g}: is another way to say --rounds: give one of them"))
     if options.rounds is not None and options.rounds > _MAX_ROUNDS:
@@ -72,7 +74,7 @@ def _run(options: argparse.Namespace) -> list[Step]:
     extent = Extent(options.rounds, options.seconds)
     if extent != Extent():
         seed = random.randrange(1 << 32) if options.seed is None else options.seed  # noqa: S311 - no secret
-        rounds = runner.RoundsWanted(extent, seed, _ignore if options.json else _tell)
+        rounds = runner.RoundsWanted(extent, seed, _ignore if options.json else _tell, options.vouching)
         rounds.tell(f"seed {seed}")
     show = None if options.json else _print_with_figures
     return runner.run_kubernetes(options.scenario, options.nodes, rounds, show)

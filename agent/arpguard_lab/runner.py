@@ -20,6 +20,7 @@ from arpguard_lab.cluster.scenarios import SCENARIOS as KUBE_SCENARIOS
 from arpguard_lab.cluster.scenarios import KubeScenario
 from arpguard_lab.cluster.scene import a_bench, kubeconfig_given
 from arpguard_lab.cluster.topology import KubeLab
+from arpguard_lab.cluster.vouched import SETTINGS as VOUCHING
 from arpguard_lab.peers.programs import find
 from arpguard_lab.scenarios import SCENARIOS, Scenario
 from arpguard_lab.topology import Ethernet, Lab
@@ -36,11 +37,15 @@ _MAX_SOCKET_PATH = 107  # bytes, unix(7): sun_path
 
 @dataclass(frozen=True, slots=True)
 class RoundsWanted:
-    """Rounds of random faults; the same seed gives the same faults. `tell` is told how far they are."""
+    """Rounds of random faults; the same seed gives the same faults. `tell` is told how far they are.
+
+    `vouching`: with nodes that vouch for each other.
+    """
 
     extent: Extent
     seed: int
     tell: Callable[[str], None]
+    vouching: bool = False
 
 
 def catalogue(*, kubernetes: bool = False) -> list[tuple[str, str]]:
@@ -93,7 +98,12 @@ def run_kubernetes(
     chosen = _chosen(names, KUBE_SCENARIOS, left_out(kubernetes=True)) if names or not rounds else []
     play: dict[str, Callable[[KubeBench], Iterator[Step]]] = {name: KUBE_SCENARIOS[name].run for name in chosen}
     if rounds is not None:
-        play[ROUNDS] = lambda bench: run_rounds(bench, rounds.extent, rounds.seed, rounds.tell)
+        play[ROUNDS] = lambda bench: run_rounds(
+            bench, rounds.extent, rounds.seed, rounds.tell, vouching=rounds.vouching
+        )
+
+    settings = {name: scenario.settings for name, scenario in KUBE_SCENARIOS.items()}
+    settings[ROUNDS] = VOUCHING if rounds is not None and rounds.vouching else ""
 
     steps: list[Step] = []
     others = [OUTSIDER, SECOND_CLIENT] if rounds else [OUTSIDER]
@@ -102,7 +112,7 @@ def run_kubernetes(
         KubeLab(nodes, folder, pin_root, others, Ethernet(ipv6=rounds is not None)) as lab,
     ):
         for name, scenario_run in play.items():
-            done = _play(lab, name, scenario_run, KUBE_SCENARIOS[name].settings if name in KUBE_SCENARIOS else "")
+            done = _play(lab, name, scenario_run, settings[name])
             steps += done
             if show is not None:
                 show(name, done)

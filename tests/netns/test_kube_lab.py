@@ -47,7 +47,7 @@ LONG = (
 LEFT_OUT = runner.left_out(kubernetes=True)
 HERE = [name for name in ALL if name not in LEFT_OUT]
 SCENARIOS = HERE if os.environ.get("ARPGUARD_LAB") == "all" else [name for name in HERE if name not in LONG]
-CHAOS_S = 120
+CHAOS_S = 75
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))
 LIMIT_S = 900
 # Bars that only hold on a machine with nothing else to do: here, a figure may be so much, in the unit of its name.
@@ -154,11 +154,17 @@ def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(tmp_path_fact
 # ---- random faults ------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module", params=[False, True], ids=["alone", "vouching"])
+def vouching(request) -> bool:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def chaos(tmp_path_factory) -> dict:
+def chaos(tmp_path_factory, vouching) -> dict:
     """The last step of random rounds, which is about all of them. Of times nothing is asked: others use the machine."""
     print(f"ARPGUARD_SEED={SEED} repeats the faults")
-    with a_run(tmp_path_factory.mktemp("chaos"), "--for", str(CHAOS_S), "--seed", str(SEED)) as run:
+    words = ["--for", str(CHAOS_S), "--seed", str(SEED), *(["--vouching"] if vouching else [])]
+    with a_run(tmp_path_factory.mktemp("chaos"), *words) as run:
         out, err = run.process.communicate(timeout=LIMIT_S)
     assert err == ""
     step = json.loads(out)[-1]
@@ -178,9 +184,13 @@ def test_random_faults_kill_no_agent(chaos):
     assert chaos["agents_died"] == 0, chaos["deaths"]
 
 
-def test_random_faults_are_those_of_the_seed(chaos):
+def test_random_faults_are_those_of_the_seed(chaos, vouching):
     assert chaos["rounds"] > 0
-    assert f"(schedule {digest(SEED, chaos['rounds'])})" in chaos["step"]
+    assert f"(schedule {digest(SEED, chaos['rounds'], vouching=vouching)})" in chaos["step"]
+
+
+def test_random_faults_with_vouching_meet_nodes_that_are_vouched_for(chaos, vouching):
+    assert not vouching or (chaos["bound_percent"] > 0 and chaos["frames_sent_again"] > 0)
 
 
 def test_rounds_that_are_broken_off_say_what_was_found_until_then(tmp_path_factory):
@@ -210,6 +220,7 @@ def test_list_names_every_scenario():
         (["--rounds", "3"], "--rounds: 3: is for --kubernetes"),
         (["--seed", "3"], "--seed: 3: is for --kubernetes"),
         (["--kubernetes", "--rounds", "1000000"], "must be 1 to 100000"),
+        (["--kubernetes", "--vouching"], "--vouching: is for --rounds and --for"),
     ],
 )
 def test_what_makes_no_sense_exits_2(words, text):

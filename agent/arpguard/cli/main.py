@@ -214,6 +214,12 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="which random faults; the report names it, and the same again repeats them (default: others each time)",
     )
 
+    parser.add_argument(
+        "--vouching",
+        action="store_true",
+        help="random faults with nodes that vouch for each other, whose frames are lost, late, doubled and replayed",
+    )
+
     parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
     parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
 

@@ -208,12 +208,20 @@ class KubeBench:
 
     # ---- setting the scene ----
 
-    def config(self, mode: str = "enforce", extra: str = "", interfaces: str = "[eth0]", owner: str = "elect") -> str:
-        """The agents' configuration, the same for all."""
+    def config(
+        self,
+        mode: str = "enforce",
+        extra: str = "",
+        interfaces: str = "[eth0]",
+        owner: str = "elect",
+        lease: str = "",
+    ) -> str:
+        """The agents' configuration, the same for all; `lease`: another one than the scenario's settings have."""
         ranges = ", ".join(f"'{each}'" for each in objects.RANGES)
         lines = [f"mode: {mode}", f"interfaces: {interfaces}", f"ranges: [{ranges}]"]
         lines += [f"services: {{enabled: true, selector: {{{objects.LAB_LABEL}: {self.home}}}, owner: {owner}}}"]
-        return "\n".join([*lines, self._settings, extra]) + "\n"
+        settings = f"lease: {{{lease}}}" if lease else self._settings
+        return "\n".join([*lines, settings, extra]) + "\n"
 
     def set_up(self) -> None:
         """Nodes and configuration in the API, and an agent on every node."""

@@ -13,6 +13,7 @@ from random import Random
 
 from arpguard.addresses import Address
 from arpguard_lab.cluster.bench import KubeBench
+from arpguard_lab.cluster.meddling import Meddler, Way
 from arpguard_lab.cluster.pods import Pods
 from arpguard_lab.cluster.tampering import CLOSING, OPENING, Observing, Opening
 from arpguard_lab.cluster.topology import KubeAgent
@@ -22,7 +23,7 @@ _SPARE = IPv4Address("198.51.100.99")
 _PERIOD_S = 0.1
 # What a node does whose clock is slow by 1/12 while the others' are fast by as much (chrony's greatest rates), told by
 # their clocks: seconds last 13/11 as long, so it renews each 1.18 s, and its fence is 2 s * 13/11 = 3 s - 636 ms ahead.
-_SLOW_CLOCK = "lease: {duration: 3s, renew: 1180ms, margin: 636ms}"
+_SLOW_CLOCK = "duration: 3s, renew: 1180ms, margin: 636ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,18 @@ def _for_a_time(
 class Mischief:
     """The menu, and the dice."""
 
-    def __init__(self, bench: KubeBench, dice: Random, vips: Sequence[Address], pods: Pods) -> None:
-        """`vips`: those that may lose their claims. The Service `local` has endpoints to move."""
+    def __init__(
+        self, bench: KubeBench, dice: Random, vips: Sequence[Address], pods: Pods, meddler: Meddler | None = None
+    ) -> None:
+        """`vips`: those that may lose their claims. The Service `local` has endpoints to move.
+
+        `meddler`: of the frames of vouching, where nodes vouch for each other.
+        """
         self._bench = bench
         self._dice = dice
         self._vips = list(vips)
         self._pods = pods
+        self._vouching = "" if meddler is None else ", vouching: {profile: default}"
 
         self._menu: list[tuple[int, Callable[[Host], list[Deed]]]] = [
             (3, self._kill),
@@ -75,6 +82,8 @@ class Mischief:
             (1, self._observe),
             (2, self._slow_clock),
         ]
+        if meddler is not None:
+            self._menu.append((8, partial(self._meddle, meddler)))
 
     def draw(self, hosts: Sequence[Host]) -> list[Deed]:
         """One thing for each of some nodes, with its end."""
@@ -198,6 +207,10 @@ class Mischief:
         ]
         return self._for_a_while(host.name, 5.0, "join", ways)
 
+    def _meddle(self, meddler: Meddler, host: Host) -> list[Deed]:
+        ways = [(f"vouching {way.text}", partial(meddler.begin, host, way), partial(meddler.end, host)) for way in Way]
+        return self._for_a_while(host.name, 5.0, "vouching well", ways)
+
     def _flap(self, host: Host) -> list[Deed]:
         lab, begin = self._bench.lab, self._dice.uniform(0.0, 0.5)
         ways = [(lab.unplug, lab.replug, "unplug"), (lab.link_down, lab.link_up, "link down")]
@@ -232,8 +245,8 @@ class Mischief:
     def _edit_config(self, _host: Host) -> list[Deed]:
         bench = self._bench
         edits = {
-            "lease of 4 s": bench.config(extra="lease: {duration: 4s, renew: 1s, margin: 1s}"),
-            "lease of 2 s": bench.config(extra="lease: {duration: 2s, renew: 500ms, margin: 700ms}"),
+            "lease of 4 s": bench.config(lease=f"duration: 4s, renew: 1s, margin: 1s{self._vouching}"),
+            "lease of 2 s": bench.config(lease=f"duration: 2s, renew: 500ms, margin: 700ms{self._vouching}"),
             "one more link": bench.config(interfaces="[eth0, mgmt0]"),
             "links by pattern": bench.config(interfaces="['e*']"),
             "one more VIP": bench.config(extra=f"vips: [{{address: {_SPARE}, owner: external}}]"),
@@ -273,7 +286,7 @@ class Mischief:
         """With a lease of its own, or (empty) with that of the ConfigMap."""
         agent.kill(signal.SIGTERM)
         agent.follows = not clock
-        agent.configure(self._bench.config(extra=clock))
+        agent.configure(self._bench.config(lease=f"{clock}{self._vouching}" if clock else ""))
         agent.start()
 
 

@@ -20,6 +20,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -30,9 +31,12 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard_lab.asking import Stream
 from arpguard_lab.bench import Step
 from arpguard_lab.capture import Said
+from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import AT_THE_FENCE_NS, KubeBench, Watch, ms, now_ns, vip, vip6
+from arpguard_lab.cluster.meddling import Meddler
 from arpguard_lab.cluster.mischief import Deed, Mischief
 from arpguard_lab.cluster.pods import Pods
+from arpguard_lab.cluster.topology import KubeAgent
 from arpguard_lab.oracle import Finding, Spread
 from arpguard_lab.topology import Host
 
@@ -48,6 +52,7 @@ _RETRY_S = 0.2
 _LATEST_S = 90.0  # what mends is tried for so long: an agent that starts anew may be needed for it
 _TELL_EVERY = 10
 _KEPT = 30_000  # requests of each client that are remembered: a minute of them
+_LONG_NS, _SOON_NS = 10 * NS_PER_S, 2 * NS_PER_S
 _ON_THE_WIRE_NS = 50 * NS_PER_MS  # from the decision to the wire, on a machine that is busy
 
 
@@ -70,12 +75,12 @@ class Extent:
 
 
 class Schedule:
-    """What the rounds of a seed do, one after the other."""
+    """What the rounds of a seed do, one after the other; with a `meddler`, to the frames of vouching too."""
 
-    def __init__(self, bench: KubeBench, seed: int, pods: Pods) -> None:
+    def __init__(self, bench: KubeBench, seed: int, pods: Pods, meddler: Meddler | None = None) -> None:
         self._nodes = bench.nodes
         self._dice = Random(seed)  # noqa: S311 - no secret
-        self._mischief = Mischief(bench, self._dice, EVERY, pods)
+        self._mischief = Mischief(bench, self._dice, EVERY, pods, meddler)
         self._sum = hashlib.sha256()
 
     def draw(self) -> tuple[list[Deed], float]:
@@ -174,6 +179,7 @@ class _Record:
     strange: list[str] = field(default_factory=list)
     apart: int = 0
     uncounted: int = 0
+    bound: list[bool] = field(default_factory=list)  # each node after each round
     broken_off: str = ""
 
     def violations(self, findings: Sequence[Finding]) -> dict[str, int]:
@@ -216,15 +222,26 @@ class _Record:
 
 
 def run_rounds(
-    bench: KubeBench, extent: Extent, seed: int, tell: Callable[[str], None] = lambda _text: None
+    bench: KubeBench,
+    extent: Extent,
+    seed: int,
+    tell: Callable[[str], None] = lambda _text: None,
+    *,
+    vouching: bool = False,
 ) -> Iterator[Step]:
-    """Rounds; a step for each that was not right, and one for all of it, also when they are broken off by a signal."""
+    """Rounds; a step for each that was not right, and one for all of it, also when they are broken off by a signal.
+
+    `vouching`: the nodes vouch for each other, as the bench's settings say, and their frames are meddled with.
+    """
     bench.publish("web", _VIPS)
     bench.publish("both", _PAIR)
     bench.publish("local", [_LOCAL], local=True)
     bench.endpoints("local", dict.fromkeys(bench.nodes, True))
 
-    schedule = Schedule(bench, seed, Pods(bench))
+    if vouching:
+        bench.allow(objects.vouching_access(bench.home))
+    meddler = Meddler(bench.lab.switch, seed) if vouching else None
+    schedule = Schedule(bench, seed, Pods(bench), meddler)
     rounds = Rounds(bench, schedule)
     dice = Random(f"{seed} looks")  # noqa: S311 - no secret; apart, so that the schedule is of the seed alone
     bench.settle(EVERY)
@@ -232,7 +249,7 @@ def run_rounds(
 
     record = _Record(counted_before={host.name: bench.agent(host).answers_counted() for host in bench.nodes})
     second = Stream(bench.lab.hosts[SECOND_CLIENT[0]].listen(), EVERY, _INTERVAL_S, lane=1)
-    with bench.watch(EVERY, _INTERVAL_S, also=second) as watch:
+    with bench.watch(EVERY, _INTERVAL_S, also=second) as watch, _meddling(meddler):
         try:
             for record.number in extent.numbers():
                 yield from _round(bench, watch, rounds, record, dice)
@@ -248,12 +265,41 @@ def run_rounds(
     if fresh:
         yield _found(bench, "at the end", fresh)
     text = f"{record.number} rounds, seed {seed} (schedule {schedule.digest}): at most one answered at any moment"
-    yield _verdict(bench, watch, rounds, record, text)
+    yield _verdict(bench, watch, rounds, record, text, _of_vouching(record, meddler))
+
+
+@contextmanager
+def _meddling(meddler: Meddler | None) -> Iterator[None]:
+    if meddler is None:
+        yield
+        return
+    meddler.start()
+    try:
+        yield
+    finally:
+        meddler.stop()
+
+
+def _of_vouching(record: _Record, meddler: Meddler | None) -> dict[str, object]:
+    """How many of a hundred looks found a node's kernel bound, and how many frames were sent again."""
+    if meddler is None:
+        return {}
+    return {
+        "bound_percent": round(100 * sum(record.bound) / max(1, len(record.bound))),
+        "frames_sent_again": meddler.sent.total(),
+    }
+
+
+def _is_bound(agent: KubeAgent) -> bool:
+    with suppress(ArpguardError, OSError):  # somebody may have taken its maps away
+        return agent.is_bound()
+    return False
 
 
 def _round(bench: KubeBench, watch: Watch, rounds: Rounds, record: _Record, dice: Random) -> Iterator[Step]:
     doing = f"round {record.number}: {rounds.play()}"
     fresh = _judge(bench, watch, record, doing)
+    record.bound += [_is_bound(bench.agent(host)) for host in bench.nodes]
     if fresh:
         yield _found(bench, doing, fresh)
     if record.number % _SETTLE_EVERY == 0:
@@ -314,8 +360,13 @@ def _ask_own_addresses(bench: KubeBench, record: _Record) -> None:
 
 
 def _stop_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> None:
-    """What an agent owned when it was stopped is not answered for by its kernel after the fence."""
+    """What an agent owned when it was stopped is not answered for by its kernel after the fence.
+
+    One that is vouched for has its fence too far ahead to wait for it.
+    """
     agent = bench.agent(victim)
+    if agent.fence_ns() > boot_ns() + _LONG_NS:
+        return
     owned = bench.owned(EVERY, victim)
 
     agent.send(signal.SIGSTOP)
@@ -337,12 +388,13 @@ def _stop_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> 
 def _kill_one(bench: KubeBench, watch: Watch, record: _Record, victim: Host) -> None:
     """What an agent owned when it was killed is answered for until the fence in its kernel.
 
-    By its kernel's map: what it was just handing over is not its any more.
+    By its kernel's map: what it was just handing over is not its any more. Where the fence is far ahead the next agent
+    has begun long before it.
     """
     agent = bench.agent(victim)
     agent.kill(signal.SIGKILL)
     owned = [address for address in agent.owned() if address in EVERY]
-    killed_ns, left_ns = now_ns(), agent.fence_ns() - boot_ns()
+    killed_ns, left_ns = now_ns(), min(agent.fence_ns() - boot_ns(), _SOON_NS)
 
     agent.start()
     until_ns = killed_ns + max(0, left_ns) - AT_THE_FENCE_NS
@@ -365,7 +417,9 @@ def _found(bench: KubeBench, text: str, findings: list[Finding]) -> Step:
     return bench.step(text, address, [], macs, overlaps=len(findings), never_two_at_once=False, finding=shown)
 
 
-def _verdict(bench: KubeBench, watch: Watch, rounds: Rounds, record: _Record, text: str) -> Step:
+def _verdict(
+    bench: KubeBench, watch: Watch, rounds: Rounds, record: _Record, text: str, vouching: dict[str, object]
+) -> Step:
     gaps = Spread.of([each.gap_ns for each in watch.gaps()])
 
     return bench.one_answers(
@@ -381,6 +435,7 @@ def _verdict(bench: KubeBench, watch: Watch, rounds: Rounds, record: _Record, te
         agents_died=len(rounds.died),
         no_agent_died=not rounds.died,
         **record.facts(),
+        **vouching,
         deeds=dict(sorted(rounds.done.items())),
         **({"deaths": "; ".join(rounds.died[:3])} if rounds.died else {}),
         **watch.facts(),

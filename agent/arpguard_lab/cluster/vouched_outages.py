@@ -9,6 +9,7 @@ from arpguard.addresses import Address
 from arpguard_lab.bench import Step
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.bench import KubeBench, Watch, ms, now_ns
+from arpguard_lab.cluster.planned import CRASH_MS
 from arpguard_lab.cluster.pods import Pods
 from arpguard_lab.cluster.vouched import (
     PATIENCE_S,
@@ -29,7 +30,6 @@ _RESTART_S = 20.0
 _BEFORE_DEATH_S, _AFTER_DEATH_S = 2.0, 8.0
 _BACK_MS = 3000
 _MIXED_S = 8.0  # longer than the lease of a node that nobody vouches for
-_MOMENT_MS = 1000
 VERSION_BEFORE = "ARPGUARD_LAB_BEFORE"
 
 
@@ -207,5 +207,5 @@ def run_upgrade(bench: KubeBench) -> Iterator[Step]:
 def _hardly_lost(bench: KubeBench, watch: Watch, text: str, **facts: object) -> Step:
     lost = sum(watch.stream.lost(each) for each in VIPS)
     longest_ms = max(watch.stream.silence(each).length_ms for each in VIPS)
-    facts |= {"lost": lost, "longest_silence_ms": longest_ms, "silent_for_a_moment": longest_ms < _MOMENT_MS}
+    facts |= {"lost": lost, "longest_silence_ms": longest_ms, "as_after_a_crash": longest_ms < CRASH_MS}
     return verdict(bench, watch, text, **facts)

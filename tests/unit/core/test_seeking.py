@@ -262,6 +262,17 @@ def test_a_node_that_was_revoked_by_mistake_has_no_voucher_for_long():
     assert seeking.decide(view, NOW + REVOKED_NS).seeks == "b"
 
 
+def test_in_the_lab_waits_are_shorter_by_as_much_as_trials():
+    seeking = Seeking(FAST, CLEAN_NS // 20)
+    seeking.decide(replace(VIEW, named=named(B), bound=True), NOW)
+    view = replace(VIEW, revocations=1)
+    assert seeking.decide(view, NOW) == VoucherPlan(next_ns=NOW + REVOKED_NS // 20)
+
+    trials = Trials(CLEAN_NS // 20)
+    trials.revoked("b", NOW - 10 * S, NOW - 9 * S)
+    assert trials.judge({"b": report()}, NOW + 61 * S).accepts == (("b", FAST.d_ns),)
+
+
 def isolated(choices: tuple[VoucherChoice, ...], **changes) -> bool:
     """After all of them failed, one after the other."""
     seeking, now_ns = Seeking(FAST), NOW

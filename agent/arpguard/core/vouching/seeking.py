@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 from arpguard.core.ownership.records import NamedVoucher
 from arpguard.core.vouching.profiles import PROFILES, SLOW, Profile
-from arpguard.core.vouching.quarantine import Quarantine
-from arpguard.core.vouching.trials import CLEAN_NS
+from arpguard.core.vouching.trials import CLEAN_NS, quarantine
 from arpguard.units import NS_PER_S
 
 MANY = 3
@@ -74,9 +73,13 @@ class VoucherPlan:
 
 
 class Seeking:
-    """What a node remembers of its vouchers. `profile`: the fastest that this node may have, whatever others accept."""
+    """What a node remembers of its vouchers.
 
-    def __init__(self, profile: Profile) -> None:
+    `profile`: the fastest that this node may have, whatever others accept. `clean_ns`: of a trial; where that is
+    shorter than it should be, so is every wait.
+    """
+
+    def __init__(self, profile: Profile, clean_ns: int = CLEAN_NS) -> None:
         self.profile = profile
         self._voucher = ""  # the last that was named
         self._unbinds = 0
@@ -86,8 +89,8 @@ class Seeking:
         self._failed: set[str] = set()  # in a row
         self._sought = ""
         self._sought_ns = 0
-        self._unsteady = Quarantine(UNBOUND_NS, LONGEST_UNBOUND_NS)
-        self._mistaken = Quarantine(REVOKED_NS, LONGEST_REVOKED_NS)
+        self._unsteady = quarantine(UNBOUND_NS, LONGEST_UNBOUND_NS, clean_ns)
+        self._mistaken = quarantine(REVOKED_NS, LONGEST_REVOKED_NS, clean_ns)
 
     def decide(self, view: VoucherView, now_ns: int) -> VoucherPlan:
         """Whom to seek or to name now."""

@@ -32,6 +32,11 @@ def clean_ns(environment: Mapping[str, str]) -> int:
     return int(text) * NS_PER_MS if text.isdecimal() else CLEAN_NS
 
 
+def quarantine(first_ns: int, longest_ns: int, clean_ns: int) -> Quarantine:
+    """One that is shorter than it should be by as much as a trial is."""
+    return Quarantine(first_ns * clean_ns // CLEAN_NS, longest_ns * clean_ns // CLEAN_NS)
+
+
 def trial_term(node: str, node_epoch: str, voucher: str, instance: str, voucher_epoch: str) -> VouchTerm:
     """The term of a trial; for ends of the same two heartbeats it is the same."""
     uuid = str(uuid5(NAMESPACE_OID, f"trial {node} {node_epoch} {voucher} {instance} {voucher_epoch}"))
@@ -61,9 +66,10 @@ class Trials:
 
     def revoked(self, node: str, stamp_ns: int, now_ns: int) -> None:
         """This node has revoked one early; its last stamp was that. Whether that was a mistake its next one tells."""
-        _, quarantine = self._revoked.get(node, (0, Quarantine(MISTAKE_NS, LONGEST_MISTAKE_NS)))
-        quarantine.begin(now_ns)
-        self._revoked[node] = stamp_ns, quarantine
+        new = quarantine(MISTAKE_NS, LONGEST_MISTAKE_NS, self._clean_ns)
+        _, waits = self._revoked.get(node, (0, new))
+        waits.begin(now_ns)
+        self._revoked[node] = stamp_ns, waits
 
     def judge(self, reports: Mapping[str, TermReport], now_ns: int) -> TrialVerdict:
         """`reports`: of the trials that are under way, by node."""
@@ -79,11 +85,11 @@ class Trials:
     def _waits(self, node: str, report: TermReport, now_ns: int) -> bool:
         if node not in self._revoked or report.last is None:
             return False
-        stamp_ns, quarantine = self._revoked[node]
+        stamp_ns, waits = self._revoked[node]
         if report.last.stamp_ns < stamp_ns:
             del self._revoked[node]  # it has booted since: it was dead indeed
             return False
-        return now_ns < quarantine.until_ns
+        return now_ns < waits.until_ns
 
     def _is_long_enough(self, report: TermReport, now_ns: int, window_ns: int) -> bool:
         """Whether the pongs of a minute have come, and still come."""

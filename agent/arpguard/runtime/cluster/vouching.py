@@ -5,6 +5,7 @@ others is in `granting`.
 """
 
 import asyncio
+import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from arpguard.addresses import Network
@@ -17,7 +18,7 @@ from arpguard.core.vouching.hearing import Hearing
 from arpguard.core.vouching.ring import RingNode, vouchers_for
 from arpguard.core.vouching.seeking import Seeking, VoucherChoice, VoucherPlan, VoucherView
 from arpguard.core.vouching.state import VouchedNode, VouchingState
-from arpguard.core.vouching.trials import trial_term
+from arpguard.core.vouching.trials import clean_ns, trial_term
 from arpguard.dataplane.device import frames_heard
 from arpguard.runtime.cluster.granting import Granting, meeting_point
 from arpguard.runtime.cluster.here import Here
@@ -127,7 +128,7 @@ class Vouching:
             self._name_nobody(now_ns)
             return
 
-        self._seeking = self._seeking or Seeking(self._terms.profile)
+        self._seeking = self._seeking or Seeking(self._terms.profile, clean_ns(os.environ))
         plan = self._plan = self._seeking.decide(self._view(others), now_ns)
         self._leases.do(self._ownership.heartbeat.name(plan.names, now_ns))
 
