@@ -54,7 +54,7 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
     ]
 
     if options.vouching and options.rounds is None and options.seconds is None:
-        problems.append(Problem("--vouching", None, "is for --rounds and --for: scenarios say it themselves"))
+        problems.append(Problem("--vouching", "is for --rounds and --for: scenarios say it themselves"))
     if options.rounds is not None and options.seconds is not None:
         problems.append(Problem("--for", f"{options.seconds:g}: is another way to say --rounds: give one of them"))
     if options.rounds is not None and options.rounds > _MAX_ROUNDS:
