@@ -66,7 +66,8 @@ def _checks(done: "subprocess.CompletedProcess[str]") -> dict[str, dict]:
 def test_trap_is_found_and_mended_by_what_the_doctor_says(lab, number, trap):
     before, after, seen = treat(lab, number, trap)
 
-    assert (before, after) == (trap.grade, "ok"), seen
+    assert before == trap.grade, seen
+    assert after in ("ok", "skip"), seen
 
 
 def test_every_check_that_namespaces_can_show_has_a_trap():

@@ -9,7 +9,7 @@ from arpguard.config.files import read_config
 from arpguard.config.model import NOT_A_PIN_DIR
 from arpguard.dataplane import bpffs
 from arpguard.dataplane.attach import remove_guard
-from arpguard.errors import ConfigError, DataPlaneError, Problem
+from arpguard.errors import ConfigError, DataPlaneError, LockedError, Problem
 
 
 def clean_up(options: argparse.Namespace) -> int:
@@ -25,7 +25,13 @@ def clean_up(options: argparse.Namespace) -> int:
     if not bpffs.is_bpffs(pin_dir):
         raise DataPlaneError(f"{pin_dir} is not on a BPF file system: --pin-dir must be the agent's bpf.pin_dir")
 
-    with bpffs.lock(pin_dir):
+    try:
+        held = bpffs.lock(pin_dir)
+    except LockedError as error:
+        raise LockedError(
+            f"an agent runs here and would guard the node again: stop it first (its bpf.pin_dir is {pin_dir})"
+        ) from error
+    with held:
         asyncio.run(remove_guard(pin_dir))
     bpffs.remove_all(pin_dir)
     print(f"removed the guard and everything under {pin_dir}")

@@ -87,6 +87,11 @@ class Tls:
     server_name: str = ""
 
 
+def spelt_out(address: str) -> str:
+    """unix:/PATH, which is gRPC's short form (naming.md), as unix:///PATH."""
+    return re.sub(r"^unix:(?=/(?!/))", "unix://", address)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """An agent: unix:///PATH or HOST:PORT. `remedy`: what else to do when nobody listens there."""
@@ -97,6 +102,7 @@ class Target:
     remedy: str = OTHER_AGENT
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "address", spelt_out(self.address))
         wrong = _wrong_address(self.address, self.tls)
         if wrong:
             raise ConfigError("arpguard", [Problem("--address", f"{self.address}: {wrong}")])

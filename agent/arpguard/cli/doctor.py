@@ -7,7 +7,7 @@ from pathlib import Path
 
 from arpguard import __version__
 from arpguard.cli import client, exits, render, tables
-from arpguard.cli.client import Target
+from arpguard.cli.client import Target, spelt_out
 from arpguard.cli.exits import AskError
 from arpguard.cli.words import problems, seconds_since
 from arpguard.core.checkup.findings import Finding, Grade, worst
@@ -19,7 +19,14 @@ from arpguard.v1 import agent_pb2 as pb
 MOST_SHOWN = 5  # findings of one check
 _AGENT_TIMEOUT_S = 2.0
 _MAX_CLAIMS = 1000
-_STYLES = {Grade.OK: render.good, Grade.WARN: render.careful, Grade.BAD: render.bad, Grade.UNKNOWN: render.strong}
+_STYLES = {
+    Grade.SKIP: render.Styled,
+    Grade.OK: render.good,
+    Grade.WARN: render.careful,
+    Grade.BAD: render.bad,
+    Grade.UNKNOWN: render.strong,
+}
+_WORST_FIRST = list(reversed(Grade))
 _KEEP = "# These last until the next boot; for good, write the settings to a file under /etc/sysctl.d."
 
 
@@ -36,8 +43,9 @@ def run_doctor(options: argparse.Namespace) -> int:
 
     results = asyncio.run(_examine(wanted, options.agent))
 
-    if options.json or options.output == "json":
-        print(render.json_text(as_json(wanted.node, results)))
+    form = "json" if options.json else options.output
+    if form != "table":
+        print(render.document(as_json(wanted.node, results), form))
     elif options.fix_hints:
         print("\n".join(hints(results)))
     else:
@@ -48,7 +56,7 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 async def _examine(wanted: Wanted, agent: str | None) -> tuple[Result, ...]:
     setting = await read_setting(wanted)
-    target = agent or next(iter(setting.config.grpc.listen), "")
+    target = spelt_out(agent or next(iter(setting.config.grpc.listen), ""))
     word_of = await asyncio.to_thread(_ask_agent, target)
     return examine(await look(wanted, setting, word_of))
 
@@ -86,7 +94,8 @@ def _claim(conflict: pb.Conflict) -> Rival:
 
 
 def page(results: Sequence[Result]) -> str:
-    """A table of all findings, and below it what the bad ones mean and how they are mended."""
+    """A table of all findings, the worst first, and below it what the bad ones mean and how they are mended."""
+    results = sorted(results, key=lambda result: _WORST_FIRST.index(result.grade))
     rows = [row for result in results for row in _rows(result)]
     blocks = [render.table(("CHECK", "VERDICT", "ABOUT", "SEEN"), rows, yielding="SEEN")]
     blocks += [

@@ -18,9 +18,9 @@ from arpguard import __version__
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
 from arpguard.cli.logs import add_log_options
-from arpguard.cli.options import DEFAULT_TARGET, SubParsers, add_asking, lazily, positive
+from arpguard.cli.options import DEFAULT_TARGET, SubParsers, add_asking, add_output, lazily, positive
 from arpguard.cli.parser import Parser
-from arpguard.cli.render import clean
+from arpguard.cli.render import WIDEST, clean
 from arpguard.cli.replay.options import add_replay
 from arpguard.config.model import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
@@ -54,6 +54,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point; leaves by SystemExit."""
     options = build_parser().parse_args(arguments)
+    if getattr(options, "output", "") == "wide":
+        options.output, os.environ["COLUMNS"] = "table", str(WIDEST)
     # Ctrl-C ends every command: a script that starts one in the background, as CI runners do, has SIGINT ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if options.command != "agent":  # whose sockets' peers may go at any time; a reader of printed lines ends the rest
@@ -291,9 +293,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--fix-hints", action="store_true", help="print the shell commands that mend what is bad, and run none"
     )
 
-    parser.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="for people or programs (default: table)"
-    )
+    add_output(parser)
     parser.add_argument("--json", action="store_true", help="the same as -o json")
 
     parser.set_defaults(run=lazily("doctor", "run_doctor"))

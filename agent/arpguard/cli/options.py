@@ -149,7 +149,7 @@ def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "problem.",
         _STATUS_EXAMPLES,
     )
-    _add_output(parser)
+    add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
     parser.set_defaults(run=lazily("asking", "show_status"))
@@ -169,7 +169,7 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_link(parser)
     add_choice(parser, "kind", VIP_KINDS, "only VIPs of this kind")
 
-    _add_output(parser)
+    add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
     parser.set_defaults(run=lazily("asking", "show_vips"))
@@ -183,7 +183,7 @@ def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "Shows each guarded network interface, its addresses, and the kernel's ids of the programs on it "
         "(`bpftool prog show id ID` tells more).",
     )
-    _add_output(parser)
+    add_output(parser)
     _add_pin_dir(parser)
     parser.set_defaults(run=lazily("asking", "show_links"))
 
@@ -217,7 +217,7 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help=f"at most N of the past (default: {DEFAULT_LIMIT}, with --follow {DEFAULT_PAST})",
     )
 
-    _add_output(parser)
+    add_output(parser)
     parser.set_defaults(run=lazily("asking", "show_decisions"))
 
 
@@ -237,7 +237,7 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_link(parser)
     add_choice(parser, "claimant", ClaimantKind, "only claims of such hosts")
 
-    _add_output(parser)
+    add_output(parser)
     _add_all_nodes(parser)
     parser.set_defaults(run=lazily("asking", "show_conflicts"))
 
@@ -277,7 +277,7 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help=f"who asks, or is spoken to by this node (default: {_NOBODY})",
     )
 
-    _add_output(parser)
+    add_output(parser)
     _add_pin_dir(parser)
     _add_all_nodes(parser)
     parser.set_defaults(run=lazily("asking", "explain"))
@@ -351,13 +351,15 @@ def _command(
     return parser
 
 
-def _add_output(parser: argparse.ArgumentParser) -> None:
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Adds -o."""
     parser.add_argument(
         "-o",
         "--output",
-        choices=("table", "json", "yaml"),
+        choices=("table", "wide", "json", "yaml"),
         default="table",
-        help="for people, or the API's message in protobuf's JSON mapping (default: table)",
+        help="for people: as wide as the terminal, or as what is shown; or the API's message in protobuf's JSON "
+        "mapping (default: table)",
     )
 
 

@@ -18,6 +18,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 PAGE_WIDTH = 100
+WIDEST = 1 << 16
 _NARROWEST = 80  # below, the terminal wraps: there is nothing left to shorten
 _GAP = "  "
 _BOLD, _RED, _GREEN, _YELLOW, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
@@ -79,6 +80,12 @@ def page_width() -> int:
     return max(_NARROWEST, shutil.get_terminal_size((PAGE_WIDTH, 24)).columns)
 
 
+def table_width() -> int:
+    """The same for a table: through a pipe nothing is cut, since no eye has to fit it into a line."""
+    is_for_a_program = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return WIDEST if is_for_a_program else page_width()
+
+
 class Columns:
     """The widths of a table's columns; they grow with the rows, and shrink together where the page ends.
 
@@ -93,7 +100,7 @@ class Columns:
 
     def add(self, row: Sequence[object]) -> None:
         """Makes room for a row, as far as there is any."""
-        page = page_width()
+        page = table_width()
         for index, value in enumerate(row):
             self._numbers[index] &= isinstance(value, int)
             self._widths[index] = min(max(self._widths[index], _columns_of(_cell(value).text)), page)

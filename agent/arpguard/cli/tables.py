@@ -42,7 +42,8 @@ CONFLICT_COLUMNS = ("VIP", "LINK", "CLAIMED BY", "WHO", "LAST", "REPORTS", "REAS
 DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
 _AGENTS_PROBLEMS = "problems are known to a running agent only"
 _NOT_ASKED = "no agent was asked; read from the pinned objects by arpguard {}"
-_USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", "suppress", "egress_not_owner", "request", ZERO_MAC)
+_USUAL_OUTCOME = ("would suppress", "egress_not_owner", "request", ZERO_MAC)
+_USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", *_USUAL_OUTCOME)
 _NAME_WIDTH = 40
 _ALARMING = {pb.VERDICT_CONFLICT, pb.VERDICT_REPORT}
 

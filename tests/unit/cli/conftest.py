@@ -24,8 +24,8 @@ def _signals_stay_as_they_are() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _page_is_as_wide_as_without_a_terminal(monkeypatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
+def _page_has_100_columns(monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
 
 
 METHODS = ("GetStatus", "ListVips", "GetVip", "ExplainVip", "ListDecisions", "ListConflicts", "WatchDecisions")

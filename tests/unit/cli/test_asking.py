@@ -266,7 +266,16 @@ def test_wrong_options_of_decisions_exit_2(words, run, agent):
 # ---- following ---------------------------------------------------------------------------------------------------
 
 
-def test_follow_prints_each_and_what_was_lost_until_the_agent_stops(run, agent):
+def test_wide_table_is_cut_nowhere(run, agent):
+    link = pb.Link(name="eth0", mac="02:00:00:00:00:01", addresses=[f"192.0.2.{host}/24" for host in range(30)])
+    agent.prepared.answers["GetStatus"] = pb.GetStatusResponse(node="node-1", links=[link])
+
+    assert "192.0.2.29/24" not in run("links")[1]
+    assert "192.0.2.29/24" in run("links", "-o", "wide")[1]
+
+
+def test_follow_prints_each_and_what_was_lost_until_the_agent_stops(run, agent, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     agent.prepared.answers["WatchDecisions"] = [
         pb.WatchDecisionsResponse(decision=DECISION),
         pb.WatchDecisionsResponse(decision=DECISION, lost=17),

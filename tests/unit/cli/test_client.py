@@ -156,6 +156,10 @@ def test_option_goes_before_the_environment(run, agent, tmp_path):
     assert run("status", "--address", f"unix://{tmp_path}/other.sock")[0] == 3
 
 
+def test_short_form_of_a_unix_socket_is_taken(run, agent, tmp_path):
+    assert run("status", "--address", f"unix:{tmp_path}/agent.sock")[0] == 0
+
+
 def test_http_proxy_is_not_asked(run, serve, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
 

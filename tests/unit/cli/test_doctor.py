@@ -47,6 +47,13 @@ def test_page_shows_a_few_findings_of_a_check_and_how_many_more():
     assert page.splitlines()[-1] == "2 checks: 1 ok, 1 bad; --fix-hints prints the commands"
 
 
+def test_page_begins_with_the_worst():
+    grades = ("ok", "skip", "bad", "unknown", "warn")
+    shown = doctor.page([result(0, Finding(Grade(grade), f"seen {grade}")) for grade in grades]).splitlines()
+
+    assert [line.split()[1] for line in shown[1:6]] == ["bad", "warn", "unknown", "ok", "skip"]
+
+
 def test_page_says_what_it_means_and_what_to_run():
     page = doctor.page([result(0, bad(commands=(SYSCTL, "second line")))])
     for text in ("means  it hurts", "fix    mend it", f"run    {SYSCTL}", "       second line"):

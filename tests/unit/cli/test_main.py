@@ -38,7 +38,7 @@ def test_bad_usage_exits_2(words, run):
         (["config", "chekc"], "arpguard config: argument ACTION: invalid choice: 'chekc'; did you mean 'check'?"),
         (
             ["status", "-o", "toml"],
-            "arpguard status: argument -o/--output: invalid choice: 'toml' (choose from table, json, yaml)",
+            "arpguard status: argument -o/--output: invalid choice: 'toml' (choose from table, wide, json, yaml)",
         ),
         (["links", "--zzzzz"], "arpguard links: unknown option '--zzzzz'"),
     ],

@@ -120,3 +120,14 @@ def test_documents_are_json_and_yaml_of_the_same():
     assert json.loads(render.document(value, "json")) == value
     assert yaml.safe_load(render.document(value, "yaml")) == value
     assert render.document(value, "yaml").replace("\n", "").isprintable()
+
+
+def test_table_for_a_program_is_cut_nowhere(monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    long = "x" * 500
+    assert render.table(("A", "B"), [(long, "b")]).splitlines()[1] == f"{long}  b"
+
+
+def test_text_for_a_program_is_wrapped_as_for_a_person(monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    assert max(map(len, render.facts([("a", "word " * 100)]).splitlines())) <= 100

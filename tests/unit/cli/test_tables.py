@@ -176,7 +176,8 @@ def test_decision_that_was_only_observed_says_what_would_have_been():
     assert words.outcome(observed) == "pass"
 
 
-def test_lines_of_a_stream_make_room_for_what_comes(ago):
+def test_lines_of_a_stream_make_room_for_what_comes(ago, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     lines = tables.DecisionLines()
     long, short = pb.Decision(), pb.Decision()
     for decision, link in ((long, "a-link-with-15c"), (short, "eth0")):
@@ -187,6 +188,18 @@ def test_lines_of_a_stream_make_room_for_what_comes(ago):
 
     assert "  a-link-with-15c  192.0.2.10 " in first
     assert first.index("answered") == second.index("answered")
+
+
+@pytest.mark.parametrize("mode", [pb.MODE_OBSERVE, pb.MODE_ENFORCE])
+def test_lines_of_a_stream_stand_below_their_titles_in_both_modes(mode, ago):
+    lines, decision = tables.DecisionLines(), pb.Decision()
+    decision.CopyFrom(DECISION)
+    decision.mode, decision.verdict, decision.reason = mode, pb.VERDICT_SUPPRESS, pb.REASON_EGRESS_NOT_OWNER
+    decision.last_time.CopyFrom(ago(0))
+    text = lines.text(pb.WatchDecisionsResponse(decision=decision))
+
+    assert text.index("egress_not_owner") == lines.head().index("REASON")
+    assert text.index(decision.sha) == lines.head().index("FROM")
 
 
 def test_explanation_tells_frames_meanings_and_the_chain():

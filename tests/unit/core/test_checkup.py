@@ -167,7 +167,8 @@ def test_findings_of_a_check_come_with_the_worst_first():
 @pytest.mark.parametrize(
     ("grades", "expected"),
     [
-        ([], Grade.OK),
+        ([], Grade.SKIP),
+        ([Grade.SKIP, Grade.OK], Grade.OK),
         ([Grade.OK, Grade.UNKNOWN], Grade.UNKNOWN),
         ([Grade.UNKNOWN, Grade.WARN], Grade.WARN),
         ([Grade.BAD, Grade.WARN], Grade.BAD),
@@ -472,7 +473,7 @@ FOLLOW = config("ranges: [192.0.2.0/24]\nservices: {owner: follow}")
 @pytest.mark.parametrize(
     ("announcers", "settings", "expected", "seen"),
     [
-        ((LEASES,), config("{}"), "ok", "no VIP follows another announcer"),
+        ((LEASES,), config("{}"), "skip", "no VIP follows another announcer"),
         ((STATUSES,), FOLLOW, "ok", "read: ServiceL2Status of MetalLB"),
         (
             (STATUSES, LEASES),
@@ -498,7 +499,7 @@ SILENT = AgentWord("t", "node-1")
 @pytest.mark.parametrize(
     ("settings", "word", "virtual", "expected"),
     [
-        (config("{}"), SAYS, True, [("ok", "lease.vouching is off")]),
+        (config("{}"), SAYS, True, [("skip", "lease.vouching is off")]),
         (AUTO, SILENT, True, [("ok", "the agent has nothing to say against it")]),
         (AUTO, Unread("hidden"), True, [("unknown", "hidden")]),
         (AUTO, SAYS, None, [("bad", "nobody vouches for this node")]),
@@ -751,7 +752,7 @@ def test_strict_reverse_path_filter(value, ifindex, expected):
 def test_ipv6_settings_where_an_ipv6_vip_may_be_asked_for(settings, expected):
     lo, eth0 = on(LO, f"{VIP6}/128"), on(ETH0, OWN, "2001:db8::1/64")
     assert grade("ipv6", picture(lo, eth0, sysctls=sysctls(**settings))) == expected
-    assert grade("ipv6", picture(sysctls=sysctls(disable_ipv6=1))) == "ok"
+    assert grade("ipv6", picture(sysctls=sysctls(disable_ipv6=1))) == "skip"
 
 
 def test_unsolicited_advertisements_that_are_dropped():
@@ -903,7 +904,7 @@ def test_machine(check, machine, expected):
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, "ok"),
+        ({}, "skip"),
         ({"source": "f", "start": "go"}, "bad"),
         (guarded(), "ok"),
         ({**guarded(), "guards": (replace(guarded()["guards"][0], running=False),)}, "warn"),

@@ -32,7 +32,7 @@ from arpguard.wire.ethernet import parse_ethernet
 
 _MOST_MACS = 10
 _FRAME_COLUMNS = ("NO", "TIME", "FRAME", "VIP", "VERDICT", "REASON")
-_USUAL_FRAME = ("00:00:00.000", "who-has 192.0.2.100 tell 192.0.2.100", "192.0.2.100", "suppress", "")
+_USUAL_FRAME = ("00:00:00.000", "who-has 192.0.2.100 tell 192.0.2.100", "192.0.2.100", "would suppress", "")
 _VIP_COLUMNS = ("VIP", "OWNER", "REQUESTS", "ANSWERED BY", "DECISIONS")
 _MAC_COLUMNS = ("MAC", "WHO", "ANSWERS", "ANNOUNCED", "ASKED", "FIRST", "LAST", "GUARDED")
 _ALARMING = (Verdict.CONFLICT,)

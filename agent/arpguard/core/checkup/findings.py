@@ -9,8 +9,12 @@ from typing import TypeAlias
 
 
 class Grade(Enum):
-    """How it looks. Only what is bad needs fixing; `unknown` was not checked, and the finding says why."""
+    """How it looks, the best first. Only what is bad needs fixing.
 
+    `skip`: there is nothing here that the check is about. `unknown`: it was not checked, and the finding says why.
+    """
+
+    SKIP = "skip"
     OK = "ok"
     UNKNOWN = "unknown"
     WARN = "warn"
@@ -21,8 +25,8 @@ _ORDER = list(Grade)
 
 
 def worst(grades: Iterable[Grade]) -> Grade:
-    """The grade that matters most; OK where there are none."""
-    return max(grades, key=_ORDER.index, default=Grade.OK)
+    """The grade that matters most; SKIP where there are none."""
+    return max(grades, key=_ORDER.index, default=Grade.SKIP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ def by_weight(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: _ORDER.index(finding.grade), reverse=True))
 
 
+skip = partial(Finding, Grade.SKIP)  # nothing here is of that kind
 ok = partial(Finding, Grade.OK)
 bad = partial(Finding, Grade.BAD)  # it needs fixing
 warn = partial(Finding, Grade.WARN)  # to know, and perhaps to change
@@ -58,8 +63,10 @@ def summed_up(findings: Findings, nothing: str) -> Iterator[Finding]:
     """What is not well, each for itself; and all that is, in one: of many the first few. `nothing` where none is."""
     yield from (finding for finding in findings if finding.grade is not Grade.OK)
     good = [f"{finding.about}: {finding.seen}" for finding in findings if finding.grade is Grade.OK]
-    if good or not findings:
-        yield ok(listed(good, 3, "; ") or nothing)
+    if good:
+        yield ok(listed(good, 3, "; "))
+    elif not findings:
+        yield skip(nothing)
 
 
 def listed(things: Iterable[object], most: int = 5, comma: str = ", ") -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from arpguard.config.model import VouchingProfile
-from arpguard.core.checkup.findings import Finding, Grade, bad, ok, unknown, warn
+from arpguard.core.checkup.findings import Finding, Grade, bad, ok, skip, unknown, warn
 from arpguard.core.checkup.picture import Picture
 from arpguard.core.checkup.snapshot import ClusterView, Unread
 from arpguard.model import OwnerKind
@@ -42,7 +42,7 @@ def announcers(picture: Picture) -> Iterator[Finding]:
 
     followers = [vip for vip in picture.vips.values() if vip is not None and vip.owner.kind is OwnerKind.FOLLOW]
     if not followers:
-        yield ok("no VIP follows another announcer")
+        yield skip("no VIP follows another announcer")
         return
 
     read = ", ".join(each.kind for each in cluster.announcers if not each.unread)
@@ -63,7 +63,7 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     """What its agent says of vouching, and whether the profile suits the machine."""
     config, word = picture.config.lease.vouching, picture.snapshot.agent
     if config is None:
-        yield ok("lease.vouching is off")
+        yield skip("lease.vouching is off")
         return
 
     told = [] if isinstance(word, Unread) else list(filter(is_of_vouching, word.problems))

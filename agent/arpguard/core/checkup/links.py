@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from arpguard.config.model import InterfaceSelector, SelectorKind
-from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, unknown, warn
+from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, skip, unknown, warn
 from arpguard.core.checkup.picture import Picture, otherwise
 from arpguard.core.checkup.snapshot import NOT_ASKED, AttachedProgram, Eip, Unread
 from arpguard.core.choosing import choose_links, xdp_refusal
@@ -51,7 +51,7 @@ def can_reach(picture: Picture) -> Iterator[Finding]:
         yield unknown(f"OpenELB's Eips were not read: {eips.why}")
         eips = ()
     if not selectors and not eips:
-        yield ok("no can_reach in `interfaces:`, nor in an Eip")
+        yield skip("no can_reach in `interfaces:`, nor in an Eip")
     for selector in selectors:
         yield _reached_by_guard(picture, selector)
     for eip in eips:
@@ -188,7 +188,7 @@ def _doubled(picture: Picture, link: Link) -> bool:
 def xdp(picture: Picture) -> Iterator[Finding]:
     """Whether native XDP, where it is asked for, would serve."""
     if picture.config.datapath is not Datapath.XDP:
-        yield ok(f"not asked for (datapath: {picture.config.datapath.value})")
+        yield skip(f"not asked for (datapath: {picture.config.datapath.value})")
         return
 
     for link in picture.choice.links:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from arpguard.core.checkup.findings import Finding, bad, listed, ok, shell, unknown, warn
+from arpguard.core.checkup.findings import Finding, bad, listed, ok, shell, skip, unknown, warn
 from arpguard.core.checkup.kubernetes import is_of_vouching
 from arpguard.core.checkup.picture import Picture
 from arpguard.core.checkup.snapshot import AgentWord, Snapshot, Unread
@@ -39,7 +39,7 @@ def agent(picture: Picture) -> Iterator[Finding]:
 
 def _no_guard(snapshot: Snapshot, absent: Unread) -> Finding:
     if not snapshot.source:
-        return ok("no guard on this node, and no configuration was named")
+        return skip("no guard on this node, and no configuration was named")
     return bad(
         f"no guard on this node ({absent.why})",
         why=f"{snapshot.source} exists, but no agent is using it",

@@ -5,7 +5,7 @@ from itertools import combinations
 
 from arpguard.addresses import Address
 from arpguard.core.checkup.answering import in_subnet, on_segment, places
-from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, unknown, warn
+from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, skip, unknown, warn
 from arpguard.core.checkup.picture import Picture, otherwise
 from arpguard.core.checkup.sysctls import shown
 from arpguard.core.choosing import route_to
@@ -234,7 +234,7 @@ def ipv6(picture: Picture) -> Iterator[Finding]:
     """Settings in the way of IPv6 VIPs."""
     vips = [vip for vip in picture.vips if vip.version == 6]
     if not vips:
-        yield ok("no IPv6 VIP is known here")
+        yield skip("no IPv6 VIP is known here")
         return
 
     found = False

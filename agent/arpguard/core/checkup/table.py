@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from arpguard.core.checkup import kubernetes, links, node, settings, vips
-from arpguard.core.checkup.findings import Finding, Grade, by_weight, unknown, worst
+from arpguard.core.checkup.findings import Finding, Grade, by_weight, skip, worst
 from arpguard.core.checkup.picture import Look, Picture
 
 
@@ -74,7 +74,7 @@ CHECKS = (
 )
 
 
-_NOTHING = unknown("there was nothing to look at")
+_NOTHING = skip("there was nothing to look at")
 
 
 def examine(picture: Picture) -> tuple[Result, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
 from arpguard.core.checkup.answering import leaks, on_segment, places
-from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, summed_up, unknown, warn
+from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, skip, summed_up, unknown, warn
 from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture, otherwise
 from arpguard.core.checkup.snapshot import AddressOnLink, Unread, Wire
 from arpguard.core.claimants import virtual_router
@@ -172,7 +172,7 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
     """kube-proxy's device, on which it binds every address of every Service, on every node."""
     device = next((link for link in picture.surroundings.links if link.name == KUBE_PROXY_DEVICE), None)
     if device is None:
-        yield ok(f"there is no {KUBE_PROXY_DEVICE}")
+        yield skip(f"there is no {KUBE_PROXY_DEVICE}")
         return
 
     addresses = [own.address for own in device.addresses]
