@@ -289,8 +289,8 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "watch",
         "a live view of links, VIPs and decisions",
         "Shows mode, fence, lease and API server, links, the busiest VIPs with their frames per second, and the latest "
-        "decisions, on the whole screen, until q or Ctrl-C. Follows the agent through restarts. Rates are differences "
-        "of the kernel's exact counters.",
+        "decisions, on the whole screen, until q or Ctrl-C; ? lists the keys that sort, filter, scroll and hold it "
+        "still. Follows the agent through restarts. Rates are differences of the kernel's exact counters.",
         _WATCH_EXAMPLES,
     )
 

@@ -25,6 +25,7 @@ from arpguard.cli.exits import AskError
 from arpguard.cli.polling import Poller, Sample, VipRate
 from arpguard.cli.render import clean, shortened
 from arpguard.cli.targets import target
+from arpguard.cli.watchkeys import HELP, ORDERS, Keys
 from arpguard.cli.words import (
     NONE,
     age,
@@ -40,6 +41,7 @@ from arpguard.cli.words import (
 )
 from arpguard.v1 import agent_pb2 as pb
 
+_MOST_TYPED = 1024
 _TICK_S = 0.1  # how soon a key or a new size of the terminal is noticed
 _NARROWEST, _LOWEST = 60, 12
 _MEDIUM = 80
@@ -75,15 +77,17 @@ def watch(options: argparse.Namespace) -> int:
     exits.leave_on_signals()
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)  # a stopped view would leave its screen to the shell
 
-    with connected(asked) as agent, _keys() as key, Live(screen=True, auto_refresh=False, console=Console()) as live:
-        poller = Poller(agent, options.interval)
+    with connected(asked) as agent, _typed() as typed, Live(screen=True, auto_refresh=False, console=Console()) as live:
+        poller, keys = Poller(agent, options.interval), Keys()
         poller.start()
-        shown: object = None
+        sample, shown = poller.latest, None
 
-        while key() not in {"q", "Q"}:
-            now = poller.latest.number, live.console.size, int(time.monotonic())
+        while not keys.left:
+            keys = keys.after(typed(), len(sample.vips))
+            sample = sample if keys.paused else poller.latest
+            now = sample.number, live.console.size, int(time.monotonic()), keys
             if now != shown:
-                live.update(view(asked, poller.latest, *live.console.size), refresh=True)
+                live.update(view(asked, sample, *live.console.size, keys), refresh=True)
                 shown = now
         poller.end()
 
@@ -91,14 +95,14 @@ def watch(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _keys() -> Iterator[Callable[[], str]]:
-    """A function that waits a tick for a key; keys are neither shown nor kept until the end of a line."""
+def _typed() -> Iterator[Callable[[], str]]:
+    """A function that waits a tick for keys; they are neither shown nor kept until the end of a line."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
 
     def key() -> str:
         ready, _, _ = select.select([descriptor], [], [], _TICK_S)
-        return os.read(descriptor, 1).decode(errors="replace") if ready else ""
+        return os.read(descriptor, _MOST_TYPED).decode(errors="replace") if ready else ""
 
     try:
         tty.setcbreak(descriptor)
@@ -107,20 +111,25 @@ def _keys() -> Iterator[Callable[[], str]]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def view(target: Target, sample: Sample, width: int, height: int) -> RenderableType:
+def view(target: Target, sample: Sample, width: int, height: int, keys: Keys) -> RenderableType:
     """Everything, in so many columns and lines."""
     if width < _NARROWEST or height < _LOWEST:
         return _line(Text(f"too small: make it at least {_NARROWEST}x{_LOWEST}"), width)
 
     head = list(_head(target, sample, width))[: height - _LOWEST + 2]
+    if keys.helps:
+        return Group(*head, Text(), _table(_HELP, HELP[: height - len(head) - 2], width))
     if sample.status is None:
         return Group(*head)
 
     links = sample.status.links[: max(1, height // 8)]
     # Each of the three tables has a line of titles and an empty one above it; the last line tells how to leave.
     left = max(2, height - len(head) - len(links) - 7)
-    vips = sample.vips[: max(left * 3 // 5, left - len(sample.decisions))]
-    decisions = sample.decisions[: left - len(vips)]
+    found, decided = keys.vips(sample.vips), keys.decisions(sample.decisions)
+    room = max(left * 3 // 5, left - len(decided))
+    first = min(keys.first, max(0, len(found) - room))
+    vips = found[first : first + room]
+    decisions = decided[: left - len(vips)]
 
     return Group(
         *head,
@@ -131,13 +140,21 @@ def view(target: Target, sample: Sample, width: int, height: int) -> RenderableT
         Text(),
         _table(_DECISIONS, decisions, width),
         *[Text()] * (left - len(vips) - len(decisions)),
-        Text(f"q leaves | {_not_shown(sample, len(vips))}", "dim", no_wrap=True, overflow="ellipsis"),
+        _footer(keys, range(first, first + len(vips)), len(found), len(sample.vips)),
     )
 
 
-def _not_shown(sample: Sample, count: int) -> str:
-    total = len(sample.vips)
-    return f"the {count} busiest of {total:,} VIPs" if count < total else counted(total, "VIP")
+def _footer(keys: Keys, shown: range, found: int, known: int) -> Text:
+    """What keys there are, and which VIPs are shown: those of the found ones, of all that are known."""
+    parts = ["q leaves, ? helps"]
+    if keys.types or keys.needle:
+        parts.append(f"/{clean(keys.needle)}{'_' * keys.types}: {found:,} of {counted(known, 'VIP')}")
+    if len(shown) < found:
+        parts.append(f"{shown.start + 1:,} to {shown.stop:,} of {found:,} VIPs, {ORDERS[keys.order][0]}")
+    elif not keys.needle:
+        parts.append(f"{counted(known, 'VIP')}, {ORDERS[keys.order][0]}")
+    held = [("held still (space) | ", "yellow")] if keys.paused else []
+    return Text.assemble(*held, (" | ".join(parts), "dim"), no_wrap=True, overflow="ellipsis")
 
 
 def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
@@ -227,6 +244,10 @@ def _busiest_reason(vip: pb.Vip) -> str:
     return max(counts)[1] if counts else NONE
 
 
+_HELP: tuple[Column[tuple[str, str]], ...] = (
+    Column("KEY", lambda pair: pair[0]),
+    Column("DOES", lambda pair: pair[1], yielding=True),
+)
 _LINKS: tuple[Column[pb.Link], ...] = (
     Column("LINK", lambda link: link.name),
     Column("STATE", lambda link: _in_style("up", "green") if link.up else _in_style("down", "bold red")),

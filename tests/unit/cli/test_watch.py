@@ -22,10 +22,12 @@ from rich.console import Console
 from arpguard.cli.client import Target, connected
 from arpguard.cli.polling import Poller, Rates, Sample, VipRate
 from arpguard.cli.watch import view
+from arpguard.cli.watchkeys import HELP, ORDERS, Keys
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import DECISION, HOSTILE, VIP, lines_of
 from support.netns.waiting import until
 
+UNTOUCHED = Keys()
 SIZES = [(80, 24), (120, 40), (60, 12), (40, 8), (200, 60)]
 
 
@@ -167,10 +169,10 @@ def in_cluster(sample, **fields):
     return sample
 
 
-def drawn(sample, width, height):
+def drawn(sample, width, height, keys=UNTOUCHED):
     console = Console(width=width, height=height, no_color=True, force_terminal=False)
     with console.capture() as captured:
-        console.print(view(Target(), sample, width, height))
+        console.print(view(Target(), sample, width, height, keys))
     return lines_of(captured.get().removesuffix("\n"))
 
 
@@ -255,8 +257,7 @@ def test_view_fills_the_screen_with_the_busiest_and_the_latest(size):
 
     assert len(lines) == size[1]
     assert [line.split()[0] for line in vips] == [f"10.0.0.{number}" for number in range(len(vips))]
-    assert f"the {len(vips)} busiest of 500 VIPs" in lines[-1]
-    assert lines[-1].startswith("q leaves | the ")
+    assert lines[-1] == f"q leaves, ? helps | 1 to {len(vips)} of 500 VIPs, busiest first"
     assert sum("conflict" in line for line in lines) >= 3
     assert "1,234 frames/s" in lines[0]
     assert any(line.startswith("3 problems: problem eth0 (and 2 more") for line in lines)
@@ -284,6 +285,87 @@ def test_view_says_that_the_agent_is_gone_and_how_old_it_is():
 def test_view_before_the_first_answer():
     assert drawn(Sample(), 80, 24) == ["asking unix:///run/arpguard/agent.sock"]
     assert drawn(Sample(trouble="nobody"), 80, 24)[0].startswith("no agent at unix:///run/arpguard/agent.sock: trying")
+
+
+# ---- keys ----------------------------------------------------------------------------------------------------------
+
+
+def typed(text, count=500):
+    return Keys().after(text, count)
+
+
+def shown(sample, keys):
+    return [line.split()[0] for line in drawn(sample, 120, 40, keys) if line.startswith("10.0.0.")]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [("j", 1), ("jjk", 1), ("k", 0), ("\x1b[6~", 10), ("\x1b[6~\x1b[5~", 0), ("\x1b[B\x1bOB", 2), ("jjj\x1b[H", 0)],
+)
+def test_keys_scroll_through_the_vips(text, first):
+    assert shown(a_sample(), typed(text))[0] == f"10.0.0.{first}"
+
+
+def test_no_key_scrolls_beyond_the_last_vip():
+    keys = typed("\x1b[6~" * 100)
+    lines = drawn(a_sample(), 120, 40, keys)
+
+    assert lines[-1].endswith("of 500 VIPs, busiest first")
+    assert f" to {500} of" in lines[-1]
+    assert keys.first < 500
+
+
+def test_needle_is_looked_for_in_vips_and_decisions():
+    keys = typed("/10.0.0.7\r")
+    lines = drawn(a_sample(), 120, 40, keys)
+
+    assert set(shown(a_sample(), keys)) == {"10.0.0.7", *(f"10.0.0.7{digit}" for digit in range(10))}
+    assert not any("conflict" in line for line in lines[3:])
+    assert "/10.0.0.7: 11 of 500 VIPs" in lines[-1]
+    assert not keys.types
+
+
+@pytest.mark.parametrize(
+    ("text", "needle", "types"),
+    [
+        ("/ab\x7fc", "ac", True),
+        ("/ab\x1b", "", False),
+        ("/ab\r", "ab", False),
+        ("/ab\r\x1b", "", False),
+        ("/q", "q", True),
+    ],
+)
+def test_needle_is_edited_kept_and_dropped(text, needle, types):
+    keys = typed(text)
+    assert (keys.needle, keys.types, keys.left) == (needle, types, False)
+
+
+def test_vips_are_sorted_by_the_next_of_all_orders():
+    sample = replace(
+        a_sample(), vips=[VipRate(vip(f"10.0.0.{n}", 0), total, 0, n) for n, total in ((9, 1), (10, 3), (2, 2))]
+    )
+    orders = [[reading.vip.address[7:] for reading in typed("s" * n).vips(sample.vips)] for n in range(len(ORDERS) + 1)]
+
+    assert orders == [["9", "10", "2"], ["2", "9", "10"], ["2", "9", "10"], ["10", "2", "9"], ["9", "10", "2"]]
+
+
+def test_help_lists_every_key_on_the_lowest_screen_that_has_room():
+    lines = drawn(a_sample(), 80, 24, typed("?"))
+    assert [key for key, _ in HELP if not any(line.startswith(key) for line in lines)] == []
+    assert drawn(a_sample(), 80, 24, typed("??")) == drawn(a_sample(), 80, 24)
+
+
+@pytest.mark.parametrize("text", ["?", "/x", " ", "s", "\x1b[6~"], ids=["help", "filter", "still", "sort", "scroll"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_view_fits_the_screen_whatever_was_typed(text, size):
+    lines = drawn(a_sample(HOSTILE), *size, typed(text))
+
+    assert max(map(cell_len, lines)) <= size[0]
+    assert len(lines) <= size[1]
+
+
+def test_unknown_keys_do_nothing():
+    assert typed("x\x1b[15~\x1b[C\t") == Keys()
 
 
 # ---- a terminal --------------------------------------------------------------------------------------------------
@@ -400,6 +482,21 @@ def test_agent_that_goes_and_comes_back_is_followed(serve, tmp_path, terminal, a
     again.prepared.answers |= agent.prepared.answers
     again.prepared.answers["GetStatus"] = pb.GetStatusResponse(node="node-again")
     until(lambda: "node-again" in terminal.read(), 20)
+    terminal.type(b"q")
+
+    assert terminal.left() == 0
+
+
+def test_screen_that_is_held_still_shows_nothing_new(terminal, agent):
+    until(lambda: "192.0.2.10" in terminal.read(), 20)
+    terminal.type(b" ")
+    until(lambda: "held still" in terminal.read(), 20)
+    agent.prepared.answers["GetStatus"] = pb.GetStatusResponse(node="node-renamed")
+    asked = len(agent.prepared.requests)
+    until(lambda: len(agent.prepared.requests) > asked + 6, 20)
+    assert "node-renamed" not in terminal.read()
+    terminal.type(b" ")
+    until(lambda: "node-renamed" in terminal.read(), 20)
     terminal.type(b"q")
 
     assert terminal.left() == 0
