@@ -32,6 +32,7 @@ ALLOWED = {
     "ARPGUARD_TEST_IMAGE": "an image: `make image` builds and tests one",
     "ARPGUARD_TEST_RELEASE": "a release: `make release` makes and tests one",
     "CONFIG_TIME_NS": "another kernel",
+    "this kernel has": "another kernel: `make kernels` runs these tests there",
     "needs two CPUs": "another machine",
     "SCHED_RR is refused": "a cgroup that may run in real time",
 }
