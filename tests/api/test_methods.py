@@ -385,11 +385,8 @@ def everything(agent) -> dict[str, object]:
     info = {name: syscall.map_info(fd) for name, fd in maps.items() if name != "events"}
     whole: dict[str, object] = {}
     for name, kind in info.items():
-        if name == "entries":
+        if name in ("entries", "ranges"):
             whole[name] = dict(syscall.map_items(maps[name], kind.key_size, kind.value_size))
-        elif name == "ranges":
-            keys = syscall.map_keys(maps[name], kind.key_size)
-            whole[name] = {key: syscall.map_lookup(maps[name], key, kind.value_size) for key in keys}
         else:
             size = (kind.value_size + 7) // 8 * 8 * syscall.possible_cpus()
             keys = (index.to_bytes(4, "little") for index in range(kind.max_entries))

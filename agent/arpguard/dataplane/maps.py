@@ -56,8 +56,9 @@ class TableContent(Generic[K]):
 class Table(ABC, Generic[K]):
     """A map of entries, and the slot of the `counters` map that each entry has to itself, from `first_slot` on."""
 
-    what = "entries"
-    kinds: Collection[Kind] = ()
+    what: str
+    kinds: Collection[Kind]
+    key_struct: type[ctypes.Structure]
 
     def __init__(self, entries: Fd, counters: Fd, first_slot: int = 0) -> None:
         self._entries = entries
@@ -77,14 +78,6 @@ class Table(ABC, Generic[K]):
     @abstractmethod
     def _key_from(self, raw: bytes) -> K:
         """The key that the kernel has."""
-
-    @abstractmethod
-    def _items(self) -> Iterator[tuple[bytes, bytes]]:
-        """All keys and values of the map."""
-
-    @abstractmethod
-    def _set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        """Sets some values; OSError when not all of them are set."""
 
     @property
     def capacity(self) -> int:
@@ -118,7 +111,7 @@ class Table(ABC, Generic[K]):
 
         for some in _batched(pairs, _BATCH):
             try:
-                self._set(some)
+                syscall.map_update_batch(self._entries, some)
             except OSError as error:
                 if error.errno not in _NO_MEMORY:
                     raise
@@ -163,7 +156,7 @@ class Table(ABC, Generic[K]):
     def _raw(self) -> Iterator[tuple[K, bytes]]:
         """Keys are the same objects each time: there may be many, and they are asked for twice a second."""
         known, self._keys = self._keys, {}
-        for raw, value in self._items():
+        for raw, value in syscall.map_items(self._entries, ctypes.sizeof(self.key_struct), _ENTRY.size):
             key = self._keys[raw] = known.get(raw) or self._key_from(raw)
             yield key, value
 
@@ -199,10 +192,11 @@ class EntryTable(Table[EntryKey]):
 
     what = "VIP entries"
     kinds = VIP_KINDS
+    key_struct = layout.EntryKeyStruct
 
     def lookup(self, key: EntryKey) -> VipEntry | None:
         """One entry as the kernel has it now; None when there is none that this table wrote."""
-        raw = syscall.map_lookup(self._entries, _raw_key(key), ctypes.sizeof(layout.EntryStruct))
+        raw = syscall.map_lookup(self._entries, _raw_key(key), _ENTRY.size)
         return self._own(key, raw) if raw else None
 
     def _raw_key(self, key: EntryKey) -> bytes:
@@ -211,18 +205,13 @@ class EntryTable(Table[EntryKey]):
     def _key_from(self, raw: bytes) -> EntryKey:
         return _key_from(raw)
 
-    def _items(self) -> Iterator[tuple[bytes, bytes]]:
-        return syscall.map_items(self._entries, ctypes.sizeof(layout.EntryKeyStruct), ctypes.sizeof(layout.EntryStruct))
-
-    def _set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        syscall.map_update_batch(self._entries, [key for key, _ in pairs], [value for _, value in pairs])
-
 
 class RangeTable(Table[RangeKey]):
-    """The `ranges` map: a trie, of which kernels before 5.13 know no batches. Its rows are behind those of entries."""
+    """The `ranges` map, a trie. Its rows are behind those of entries."""
 
     what = "ranges"
     kinds = (Kind.CLOSED, Kind.OPEN)
+    key_struct = layout.RangeKeyStruct
 
     def __init__(self, ranges: Fd, counters: Fd) -> None:
         super().__init__(ranges, counters, syscall.map_info(counters).max_entries - layout.MAX_RANGES)
@@ -232,16 +221,6 @@ class RangeTable(Table[RangeKey]):
 
     def _key_from(self, raw: bytes) -> RangeKey:
         return range_key_from(raw)
-
-    def _items(self) -> Iterator[tuple[bytes, bytes]]:
-        for key in syscall.map_keys(self._entries, ctypes.sizeof(layout.RangeKeyStruct)):
-            value = syscall.map_lookup(self._entries, key, ctypes.sizeof(layout.EntryStruct))
-            if value is not None:
-                yield key, value
-
-    def _set(self, pairs: list[tuple[bytes, bytes]]) -> None:
-        for key, value in pairs:
-            syscall.map_update(self._entries, key, value)
 
 
 class ControlValue:

@@ -10,14 +10,14 @@ import os
 import platform
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 _SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}.get(platform.machine())
 _ATTR_SIZE = 168
 
-MAP_CREATE, MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, MAP_DELETE_ELEM, MAP_GET_NEXT_KEY = 0, 1, 2, 3, 4
+MAP_CREATE, MAP_LOOKUP_ELEM, MAP_UPDATE_ELEM, MAP_DELETE_ELEM = 0, 1, 2, 3
 PROG_LOAD, OBJ_PIN, OBJ_GET, PROG_TEST_RUN, PROG_GET_FD_BY_ID = 5, 6, 7, 10, 13
 OBJ_GET_INFO_BY_FD, PROG_QUERY, BTF_LOAD, MAP_LOOKUP_BATCH, MAP_UPDATE_BATCH = 15, 16, 18, 24, 26
 LINK_CREATE, LINK_UPDATE, LINK_DETACH = 28, 29, 34
@@ -137,33 +137,16 @@ def map_delete(fd: Fd, key: bytes) -> bool:
     return True
 
 
-def map_update_batch(fd: Fd, keys: list[bytes], values: list[bytes]) -> None:
-    """Sets many keys in one call (kernel 5.6); on error some of them may be set."""
-    if not keys:
-        return
-    key_buffer = ctypes.create_string_buffer(b"".join(keys))
-    value_buffer = ctypes.create_string_buffer(b"".join(values))
-    _bpf(
-        MAP_UPDATE_BATCH,
-        struct.pack("=QQQQIIQQ", 0, 0, _address(key_buffer), _address(value_buffer), len(keys), fd.number, 0, 0),
-    )
-
-
-def map_keys(fd: Fd, key_size: int) -> Iterator[bytes]:
-    """All keys of a map that only its reader changes, one by one."""
-    key, following = ctypes.create_string_buffer(key_size), ctypes.create_string_buffer(key_size)
-    at = 0
-    while True:
-        try:
-            _bpf(MAP_GET_NEXT_KEY, struct.pack("=IxxxxQQQ", fd.number, at, _address(following), 0))
-        except FileNotFoundError:
-            return
-        yield following.raw
-        key.raw, at = following.raw, _address(key)
+def map_update_batch(fd: Fd, items: Sequence[tuple[bytes, bytes]]) -> None:
+    """Sets some keys in one call (of a hash map kernel 5.6, of a trie 5.13); on error some of them may be set."""
+    keys = ctypes.create_string_buffer(b"".join(key for key, _ in items))
+    values = ctypes.create_string_buffer(b"".join(value for _, value in items))
+    attr = struct.pack("=QQQQIIQQ", 0, 0, _address(keys), _address(values), len(items), fd.number, 0, 0)
+    _bpf(MAP_UPDATE_BATCH, attr)
 
 
 def map_items(fd: Fd, key_size: int, value_size: int, chunk: int = 4096) -> Iterator[tuple[bytes, bytes]]:
-    """All (key, value) of a hash map, read in batches (kernel 5.6).
+    """All (key, value) of a hash map or a trie, read in batches.
 
     A key that is deleted meanwhile may be missing, and one that is added may be there or not.
     """
