@@ -142,7 +142,7 @@ def test_a_long_node_name_has_a_label_that_is_allowed():
 )
 def test_other_names_are_no_claims(name):
     assert claims.vip_of(name) is None
-    assert claims.claim_of(Lease("ns", name)) is None
+    assert claims.claim_of(Lease(name)) is None
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def test_other_names_are_no_claims(name):
 )
 def test_other_names_are_no_heartbeats(name):
     assert claims.node_of(name) is None
-    assert claims.heartbeat_of(Lease("ns", name)) is None
+    assert claims.heartbeat_of(Lease(name)) is None
 
 
 @pytest.mark.parametrize("epoch", ["", "v2:1", EPOCH.upper(), EPOCH.replace("-", ""), "{" + EPOCH + "}", "é" * 9])
 def test_an_epoch_in_an_unknown_form_voids_nothing_and_is_no_claim_either(epoch):
-    heartbeat = Lease("ns", "node.n1", annotations=(("arpguard.io/epoch", epoch),))
-    claim = Lease("ns", "vip.192.0.2.1", holder="n1", annotations=(("arpguard.io/holder-epoch", epoch),))
+    heartbeat = Lease("node.n1", annotations=(("arpguard.io/epoch", epoch),))
+    claim = Lease("vip.192.0.2.1", holder="n1", annotations=(("arpguard.io/holder-epoch", epoch),))
 
     assert claims.heartbeat_of(heartbeat).epoch == ""
     assert "holder-epoch" in claims.claim_of(claim).unreadable
@@ -166,11 +166,11 @@ def test_a_holder_that_cannot_be_read_is_not_nobody():
     raw = {"metadata": {"name": "vip.192.0.2.1"}, "spec": {"holderIdentity": 7}}
 
     assert "holderIdentity" in claims.claim_of(projections.lease(raw)).unreadable
-    assert claims.claim_of(Lease("ns", "vip.192.0.2.1", holder="No Node")).unreadable
+    assert claims.claim_of(Lease("vip.192.0.2.1", holder="No Node")).unreadable
 
 
 def test_what_is_no_mac_still_says_that_somebody_has_the_vip():
-    claim = Lease("ns", "vip.192.0.2.1", annotations=(("arpguard.io/external", "the switch"),))
+    claim = Lease("vip.192.0.2.1", annotations=(("arpguard.io/external", "the switch"),))
 
     assert claims.claim_of(claim).external == "00:00:00:00:00:00"
 

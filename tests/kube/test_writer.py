@@ -23,7 +23,7 @@ from arpguard.kube.writer import (
 )
 from support.kube.scripted_server import a_status, an_api, answer, broken, in_loop, listing, refusal, silence
 
-SEEN = Lease("arpguard", "node.a", "u-1", "7", holder="a")
+SEEN = Lease("node.a", "u-1", "7", holder="a")
 CONTENT = LeaseContent("a", 3, (("arpguard.io/epoch", "e"),), (("app", "arpguard"),), ("arpguard.io/claim",), 2)
 PATH = "/apis/coordination.k8s.io/v1/namespaces/arpguard/leases"
 WALL_NS = 1_700_000_000_000_000_000
@@ -82,7 +82,7 @@ def test_replacement_names_uid_and_version_and_says_all(tmp_path):
             "renewTime": "2023-11-14T22:13:20.000000Z",
         },
     }
-    assert outcome.lease == Lease("arpguard", "node.a", "u-1", "8", holder="a")
+    assert outcome.lease == Lease("node.a", "u-1", "8", holder="a")
 
 
 def test_renewal_is_a_patch_that_says_what_a_replacement_says(tmp_path):
@@ -92,7 +92,7 @@ def test_renewal_is_a_patch_that_says_what_a_replacement_says(tmp_path):
     assert (seen.method, seen.path) == ("PATCH", f"{PATH}/node.a")
     assert seen.headers["Content-Type"] == "application/merge-patch+json"
     assert seen.body == replacement.body
-    assert outcome.lease == Lease("arpguard", "node.a", "u-1", "8", holder="a")
+    assert outcome.lease == Lease("node.a", "u-1", "8", holder="a")
 
 
 def test_renewal_takes_away_what_is_to_be_absent(tmp_path):
@@ -144,7 +144,7 @@ def test_deletion_names_uid_and_version(tmp_path, body):
     assert isinstance(outcome, Applied)
 
 
-@pytest.mark.parametrize("seen", [Lease("arpguard", "node.a", "u-1"), Lease("arpguard", "node.a", "", "7")])
+@pytest.mark.parametrize("seen", [Lease("node.a", "u-1"), Lease("node.a", "", "7")])
 @pytest.mark.parametrize("write", ["replace", "renew", "delete"])
 def test_nothing_is_sent_without_uid_and_version(tmp_path, seen, write):
     arguments = (seen,) if write == "delete" else (seen, CONTENT)

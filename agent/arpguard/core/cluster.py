@@ -36,7 +36,6 @@ class Service:
     namespace: str
     name: str
     uid: str = ""
-    type: str = "ClusterIP"
     labels: Pairs = ()
     annotations: Pairs = ()
     marks: Pairs = ()
@@ -44,8 +43,6 @@ class Service:
     ingress_ips: tuple[Address, ...] = ()
     load_balancer_class: str | None = None
     local_only: bool = False
-    health_check_port: int = 0
-    deleting: bool = False
     made: str = ""
     problems: tuple[str, ...] = ()
 
@@ -87,16 +84,13 @@ class Lease:
     It leaves out the times that others wrote into it: no decision may depend on them.
     """
 
-    namespace: str
     name: str
     uid: str = ""
     version: str = ""
     holder: str = ""
     duration_s: int = 0
     transitions: int = 0
-    labels: Pairs = ()
     annotations: Pairs = ()
-    finalizers: tuple[str, ...] = ()
     deleting: bool = False
     problems: tuple[str, ...] = ()
 
@@ -144,7 +138,6 @@ class ConfigMap:
     namespace: str
     name: str
     uid: str = ""
-    version: str = ""
     text: str | None = None
     problems: tuple[str, ...] = ()
 

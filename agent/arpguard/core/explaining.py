@@ -19,12 +19,11 @@ NO_GRANTS = Grants()
 
 @dataclass(frozen=True, slots=True)
 class OwnershipFacts:
-    """`source` is empty when it is not known; `fence_left_ns` is None when no fence is needed.
+    """`fence_left_ns` is None when no fence is needed.
 
     `voucher_left_ns` is what is left of the voucher's fence; None while this node is bound to none.
     """
 
-    source: str = ""
     candidates: tuple[Candidate, ...] = ()
     fence_left_ns: int | None = None
     voucher_left_ns: int | None = None
@@ -135,7 +134,7 @@ def explain_ownership(
     if entry is not None and entry.kind is Kind.OWNED:
         steps.append(_fence_step(fence, voucher, elected=elected))
     candidates = cluster.candidates if elected and cluster else _candidates(vip, scene.node)
-    return OwnershipFacts(source, candidates, fence, voucher, tuple(steps))
+    return OwnershipFacts(candidates, fence, voucher, tuple(steps))
 
 
 def _needs_fence(entry: VipEntry) -> bool:

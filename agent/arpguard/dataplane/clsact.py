@@ -7,6 +7,7 @@ it would remove other people's filters. The name also carries the program's id, 
 
 import errno
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from arpguard.dataplane import syscall
@@ -62,20 +63,20 @@ async def runs_first(ifindex: int, hook: Hook) -> bool:
     return not filters or min(filters, key=lambda found: found.prio).is_ours
 
 
-async def delete(ifindex: int, hook: Hook) -> int:
-    """Deletes arpguard's filters at the hook; says how many there were."""
+async def delete(ifindex: int, hook: Hook) -> None:
+    """Deletes arpguard's filters at the hook."""
     async with AsyncIPRoute() as ipr:
-        ours = [found for found in await _list(ipr, ifindex, hook) if found.is_ours]
-        for found in ours:
-            await ipr.tc("del-filter", "bpf", ifindex, f":{_HANDLE}", parent=_PARENT[hook], prio=found.prio)
-    return len(ours)
+        for found in await _list(ipr, ifindex, hook):
+            if found.is_ours:
+                await ipr.tc("del-filter", "bpf", ifindex, f":{_HANDLE}", parent=_PARENT[hook], prio=found.prio)
 
 
-async def delete_all() -> int:
-    """Deletes every filter of arpguard in this network namespace; says how many there were."""
+async def delete_all() -> None:
+    """Deletes every filter of arpguard in this network namespace."""
     async with AsyncIPRoute() as ipr:
         indexes = [message["index"] async for message in await ipr.link("dump")]
-    return sum([await delete(ifindex, hook) for ifindex in indexes for hook in _PARENT])
+    for ifindex, hook in product(indexes, _PARENT):
+        await delete(ifindex, hook)
 
 
 async def read_filters(ifindex: int, hook: Hook) -> list[Filter]:

@@ -26,7 +26,7 @@ SCHED_CLS, XDP = 3, 6
 PROGRAM_TYPES = {"sched_cls": SCHED_CLS, "xdp": XDP}
 MAP_TYPES = {"hash": 1, "array": 2, "percpu_array": 6, "lpm_trie": 11, "ringbuf": 27}
 ATTACH_XDP, ATTACH_TCX_INGRESS, ATTACH_TCX_EGRESS = 37, 46, 47
-F_REPLACE, F_BEFORE = 4, 8
+F_BEFORE = 8
 XDP_FLAGS_DRV_MODE = 4
 TEST_XDP_LIVE_FRAMES = 2
 
@@ -206,10 +206,9 @@ def possible_cpus() -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProgramInfo:
-    """`id` is the kernel's, `tag` a digest of the instructions, `name` at most 15 characters; `jited`: compiled."""
+    """`id` is the kernel's, `name` has at most 15 characters; `jited`: compiled."""
 
     id: int
-    tag: str
     name: str
     jited: bool
 
@@ -228,7 +227,6 @@ class MapInfo:
     """A map's geometry, sizes in bytes."""
 
     id: int
-    type: int
     key_size: int
     value_size: int
     max_entries: int
@@ -254,7 +252,6 @@ def program_info(fd: Fd) -> ProgramInfo:
     raw = _info(fd, 80)
     return ProgramInfo(
         id=struct.unpack_from("=I", raw, 4)[0],
-        tag=raw[8:16].hex(),
         name=raw[64:80].split(b"\0")[0].decode(),
         jited=struct.unpack_from("=I", raw, 16)[0] > 0,
     )
@@ -268,8 +265,8 @@ def link_info(fd: Fd) -> LinkInfo:
 
 def map_info(fd: Fd) -> MapInfo:
     """What the kernel knows of a map."""
-    map_type, map_id, key_size, value_size, max_entries = struct.unpack_from("=IIIII", _info(fd, 48))
-    return MapInfo(id=map_id, type=map_type, key_size=key_size, value_size=value_size, max_entries=max_entries)
+    _, map_id, key_size, value_size, max_entries = struct.unpack_from("=IIIII", _info(fd, 48))
+    return MapInfo(id=map_id, key_size=key_size, value_size=value_size, max_entries=max_entries)
 
 
 class VerifierError(OSError):

@@ -31,7 +31,7 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 METALLB = "metallb.io"
 EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 
-MAX_NAME = 253  # RFC 1123, as apimachinery's validation has it; label values and finalizers are shorter
+MAX_NAME = 253  # RFC 1123, as apimachinery's validation has it; label values are shorter
 MAX_ANNOTATION = 4096
 MAX_ITEMS = 1024
 VERSION_DIGITS = 20  # of a 64-bit number
@@ -104,9 +104,6 @@ class _Reading:
             expected = self.expect(place, item, kind)
             if expected is not None:
                 yield place, expected
-
-    def names(self, path: str) -> tuple[str, ...]:
-        return tuple(filter(None, (self.short(place, item, MAX_NAME) for place, item in self.items(path, str))))
 
     def pairs(self, path: str, prefix: str = "", limit: int = MAX_NAME) -> Pairs:
         """Labels or annotations whose names have this prefix, sorted; equal ones are kept once."""
@@ -189,7 +186,6 @@ def service(raw: JsonObject) -> Service:
         namespace=read.name("metadata.namespace"),
         name=read.text("metadata.name"),
         uid=read.text("metadata.uid"),
-        type=read.name("spec.type") or "ClusterIP",
         labels=read.pairs("metadata.labels"),
         annotations=read.pairs("metadata.annotations", PREFIX, MAX_ANNOTATION),
         marks=read.marks(),
@@ -197,8 +193,6 @@ def service(raw: JsonObject) -> Service:
         ingress_ips=_addresses(read, _texts(read, "status.loadBalancer.ingress", "ip")),
         load_balancer_class=read.name("spec.loadBalancerClass") or None,
         local_only=read.text("spec.externalTrafficPolicy") == "Local",
-        health_check_port=_number(read, "spec.healthCheckNodePort", 65535),
-        deleting=is_deleting(raw),
         made=read.name("metadata.creationTimestamp"),
         problems=read.problems,
     )
@@ -261,16 +255,13 @@ def lease(raw: JsonObject) -> Lease:
     """A coordination.k8s.io/v1 Lease."""
     read = _Reading(raw)
     return Lease(
-        namespace=read.name("metadata.namespace"),
         name=read.text("metadata.name"),
         uid=read.text("metadata.uid"),
         version=read.text("metadata.resourceVersion"),
         holder=read.name("spec.holderIdentity"),
         duration_s=_number(read, "spec.leaseDurationSeconds", MAX_INT32),
         transitions=_number(read, "spec.leaseTransitions", MAX_INT32),
-        labels=read.pairs("metadata.labels"),
         annotations=read.pairs("metadata.annotations", PREFIX, MAX_ANNOTATION),
-        finalizers=read.names("metadata.finalizers"),
         deleting=is_deleting(raw),
         problems=read.problems,
     )
@@ -344,7 +335,6 @@ def config_map(raw: JsonObject) -> ConfigMap:
         namespace=read.name("metadata.namespace"),
         name=read.text("metadata.name"),
         uid=read.text("metadata.uid"),
-        version=read.text("metadata.resourceVersion"),
         text=text,
         problems=read.problems,
     )

@@ -107,4 +107,4 @@ class Records:
 
 
 def _seen(name: str, version: Version) -> Lease:
-    return Lease("", name, uid=version.uid, version=version.resource_version)
+    return Lease(name, version.uid, version.resource_version)

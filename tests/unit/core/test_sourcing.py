@@ -29,7 +29,7 @@ ELECT = Owner(OwnerKind.ELECT)
 NOTHING = Avoided()
 
 
-def a_service(name="web", *addresses, labels=(), local_only=False, problems=(), deleting=False, **annotations):
+def a_service(name="web", *addresses, labels=(), local_only=False, problems=(), **annotations):
     texts = tuple(sorted((f"arpguard.io/{key}", text) for key, text in annotations.items()))
     return Service(
         "shop",
@@ -40,7 +40,6 @@ def a_service(name="web", *addresses, labels=(), local_only=False, problems=(), 
         external_ips=addresses or (VIP,),
         local_only=local_only,
         problems=problems,
-        deleting=deleting,
     )
 
 
@@ -69,10 +68,6 @@ def test_service_brings_its_addresses_each_once():
     assert set(collected.vips) == {VIP, OTHER, ip_address("198.51.100.52")}
     assert collected.vips[VIP] == Vip(VIP, ELECT, source="service shop/web")
     assert (collected.problems, collected.notices, collected.needs_slices) == ((), (), False)
-
-
-def test_service_that_is_being_deleted_counts_until_it_is_gone():
-    assert VIP in collect(a_service(deleting=True)).vips
 
 
 @pytest.mark.parametrize(
