@@ -158,6 +158,7 @@ class Link:
 
     `up`: it is set up, and frames come and go (RFC 2863: it has a carrier, and is not dormant). `losses`: how often
     it lost its carrier, however short that was.
+    `mtu`: nothing reads it, but one that changes makes another link: below IPv6's the kernel forgets multicast groups.
     `parent` is the device that a macvlan shares its segment with, if that is in this network namespace.
     `alternatives` are its other names (`ip link property add altname`). `on_link` are further networks on the
     segment: a route without a next hop leads there, though the link has no address in them.

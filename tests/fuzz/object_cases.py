@@ -144,7 +144,7 @@ class ObjectJudge:
         self._sourcing, self._following = Sourcing(), Following()
         self._ownership = Ownership("node-1", "me", TIMES, lambda: EPOCH)
         self._election = Election("node-1", self._now_ns)
-        self._book = EventBook(self._now_ns)
+        self._book = EventBook()
         self._services = {GOOD_SERVICE: projections.service(a_service("web", str(GOOD), namespace="good"))}
         self._slices: dict = {}
         self._nodes = {"node-1": projections.node({**NODE, "metadata": {"name": "node-1"}})}

@@ -8,6 +8,7 @@ RFC 4861 7.2.6 allows as much for IPv6: three unsolicited advertisements (MAX_NE
 import heapq
 from itertools import count
 
+from arpguard.core.tokens import TokenBucket
 from arpguard.model import EntryKey
 from arpguard.units import NS_PER_MS
 
@@ -22,8 +23,7 @@ _FEW = 64
 class AnnouncementSchedule:
     """Which announcements are due; times are CLOCK_BOOTTIME nanoseconds given by the caller.
 
-    One token bucket for the node: a burst of 50, then one in 10 ms, so that a takeover of a thousand VIPs
-    does not flood the segment.
+    Of the whole node a burst of 50, then one in 10 ms: a takeover of a thousand VIPs does not flood the segment.
     """
 
     def __init__(self) -> None:
@@ -32,8 +32,7 @@ class AnnouncementSchedule:
         self._numbers = count()
         self._defended: dict[EntryKey, int] = {}
         self._sent: dict[EntryKey, int] = {}
-        self._tokens = float(BURST)
-        self._filled_ns = 0
+        self._tokens = TokenBucket(BURST, RATE_INTERVAL_NS)
 
     def take_over(self, key: EntryKey, now_ns: int) -> None:
         """This node has just become the owner."""
@@ -68,11 +67,9 @@ class AnnouncementSchedule:
 
     def take_due(self, now_ns: int) -> list[EntryKey]:
         """The VIPs to announce now; the rest of a burst comes later."""
-        self._fill(now_ns)
         taken = []
-        while self._tokens >= 1 and (first_ns := self._first_ns()) is not None and first_ns <= now_ns:
+        while (first_ns := self._first_ns()) is not None and first_ns <= now_ns and self._tokens.take(now_ns):
             _, left, _, key = heapq.heappop(self._queue)
-            self._tokens -= 1
             taken.append(key)
             if left > 1:
                 self._set_due(key, now_ns + ANNOUNCE_INTERVAL_NS, left - 1)
@@ -83,7 +80,7 @@ class AnnouncementSchedule:
     def next_ns(self, now_ns: int) -> int | None:
         """When to ask again; None when nothing is waiting."""
         first_ns = self._first_ns()
-        if first_ns is None or self._tokens >= 1:
+        if first_ns is None or self._tokens.has_one(now_ns):
             return first_ns
         return max(first_ns, now_ns + RATE_INTERVAL_NS)
 
@@ -102,7 +99,3 @@ class AnnouncementSchedule:
                 return at_ns
             heapq.heappop(self._queue)
         return None
-
-    def _fill(self, now_ns: int) -> None:
-        self._tokens = min(BURST, self._tokens + (now_ns - self._filled_ns) / RATE_INTERVAL_NS)
-        self._filled_ns = now_ns

@@ -9,6 +9,7 @@ once for those of which there was nothing lately, and once for the rest, so that
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 
+from arpguard.core.tokens import TokenBucket
 from arpguard.units import NS_PER_S
 
 SERIES_END_NS = 360 * NS_PER_S
@@ -60,34 +61,13 @@ class _Series:
     heard_ns: int
 
 
-class _Bucket:
-    def __init__(self, burst: int, interval_ns: int, now_ns: int) -> None:
-        self._burst, self._interval_ns = burst, interval_ns
-        self._tokens, self._filled_ns = float(burst), now_ns
-
-    def is_full(self, now_ns: int) -> bool:
-        self._fill(now_ns)
-        return self._tokens == self._burst
-
-    def _fill(self, now_ns: int) -> None:
-        self._tokens = min(self._burst, self._tokens + (now_ns - self._filled_ns) / self._interval_ns)
-        self._filled_ns = now_ns
-
-    def take(self, now_ns: int) -> bool:
-        self._fill(now_ns)
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
-
-
 class EventBook:
     """What was said lately. `now_ns` is CLOCK_BOOTTIME, and decides; `wall_ns` is what the Event shows."""
 
-    def __init__(self, now_ns: int) -> None:
+    def __init__(self) -> None:
         self._series: OrderedDict[Notice, _Series] = OrderedDict()
-        self._objects: OrderedDict[Subject, _Bucket] = OrderedDict()
-        self._quiet, self._noisy = (_Bucket(NODE_BURST, NODE_INTERVAL_NS, now_ns) for _ in range(2))
+        self._objects: OrderedDict[Subject, TokenBucket] = OrderedDict()
+        self._quiet, self._noisy = (TokenBucket(NODE_BURST, NODE_INTERVAL_NS) for _ in range(2))
         self.suppressed = 0
 
     def say(self, notice: Notice, now_ns: int, wall_ns: int) -> Posting | None:
@@ -118,7 +98,7 @@ class EventBook:
         self._series.pop(notice, None)
 
     def _begin(self, notice: Notice, now_ns: int, wall_ns: int) -> Posting | None:
-        own = self._bucket(notice.subject, now_ns)
+        own = self._bucket(notice.subject)
         node = self._quiet if own.is_full(now_ns) else self._noisy
         if not (own.take(now_ns) and node.take(now_ns)):
             self.suppressed += 1
@@ -130,8 +110,8 @@ class EventBook:
         _bound(self._series)
         return posting
 
-    def _bucket(self, subject: Subject, now_ns: int) -> _Bucket:
-        bucket = self._objects.setdefault(subject, _Bucket(OBJECT_BURST, OBJECT_INTERVAL_NS, now_ns))
+    def _bucket(self, subject: Subject) -> TokenBucket:
+        bucket = self._objects.setdefault(subject, TokenBucket(OBJECT_BURST, OBJECT_INTERVAL_NS))
         self._objects.move_to_end(subject)
         _bound(self._objects)
         return bucket
@@ -141,6 +121,6 @@ class EventBook:
         return series.posting
 
 
-def _bound(memory: OrderedDict[Notice, _Series] | OrderedDict[Subject, _Bucket]) -> None:
+def _bound(memory: OrderedDict[Notice, _Series] | OrderedDict[Subject, TokenBucket]) -> None:
     if len(memory) > CAPACITY:
         memory.popitem(last=False)

@@ -50,7 +50,7 @@ class EventWriter:
         self._clock = clock
         self._wall = wall
         self._retry_s = retry_s
-        self._book = EventBook(clock())
+        self._book = EventBook()
         self._queue: asyncio.Queue[Posting] = asyncio.Queue(WAITING)
         self._failing = False
         self.written = 0

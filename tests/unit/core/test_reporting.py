@@ -26,14 +26,14 @@ def _say(book: EventBook, notice: Notice = NOTICE, after_ns: int = 0):
 
 
 def test_first_time_is_a_new_event():
-    posting = _say(EventBook(START))
+    posting = _say(EventBook())
 
     assert (posting.notice, posting.count, posting.first_wall_ns) == (NOTICE, 1, WALL)
     assert posting.name == f"node-1.{WALL:x}"
 
 
 def test_second_time_makes_it_a_series_and_later_ones_are_only_counted():
-    book = EventBook(START)
+    book = EventBook()
     first, second, *others = [_say(book, after_ns=number * SECOND) for number in range(100)]
 
     assert (second.name, second.count, second.last_wall_ns) == (first.name, 2, WALL + SECOND)
@@ -41,7 +41,7 @@ def test_second_time_makes_it_a_series_and_later_ones_are_only_counted():
 
 
 def test_series_that_goes_on_is_refreshed():
-    book = EventBook(START)
+    book = EventBook()
     minute = 60 * SECOND
     said = [(number, _say(book, after_ns=number * minute)) for number in range(100)]
 
@@ -56,7 +56,7 @@ def test_series_that_goes_on_is_refreshed():
 
 
 def test_last_count_is_written_when_the_series_has_ended():
-    book = EventBook(START)
+    book = EventBook()
     for number in range(5):
         _say(book, after_ns=number * SECOND)
 
@@ -67,7 +67,7 @@ def test_last_count_is_written_when_the_series_has_ended():
 
 
 def test_series_that_was_written_in_full_needs_no_last_word():
-    book = EventBook(START)
+    book = EventBook()
     _say(book)
     _say(book)
 
@@ -75,7 +75,7 @@ def test_series_that_was_written_in_full_needs_no_last_word():
 
 
 def test_after_a_series_has_ended_there_is_a_new_event():
-    book = EventBook(START)
+    book = EventBook()
     first = _say(book)
     again = _say(book, after_ns=SERIES_END_NS)
 
@@ -84,14 +84,14 @@ def test_after_a_series_has_ended_there_is_a_new_event():
 
 
 def test_other_words_are_another_event():
-    book = EventBook(START)
+    book = EventBook()
 
     assert _say(book).count == 1
     assert _say(book, replace(NOTICE, note="02:00:00:00:00:02 claims 192.0.2.1")).count == 1
 
 
 def test_flood_about_one_object_is_limited_and_counted():
-    book = EventBook(START)
+    book = EventBook()
     said = [_say(book, replace(NOTICE, note=str(number))) for number in range(1000)]
 
     assert sum(posting is not None for posting in said) == OBJECT_BURST
@@ -101,14 +101,14 @@ def test_flood_about_one_object_is_limited_and_counted():
 
 
 def test_flood_about_many_objects_is_limited():
-    book = EventBook(START)
+    book = EventBook()
     said = [_say(book, replace(NOTICE, subject=replace(NODE, name=f"n{number}"))) for number in range(1000)]
 
     assert sum(posting is not None for posting in said) == NODE_BURST
 
 
 def test_flood_about_some_objects_hides_no_news_of_another():
-    book = EventBook(START)
+    book = EventBook()
     noisy = [replace(NODE, name=f"n{number}") for number in range(30)]
     for number in range(1000):
         _say(book, replace(NOTICE, subject=noisy[number % len(noisy)], note=str(number)))
@@ -117,7 +117,7 @@ def test_flood_about_some_objects_hides_no_news_of_another():
 
 
 def test_event_that_was_lost_is_new_the_next_time():
-    book = EventBook(START)
+    book = EventBook()
     _say(book)
     book.lost(NOTICE)
 
@@ -125,7 +125,7 @@ def test_event_that_was_lost_is_new_the_next_time():
 
 
 def test_memory_is_bounded():
-    book = EventBook(START)
+    book = EventBook()
     for number in range(2 * CAPACITY):
         _say(book, replace(NOTICE, subject=replace(NODE, name=f"n{number}")), number * SECOND)
 
@@ -135,7 +135,7 @@ def test_memory_is_bounded():
 
 def test_name_of_an_event_is_never_too_long():
     name = "a" * 199 + "." + "b" * 53
-    posting = _say(EventBook(START), replace(NOTICE, subject=replace(NODE, name=name)))
+    posting = _say(EventBook(), replace(NOTICE, subject=replace(NODE, name=name)))
 
     assert len(posting.name) <= 253
     assert ".." not in posting.name

@@ -5,14 +5,17 @@ import logging
 from arpguard.addresses import MacAddress
 from arpguard.clock import boot_ns
 from arpguard.core.announcing import AnnouncementSchedule
+from arpguard.core.tokens import TokenBucket
 from arpguard.dataplane.announcementsocket import AnnouncementSocket
 from arpguard.model import Decision, EntryKey, Link
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.runtime.kernel.reconciler import Reconciler
-from arpguard.runtime.loglimit import LogLimit
 from arpguard.runtime.waking import Alarm
+from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
+
+BURST, LINE_INTERVAL_NS = 200, NS_PER_S // 10  # of lines in the log
 
 
 class Announcing:
@@ -26,7 +29,8 @@ class Announcing:
         self._listening = listening
         self._socket = socket
         self._due = Alarm()
-        self._logged = LogLimit()
+        self._lines = TokenBucket(BURST, LINE_INTERVAL_NS)
+        self._left_out = 0
 
     def wake(self) -> None:
         """Something may be due."""
@@ -55,8 +59,9 @@ class Announcing:
 
     def _log(self, key: EntryKey, link: Link, mac: MacAddress) -> None:
         """Logs not every one: somebody who forges claims may cause a hundred per second."""
-        if not self._logged.admits(boot_ns()):
+        if not self._lines.take(boot_ns()):
+            self._left_out += 1
             return
-        left_out = self._logged.take_left_out()
-        more = f" ({left_out} more since the last line)" if left_out else ""
+        more = f" ({self._left_out} more since the last line)" if self._left_out else ""
+        self._left_out = 0
         log.info("announced: vip=%s interface=%s mac=%s%s", key.vip, link.name, mac, more)
