@@ -322,22 +322,19 @@ def _operations(numbers: Sequence[int]) -> list[Operation]:
 
 def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Link) -> pb.LinkExplanation:
     """Entry and chain, without frames."""
-    now_ns = boot_ns()
-
     key = EntryKey(link.ifindex, address)
     entry = node.table.lookup(key)
     item, vip = _source(node, address)
     where = node.in_force.source if node.in_force else ""
     source = f"{item} in {where}" if item and vip and not vip.source else item or where
 
-    around = range_of(address, link.ifindex, node.state.ranges)
-    grants = node.read_grants()
-    scene = Viewpoint(node.name, link, node.state.links, node.surroundings, control, now_ns, around, grants)
+    around, grants = range_of(address, link.ifindex, node.state.ranges), node.read_grants()
+    scene = Viewpoint(node.name, link, node.state.links, node.surroundings, control, boot_ns(), around, grants)
     state = node.read_cluster()
     cluster = clustering.in_cluster(state, address, vip) if state else None
     found = explain_ownership(address, source, vip, entry, scene, cluster)
 
-    story = pb.LinkExplanation(link=link.name, summary=summary(entry, control, now_ns, around, grants))
+    story = pb.LinkExplanation(link=link.name, summary=summary(entry, scene))
     story.ownership.source = source if vip else ""
     story.ownership.steps.extend(found.steps)
     for candidate in found.candidates:

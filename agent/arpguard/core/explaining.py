@@ -14,7 +14,6 @@ from arpguard.units import NS_PER_S
 from arpguard.verdict import Kind, Mode
 
 Around: TypeAlias = tuple[RangeKey, VipEntry]
-NO_GRANTS = Grants()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,19 @@ class Viewpoint:
     control: NodeControl
     now_ns: int
     around: Around | None = None
-    grants: Grants = NO_GRANTS
+    grants: Grants = field(default_factory=Grants)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the link suppresses the address unless it has an entry."""
+        return self.around is not None and self.around[1].kind is Kind.CLOSED
+
+    @property
+    def voucher_left_ns(self) -> int | None:
+        """What is left of the voucher's fence; None while this node is bound to no voucher."""
+        if not self.control.is_bound(self.grants):
+            return None
+        return max(0, self.grants.trusted_fence_ns(self.now_ns) - self.now_ns)
 
 
 _KINDS = {
@@ -73,33 +84,23 @@ _KINDS = {
 }
 
 
-def summary(
-    entry: VipEntry | None,
-    control: NodeControl,
-    now_ns: int,
-    around: Around | None = None,
-    grants: Grants = NO_GRANTS,
-) -> str:
+def summary(entry: VipEntry | None, scene: Viewpoint) -> str:
     """What the kernel's entry means, in a sentence; without one, the range around the address."""
-    is_closed = around is not None and around[1].kind is Kind.CLOSED
-    if entry is None and not is_closed:
+    if entry is None and not scene.is_closed:
         return "not guarded, the kernel and other programs answer as they like"
-    observed = " (only observed: every frame passes)" if _mode(entry, control) is Mode.OBSERVE else ""
+    mode = (entry.mode if entry is not None else Mode.INHERIT) or scene.control.mode
+    observed = " (only observed: every frame passes)" if mode is Mode.OBSERVE else ""
     if entry is None:
         return f"no VIP, but its range is closed: this node is silent{observed}"
-    return _what_for(entry, control, grants, now_ns) + observed
+    return _what_for(entry, scene) + observed
 
 
-def _mode(entry: VipEntry | None, control: NodeControl) -> Mode:
-    return (entry.mode if entry is not None else Mode.INHERIT) or control.mode
-
-
-def _what_for(entry: VipEntry, control: NodeControl, grants: Grants, now_ns: int) -> str:
-    if _is_stale(entry, control):
+def _what_for(entry: VipEntry, scene: Viewpoint) -> str:
+    if _is_stale(entry, scene.control):
         return "owned, but of another epoch than the node: this node is silent"
-    if _needs_fence(entry) and not _fence_left_ns(control, now_ns):
+    if _needs_fence(entry) and not _fence_left_ns(scene.control, scene.now_ns):
         return "owned, but the fence has passed: this node is silent"
-    if _needs_fence(entry) and _voucher_left_ns(control, grants, now_ns) == 0:
+    if _needs_fence(entry) and scene.voucher_left_ns == 0:
         return "owned, but its voucher's fence has passed: this node is silent"
     return f"{entry.kind.name.lower()}, {_KINDS[entry.kind]}"
 
@@ -125,7 +126,7 @@ def explain_ownership(
     fence = voucher = None
     if entry is not None and _needs_fence(entry):
         fence = _fence_left_ns(scene.control, scene.now_ns)
-        voucher = _voucher_left_ns(scene.control, scene.grants, scene.now_ns)
+        voucher = scene.voucher_left_ns
     steps = _source_steps(address, source, vip, cluster)
     if vip is not None and cluster is not None:
         steps += _owner_steps(address, vip, cluster, scene)
@@ -147,11 +148,6 @@ def _is_stale(entry: VipEntry, control: NodeControl) -> bool:
 
 def _fence_left_ns(control: NodeControl, now_ns: int) -> int:
     return max(0, control.trusted_fence_ns(now_ns) - now_ns)
-
-
-def _voucher_left_ns(control: NodeControl, grants: Grants, now_ns: int) -> int | None:
-    """None while this node is bound to no voucher."""
-    return max(0, grants.trusted_fence_ns(now_ns) - now_ns) if control.is_bound(grants) else None
 
 
 def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
@@ -224,7 +220,7 @@ def _unguarded(address: Address, bound: list[str], entry: VipEntry | None, scene
     """What the kernel does by itself: for an IPv4 address of any link, for an IPv6 one of the same link only."""
     if address.version == 6 and scene.link.name not in bound:
         return f"the kernel answers for an IPv6 address on its own link only, and so not on {scene.link.name}"
-    silent = entry.kind is not Kind.DELEGATED if entry is not None else _is_closed(scene)
+    silent = entry.kind is not Kind.DELEGATED if entry is not None else scene.is_closed
     return "without the guard the kernel would answer for it" if silent else "the kernel answers for it"
 
 
@@ -255,15 +251,11 @@ def _range_steps(scene: Viewpoint) -> list[str]:
     nothing = f"so the kernel has no entry for it on {scene.link.name}"
     if scene.around is None:
         return [f"{nothing}, and every frame about it passes"]
-    key, entry = scene.around
-    if entry.kind is not Kind.CLOSED:
+    key, _ = scene.around
+    if not scene.is_closed:
         return [f"{nothing}, and {key.network} is an exception in a closed range: every frame about it passes"]
     silent = f"{nothing}, and {key.network} is closed there (unknown: suppress): this node is silent"
     return [silent, f"the mode is {scene.control.mode.name.lower()} (the node's)"]
-
-
-def _is_closed(scene: Viewpoint) -> bool:
-    return scene.around is not None and scene.around[1].kind is Kind.CLOSED
 
 
 _HELD = "the source asks to hold it: no fence is needed, and while the API server is away two nodes may answer"

@@ -397,7 +397,7 @@ def test_fence_and_summary_are_what_the_program_would_reckon(entry, control, lef
 
     assert fence_left_ns(entries, control, NOW_NS) == left
     assert explain_ownership(VIP, SOURCE, None, entry, a_scene(control=control)).fence_left_ns == left
-    assert summary(entry, control, NOW_NS) == words
+    assert summary(entry, a_scene(control=control)) == words
 
 
 BOUND = replace(AHEAD, term=7)
@@ -437,7 +437,7 @@ def test_vouchers_fence_is_what_the_program_would_reckon(entry, control, grants,
     facts = explain_ownership(VIP, SOURCE, None, entry, scene)
 
     assert facts.voucher_left_ns == left
-    assert summary(entry, control, NOW_NS, grants=grants) == words
+    assert summary(entry, scene) == words
     assert step is None or facts.steps[-1] == step
 
 
@@ -476,4 +476,4 @@ def test_kernel_answers_for_ipv6_addresses_of_the_same_link_only(where, owner, s
     ],
 )
 def test_summary_of_an_address_without_an_entry_is_that_of_its_range(kind, mode, said):
-    assert summary(None, a_control(mode), NOW_NS, (POOL, VipEntry(kind))) == said
+    assert summary(None, replace(a_scene(control=a_control(mode)), around=(POOL, VipEntry(kind)))) == said
