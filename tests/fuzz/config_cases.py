@@ -13,7 +13,7 @@ from arpguard.config.model import AgentConfig
 from arpguard.core.admission import avoided
 from arpguard.core.choosing import choose_links
 from arpguard.core.cluster import ConfigMap, Node, Service
-from arpguard.core.desired import primary_addresses, standing_of, wanted_entries
+from arpguard.core.desired import primary_addresses, wanted_entries
 from arpguard.core.sourcing import Sourcing
 from arpguard.errors import ConfigError
 from arpguard.model import InterfaceAddress, Link, Route, Surroundings
@@ -186,13 +186,8 @@ def follow_to_the_kernel(config: AgentConfig) -> None:
     collected = Sourcing().collect(config, SERVICES, {}, NODES, avoided(SURROUNDINGS))
     choice = choose_links(config.interfaces, SURROUNDINGS, collected.vips)
     primaries = primary_addresses(choice.links, collected.vips)
-    entries = wanted_entries(
-        collected.vips.values(),
-        choice.links,
-        SURROUNDINGS.routes,
-        primaries,
-        lambda vip: standing_of(vip, "node-1", {}),
-    )
+    vips = collected.vips.values()
+    entries = wanted_entries(vips, choice.links, SURROUNDINGS.routes, primaries, "node-1", {})
     assert len(entries) <= (len(config.vips) + len(SERVICES)) * len(SURROUNDINGS.links)
     assert len(collected.problems) <= 21
     for line in (*collected.problems, *choice.problems):

@@ -7,8 +7,8 @@ from arpguard.addresses import Address
 from arpguard.config.model import AgentConfig
 from arpguard.core.choosing import Choice
 from arpguard.core.closing import NOTHING, Closing, closed_ranges
-from arpguard.core.desired import Primaries, primary_addresses, standing_of, wanted_entries
-from arpguard.model import EntryKey, OwnerKind, RangeKey, Route, Standing, Surroundings, Vip, VipEntry
+from arpguard.core.desired import Primaries, primary_addresses, wanted_entries
+from arpguard.model import EntryKey, RangeKey, Route, Standing, Surroundings, Vip, VipEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +81,13 @@ class Basis:
     def elected(self, addresses: Iterable[Address]) -> dict[Address, Vip | None]:
         """The elected ones among these VIPs."""
         vips = ((address, self.asked.vips.get(address)) for address in addresses)
-        return {address: vip for address, vip in vips if vip is not None and vip.owner.kind is OwnerKind.ELECT}
+        return {address: vip for address, vip in vips if vip is not None and vip.elected}
 
     def entries(
         self, vips: Iterable[Vip], node: str, standings: Mapping[Address, Standing]
     ) -> dict[EntryKey, VipEntry]:
         """The entries of some VIPs."""
-        return wanted_entries(
-            vips, self.choice.links, self.routes, self.primaries, lambda vip: standing_of(vip, node, standings)
-        )
+        return wanted_entries(vips, self.choice.links, self.routes, self.primaries, node, standings)
 
     def gone(self, changed: Iterable[Address], wanted: Mapping[EntryKey, VipEntry]) -> list[EntryKey]:
         """The entries that some VIPs no longer need on the guarded links; none until everything has been read."""

@@ -12,6 +12,7 @@ Key: TypeAlias = tuple[str, str]  # namespace and name
 Pairs: TypeAlias = tuple[tuple[str, str], ...]  # of labels or annotations, sorted by name
 
 PREFIX = "arpguard.io/"
+EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 # Annotations of other announcers (docs/follow.md) that a `Service` keeps besides those under arpguard.io/.
 KUBE_VIP_HOST = "kube-vip.io/vipHost"

@@ -3,7 +3,7 @@
 Only `fitting` takes the past into account: what is in a full map stays there.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from typing import TypeAlias
 
@@ -25,45 +25,38 @@ def wanted_entries(
     links: Sequence[Link],
     routes: Sequence[Route],
     primaries: Primaries,
-    standing: Callable[[Vip], Standing],
+    node: str,
+    standings: Mapping[Address, Standing],
 ) -> dict[EntryKey, VipEntry]:
-    """One entry for each VIP on each guarded link. `standing` says who has a VIP.
+    """One entry for each VIP on each guarded link that it may be on. `node`: this one; `standings`: of elected VIPs.
 
     An owner that the configuration names needs no fence: nobody else can take the VIP over. A VIP of this node is
     answered on its home link only, and suppressed on the others, for Linux would answer on any of them.
     """
     wanted: dict[EntryKey, VipEntry] = {}
     for vip in vips:
-        wanted.update(entries_of(vip, links, routes, primaries, standing(vip)))
+        standing = standing_of(vip, node, standings)
+        possible = [link for link in links if vip.interface in ("", link.name)]
+        home = home_link(vip.address, possible, routes)
+        for link in possible:
+            primary = primaries[link.ifindex, vip.address.version]
+            entry = _entry(vip, standing, link, primary, is_home=link is home)
+            wanted[EntryKey(link.ifindex, vip.address)] = entry
     return wanted
 
 
-def entries_of(
-    vip: Vip,
-    links: Sequence[Link],
-    routes: Sequence[Route],
-    primaries: Primaries,
-    standing: Standing,
-) -> dict[EntryKey, VipEntry]:
-    """The entries of one VIP, one for each guarded link that it may be on."""
-    links = [link for link in links if vip.interface in ("", link.name)]
-    home = home_link(vip.address, links, routes)
-    entries = {}
-
-    for link in links:
-        kind = standing.kind if link is home or standing.kind not in _ON_ONE_LINK else Kind.FOREIGN
-        known = link is home or standing.kind is Kind.EXTERNAL
-        entries[EntryKey(link.ifindex, vip.address)] = VipEntry(
-            kind=kind,
-            mode=vip.mode,
-            unfenced=kind is Kind.OWNED and (vip.unfenced or not standing.epoch),
-            epoch=standing.epoch if kind is Kind.OWNED else 0,
-            link_mac=link.mac,
-            answer_mac=link.mac,
-            owner_mac=standing.mac if known else ZERO_MAC,
-            primary=primaries[link.ifindex, vip.address.version],
-        )
-    return entries
+def _entry(vip: Vip, standing: Standing, link: Link, primary: Address | None, *, is_home: bool) -> VipEntry:
+    kind = standing.kind if is_home or standing.kind not in _ON_ONE_LINK else Kind.FOREIGN
+    return VipEntry(
+        kind=kind,
+        mode=vip.mode,
+        unfenced=kind is Kind.OWNED and (vip.unfenced or not standing.epoch),
+        epoch=standing.epoch if kind is Kind.OWNED else 0,
+        link_mac=link.mac,
+        answer_mac=link.mac,
+        owner_mac=standing.mac if is_home or standing.kind is Kind.EXTERNAL else ZERO_MAC,
+        primary=primary,
+    )
 
 
 def primary_addresses(links: Iterable[Link], vips: Iterable[Address]) -> dict[tuple[int, int], Address | None]:

@@ -6,13 +6,14 @@ final: such a node's answers would lead nowhere.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 from weakref import ref
 
 from arpguard.addresses import Address, Network
 from arpguard.core.claimwords import Candidate
-from arpguard.core.cluster import Node
+from arpguard.core.cluster import EXCLUDE_LABEL, Node
 from arpguard.core.groups import Group, group_of
+from arpguard.core.ownership.records import PublishedLink
 from arpguard.core.prefixes import Prefixes
 from arpguard.core.rendezvous import Scales, fingerprint, ranked, weight
 from arpguard.core.reporting import Subject
@@ -20,21 +21,8 @@ from arpguard.model import Vip
 
 _Terms: TypeAlias = tuple[frozenset[str] | None, str, tuple[Network, ...]]
 
-EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 _SLOWER = 4  # weighing nodes one by one takes so many times as long as weighing all of a pool at once
 CORDONED = "cordoned: second choice, and there is another"
-
-
-class GuardedLink(Protocol):
-    """A guarded link that is up, as a heartbeat publishes it."""
-
-    @property
-    def name(self) -> str:
-        """The link's name."""
-
-    @property
-    def networks(self) -> tuple[Network, ...]:
-        """The subnets on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +59,7 @@ class Member:
 
 
 def members_of(
-    nodes: Mapping[str, Node], links: Mapping[str, Iterable[GuardedLink]], alive: Collection[str]
+    nodes: Mapping[str, Node], links: Mapping[str, Iterable[PublishedLink]], alive: Collection[str]
 ) -> tuple[Member, ...]:
     """The members, by name: nodes with a Node object, and those whose heartbeat publishes links.
 

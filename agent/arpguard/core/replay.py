@@ -10,14 +10,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.config.model import AgentConfig
-from arpguard.core.desired import (
-    primary_addresses,
-    standing_of,
-    strictest6_mode,
-    strictest_mode,
-    vips4_of,
-    wanted_entries,
-)
+from arpguard.core.desired import primary_addresses, strictest6_mode, strictest_mode, vips4_of, wanted_entries
 from arpguard.model import EntryKey, InterfaceAddress, Link, NodeControl, Owner, OwnerKind, Standing, Vip, VipEntry
 from arpguard.verdict import Kind, Mode, Reason, Verdict
 from arpguard.wire.capture import Captured
@@ -97,7 +90,7 @@ class ReplayScene:
     def _entries_of(self, node: str, link: Link, vips: Sequence[Vip]) -> dict[EntryKey, VipEntry]:
         standings = {address: self._standing(owner, node) for address, owner in self.owners.items()}
         primaries = primary_addresses([link], [vip.address for vip in vips])
-        return wanted_entries(vips, [link], [], primaries, lambda vip: standing_of(vip, node, standings))
+        return wanted_entries(vips, [link], [], primaries, node, standings)
 
     def _mac_of(self, node: str) -> MacAddress | None:
         return next((mac for mac, name in self.macs.items() if name == node), None)

@@ -13,6 +13,7 @@ from typing import TypeVar
 from arpguard.addresses import Address, Network
 from arpguard.config.model import CONFIG_KEY
 from arpguard.core.cluster import (
+    EXCLUDE_LABEL,
     MARKS,
     PREFIX,
     Announcement,
@@ -29,7 +30,6 @@ T = TypeVar("T")
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 METALLB = "metallb.io"
-EXCLUDE_LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 MAX_NAME = 253  # RFC 1123, as apimachinery's validation has it; label values are shorter
 MAX_ANNOTATION = 4096

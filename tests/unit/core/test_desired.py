@@ -36,7 +36,7 @@ def a_link(ifindex: int, *addresses: str) -> Link:
 
 def entries(vip, links):
     primaries = primary_addresses(links, [vip.address])
-    return wanted_entries([vip], links, [], primaries, lambda vip: standing_of(vip, "me", {}))
+    return wanted_entries([vip], links, [], primaries, "me", {})
 
 
 HERE, ELSEWHERE = a_link(2, "192.0.2.1/24"), a_link(3, "198.51.100.1/24")

@@ -1,14 +1,13 @@
 """Why an entry is what it is, word for word."""
 
 from dataclasses import replace
-from functools import partial
 from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.core.claimwords import Candidate
-from arpguard.core.desired import primary_addresses, standing_of, wanted_entries
+from arpguard.core.desired import primary_addresses, wanted_entries
 from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
 from arpguard.model import (
     EntryKey,
@@ -61,8 +60,7 @@ def explain(owner: Owner | None, scene: Viewpoint, address=VIP, mode=Mode.INHERI
     vip = Vip(address, owner, mode) if owner else None
     vips = [vip] if vip else []
     primaries = primary_addresses(scene.guarded, [each.address for each in vips])
-    standing = partial(standing_of, node=scene.node, standings={})
-    wanted = wanted_entries(vips, scene.guarded, scene.surroundings.routes, primaries, standing)
+    wanted = wanted_entries(vips, scene.guarded, scene.surroundings.routes, primaries, scene.node, {})
     found = entry or wanted.get(EntryKey(scene.link.ifindex, address))
     return explain_ownership(address, SOURCE if vip else "/etc/arpguard/config.yaml", vip, found, scene)
 

@@ -1,14 +1,14 @@
 """Who may own which VIP, in which order, and why not."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
 
-from arpguard.core.cluster import Node
+from arpguard.addresses import ZERO_MAC
+from arpguard.core.cluster import EXCLUDE_LABEL, Node
 from arpguard.core.members import (
     CORDONED,
-    EXCLUDE_LABEL,
     Member,
     Pools,
     candidates,
@@ -16,9 +16,9 @@ from arpguard.core.members import (
     members_of,
     speaker,
 )
+from arpguard.core.ownership.records import PublishedLink
 from arpguard.core.rendezvous import ranked
 from arpguard.core.reporting import Subject
-from arpguard.kube import projections
 from arpguard.model import Owner, OwnerKind, Vip
 
 LAN, FAR = ip_network("198.51.100.0/24"), ip_network("203.0.113.0/24")
@@ -37,15 +37,9 @@ def asked(vip, members, holders=None, group=()):
     return candidates(vip, {each.address: each for each in group or (vip,)}, members, holders or {})
 
 
-@dataclass(frozen=True)
-class Published:
-    name: str
-    networks: tuple
-
-
 def test_members_are_those_with_a_node_or_a_heartbeat():
     nodes = {"n1": Node("n1", ready=True), "n2": Node("n2", ready=True, unschedulable=True, excluded=True)}
-    links = {"n1": [Published("eth0", (LAN, ip_network("198.51.100.7/32")))], "gone": []}
+    links = {"n1": [PublishedLink("eth0", ZERO_MAC, (LAN, ip_network("198.51.100.7/32")))], "gone": []}
 
     assert members_of(nodes, links, {"n1"}) == (
         Member("gone", alive=False, exists=False, ready=False),
@@ -61,7 +55,7 @@ def test_members_are_those_with_a_node_or_a_heartbeat():
         ({"exists": False, "ready": False}, "no Node has that name"),
         ({"deleting": True}, "its Node is being deleted"),
         ({"ready": False}, "its Node is not ready"),
-        ({"excluded": True}, f"excluded by the label {projections.EXCLUDE_LABEL}"),
+        ({"excluded": True}, f"excluded by the label {EXCLUDE_LABEL}"),
         ({"cordoned": True}, CORDONED),
         ({"links": ()}, "its link with 198.51.100.0/24 is down or missing"),
         ({"links": (("eth1", FAR),)}, "its link with 198.51.100.0/24 is down or missing"),
@@ -72,7 +66,6 @@ def test_node_that_may_not_own_it_comes_after_those_that_may_and_says_why(change
 
     assert found == {"n2": (True, "choice 1"), "n1": (False, why)}
     assert list(found) == ["n2", "n1"]
-    assert EXCLUDE_LABEL == projections.EXCLUDE_LABEL
 
 
 def test_only_nodes_with_endpoints_may_own_a_local_one():
