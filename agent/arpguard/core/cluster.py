@@ -47,6 +47,11 @@ class Service:
     made: str = ""
     problems: tuple[str, ...] = ()
 
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """All that it asks for, each once."""
+        return tuple(dict.fromkeys(self.external_ips + self.ingress_ips))
+
 
 @dataclass(frozen=True, slots=True)
 class EndpointSlice:

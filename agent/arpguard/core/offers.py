@@ -79,8 +79,7 @@ def offer_of(service: Service, config: ServicesConfig) -> Offer | None:
     owner = terms.owner if is_annotated else config.owner
     unfenced = config.hold if terms.hold is None else terms.hold
     name = name_of(service)
-    addresses = dict.fromkeys(service.external_ips + service.ingress_ips)
-    vips = (Vip(each, owner, terms.mode, name, terms.interface, unfenced=unfenced) for each in addresses if owner)
+    vips = (Vip(at, owner, terms.mode, name, terms.interface, unfenced=unfenced) for at in service.addresses if owner)
 
     order = ANNOTATED if is_annotated else SELECTED, service.namespace, service.name
     subject = Subject("v1", "Service", service.namespace, service.name, service.uid)

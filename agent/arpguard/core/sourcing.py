@@ -114,7 +114,7 @@ class Sourcing:
         bids = self._bids.get(address)
         if bids:
             return origin_of_vip(bids.values())
-        asking = (each for each in self._services.values() if address in (*each.external_ips, *each.ingress_ips))
+        asking = (each for each in self._services.values() if address in each.addresses)
         return origin_of_other(self._admission.refusal(address), asking, self._config)
 
     # ---- what has changed ----

@@ -224,7 +224,7 @@ class Steering:
         if steered is None or steered.service.uid != service.uid:
             steered = self._steered[key] = _Steered(service)
         elif steered.service is not service:
-            kept = {*service.external_ips, *service.ingress_ips}
+            kept = set(service.addresses)
             steered.service = service
             steered.courses = {each: course for each, course in steered.courses.items() if each in kept}
             for kept_course in steered.courses.values():

@@ -108,7 +108,7 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
         meaning = "the guard decides who answers" if enforcing else "no node answers by its kernel: an announcer has to"
         yield ok(f"{seen}: {meaning}")
     else:
-        addresses = {vip for each in cluster.services.values() for vip in (*each.external_ips, *each.ingress_ips)}
+        addresses = {vip for each in cluster.services.values() for vip in each.addresses}
         yield Finding(
             Grade.BAD if addresses else Grade.WARN,
             f"{seen}, and no guard enforces",

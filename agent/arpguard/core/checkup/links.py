@@ -46,7 +46,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
 def can_reach(picture: Picture) -> Iterator[Finding]:
     """Whether the kernel, asked for the way as `ip route get` does, says lo."""
     selectors = [each for each in picture.config.interfaces if each.kind is SelectorKind.CAN_REACH]
-    eips = picture.cluster.eips if picture.cluster else ()
+    eips = picture.cluster.eips
     if isinstance(eips, Unread):
         yield unknown(f"OpenELB's Eips were not read: {eips.why}")
         eips = ()

@@ -50,20 +50,17 @@ class Picture:
     @cached_property
     def avoided(self) -> Avoided:
         """Addresses that are no VIPs: gateways, the API server's, this node's own."""
-        cluster = self.cluster
-        return avoided(self.surroundings, cluster.api_servers if cluster else frozenset())
+        return avoided(self.surroundings, self.cluster.api_servers)
 
     @cached_property
-    def cluster(self) -> ClusterView | None:
-        """What the API server said, if it did."""
-        return self.snapshot.cluster if isinstance(self.snapshot.cluster, ClusterView) else None
+    def cluster(self) -> ClusterView:
+        """What the API server said; nothing where it could not be asked."""
+        return self.snapshot.cluster if isinstance(self.snapshot.cluster, ClusterView) else ClusterView()
 
     @cached_property
     def collected(self) -> Collected:
         """What the agent would guard."""
-        services = self.cluster.services if self.cluster else {}
-        nodes = self.cluster.nodes if self.cluster else {}
-        return self._sourcing.collect(self.config, services, {}, nodes, self.avoided)
+        return self._sourcing.collect(self.config, self.cluster.services, {}, self.cluster.nodes, self.avoided)
 
     def refusals(self, address: Address) -> tuple[str, ...]:
         """Why the agent leaves an address alone."""
@@ -74,11 +71,7 @@ class Picture:
     def vips(self) -> dict[Address, Vip | None]:
         """Every VIP that is known of, by whatever source; None: it is only found bound here, or in the kernel."""
         found: dict[Address, Vip | None] = dict(self.collected.vips)
-        asked_for = [
-            address
-            for each in (self.cluster.services.values() if self.cluster else ())
-            for address in (*each.external_ips, *each.ingress_ips)
-        ]
+        asked_for = [address for each in self.cluster.services.values() for address in each.addresses]
         entries = [key.vip for guard in self.guards for key in guard.entries]
         for address in (*asked_for, *entries, *self.stray):
             if address not in self.settled and vip_refusal(address) is None:
@@ -114,9 +107,7 @@ class Picture:
     @cached_property
     def settled(self) -> frozenset[Address]:
         """Addresses that are somebody's for good: nodes', gateways', the API server's."""
-        nodes = self.cluster.nodes.values() if self.cluster else ()
-        of_nodes = {address for node in nodes for address in node.addresses}
-        return self.own | self.avoided.gateways | self.avoided.api_servers | of_nodes
+        return self.own | self.avoided.gateways | self.avoided.api_servers | self.cluster.node_of.keys()
 
     # ---- links ----
 
@@ -221,10 +212,7 @@ def questions(picture: Picture) -> tuple[tuple[AddressOnLink, ...], int]:
     Nodes are asked for to tell their MACs from strangers'.
     """
     vips = sorted(picture.vips, key=address_order)
-    nodes = [
-        address for node in (picture.cluster.nodes.values() if picture.cluster else ()) for address in node.addresses
-    ]
-    wanted = [*vips[:MAX_ASKED], *nodes[:MAX_ASKED]]
+    wanted = [*vips[:MAX_ASKED], *list(picture.cluster.node_of)[:MAX_ASKED]]
     asked = [
         AddressOnLink(address, link.ifindex)
         for address in wanted

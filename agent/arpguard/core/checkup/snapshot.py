@@ -87,6 +87,11 @@ class ClusterView:
     eips: tuple[Eip, ...] | Unread = ()
     announcers: tuple[Followable, ...] = ()
 
+    @property
+    def node_of(self) -> dict[Address, str]:
+        """The names of nodes by their addresses."""
+        return {address: name for name, node in self.nodes.items() for address in node.addresses}
+
 
 @dataclass(frozen=True, slots=True)
 class AddressOnLink:

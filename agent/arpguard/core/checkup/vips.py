@@ -204,9 +204,9 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
 @otherwise(lambda picture: ok(f"no VIP is a node's address, a gateway, or the API server's{_how_far(picture)}"))
 def vip_refused(picture: Picture) -> Iterator[Finding]:
     """VIPs that are addresses of nodes, gateways or the API server: nobody may guard those."""
-    for service in picture.cluster.services.values() if picture.cluster else ():
+    for service in picture.cluster.services.values():
         # From the end: taking one away moves those behind it.
-        for address in reversed(dict.fromkeys((*service.external_ips, *service.ingress_ips))):
+        for address in reversed(service.addresses):
             if address in picture.settled or vip_refusal(address) is not None:
                 yield _refused_of_service(picture, service, address)
 
@@ -222,7 +222,8 @@ def vip_refused(picture: Picture) -> Iterator[Finding]:
 
 
 def _how_far(picture: Picture) -> str:
-    return "" if picture.cluster else " (of this node: the cluster's others are not known)"
+    is_unread = isinstance(picture.snapshot.cluster, Unread)
+    return " (of this node: the cluster's others are not known)" if is_unread else ""
 
 
 _HIJACK = "kube-proxy takes the address over on every node: `ssh` to it lands on any of them, or nowhere"
@@ -277,11 +278,7 @@ def _heard(picture: Picture, wire: Wire) -> Iterator[Finding]:
 
 def _names_of(picture: Picture, wire: Wire) -> dict[MacAddress, str]:
     """This node's links, and the cluster's nodes by the MACs that answer for their addresses."""
-    owners = {
-        address: name
-        for name, node in (picture.cluster.nodes.items() if picture.cluster else ())
-        for address in node.addresses
-    }
+    owners = picture.cluster.node_of
     others = {
         mac: owners[question.address]
         for question, macs in wire.answers.items()
@@ -366,7 +363,7 @@ def _owners_mac(picture: Picture, vip: Address, link: Link) -> MacAddress | None
 
 def _is_the_clusters(picture: Picture, vip: Address) -> bool:
     """Whether a node is to answer, and all nodes are known."""
-    if picture.cluster is None or not picture.cluster.nodes:
+    if not picture.cluster.nodes:
         return False
     known, service = picture.vips.get(vip), _service_of(picture, vip)
     if known is None and service is not None:  # outside of `ranges`: left alone, and yet somebody's
@@ -377,8 +374,7 @@ def _is_the_clusters(picture: Picture, vip: Address) -> bool:
 
 
 def _service_of(picture: Picture, vip: Address) -> Service | None:
-    services = picture.cluster.services.values() if picture.cluster else ()
-    return next((each for each in services if vip in (*each.external_ips, *each.ingress_ips)), None)
+    return next((each for each in picture.cluster.services.values() if vip in each.addresses), None)
 
 
 def _who(mac: MacAddress, names: dict[MacAddress, str]) -> str:
