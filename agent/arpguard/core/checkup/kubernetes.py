@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from arpguard.config.model import VouchingProfile
 from arpguard.core.checkup.findings import Finding, Grade, bad, ok, skip, unknown, warn
 from arpguard.core.checkup.picture import Picture
-from arpguard.core.checkup.snapshot import ClusterView, Unread
+from arpguard.core.checkup.snapshot import ClusterView, Unread, needed
 from arpguard.model import OwnerKind
 from arpguard.verdict import Mode
 
@@ -20,14 +20,9 @@ _RESTART = f"{_NAMED} rollout restart daemonset kube-proxy"
 
 def kube_proxy(picture: Picture) -> Iterator[Finding]:
     """kube-proxy's mode, and strictARP."""
-    cluster = picture.snapshot.cluster
-    if isinstance(cluster, Unread):
-        yield unknown(cluster.why)
-        return
-    proxy = cluster.kube_proxy
-    if isinstance(proxy, Unread):
-        yield unknown(proxy.why)
-    elif proxy.mode != _IPVS:
+    cluster = needed(picture.snapshot.cluster)
+    proxy = needed(cluster.kube_proxy)
+    if proxy.mode != _IPVS:
         yield ok(f"mode {proxy.mode or 'iptables (the default)'}: it binds no address")
     else:
         yield from _ipvs(picture, cluster, strict=proxy.strict_arp)
@@ -35,11 +30,7 @@ def kube_proxy(picture: Picture) -> Iterator[Finding]:
 
 def announcers(picture: Picture) -> Iterator[Finding]:
     """Which objects of other announcers can be read, where VIPs follow those."""
-    cluster = picture.snapshot.cluster
-    if isinstance(cluster, Unread):
-        yield unknown(cluster.why)
-        return
-
+    cluster = needed(picture.snapshot.cluster)
     followers = [vip for vip in picture.vips.values() if vip is not None and vip.owner.kind is OwnerKind.FOLLOW]
     if not followers:
         yield skip("no VIP follows another announcer")

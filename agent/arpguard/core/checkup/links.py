@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, skip, unknown, warn
 from arpguard.core.checkup.picture import Picture, otherwise
-from arpguard.core.checkup.snapshot import NOT_ASKED, AttachedProgram, Eip, Unread
+from arpguard.core.checkup.snapshot import NOT_ASKED, AttachedProgram, Eip, Unread, needed
 from arpguard.core.choosing import choose_links, xdp_refusal
 from arpguard.model import Datapath, Link
 
@@ -103,11 +103,7 @@ def _reached_by_openelb(picture: Picture, eip: Eip) -> Finding:
 )
 def foreign_programs(picture: Picture) -> Iterator[Finding]:
     """Programs of others on the links, and whether the guard's run before them."""
-    programs = picture.snapshot.programs
-    if isinstance(programs, Unread):
-        yield unknown(programs.why)
-        return
-
+    programs = needed(picture.snapshot.programs)
     for link in picture.facing:
         here = [each for each in programs if each.ifindex == link.ifindex]
         others = [each for each in here if not each.ours]
@@ -146,12 +142,8 @@ def _shown(program: AttachedProgram) -> str:
 
 def one_agent(picture: Picture) -> Iterator[Finding]:
     """Two agents, or what two have left, on the links of this node."""
-    if isinstance(picture.snapshot.guards, Unread):
-        yield unknown(picture.snapshot.guards.why)
-        return
-
-    own = str(picture.config.bpf.pin_dir)
-    others = [guard for guard in picture.guards if guard.pin_dir != own and len(picture.guards) > 1]
+    guards, own = needed(picture.snapshot.guards), str(picture.config.bpf.pin_dir)
+    others = [guard for guard in guards if guard.pin_dir != own and len(guards) > 1]
     for guard in others:
         state = {
             True: "an agent runs on it",
@@ -176,7 +168,7 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
         )
 
     if not others and not doubled:
-        yield ok(f"{len(picture.guards)} on this node")
+        yield ok(f"{len(guards)} on this node")
 
 
 def _doubled(picture: Picture, link: Link) -> bool:

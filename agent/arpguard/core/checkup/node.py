@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from arpguard.core.checkup.findings import Finding, bad, listed, ok, shell, skip, unknown, warn
 from arpguard.core.checkup.kubernetes import is_of_vouching
 from arpguard.core.checkup.picture import Picture
-from arpguard.core.checkup.snapshot import AgentWord, Snapshot, Unread
+from arpguard.core.checkup.snapshot import AgentWord, Snapshot, Unread, needed
 from arpguard.verdict import Mode
 
 NEEDED = ("CAP_BPF", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_PERFMON")
@@ -16,11 +16,7 @@ _FAST_CLOCKS = ("tsc", "arch_sys_counter")
 
 def agent(picture: Picture) -> Iterator[Finding]:
     """Whether the guard that is configured is there, and what its agent says of itself."""
-    guards, word = picture.guards, picture.snapshot.agent
-    if isinstance(picture.snapshot.guards, Unread):
-        yield unknown(picture.snapshot.guards.why)
-        return
-
+    guards, word = needed(picture.snapshot.guards), picture.snapshot.agent
     absent = word if isinstance(word, Unread) and not any(guard.running for guard in guards) else None
     if absent is not None and not guards:
         yield _no_guard(picture.snapshot, absent)
@@ -102,10 +98,7 @@ def kernel(picture: Picture) -> Iterator[Finding]:
 
 def tcx(picture: Picture) -> Iterator[Finding]:
     """How programs can be attached."""
-    machine = picture.snapshot.machine
-    if isinstance(machine.tcx, Unread):
-        yield unknown(machine.tcx.why)
-    elif machine.tcx:
+    if needed(picture.snapshot.machine.tcx):
         yield ok("TCX links: the guard's programs run first, and survive the agent")
     else:
         yield warn(
@@ -148,10 +141,8 @@ def capabilities(picture: Picture) -> Iterator[Finding]:
 
 def clock(picture: Picture) -> Iterator[Finding]:
     """The clock that each answer compares the fence with."""
-    source = picture.snapshot.machine.clock
-    if isinstance(source, Unread):
-        yield unknown(source.why)
-    elif source in _FAST_CLOCKS:
+    source = needed(picture.snapshot.machine.clock)
+    if source in _FAST_CLOCKS:
         yield ok(source)
     else:
         yield warn(

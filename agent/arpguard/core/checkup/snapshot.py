@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.config.model import AgentConfig
@@ -11,12 +11,25 @@ from arpguard.core.cluster import Node, Service
 from arpguard.model import EntryKey, Surroundings, VipEntry
 from arpguard.verdict import Mode
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Unread:
     """What could not be looked at, and why."""
 
     why: str
+
+
+class UnreadError(Exception):
+    """A check needs what could not be looked at: it is `unknown`, for that reason."""
+
+
+def needed(found: T | Unread) -> T:
+    """What a check cannot do without. Raises UnreadError."""
+    if isinstance(found, Unread):
+        raise UnreadError(found.why)
+    return found
 
 
 NOT_ASKED = Unread("it was not asked")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from arpguard.core.checkup import kubernetes, links, node, settings, vips
 from arpguard.core.checkup.findings import Finding, Grade, by_weight, skip, worst
 from arpguard.core.checkup.picture import Look, Picture
+from arpguard.core.checkup.snapshot import UnreadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +80,11 @@ _NOTHING = skip("there was nothing to look at")
 
 def examine(picture: Picture) -> tuple[Result, ...]:
     """All checks on one picture; of each the worst findings first."""
-    return tuple(Result(check, by_weight(check.run(picture)) or (_NOTHING,)) for check in CHECKS)
+    return tuple(Result(check, _findings(check, picture)) for check in CHECKS)
+
+
+def _findings(check: Check, picture: Picture) -> tuple[Finding, ...]:
+    try:
+        return by_weight(check.run(picture)) or (_NOTHING,)
+    except UnreadError as error:
+        return (unknown(str(error)),)
