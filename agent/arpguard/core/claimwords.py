@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from arpguard.addresses import Address
+from arpguard.core.bounding import some
 from arpguard.core.ownership.records import Holder
 from arpguard.units import NS_PER_S
-
-_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def _eligible(address: Address, candidates: Iterable[Candidate]) -> str:
     names = [candidate.node for candidate in candidates if candidate.eligible]
     if not names:
         return f"no node may own {address}: nobody answers for it"
-    return f"{_some(names)} may own it" + (", in this order of preference" if len(names) > 1 else "")
+    return f"{some(names)} may own it" + (", in this order of preference" if len(names) > 1 else "")
 
 
 def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
@@ -71,12 +70,7 @@ def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
     for candidate in candidates:
         if not candidate.eligible:
             by_reason.setdefault(candidate.why, []).append(candidate.node)
-    return (f"{_some(names)} may not own it: {why}" for why, names in by_reason.items())
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return (f"{some(names)} may not own it: {why}" for why, names in by_reason.items())
 
 
 def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> Iterator[str]:
