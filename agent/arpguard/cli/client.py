@@ -134,8 +134,7 @@ PagedAnswer = TypeVar("PagedAnswer", pb.ListVipsResponse, pb.ListDecisionsRespon
 @contextmanager
 def connected(target: Target) -> Iterator[AgentQuestions]:
     """An agent that is asked over the network; nothing is sent before the first question."""
-    channel = _open(target)
-    try:
+    with _open(target) as channel:
         stub = rpc.AgentServiceStub(channel)
         yield AgentQuestions(
             get_status=_asked(stub.GetStatus, target),
@@ -146,8 +145,6 @@ def connected(target: Target) -> Iterator[AgentQuestions]:
             list_conflicts=_asked(stub.ListConflicts, target),
             watch_decisions=_followed(stub.WatchDecisions, target),
         )
-    finally:
-        channel.close()
 
 
 def every_page(

@@ -47,15 +47,12 @@ def prepare(pin_dir: Path) -> None:
 
 
 def _make_private(pin_dir: Path) -> None:
-    fd = Fd(os.open(pin_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
-    try:
+    with _opened(pin_dir, os.O_NOFOLLOW) as fd:
         owner = os.fstat(fd.number).st_uid
         why = f"it belongs to another user ({owner})" if owner != os.geteuid() else exposed(pin_dir)
         if why:
             raise DataPlaneError(f"cannot use {pin_dir} for BPF pins: {why}; remove it, or choose another bpf.pin_dir")
         os.fchmod(fd.number, 0o700)
-    finally:
-        fd.close()
 
 
 def _existing(path: Path) -> Path:
@@ -93,8 +90,8 @@ def wait_for(folder: Path) -> Fd:
     return fd
 
 
-def _opened(folder: Path) -> Fd:
-    return Fd(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+def _opened(folder: Path, flags: int = 0) -> Fd:
+    return Fd(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags))
 
 
 def remove_all(pin_dir: Path) -> None:

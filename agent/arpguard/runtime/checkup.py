@@ -5,6 +5,7 @@ import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -151,8 +152,7 @@ def _ask_on(
     askers = {version: primary_address(link, version, picture.vips) or NOBODY[version] for version in NOBODY}
     heard: dict[AddressOnLink, dict[MacAddress, None]] = {question: {} for question in wanted.values()}
 
-    ear = NeighbourSocket(link.name)
-    try:
+    with closing(NeighbourSocket(link.name)) as ear:
         for _ in range(ASKS):
             for address in wanted:
                 ear.send(build_question(ear.mac, askers[address.version], address))
@@ -163,7 +163,5 @@ def _ask_on(
                 is_answer = facts.op in (ArpOp.REPLY, NdType.ADVERTISEMENT) and facts.sha != ear.mac
                 if is_answer and facts.spa in wanted:
                     heard[wanted[facts.spa]][facts.sha] = None
-    finally:
-        ear.close()
 
     return {question: tuple(macs) for question, macs in heard.items()}
