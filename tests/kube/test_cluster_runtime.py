@@ -455,7 +455,7 @@ async def test_service_with_a_nodes_address_is_told_of_by_one_node(one):
     one.nodes("worker-2")
     one.publish("good", [A])
     async with a_side(one, NODE) as here, a_side(one, "worker-2") as there:
-        await until(lambda: len(here.kube.state.alive) == 2 and len(there.kube.state.alive) == 2)
+        await until(lambda: len(here.membership.alive) == 2 and len(there.membership.alive) == 2)
         one.publish("web", [vip(2)])
         await until(lambda: here.says(str(vip(2))) and there.says(str(vip(2))))
         await waited(lambda: one.events("VIPIsNodeAddress"))
@@ -475,7 +475,7 @@ async def test_wrong_configmap_is_told_of_by_one_node(one):
     one.publish("good", [A])
     one.configure(CONFIG)
     async with a_side(one, NODE, configmap=CONFIGMAP) as here, a_side(one, "worker-2", configmap=CONFIGMAP) as there:
-        await until(lambda: len(here.kube.state.alive) == 2 and len(there.kube.state.alive) == 2)
+        await until(lambda: len(here.membership.alive) == 2 and len(there.membership.alive) == 2)
         one.configure("mode: perhaps")
         await until(lambda: here.says("not taken over") and there.says("not taken over"))
         await waited(lambda: one.events("BadConfiguration"))
@@ -491,7 +491,7 @@ async def test_one_node_tells_also_where_no_vip_is_elected(one):
     one.nodes("worker-2")
     async with a_side(one, NODE) as here, a_side(one, "worker-2") as there:
         sides = here, there
-        await until(lambda: all(side.kube.state.members and len(side.kube.state.alive) == 2 for side in sides), 10)
+        await until(lambda: all(side.kube.state.members and len(side.membership.alive) == 2 for side in sides), 10)
         one.publish("web", [vip(2)])
         await until(lambda: all(side.says(str(vip(2))) for side in sides))
         await waited(lambda: one.events("VIPIsNodeAddress"))

@@ -88,7 +88,7 @@ def cluster(scene):
 async def two_nodes(cluster):
     """Two agents; the ear is at the one that has A."""
     async with a_side(cluster, NODE) as one, a_side(cluster, OTHER) as two:
-        await until(lambda: len(one.kube.state.alive) == 2 and len(two.kube.state.alive) == 2, 10)
+        await until(lambda: len(one.membership.alive) == 2 and len(two.membership.alive) == 2, 10)
         await until(lambda: A in one.kernel.owned() | two.kernel.owned(), 10)
         mine, theirs = (one, two) if A in one.kernel.owned() else (two, one)
         yield Ear(mine, theirs), mac_of(int(theirs.node[-1])), theirs.node
@@ -304,7 +304,7 @@ async def test_c16_probe_is_over_before_what_a_dead_node_had_can_be_taken(cluste
             revoked_by_then.append(survivor.writes["revocation", "applied"])
 
         async with a_side(cluster, NODE) as dead:
-            await until(lambda: len(dead.kube.state.alive) == len(survivor.kube.state.alive) == 2, 10)
+            await until(lambda: len(dead.membership.alive) == len(survivor.membership.alive) == 2, 10)
             cluster.put({**objects.node(OTHER, vip(2)), "spec": {"unschedulable": True}})
             await until(lambda: A in dead.kernel.owned(), 10)
             cluster.put(objects.node(OTHER, vip(2)))

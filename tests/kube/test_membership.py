@@ -305,7 +305,7 @@ async def _two_at_rest(scene, config=CONFIG):
     scene.nodes(*NODES)
     async with a_side(scene, NODES[0], config=config) as one, a_side(scene, NODES[1], config=config) as two:
         await waited(lambda: all(_is_resting(scene, name) for name in NODES))
-        await until(lambda: all(side.kube.state.alive == set(NODES) for side in (one, two)))
+        await until(lambda: all(side.membership.alive == set(NODES) for side in (one, two)))
         yield one, two
 
 
@@ -318,7 +318,7 @@ async def test_node_that_rests_is_alive_for_the_others(scene):
     async with _two_at_rest(scene, SHORT) as (one, two):
         seen, writes = set(), [scene.writes(name) for name in NODES]
         for _ in range(40):
-            seen |= {one.kube.state.alive, two.kube.state.alive}
+            seen |= {one.membership.alive, two.membership.alive}
             await asyncio.sleep(0.1)  # nothing is to happen: twice a lease and more is how long it is given to
 
         assert seen == {frozenset(NODES)}
@@ -554,7 +554,7 @@ async def test_request_may_take_as_long_as_the_margin_of_the_configuration_in_fo
 async def test_renewal_of_another_node_is_no_news(one, monkeypatch):
     one.nodes("node-2")
     async with a_side(one) as side, a_side(one, "node-2"):
-        await until(lambda: "node-2" in side.kube.state.alive, 10)
+        await until(lambda: "node-2" in side.membership.alive, 10)
         woken: list[None] = []
         monkeypatch.setattr(side.membership.leases, "wake", lambda: woken.append(None))
         heartbeat = next(each for each in side.membership.heartbeats if each.node == "node-2")
