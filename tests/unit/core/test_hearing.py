@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from arpguard.core.vouching.hearing import LOOK_NS, SILENT_NS, Hearing
+from arpguard.core.vouching.hearing import LOOK_NS, SILENT_NS, LinkHearing
 from arpguard.units import NS_PER_S
 
 NOW = 1000 * NS_PER_S
@@ -13,7 +13,7 @@ class Ear:
 
     def __init__(self, link: str = "eth0") -> None:
         self.frames = Counter({"eth0": 7, "eth1": 9})
-        self.hearing = Hearing(self.frames.__getitem__)
+        self.hearing = LinkHearing(self.frames.__getitem__)
         self.hearing.look(0, link, others_bound=True, now_ns=NOW - NS_PER_S)
         self.next_ns = self.look(0, link=link)
 
@@ -74,7 +74,7 @@ def test_without_an_un_bind_or_a_link_to_the_voucher_nothing_is_counted():
     ear.look(SILENT_NS)
     assert ear.hearing.deaf == ""
 
-    calm = Hearing(Counter({"eth0": 7}).__getitem__)
+    calm = LinkHearing(Counter({"eth0": 7}).__getitem__)
     assert calm.look(0, "eth0", others_bound=True, now_ns=NOW) is None
     assert calm.look(0, "eth0", others_bound=True, now_ns=NOW + SILENT_NS) is None
     assert calm.deaf == ""

@@ -17,7 +17,7 @@ SILENT_NS = NS_PER_S
 LOOK_NS = 200 * NS_PER_MS
 
 
-class Hearing:
+class LinkHearing:
     """`heard` tells how many frames have ever come in over a link. `deaf`: the link over which none does, or ""."""
 
     def __init__(self, heard: Callable[[str], int]) -> None:

@@ -14,7 +14,7 @@ from arpguard.config.model import VouchingConfig
 from arpguard.core.bounding import some
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import Heartbeat, NamedVoucher, PublishedVouching
-from arpguard.core.vouching.hearing import Hearing
+from arpguard.core.vouching.hearing import LinkHearing
 from arpguard.core.vouching.ring import RingNode, vouchers_for
 from arpguard.core.vouching.seeking import Seeking, VoucherChoice, VoucherPlan, VoucherView
 from arpguard.core.vouching.state import VouchedNode, VouchingState
@@ -45,7 +45,7 @@ class Vouching:
         self._terms = terms
         self._granting = granting
         self._seeking: Seeking | None = None  # None: this node takes no part yet
-        self._hearing = Hearing(frames_heard)
+        self._hearing = LinkHearing(frames_heard)
         self._met_on = ""  # the link over which the voucher is met
         self._reading: asyncio.Task[None] | None = None
         self._ending = False
