@@ -94,7 +94,7 @@ def test_status_counts_the_entries_by_kind(api):
 
 
 def test_status_lists_what_is_not_as_it_was_asked_for(api):
-    assert [problem for problem in api.GetStatus().problems if f"nobody answers for {ELECT}" in problem]
+    assert [problem for problem in api.GetStatus().problems if f"no node answers for {ELECT}" in problem]
 
 
 def test_status_counts_decisions_and_accounts_for_the_events(api, pair):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from arpguard.core.checkup import kubernetes, links, node, settings, vips
-from arpguard.core.checkup.findings import Finding, Grade, by_weight, skip, worst
+from arpguard.core.checkup.findings import Finding, Grade, by_weight, skip, unknown, worst
 from arpguard.core.checkup.picture import Look, Picture
 from arpguard.core.checkup.snapshot import UnreadError
 
