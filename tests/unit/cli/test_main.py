@@ -63,7 +63,7 @@ def test_good_configuration_exits_0(tmp_path, run):
     path = tmp_path / "config.yaml"
     path.write_text("vips: [{address: 192.0.2.1, owner: external}]")
 
-    assert run("config", "check", str(path)) == (0, f"{path}: ok, mode observe, 1 VIPs\n", "")
+    assert run("config", "check", str(path)) == (0, f"{path}: ok, mode observe, 1 VIP\n", "")
 
 
 def test_settings_that_do_nothing_are_warned_of(tmp_path, run):
