@@ -143,8 +143,7 @@ def run_suites(kernels: Sequence[packages.Kernel], folder: Path, *, short: bool)
     runs = []
     for kernel in kernels:
         print(f"kernels: {kernel.release}: suites", flush=True)
-        chosen = [suite for suite in suites.SUITES if suite.short or not short]
-        runs.append(suites.run(kernel, folder / kernel.series, chosen))
+        runs.append(suites.run(kernel, folder / kernel.series, short=short))
         for name, outcome in runs[-1].outcomes.items():
             print(
                 f"{'ok  ' if outcome.holds else 'FAIL'} {name}: {outcome}", *outcome.failed, sep="\n     ", flush=True

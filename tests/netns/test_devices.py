@@ -4,6 +4,7 @@ The node has four more cables to the client: one that both use by a VLAN device,
 one that is in a VRF there. The VIPs are on `lo`, in the VRF on its device, so that the kernel would answer for each.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -89,7 +90,7 @@ def _build(pair: Pair) -> None:
     ])  # fmt: skip
     client.batch([
         "link add link wan name wan.7 type vlan id 7",
-        "link add br0 type bridge forward_delay 0 mcast_snooping 0",
+        "link add br0 promisc on type bridge forward_delay 0 mcast_snooping 0",
         "link set port0 master br0", "link set port1 master br0",
         *(f"link set {name} up" for name in ("wan", "wan.7", "port0", "port1", "br0", "member0")),
         *(f"addr add {each.address(100)}/24 dev {each.asked_on}" for each in DEVICES),
@@ -104,8 +105,18 @@ def pair() -> Iterator[Pair]:
         yield made
 
 
+def shown(pair: Pair, device: str) -> dict:
+    """What the node's kernel says of a device."""
+    (found,) = json.loads(pair.node.netns.run("ip", "-json", "-details", "link", "show", device))
+    return found
+
+
 def mac_of(pair: Pair, device: Device) -> MacAddress:
-    return MacAddress.parse(pair.node.netns.run("cat", f"/sys/class/net/{device.name}/address").strip())
+    return MacAddress.parse(shown(pair, device.name)["address"])
+
+
+def active_port(pair: Pair) -> str:
+    return shown(pair, BOND.name)["linkinfo"]["info_data"]["active_slave"]
 
 
 def who(pair: Pair, wire: Wire, device: Device) -> list[list[MacAddress]]:
@@ -142,13 +153,12 @@ def test_a_vlan_device_is_guarded_with_rx_vlan_offload_and_without(pair, agent, 
 
 
 def test_a_bond_stays_guarded_when_its_active_port_fails(pair, agent):
-    active = pair.node.netns.run("cat", "/sys/class/net/bond0/bonding/active_slave").strip()
+    active = active_port(pair)
     pair.client.netns.batch([f"link set {active} down"])
     try:
         with a_wire(pair.client, BOND.asked_on) as wire:
             assert who(pair, wire, BOND) == [[mac_of(pair, BOND)], []]
-        now = pair.node.netns.run("cat", "/sys/class/net/bond0/bonding/active_slave").strip()
-        assert now != active
+        assert active_port(pair) != active
     finally:
         pair.client.netns.batch([f"link set {active} up"])
 
