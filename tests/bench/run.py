@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import answers
 import cluster
+import deaths
 import electing
 import flood
 import footprint
@@ -41,6 +42,7 @@ SECTIONS: dict[str, ModuleType] = {
     "scale": scale,
     "vouched": vouched,
     "vouching": vouching,
+    "deaths": deaths,
 }
 
 

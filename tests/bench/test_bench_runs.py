@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from arpguard_lab.peers.programs import KEEPALIVED, find
+
 RUN = Path(__file__).with_name("run.py")
 
 
 def _run(*words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, str(RUN), *words], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([sys.executable, str(RUN), *words], capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.bpf
@@ -82,6 +84,20 @@ def test_vouching_gives_plausible_json():
         assert 0 < row["min"] <= row["median"] <= row["max"], name
         assert "p99.9" in row["note"], name
     assert 9 < rows["the process: resident, own share"]["max"] < 100
+
+
+@pytest.mark.bpf
+@pytest.mark.netns
+def test_deaths_gives_plausible_json():
+    done = _run("--quick", "--json", "deaths")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["deaths"]["rows"]}
+    for profile, least_ms in (("fast", 500), ("default", 900)):
+        first, every = (rows[f"vouching, {profile}: {what}"] for what in ("the first VIP", "every VIP"))
+        assert least_ms < first["min"] == every["min"] <= every["max"] < 30_000, "nobody may answer before d"
+    if find(KEEPALIVED):
+        slow, fast = (rows[f"keepalived, advert_int {interval}"] for interval in ("1", "0.1"))
+        assert 0 < fast["max"] < slow["min"] < 30_000
 
 
 def test_an_unknown_section_is_refused():

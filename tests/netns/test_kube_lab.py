@@ -22,6 +22,7 @@ from arpguard_lab import runner
 from arpguard_lab.asking import Stream
 from arpguard_lab.capture import Capture
 from arpguard_lab.cluster.bench import Watch
+from arpguard_lab.cluster.meddling import ETHERTYPE, Meddler, Way
 from arpguard_lab.cluster.topology import API_ADDRESS, API_PORT, KubeLab
 from arpguard_lab.topology import Host
 from support.lab.run import LabRun
@@ -50,6 +51,7 @@ SCENARIOS = HERE if os.environ.get("ARPGUARD_LAB") == "all" else [name for name 
 CHAOS_S = 75
 SEED = int(os.environ.get("ARPGUARD_SEED") or random.randrange(1 << 32))
 LIMIT_S = 900
+SO_RCVBUFFORCE = 33
 # Bars that only hold on a machine with nothing else to do: here, a figure may be so much, in the unit of its name.
 LENIENT = {
     "gap_in_bounds": ("gap_ms", 400),
@@ -321,6 +323,80 @@ def test_questions_and_what_the_client_says_are_not_recorded(lab):
     until(lambda: found.extend(capture.take()) or found, 5)
     capture.stop()
     assert [(said.mac, said.port, said.is_announcement) for said in found] == [(asker.mac, "port100", True)]
+
+
+# ---- frames of vouching -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def meddler(lab) -> Iterator[Meddler]:
+    made = Meddler(lab.switch, 1)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def raw(host: Host) -> socket.socket:
+    """Hears frames of vouching, and sends what it is given."""
+
+    def opened() -> socket.socket:
+        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE))
+        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 4 << 20)
+        made.bind(("eth0", ETHERTYPE))
+        return made
+
+    return host.netns.call(opened)
+
+
+def through_the_switch(lab: KubeLab, meddler: Meddler, count: int) -> list[int]:
+    """The numbers of frames that the second node hears until it hears one of another kind, which follows them."""
+    first, second = lab.nodes
+    head = second.mac.octets + first.mac.octets + ETHERTYPE.to_bytes(2, "big")
+    before = meddler.heard
+    with closing(raw(first)) as mouth, closing(raw(second)) as ear:
+        ear.settimeout(10)
+        for number in range(count):
+            mouth.send(head + number.to_bytes(46, "big"))
+        until(lambda: meddler.heard == before + count and not meddler.waiting, 30, "all are on their way")
+        lab.switch.call(lambda: inject(second.port, head + b"\xff" * 46))
+        heard = []
+        while (frame := ear.recv(100))[14:] != b"\xff" * 46:
+            heard.append(int.from_bytes(frame[14:], "big"))
+        return heard
+
+
+def inject(port: str, frame: bytes) -> None:
+    """Sends a frame out of a port of the switch."""
+    with closing(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)) as opened:
+        opened.bind((port, 0))
+        opened.send(frame)
+
+
+def test_without_meddling_every_frame_of_vouching_comes_once_and_in_its_order(lab, meddler):
+    assert through_the_switch(lab, meddler, 100) == list(range(100))
+    assert not meddler.sent
+
+
+@pytest.mark.parametrize("way", Way, ids=lambda way: way.text)
+def test_frames_of_vouching_are_meddled_with(lab, meddler, way):
+    meddler.begin(lab.nodes[0], way)
+    heard = through_the_switch(lab, meddler, 300)
+    times = [heard.count(number) for number in range(300)]
+    expected = {
+        Way.SOME_LOST: max(times) == 1 and 30 < times.count(0) < 110,
+        Way.MANY_LOST: max(times) == 1 and 120 < times.count(0) < 240,
+        Way.LOST: heard == [],
+        Way.LATE: set(times) == {1} and heard != sorted(heard),
+        Way.DOUBLED: set(times) == {2, 3, 4},
+        Way.REPLAYED: min(times) == 1 and sum(times) == 600,
+    }
+    assert expected[way], times
+    assert all(answers_on_lan(lab, lab.nodes[0]) for _ in range(5)), "other frames are left alone"
+
+    meddler.end(lab.nodes[0])
+    assert through_the_switch(lab, meddler, 20) == list(range(20))
 
 
 # ---- the second network ------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ ETHERTYPE = 0x88B5  # lease.vouching.ethertype, unless it says another
 
 _ETH_P_ALL = 0x0003
 _SOL_PACKET, _PACKET_IGNORE_OUTGOING = 263, 23
+_SO_RCVBUFFORCE, _RECEIVE_BUFFER = 33, 4 << 20
 _LONGEST = 256
 _TURN_S = 0.005
 _REMEMBERED = 20_000  # about two minutes of three nodes
@@ -51,7 +52,10 @@ class Way(Enum):
 
 
 class Meddler:
-    """Meddles in a thread of its own, from `start` to `stop`. `sent`: frames that it sent again, by way."""
+    """Meddles in a thread of its own, from `start` to `stop`.
+
+    `heard`: how many frames nodes have sent; `sent`: how many it sent again, by way.
+    """
 
     def __init__(self, switch: Netns, seed: int) -> None:
         self._switch = switch
@@ -59,11 +63,12 @@ class Meddler:
         self._socket = switch.call(_open)
         self._ways: dict[str, Way] = {}  # of ports
         self._links: dict[str, list[Fd]] = {}
-        self._heard: deque[bytes] = deque(maxlen=_REMEMBERED)
+        self._before: deque[bytes] = deque(maxlen=_REMEMBERED)
         self._due: list[tuple[float, int, bytes]] = []
         self._number = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lab-meddler", daemon=True)
+        self.heard = 0
         self.sent: Counter[Way] = Counter()
 
     def start(self) -> None:
@@ -77,6 +82,11 @@ class Meddler:
         for port in list(self._ways):
             self._end(port)
         self._socket.close()
+
+    @property
+    def waiting(self) -> int:
+        """How many frames it is still to send."""
+        return len(self._due)
 
     def begin(self, host: Host, way: Way) -> None:
         """From now on this happens to what a node sends."""
@@ -106,7 +116,7 @@ class Meddler:
                     self._socket.sendto(frame, (_port_to(frame), 0))
 
     def _hear(self, port: str, frame: bytes) -> None:
-        self._heard.append(frame)
+        self._before.append(frame)
         way = self._ways.get(port)
         if way is Way.LATE:
             self._send(way, frame, _LATEST_S)
@@ -114,7 +124,8 @@ class Meddler:
             for _ in range(self._dice.randint(1, 3)):
                 self._send(way, frame, _DOUBLED_S)
         elif way is Way.REPLAYED:
-            self._send(way, self._dice.choice(self._heard), _DOUBLED_S)
+            self._send(way, self._dice.choice(self._before), _DOUBLED_S)
+        self.heard += 1
 
     def _send(self, way: Way, frame: bytes, within_s: float) -> None:
         self._number += 1
@@ -131,5 +142,6 @@ def _open() -> socket.socket:
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
     attach_filter(opened, _FILTER)
     opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+    opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER)
     opened.settimeout(_TURN_S)
     return opened

@@ -30,7 +30,7 @@ _AFTER_S = 5.0
 
 
 @dataclass
-class _Deaths:
+class Deaths:
     """Nodes that die under a watch. `taken_ns`: for each of their VIPs, until another node answered."""
 
     bench: KubeBench
@@ -95,7 +95,7 @@ def run_node_dies(bench: KubeBench) -> Iterator[Step]:
 
     alive = list(bench.nodes)
     with bench.watch(VIPS) as watch:
-        deaths = _Deaths(bench, watch)
+        deaths = Deaths(bench, watch)
         for number in range(_DEATHS):
             victim = an_owner(bench, alive)
             yield deaths.die(f"{victim.name} dies", victim)
@@ -120,7 +120,7 @@ def run_voucher_dies(bench: KubeBench) -> Iterator[Step]:
         others = bench.others(victim)
         kept = [address for host in others for address in bench.owned(VIPS, host)]
         owners = bench.who(*kept)
-        yield _Deaths(bench, watch).die(f"{victim.name} dies, the voucher of {owner.name}", victim)
+        yield Deaths(bench, watch).die(f"{victim.name} dies, the voucher of {owner.name}", victim)
         bound_s = until_bound(bench, others)
         stayed = bench.who(*kept) == owners
 
@@ -143,7 +143,7 @@ def run_both_die(bench: KubeBench) -> Iterator[Step]:
         victims = owner, voucher_of(bench, owner)
         survivors = bench.others(*victims)
         kept = [address for host in survivors for address in bench.owned(VIPS, host)]
-        deaths = _Deaths(bench, watch)
+        deaths = Deaths(bench, watch)
         yield deaths.die(f"{owner.name} dies, and its voucher, {victims[1].name}, with it", *victims)
 
     facts = {"others_lost": sum(watch.stream.lost(each) for each in kept)}
@@ -172,7 +172,7 @@ def run_ring_of_three(bench: KubeBench) -> Iterator[Step]:
     rebound_s = until_bound(bench)
 
     with bench.watch(VIPS) as watch:
-        deaths = _Deaths(bench, watch)
+        deaths = Deaths(bench, watch)
         owner = an_owner(bench)
         other = next(host for host, voucher in vouchers(bench).items() if voucher is owner)
         yield deaths.die(f"{owner.name} dies, and {other.name}, which it vouches for, with it", owner, other)
@@ -184,7 +184,7 @@ def run_lan_dead(bench: KubeBench) -> Iterator[Step]:
     yield from begin(bench)
 
     with bench.watch(VIPS) as watch:
-        deaths, victim = _Deaths(bench, watch), an_owner(bench)
+        deaths, victim = Deaths(bench, watch), an_owner(bench)
         yield deaths.fall_silent(f"{victim.name}: nothing gets through on the LAN", victim)
         time.sleep(_AFTER_S)
         bench.lab.rejoin(victim)

@@ -43,7 +43,17 @@ class Keepalived(HostProcess):
 
     own_group = True
 
-    def __init__(self, host: Host, folder: Path, vip: Address, priority: int, *, vmac: bool) -> None:
+    def __init__(
+        self,
+        host: Host,
+        folder: Path,
+        vip: Address,
+        priority: int,
+        *,
+        vmac: bool,
+        interval_s: float = ADVERTISEMENT_S,
+        router_id: int = ROUTER_ID,
+    ) -> None:
         """`priority`: the highest is master; `vmac`: the VIP is on a macvlan with the MAC of the virtual router."""
         super().__init__(host, folder, KEEPALIVED)
         self._program = find(KEEPALIVED)
@@ -55,9 +65,9 @@ class Keepalived(HostProcess):
         text = _KEEPALIVED_CONF.format(
             name=host.name,
             options="use_vmac" if vmac else "",
-            router_id=ROUTER_ID,
+            router_id=router_id,
             priority=priority,
-            interval=ADVERTISEMENT_S,
+            interval=interval_s,
             vip=f"{vip}/{vip.max_prefixlen}",
         )
 
