@@ -175,8 +175,10 @@ class Steps:
 
     def _was_answered(self, claim: Claim | None, now_ns: int) -> bool:
         """Whether a node has answered until a moment ago: it would have noticed a host outside."""
-        if claim is None or not claim.holder:
-            return _was_handed_over(claim)
+        if claim is None:
+            return False
+        if not claim.holder:  # handed over, or a host outside has it
+            return not claim.external
         return claim.holder != self._node and self._peers.answered_lately(claim.holder, now_ns)
 
     def _probe(self, state: VipState, now_ns: int) -> list[Effect]:
@@ -269,10 +271,6 @@ def _cause_of_end(state: VipState, moment: Moment) -> Cause | None:
     if state.forgotten:
         return Cause.GONE
     return None if state.vip in moment.wanted else Cause.UNWANTED
-
-
-def _was_handed_over(claim: Claim | None) -> bool:
-    return claim is not None and claim.holder == "" and claim.external == ""
 
 
 def _version(claim: Claim | None) -> Version | None:
