@@ -73,7 +73,7 @@ def choose_links(
     )
 
 
-def home_link(vip: Address, links: Sequence[Link], routes: Iterable[Route]) -> Link | None:
+def home_link(vip: Address, links: Sequence[Link], routes: Sequence[Route]) -> Link | None:
     """The one guarded link that a VIP is answered on, when this node owns it.
 
     The link whose subnet the VIP is in; of several the one that is up, then the one with the best route.
@@ -92,11 +92,12 @@ def _by_subnet(link: Link, vip: Address) -> tuple[bool, bool, int]:
     return not prefix, bool(prefix) and not link.up, -prefix
 
 
-def _first_by_route(vip: Address, links: Iterable[Link], routes: Iterable[Route]) -> Link:
-    best: dict[int, Preference] = {}
-    for route in sorted(_leading_to(vip, routes), key=_preference):
-        best.setdefault(route.ifindex, _preference(route))
-    return min(links, key=lambda link: (best.get(link.ifindex, _NO_ROUTE), link.ifindex))
+def _first_by_route(vip: Address, links: Iterable[Link], routes: Sequence[Route]) -> Link:
+    def rank(link: Link) -> tuple[Preference, int]:
+        leading = (route for route in routes if route.ifindex == link.ifindex and _leads_to(route, vip))
+        return min(map(_preference, leading), default=_NO_ROUTE), link.ifindex
+
+    return min(links, key=rank)
 
 
 def route_to(address: Address, routes: Iterable[Route]) -> Route | None:
@@ -106,10 +107,6 @@ def route_to(address: Address, routes: Iterable[Route]) -> Route | None:
     """
     reaching = (r for r in routes if (r.ifindex or r.main) and _leads_to(r, address))
     return min(reaching, key=_preference, default=None)
-
-
-def _leading_to(address: Address, routes: Iterable[Route]) -> list[Route]:
-    return [route for route in routes if route.ifindex and _leads_to(route, address)]
 
 
 def _leads_to(route: Route, address: Address) -> bool:

@@ -8,7 +8,7 @@ import struct
 from typing import NamedTuple
 
 from arpguard.addresses import BROADCAST_MAC, MacAddress
-from arpguard.wire.ethernet import ETHERTYPE_ARP
+from arpguard.wire.ethernet import ETHERTYPE_ARP, ETHERTYPE_IPV6
 
 LINKTYPE_ETHERNET, LINKTYPE_SLL, LINKTYPE_SLL2 = 1, 113, 276
 _ARPHRD_ETHER = 1
@@ -17,7 +17,6 @@ _SLL2 = struct.Struct("!HHIHBB8s")
 _HOST, _BROADCAST, _MULTICAST, _OTHER_HOST, _OUTGOING = range(5)  # packet(7), sll_pkttype
 _A_GROUP = MacAddress.parse("01:00:5e:00:00:00")
 _SOMEBODY = MacAddress.parse("02:ff:ff:ff:ff:fc")
-_ETHERTYPE_IPV6 = 0x86DD
 
 
 class Uncooked(NamedTuple):
@@ -56,7 +55,7 @@ def _destination(kind: int, ethertype: int, payload: bytes, own: MacAddress) -> 
         return BROADCAST_MAC
     if kind == _OTHER_HOST:
         return _SOMEBODY
-    if ethertype == _ETHERTYPE_IPV6 and payload[24:25] == b"\xff":  # RFC 2464 7
+    if ethertype == ETHERTYPE_IPV6 and payload[24:25] == b"\xff":  # RFC 2464 7
         return MacAddress(b"\x33\x33" + payload[36:40].ljust(4, b"\0"))
     if kind == _MULTICAST:
         return _A_GROUP

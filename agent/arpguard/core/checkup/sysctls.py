@@ -3,22 +3,22 @@
 As in include/linux/inetdevice.h (IN_DEV_MAXCONF and its like) and net/ipv6, Linux 6.18.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from arpguard.core.checkup.findings import shell
 
-_COMBINED: dict[str, Callable[[int, int], int]] = {
-    "ipv4/arp_ignore": max,
-    "ipv4/arp_announce": max,
-    "ipv4/rp_filter": max,
-    "ipv4/arp_filter": max,  # truth values: either
-    "ipv4/accept_local": max,
-    "ipv4/proxy_arp": max,
-    "ipv4/drop_gratuitous_arp": max,
-}
+_OF_ALL_TOO = (  # the greater of the two counts; of truth values: either
+    "ipv4/arp_ignore",
+    "ipv4/arp_announce",
+    "ipv4/rp_filter",
+    "ipv4/arp_filter",
+    "ipv4/accept_local",
+    "ipv4/proxy_arp",
+    "ipv4/drop_gratuitous_arp",
+)
 _OF_THE_LINK = ("ipv4/forwarding", "ipv6/disable_ipv6", "ipv6/drop_unsolicited_na", "ipv6/suppress_frag_ndisc")
-NAMES = (*_COMBINED, *_OF_THE_LINK)
+NAMES = (*_OF_ALL_TOO, *_OF_THE_LINK)
 ALL = "all"
 
 
@@ -35,16 +35,15 @@ class Sysctls:
     def effective(self, name: str, link: str) -> int | None:
         """What the kernel goes by for a link; None when that is not known."""
         own, common = self.own(name, link), self.own(name, ALL)
-        combine = _COMBINED.get(name)
-        if combine is None or own is None or common is None:
+        if name not in _OF_ALL_TOO or own is None or common is None:
             return own
-        return combine(own, common)
+        return max(own, common)
 
     def set(self, name: str, link: str, value: int) -> tuple[str, ...]:
         """Shell lines after which `value` is what the kernel goes by for the link."""
         lines = []
         common = self.own(name, ALL)
-        if name in _COMBINED and common is not None and common > value:
+        if name in _OF_ALL_TOO and common is not None and common > value:
             lines.append(_line(name, ALL, value))
         if self.own(name, link) != value:
             lines.append(_line(name, link, value))
