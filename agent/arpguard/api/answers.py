@@ -35,7 +35,7 @@ from arpguard.core.decisions import Report, ReportFilter, RivalClaim
 from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import Trial, try_frame
-from arpguard.model import Attachment, EntryKey, Link, NodeControl, OwnerKind, Vip, VipEntry
+from arpguard.model import Attachment, EntryKey, Link, NodeControl, Vip, VipEntry
 from arpguard.node import ThisNode
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Verdict
@@ -289,7 +289,7 @@ def _vip(
     source, wanted = _source(node, key.vip)
     if wanted is not None:
         message.source, message.owner = source, str(wanted.owner)
-        if node.cluster is not None and wanted.owner.kind is OwnerKind.ELECT:
+        if node.cluster is not None and wanted.elected:
             message.claim.CopyFrom(clustering.claim(node.cluster.holder(key.vip), clock))
     if claim is not None:
         message.last_conflict.CopyFrom(messages.conflict(claim, clock))
@@ -341,7 +341,7 @@ def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Lin
         story.ownership.candidates.add(
             node=candidate.node, eligible=candidate.eligible, chosen=candidate.chosen, why=candidate.why
         )
-    if cluster is not None and vip is not None and vip.owner.kind is OwnerKind.ELECT:
+    if cluster is not None and vip is not None and vip.elected:
         story.ownership.claim.CopyFrom(clustering.claim(cluster.holder, MessageClock.now()))
 
     if found.fence_left_ns is not None:

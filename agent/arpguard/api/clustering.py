@@ -12,7 +12,7 @@ from arpguard.core.explaining import InCluster
 from arpguard.core.members import Member
 from arpguard.core.ownership.records import Holder, epoch_number
 from arpguard.core.vouching.state import VouchedNode, VouchingState
-from arpguard.model import OwnerKind, Vip
+from arpguard.model import Vip
 from arpguard.v1 import agent_pb2 as pb
 
 _MAX_TRANSITIONS = (1 << 32) - 1
@@ -141,7 +141,7 @@ _STATES = {state: pb.Claim.State.Value(f"STATE_{state.name}") for state in Claim
 def in_cluster(state: ClusterState, address: Address, vip: Vip | None) -> InCluster:
     """All that is known of an address."""
     about = InCluster(origin=state.origin(address), complete=state.complete)
-    if vip is None or vip.owner.kind is not OwnerKind.ELECT:
+    if vip is None or not vip.elected:
         return about
     holder = state.holder(address)
     owner = holder.node if claim_state(holder) in _HELD else ""

@@ -2,18 +2,17 @@
 
 from arpguard.config.model import AgentConfig
 from arpguard.core.bounding import some
-from arpguard.model import OwnerKind
 
 
 def without_effect(config: AgentConfig) -> list[str]:
     """Settings that do nothing."""
-    held = [vip.address for vip in config.vips if vip.unfenced and vip.owner.kind is not OwnerKind.ELECT]
+    held = [vip.address for vip in config.vips if vip.unfenced and not vip.elected]
     return [f"vips: hold has no effect on {some(held)}: only a VIP with owner elect has it"] if held else []
 
 
 def needs_cluster(config: AgentConfig) -> list[str]:
     """VIPs that an agent without Kubernetes cannot answer for."""
-    elected = [vip.address for vip in config.vips if vip.owner.kind is OwnerKind.ELECT]
+    elected = [vip.address for vip in config.vips if vip.elected]
     if not elected:
         return []
     without = f"without it no node answers for {some(elected)}"

@@ -130,7 +130,7 @@ def explain_ownership(
     steps = _source_steps(address, source, vip, cluster)
     if vip is not None and cluster is not None:
         steps += _owner_steps(address, vip, cluster, scene)
-    elected = vip is not None and vip.owner.kind is OwnerKind.ELECT
+    elected = vip is not None and vip.elected
     steps += [*_link_steps(address, vip, entry, scene), *_entry_steps(entry, scene)]
     if entry is not None and entry.kind is Kind.OWNED:
         steps.append(_fence_step(fence, voucher, elected=elected))
@@ -156,7 +156,7 @@ def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
         return ()
     if vip.owner.kind is OwnerKind.EXTERNAL:
         return (Candidate(node, eligible=False, chosen=False, why="the owner is a host outside the cluster"),)
-    if vip.owner.kind is OwnerKind.ELECT:
+    if vip.elected:
         return (Candidate(node, eligible=False, chosen=False, why="an election needs Kubernetes"),)
     if not vip.owner.node:
         return ()
@@ -190,7 +190,7 @@ def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Viewpoin
     if vip.owner.kind is OwnerKind.FOLLOW:
         chosen = f"so {vip.owner.node} has it" if vip.owner.node else "so it is suppressed on all nodes"
         return [f"another announcer is followed ({cluster.origin.follows or 'nothing of it is known'}): {chosen}"]
-    if vip.owner.kind is not OwnerKind.ELECT:
+    if not vip.elected:
         return []
     steps = claim_steps(address, cluster.holder, cluster.candidates, scene.now_ns)
     if cluster.renewal_lost:

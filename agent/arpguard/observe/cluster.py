@@ -9,7 +9,7 @@ from arpguard.core.cluster import SourceState
 from arpguard.core.clusterstate import ClusterState
 from arpguard.core.vouching.gaps import STEPS_NS
 from arpguard.core.vouching.state import VouchingState
-from arpguard.model import EntryKey, OwnerKind, VipEntry
+from arpguard.model import EntryKey, VipEntry
 from arpguard.observe import spec
 from arpguard.observe.spec import Distribution, Row
 from arpguard.units import NS_PER_S
@@ -30,7 +30,7 @@ def look_at_cluster(state: ClusterState, entries: Mapping[EntryKey, VipEntry]) -
     kinds: dict[object, Kind] = {}
     for key, entry in entries.items():
         vip = state.vips.get(key.vip)
-        if vip is not None and vip.owner.kind is OwnerKind.ELECT and kinds.get(key.vip) is not Kind.OWNED:
+        if vip is not None and vip.elected and kinds.get(key.vip) is not Kind.OWNED:
             kinds[key.vip] = entry.kind
     elected = dict.fromkeys(Kind, 0)
     for kind in kinds.values():

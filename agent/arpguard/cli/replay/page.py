@@ -61,7 +61,7 @@ class Story:
 
     def owner(self, vip: Vip) -> str:
         """Who owns a VIP; of an elected one, who is assumed to."""
-        if vip.owner.kind is not OwnerKind.ELECT:
+        if not vip.elected:
             return str(vip.owner)
         return self.scene.owners.get(vip.address, "elect")
 
@@ -312,7 +312,7 @@ def _speaker(story: Story, vip: Vip) -> str:
     if vip.owner.kind is OwnerKind.EXTERNAL:
         return "no node answers, only the host outside"
     owner = story.owner(vip)
-    if vip.owner.kind is OwnerKind.ELECT and vip.address not in story.scene.owners:
+    if vip.elected and vip.address not in story.scene.owners:
         return "nobody answers until a node is elected"
     return f"only another program on {vip.owner.node} answers" if vip.owner.delegated else f"only {owner} answers"
 
@@ -329,7 +329,7 @@ def notes(story: Story) -> list[str]:
 
 def _notes_about_owners(story: Story) -> Iterator[str]:
     scene, vips = story.scene, story.ledger.vips.values()
-    unknown = [vip for vip in vips if vip.owner.kind is OwnerKind.ELECT and vip.address not in scene.owners]
+    unknown = [vip for vip in vips if vip.elected and vip.address not in scene.owners]
     if not vips:
         yield "the configuration names no VIP, and Services are in no file: --owner ADDRESS=NODE makes one"
     if unknown:

@@ -20,7 +20,7 @@ from arpguard.core.ownership.records import Claim, Heartbeat, Holder
 from arpguard.core.ownership.stages import Idle
 from arpguard.core.sourcing import Collected
 from arpguard.core.vouching.state import VouchingState
-from arpguard.model import OwnerKind, Vip
+from arpguard.model import Vip
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.leases import Leases
 from arpguard.runtime.cluster.publishing import LinkPublisher, Links
@@ -208,7 +208,7 @@ class Membership:
         vips = self._outlook.vips
         if vips is self._elected_of:
             return
-        elected = frozenset(vip for vip, item in vips.items() if item.owner.kind is OwnerKind.ELECT)
+        elected = frozenset(vip for vip, item in vips.items() if item.elected)
         for vip in self._elected - elected:
             if self._ownership.claims.stage(vip) is not Idle or self._standings.holders.of(vip) == self._me:
                 self.leases.do(self._ownership.forget(vip, now_ns))
