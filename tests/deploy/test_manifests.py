@@ -24,8 +24,9 @@ from arpguard.verdict import Mode
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
 from fuzz.config_cases import WHOLE
-from support.kube.manifests import CHART, DEPLOY, RELEASE, built, charted, composed, one, parsed, tool
+from support.kube.manifests import CHART, DEPLOY, RELEASE, built, charted, composed, hooked, one, parsed, tool
 
+UNINSTALL = "arpguard-uninstall"
 PODS, DAEMONSETS = Resource("", "v1", "pods"), Resource("apps", "v1", "daemonsets")
 CLUSTER_WIDE = {
     (SERVICES, None): {"list", "watch"},
@@ -449,6 +450,25 @@ def test_chart_takes_every_setting_that_the_agent_does(tmp_path):
     text = re.sub(r'"(true|false|[0-9]+)"', r"\1", json.dumps({"config": WHOLE}))
     values.write_text(text, encoding="utf-8")
     assert parse_config(config_of(parsed(charted("-f", str(values))))) == parse_config(json.dumps(WHOLE))
+
+
+def test_chart_ends_the_agents_before_it_takes_their_rights_away():
+    objects = parsed(hooked())
+    assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in objects} == {"pre-delete"}
+    assert granted(one(objects, "Role", UNINSTALL)) == needed(
+        {(DAEMONSETS, "arpguard"): {"get", "delete"}, (LEASES, None): {"list", "patch", "delete"}}
+    )
+    account = one(objects, "ServiceAccount", UNINSTALL)["metadata"]["name"]
+    pod = one(objects, "Job", UNINSTALL)["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], one(objects, "RoleBinding", UNINSTALL)["subjects"][0]["name"]) == (account,) * 2
+    options = build_parser().parse_args(pod["containers"][0]["args"])
+    assert (options.command, options.daemonset, options.kubeconfig) == ("uninstall", "arpguard/arpguard", None)
+
+
+def test_chart_leaves_the_hook_out_where_it_is_not_wanted():
+    assert UNINSTALL not in charted() + built("base")
+    with pytest.raises(AssertionError, match="could not find template"):
+        hooked("--set", "uninstallHook=false")
 
 
 def test_chart_goes_into_any_namespace():

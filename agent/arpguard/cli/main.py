@@ -46,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_doctor(subparsers)
     _add_config(subparsers)
     _add_cleanup(subparsers)
+    _add_uninstall(subparsers)
     _add_completion(subparsers)
 
     return parser
@@ -334,6 +335,31 @@ def _add_pin_dir(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help=f"as bpf.pin_dir in the configuration (default: {default})",
     )
+
+
+def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "uninstall",
+        help="take the agents and their guards out of a cluster",
+        description="Deletes the DaemonSet in the foreground, so that each agent removes its guard, waits until all "
+        "are gone, and removes the Leases that they left. Then names the nodes on which a guard may be left. Run it "
+        "before you delete the rest; the chart does so by itself. Exit code 1: the agents did not end in time, or a "
+        "guard may be left.",
+    )
+    parser.add_argument(
+        "--daemonset",
+        type=_object_name,
+        default="arpguard/arpguard",
+        metavar="NS/NAME",
+        help="that of the agents (default: arpguard/arpguard)",
+    )
+    parser.add_argument(
+        "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: the Pod's service account)"
+    )
+    parser.add_argument(
+        "--timeout", type=positive(float), default=120.0, metavar="S", help="seconds to wait for Pods (default: 120)"
+    )
+    parser.set_defaults(run=lazily("uninstall", "run_uninstall"))
 
 
 def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:

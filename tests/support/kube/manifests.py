@@ -40,10 +40,15 @@ def composed(folder: Path, text: str) -> list[dict]:
 
 @functools.cache
 def charted(*words: str, namespace: str = "arpguard") -> str:
-    """What `helm template` makes of the chart."""
-    return _output(
-        tool("helm"), "template", "arpguard", str(CHART), "-n", namespace, "--kube-version", KUBE_VERSION, *words
-    )
+    """What `helm template` makes of the chart, but for its hook."""
+    where = ["-n", namespace, "--kube-version", KUBE_VERSION]
+    return _output(tool("helm"), "template", "--no-hooks", "arpguard", str(CHART), *where, *words)
+
+
+def hooked(*words: str) -> str:
+    """The chart's hook: what `helm uninstall` runs first."""
+    where = ["-n", "arpguard", "--kube-version", KUBE_VERSION, "-s", "templates/uninstall.yaml"]
+    return _output(tool("helm"), "template", "arpguard", str(CHART), *where, *words)
 
 
 def parsed(text: str) -> list[dict]:

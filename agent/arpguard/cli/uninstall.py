@@ -1,0 +1,52 @@
+"""`arpguard uninstall`: takes arpguard out of a cluster."""
+
+import argparse
+import asyncio
+import sys
+
+from arpguard.cli import exits
+from arpguard.cli.exits import AskError
+from arpguard.cli.words import counted
+from arpguard.core.bounding import some
+from arpguard.kube.client import Client
+from arpguard.kube.connecting import find_access
+from arpguard.kube.errors import ClusterError, ForbiddenError
+from arpguard.runtime.cluster.uninstalling import Left, uninstall
+
+_RIGHTS = "this account may not: it needs to get and delete the DaemonSet, and to list, patch and delete Leases"
+
+
+def run_uninstall(options: argparse.Namespace) -> int:
+    """`arpguard uninstall`; exit code 1 when a guard may be left on a node."""
+    namespace, _, name = options.daemonset.partition("/")
+    try:
+        left = asyncio.run(_uninstall(options, namespace, name))
+    except ForbiddenError as error:
+        raise AskError(exits.UNREACHABLE, f"{error}: {_RIGHTS}") from error
+    except ClusterError as error:
+        raise AskError(exits.UNREACHABLE, str(error)) from error
+    print("\n".join(_words(left, namespace)))
+    return exits.OK if left == Left(leases=left.leases) else exits.NOT_RIGHT
+
+
+async def _uninstall(options: argparse.Namespace, namespace: str, name: str) -> Left:
+    client = Client(await find_access(options.kubeconfig), "uninstall")
+    try:
+        return await uninstall(client, namespace, name, options.timeout, lambda text: print(text, file=sys.stderr))
+    finally:
+        await client.close()
+
+
+def _words(left: Left, namespace: str) -> list[str]:
+    """What was done, and what is left to do."""
+    if left.pods is not None:
+        look = f"kubectl -n {namespace} get pods"
+        return [f"the agents did not end in time: {counted(left.pods, 'Pod')} left. See `{look}`, then run this again"]
+
+    done = [f"the agents are gone; {counted(left.leases, 'Lease')} that they left removed"]
+    if left.nodes:
+        whose = "its agent" if len(left.nodes) == 1 else "their agents"
+        done.append(
+            f"the guard may be left on {some(left.nodes)}: {whose} removed no heartbeat. deploy/cleanup removes it"
+        )
+    return [*done, "now delete the rest: helm uninstall, or kubectl delete -k, as it was installed"]
