@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verdict table (README.md), as code. Pure: facts, entries and times in, decisions out.
+/* The verdict table (docs/verdicts.md), as code. Pure: facts, entries and times in, decisions out.
  *
  * tests/reference says the same in Python; tests/bpf compares the two on random frames.
  *
