@@ -11,7 +11,7 @@ from arpguard.core.bounding import some
 from arpguard.kube.client import Client
 from arpguard.kube.connecting import find_access
 from arpguard.kube.errors import ClusterError, ForbiddenError
-from arpguard.runtime.cluster.uninstalling import Left, uninstall
+from arpguard.runtime.cluster.uninstalling import Leftovers, uninstall
 
 _RIGHTS = "this account may not: it needs to get and delete the DaemonSet, and to list, patch and delete Leases"
 
@@ -26,10 +26,10 @@ def run_uninstall(options: argparse.Namespace) -> int:
     except ClusterError as error:
         raise AskError(exits.UNREACHABLE, str(error)) from error
     print("\n".join(_words(left, namespace)))
-    return exits.OK if left == Left(leases=left.leases) else exits.NOT_RIGHT
+    return exits.OK if left == Leftovers(leases=left.leases) else exits.NOT_RIGHT
 
 
-async def _uninstall(options: argparse.Namespace, namespace: str, name: str) -> Left:
+async def _uninstall(options: argparse.Namespace, namespace: str, name: str) -> Leftovers:
     client = Client(await find_access(options.kubeconfig), "uninstall")
     try:
         return await uninstall(client, namespace, name, options.timeout, lambda text: print(text, file=sys.stderr))
@@ -37,7 +37,7 @@ async def _uninstall(options: argparse.Namespace, namespace: str, name: str) -> 
         await client.close()
 
 
-def _words(left: Left, namespace: str) -> list[str]:
+def _words(left: Leftovers, namespace: str) -> list[str]:
     """What was done, and what is left to do."""
     if left.pods is not None:
         look = f"kubectl -n {namespace} get pods"

@@ -23,7 +23,7 @@ _WRITE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Leftovers:
     """What an uninstall leaves: nodes whose guard may be there, and how many Leases it removed.
 
     `pods`: the DaemonSet was not gone in time, since so many of its Pods were not; then nothing else was touched.
@@ -34,16 +34,18 @@ class Left:
     pods: int | None = None
 
 
-async def uninstall(client: Client, namespace: str, name: str, timeout_s: float, tell: Callable[[str], None]) -> Left:
+async def uninstall(
+    client: Client, namespace: str, name: str, timeout_s: float, tell: Callable[[str], None]
+) -> Leftovers:
     """Ends the agents and removes what they leave in the API; says by `tell` what it waits for. Raises ClusterError."""
     found = await _delete_daemonset(client, namespace, name)
     tell(f"DaemonSet {namespace}/{name}: waiting for its Pods" if found else f"DaemonSet {namespace}/{name} is gone")
 
     pods = await _wait_until_gone(client, Request("get", DAEMON_SETS, namespace, name), timeout_s)
     if pods is not None:
-        return Left(pods=pods)
+        return Leftovers(pods=pods)
     nodes, count = await _remove_leases(client, namespace)
-    return Left(nodes, count)
+    return Leftovers(nodes, count)
 
 
 async def _delete_daemonset(client: Client, namespace: str, name: str) -> bool:
