@@ -127,7 +127,7 @@ def _play(lab: KubeLab, name: str, scenario_run: Callable[[KubeBench], Iterator[
         with a_bench(lab, name, settings) as bench:
             done.extend(scenario_run(bench))
     except (ArpguardError, OSError) as error:
-        done.append(Step(name, "could not go on", "", ("the steps after this",), (), facts={"error": str(error)}))
+        done.append(Step(name, "could not continue", "", ("the steps after this",), (), facts={"error": str(error)}))
     return done
 
 

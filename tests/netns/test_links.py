@@ -442,7 +442,7 @@ def device(pair) -> Iterator[Callable[[str, str], None]]:
 @pytest.mark.parametrize(
     ("name", "words", "problem"),
     [
-        ("tun0", "tuntap add tun0 mode tun", "tun0 is no Ethernet device (tun): nobody asks for addresses there"),
+        ("tun0", "tuntap add tun0 mode tun", "tun0 is not an Ethernet device (tun): no host asks for addresses there"),
         ("ifb7", "link add ifb7 type ifb", "ifb7 does not speak ARP (NOARP)"),
         ("mv0", "link add link bare0 name mv0 type macvlan mode bridge", "mv0 shares its segment with bare0"),
         ("mv0", "link add link bare0 name mv0 type macvlan mode private", "mv0 shares its segment with bare0"),

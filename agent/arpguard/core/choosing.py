@@ -162,7 +162,7 @@ def unguardable(link: Link, surroundings: Surroundings) -> str | None:
         return f"{link.name} {_FACELESS[link.kind]}"
     if not link.ethernet:
         kind = f" ({link.kind})" if link.kind else ""
-        return f"{link.name} is no Ethernet device{kind}: nobody asks for addresses there"
+        return f"{link.name} is not an Ethernet device{kind}: no host asks for addresses there"
     if link.no_arp:
         return f"{link.name} does not speak ARP (NOARP); name the interface that faces the network"
     if link.parent:

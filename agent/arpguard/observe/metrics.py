@@ -336,7 +336,7 @@ _WATCHERS = spec.Gauge(
 _WATCH_LOST = spec.Counter(
     "arpguard_watch_lost_total",
     "Decisions that readers of WatchDecisions did not get since the agent started, because they were slow",
-    "when it grows: what a reader shows has gaps; it was told how many",
+    "when it grows: what a reader shows has gaps; the stream says how many are missing",
     spec.counted,
 )
 

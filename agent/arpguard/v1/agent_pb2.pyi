@@ -97,7 +97,7 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     DESCRIPTOR: _descriptor.EnumDescriptor
     VERDICT_UNSPECIFIED: _Verdict.ValueType  # 0
     VERDICT_PASS: _Verdict.ValueType  # 1
-    """The frame goes on as if there were no guard."""
+    """The frame passes as if there were no guard."""
     VERDICT_ANSWER: _Verdict.ValueType  # 2
     """The guard sends the answer, and the kernel never sees the question."""
     VERDICT_SUPPRESS: _Verdict.ValueType  # 3
@@ -114,7 +114,7 @@ class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
 
 VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
 VERDICT_PASS: Verdict.ValueType  # 1
-"""The frame goes on as if there were no guard."""
+"""The frame passes as if there were no guard."""
 VERDICT_ANSWER: Verdict.ValueType  # 2
 """The guard sends the answer, and the kernel never sees the question."""
 VERDICT_SUPPRESS: Verdict.ValueType  # 3
@@ -285,26 +285,26 @@ class _FateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Fate.ValueType],
     DESCRIPTOR: _descriptor.EnumDescriptor
     FATE_UNSPECIFIED: _Fate.ValueType  # 0
     FATE_PASSED: _Fate.ValueType  # 1
-    """It goes on unchanged."""
+    """It passes unchanged."""
     FATE_DROPPED: _Fate.ValueType  # 2
     """It is gone."""
     FATE_ANSWERED: _Fate.ValueType  # 3
     """It is turned into the answer and sent back."""
     FATE_CHANGED: _Fate.ValueType  # 4
-    """It goes on, changed."""
+    """It passes, changed."""
 
 class Fate(_Fate, metaclass=_FateEnumTypeWrapper):
     """What becomes of a frame."""
 
 FATE_UNSPECIFIED: Fate.ValueType  # 0
 FATE_PASSED: Fate.ValueType  # 1
-"""It goes on unchanged."""
+"""It passes unchanged."""
 FATE_DROPPED: Fate.ValueType  # 2
 """It is gone."""
 FATE_ANSWERED: Fate.ValueType  # 3
 """It is turned into the answer and sent back."""
 FATE_CHANGED: Fate.ValueType  # 4
-"""It goes on, changed."""
+"""It passes, changed."""
 Global___Fate: _TypeAlias = Fate  # noqa: Y015
 
 @_typing.final
@@ -1596,7 +1596,7 @@ class FrameExplanation(_message.Message):
 
     @_builtins.property
     def result(self) -> Global___Frame:
-        """What goes on or is sent back; absent when the frame is dropped."""
+        """What passes or is sent back; absent when the frame is dropped."""
 
     def __init__(
         self,
@@ -1847,7 +1847,7 @@ class Claimant(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         KIND_UNSPECIFIED: Claimant._Kind.ValueType  # 0
         KIND_OUTSIDE: Claimant._Kind.ValueType  # 1
-        """A host that is none of those below."""
+        """Any other host."""
         KIND_CLUSTER_NODE: Claimant._Kind.ValueType  # 2
         """A node of this cluster: two of its nodes answer (split brain)."""
         KIND_CLUSTER_NODE_WITHOUT_AGENT: Claimant._Kind.ValueType  # 3
@@ -1862,7 +1862,7 @@ class Claimant(_message.Message):
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     KIND_UNSPECIFIED: Claimant.Kind.ValueType  # 0
     KIND_OUTSIDE: Claimant.Kind.ValueType  # 1
-    """A host that is none of those below."""
+    """Any other host."""
     KIND_CLUSTER_NODE: Claimant.Kind.ValueType  # 2
     """A node of this cluster: two of its nodes answer (split brain)."""
     KIND_CLUSTER_NODE_WITHOUT_AGENT: Claimant.Kind.ValueType  # 3

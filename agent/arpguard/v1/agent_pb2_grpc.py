@@ -135,7 +135,7 @@ class AgentServiceServicer:
 
     def WatchDecisions(self, request, context):
         """Decisions as the kernel reports them, until the caller ends the stream.
-        A reader that is too slow loses the oldest ones that wait for it, and is told how many.
+        A reader that is too slow loses the oldest ones that wait for it, and learns how many.
         INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
         RESOURCE_EXHAUSTED  too many streams are open; end one
         UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again

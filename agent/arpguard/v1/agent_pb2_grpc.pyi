@@ -72,7 +72,7 @@ class AgentServiceStub:
     """
     WatchDecisions: _grpc.UnaryStreamMultiCallable[_agent_pb2.WatchDecisionsRequest, _agent_pb2.WatchDecisionsResponse]
     """Decisions as the kernel reports them, until the caller ends the stream.
-    A reader that is too slow loses the oldest ones that wait for it, and is told how many.
+    A reader that is too slow loses the oldest ones that wait for it, and learns how many.
       INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
       RESOURCE_EXHAUSTED  too many streams are open; end one
       UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again
@@ -122,7 +122,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     """
     WatchDecisions: _aio.UnaryStreamMultiCallable[_agent_pb2.WatchDecisionsRequest, _agent_pb2.WatchDecisionsResponse]  # type: ignore[assignment]
     """Decisions as the kernel reports them, until the caller ends the stream.
-    A reader that is too slow loses the oldest ones that wait for it, and is told how many.
+    A reader that is too slow loses the oldest ones that wait for it, and learns how many.
       INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
       RESOURCE_EXHAUSTED  too many streams are open; end one
       UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again
@@ -205,7 +205,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.WatchDecisionsResponse], _abc.AsyncIterator[_agent_pb2.WatchDecisionsResponse]]:
         """Decisions as the kernel reports them, until the caller ends the stream.
-        A reader that is too slow loses the oldest ones that wait for it, and is told how many.
+        A reader that is too slow loses the oldest ones that wait for it, and learns how many.
           INVALID_ARGUMENT    a field of the filter is wrong; the message names the field
           RESOURCE_EXHAUSTED  too many streams are open; end one
           UNAVAILABLE         the agent stops; the guard stays in the kernel. Connect again

@@ -253,7 +253,7 @@ def _options(block: _Block, order: str) -> dict[int, bytes]:
 
 def _of(interfaces: list[_Interface], index: int) -> _Interface:
     if index >= len(interfaces):
-        raise _Damage(f"a frame of interface {index}, of which nothing was said")
+        raise _Damage(f"a frame of interface {index}, which the file does not describe")
     return interfaces[index]
 
 

@@ -213,7 +213,7 @@ class NoMessage(Enum):
 
     NO_ND = "no solicitation or advertisement"
     CUT_OFF = "one that ends before its target does"
-    UNWALKABLE = "more extension headers than are walked, or a fragment of one: what is in it cannot be told"
+    UNWALKABLE = "more extension headers than the guard reads, or a fragment: its content is unknown"
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ def _followed(
             arrived = watch.first(_VIP, began_ns, first)
 
             yield bench.ask(
-                f"{second.name} is named instead, and both go on",
+                f"{second.name} is named instead, and both keep answering",
                 _VIP,
                 [second],
                 moved_after_ms=ms(arrived.time_ns - began_ns) if arrived else None,

@@ -102,7 +102,7 @@ class Mischief:
     def _hang(self, host: Host) -> list[Deed]:
         agent = self._bench.agent(host)
         stop, go_on = partial(agent.send, signal.SIGSTOP), partial(agent.send, signal.SIGCONT)
-        return self._for_a_while(host.name, 5.0, "go on", [("hang", stop, go_on)])
+        return self._for_a_while(host.name, 5.0, "continue", [("hang", stop, go_on)])
 
     def _starve(self, host: Host) -> list[Deed]:
         """A tenth of a CPU, as cgroups give it (cpu.max): the process stands still for the rest of each period."""
@@ -116,7 +116,7 @@ class Mischief:
                 Deed(at_s, "a turn", go_on, harm=False),
                 Deed(at_s + _PERIOD_S / 10, "its end", stop, harm=False),
             ]
-        return [*deeds, Deed(end + _PERIOD_S, "go on", go_on, harm=False)]
+        return [*deeds, Deed(end + _PERIOD_S, "continue", go_on, harm=False)]
 
     def _partition(self, host: Host) -> list[Deed]:
         lab, port = self._bench.lab, self._bench.lab.management_port(host)

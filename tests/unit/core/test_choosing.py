@@ -285,8 +285,8 @@ def test_the_link_that_carries_the_address_is_guarded(items, vip, names):
         ("ovs-system", "ovs-system is Open vSwitch's own and has no address: name the switch's interface that has the"),
         ("mv0", "mv0 shares its segment with bond0.100"),
         ("blue", "blue is a VRF, which faces no network itself: name the interfaces in it"),
-        ("wg0", "wg0 is no Ethernet device (wireguard): nobody asks for addresses there"),
-        ("tun0", "tun0 is no Ethernet device (tun): nobody asks for addresses there"),
+        ("wg0", "wg0 is not an Ethernet device (wireguard): no host asks for addresses there"),
+        ("tun0", "tun0 is not an Ethernet device (tun): no host asks for addresses there"),
     ],
 )
 def test_device_that_cannot_be_guarded_is_refused_with_the_reason(item, text):

@@ -302,9 +302,9 @@ def with_the_guard(story: Story, vip: Vip) -> str:
     macs = story.ledger.guarded.found.get(vip.address, {})
     total, kept = sum(seen.acts.total() for seen in macs.values()), story.kept(vip, macs)
     silenced = sum(seen.silenced for seen in macs.values())
-    parts = [f"{kept:,} of {counted(total, 'claim')} in the capture go on", f"{silenced:,} are silenced"]
+    parts = [f"{kept:,} of {counted(total, 'claim')} in the capture pass", f"{silenced:,} are silenced"]
     if total - kept - silenced:
-        parts.append(f"{total - kept - silenced:,} are of MACs whose node is not told")
+        parts.append(f"{total - kept - silenced:,} are of MACs whose node is unknown")
     return f"{_speaker(story, vip)}; " + ", ".join(parts) if total else _speaker(story, vip)
 
 

@@ -201,7 +201,7 @@ def takeovers(picture: Picture) -> Iterator[Finding]:
                 yield bad(
                     f"{shown(name)} is 1",
                     link.name,
-                    "when a VIP moves, this node goes on sending to the old owner until its cache times out",
+                    "when a VIP moves, this node keeps sending to the old owner until its cache times out",
                     "set it to 0",
                     picture.sysctls.set(name, link.name, 0),
                 )
