@@ -70,4 +70,4 @@ class ListenError(ArpguardError):
     """An address of the configuration cannot be listened at."""
 
     def __init__(self, address: str, why: str, setting: str) -> None:
-        super().__init__(f"cannot listen at {address} ({why}): change {setting}, or end what is in its way")
+        super().__init__(f"cannot listen at {address} ({why}): change {setting}, or stop the program that uses it")

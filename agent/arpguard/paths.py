@@ -18,7 +18,7 @@ def exposed(path: Path) -> str:
         if status.st_uid not in (0, os.geteuid()):
             return f"{folder} belongs to another user ({status.st_uid})"
         if not stat.S_ISLNK(status.st_mode) and _is_open(status):
-            return f"everybody may write to {folder}"
+            return f"any user may write to {folder}"
     return ""
 
 

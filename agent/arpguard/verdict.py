@@ -70,14 +70,14 @@ class Reason(IntEnum):
         Verdict.SUPPRESS,
         "more nested VID-0 tags or extension headers than are read through, or a fragment; the kernel might answer it",
     )
-    UNCONFIGURED = 5, Verdict.PASS, "the agent has not told the kernel anything yet"
+    UNCONFIGURED = 5, Verdict.PASS, "the agent has not configured the kernel yet"
     ANSWERED = 6, Verdict.ANSWER, "this node owns the VIP, and its fence lies ahead or is not needed"
     ANSWERED_THIRD_PARTY = 7, Verdict.ANSWER, "as answered; sha in the request differs from the Ethernet source"
     FENCED = 8, Verdict.SUPPRESS, "this node owns the VIP, but its fence has passed"
-    STALE_EPOCH = 9, Verdict.SUPPRESS, "the entry is of another epoch than the node"
+    STALE_EPOCH = 9, Verdict.SUPPRESS, "the entry's epoch is not the node's"
     FOREIGN = 10, Verdict.SUPPRESS, "another node owns the VIP"
     EXTERNAL = 11, Verdict.SUPPRESS, "a host outside the cluster owns the VIP"
-    UNCLAIMED = 12, Verdict.SUPPRESS, "nobody owns the VIP yet"
+    UNCLAIMED = 12, Verdict.SUPPRESS, "no node owns the VIP yet"
     DELEGATED = 13, Verdict.PASS, "another program on this node answers for the VIP"
     BAD_SENDER = (
         14,
@@ -98,7 +98,7 @@ class Reason(IntEnum):
     OWN_ECHO = 18, Verdict.SUPPRESS, "this node's own frame came back"
     OWNER_CLAIM = 19, Verdict.PASS, "a claim from the known MAC of the owner"
     UNVERIFIED_CLAIM = 20, Verdict.REPORT, "a claim for a VIP whose owner's MAC is not known"
-    UNCLAIMED_CLAIM = 21, Verdict.REPORT, "a claim for a VIP that nobody owns"
+    UNCLAIMED_CLAIM = 21, Verdict.REPORT, "a claim for a VIP without an owner"
     DELEGATED_CLAIM = 22, Verdict.REPORT, "a claim from outside for a VIP that another program on this node answers for"
     CONFLICT = 23, Verdict.CONFLICT, "a claim from a MAC that is not the owner's"
     EGRESS_OWNER = 24, Verdict.PASS, "this node speaks for a VIP that it owns"
@@ -110,7 +110,7 @@ class Reason(IntEnum):
     ND_INVALID = (
         30,
         Verdict.SUPPRESS,
-        "owned, but no solicitation that may be answered (RFC 4861 7.1.1): hop limit, code, length, options",
+        "owned, but not a solicitation that may be answered (RFC 4861 7.1.1): hop limit, code, length, options",
     )
     ND_CHECKSUM = 31, Verdict.SUPPRESS, "owned, but the ICMPv6 checksum of the solicitation is wrong"
     ND_INVALID_CLAIM = (

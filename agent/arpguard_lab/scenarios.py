@@ -88,7 +88,7 @@ def _observe(bench: Bench) -> Iterator[Step]:
     for agent in agents.values():
         agent.configure(owned_by(f"{{node: {owner.name}}}", VIP))
     for agent in agents.values():
-        agent.wait_for("taken over: mode=enforce")
+        agent.wait_for("configuration applied: mode=enforce")
     bench.wait_for_owner(VIP, owner)
     yield bench.ask("mode enforce, switched live", VIP, [owner])
 

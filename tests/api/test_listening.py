@@ -135,7 +135,7 @@ def test_what_is_no_socket_is_left_alone(agent, kind):
     path.mkdir() if kind == "folder" else path.write_text("precious")
     configure(agent, agent.api)
 
-    guards_without(agent, agent.api, "a file of that name is there, and no socket")
+    guards_without(agent, agent.api, "a file of that name exists and is not a socket")
     assert path.is_dir() if kind == "folder" else path.read_text() == "precious"
 
 
@@ -156,7 +156,7 @@ def test_link_of_that_name_is_left_alone(agent, where, tmp_path):
         path.symlink_to(tmp_path / "theirs")
         configure(agent, agent.api)
 
-        guards_without(agent, agent.api, "a symbolic link of that name is there")
+        guards_without(agent, agent.api, "a symbolic link of that name exists")
         assert path.is_symlink()
 
 

@@ -323,8 +323,8 @@ def test_what_was_assumed_is_said(replayed):
 
     assert done.returncode == 0
     assert "suppress 1 (foreign)" in told
-    assert "who is named by --owner is taken to be elected, and no fence to have passed" in told
-    assert f"this node's MAC is not told (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers" in told
+    assert "the node that --owner names counts as elected, and its fence as not passed" in told
+    assert f"this node's MAC is not given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers" in told
 
 
 def test_direction_and_interface_are_those_of_the_capture(replayed):

@@ -356,7 +356,7 @@ async def test_secret_that_cannot_be_used_is_a_problem_until_it_can(two):
         a_side(two, ONE, kernels[0], config=VOUCHING) as one,
         a_side(two, TWO, kernels[1], config=VOUCHING),
     ):
-        await _is(lambda: one.says("vouching: nobody vouches for this node without the cluster's secret"))
+        await _is(lambda: one.says("vouching: no node vouches for this node without the cluster's secret"))
         assert kernels[0].processes == []
 
         two.put(secret(key=base64.b64encode(bytes(range(32))).decode()))

@@ -145,9 +145,9 @@ def reloads(agent: AgentProcess, *configs: str) -> Callable[[], None]:
 
     def disturb() -> None:
         for config in configs:
-            before = said(agent, "configuration taken over")
+            before = said(agent, "configuration applied")
             agent.configure(config)
-            until(lambda before=before: said(agent, "configuration taken over") > before, 3)
+            until(lambda before=before: said(agent, "configuration applied") > before, 3)
 
     return disturb
 
@@ -195,7 +195,7 @@ def test_a_foreign_vip_is_not_answered_during_reloads(pair, agent):
     ids=["value", "no YAML", "missing key"],
 )
 def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem):
-    report = f"configuration not taken over; keeping the last good one: .*{problem}"
+    report = f"new configuration rejected; keeping the previous one: .*{problem}"
     before = said(agent, report)
     agent.configure(text)
     until(lambda: said(agent, report) > before, REPAIR_S)
@@ -207,8 +207,8 @@ def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem
 @pytest.mark.parametrize(
     ("damage", "report"),
     [
-        (lambda path: path.write_text(""), r"problem: configuration not taken over; .* empty"),
-        (lambda path: path.unlink(), "problem: configuration: .* is gone; keeping the last good one"),
+        (lambda path: path.write_text(""), r"problem: new configuration rejected; .* empty"),
+        (lambda path: path.unlink(), "problem: configuration: .* is gone; keeping the previous one"),
     ],
     ids=["emptied", "removed"],
 )
@@ -262,9 +262,9 @@ def test_a_configmap_mount_is_followed(pair, wire):
 def test_links_that_appear_and_vanish_are_followed(pair, agent, wire):
     """A glob takes in what matches it, whenever it comes."""
     far = IPv4Address("203.0.113.1")
-    before = said(agent, "configuration taken over")
+    before = said(agent, "configuration applied")
     agent.configure(a_config(interfaces='["eth*"]'))
-    until(lambda: said(agent, "configuration taken over") > before)
+    until(lambda: said(agent, "configuration applied") > before)
     second_cable(pair)
     index = pair.ifindex("eth1")
     with a_wire(pair.client, "eth1") as other:
@@ -305,7 +305,7 @@ def test_a_deleted_entry_is_restored_within_a_second(pair, agent, wire, table):
         table.delete([key])
         assert answers(wire, FOREIGN) == {FOREIGN: [M]}
     until(lambda: answers(wire, FOREIGN) == {FOREIGN: []}, REPAIR_S)
-    agent.wait_for(f"drift: 1 entries were changed behind the agent and are restored: {FOREIGN} on interface")
+    agent.wait_for(f"drift: another program changed 1 entries; restored them: {FOREIGN} on interface")
 
 
 def test_a_changed_entry_is_restored_within_a_second(pair, agent, wire, table):
@@ -314,7 +314,7 @@ def test_a_changed_entry_is_restored_within_a_second(pair, agent, wire, table):
         table.write({key: replace(table.read().entries[key], kind=Kind.FOREIGN)})
         assert answers(wire, OWNED) == {OWNED: []}
     until(lambda: answers(wire, OWNED) == {OWNED: [M]}, REPAIR_S)
-    agent.wait_for(f"drift: 1 entries were changed behind the agent and are restored: {OWNED} on interface")
+    agent.wait_for(f"drift: another program changed 1 entries; restored them: {OWNED} on interface")
 
 
 def test_an_entry_that_nobody_wants_is_removed_within_a_second(pair, agent, wire, table):
@@ -322,17 +322,17 @@ def test_an_entry_that_nobody_wants_is_removed_within_a_second(pair, agent, wire
         table.write({EntryKey(pair.ifindex(), OTHER): an_entry(Kind.FOREIGN)})
         assert answers(wire, OTHER) == {OTHER: []}
     until(lambda: answers(wire, OTHER) == {OTHER: [M]}, REPAIR_S)
-    agent.wait_for(f"drift: 1 entries were changed behind the agent and are restored: {OTHER} on interface")
+    agent.wait_for(f"drift: another program changed 1 entries; restored them: {OTHER} on interface")
 
 
 def test_the_control_value_is_restored_within_a_second(agent, wire):
     control = ControlValue(loader.open_maps(agent.pin_dir)["control"])
-    before = said(agent, "drift: the control value was changed")
+    before = said(agent, "drift: another program changed the control value")
     with hung(agent):
         control.write(replace(control.read(), mode=Mode.OBSERVE))
         assert answers(wire, FOREIGN, mark=NODE_ADDRESS) == {FOREIGN: [M]}
     until(lambda: answers(wire, FOREIGN, mark=NODE_ADDRESS) == {FOREIGN: []}, REPAIR_S)
-    until(lambda: said(agent, "drift: the control value was changed") == before + 1, what="the log says so")
+    until(lambda: said(agent, "drift: another program changed the control value") == before + 1, what="the log says so")
 
 
 # ---- stop, start, upgrade ----------------------------------------------------------------------------------------

@@ -319,14 +319,14 @@ def test_whohas_exits_0_only_if_exactly_one_host_answers():
             assert (found["address"], found["interface"]) == (str(vip), "eth0")
             assert {answer["mac"]: answer["replies"] for answer in found["answers"]} == {str(n.mac): 2 for n in nodes}
         done = arpguard("whohas", str(both), "--wait", "0.1", prefix=lab.client.netns.prefix())
-        assert done.stdout.endswith(f"\n2 hosts answer for {both} on eth0: clients reach now one, now another\n")
+        assert done.stdout.endswith(f"\n2 hosts answer for {both} on eth0: clients reach one or another at random\n")
         done = arpguard("whohas", str(one), "--wait", "0.1", prefix=lab.client.netns.prefix())
         assert done.stdout.endswith(f"\nexactly one host answers for {one} on eth0\n")
         lab.client.netns.run("ip", "neigh", "replace", "192.0.2.77", "lladdr", str(lab.nodes[0].mac), "dev", "eth0")
         done = arpguard("whohas", str(one), "--wait", "0.1", prefix=lab.client.netns.prefix())
         assert "also has 192.0.2.77" in done.stdout
         done = arpguard("whohas", str(nobody), "--count", "1", "--wait", "0.1", prefix=lab.client.netns.prefix())
-        assert done.stdout.startswith(f"nobody answers for {nobody} on eth0")
+        assert done.stdout.startswith(f"no host answers for {nobody} on eth0")
         done = arpguard("whohas", str(one), "--interface", "eth9", prefix=lab.client.netns.prefix())
         assert (done.returncode, done.stderr.count("\n")) == (3, 1)
         assert arpguard("whohas", "224.0.0.1").returncode == 2
@@ -427,7 +427,7 @@ def test_an_agent_in_standby_is_well_changes_nothing_and_takes_over(pair, agent,
     assert asks(following, "arpguard.probe").returncode == 0
     done = asks(following, "arpguard", "status", "--address", following.api)
     assert done.returncode == 3
-    assert "waits until the one before it on this node ends" in done.stderr
+    assert "on standby until the current agent of this node ends" in done.stderr
     assert asks(agent, "arpguard", "status", "--address", agent.api).returncode in (0, 1)
     assert {path.name: path.stat().st_ino for path in (agent.pin_dir / "links").iterdir()} == links
 

@@ -171,6 +171,6 @@ def test_status_and_explain_say_what_is_closed(agent, pair):
     status = pair.arpguard("status", "--address", agent.api)
     assert f"{POOL} on eth0" in status.stdout
     told = " ".join(pair.arpguard("explain", str(NEW), "--address", agent.api).stdout.split())
-    assert f"{NEW} on eth0: no VIP, but its range is closed: this node is silent" in told
+    assert f"{NEW} on eth0: not a VIP, but its range is closed: this node is silent" in told
     assert f"{POOL} is closed there (unknown: suppress): this node is silent" in told
     assert "unknown" in told

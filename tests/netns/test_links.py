@@ -390,7 +390,7 @@ def test_a_link_is_found_by_its_other_names(pair, agent, other_names):
 
 def test_an_altname_that_is_given_later_is_followed(pair, agent):
     agent.configure(a_config("['wan*']"))
-    is_told(agent, "interfaces: wan*: no interface of such a name yet")
+    is_told(agent, "interfaces: wan*: no interface of this name yet")
     pair.node.netns.batch(["link property add dev eth1 altname wan0"])
     try:
         guards(pair, agent, "eth1")
@@ -475,7 +475,7 @@ def test_other_ethernet_devices_are_guarded(pair, agent, device, name, words):
 
 def test_xdp_on_a_device_that_has_none_falls_back_to_tc(pair, agent):
     agent.configure("datapath: xdp\n" + a_config("[br0]"))
-    is_told(agent, "br0: native XDP is refused on interface")
+    is_told(agent, "br0: native XDP was refused on interface")
     guards(pair, agent, "br0")
     hooks = {pin.hook for pin in read_pins(agent.pin_dir)}
     assert hooks == {Hook.TC_INGRESS, Hook.TC_EGRESS}

@@ -214,7 +214,7 @@ def test_delegated_elsewhere_nothing_of_an_announcer_is_heard(pair, wire, begin,
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_delegated_here_its_frames_are_its_own(pair, wire, begin, delegated_elsewhere, program):
     delegated_elsewhere.configure(DELEGATED.format(vip=VIP, node="node-1"))
-    until(lambda: said(delegated_elsewhere, "configuration taken over") == 1, 5.0)
+    until(lambda: said(delegated_elsewhere, "configuration applied") == 1, 5.0)
     announcer = begin(program(pair.node, pair.folder, VIP))
     announcer.wait_for()
     until(lambda: wire.hear(0.01), 3.0, "its announcement")

@@ -209,7 +209,7 @@ vips:
         ("ranges: [192.0.2.0]\nranges: []", "line 2, column 1: 'ranges' stands here twice"),
         ("a: &x [1]\nb: *x", "line 2, column 4: aliases are not supported"),
         ("vips: [", "line 2, column 1"),
-        ("? [a]\n: b", "line 1, column 3: a key has to be text"),
+        ("? [a]\n: b", "line 1, column 3: a key must be text"),
         ("[" * 900, "line 1, column 17: nested too deep"),
         ("- " * 900, "line 1, column 33: nested too deep"),
         ("[" * 200_000, "nested too deep"),
@@ -383,7 +383,7 @@ def test_of_many_problems_the_first_are_told():
     problems = _problems("vips: [" + "a," * 5000 + "]")
 
     assert len(problems) == MAX_PROBLEMS + 1
-    assert problems[-1] == "(file): 4900 more problems: correct the first ones, and look again"
+    assert problems[-1] == "(file): 4900 more problems: correct the first ones, then check again"
 
 
 def test_line_of_many_problems_is_short():

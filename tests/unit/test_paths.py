@@ -23,7 +23,7 @@ def test_folders_of_this_user_are_nobody_elses(folder):
 def test_folder_that_everybody_may_write_to_is_named(folder, which):
     opened = folder if which == "inner" else folder.parent
     opened.chmod(0o777)
-    assert exposed(folder / "file") == f"everybody may write to {opened}"
+    assert exposed(folder / "file") == f"any user may write to {opened}"
 
 
 def test_sticky_folder_lets_others_replace_nothing(folder):
@@ -50,7 +50,7 @@ def test_folder_behind_a_link_counts_too(folder, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(folder)
     folder.parent.chmod(0o777)
-    assert exposed(link / "file") == f"everybody may write to {folder.parent}"
+    assert exposed(link / "file") == f"any user may write to {folder.parent}"
 
 
 @pytest.mark.parametrize(("before", "after"), [(0o777, 0o775), (0o1777, 0o1777), (0o770, 0o770)])

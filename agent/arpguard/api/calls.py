@@ -183,4 +183,4 @@ async def _refuse(context: _Context, method: str, error: Exception) -> None:
     if isinstance(error, RequestError):
         await context.abort(error.code, str(error))
     log.error("the API failed in %s, please report it", method, exc_info=error)
-    await context.abort(grpc.StatusCode.INTERNAL, "the agent failed; its log tells how")
+    await context.abort(grpc.StatusCode.INTERNAL, "the agent failed; its log has the details")

@@ -166,9 +166,9 @@ def _refusal(path: Path) -> str:
     if why:
         return f"others could replace it: {why}"
     if path.is_symlink():
-        return "a symbolic link of that name is there"
+        return "a symbolic link of that name exists"
     if path.exists() and not path.is_socket():
-        return "a file of that name is there, and no socket"
+        return "a file of that name exists and is not a socket"
     return "another process listens there" if _is_answered(path) else ""
 
 
@@ -250,7 +250,7 @@ class _PemFiles:
         except ConfigError as error:
             # Perhaps they are being replaced, one after the other: the next handshake looks again.
             self._useless = found
-            log.warning("TLS files have changed and cannot be used, the ones before serve: %s", error)
+            log.warning("changed TLS files cannot be used; keeping the previous ones: %s", error)
             return None
 
     def _look(self) -> tuple[tuple[int, int], ...]:

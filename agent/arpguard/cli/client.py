@@ -58,7 +58,7 @@ _PING_TIMEOUT = "ping timeout"  # the library's words
 _BROKEN = "{target} closed the connection: if it speaks TLS, give --tls-ca, --tls-cert and --tls-key"
 # The first that the library's words contain.
 _NO_CONNECTION = {
-    _PING_TIMEOUT: "{target} answers no more: it hangs, or cannot be reached; the guard stays in the kernel",
+    _PING_TIMEOUT: "{target} no longer answers: it hangs or cannot be reached; the guard stays in the kernel",
     "No such file or directory": _NOBODY,
     "Permission denied": "this user may not use {target}: run as root, {other}",
     "Connection refused": _NOBODY,
@@ -66,7 +66,7 @@ _NO_CONNECTION = {
     "handshake": _NO_TLS,
     "Verification": _NO_TLS,
     "TSI": _NO_TLS,
-    "errors resolving": "{target} is not known: check the name ({words})",
+    "errors resolving": "cannot resolve {target}: check the name ({words})",
     "Socket closed": _BROKEN,
     "onnection reset": _BROKEN,
     "Broken pipe": _BROKEN,
@@ -164,7 +164,7 @@ def every_page(
 
 def _wrong_address(address: str, tls: Tls | None) -> str | None:
     if address.startswith("unix:///"):
-        return "TLS is for HOST:PORT, a Unix socket needs none" if tls else None
+        return "TLS is for HOST:PORT; a Unix socket needs none" if tls else None
     match = _HOST_PORT.fullmatch(address)
     known = match and 0 < int(match[2]) < 1 << 16
     return None if known else "must be unix:///PATH or HOST:PORT (also $ARPGUARD_ADDRESS)"

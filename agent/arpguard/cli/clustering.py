@@ -46,7 +46,7 @@ def cluster_facts(status: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
 def _renewal(status: pb.GetStatusResponse) -> Styled:
     message = status.kubernetes
     if message.yielding:
-        return bad(f"another agent speaks as {shortened(status.node, _NAME_WIDTH)}: this one is silent")
+        return bad(f"another agent uses the node name {shortened(status.node, _NAME_WIDTH)}: this one is silent")
     sent = f"last sent {age(message.renewal_time)}" if message.HasField("renewal_time") else "none yet"
     if message.renewal_problem:
         return bad(f"{sent}, and not renewed since: {message.renewal_problem}")
@@ -69,7 +69,7 @@ def _voucher(message: pb.Vouching) -> Styled:
     if message.isolated:
         return bad("none: no node on the segment hears this one")
     if not message.voucher:
-        return careful(f"none yet; {shortened(message.seeks, _NAME_WIDTH)} is to try it" if message.seeks else "none")
+        return careful(f"none yet; {shortened(message.seeks, _NAME_WIDTH)} will try" if message.seeks else "none")
     text = _term(message.voucher, message)
     return Styled(text) if message.bound else careful(f"{text}; not bound yet")
 
@@ -134,7 +134,7 @@ def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
     """A claim, line by line."""
     holder = shortened(claim.holder, _NAME_WIDTH) or "nobody"
     if claim.holder:
-        yield "holder", Styled(holder) if claim.alive else careful(f"{holder}, not heard of for a lease")
+        yield "holder", Styled(holder) if claim.alive else careful(f"{holder}, has not renewed for a lease")
         yield "epoch", str(claim.epoch)
     else:
         yield "holder", holder
@@ -149,13 +149,13 @@ def claim_facts(claim: pb.Claim) -> Iterator[tuple[str, object]]:
 
 
 _STATE_WORDS = {
-    pb.Claim.STATE_VALID: good("valid: nobody else may take it"),
-    pb.Claim.STATE_VOID: careful("void: of an epoch that has ended, whoever is eligible may take it"),
-    pb.Claim.STATE_RELEASED: careful("released: whoever is eligible may take it"),
+    pb.Claim.STATE_VALID: good("valid: no other node may take it"),
+    pb.Claim.STATE_VOID: careful("void: its epoch has ended; any eligible node may take it"),
+    pb.Claim.STATE_RELEASED: careful("released: any eligible node may take it"),
     pb.Claim.STATE_EXTERNAL: bad("external: a host outside the cluster has the address"),
-    pb.Claim.STATE_UNREADABLE: bad("unreadable: nobody takes it"),
-    pb.Claim.STATE_DELETING: careful("deleting: gone once its holder is silent"),
-    pb.Claim.STATE_NONE: careful("none: nobody has had the VIP yet"),
+    pb.Claim.STATE_UNREADABLE: bad("unreadable: no node takes it"),
+    pb.Claim.STATE_DELETING: careful("deleting: removed once its holder is silent"),
+    pb.Claim.STATE_NONE: careful("none: no node has had the VIP yet"),
     pb.Claim.STATE_UNKNOWN: careful("not known yet"),
 }
 

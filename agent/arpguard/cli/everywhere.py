@@ -24,8 +24,8 @@ from arpguard.v1 import agent_pb2 as pb
 
 _AT_ONCE = 32
 _NO_OTHER = (
-    "no other node's agent can be reached: agents listen for other machines only where `grpc.listen` names an address "
-    "of the node and `grpc.tls` is set (docs/api.md); --port says which port"
+    "cannot reach another node's agent: agents listen for other machines only where `grpc.listen` names an address "
+    "of the node and `grpc.tls` is set (docs/api.md); --port names the port"
 )
 
 Answer = TypeVar("Answer", bound=Message)
@@ -63,9 +63,11 @@ def ask(options: argparse.Namespace, question: Callable[[AgentQuestions], Answer
 
 def _nodes(status: pb.GetStatusResponse, address: str) -> list[pb.ClusterNode]:
     if status.kubernetes.state == pb.Kubernetes.STATE_NOT_USED:
-        raise AskError(exits.USAGE, f"--all-nodes needs Kubernetes: the agent at {address} knows of no other node")
+        raise AskError(exits.USAGE, f"--all-nodes needs Kubernetes: the agent at {address} knows no other node")
     if not status.kubernetes.nodes:
-        raise AskError(exits.UNREACHABLE, f"the agent at {address} knows no node yet: it asks the API server still")
+        raise AskError(
+            exits.UNREACHABLE, f"the agent at {address} knows no node yet: it is still reading from the API server"
+        )
     return list(status.kubernetes.nodes)
 
 

@@ -183,7 +183,7 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="show the problem and the cure on this machine",
         description="Builds nodes, a switch and a client in network namespaces, asks with real ARP requests, or "
         "neighbour solicitations, who answers for a VIP without and with the guard, and removes everything again. "
-        "Exit code 0 only if each scenario came out as it should. Needs root.",
+        "Exit code 0 only if each scenario came out as expected. Needs root.",
     )
 
     parser.add_argument("--nodes", type=int, default=3, metavar="N", help="cluster nodes, 2 to 16 (default: 3)")
@@ -208,13 +208,13 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         dest="seconds",
         type=positive(float),
         metavar="SECONDS",
-        help="the same, for so long, and not for a number of rounds",
+        help="the same, for this long instead of a number of rounds",
     )
     parser.add_argument(
         "--seed",
         type=int,
         metavar="S",
-        help="which random faults; the report names it, and the same again repeats them (default: others each time)",
+        help="the seed of the random faults, which the report names: the same seed repeats them (default: a new one)",
     )
 
     parser.add_argument(
@@ -268,7 +268,7 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "doctor",
-        help="check this node for what goes wrong with VIPs",
+        help="check this node for problems with VIPs",
         description="Checks the node, that is, the network namespace that it runs in: who would answer for which VIP, "
         "the kernel's settings, the links, the guard, and what the guard needs. With --kubeconfig also the cluster's "
         "Services, Nodes and kube-proxy. Changes nothing, and asks the segment for the VIPs. Exit code 1: something is "
@@ -291,7 +291,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
     parser.add_argument("--no-ask", action="store_true", help="do not ask the segment for VIPs")
     parser.add_argument(
-        "--fix-hints", action="store_true", help="print the shell commands that mend what is bad, and run none"
+        "--fix-hints", action="store_true", help="print the shell commands that fix what is bad, and run none"
     )
 
     add_output(parser)
@@ -365,7 +365,7 @@ def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "completion",
-        help="print what makes a shell complete this command's words",
+        help="print a completion script for a shell",
         description="Prints a completion script. Bash: source <(arpguard completion bash). Zsh: write it to _arpguard "
         "in a folder of $fpath. Fish: write it to arpguard.fish in ~/.config/fish/completions. Tcsh: write it to a "
         "file, and source that.",

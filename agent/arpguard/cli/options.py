@@ -46,7 +46,7 @@ _DECISIONS_EXAMPLES = """examples:
   arpguard decisions --follow -o json | jq -r '.decision.sha'
 """
 _CONFLICTS_EXAMPLES = """examples:
-  arpguard conflicts || echo 'somebody claims an address of somebody else'
+  arpguard conflicts || echo 'another host claims a VIP'
   arpguard conflicts --vip 192.0.2.10 -o yaml
   arpguard conflicts --claimant cluster_node --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
 """
@@ -143,7 +143,7 @@ def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = _command(
         subparsers,
         "status",
-        "what the guard on this node is and does",
+        "the state of the guard on this node",
         "Shows mode, configuration, fence, lease, how the API server is followed, links with their programs, all "
         "decisions by reason, and every problem; with --all-nodes a line for each node. Exit code 1: there is a "
         "problem.",
@@ -192,7 +192,7 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = _command(
         subparsers,
         "decisions",
-        "what the guard decided lately, or decides now",
+        "recent decisions of the guard, or live ones",
         "Shows the decisions of the recent past, the latest first, or with --follow a few, the latest last, and then "
         "each as it comes. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
         _DECISIONS_EXAMPLES,
@@ -208,13 +208,13 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--since",
         type=_span,
         metavar="SPAN",
-        help="only what was last reported so long ago or later, by this host's clock: 500ms, 30s, 1h30m, 1d",
+        help="only decisions reported within this time, by this host's clock: 500ms, 30s, 1h30m, 1d",
     )
     parser.add_argument(
         "--limit",
         type=positive(int),
         metavar="N",
-        help=f"at most N of the past (default: {DEFAULT_LIMIT}, with --follow {DEFAULT_PAST})",
+        help=f"at most N past ones (default: {DEFAULT_LIMIT}, with --follow {DEFAULT_PAST})",
     )
 
     add_output(parser)
@@ -225,17 +225,17 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = _command(
         subparsers,
         "conflicts",
-        "hosts that claimed a VIP that is not theirs, or may not be",
+        "hosts that claimed a VIP of another host, or may have",
         "Shows which other hosts claimed a VIP, as far as this node heard, the latest first. "
         "Where the owner's MAC is not known to the guard, the claimer is perhaps its owner. "
-        "Who the claimer is shows by its MAC address: a node of the cluster, a virtual router, or a host outside. "
-        "Exit code 1: a claim has the reason conflict, and so came from somebody else for certain, or is a node's.",
+        "Its MAC address shows what the claimer is: a node of the cluster, a virtual router, or a host outside. "
+        "Exit code 1: a claim has the reason conflict, and so certainly came from another host, or is a node's.",
         _CONFLICTS_EXAMPLES,
     )
 
     _add_vip(parser)
     _add_link(parser)
-    add_choice(parser, "claimant", ClaimantKind, "only claims of such hosts")
+    add_choice(parser, "claimant", ClaimantKind, "only claims of this kind of host")
 
     add_output(parser)
     _add_all_nodes(parser)
@@ -268,13 +268,13 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="only this kind of frame; may be given again (default: all)",
     )
     parser.add_argument(
-        "--sender-mac", default="", metavar="MAC", help=f"who sends frames that come in (default: {STRANGER_MAC})"
+        "--sender-mac", default="", metavar="MAC", help=f"the sender of incoming frames (default: {STRANGER_MAC})"
     )
     parser.add_argument(
         "--sender-address",
         default="",
         metavar="IP",
-        help=f"who asks, or is spoken to by this node (default: {_NOBODY})",
+        help=f"the host that asks, or that this node talks to (default: {_NOBODY})",
     )
 
     add_output(parser)
@@ -299,7 +299,7 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         type=_seconds(_SHORTEST_INTERVAL_S),
         default=1.0,
         metavar="S",
-        help=f"seconds between two looks (default: 1, at least {_SHORTEST_INTERVAL_S})",
+        help=f"seconds between updates (default: 1, at least {_SHORTEST_INTERVAL_S})",
     )
 
     parser.set_defaults(run=lazily("watch", "watch"))

@@ -40,8 +40,8 @@ from arpguard.verdict import REASONS
 VIP_COLUMNS = ("LINK", "KIND", "MODE", "OWNER", "FRAMES", "DECISIONS")
 CONFLICT_COLUMNS = ("VIP", "LINK", "CLAIMED BY", "WHO", "LAST", "REPORTS", "REASON", "CLAIM")
 DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
-_AGENTS_PROBLEMS = "problems are known to a running agent only"
-_NOT_ASKED = "no agent was asked; read from the pinned objects by arpguard {}"
+_AGENTS_PROBLEMS = "only a running agent knows problems"
+_NOT_ASKED = "read from the pinned objects by arpguard {}"
 _USUAL_OUTCOME = ("would suppress", "egress_not_owner", "request", ZERO_MAC)
 _USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", *_USUAL_OUTCOME)
 _NAME_WIDTH = 40
@@ -97,7 +97,7 @@ def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     if answer.HasField("lease"):
         lease = answer.lease
         renewed = f"renewed every {duration(lease.renew_interval)}, margin {duration(lease.margin)}"
-        stretched = ", longer than configured: there are so many nodes" if lease.stretched else ""
+        stretched = ", longer than configured because there are many nodes" if lease.stretched else ""
         yield "lease", f"{duration(lease.duration)}, {renewed}{stretched}"
 
     if asked:
@@ -128,7 +128,7 @@ def _config(config: pb.Config) -> str:
 def _drift(drift: pb.Drift) -> Styled:
     counts = {"entry": drift.entries, "program": drift.programs, "control": drift.control}
     mended = ", ".join(f"{count} x {thing}" for thing, count in counts.items() if count)
-    return careful(f"mended what others changed: {mended}") if mended else Styled("none")
+    return careful(f"repaired changes by other programs: {mended}") if mended else Styled("none")
 
 
 def _events(events: pb.EventAccount, *, received: bool) -> Styled:
@@ -232,7 +232,7 @@ def _vip_facts(vip: pb.Vip) -> Iterator[tuple[str, object]]:
 
 
 def _why_held(vip: pb.Vip) -> str:
-    return "the source asks to hold it" if vip.HasField("claim") else "the source names the owner"
+    return "the source sets hold" if vip.HasField("claim") else "the source names the owner"
 
 
 def _last_claim(claim: pb.Conflict) -> Styled:

@@ -59,7 +59,7 @@ def source(options: argparse.Namespace) -> AbstractContextManager[Questions]:
 
 
 def refuse_pins(options: argparse.Namespace) -> None:
-    """Raises ConfigError for --pin-dir, which knows of no other node."""
+    """Raises ConfigError for --pin-dir, which knows no other node."""
     if getattr(options, "pin_dir", None) is not None:
         allowed = "either --all-nodes or --pin-dir: the agents, or the kernel's objects on this node"
         raise ConfigError(f"arpguard {options.command}", [Problem("--pin-dir", f"{options.pin_dir}: {allowed}")])

@@ -88,7 +88,7 @@ def _checked(document: Raw, text: str, source: str, above: int = 0) -> AgentConf
 
     lines = _lines(text, {steps for steps, _ in problems.first})
     named = problems.named({steps: line + above for steps, line in lines.items()})
-    rest = [Problem("(file)", f"{problems.more} more problems: correct the first ones, and look again")]
+    rest = [Problem("(file)", f"{problems.more} more problems: correct the first ones, then check again")]
     raise ConfigError(source, named + rest * bool(problems.more))
 
 
@@ -149,7 +149,7 @@ class _Composer:
         found: dict[str, Raw] = {}
         for event in _until(self._events, yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise _trouble("a key has to be text", event)
+                raise _trouble("a key must be text", event)
             if event.value in found:
                 raise _trouble(f"{shortened(event.value)!r} stands here twice", event)
             found[event.value] = self._value(next(self._events), depth)

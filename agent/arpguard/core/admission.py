@@ -81,12 +81,12 @@ class Admission:
             return replace(bid, name=name, admitted=False, complaint=refusal)
 
         if not (is_configured or self.ranges.containing(address)):
-            why = f"{address} is in none of the configuration's `ranges`, and left alone: take another, or add a range"
+            why = f"{address} is outside the configuration's `ranges`: choose another address, or add a range"
             is_told = bool(self.ranges) or bid.order[0] == ANNOTATED
             return replace(bid, admitted=False, complaint=Complaint("VIPOutsideRanges", why) if is_told else None)
 
         if owner.kind is OwnerKind.NODE and self.names and owner.node not in self.names:
-            why = f"there is no node {owner.node}: nobody answers for {address}"
+            why = f"there is no node {owner.node}: no host answers for {address}"
             return replace(bid, complaint=Complaint("UnknownNode", why))
         return bid
 

@@ -119,7 +119,7 @@ def _common_nodes(sharing: Iterable[Bid]) -> frozenset[str] | None:
 def _complaint(bid: Bid, first: Bid, vip: Vip) -> Complaint | None:
     """What a bid that is not the first does not get, now that the address has become `vip`."""
     if bid.vip.settings != first.vip.settings:
-        why = f"{first.name} has the say about {vip.address}, with other settings: make them the same"
+        why = f"{first.name} takes precedence for {vip.address}, with other settings: make them the same"
         return Complaint("VIPConflictingSources", why)
     if bid.vip.nodes and vip.nodes and not bid.vip.nodes & vip.nodes:
         why = f"no node has endpoints both for it and for {first.name}, which shares {vip.address}"

@@ -157,7 +157,7 @@ _FACELESS = {
 def unguardable(link: Link, surroundings: Surroundings) -> str | None:
     """Why a link cannot be guarded."""
     if link.loopback:
-        return f"resolves to {link.name}, which nobody asks for addresses on; name the interface that faces the network"
+        return f"resolves to {link.name}, where no host asks for addresses; name the interface that faces the network"
     if (link.kind, link.name) == (_OPEN_VSWITCH, _OPEN_VSWITCHS_OWN) or link.kind == "vrf":
         return f"{link.name} {_FACELESS[link.kind]}"
     if not link.ethernet:
@@ -210,7 +210,7 @@ def _named(selector: InterfaceSelector, surroundings: Surroundings, _wanted: Seq
     if links:
         return links, None
     if selector.kind is SelectorKind.GLOB:
-        return [], "no interface of such a name yet"
+        return [], "no interface of this name yet"
     known = ", ".join(link.name for link in surroundings.links if unguardable(link, surroundings) is None)
     return [], f"there is no such interface; there are: {known or 'none that speak ARP'}"
 

@@ -75,16 +75,16 @@ def _refused(candidates: Iterable[Candidate]) -> Iterator[str]:
 
 def _claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, ...], now_ns: int) -> Iterator[str]:
     name, since = holder.node or "nobody", _since(holder, now_ns)
-    free = "whoever may own it takes it, the first choice first"
+    free = "any node that may own it takes it, the first choice first"
     texts = {
         ClaimState.VALID: f"{name} holds the claim{since}",
         ClaimState.VOID: f"the claim names {name}, but in an epoch that has ended (void): {free}",
         ClaimState.RELEASED: f"its last holder has released the claim{since}: {free}",
         ClaimState.EXTERNAL: f"{holder.external} has {address}, and is not a node of the cluster{since}: no node takes "
         "it before that host is silent",
-        ClaimState.UNREADABLE: f"the claim cannot be understood, so nobody takes it: {holder.unreadable}",
-        ClaimState.DELETING: f"somebody deleted the claim: {name} falls silent before it is gone, and then {free}",
-        ClaimState.NONE: f"nobody has claimed it yet: {free}",
+        ClaimState.UNREADABLE: f"the claim cannot be read, so no node takes it: {holder.unreadable}",
+        ClaimState.DELETING: f"the claim was deleted by hand: {name} falls silent before it is gone, and then {free}",
+        ClaimState.NONE: f"no node has claimed it yet: {free}",
         ClaimState.UNKNOWN: "what the claim says, or is worth, is not known yet",
     }
 
@@ -112,8 +112,8 @@ def _valid_steps(holder: Holder, candidates: tuple[Candidate, ...]) -> Iterator[
     first = next((candidate.node for candidate in candidates if candidate.eligible), "")
     if own is None or not own.eligible:
         why = f": {own.why}" if own else ""
-        yield f"{holder.node} may own it no more, and hands it over{why}"
+        yield f"{holder.node} may no longer own it, and hands it over{why}"
     elif first != holder.node and any(candidate.leads for candidate in candidates):
-        yield f"{first} is to have it, and gets it at once"
+        yield f"{first} is to have it, and takes it at once"
     elif first != holder.node:
-        yield f"{first} is preferred, but who has a VIP and may own it keeps it, until all is quiet for a minute"
+        yield f"{first} is preferred, but an owner keeps its VIP until the cluster has been quiet for a minute"

@@ -79,8 +79,8 @@ _KINDS = {
     Kind.OWNED: "this node answers",
     Kind.FOREIGN: "another node or link answers, this one is silent",
     Kind.EXTERNAL: "a host outside the cluster answers, this node is silent",
-    Kind.UNCLAIMED: "nobody owns it, this node is silent",
-    Kind.DELEGATED: "another program on this node answers, the guard lets it",
+    Kind.UNCLAIMED: "no node owns it, this node is silent",
+    Kind.DELEGATED: "another program on this node answers, and the guard lets it",
 }
 
 
@@ -179,7 +179,7 @@ def _source_steps(address: Address, source: str, vip: Vip | None, cluster: InClu
     if cluster is None:
         return [nothing]
     if not cluster.complete:
-        return [f"{nothing}, and not all that may was read from the API server yet", *origin.refusals]
+        return [f"{nothing}, and the agent is still reading from the API server", *origin.refusals]
     if not origin.refusals:
         return [f"{nothing}, and no Service asks for it"]
     return [nothing, *origin.refusals]
@@ -196,7 +196,7 @@ def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Viewpoin
     if cluster.renewal_lost:
         steps.append(f"{scene.node} is this node, and cannot renew its lease: {cluster.renewal_lost}")
     if cluster.yielding:
-        steps.append(f"another agent speaks as {scene.node}, and this one is silent")
+        steps.append(f"another agent uses the node name {scene.node}, and this one is silent")
     return steps
 
 
@@ -263,7 +263,7 @@ _HELD = "the source asks to hold it: no fence is needed, and while the API serve
 
 def _fence_step(left_ns: int | None, voucher_left_ns: int | None, *, elected: bool) -> str:
     if left_ns is None:
-        return _HELD if elected else "the source names the owner once and for all (hold): no fence is needed"
+        return _HELD if elected else "the source names a fixed owner (hold): no fence is needed"
     if not left_ns:
         return "the fence has passed: nothing is answered until the lease is renewed"
     if voucher_left_ns is None:

@@ -364,7 +364,7 @@ class Following:
         node = min(named, key=rank)
         if node == first.node:
             return first
-        where = f"{first.where} names {first.node}, whose agent sees no answer there; {node} was named before"
+        where = f"{first.where} names {first.node}, whose agent hears no answer there; {node} was named before"
         return replace(first, node=node, where=where)
 
     def _is_overtaken(self, ref: Ref) -> bool:
@@ -432,7 +432,7 @@ def _annotation(service: Service, name: str) -> str:
 
 def _nobody(service: Service) -> str:
     names = " or ".join(announcer.name for announcer in _announcers_of(service))
-    return f"nothing of {names} names a node" if names else "no announcer is known that would have this Service"
+    return f"nothing of {names} names a node" if names else "no known announcer would take this Service"
 
 
 def _no_marks(_service: Service, _address: Address) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from arpguard.model import Vip
 _Terms: TypeAlias = tuple[frozenset[str] | None, str, tuple[Network, ...]]
 
 _SLOWER = 4  # weighing nodes one by one takes so many times as long as weighing all of a pool at once
-CORDONED = "cordoned: second choice, and there is another"
+CORDONED = "cordoned, and another node is available"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Member:
     def refusal(self) -> str | None:
         """Why it may own no VIP at all."""
         reasons = (
-            (not self.alive, "not heard of for a lease"),
+            (not self.alive, "has not renewed for a lease"),
             (not self.exists, "no Node has that name"),
             (self.deleting, "its Node is being deleted"),
             (not self.ready, "its Node is not ready"),
@@ -283,7 +283,7 @@ def _why_not(group: Group, member: Member, pools: Pools) -> str:
 
 
 def _place(place: int, *, has_it: bool) -> str:
-    return f"choice {place}, and has it: who has it keeps it" if has_it else f"choice {place}"
+    return f"choice {place}, and has it: the current owner keeps it" if has_it else f"choice {place}"
 
 
 def speaker(subject: Subject, members: Iterable[Member]) -> str:

@@ -12,7 +12,7 @@ from arpguard.core.offers import name_of, offer_of
 _MAX_ASKING = 20  # at most so many sources of an address are named
 _MAX_SHOWN = 5  # ranges
 _WHY = {
-    CONFIGURED: "an item of `vips:` has the say before any Service",
+    CONFIGURED: "an item of `vips:` takes precedence over every Service",
     ANNOTATED: "its annotation arpguard.io/owner makes it one",
     SELECTED: "`services` of the configuration takes it",
 }
@@ -67,7 +67,7 @@ def _why_not(service: Service, config: AgentConfig) -> str:
     name, offer = name_of(service), offer_of(service, config.services)
     if offer is None:
         why = "`services.selector` does not select it" if config.services.enabled else "`services.enabled` is false"
-        return f"{name} asks for it and is not meant: it has no annotation arpguard.io/owner, and {why}"
+        return f"{name} asks for it and is ignored: it has no annotation arpguard.io/owner, and {why}"
     if not offer.bids:
         return f"{name} asks for it, but its owner cannot be read: {'; '.join(offer.problems)}"
     ranges = ", ".join(bounded([str(each) for each in config.ranges], _MAX_SHOWN, "")) or "none"

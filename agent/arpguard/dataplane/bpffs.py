@@ -20,7 +20,7 @@ class _StatFs(ctypes.Structure):
 
 
 def is_bpffs(path: Path) -> bool:
-    """Whether `path` is in a BPF file system (statfs(2))."""
+    """Whether `path` is on a BPF file system (statfs(2))."""
     buffer = _StatFs()
     if _libc.statfs(os.fsencode(path), ctypes.byref(buffer)) < 0:
         return False

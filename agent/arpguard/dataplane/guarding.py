@@ -28,7 +28,7 @@ async def read_guards(
 ) -> tuple[tuple[Guard, ...] | Unread, tuple[AttachedProgram, ...] | Unread]:
     """The guards that have programs on these links, that of `pin_dir` first; and all programs on the links."""
     if os.geteuid() != 0:
-        return Unread("pinned objects and programs are root's to read: run as root"), Unread("run as root")
+        return Unread("only root can read pinned objects and programs: run as root"), Unread("run as root")
 
     folders = dict.fromkeys((pin_dir, *_pin_folders(root)))
     pins = {folder: _pins(folder) for folder in folders}

@@ -106,7 +106,7 @@ def keep_only(kept: tuple[Capability, ...] = KEPT) -> None:
     data = struct.pack("=" + "III" * _WORDS, low, low, 0, high, high, 0)
     if libc.capset(header, data):
         reason = os.strerror(ctypes.get_errno())
-        raise DataPlaneError(f"capabilities that are not needed any more cannot be given up ({reason})")
+        raise DataPlaneError(f"cannot drop capabilities that are no longer needed ({reason})")
 
 
 def die_with_parent() -> None:

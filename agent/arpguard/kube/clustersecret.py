@@ -34,7 +34,7 @@ async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
         raise ClusterSecretError(f"{error}; {allowed}, or switch vouching off") from error
 
     if found is None:
-        raise ClusterSecretError(f"Secret {namespace}/{name} was there and is gone: let nobody delete it")
+        raise ClusterSecretError(f"Secret {namespace}/{name} has been deleted: do not delete it")
     return secret_in(found, f"Secret {namespace}/{name}")
 
 

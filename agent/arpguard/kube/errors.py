@@ -62,7 +62,7 @@ class ForbiddenError(ClusterError):
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure)
-        self.args = (f"{self}: if RBAC is in the way, allow the verb {failure.verb!r} on {failure.resource}",)
+        self.args = (f"{self}: if RBAC denies it, allow the verb {failure.verb!r} on {failure.resource}",)
 
 
 class ThrottledError(ClusterError):

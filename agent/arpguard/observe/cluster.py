@@ -69,28 +69,28 @@ def _gaps(vouching: VouchingState) -> Iterator[Row]:
 CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_kubernetes_complete",
-        "1 once all objects that say what to guard were read, and since then; 0 before",
+        "1 once the agent has read all objects that say what to guard; 0 before",
         "when it stays 0 for more than a few seconds: the agent leaves the kernel's maps as they are",
         lambda look: look.state.complete,
     ),
     spec.Gauge(
         "arpguard_kubernetes_source_up",
-        "1 for each kind of object that is followed, 0 while nothing is heard of it",
-        "when it is 0: what is known of these objects grows old; `arpguard status` says why",
+        "1 for each kind of object that the agent watches, 0 while the watch is lost",
+        "when it is 0: data about these objects is stale; `arpguard status` says why",
         _of_sources(lambda source: not source.lost),
         ("resource",),
     ),
     spec.Counter(
         "arpguard_kubernetes_lists_total",
         "Complete lists that were read from the API server since the agent started",
-        "when it grows by more than one in minutes: watches do not last, and each list is a load",
+        "when it grows by more than one in minutes: watches break, and each list loads the server",
         _of_sources(lambda source: source.lists),
         ("resource",),
     ),
     spec.Counter(
         "arpguard_kubernetes_streams_total",
         "Watches that were opened at the API server since the agent started",
-        "when it grows faster than once a minute: something between here and there ends them",
+        "when it grows faster than once a minute: something between the agent and the server ends them",
         _of_sources(lambda source: source.streams),
         ("resource",),
     ),
@@ -104,7 +104,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Counter(
         "arpguard_kubernetes_unreadable_total",
         "Objects that could not be understood at all since the agent started",
-        "when it grows: something writes objects that no version of this agent knows",
+        "when it grows: another program writes objects that this agent cannot read",
         _of_sources(lambda source: source.unreadable),
         ("resource",),
     ),
@@ -136,13 +136,13 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_yielding",
-        "1 while another agent speaks as this node and this one is silent for it, else 0",
+        "1 while another agent uses this node's name and this one is silent, else 0",
         "when it is 1: two agents run with the same node name; end one of them",
         lambda look: look.state.yielding,
     ),
     spec.Gauge(
         "arpguard_nodes_alive",
-        "Nodes whose heartbeat was heard of within a lease, this one among them",
+        "Nodes whose heartbeat is newer than a lease, this one included",
         "when it falls: a node is down or cut off; or when it differs between nodes",
         lambda look: sum(member.alive for member in look.state.members),
     ),
@@ -161,19 +161,19 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_vips_without_node",
         "Elected VIPs that no node may own",
-        "when it is above 0: nobody answers for them, and `arpguard explain` says why for each node",
+        "when it is above 0: no node answers for them; `arpguard explain` says why for each node",
         lambda look: len(look.state.nobody),
     ),
     spec.Gauge(
         "arpguard_vips_taken_outside",
         "Elected VIPs that a host outside the cluster has",
-        "when it is above 0: a host that is not of the cluster uses an address that a Service asks for",
+        "when it is above 0: a host outside the cluster uses an address that a Service asks for",
         lambda look: look.elected[Kind.EXTERNAL],
     ),
     spec.Counter(
         "arpguard_kubernetes_events_total",
         "Kubernetes Events that this agent has written, or dropped to keep within their rate, since it started",
-        "when dropped grows: so much happens that Events leave some of it out; the log has it",
+        "when dropped grows: Events leave some changes out; the log has them all",
         _events,
         ("outcome",),
     ),
@@ -212,7 +212,7 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     spec.Gauge(
         "arpguard_voucher_isolated",
         "1 while no node on the segment hears this one, though the API server does and others have vouchers; else 0",
-        "when it is 1: nobody can reach this node's VIPs",
+        "when it is 1: no client can reach this node's VIPs",
         _of_vouching(lambda vouching: vouching.isolated),
     ),
     spec.Histogram(

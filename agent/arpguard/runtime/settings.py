@@ -87,7 +87,7 @@ class Settings:
         """The ConfigMap as it is now (None: there is none); what is wrong with it, empty when it is in force."""
         if found is None or found.text is None:
             missing = "is not there" if found is None else f"has no key {CONFIG_KEY}"
-            self.in_force.problem = f"configuration: {self._configmap} {missing}; keeping the last good configuration"
+            self.in_force.problem = f"configuration: {self._configmap} {missing}; keeping the previous configuration"
             return self.in_force.problem
         try:
             config = parse_config(found.text, self._configmap)
@@ -110,7 +110,7 @@ class Settings:
         if self.awaited and self._clock() >= self.started_ns + PATIENCE_NS:
             known.append(f"configuration: {self._configmap} has not been read yet")
         if self.file is not None and not self.file.exists():
-            known.append(f"configuration: {self.file} is gone; keeping the last good one")
+            known.append(f"configuration: {self.file} is gone; keeping the previous one")
         return known
 
     def _completed(self, config: AgentConfig) -> AgentConfig:
@@ -127,14 +127,14 @@ class Settings:
         self.in_force.generation += 1
         self.in_force.loaded_ns = boot_ns()
         self._caution()
-        log.info("configuration taken over: mode=%s listed_vips=%d", config.mode.name.lower(), len(config.vips))
+        log.info("configuration applied: mode=%s listed_vips=%d", config.mode.name.lower(), len(config.vips))
 
     def _caution(self) -> None:
         for caution in without_effect(self.config):
             log.warning("configuration: %s", caution)
 
     def _refuse(self, error: ConfigError) -> None:
-        self.in_force.problem = f"configuration not taken over; keeping the last good one: {error}"
+        self.in_force.problem = f"new configuration rejected; keeping the previous one: {error}"
 
 
 class FileFollower:

@@ -143,7 +143,7 @@ class Startup:
         standby = await self._get_ready(programs)
         waiting.push_async_callback(standby.stop)
         await standby.start()
-        log.info("standby: another agent runs on %s; this one takes over when that ends", self._pin_dir)
+        log.info("standby: another agent runs on %s; this one takes over when that one ends", self._pin_dir)
         return math.inf
 
     async def _get_ready(self, programs: Build) -> "Standby":

@@ -82,7 +82,7 @@ class _Stream:
         try:
             data = self._read(size)
         except (OSError, EOFError, zlib.error) as error:
-            raise _Damage(str(error) or "it cannot be read on") from error
+            raise _Damage(str(error) or "the rest cannot be read") from error
         if data and len(data) < size:
             raise _Damage("the file ends within a record")
         self.offset += len(data)
@@ -170,7 +170,7 @@ class _Block:
     def take(self, size: int) -> bytes:
         """The next bytes of it; _Damage when it has fewer."""
         if size > self.left:
-            raise _Damage("a block is shorter than what is in it")
+            raise _Damage("a block is shorter than its content")
         self.left -= size
         return self._stream.take(size)
 

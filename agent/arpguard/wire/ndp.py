@@ -211,7 +211,7 @@ class Flaw(StrEnum):
 class NoMessage(Enum):
     """Why there is no message to read."""
 
-    NO_ND = "no solicitation or advertisement"
+    NO_ND = "neither a solicitation nor an advertisement"
     CUT_OFF = "one that ends before its target does"
     UNWALKABLE = "more extension headers than the guard reads, or a fragment: its content is unknown"
 

@@ -129,7 +129,9 @@ SCENARIOS: dict[str, KubeScenario] = {
     "partition": KubeScenario(
         "the owner is cut off from the API, and heard on the LAN: the same", crashes.run_partition
     ),
-    "api-down": KubeScenario("no API server: answers end, those of held VIPs do not; back within 2 s", crashes.run_api_down),
+    "api-down": KubeScenario(
+        "no API server: answers end, those of held VIPs do not; back within 2 s", crashes.run_api_down
+    ),
     "drain": KubeScenario("cordoned, not ready, excluded: handed over within 50 ms", planned.run_drain),
     "rolling-update": KubeScenario(
         "agents replaced: no request lost; DaemonSet deleted: nothing left", planned.run_rolling_update

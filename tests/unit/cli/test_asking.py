@@ -375,7 +375,7 @@ def test_follower_of_an_agent_that_hangs_gives_up(run, agent, tmp_path, monkeypa
     ended.set()
 
     assert (code, err.count("\n")) == (3, 1)
-    assert f"unix://{path} answers no more: it hangs, or cannot be reached" in err
+    assert f"unix://{path} no longer answers: it hangs or cannot be reached" in err
 
 
 def test_agent_that_hangs_is_noticed_in_a_quarter_of_a_minute():

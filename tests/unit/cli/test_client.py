@@ -56,7 +56,7 @@ def test_name_that_is_not_known(run):
     code, _, err = run("status", "--address", "agent.invalid:50051")
 
     assert code == 3
-    assert "agent.invalid:50051 is not known: check the name" in one_line(err)
+    assert "cannot resolve agent.invalid:50051: check the name" in one_line(err)
 
 
 def test_host_whose_name_is_a_scheme_of_grpcs(run, serve, tmp_path, monkeypatch):

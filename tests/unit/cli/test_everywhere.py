@@ -191,7 +191,7 @@ def test_where_no_other_answers_the_remedy_is_told(everywhere, others):
     assert code == 3
     assert cells(out)[1][0] == "node-1"
     assert err.startswith(
-        "arpguard status: no other node's agent can be reached: agents listen for other machines only"
+        "arpguard status: cannot reach another node's agent: agents listen for other machines only"
     )
 
 
@@ -228,7 +228,7 @@ def test_standalone_agent_knows_of_no_other_node(run, agent):
     code, out, err = run("status", "--all-nodes")
 
     assert (code, out) == (2, "")
-    assert err == f"arpguard status: --all-nodes needs Kubernetes: the agent at {agent.target} knows of no other node\n"
+    assert err == f"arpguard status: --all-nodes needs Kubernetes: the agent at {agent.target} knows no other node\n"
 
 
 def test_agent_that_is_still_connecting_knows_no_node_yet(run, agent):

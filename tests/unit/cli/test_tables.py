@@ -110,7 +110,7 @@ def test_status_tells_the_essentials(ago):
     assert "fence       2.4s left" in lines
     assert "lease       3s, renewed every 1s, margin 0.5s" in lines
     assert "kubernetes  not used" in lines
-    assert "drift       mended what others changed: 3 x entry" in lines
+    assert "drift       repaired changes by other programs: 3 x entry" in lines
     assert "events      5 delivered, 6 kept back by the rate limit, 7 lost, 4 read by this agent" in lines
     assert "VIPs        1 owned, 1 foreign" in lines
     assert ["eth0", "up", "02:00:00:00:00:01", "hardware", "2", "xdp", "11", "tcx", "12", "192.0.2.1/24"] in cells
@@ -124,8 +124,8 @@ def test_status_tells_the_essentials(ago):
 def test_status_without_an_agent_leaves_out_what_only_an_agent_knows():
     text = tables.status(pb.GetStatusResponse(node="node-1", version="1", mode=pb.MODE_OBSERVE))
 
-    assert "no agent was asked; read from the pinned objects" in text
-    assert "problems are known to a running agent only" in text
+    assert "read from the pinned objects" in text
+    assert "only a running agent knows problems" in text
     assert "no problems" not in text
     assert "no fence needed" in text
     assert not any(word in text for word in ("config", "lease", "kubernetes", "drift", "this agent"))
@@ -248,7 +248,7 @@ def test_explanation_tells_frames_meanings_and_the_chain():
     assert lines[start + 1 : start + 5] == [
         "  holder  node-2",
         "  epoch   7",
-        "  state   valid: nobody else may take it",
+        "  state   valid: no other node may take it",
         "  moved   2 times",
     ]
     assert "fence: 1s left of the right to answer" in lines
@@ -316,7 +316,7 @@ KUBERNETES = pb.Kubernetes(
         {"name": "nodes", "lists": 1, "streams": 2},
         {"name": "services", "lost": "403 Forbidden", "lists": 3, "streams": 4, "failures": 5, "unreadable": 6},
     ],
-    nodes=[{"name": "node-1", "alive": True}, {"name": "node-2", "refusal": "not heard of for a lease"}],
+    nodes=[{"name": "node-1", "alive": True}, {"name": "node-2", "refusal": "has not renewed for a lease"}],
     writes=[
         {"kind": "claim", "outcome": "applied", "count": 3},
         {"kind": "heartbeat", "outcome": "unknown", "count": 2},
@@ -340,9 +340,9 @@ def test_status_tells_of_the_cluster(ago):
     rows = [line.split() for line in lines]
 
     assert "kubernetes  lost https://192.0.2.1:6443, Leases in arpguard" in lines
-    assert "lease       6s, renewed every 0s, margin 0s, longer than configured: there are so many nodes" in lines
+    assert "lease       6s, renewed every 0s, margin 0s, longer than configured because there are many nodes" in lines
     assert "renewal     last sent 5s ago" in lines
-    assert "nodes       1 of 2 nodes alive; node-2: not heard of for a lease" in lines
+    assert "nodes       1 of 2 nodes alive; node-2: has not renewed for a lease" in lines
     assert "writes      3 claim applied, 2 heartbeat unknown" in lines
     assert "Events      4 written, 1 dropped" in lines
     assert ["services", "lost", "3", "4", "5", "6", "403", "Forbidden"] in rows
@@ -367,7 +367,7 @@ def test_status_tells_who_vouches_for_whom(ago):
     ("changes", "text"),
     [
         ({}, "none"),
-        ({"seeks": "node-2"}, "none yet; node-2 is to try it"),
+        ({"seeks": "node-2"}, "none yet; node-2 will try"),
         ({"isolated": True}, "none: no node on the segment hears this one"),
         ({"voucher": "node-2", "timeout": {"seconds": 1}}, "d 1s; not bound yet"),
     ],
@@ -386,7 +386,7 @@ def test_status_says_nothing_of_vouching_where_it_is_off(ago):
     [
         ({}, "none yet"),
         ({"renewal_problem": "timed out"}, "none yet, and not renewed since: timed out"),
-        ({"yielding": True}, "another agent speaks as node-1: this one is silent"),
+        ({"yielding": True}, "another agent uses the node name node-1: this one is silent"),
     ],
     ids=["none", "problem", "yielding"],
 )
@@ -429,7 +429,7 @@ def test_claim_is_told_of_in_words(state, ago):
     word = pb.Claim.State.Name(state).removeprefix("STATE_").lower()
 
     assert any(line.startswith(("  state    " + word, "  state    not known")) for line in lines), lines
-    assert "  holder   n1, not heard of for a lease" in lines
+    assert "  holder   n1, has not renewed for a lease" in lines
     assert "  outside  02:00:00:00:00:50 has the address" in lines
     assert "  voucher  n2 vouches for the holder" in lines
     assert any(line.endswith(", 1m ago") for line in lines)

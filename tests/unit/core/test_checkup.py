@@ -312,7 +312,7 @@ def test_proxy_arp_answers_for_what_is_forwarded_to_another_link(forwarding, rou
         "guarded",
         "owned",
         "observed",
-        "never told a mode",
+        "and have no mode",
         "pinned, not attached",
         "ingress only",
         "another link",
@@ -492,7 +492,7 @@ def test_announcers_that_vips_follow(announcers, settings, expected, seen):
 
 
 FAST, AUTO = (config(f"lease: {{vouching: {text}}}") for text in ("{profile: fast}", "auto"))
-SAYS = AgentWord("t", "node-1", problems=("link down", "vouching: nobody vouches for this node"))
+SAYS = AgentWord("t", "node-1", problems=("link down", "vouching: no node vouches for this node"))
 SILENT = AgentWord("t", "node-1")
 
 
@@ -500,10 +500,10 @@ SILENT = AgentWord("t", "node-1")
     ("settings", "word", "virtual", "expected"),
     [
         (config("{}"), SAYS, True, [("skip", "lease.vouching is off")]),
-        (AUTO, SILENT, True, [("ok", "the agent has nothing to say against it")]),
+        (AUTO, SILENT, True, [("ok", "the agent reports no problem with it")]),
         (AUTO, Unread("hidden"), True, [("unknown", "hidden")]),
-        (AUTO, SAYS, None, [("bad", "nobody vouches for this node")]),
-        (FAST, SILENT, None, [("ok", "the agent has nothing to say against it")]),
+        (AUTO, SAYS, None, [("bad", "no node vouches for this node")]),
+        (FAST, SILENT, None, [("ok", "the agent reports no problem with it")]),
         (FAST, SILENT, True, [("warn", "profile fast on a virtual machine")]),
         (FAST, Unread("hidden"), True, [("warn", "profile fast on a virtual machine"), ("unknown", "hidden")]),
     ],

@@ -95,7 +95,7 @@ def test_host_address_is_no_subnet():
         ("can_reach:2001:db8::1", "no route leads there"),
         ("cidr:172.16.0.0/12", "no route but the default one leads there"),
         ("eth9", "there is no such interface; there are: eth0, eth1, br0, eth2"),
-        ("wlan*", "no interface of such a name yet"),
+        ("wlan*", "no interface of this name yet"),
     ],
 )
 def test_what_cannot_be_guarded_is_a_problem_that_says_why(item, text):

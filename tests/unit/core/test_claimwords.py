@@ -21,7 +21,7 @@ FIRST, SECOND = Candidate("n1", True, True, "choice 1"), Candidate("n2", True, F
 DOWN = Candidate("n3", False, False, "its Node is not ready")
 MAC = "02:00:00:00:00:50"
 MOVED_ONCE = "and the VIP has moved once"
-FREE = "whoever may own it takes it, the first choice first"
+FREE = "any node that may own it takes it, the first choice first"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             [
                 "n2 holds the claim",
                 "the heartbeat of n2 is alive",
-                "n1 is preferred, but who has a VIP and may own it keeps it, until all is quiet for a minute",
+                "n1 is preferred, but an owner keeps its VIP until the cluster has been quiet for a minute",
             ],
         ),
         (
@@ -80,12 +80,12 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
             [
                 "n3 holds the claim",
                 "the heartbeat of n3 is alive",
-                "n3 may own it no more, and hands it over: its Node is not ready",
+                "n3 may no longer own it, and hands it over: its Node is not ready",
             ],
         ),
         (
             replace(HELD, node="n9"),
-            ["n9 holds the claim", "the heartbeat of n9 is alive", "n9 may own it no more, and hands it over"],
+            ["n9 holds the claim", "the heartbeat of n9 is alive", "n9 may no longer own it, and hands it over"],
         ),
         (replace(HELD, void=True), [f"the claim names n1, but in an epoch that has ended (void): {FREE}"]),
         (
@@ -100,13 +100,13 @@ def test_claim_is_worth_what_keeps_others_from_it_first(changes, state):
         ),
         (
             replace(HELD, unreadable="its epoch is no UUID"),
-            ["the claim cannot be understood, so nobody takes it: its epoch is no UUID"],
+            ["the claim cannot be read, so no node takes it: its epoch is no UUID"],
         ),
         (
             replace(HELD, deleting=True),
-            [f"somebody deleted the claim: n1 falls silent before it is gone, and then {FREE}"],
+            [f"the claim was deleted by hand: n1 falls silent before it is gone, and then {FREE}"],
         ),
-        (Holder(known=True), [f"nobody has claimed it yet: {FREE}"]),
+        (Holder(known=True), [f"no node has claimed it yet: {FREE}"]),
         (Holder(), ["what the claim says, or is worth, is not known yet"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -118,7 +118,7 @@ def test_claim_is_told_of_in_words(holder, steps):
 @pytest.mark.parametrize(
     ("candidates", "steps"),
     [
-        ((), [f"no node may own {VIP}: nobody answers for it"]),
+        ((), [f"no node may own {VIP}: no node answers for it"]),
         ((FIRST,), ["n1 may own it"]),
         ((SECOND, FIRST), ["n2, n1 may own it, in this order of preference"]),
         (
@@ -142,7 +142,7 @@ def test_vip_that_is_apart_from_the_one_it_goes_with_is_about_to_move():
 
     steps = claim_steps(VIP, replace(HELD, node="n2"), (leading, holding), NOW_NS)
 
-    assert steps[-1] == "n1 is to have it, and gets it at once"
+    assert steps[-1] == "n1 is to have it, and takes it at once"
 
 
 # ---- the whole chain ---------------------------------------------------------------------------------------------
@@ -176,12 +176,12 @@ def test_chain_says_why_this_node_is_silent():
     steps = explain(ELECT, InCluster(holder=HELD, renewal_lost="timed out", yielding=True)).steps
 
     assert "n1 is this node, and cannot renew its lease: timed out" in steps
-    assert "another agent speaks as n1, and this one is silent" in steps
+    assert "another agent uses the node name n1, and this one is silent" in steps
 
 
 def test_held_vip_is_told_from_one_whose_owner_is_named():
     entry = VipEntry(Kind.OWNED, unfenced=True, epoch=3)
-    held = "the source asks to hold it: no fence is needed, and while the API server is away two nodes may answer"
+    held = "the source sets hold: no fence is needed, and while the API server is away two nodes may answer"
 
     assert explain(ELECT, InCluster(holder=HELD), entry).steps[-1] == held
     assert explain(Owner(OwnerKind.NODE, node="n1"), InCluster(), entry).steps[-1] != held
@@ -219,7 +219,7 @@ def test_candidates_of_a_followed_vip_are_who_was_chosen_and_this_node():
         (InCluster(Origin(refusals=("r1", "r2"))), [f"nothing makes {VIP} a VIP in ConfigMap a/b", "r1", "r2"]),
         (
             InCluster(complete=False),
-            [f"nothing makes {VIP} a VIP in ConfigMap a/b, and not all that may was read from the API server yet"],
+            [f"nothing makes {VIP} a VIP in ConfigMap a/b, and the agent is still reading from the API server"],
         ),
     ],
     ids=["standalone", "nobody asks", "refused", "not read"],

@@ -67,7 +67,7 @@ def explain(owner: Owner | None, scene: Viewpoint, address=VIP, mode=Mode.INHERI
 
 MADE = f"{SOURCE} makes {VIP} a VIP with the owner "
 ENFORCED = "the mode is enforce (the node's)"
-HOLD = "the source names the owner once and for all (hold): no fence is needed"
+HOLD = "the source names a fixed owner (hold): no fence is needed"
 SUBNET = "me is this node; it answers on eth0: the VIP is in that link's subnet"
 BOUND = f"{VIP} is bound on lo of this node: "
 OWNED = "so the kernel's entry on eth0 is owned: this node answers"
@@ -114,7 +114,7 @@ STEPS = [
         {},
         [
             MADE + "elect",
-            "so the kernel's entry on eth0 is unclaimed: nobody owns it, this node is silent",
+            "so the kernel's entry on eth0 is unclaimed: no node owns it, this node is silent",
             ENFORCED,
         ],
         id="to be elected",
@@ -127,7 +127,7 @@ STEPS = [
             MADE + "me (delegated)",
             SUBNET,
             BOUND + "the kernel answers for it",
-            "so the kernel's entry on eth0 is delegated: another program on this node answers, the guard lets it",
+            "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard lets it",
             ENFORCED,
         ],
         id="delegated, bound on lo",
@@ -367,7 +367,7 @@ FENCES = [
         VipEntry(Kind.OWNED, unfenced=True, epoch=3),
         a_control(epoch=4),
         None,
-        "owned, but of another epoch than the node: this node is silent",
+        "owned, but its epoch is not the node's: this node is silent",
         id="stale epoch",
     ),
     pytest.param(VipEntry(Kind.OWNED, unfenced=True), a_control(), None, "owned, this node answers", id="not needed"),
@@ -385,7 +385,7 @@ FENCES = [
         "foreign, another node or link answers, this one is silent (only observed: every frame passes)",
         id="observed",
     ),
-    pytest.param(None, AHEAD, None, "not guarded, the kernel and other programs answer as they like", id="no entry"),
+    pytest.param(None, AHEAD, None, "not guarded, the kernel and other programs answer freely", id="no entry"),
 ]
 
 
@@ -464,13 +464,13 @@ def test_kernel_answers_for_ipv6_addresses_of_the_same_link_only(where, owner, s
 @pytest.mark.parametrize(
     ("kind", "mode", "said"),
     [
-        (Kind.CLOSED, Mode.ENFORCE, "no VIP, but its range is closed: this node is silent"),
+        (Kind.CLOSED, Mode.ENFORCE, "not a VIP, but its range is closed: this node is silent"),
         (
             Kind.CLOSED,
             Mode.OBSERVE,
-            "no VIP, but its range is closed: this node is silent (only observed: every frame passes)",
+            "not a VIP, but its range is closed: this node is silent (only observed: every frame passes)",
         ),
-        (Kind.OPEN, Mode.ENFORCE, "not guarded, the kernel and other programs answer as they like"),
+        (Kind.OPEN, Mode.ENFORCE, "not guarded, the kernel and other programs answer freely"),
     ],
 )
 def test_summary_of_an_address_without_an_entry_is_that_of_its_range(kind, mode, said):

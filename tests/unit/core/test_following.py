@@ -418,8 +418,8 @@ def test_where_the_announcer_is_reported_silent_the_node_named_before_is_followe
     found = cluster.ask("metallb/service")
     assert (found.node, found.settled, found.problems) == ("worker-3", False, ())
     assert found.why == (
-        "ServiceL2Status of MetalLB metallb-system/l2-r8jwb names worker-2, whose agent sees no answer there; worker-3 "
-        "was named before"
+        "ServiceL2Status of MetalLB metallb-system/l2-r8jwb names worker-2, whose agent hears no answer there; "
+        "worker-3 was named before"
     )
 
     cluster.following.hear("worker-3", reported(101, answers=False))

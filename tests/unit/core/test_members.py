@@ -51,7 +51,7 @@ def test_members_are_those_with_a_node_or_a_heartbeat():
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"alive": False}, "not heard of for a lease"),
+        ({"alive": False}, "has not renewed for a lease"),
         ({"exists": False, "ready": False}, "no Node has that name"),
         ({"deleting": True}, "its Node is being deleted"),
         ({"ready": False}, "its Node is not ready"),
@@ -136,7 +136,7 @@ def test_holder_is_chosen_and_else_the_first():
     assert [each.node for each in free] == order
     assert [each.chosen for each in free] == [True, False, False]
     assert [each.chosen for each in held] == [False, False, True]
-    assert held[2].why == "choice 3, and has it: who has it keeps it"
+    assert held[2].why == "choice 3, and has it: the current owner keeps it"
 
 
 def test_pools_are_the_same_while_those_who_matter_are():

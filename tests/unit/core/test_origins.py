@@ -14,7 +14,7 @@ from arpguard.model import Owner, OwnerKind, Vip
 
 VIP, FAR, NODE = ip_address("192.0.2.50"), ip_address("203.0.113.50"), ip_address("192.0.2.1")
 IN_ORDER = "the first in the order of names"
-NOT_MEANT = "service shop/a asks for it and is not meant: it has no annotation arpguard.io/owner"
+NOT_MEANT = "service shop/a asks for it and is ignored: it has no annotation arpguard.io/owner"
 ITEM = Vip(VIP, Owner(OwnerKind.EXTERNAL))
 
 
@@ -36,7 +36,7 @@ def origin(address, *services: Service, vips=(), **services_config) -> Origin:
 @pytest.mark.parametrize(
     ("services", "vips", "why"),
     [
-        ([], [ITEM], "an item of `vips:` has the say before any Service"),
+        ([], [ITEM], "an item of `vips:` takes precedence over every Service"),
         ([a_service("a", owner="elect")], [], "its annotation arpguard.io/owner makes it one"),
         ([a_service("a")], [], "`services` of the configuration takes it"),
     ],

@@ -180,7 +180,7 @@ def test_selector_chooses_services_and_an_owner_annotation_overrides_it(services
         ("198.51.100.254", "VIPIsGateway", "is a gateway"),
         ("198.51.100.9", "VIPIsAPIServer", "is the API server's"),
         ("224.0.0.1", "VIPUnfit", "is a multicast address"),
-        ("203.0.113.1", "VIPOutsideRanges", "is in none of the configuration's `ranges`"),
+        ("203.0.113.1", "VIPOutsideRanges", "is outside the configuration's `ranges`"),
     ],
 )
 def test_address_that_must_not_be_guarded_is_left_alone_and_reported(address, reason, words):
@@ -236,7 +236,7 @@ def test_service_of_both_families_brings_a_vip_of_each():
         ("ff02::1:ff00:50", "VIPUnfit", "is a multicast address"),
         ("::ffff:198.51.100.50", "VIPUnfit", "is an IPv4 address in IPv6 form"),
         ("::", "VIPUnfit", "is the unspecified address"),
-        ("2001:db8:1::1", "VIPOutsideRanges", "is in none of the configuration's `ranges`"),
+        ("2001:db8:1::1", "VIPOutsideRanges", "is outside the configuration's `ranges`"),
     ],
 )
 def test_ipv6_address_that_must_not_be_guarded_is_left_alone_and_reported(address, reason, words):
@@ -309,7 +309,7 @@ def test_first_source_by_precedence_then_name_has_the_say_and_the_others_hear_of
 
     assert alone.vips[VIP].source == "service shop/b"
     assert reasons(alone) == [("c", "VIPConflictingSources"), ("a", "VIPConflictingSources")]
-    assert alone.problems[0].startswith("service shop/c: service shop/b has the say about 198.51.100.50")
+    assert alone.problems[0].startswith("service shop/c: service shop/b takes precedence for 198.51.100.50")
     assert configured.vips[VIP] is item
     assert len(configured.notices) == 3
 

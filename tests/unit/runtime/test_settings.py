@@ -66,7 +66,7 @@ def test_wrong_file_keeps_the_last_good_one_and_says_why(file):
 
     assert settings.config.mode is Mode.OBSERVE
     (problem,) = settings.problems()
-    assert problem.startswith("configuration not taken over; keeping the last good one: ")
+    assert problem.startswith("new configuration rejected; keeping the previous one: ")
     assert "perhaps" in problem
 
 
@@ -88,9 +88,7 @@ def test_file_that_is_gone_has_to_be_read_again_and_is_told_of(file):
     assert not settings.read_file()
 
     assert settings.config.mode is Mode.OBSERVE
-    assert any(
-        problem == f"configuration: {file} is gone; keeping the last good one" for problem in settings.problems()
-    )
+    assert any(problem == f"configuration: {file} is gone; keeping the previous one" for problem in settings.problems())
 
 
 def test_configmap_is_awaited_and_the_file_stands_in_for_it(file):
@@ -116,7 +114,7 @@ def test_number_of_vips_that_is_logged_is_that_of_the_list_and_says_so(file, cap
     with caplog.at_level("INFO"):
         settings.read_configmap(a_configmap(ENFORCE))
 
-    assert caplog.messages == ["configuration taken over: mode=enforce listed_vips=0"]
+    assert caplog.messages == ["configuration applied: mode=enforce listed_vips=0"]
 
 
 def test_file_is_followed_until_the_configmap_was_read(file):
@@ -152,9 +150,9 @@ def test_configmap_without_a_file_begins_with_the_defaults():
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (None, f"configuration: ConfigMap {CONFIGMAP} is not there; keeping the last good configuration"),
-        (a_configmap(None), f"ConfigMap {CONFIGMAP} has no key {CONFIG_KEY}; keeping the last good configuration"),
-        (a_configmap(WRONG), "configuration not taken over; keeping the last good one: "),
+        (None, f"configuration: ConfigMap {CONFIGMAP} is not there; keeping the previous configuration"),
+        (a_configmap(None), f"ConfigMap {CONFIGMAP} has no key {CONFIG_KEY}; keeping the previous configuration"),
+        (a_configmap(WRONG), "new configuration rejected; keeping the previous one: "),
     ],
     ids=["no ConfigMap", "no key", "wrong"],
 )

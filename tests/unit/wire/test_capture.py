@@ -175,7 +175,7 @@ BROKEN = {
     "frame longer than its block": (
         pcapng(FRAMES) + block(6, struct.pack("<IIIII", 0, 0, 0, 61, 61) + bytes(60)),
         3,
-        "a block is shorter than what is in it",
+        "a block is shorter than its content",
     ),
     "block of no length": (pcapng(FRAMES) + struct.pack("<II", 6, 0) + bytes(60), 3, "a block of 0 bytes"),
     "block of an odd length": (pcapng(FRAMES) + struct.pack("<II", 6, 13) + bytes(60), 3, "a block of 13 bytes"),
@@ -191,7 +191,7 @@ BROKEN = {
         3,
         "a section without a byte order",
     ),
-    "short interface": (section() + block(1, bytes(4)), 0, "a block is shorter than what is in it"),
+    "short interface": (section() + block(1, bytes(4)), 0, "a block is shorter than its content"),
     "header only begun": (pcap([])[:20], 0, "the file ends"),
 }
 

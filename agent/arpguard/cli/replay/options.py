@@ -35,7 +35,7 @@ def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_scene(parser)
     _add_choice_of_frames(parser)
 
-    parser.add_argument("--summary", action="store_true", help="only the account of the whole capture")
+    parser.add_argument("--summary", action="store_true", help="only the summary of the whole capture")
     parser.add_argument(
         "-o",
         "--output",
@@ -80,10 +80,10 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ADDRESS=NODE",
-        help="assume that NODE was elected to own ADDRESS, also where no file makes it a VIP; may be given again",
+        help="assume that NODE was elected to own ADDRESS, even if no file makes it a VIP; may be given again",
     )
 
-    scene.add_argument("--mode", choices=("observe", "enforce"), default="", help="instead of all modes configured")
+    scene.add_argument("--mode", choices=("observe", "enforce"), default="", help="instead of every configured mode")
 
 
 def _add_choice_of_frames(parser: argparse.ArgumentParser) -> None:
@@ -91,11 +91,11 @@ def _add_choice_of_frames(parser: argparse.ArgumentParser) -> None:
     frames.add_argument("--link", default="", metavar="NAME", help="only those of this interface of the capture")
     frames.add_argument(
         "--vlan",
-        type=up_to(4094, "no VLAN from 1 to 4094"),
+        type=up_to(4094, "not a VLAN from 1 to 4094"),
         metavar="VID",
         help="only those of this VLAN, as on its VLAN device",
     )
-    frames.add_argument("--all", action="store_true", help="show also those that are not about a VIP")
+    frames.add_argument("--all", action="store_true", help="also show decisions that are not about a VIP")
     frames.add_argument("--vip", type=_address, metavar="IP", help="show only those about this VIP")
     add_choice(frames, "verdict", Verdict, "show only this verdict")
     add_choice(frames, "reason", Reason, "show only this reason (docs/reasons.md)", listed=False)

@@ -338,17 +338,17 @@ def _notes_about_owners(story: Story) -> Iterator[str]:
             "whom the cluster elected, so nobody; --owner ADDRESS=NODE assumes somebody"
         )
     if scene.owners:
-        yield "who is named by --owner is taken to be elected, and no fence to have passed"
+        yield "the node that --owner names counts as elected, and its fence as not passed"
 
 
 def _notes_about_macs(story: Story) -> Iterator[str]:
     if story.scene.own_mac is None:
         yield (
-            f"this node's MAC is not told (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers, what was sent to "
+            f"this node's MAC is not given (--mac MAC): {PLACEHOLDER_MAC} stands for it in answers, what was sent to "
             "its real one counts as another host's, and what it sent as incoming unless the capture tells otherwise"
         )
     if any(seen.unjudged for macs in story.ledger.guarded.found.values() for seen in macs.values()):
-        yield "--mac NODE=MAC tells whose MACs are whose, and so what the guard leaves of what they said"
+        yield "--mac NODE=MAC assigns MACs to nodes, and so shows which of their frames the guard leaves"
 
 
 def _notes_about_links(story: Story) -> Iterator[str]:

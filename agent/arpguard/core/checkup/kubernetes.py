@@ -61,7 +61,7 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     for problem in told:
         yield bad(
             problem.removeprefix(_OF_VOUCHING),
-            why="a node that dies meanwhile is replaced after its lease, and not within d",
+            why="meanwhile a dead node is replaced after its lease, not within d",
             fix="see `arpguard status`, and the agent's log",
         )
 
@@ -75,7 +75,7 @@ def vouching(picture: Picture) -> Iterator[Finding]:
     if isinstance(word, Unread):
         yield unknown(word.why)
     elif not (told or is_too_fast):
-        yield ok("the agent has nothing to say against it")
+        yield ok("the agent reports no problem with it")
 
 
 def is_of_vouching(problem: str) -> bool:
@@ -91,12 +91,16 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
     if strict and not applied and applied is not None:
         yield bad(
             f"{seen}, but arp_ignore of this node is 0",
-            why="kube-proxy reads its configuration at its start only: this node still answers for every VIP",
+            why="kube-proxy reads its configuration only when it starts: this node still answers for every VIP",
             fix="restart kube-proxy",
             commands=(_RESTART,),
         )
     elif strict or enforcing:
-        meaning = "the guard decides who answers" if enforcing else "no node answers by its kernel: an announcer has to"
+        meaning = (
+            "the guard decides which node answers"
+            if enforcing
+            else "no node answers by its kernel: an announcer has to"
+        )
         yield ok(f"{seen}: {meaning}")
     else:
         addresses = {vip for each in cluster.services.values() for vip in each.addresses}

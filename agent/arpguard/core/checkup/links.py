@@ -16,7 +16,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
     """Whether the configuration's selectors name links that can be guarded."""
     if not picture.snapshot.source:
         links = listed(link.name for link in picture.facing)
-        yield ok(f"no configuration was named; VIPs may be asked for on {links or 'no link'}")
+        yield ok(f"no configuration was named; neighbours may ask for VIPs on {links or 'no link'}")
         return
 
     if picture.choice.problems:
@@ -25,7 +25,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 selector[2] or problem,
                 selector[0],
-                "VIPs are not guarded on a link that is not found",
+                "the guard cannot protect VIPs on a link that it does not find",
                 f"correct `interfaces:` in {picture.snapshot.source}",
             )
         return
@@ -35,7 +35,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
         yield warn(
             f"{listed(down)} is down",
             listed(down),
-            "nobody is answered there now",
+            "no neighbour gets an answer there now",
             "bring it up",
             tuple(shell("ip", "link", "set", "dev", name, "up") for name in down),
         )
@@ -115,12 +115,12 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 f"{listed(map(_shown, before))} runs before the guard",
                 link.name,
-                "what it drops or takes, the guard does not see; what it lets in for good, the guard cannot stop",
+                "the guard does not see frames that it drops or takes, and cannot stop frames that it accepts finally",
                 "have it attach behind the guard, or start the agent again: it puts its programs first (TCX)",
             )
         else:
             yield ok(
-                f"others are there and run after the guard, or without one: {listed(map(_shown, others))}", link.name
+                f"other programs run after the guard, or on links without one: {listed(map(_shown, others))}", link.name
             )
 
 
@@ -148,13 +148,13 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
         state = {
             True: "an agent runs on it",
             False: "no agent runs on it",
-            None: "whether an agent runs is not to be seen",
+            None: "cannot see whether an agent runs",
         }
         yield bad(
             f"a second guard is pinned at {guard.pin_dir}; {state[guard.running]}",
             guard.pin_dir,
-            "two guards judge every frame by two tables: what one answers for, the other suppresses",
-            "stop the agent that is too many, and remove its guard",
+            "two guards judge every frame by different tables: one suppresses what the other answers for",
+            "stop the second agent, and remove its guard",
             () if guard.running else (shell("arpguard", "cleanup", "--pin-dir", guard.pin_dir),),
         )
 
@@ -163,7 +163,7 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
         yield bad(
             f"two guards' programs are on {listed(link.name for link in doubled)}",
             listed(link.name for link in doubled),
-            "two guards judge every frame by two tables",
+            "two guards judge every frame by different tables",
             "stop all agents but one; the next start of that one leaves its own programs only",
         )
 

@@ -48,7 +48,7 @@ def _without_mode(picture: Picture) -> Iterator[Finding]:
     untold = [guard for guard in picture.guards if guard.mode is None]
     if untold:
         yield bad(
-            f"programs are pinned at {untold[0].pin_dir}, and were never told a mode",
+            f"programs are pinned at {untold[0].pin_dir}, and have no mode",
             why="everything passes",
             fix="start the agent",
             commands=_start(picture.snapshot),
@@ -57,7 +57,7 @@ def _without_mode(picture: Picture) -> Iterator[Finding]:
 
 def _no_agent(snapshot: Snapshot, absent: Unread) -> Finding:
     return warn(
-        f"the guard is in the kernel, and no agent runs ({absent.why})",
+        f"the guard is in the kernel, but no agent runs ({absent.why})",
         why="the guard stays as it is: elected VIPs end at their fence, and new links and VIPs are ignored",
         fix="start the agent",
         commands=_start(snapshot),
@@ -112,10 +112,10 @@ def bpffs(picture: Picture) -> Iterator[Finding]:
     """The file system in which the guard outlives its agent."""
     pin_dir = picture.config.bpf.pin_dir
     if picture.snapshot.machine.bpffs:
-        yield ok(f"{pin_dir} is in a BPF file system")
+        yield ok(f"{pin_dir} is on a BPF file system")
         return
     yield warn(
-        f"{pin_dir} is in no BPF file system",
+        f"{pin_dir} is not on a BPF file system",
         why="the agent mounts one at its start, and nothing may be pinned there until then; in a container it is lost "
         "with the container, unless the host's is mounted",
         fix="mount it",

@@ -47,7 +47,7 @@ def _too_silent(picture: Picture, link: Link) -> Finding | None:
     return bad(
         f"arp_ignore is {value}: the kernel does not answer for {listed(dark)}, bound on {picture.bound_on(dark[0])}",
         link.name,
-        "the guard leaves the answer to this node's kernel (delegated), and nobody gives it",
+        "the guard leaves the answer to this node's kernel (delegated), which does not answer",
         "set it to 0, or bind the address on the link",
         commands,
     )
@@ -224,7 +224,7 @@ def proxy_arp(picture: Picture) -> Iterator[Finding]:
             Grade.BAD if taken else Grade.WARN,
             "proxy_arp is 1" + (f", and the route to {listed(taken)} leads elsewhere" if taken else ""),
             link.name,
-            "the kernel answers for every address that it forwards to another link, VIPs that nobody guards included",
+            "the kernel answers for every address that it forwards to another link, including VIPs without a guard",
             "turn it off, unless hosts behind this node need it",
             picture.sysctls.set("ipv4/proxy_arp", link.name, 0),
         )
@@ -261,13 +261,13 @@ _IPV6 = (
         "ipv6/disable_ipv6",
         1,
         Grade.BAD,
-        "the kernel takes no IPv6 packet here: whoever is led to this node gets no answer",
+        "the kernel accepts no IPv6 packet here: clients that are led to this node get no answer",
     ),
     (
         "ipv6/suppress_frag_ndisc",
         0,
         Grade.WARN,
-        "the kernel believes neighbour discovery in fragments (RFC 6980), and the guard lets those pass",
+        "the kernel believes neighbour discovery in fragments (RFC 6980), and the guard lets such frames pass",
     ),
 )
 

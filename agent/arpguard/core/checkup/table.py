@@ -38,12 +38,14 @@ CHECKS = (
     Check(
         vips.vip_bound, "VIPs bound on lo, kube-ipvs0, a dummy or a NIC: would this node's kernel answer, unguarded?"
     ),
-    Check(vips.kube_ipvs, "addresses on kube-proxy's kube-ipvs0 that nobody guards"),
+    Check(vips.kube_ipvs, "addresses on kube-proxy's kube-ipvs0 without a guard"),
     Check(vips.vip_refused, "an externalIP or VIP that is a node's address, a gateway, or the API server's"),
-    Check(vips.vip_on_wire, "who answers for each VIP on the wire: nobody, one, several, a host outside the cluster"),
-    Check(vips.vip_claimed, "others that claim a VIP, as the running agent has heard"),
+    Check(
+        vips.vip_on_wire, "which hosts answer for each VIP on the wire: none, one, several, or one outside the cluster"
+    ),
+    Check(vips.vip_claimed, "other hosts that claim a VIP, according to the running agent"),
     Check(vips.vip_leaks, "ARP requests in the name of a VIP (arp_announce)"),
-    Check(settings.arp_ignore, "arp_ignore that keeps a VIP dark, or is set on a device where it counts for nothing"),
+    Check(settings.arp_ignore, "arp_ignore that silences a VIP, or is set on a device where it has no effect"),
     Check(settings.lvs_dr_loop, "accept_local on a real server: packets that go round until their TTL is 0"),
     Check(settings.same_segment, "two links on one segment that answer for each other (arp_filter)"),
     Check(settings.rp_filter, "rp_filter that drops what comes in on a link"),
@@ -61,21 +63,21 @@ CHECKS = (
     Check(kubernetes.announcers, "objects of other announcers that `owner: follow` needs"),
     Check(
         kubernetes.vouching,
-        "what keeps nodes from vouching for each other: the Secret, the EtherType, a profile that is too fast",
+        "obstacles to vouching: the Secret, the EtherType, a profile that is too fast",
     ),
-    Check(node.agent, "whether the guard is there, and what its agent says"),
+    Check(node.agent, "whether the guard is in place, and what its agent reports"),
     Check(links.one_agent, "two agents, or two guards, on one node"),
-    Check(links.foreign_programs, "BPF programs of others on the links, and whether the guard runs first"),
+    Check(links.foreign_programs, "other BPF programs on the links, and whether the guard runs first"),
     Check(node.kernel, "the kernel's version, and BPF's compiler (JIT)"),
     Check(node.tcx, "whether programs can be attached by TCX"),
     Check(links.xdp, "whether `datapath: xdp` serves on the links"),
     Check(node.bpffs, "the BPF file system"),
-    Check(node.capabilities, "what this process may do"),
+    Check(node.capabilities, "the capabilities of this process"),
     Check(node.clock, "the clock source"),
 )
 
 
-_NOTHING = skip("there was nothing to look at")
+_NOTHING = skip("there was nothing to check")
 
 
 def examine(picture: Picture) -> tuple[Result, ...]:

@@ -18,7 +18,7 @@ _KINDS = {
     Kind.OWNED: "this node answers",
     Kind.FOREIGN: "another node or link answers, this one is silent",
     Kind.EXTERNAL: "a host outside the cluster answers, this node is silent",
-    Kind.UNCLAIMED: "nobody has it yet, this node is silent",
+    Kind.UNCLAIMED: "no node has it yet, this node is silent",
     Kind.DELEGATED: "another program on this node answers",
 }
 
@@ -49,7 +49,7 @@ def _bound(picture: Picture, vip: Address) -> Finding:
         return warn(
             f"bound on {where}; the guard only observes on {_names(observed)}",
             str(vip),
-            "the kernel of each node that has it bound answers, as without the guard",
+            "each node that has it bound answers, as without the guard",
             "set `mode: enforce` when `arpguard vips` shows what you expect",
         )
 
@@ -86,7 +86,7 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
     if known is not None and known.owner.kind is OwnerKind.EXTERNAL:
         why = "a host outside the cluster has it, and clients reach this node instead"
     if not where:
-        why = "whoever asks for it is led to this node"
+        why = "clients that ask for it are led to this node"
     return bad(seen, str(vip), why, *_to_silence(picture, vip, links))
 
 
@@ -106,7 +106,7 @@ def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str,
 def _to_unbind(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, tuple[str, ...]]:
     """No setting keeps the kernel from answering for an address of the link that is asked."""
     if not picture.is_of_others(vip):
-        return "take the address off the hosts that should not have it", ()
+        return "remove the address from the hosts that should not have it", ()
     asked = {link.ifindex for link in links}
     lines = tuple(
         shell("ip", "addr", "del", f"{vip}/{own.network.prefixlen}", "dev", place.name)
@@ -114,7 +114,7 @@ def _to_unbind(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, 
         for own in place.addresses
         if own.address == vip and place.ifindex in asked
     )
-    return "it is another host's: take it off the link, or have it guarded", lines
+    return "another host owns it: remove it from the link, or have it guarded", lines
 
 
 def _starting_helps(picture: Picture, vips: list[Address]) -> bool:
@@ -148,7 +148,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
                 f"arp_announce is {value}: asks in the name of {listed(vips)} when it talks from there",
                 link.name,
                 "neighbours then take this node for the owner",
-                "have them guarded, or have the kernel ask in the name of the link's own address",
+                "have them guarded, or have the kernel ask with the link's own address as sender",
                 (picture.snapshot.start,) if starts else picture.sysctls.set("ipv4/arp_announce", link.name, 2),
             )
 
@@ -295,13 +295,13 @@ def _answered(
 ) -> Finding:
     here = picture.this_node_answers(vip, link)
     who = [*(["this node"] if here else []), *(_who(mac, names) for mac in macs)]
-    seen = f"answered on {link.name} by {listed(who)}" if who else f"nobody answers on {link.name}"
+    seen = f"answered on {link.name} by {listed(who)}" if who else f"no host answers on {link.name}"
 
     if len(who) > 1:
         return bad(
             seen,
             str(vip),
-            "clients reach whoever answers last, and another one after each timeout of their caches",
+            "clients reach the host that answers last, and another one after each timeout of their caches",
             *_to_one(picture, vip, link, here=here),
         )
 
@@ -310,7 +310,7 @@ def _answered(
         return bad(
             f"{seen}, and its owner is {_who(owner, names)}",
             str(vip),
-            "somebody else has taken the address, or the owner has another NIC now",
+            "another host has taken the address, or the owner has a new NIC",
             "find the host by its MAC in the switch's table; correct the owner if it is the right one",
         )
 
@@ -348,7 +348,7 @@ def _to_one(picture: Picture, vip: Address, link: Link, *, here: bool) -> tuple[
     is_owner = cover.kind is Kind.OWNED if cover else known is not None and not picture.is_of_others(vip)
     if here and (not is_owner or (picture.snapshot.start and not picture.guards)):
         return _to_silence(picture, vip, [link])
-    return "run the guard on every node that answers, or take the address off the hosts that should not have it", ()
+    return "run the guard on every node that answers, or remove the address from the hosts that should not have it", ()
 
 
 def _owners_mac(picture: Picture, vip: Address, link: Link) -> MacAddress | None:
@@ -387,7 +387,7 @@ _OF_A_NODE = (
     "run the guard on that node, and look at the doctor there",
 )
 _OF_OUTSIDE = (
-    "a host outside this cluster, or another cluster on the same segment, takes the VIP for its own",
+    "a host outside this cluster, or another cluster on the same segment, uses the VIP as its own",
     "find the host by its MAC in the switch's table; give one of the two another address",
 )
 
@@ -406,7 +406,7 @@ def vip_claimed(picture: Picture) -> Iterator[Finding]:
             *(_OF_A_NODE if claim.of_node else _OF_OUTSIDE),
         )
     if not agent.claims:
-        yield ok("nobody else claims a VIP, as the agent has heard")
+        yield ok("the agent has heard no other host claim a VIP")
 
 
 def _names(links: list[Link]) -> str:

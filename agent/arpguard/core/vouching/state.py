@@ -31,7 +31,7 @@ class VouchingState:
     the API server does. `vouched`: whom it vouches for. `priority`: how the kernel schedules the voucher's process, ""
     while there is none. Since the agent began: `unbinds`, how often this node left a voucher that granted nothing;
     `revocations`, how often its epoch ended while it was bound; `decided`, how many nodes its own vouchers found dead;
-    `gaps`, those between its grants to others. `problems`: what keeps nodes from vouching for each other, a sentence
+    `gaps`, those between its grants to others. `problems`: obstacles to vouching, a sentence
     each.
     """
 

@@ -226,7 +226,7 @@ class Kubernetes:
         if self._membership.renewals.lost:
             yield f"Kubernetes: cannot renew the lease: {self._membership.renewals.lost}"
         if self._membership.yielding:
-            yield f"Kubernetes: another agent speaks as {self._identity.node}, so this one is silent: stop one of them"
+            yield f"Kubernetes: another agent uses the node name {self._identity.node}, so this one is silent"
         if (vouching := self._membership.vouching) is not None:
             yield from vouching.problems
         if self._wishes.nobody:

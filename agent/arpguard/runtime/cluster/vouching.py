@@ -202,10 +202,10 @@ class Vouching:
 
     def _problems(self, config: VouchingConfig, vouched: Iterable[VouchedNode]) -> Iterator[str]:
         if self._terms.problem:
-            yield f"vouching: nobody vouches for this node without the cluster's secret: {self._terms.problem}"
+            yield f"vouching: no node vouches for this node without the cluster's secret: {self._terms.problem}"
         if self._hearing.deaf:
             yield (
-                f"vouching: nothing at all comes in over {self._hearing.deaf}, while other nodes hear each other: this "
+                f"vouching: nothing arrives over {self._hearing.deaf}, while other nodes hear each other: this "
                 "node hands its VIPs over; look at the link, and at the switch"
             )
         if self._plan.isolated:

@@ -105,4 +105,4 @@ class Attaching:
         replaced = [key for key, attachment in attached.items() if attachment.fresh and key in self._attached]
         if replaced:
             self._state.drift.programs += len(replaced)
-            log.warning("drift: %d programs were detached behind the agent and are attached again", len(replaced))
+            log.warning("drift: another program detached %d programs; attached them again", len(replaced))

@@ -122,4 +122,4 @@ class Control:
     def _note_drift(self, actual: NodeControl | None) -> None:
         if self._state.control is not None and actual != self._state.control:
             self._state.drift.control += 1
-            log.warning("drift: the control value was changed behind the agent and is restored")
+            log.warning("drift: another program changed the control value; restored it")

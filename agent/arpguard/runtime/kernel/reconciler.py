@@ -185,9 +185,7 @@ class Reconciler:
         elif keys:
             changed = [f"{key.vip} on interface {key.ifindex}" for key in sorted(keys, key=lambda key: key.order)]
             self.state.drift.entries += len(changed)
-            log.warning(
-                "drift: %d entries were changed behind the agent and are restored: %s", len(changed), some(changed)
-            )
+            log.warning("drift: another program changed %d entries; restored them: %s", len(changed), some(changed))
 
     def _program(self, basis: Basis, problems: list[str]) -> None:
         last, self._basis = self._basis, basis
@@ -271,7 +269,7 @@ class Reconciler:
         delta = self._ranges.delta
         if self._ranges.look():
             self.state.drift.entries += 1
-            log.warning("drift: closed ranges were changed behind the agent and are restored")
+            log.warning("drift: another program changed the closed ranges; restored them")
 
         delta.want_all(self._wanted_ranges(basis))
         if not self._ranges.settled:

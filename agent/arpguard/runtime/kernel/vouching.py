@@ -117,7 +117,7 @@ class TermWriter:
             self.problem = ""
 
     def _refused(self, error: DataPlaneError) -> None:
-        self.problem = f"voucher: the kernel has not taken over who vouches for this node; trying again: {error}"
+        self.problem = f"voucher: the kernel did not accept the new voucher of this node; trying again: {error}"
 
     def _on(self, links: Iterable[Link]) -> dict[int, LinkTerm]:
         term = self._term
