@@ -73,7 +73,7 @@ def guards_without(agent: AgentProcess, url: str, why: str) -> None:
     """The guard comes up all the same, and says what is in the way of its API."""
     agent.start()
     agent.wait_for()
-    agent.wait_for(f"problem: cannot listen at {url} ({why}): change grpc.listen, or end what is in its way")
+    agent.wait_for(f"problem: cannot listen at {url} ({why}): change grpc.listen, or stop the program that uses it")
 
 
 def answers(agent: AgentProcess, url: str) -> bool:

@@ -195,7 +195,7 @@ def test_a_foreign_vip_is_not_answered_during_reloads(pair, agent):
     ids=["value", "no YAML", "missing key"],
 )
 def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem):
-    report = f"new configuration rejected; keeping the previous one: .*{problem}"
+    report = f"configuration: change rejected; keeping the previous one: .*{problem}"
     before = said(agent, report)
     agent.configure(text)
     until(lambda: said(agent, report) > before, REPAIR_S)
@@ -207,7 +207,7 @@ def test_a_wrong_edit_changes_nothing_and_is_reported(agent, wire, text, problem
 @pytest.mark.parametrize(
     ("damage", "report"),
     [
-        (lambda path: path.write_text(""), r"problem: new configuration rejected; .* empty"),
+        (lambda path: path.write_text(""), r"problem: configuration: change rejected; .* empty"),
         (lambda path: path.unlink(), "problem: configuration: .* is gone; keeping the previous one"),
     ],
     ids=["emptied", "removed"],

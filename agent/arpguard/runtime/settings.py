@@ -134,7 +134,7 @@ class Settings:
             log.warning("configuration: %s", caution)
 
     def _refuse(self, error: ConfigError) -> None:
-        self.in_force.problem = f"new configuration rejected; keeping the previous one: {error}"
+        self.in_force.problem = f"configuration: change rejected; keeping the previous one: {error}"
 
 
 class FileFollower:

@@ -66,7 +66,7 @@ def test_wrong_file_keeps_the_last_good_one_and_says_why(file):
 
     assert settings.config.mode is Mode.OBSERVE
     (problem,) = settings.problems()
-    assert problem.startswith("new configuration rejected; keeping the previous one: ")
+    assert problem.startswith("configuration: change rejected; keeping the previous one: ")
     assert "perhaps" in problem
 
 
@@ -152,7 +152,7 @@ def test_configmap_without_a_file_begins_with_the_defaults():
     [
         (None, f"configuration: ConfigMap {CONFIGMAP} is not there; keeping the previous configuration"),
         (a_configmap(None), f"ConfigMap {CONFIGMAP} has no key {CONFIG_KEY}; keeping the previous configuration"),
-        (a_configmap(WRONG), "new configuration rejected; keeping the previous one: "),
+        (a_configmap(WRONG), "configuration: change rejected; keeping the previous one: "),
     ],
     ids=["no ConfigMap", "no key", "wrong"],
 )
