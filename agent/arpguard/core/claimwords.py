@@ -60,7 +60,7 @@ def claim_steps(address: Address, holder: Holder, candidates: tuple[Candidate, .
 def _eligible(address: Address, candidates: Iterable[Candidate]) -> str:
     names = [candidate.node for candidate in candidates if candidate.eligible]
     if not names:
-        return f"no node may own {address}: nobody answers for it"
+        return f"no node may own {address}, so none answers"
     return f"{some(names)} may own it" + (", in this order of preference" if len(names) > 1 else "")
 
 

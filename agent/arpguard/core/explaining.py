@@ -87,17 +87,17 @@ _KINDS = {
 def summary(entry: VipEntry | None, scene: Viewpoint) -> str:
     """What the kernel's entry means, in a sentence; without one, the range around the address."""
     if entry is None and not scene.is_closed:
-        return "not guarded, the kernel and other programs answer as they like"
+        return "not guarded, the kernel and other programs answer freely"
     mode = (entry.mode if entry is not None else Mode.INHERIT) or scene.control.mode
     observed = " (only observed: every frame passes)" if mode is Mode.OBSERVE else ""
     if entry is None:
-        return f"no VIP, but its range is closed: this node is silent{observed}"
+        return f"not a VIP, but its range is closed: this node is silent{observed}"
     return _what_for(entry, scene) + observed
 
 
 def _what_for(entry: VipEntry, scene: Viewpoint) -> str:
     if _is_stale(entry, scene.control):
-        return "owned, but of another epoch than the node: this node is silent"
+        return "owned, but its epoch is not the node's: this node is silent"
     if _needs_fence(entry) and not _fence_left_ns(scene.control, scene.now_ns):
         return "owned, but the fence has passed: this node is silent"
     if _needs_fence(entry) and scene.voucher_left_ns == 0:
@@ -258,7 +258,7 @@ def _range_steps(scene: Viewpoint) -> list[str]:
     return [silent, f"the mode is {scene.control.mode.name.lower()} (the node's)"]
 
 
-_HELD = "the source asks to hold it: no fence is needed, and while the API server is away two nodes may answer"
+_HELD = "the source sets hold: no fence is needed, and while the API server is away two nodes may answer"
 
 
 def _fence_step(left_ns: int | None, voucher_left_ns: int | None, *, elected: bool) -> str:

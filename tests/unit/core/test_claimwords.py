@@ -118,7 +118,7 @@ def test_claim_is_told_of_in_words(holder, steps):
 @pytest.mark.parametrize(
     ("candidates", "steps"),
     [
-        ((), [f"no node may own {VIP}: no node answers for it"]),
+        ((), [f"no node may own {VIP}, so none answers"]),
         ((FIRST,), ["n1 may own it"]),
         ((SECOND, FIRST), ["n2, n1 may own it, in this order of preference"]),
         (

@@ -313,7 +313,7 @@ def _speaker(story: Story, vip: Vip) -> str:
         return "no node answers, only the host outside"
     owner = story.owner(vip)
     if vip.elected and vip.address not in story.scene.owners:
-        return "nobody answers until a node is elected"
+        return "no node answers until one is elected"
     return f"only another program on {vip.owner.node} answers" if vip.owner.delegated else f"only {owner} answers"
 
 
