@@ -4,10 +4,12 @@ The kernel's maps are read through their handles whenever somebody asks; the res
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.config.model import AgentConfig
+from arpguard.core.auditing import AuditBook, Audited
 from arpguard.core.clusterstate import ClusterState
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, read_grants, read_totals
@@ -35,12 +37,23 @@ class ConfigInForce:
         return (0, None) if index is None else (index, self.config.vips[index])
 
 
+class Busy(Exception):  # noqa: N818 - nothing is wrong
+    """So many addresses are waiting to be asked for that another one would take too long."""
+
+
+class Auditor(Protocol):
+    """Asks on the wire who answers for a VIP."""
+
+    async def ask(self, address: Address) -> list[Audited]:
+        """Asks now; Busy if too many wait already."""
+
+
 @dataclass(slots=True)
 class ThisNode:
     """Who this node is, its kernel objects, and what the agent knows.
 
-    `started_ns` (CLOCK_BOOTTIME) and `in_force` are None when no agent is asked, but its pinned objects; `cluster`
-    also when it runs standalone.
+    `started_ns` (CLOCK_BOOTTIME), `in_force` and `auditor` are None when no agent is asked, but its pinned objects;
+    `cluster` also when it runs standalone.
     """
 
     name: str
@@ -57,6 +70,8 @@ class ThisNode:
     started_ns: int | None = None
     in_force: ConfigInForce | None = None
     cluster: ClusterState | None = None
+    audits: AuditBook = field(default_factory=AuditBook)
+    auditor: Auditor | None = None
 
     def read_control(self) -> NodeControl:
         """What the kernel has now; observing, before it was told anything."""

@@ -268,7 +268,11 @@ def test_document_has_an_item_for_each_node(run, bench, everywhere):
     assert [item["node"] for item in found] == [host.name for host in bench.nodes]
     assert {item["links"][0]["ownership"]["claim"]["holder"] for item in found} == {bench.owner(WEB).name}
     assert found[1]["target"] == f"{bench.nodes[1].address}:50051"
-    assert run("conflicts", *everywhere) == (0, "no foreign claim was heard since the agents started\n", "")
+    code, out, _ = run("conflicts", *everywhere)
+    assert (code, out.splitlines()[0]) == (0, "no foreign claim was heard since the agent started")
+    code, out, err = run("audit", str(WEB), *everywhere)
+    assert (code, err, out.splitlines()[-1]) == (0, "", "1 VIP: nobody but the owner answers")
+    assert [line.split()[:2] for line in out.splitlines()[1:4]] == [[host.name, str(WEB)] for host in bench.nodes]
 
 
 def test_other_agents_take_mutual_tls_only(run):

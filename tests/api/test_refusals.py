@@ -18,6 +18,7 @@ from api.apitools import (
     served,
 )
 from api.conftest import EXTERNAL, OWNED
+from arpguard.core.auditing import Expected, judge
 from arpguard.core.claimants import ClaimantKind
 from arpguard.model import EntryKey, VipEntry
 from arpguard.v1 import agent_pb2 as pb
@@ -98,6 +99,8 @@ REFUSED = {
     ],
     "ListDecisions": [*INVALID_LISTS, *INVALID_FILTERS],
     "WatchDecisions": INVALID_FILTERS,
+    "ListAudits": INVALID_LISTS,
+    "AuditVip": [({}, f"address: (empty): {ADDRESS}"), ({"address": f"{V}/32"}, f"address: {V}/32: {ADDRESS}")],
     "ListConflicts": [
         *INVALID_LISTS,
         ({"vip": "192.0.2"}, f"vip: 192.0.2: {ADDRESS}"),
@@ -129,6 +132,7 @@ def test_wrong_field_is_refused_and_named(api, method, fields, message):
     ("method", "fields", "message"),
     [
         ("GetVip", {"address": str(address(60))}, f"address: {address(60)}: guarded on no link of node-1"),
+        ("AuditVip", {"address": str(address(60))}, f"address: {address(60)}: guarded on no link of node-1"),
         ("GetVip", {"address": "2001:db8::1"}, "address: 2001:db8::1: guarded on no link of node-1"),
         ("GetVip", {"address": f"::ffff:{OWNED}"}, "address: ::ffff:c633:6432: guarded on no link of node-1"),
         ("GetVip", {"address": "224.0.0.1"}, "address: 224.0.0.1: guarded on no link of node-1"),
@@ -205,6 +209,8 @@ def crowd(loaded, tmp_path_factory):
     }
     with served(a_node(loaded, entries), tmp_path_factory.mktemp("crowd")) as made:
         made.decide(*(a_decision(number, reason=Reason.CONFLICT) for number in range(1, TOTAL + 1)))
+        for key in entries:
+            made.node.audits.settle(judge(key, "eth1", Expected("node-2"), {}, 1))
         yield made
 
 
@@ -212,6 +218,7 @@ LISTS = {
     "ListVips": ("vips", lambda item: (item.ifindex, item.address)),
     "ListDecisions": ("decisions", lambda item: item.sha),
     "ListConflicts": ("conflicts", lambda item: item.mac),
+    "ListAudits": ("audits", lambda item: item.vip),
 }
 
 
@@ -230,6 +237,8 @@ def expected(crowd, method: str) -> list:
     """What is to be listed, in order."""
     if method == "ListVips":
         return [(key.ifindex, str(key.vip)) for key in sorted(crowd.node.state.entries, key=lambda key: key.order)]
+    if method == "ListAudits":
+        return [str(key.vip) for key in sorted(crowd.node.state.entries, key=lambda key: key.order)]
     return [str(a_decision(number).sha) for number in range(TOTAL, 0, -1)]
 
 

@@ -11,6 +11,7 @@ import yaml
 from prometheus_client.process_collector import ProcessCollector
 
 from arpguard.config.files import parse_config
+from arpguard.core.auditing import AuditFinding
 from arpguard.kube.writer import Outcome
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict
@@ -22,6 +23,7 @@ VALUES = {
     "verdict": {verdict.name.lower() for verdict in Verdict},
     "reason": {reason.name.lower() for reason in Reason},
     "kind": {kind.name.lower() for kind in VIP_KINDS},
+    "finding": {finding.name.lower() for finding in AuditFinding},
     "mode": {"observe", "enforce"},
     "action": {"observed", "enforced"},
     "hook": {hook.name.lower() for hook in Hook},

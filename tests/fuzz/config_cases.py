@@ -64,6 +64,7 @@ WHOLE = {
     },
     "metrics": {"listen": "0.0.0.0:9469"},
     "decisions": {"capacity": "100"},
+    "audit": {"every": "30s", "rate": "5/s"},
 }
 _MARKS = ["\ufeff", "---\n", "--- # x\n", "%YAML 1.1\n---\n", "%TAG ! !x\n---\n", "...\n", "\t", "# \u202e\n"]
 _PIECES = [

@@ -42,7 +42,17 @@ vips:
   - {{address: {DELEGATED}, owner: {{node: node-1, delegated: true}}}}
   - {{address: {OBSERVED}, owner: {{node: node-2}}, mode: observe}}
 """
-PAGES = ["status", "vips", f"vips {OWNED}", "links", "decisions", "conflicts", f"explain {OWNED}", f"explain {FREE}"]
+PAGES = [
+    "status",
+    "vips",
+    f"vips {OWNED}",
+    "links",
+    "decisions",
+    "conflicts",
+    f"audit {FOREIGN}",
+    f"explain {OWNED}",
+    f"explain {FREE}",
+]
 
 
 @pytest.fixture(scope="module")

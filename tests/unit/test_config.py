@@ -14,6 +14,7 @@ from arpguard.addresses import MacAddress
 from arpguard.config.files import MAX_PROBLEMS, parse_config, read_config
 from arpguard.config.model import (
     AgentConfig,
+    AuditConfig,
     FollowConfig,
     GrpcConfig,
     InterfaceSelector,
@@ -27,6 +28,7 @@ from arpguard.config.model import (
 from arpguard.core.cautions import needs_cluster, without_effect
 from arpguard.errors import ConfigError
 from arpguard.model import Datapath, Owner, OwnerKind, Vip
+from arpguard.units import NS_PER_S
 from arpguard.verdict import Mode
 from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL
 
@@ -205,6 +207,12 @@ vips:
         ("grpc: {listen: ['[::1]:5', '[::1]:5']}", "grpc.listen[1]: [::1]:5 is in the list twice"),
         ("grpc: {tls: {cert: /c, key: /k}}", "grpc.tls.client_ca: missing; grpc.tls needs the PEM files cert, key"),
         ("grpc: {tls: {cert: c, key: /k, client_ca: /ca}}", "grpc.tls.cert: must be the absolute path of a PEM fil"),
+        ("audit: {every: 14s}", "audit.every: must be a duration from 15s to 60m, such as 60s, or off, not 14s"),
+        ("audit: {every: 61m}", "audit.every: must be a duration from 15s to 60m, such as 60s, or off, not 61m"),
+        ("audit: {every: 5}", "audit.every: must be a duration from 15s to 60m, such as 60s, or off, not 5"),
+        ("audit: {rate: 0/s}", "audit.rate: must be questions in a second, from 1/s to 999/s, such as 20/s, not 0/s"),
+        ("audit: {rate: 1000/s}", "audit.rate: must be questions in a second, from 1/s to 999/s, such as 20/s"),
+        ("audit: {rate: 20}", "audit.rate: must be questions in a second, from 1/s to 999/s, such as 20/s, not 20"),
         ("decisions: {capacity: 0}", "decisions.capacity: must be a number from 1 to 100000, not 0; each costs abo"),
         ("ranges: [192.0.2.0]\nranges: []", "line 2, column 1: 'ranges' stands here twice"),
         ("a: &x [1]\nb: *x", "line 2, column 4: aliases are not supported"),
@@ -582,3 +590,18 @@ def test_elected_vip_needs_a_cluster():
     assert "192.0.2.2" in caution
     assert "192.0.2.1" not in caution
     assert needs_cluster(parse_config("vips: [{address: 192.0.2.1, owner: {node: a}}]")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "audit"),
+    [
+        ("mode: observe", AuditConfig(60 * NS_PER_S, 20)),
+        ("audit: {}", AuditConfig(60 * NS_PER_S, 20)),
+        ("audit: {every: 15s, rate: 1/s}", AuditConfig(15 * NS_PER_S, 1)),
+        ("audit: {every: 60m, rate: 999/s}", AuditConfig(3600 * NS_PER_S, 999)),
+        ("audit: {every: off}", AuditConfig(0, 20)),
+        ("audit: {every: false}", AuditConfig(0, 20)),
+    ],
+)
+def test_audit_is_on_unless_it_is_off(text, audit):
+    assert parse_config(text, "test").audit == audit

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
+from arpguard.core.auditing import AuditFinding
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.stimulus import Operation
 from arpguard.v1 import agent_pb2 as pb
@@ -99,7 +100,7 @@ def test_every_method_has_a_request_and_a_response_of_its_own():
 def test_every_method_says_what_it_does_and_which_status_codes_it_ends_with(method):
     comment = _comments("rpc", method)
     codes = [line.split()[0] for line in comment if re.match(r"[A-Z_]{2,}  ", line)]
-    known = COMMON_CODES | {"OK", "NOT_FOUND"}
+    known = COMMON_CODES | {"OK", "NOT_FOUND", "FAILED_PRECONDITION"}
 
     assert re.match(r"[A-Z].*", comment[0])
     assert codes, f"{method} names no status code"
@@ -153,7 +154,7 @@ def test_every_message_that_is_a_value_says_what_it_is(name):
 def test_lists_are_paged_alike():
     """AIP-158: the same names and types in every request and response for a list."""
     lists = [method for method in SERVICE.methods if method.name.startswith("List")]
-    assert len(lists) == 3
+    assert len(lists) == 4
     for method in lists:
         asked, told = method.input_type.fields_by_name, method.output_type.fields_by_name
         assert asked["page_size"].type == FieldDescriptor.TYPE_INT32
@@ -175,3 +176,8 @@ def test_every_type_is_used():
             reached |= {field.enum_type.full_name for field in message.fields if field.enum_type}
 
     assert {kind.full_name for kind in (*MESSAGES, *ENUMS)} == reached - TIMES
+
+
+def test_findings_of_audits_are_those_of_the_core():
+    named = {value.name.removeprefix("FINDING_"): value.number for value in pb.Audit.Finding.DESCRIPTOR.values}
+    assert named == {"UNSPECIFIED": 0} | {finding.name: finding.value for finding in AuditFinding}

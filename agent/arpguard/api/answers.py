@@ -36,7 +36,7 @@ from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.model import Attachment, EntryKey, Link, NodeControl, Vip, VipEntry
-from arpguard.node import ThisNode
+from arpguard.node import Busy, ThisNode
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Verdict
 
@@ -112,8 +112,12 @@ def get_vip(node: ThisNode, request: pb.GetVipRequest) -> pb.GetVipResponse:
     address = read_address("address", request.address)
     vips = list(_vips(node, [EntryKey(link.ifindex, address) for link in node.state.links]))
     if not vips:
-        raise RequestError(grpc.StatusCode.NOT_FOUND, f"address: {address}: guarded on no link of {node.name}")
+        raise _unguarded(node, address)
     return pb.GetVipResponse(vips=vips)
+
+
+def _unguarded(node: ThisNode, address: Address) -> RequestError:
+    return RequestError(grpc.StatusCode.NOT_FOUND, f"address: {address}: guarded on no link of {node.name}")
 
 
 def explain_vip(node: ThisNode, request: pb.ExplainVipRequest) -> pb.ExplainVipResponse:
@@ -179,6 +183,38 @@ def list_conflicts(node: ThisNode, request: pb.ListConflictsRequest) -> pb.ListC
     return pb.ListConflictsResponse(
         conflicts=[messages.conflict(claim, clock) for claim in found], next_page_token=token
     )
+
+
+def list_audits(node: ThisNode, request: pb.ListAuditsRequest) -> pb.ListAuditsResponse:
+    """ListAudits."""
+    page, clock = read_cursor(request, 3), MessageClock.now()
+    keys = sorted((key for key in node.audits.found if not page.after or key.order > page.after), key=_order)
+    wanted = keys[: page.size]
+    return pb.ListAuditsResponse(
+        audits=[messages.audit(node.audits.found[key], clock) for key in wanted],
+        next_page_token=page.token(*wanted[-1].order) if len(keys) > page.size else "",
+    )
+
+
+def _order(key: EntryKey) -> tuple[int, int, int]:
+    return key.order
+
+
+async def audit_vip(node: ThisNode, request: pb.AuditVipRequest) -> pb.AuditVipResponse:
+    """AuditVip."""
+    address = read_address("address", request.address)
+    if not any(EntryKey(link.ifindex, address) in node.state.entries for link in node.state.links):
+        raise _unguarded(node, address)
+
+    try:
+        found = await node.auditor.ask(address) if node.auditor is not None else []
+    except Busy:
+        raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many audits are waiting: ask again later") from None
+    if not found:
+        why = f"address: {address}: {node.name} cannot ask for it: no link that is up is in its subnet, with an address"
+        raise RequestError(grpc.StatusCode.FAILED_PRECONDITION, why)
+    clock = MessageClock.now()
+    return pb.AuditVipResponse(audits=[messages.audit(audited, clock) for audited in found])
 
 
 def _cut(newest: Iterator[Numbered], page: Cursor) -> tuple[list[Numbered], str]:

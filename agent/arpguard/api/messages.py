@@ -7,6 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from arpguard import clock
 from arpguard.addresses import MacAddress
+from arpguard.core.auditing import Audited
 from arpguard.core.claimants import Claimant
 from arpguard.core.decisions import Report, RivalClaim
 from arpguard.core.stimulus import Operation, describe
@@ -119,6 +120,23 @@ def conflict(claim: RivalClaim, clock: MessageClock) -> pb.Conflict:
         reason=pb.Reason.ValueType(claim.reason),
         dropped=claim.dropped,
         claimant=claimant(claim.claimant),
+    )
+
+
+def audit(audited: Audited, clock: MessageClock) -> pb.Audit:
+    """Who answers for a VIP."""
+    return pb.Audit(
+        vip=str(audited.key.vip),
+        link=audited.link,
+        finding=pb.Audit.Finding.ValueType(audited.finding),
+        right=audited.is_right,
+        owner=audited.expected.who,
+        own=audited.expected.here,
+        answers=[
+            pb.Answer(mac=str(answer.mac), claimant=claimant(answer.claimant), owner=answer.fits)
+            for answer in audited.answers
+        ],
+        time=clock.timestamp(audited.asked_ns),
     )
 
 

@@ -92,6 +92,12 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):
     async def ListConflicts(self, request: pb.ListConflictsRequest, _context: object) -> pb.ListConflictsResponse:  # noqa: D102, N802
         return await self._kept.answer(answers.list_conflicts, self._node, request)
 
+    async def ListAudits(self, request: pb.ListAuditsRequest, _context: object) -> pb.ListAuditsResponse:  # noqa: D102, N802
+        return await self._kept.answer(answers.list_audits, self._node, request)
+
+    async def AuditVip(self, request: pb.AuditVipRequest, _context: object) -> pb.AuditVipResponse:  # noqa: D102, N802
+        return await answers.audit_vip(self._node, request)
+
     async def WatchDecisions(  # noqa: N802
         self, request: pb.WatchDecisionsRequest, _context: object
     ) -> AsyncIterator[pb.WatchDecisionsResponse]:

@@ -39,6 +39,7 @@ _CHANNEL = {
 _REFUSALS = {
     grpc.StatusCode.INVALID_ARGUMENT: (exits.USAGE, "{words}"),
     grpc.StatusCode.NOT_FOUND: (exits.NOT_RIGHT, "{words}"),
+    grpc.StatusCode.FAILED_PRECONDITION: (exits.NOT_RIGHT, "{words}"),
     grpc.StatusCode.DEADLINE_EXCEEDED: (
         exits.UNREACHABLE,
         "{target} did not answer within {timeout_s:g} s: try again, or allow more with --timeout",
@@ -124,11 +125,17 @@ class AgentQuestions(Questions):
 
     list_decisions: Callable[[pb.ListDecisionsRequest], pb.ListDecisionsResponse]
     list_conflicts: Callable[[pb.ListConflictsRequest], pb.ListConflictsResponse]
+    list_audits: Callable[[pb.ListAuditsRequest], pb.ListAuditsResponse]
+    audit_vip: Callable[[pb.AuditVipRequest], pb.AuditVipResponse]
     watch_decisions: Callable[[pb.WatchDecisionsRequest], Iterator[pb.WatchDecisionsResponse]]
 
 
-PagedRequest = TypeVar("PagedRequest", pb.ListVipsRequest, pb.ListDecisionsRequest, pb.ListConflictsRequest)
-PagedAnswer = TypeVar("PagedAnswer", pb.ListVipsResponse, pb.ListDecisionsResponse, pb.ListConflictsResponse)
+PagedRequest = TypeVar(
+    "PagedRequest", pb.ListVipsRequest, pb.ListDecisionsRequest, pb.ListConflictsRequest, pb.ListAuditsRequest
+)
+PagedAnswer = TypeVar(
+    "PagedAnswer", pb.ListVipsResponse, pb.ListDecisionsResponse, pb.ListConflictsResponse, pb.ListAuditsResponse
+)
 
 
 @contextmanager
@@ -143,6 +150,8 @@ def connected(target: Target) -> Iterator[AgentQuestions]:
             explain_vip=_asked(stub.ExplainVip, target),
             list_decisions=_asked(stub.ListDecisions, target),
             list_conflicts=_asked(stub.ListConflicts, target),
+            list_audits=_asked(stub.ListAudits, target),
+            audit_vip=_asked(stub.AuditVip, target),
             watch_decisions=_followed(stub.WatchDecisions, target),
         )
 

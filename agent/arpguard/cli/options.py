@@ -50,6 +50,11 @@ _CONFLICTS_EXAMPLES = """examples:
   arpguard conflicts --vip 192.0.2.10 -o yaml
   arpguard conflicts --claimant cluster_node --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
 """
+_AUDIT_EXAMPLES = """examples:
+  arpguard audit                                  what the last audit of each VIP found
+  arpguard audit 192.0.2.10                       asks the wire now
+  arpguard audit --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
+"""
 _EXPLAIN_EXAMPLES = """examples:
   arpguard explain 192.0.2.10
   arpguard explain 192.0.2.10 --link eth0 --operation request --sender-address 192.0.2.1
@@ -79,6 +84,7 @@ def add_asking(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_links(subparsers)
     _add_decisions(subparsers)
     _add_conflicts(subparsers)
+    _add_audit(subparsers)
     _add_explain(subparsers)
     _add_watch(subparsers)
 
@@ -240,6 +246,25 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     add_output(parser)
     _add_all_nodes(parser)
     parser.set_defaults(run=lazily("asking", "show_conflicts"))
+
+
+def _add_audit(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        subparsers,
+        "audit",
+        "who answers for the VIPs on the wire",
+        "Every VIP is asked for on the wire once in `audit.every` (60 s), by one node that does not own it. "
+        "Shows what this node's last questions found: the owner alone answers, nobody does, another host does, or "
+        "several do. With ADDRESS it asks now, from this node, also for a VIP that other nodes ask for. "
+        "Exit code 1: not exactly the owner answers for one of them.",
+        _AUDIT_EXAMPLES,
+    )
+
+    parser.add_argument("vip", metavar="ADDRESS", nargs="?", default="", help="the VIP to ask for now (default: none)")
+
+    add_output(parser)
+    _add_all_nodes(parser)
+    parser.set_defaults(run=lazily("auditing", "audit"))
 
 
 def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:

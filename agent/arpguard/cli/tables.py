@@ -316,7 +316,7 @@ class DecisionLines:
 
 
 UNHEARD = """A host that only answers those who ask it cannot be heard here: its replies go to them alone.
-`arpguard whohas ADDRESS` asks the wire who answers."""
+`arpguard audit` shows who answers when nodes ask, and `arpguard audit ADDRESS` asks now."""
 
 
 def conflicts(answer: pb.ListConflictsResponse, filters: str = "") -> str:

@@ -149,6 +149,14 @@ class DecisionsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """How often every VIP is asked for on the wire (0: never), and how many questions a node sends in a second."""
+
+    every_ns: int = 60_000 * NS_PER_MS
+    rate: int = 20
+
+
+@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """A whole, valid configuration. `closed`: those of `ranges` in which what no entry is about is suppressed."""
 
@@ -165,6 +173,7 @@ class AgentConfig:
     grpc: GrpcConfig = field(default_factory=GrpcConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     decisions: DecisionsConfig = field(default_factory=DecisionsConfig)
+    audit: AuditConfig = field(default_factory=AuditConfig)
 
 
 def is_local(listen: str) -> bool:

@@ -397,6 +397,44 @@ _LISTEN = scalar(_scraped, "HOST:PORT such as 0.0.0.0:9469, or off", _SCRAPED)
 _METRICS = section(model.MetricsConfig, {"listen": _LISTEN})
 _DECISIONS = section(model.DecisionsConfig, {"capacity": number(100_000, "each costs about a kilobyte")})
 
+# ---- audit ----
+
+_AUDIT_EVERY_NS = range(15_000 * NS_PER_MS, 3_600_000 * NS_PER_MS + 1)
+_RATE = re.compile(r"([1-9][0-9]{0,2})/s")
+
+
+def _audit_every_ns(found: str) -> int | None:
+    if found in _OFF:
+        return 0
+    every_ns = _duration_ns(found)
+    return every_ns if every_ns is not None and every_ns in _AUDIT_EVERY_NS else None
+
+
+def _rate(found: str) -> int | None:
+    match = _RATE.fullmatch(found)
+    return int(match[1]) if match else None
+
+
+def _audit(every: int = model.AuditConfig().every_ns, rate: int = model.AuditConfig().rate) -> model.AuditConfig:
+    return model.AuditConfig(every, rate)
+
+
+_AUDIT = section(
+    _audit,
+    {
+        "every": scalar(
+            _audit_every_ns,
+            "a duration from 15s to 60m, such as 60s, or off",
+            {"anyOf": [{"enum": ["off", False]}, _TIME.schema]},
+        ),
+        "rate": scalar(
+            _rate,
+            "questions in a second, from 1/s to 999/s, such as 20/s",
+            {"type": "string", "pattern": f"^{_RATE.pattern}$"},
+        ),
+    },
+)
+
 _WHOLE: ValueReader[dict[str, Any]] = section(
     dict,
     {
@@ -413,6 +451,7 @@ _WHOLE: ValueReader[dict[str, Any]] = section(
         "grpc": _GRPC,
         "metrics": _METRICS,
         "decisions": _DECISIONS,
+        "audit": _AUDIT,
     },
 )
 

@@ -5,6 +5,7 @@ Asks, and hears every frame, also those that tc drops afterwards.
 
 import select
 import socket
+import struct
 import time
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
@@ -45,6 +46,28 @@ _NEIGHBOURS = (
     (0x06, 0, 0, 0x40000),
     (0x06, 0, 0, 0),
 )
+# The same, but only what somebody tells this host alone: ARP replies and neighbour advertisements.
+_PACKET_TYPE = packetsocket.ANCILLARY + 4  # SKF_AD_PKTTYPE; 0 is PACKET_HOST: to the MAC of this link
+_REPLIES = (
+    (0x20, 0, 0, _VLAN_TAG),  # ld vlan_tci
+    (0x45, 12, 0, 0x0FFF),  # jset VID, drop
+    (0x20, 0, 0, _PACKET_TYPE),  # ld pkttype
+    (0x15, 0, 10, 0),  # jeq PACKET_HOST, else drop
+    (0x28, 0, 0, 12),  # ldh [12]           ethertype
+    (0x15, 0, 2, ETHERTYPE_ARP),  # jeq, else look whether it is IPv6
+    (0x28, 0, 0, 20),  # ldh [20]           operation
+    (0x15, 5, 6, ArpOp.REPLY),  # jeq, accept, else drop
+    (0x15, 0, 5, ETHERTYPE_IPV6),  # jeq, else drop
+    (0x30, 0, 0, 20),  # ldb [20]           next header
+    (0x15, 0, 3, NEXT_HEADER_ICMPV6),  # jeq, else drop
+    (0x30, 0, 0, 54),  # ldb [54]           type
+    (0x15, 0, 1, NdType.ADVERTISEMENT),  # jeq, accept, else drop
+    (0x06, 0, 0, 0x40000),
+    (0x06, 0, 0, 0),
+)
+_FEW_REPLIES = 256 << 10  # bytes of receive buffer: for some hundred replies; a flood finds no more room
+_SOL_PACKET, _PACKET_STATISTICS = 263, 6  # linux/if_packet.h
+_STATISTICS = struct.Struct("II")  # struct tpacket_stats: packets, drops
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +83,16 @@ class HeardFrame:
 class NeighbourSocket:
     """A raw socket on an interface of the calling thread's network namespace.
 
+    `replies_only`: it hears nothing but what this host is told when it asks.
     Raises DataPlaneError when the interface is not there or raw sockets are refused.
     """
 
-    def __init__(self, ifname: str) -> None:
+    def __init__(self, ifname: str, *, replies_only: bool = False) -> None:
         self._socket = packetsocket.open_raw()
         try:
-            packetsocket.attach_filter(self._socket, _NEIGHBOURS)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+            packetsocket.attach_filter(self._socket, _REPLIES if replies_only else _NEIGHBOURS)
+            buffer = _FEW_REPLIES if replies_only else _RECEIVE_BUFFER
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
             self._socket.bind((ifname, _ETH_P_ALL))
         except OSError as error:
             self._socket.close()
@@ -109,11 +134,17 @@ class NeighbourSocket:
             self.send(question)
             deadline = time.monotonic() + wait_s
             while (heard := self.hear(deadline - time.monotonic())) is not None:
-                if heard.packet.spa == address and self._is_for_me(heard.packet, spa):
+                if heard.packet.spa == address and self.is_for_me(heard.packet, spa):
                     replies.append(heard)
         return replies
 
-    def _is_for_me(self, facts: Facts, spa: Address) -> bool:
+    def take_lost(self) -> int:
+        """How many frames found no room since it was last asked."""
+        raw = self._socket.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, _STATISTICS.size)
+        lost: int = _STATISTICS.unpack(raw)[1]
+        return lost
+
+    def is_for_me(self, facts: Facts, spa: Address) -> bool:
         """Whether it is a reply to a question of `spa`; to a probe for an IPv6 address the answer goes to all nodes."""
         if facts.op is ArpOp.REPLY:
             return facts.tha == self.mac

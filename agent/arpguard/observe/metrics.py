@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from arpguard import __version__
 from arpguard.clock import WallClock, boot_ns
+from arpguard.core.auditing import AuditFinding
 from arpguard.core.explaining import fence_left_ns
 from arpguard.model import EventAccount, NodeControl, Tally
 from arpguard.names import printable
@@ -30,6 +31,7 @@ from arpguard.verdict import VIP_KINDS, Kind, Mode, Reason
 
 # A series for each VIP would be too many; those that others claim are few, until somebody claims them all.
 MAX_CLAIMS = 1000
+MAX_AUDITED = 1000
 MODES = (Mode.OBSERVE, Mode.ENFORCE)
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -118,6 +120,29 @@ def _events(sample: NodeSample) -> Iterator[Row]:
     yield ("received",), sample.node.decisions.received
 
 
+def _answers(sample: NodeSample) -> Iterator[Row]:
+    """Those that are not as they have to be come first."""
+    wrong, found = sample.node.audits.wrong(MAX_AUDITED), sample.node.audits.found.values()
+    macs: dict[str, int] = {}
+    for audited in itertools.chain(wrong, found):
+        vip = str(audited.key.vip)
+        if vip in macs or len(macs) < MAX_AUDITED:
+            macs[vip] = max(macs.get(vip, 0), audited.macs)
+        else:
+            break
+    return (((vip,), count) for vip, count in macs.items())
+
+
+def _findings(sample: NodeSample) -> Iterator[Row]:
+    counts = sample.node.audits.findings()
+    return (((_word(finding),), counts[finding]) for finding in AuditFinding)
+
+
+def _audit_age_s(sample: NodeSample) -> float | None:
+    oldest_ns = sample.node.audits.oldest_ns()
+    return (boot_ns() - oldest_ns) / NS_PER_S if oldest_ns is not None else None
+
+
 _NODE: tuple[spec.Spec[NodeSample], ...] = (
     spec.Counter(
         "arpguard_frames_total",
@@ -191,6 +216,28 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "when that of reason conflict, or of a cluster node, is recent: two hosts answer for the VIP now",
         lambda sample: ((key, sample.timestamp(last_ns)) for key, (_, last_ns) in sample.claims.items()),
         ("vip", "link", "reason", "claimant"),
+    ),
+    spec.Gauge(
+        "arpguard_vip_answers",
+        "MACs that answered when this node last asked the wire for a VIP; each VIP is asked for by one node, and at "
+        "most 1000 are listed, those with a wrong answer first",
+        "when it is above 1: several hosts answer for the VIP; or 0: nobody does",
+        _answers,
+        ("vip",),
+    ),
+    spec.Gauge(
+        "arpguard_audited_vips",
+        "VIPs x links that this node asks the wire for, by what its last questions found: the owner alone answers, "
+        "none does, another host, or several",
+        "when any but owner is above 0: `arpguard audit` names the VIPs, and who answers",
+        _findings,
+        ("finding",),
+    ),
+    spec.Gauge(
+        "arpguard_audit_age_seconds",
+        "Seconds since this node asked for the VIP that it has not asked for longest, of those that are its to ask for",
+        "when it is above twice audit.every: there are more VIPs than audit.rate allows for, so raise it",
+        _audit_age_s,
     ),
     spec.Gauge(
         "arpguard_problems",

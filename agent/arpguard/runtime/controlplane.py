@@ -1,14 +1,18 @@
 """What says which VIPs there are, and whose: the configuration alone, or a cluster (`cluster/kubernetes.py`)."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol
 
+from arpguard.addresses import Address, MacAddress
 from arpguard.core.admission import avoided
+from arpguard.core.auditing import Audited
 from arpguard.core.basis import Asked
 from arpguard.core.cautions import needs_cluster
-from arpguard.core.claimants import OUTSIDE, virtual_router
+from arpguard.core.claimants import OUTSIDE, Claimant, virtual_router
 from arpguard.core.closing import closing_of
 from arpguard.core.clusterstate import ClusterState
+from arpguard.core.conflicts import KnownOwner
 from arpguard.core.decisions import Report
 from arpguard.core.sourcing import Sourcing
 from arpguard.model import Surroundings
@@ -39,6 +43,18 @@ class ControlPlane(Protocol):
 
     def claimed(self, report: Report) -> None:
         """The kernel reports that somebody claims a VIP."""
+
+    def owner_of(self, vip: Address) -> KnownOwner:
+        """Who has a VIP."""
+
+    def published(self) -> Mapping[MacAddress, str]:
+        """Nodes by their MACs."""
+
+    async def who(self, mac: MacAddress) -> Claimant:
+        """Whose a MAC address is."""
+
+    def answered_by_others(self, audited: Audited) -> None:
+        """An audit found that others than the owner answer for a VIP."""
 
     async def run(self) -> None:
         """Runs until it is cancelled, or has nothing left to do."""
@@ -74,7 +90,23 @@ class Standalone:
 
     def claimed(self, report: Report) -> None:
         """Takes the sender for a host outside, or a virtual router."""
-        self._conflicts.tell(report, virtual_router(report.decision.sha) or OUTSIDE)
+        self._conflicts.tell(report, _unknown(report.decision.sha))
+
+    def owner_of(self, vip: Address) -> KnownOwner:
+        """The node that the configuration names."""
+        _, found = self._settings.in_force.find(vip)
+        return KnownOwner(found.owner.node if found else "")
+
+    def published(self) -> Mapping[MacAddress, str]:
+        """It knows no other node's MACs."""
+        return {}
+
+    async def who(self, mac: MacAddress) -> Claimant:
+        """A virtual router, or a host outside."""
+        return _unknown(mac)
+
+    def answered_by_others(self, audited: Audited) -> None:
+        """The problems say so."""
 
     async def run(self) -> None:
         """Has nothing to do."""
@@ -82,3 +114,7 @@ class Standalone:
     async def leave(self) -> End:
         """Has nothing to do, and no way to ask why."""
         return End.STOPPED
+
+
+def _unknown(mac: MacAddress) -> Claimant:
+    return virtual_router(mac) or OUTSIDE

@@ -10,6 +10,7 @@ from arpguard.dataplane.syscall import Fd
 from arpguard.model import Surroundings
 from arpguard.node import ThisNode
 from arpguard.runtime.agent import Agent
+from arpguard.runtime.auditing import Auditing
 from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.controlplane import ControlPlane, Standalone
 from arpguard.runtime.decisions import Decisions
@@ -46,6 +47,10 @@ from arpguard.runtime.waking import Alarm
 #                                  |                   ARP, NDP       multicast groups            |
 #                                  |                                                              |
 #                              Decisions <-------------------- EventReader <----------------------+
+#                                  |   ^
+#                                  |   | what its questions brought about
+#                                  v   v
+#                              ThisNode, Auditing: questions on the wire, and who answers
 #                                  |
 #                                  v
 #                              ThisNode: all that can be read ---> Serving: API, metrics
@@ -105,12 +110,13 @@ async def build(
         in_force=settings.in_force,
         cluster=plane.state,
     )
+    this_node.auditor = auditing = Auditing(this_node, settings, plane)
     serving = Serving(this_node, settings, wanted)
-    events = EventReader(maps["events"], Decisions(this_node, serving, plane).take)
+    events = EventReader(maps["events"], Decisions(this_node, serving, auditing, plane).take)
 
     # What keeps the kernel up to date
     links, file = LinkWatch(wanted), FileFollower(settings, wanted)
-    told = (serving, listening, conflicts, early)
+    told = (serving, listening, conflicts, auditing, early)
     passes = Passes(this_node, settings, pinned, plane, kernel, links, early, told)
     upkeep = Upkeep(passes, links, kernel, pinned, wanted, (announcing, listening))
-    return Agent(plane, passes, upkeep, listening, serving, events, (announcing, links, file))
+    return Agent(plane, passes, upkeep, listening, serving, events, (announcing, links, file, auditing))

@@ -2010,3 +2010,203 @@ class ListConflictsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListConflictsResponse: _TypeAlias = ListConflictsResponse  # noqa: Y015
+
+@_typing.final
+class Audit(_message.Message):
+    """Who answered when a node asked for a VIP on a link."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Finding:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _FindingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Audit._Finding.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        FINDING_UNSPECIFIED: Audit._Finding.ValueType  # 0
+        FINDING_OWNER: Audit._Finding.ValueType  # 1
+        """The owner alone answers: exactly one MAC, which is the owner's, or may be where the owner's is not known.
+        Of a VIP that the asking node owns: nobody else answers.
+        """
+        FINDING_NONE: Audit._Finding.ValueType  # 2
+        """Nobody answers."""
+        FINDING_ANOTHER: Audit._Finding.ValueType  # 3
+        """One MAC answers, and it is not the owner's."""
+        FINDING_SEVERAL: Audit._Finding.ValueType  # 4
+        """Several MACs answer; of a VIP that the asking node owns: another one answers, too."""
+
+    class Finding(_Finding, metaclass=_FindingEnumTypeWrapper): ...
+    FINDING_UNSPECIFIED: Audit.Finding.ValueType  # 0
+    FINDING_OWNER: Audit.Finding.ValueType  # 1
+    """The owner alone answers: exactly one MAC, which is the owner's, or may be where the owner's is not known.
+    Of a VIP that the asking node owns: nobody else answers.
+    """
+    FINDING_NONE: Audit.Finding.ValueType  # 2
+    """Nobody answers."""
+    FINDING_ANOTHER: Audit.Finding.ValueType  # 3
+    """One MAC answers, and it is not the owner's."""
+    FINDING_SEVERAL: Audit.Finding.ValueType  # 4
+    """Several MACs answer; of a VIP that the asking node owns: another one answers, too."""
+
+    VIP_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
+    FINDING_FIELD_NUMBER: _builtins.int
+    RIGHT_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    TIME_FIELD_NUMBER: _builtins.int
+    vip: _builtins.str
+    link: _builtins.str
+    finding: Global___Audit.Finding.ValueType
+    right: _builtins.bool
+    """Whether that is as it has to be: the owner alone answers, or nobody does where there is no owner now."""
+    owner: _builtins.str
+    """Who has to answer: a node's name, a MAC address or "a host outside"; empty: nobody, as far as is known."""
+    own: _builtins.bool
+    """Whether the asking node has to answer itself: it does not hear that."""
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
+    @_builtins.property
+    def time(self) -> _timestamp_pb2.Timestamp:
+        """When it asked."""
+
+    def __init__(
+        self,
+        *,
+        vip: _builtins.str = ...,
+        link: _builtins.str = ...,
+        finding: Global___Audit.Finding.ValueType = ...,
+        right: _builtins.bool = ...,
+        owner: _builtins.str = ...,
+        own: _builtins.bool = ...,
+        answers: _abc.Iterable[Global___Answer] | None = ...,
+        time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "finding", b"finding", "link", b"link", "own", b"own", "owner", b"owner", "right", b"right", "time", b"time", "vip", b"vip"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Audit: _TypeAlias = Audit  # noqa: Y015
+
+@_typing.final
+class Answer(_message.Message):
+    """A host that answered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAC_FIELD_NUMBER: _builtins.int
+    CLAIMANT_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    mac: _builtins.str
+    owner: _builtins.bool
+    """Whether it is the owner's, or may be."""
+    @_builtins.property
+    def claimant(self) -> Global___Claimant:
+        """Who has that MAC."""
+
+    def __init__(
+        self,
+        *,
+        mac: _builtins.str = ...,
+        claimant: Global___Claimant | None = ...,
+        owner: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claimant", b"claimant"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimant", b"claimant", "mac", b"mac", "owner", b"owner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Answer: _TypeAlias = Answer  # noqa: Y015
+
+@_typing.final
+class ListAuditsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0: 100. More than 1000 is taken for 1000."""
+    page_token: _builtins.str
+    """next_page_token of the page before."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditsRequest: _TypeAlias = ListAuditsRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AUDITS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def audits(self) -> _containers.RepeatedCompositeFieldContainer[Global___Audit]: ...
+    def __init__(
+        self,
+        *,
+        audits: _abc.Iterable[Global___Audit] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditsResponse: _TypeAlias = ListAuditsResponse  # noqa: Y015
+
+@_typing.final
+class AuditVipRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditVipRequest: _TypeAlias = AuditVipRequest  # noqa: Y015
+
+@_typing.final
+class AuditVipResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AUDITS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def audits(self) -> _containers.RepeatedCompositeFieldContainer[Global___Audit]:
+        """One item for each link."""
+
+    def __init__(
+        self,
+        *,
+        audits: _abc.Iterable[Global___Audit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditVipResponse: _TypeAlias = AuditVipResponse  # noqa: Y015

@@ -75,6 +75,16 @@ class AgentServiceStub:
                 request_serializer=arpguard_dot_v1_dot_agent__pb2.ListConflictsRequest.SerializeToString,
                 response_deserializer=arpguard_dot_v1_dot_agent__pb2.ListConflictsResponse.FromString,
                 _registered_method=True)
+        self.ListAudits = channel.unary_unary(
+                '/arpguard.v1.AgentService/ListAudits',
+                request_serializer=arpguard_dot_v1_dot_agent__pb2.ListAuditsRequest.SerializeToString,
+                response_deserializer=arpguard_dot_v1_dot_agent__pb2.ListAuditsResponse.FromString,
+                _registered_method=True)
+        self.AuditVip = channel.unary_unary(
+                '/arpguard.v1.AgentService/AuditVip',
+                request_serializer=arpguard_dot_v1_dot_agent__pb2.AuditVipRequest.SerializeToString,
+                response_deserializer=arpguard_dot_v1_dot_agent__pb2.AuditVipResponse.FromString,
+                _registered_method=True)
 
 
 class AgentServiceServicer:
@@ -152,6 +162,26 @@ class AgentServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAudits(self, request, context):
+        """What the last audit of each VIP found: of those that this node asks the wire for, ordered by link and address.
+        INVALID_ARGUMENT  page_size or page_token is wrong; the message names the field
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AuditVip(self, request, context):
+        """Asks the wire now who answers for a VIP, three times within two seconds, on each link where this node can: in the
+        VIP's subnet, with an address of its own.
+        INVALID_ARGUMENT     address is not an IP address
+        NOT_FOUND            the address is guarded on no link of this node
+        FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
+        RESOURCE_EXHAUSTED   too many audits are waiting; ask again later
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -189,6 +219,16 @@ def add_AgentServiceServicer_to_server(servicer, server):
                     servicer.ListConflicts,
                     request_deserializer=arpguard_dot_v1_dot_agent__pb2.ListConflictsRequest.FromString,
                     response_serializer=arpguard_dot_v1_dot_agent__pb2.ListConflictsResponse.SerializeToString,
+            ),
+            'ListAudits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudits,
+                    request_deserializer=arpguard_dot_v1_dot_agent__pb2.ListAuditsRequest.FromString,
+                    response_serializer=arpguard_dot_v1_dot_agent__pb2.ListAuditsResponse.SerializeToString,
+            ),
+            'AuditVip': grpc.unary_unary_rpc_method_handler(
+                    servicer.AuditVip,
+                    request_deserializer=arpguard_dot_v1_dot_agent__pb2.AuditVipRequest.FromString,
+                    response_serializer=arpguard_dot_v1_dot_agent__pb2.AuditVipResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -386,6 +426,60 @@ class AgentService:
             '/arpguard.v1.AgentService/ListConflicts',
             arpguard_dot_v1_dot_agent__pb2.ListConflictsRequest.SerializeToString,
             arpguard_dot_v1_dot_agent__pb2.ListConflictsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/arpguard.v1.AgentService/ListAudits',
+            arpguard_dot_v1_dot_agent__pb2.ListAuditsRequest.SerializeToString,
+            arpguard_dot_v1_dot_agent__pb2.ListAuditsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AuditVip(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/arpguard.v1.AgentService/AuditVip',
+            arpguard_dot_v1_dot_agent__pb2.AuditVipRequest.SerializeToString,
+            arpguard_dot_v1_dot_agent__pb2.AuditVipResponse.FromString,
             options,
             channel_credentials,
             insecure,

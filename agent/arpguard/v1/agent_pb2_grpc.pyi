@@ -81,6 +81,18 @@ class AgentServiceStub:
     """Hosts that claimed a VIP that is not theirs, as far as this node heard: the latest first.
       INVALID_ARGUMENT  page_size, page_token, vip or link is wrong; the message names the field
     """
+    ListAudits: _grpc.UnaryUnaryMultiCallable[_agent_pb2.ListAuditsRequest, _agent_pb2.ListAuditsResponse]
+    """What the last audit of each VIP found: of those that this node asks the wire for, ordered by link and address.
+      INVALID_ARGUMENT  page_size or page_token is wrong; the message names the field
+    """
+    AuditVip: _grpc.UnaryUnaryMultiCallable[_agent_pb2.AuditVipRequest, _agent_pb2.AuditVipResponse]
+    """Asks the wire now who answers for a VIP, three times within two seconds, on each link where this node can: in the
+    VIP's subnet, with an address of its own.
+      INVALID_ARGUMENT     address is not an IP address
+      NOT_FOUND            the address is guarded on no link of this node
+      FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
+      RESOURCE_EXHAUSTED   too many audits are waiting; ask again later
+    """
 
 @_typing.type_check_only
 class AgentServiceAsyncStub(AgentServiceStub):
@@ -130,6 +142,18 @@ class AgentServiceAsyncStub(AgentServiceStub):
     ListConflicts: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListConflictsRequest, _agent_pb2.ListConflictsResponse]  # type: ignore[assignment]
     """Hosts that claimed a VIP that is not theirs, as far as this node heard: the latest first.
       INVALID_ARGUMENT  page_size, page_token, vip or link is wrong; the message names the field
+    """
+    ListAudits: _aio.UnaryUnaryMultiCallable[_agent_pb2.ListAuditsRequest, _agent_pb2.ListAuditsResponse]  # type: ignore[assignment]
+    """What the last audit of each VIP found: of those that this node asks the wire for, ordered by link and address.
+      INVALID_ARGUMENT  page_size or page_token is wrong; the message names the field
+    """
+    AuditVip: _aio.UnaryUnaryMultiCallable[_agent_pb2.AuditVipRequest, _agent_pb2.AuditVipResponse]  # type: ignore[assignment]
+    """Asks the wire now who answers for a VIP, three times within two seconds, on each link where this node can: in the
+    VIP's subnet, with an address of its own.
+      INVALID_ARGUMENT     address is not an IP address
+      NOT_FOUND            the address is guarded on no link of this node
+      FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
+      RESOURCE_EXHAUSTED   too many audits are waiting; ask again later
     """
 
 class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -219,6 +243,30 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_agent_pb2.ListConflictsResponse, _abc.Awaitable[_agent_pb2.ListConflictsResponse]]:
         """Hosts that claimed a VIP that is not theirs, as far as this node heard: the latest first.
           INVALID_ARGUMENT  page_size, page_token, vip or link is wrong; the message names the field
+        """
+
+    @_abc_1.abstractmethod
+    def ListAudits(
+        self,
+        request: _agent_pb2.ListAuditsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.ListAuditsResponse, _abc.Awaitable[_agent_pb2.ListAuditsResponse]]:
+        """What the last audit of each VIP found: of those that this node asks the wire for, ordered by link and address.
+          INVALID_ARGUMENT  page_size or page_token is wrong; the message names the field
+        """
+
+    @_abc_1.abstractmethod
+    def AuditVip(
+        self,
+        request: _agent_pb2.AuditVipRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.AuditVipResponse, _abc.Awaitable[_agent_pb2.AuditVipResponse]]:
+        """Asks the wire now who answers for a VIP, three times within two seconds, on each link where this node can: in the
+        VIP's subnet, with an address of its own.
+          INVALID_ARGUMENT     address is not an IP address
+          NOT_FOUND            the address is guarded on no link of this node
+          FAILED_PRECONDITION  this node has no link that is up, in the VIP's subnet and with an address
+          RESOURCE_EXHAUSTED   too many audits are waiting; ask again later
         """
 
 def add_AgentServiceServicer_to_server(servicer: AgentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,7 +28,10 @@ def _page_has_100_columns(monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
-METHODS = ("GetStatus", "ListVips", "GetVip", "ExplainVip", "ListDecisions", "ListConflicts", "WatchDecisions")
+METHODS = (
+    *("GetStatus", "ListVips", "GetVip", "ExplainVip", "ListDecisions", "ListConflicts", "WatchDecisions"),
+    *("ListAudits", "AuditVip"),
+)
 
 
 class Prepared(agent_pb2_grpc.AgentServiceServicer):

@@ -196,7 +196,7 @@ def test_empty_list_of_claims_says_what_cannot_be_heard_and_what_finds_it(run, a
     _, out, _ = run("conflicts")
 
     assert "only answers those who ask it cannot be heard here" in out
-    assert "`arpguard whohas ADDRESS`" in out
+    assert "`arpguard audit ADDRESS`" in out
 
 
 # ---- requests ----------------------------------------------------------------------------------------------------

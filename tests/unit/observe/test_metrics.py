@@ -44,6 +44,7 @@ def test_no_label_is_a_neighbours_choice(spec):
         "link",
         "hook",
         "how",
+        "finding",
     }
     assert set(spec.labels) <= allowed | {"claimant", "method", "code", "version", "node", "resource"}
 

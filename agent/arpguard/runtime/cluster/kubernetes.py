@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from arpguard.addresses import Address, MacAddress
+from arpguard.core.auditing import Audited
 from arpguard.core.basis import Asked
 from arpguard.core.bounding import some
+from arpguard.core.claimants import Claimant
 from arpguard.core.clusterstate import ClusterState
 from arpguard.core.conflicts import KnownOwner
 from arpguard.core.decisions import Report
@@ -303,6 +305,14 @@ class Kubernetes:
             is_sure=is_heard and holder.void is not None and (is_valid or not is_mine),
             own_since_ns=self._membership.owned_since_ns(vip) if is_valid and is_mine else None,
         )
+
+    async def who(self, mac: MacAddress) -> Claimant:
+        """Whose a MAC address is."""
+        return await self._judge.who(mac)
+
+    def answered_by_others(self, audited: Audited) -> None:
+        """Posts what an audit found."""
+        self._reports.answered_by_others(audited)
 
     def recheck(self, vip: Address) -> None:
         """Reads the claim to a VIP from the server: it may no longer be this node's."""

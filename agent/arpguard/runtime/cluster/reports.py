@@ -6,6 +6,7 @@ Of what all nodes find, one node posts the Event (`core.members.speaker`); of wh
 from collections.abc import Iterable
 
 from arpguard.addresses import Address, MacAddress
+from arpguard.core.auditing import Audited
 from arpguard.core.claimants import OUTSIDE, Claimant
 from arpguard.core.cluster import ConfigMap
 from arpguard.core.decisions import Report
@@ -17,6 +18,8 @@ from arpguard.kube.events import EventWriter
 from arpguard.runtime.cluster.objects import Cluster
 from arpguard.runtime.cluster.outlook import Outlook
 from arpguard.verdict import Verdict
+
+_SHOWN = 4  # MACs in a note
 
 
 class Reports:
@@ -96,6 +99,13 @@ class Reports:
             who = "" if claimant == OUTSIDE else f" ({claimant})"
             note = f"{decision.sha}{who} claims {vip} {where}"
             self._events.post(Notice(self._subject(vip), "VIPConflict", "Guard", note))
+
+    def answered_by_others(self, audited: Audited) -> None:
+        """This node asked for a VIP, and others than its owner answered."""
+        vip, owner = audited.key.vip, audited.expected.who or "nobody"
+        answers = " and ".join(map(str, audited.answers[:_SHOWN]))
+        note = f"on {audited.link} of {self._node}, {answers} answers for {vip}, which {owner} has"
+        self._events.post(Notice(self._subject(vip), "VIPAnsweredByOthers", "Audit", note))
 
     # ---- the objects ----
 

@@ -1,0 +1,98 @@
+"""`arpguard audit`: who answers for the VIPs on the wire."""
+
+import argparse
+from collections.abc import Iterable, Sequence
+
+from arpguard.cli import client, everywhere, exits, render
+from arpguard.cli.client import AgentQuestions, every_page
+from arpguard.cli.render import Styled, bad, clean, good, table
+from arpguard.cli.tables import claimant
+from arpguard.cli.targets import target
+from arpguard.cli.words import NONE, age, counted
+from arpguard.v1 import agent_pb2 as pb
+
+_COLUMNS = ("VIP", "LINK", "ANSWERS", "OWNER", "MAC", "WHO", "ASKED")
+_SHOWN = 4  # of the hosts that answer for one VIP
+_FINDINGS = {
+    pb.Audit.FINDING_OWNER: "the owner alone",
+    pb.Audit.FINDING_NONE: "nobody",
+    pb.Audit.FINDING_ANOTHER: "another host",
+    pb.Audit.FINDING_SEVERAL: "several hosts",
+}
+_NOTHING = """this node has asked for no VIP yet, or other nodes ask for all of them
+`arpguard audit ADDRESS` asks now, and `arpguard audit --all-nodes` shows what all nodes found"""
+
+
+def audit(options: argparse.Namespace) -> int:
+    """`arpguard audit`; exit code 1 when not exactly the owner answers for a VIP."""
+
+    def ask(agent: AgentQuestions) -> pb.ListAuditsResponse:
+        if options.vip:
+            return pb.ListAuditsResponse(audits=agent.audit_vip(pb.AuditVipRequest(address=options.vip)).audits)
+        return every_page(agent.list_audits, pb.ListAuditsRequest())
+
+    if options.all_nodes:
+        found = everywhere.ask(options, ask)
+        return everywhere.show(options, found, _of_nodes, lambda answers: all(map(_is_right, answers)))
+    with client.connected(target(options)) as agent:
+        answer = ask(agent)
+    render.show(options, answer, audits)
+    return exits.OK if _is_right(answer) else exits.NOT_RIGHT
+
+
+def _is_right(answer: pb.ListAuditsResponse) -> bool:
+    return all(found.right for found in answer.audits)
+
+
+def audits(answer: pb.ListAuditsResponse) -> str:
+    """What was found, the wrong first, and what it comes to."""
+    rows = [row for found in _wrong_first(answer.audits) for row in _rows(found)]
+    return f"{table(_COLUMNS, rows, yielding='WHO')}\n\n{_verdict(answer.audits)}" if rows else _NOTHING
+
+
+def _of_nodes(answers: Sequence[tuple[str, pb.ListAuditsResponse]]) -> str:
+    """The same of all nodes."""
+    asked = [(node, found) for node, answer in answers for found in answer.audits]
+    asked.sort(key=lambda pair: pair[1].right)
+    rows = [(node, *row) for node, found in asked for row in _rows(found)]
+    head = ("ASKED BY", *_COLUMNS)
+    return f"{table(head, rows, yielding='WHO')}\n\n{_verdict([found for _, found in asked])}" if rows else _NOTHING
+
+
+def _wrong_first(audits: Iterable[pb.Audit]) -> list[pb.Audit]:
+    return sorted(audits, key=lambda found: found.right)
+
+
+def _rows(found: pb.Audit) -> list[tuple[object, ...]]:
+    """A line for each host that answers, or one that says that none does."""
+    text = _FINDINGS.get(found.finding, NONE)
+    answers = Styled(text) if found.right else bad(text)
+    first = (found.vip, found.link, answers, found.owner or NONE)
+    hosts: list[tuple[object, object]] = [(_mac(answer), _who(found, answer)) for answer in found.answers[:_SHOWN]]
+    if found.own:
+        hosts = [(NONE, "this node"), *hosts]
+    if len(found.answers) > _SHOWN:
+        hosts.append((NONE, f"and {len(found.answers) - _SHOWN} more"))
+
+    lines = [(*first, *(hosts[0] if hosts else (NONE, NONE)), age(found.time))]
+    return [*lines, *(("", "", "", "", *host, "") for host in hosts[1:])]
+
+
+def _mac(answer: pb.Answer) -> Styled:
+    return Styled(answer.mac) if answer.owner else bad(answer.mac)
+
+
+def _who(found: pb.Audit, answer: pb.Answer) -> object:
+    """Whose a MAC is; of one that may be the owner's nobody knows more."""
+    outside = answer.claimant.kind == pb.Claimant.KIND_OUTSIDE
+    if answer.owner:
+        return "perhaps the owner" if outside and len(found.answers) > 1 else clean(found.owner) or NONE
+    return bad("a host outside" if outside else claimant(pb.Conflict(claimant=answer.claimant)))
+
+
+def _verdict(audits: Sequence[pb.Audit]) -> Styled:
+    wrong = len({found.vip for found in audits if not found.right})
+    total = len({found.vip for found in audits})
+    if wrong:
+        return bad(f"{counted(wrong, 'VIP')} of {total:,}: not exactly the owner answers")
+    return good(f"{counted(total, 'VIP')}: nobody but the owner answers")

@@ -1,0 +1,207 @@
+"""Asks on the wire who answers for VIPs, and keeps what that found: regularly, and at once for those who ask."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from arpguard.addresses import Address, MacAddress
+from arpguard.clock import boot_ns
+from arpguard.core.auditing import CONFIRM_NS, Audited, AuditFinding, Auditors, Expected, Walk, expected_of, judge
+from arpguard.core.claimants import Claimant, ClaimantKind
+from arpguard.dataplane.asking import Asker, Question, Replies
+from arpguard.model import Decision, EntryKey, Link, Vip
+from arpguard.node import Busy, ThisNode
+from arpguard.runtime.controlplane import ControlPlane
+from arpguard.runtime.settings import Settings
+from arpguard.runtime.waking import Alarm
+from arpguard.units import NS_PER_S
+from arpguard.verdict import Reason
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+WAIT_S = 0.4  # for replies; a neighbour that needs longer is asked again in the next round
+URGENT_TIMES = 3
+MOST_URGENT = 16
+RECHECKED = 100  # at most so many wrong findings are looked at in each round: their owner may have changed
+
+
+class Auditing:
+    """Asks for VIPs with this node's own address, so that nobody takes a question for a claim."""
+
+    def __init__(self, node: ThisNode, settings: Settings, plane: ControlPlane) -> None:
+        self._node = node
+        self._settings = settings
+        self._plane = plane
+        self._book = node.audits
+        self._asker = Asker()
+        self._auditors = Auditors(node.name, None)
+        self._keys: Sequence[EntryKey] = ()
+        self._awaited: dict[EntryKey, Replies] = {}
+        self._urgent: dict[Address, asyncio.Future[list[Audited]]] = {}
+        self._due = Alarm()
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """The VIPs that not exactly their owner answers for."""
+        return self._book.problems
+
+    async def ask(self, address: Address) -> list[Audited]:
+        """Asks for a VIP now, on each link where this node can. Raises Busy."""
+        if address not in self._urgent:
+            if len(self._urgent) >= MOST_URGENT:
+                raise Busy
+            self._urgent[address] = asyncio.get_running_loop().create_future()
+            self._due.wake()
+        return await asyncio.shield(self._urgent[address])
+
+    def heard(self, decision: Decision) -> bool:
+        """The kernel reports a claim. True if it is what a question of this node brought about, and may be right.
+
+        A program at XDP drops a stranger's reply before anybody but the kernel can see it.
+        """
+        replies = self._awaited.get(decision.key)
+        if replies is None or decision.spa != decision.key.vip:
+            return False
+        replies.macs.setdefault(decision.key, set()).add(decision.sha)
+        return decision.reason is Reason.UNVERIFIED_CLAIM
+
+    async def run(self) -> None:
+        """Runs until it is cancelled."""
+        walk, then_ns = Walk(boot_ns()), boot_ns()
+        try:
+            while True:
+                self._due.clear()
+                await self._ask_urgent()
+                now_ns = boot_ns()
+                await self._ask_regularly(walk, min(now_ns - then_ns, 2 * NS_PER_S))
+                then_ns = now_ns
+                await self._due.sleep_for(TICK_S)
+        finally:
+            self._asker.close()
+            for waiting in self._urgent.values():
+                waiting.cancel()
+
+    # ---- which VIPs ----
+
+    async def _ask_regularly(self, walk: Walk, elapsed_ns: int) -> None:
+        """Asks for the VIPs whose turn it is, and those whose last answer has to be confirmed."""
+        config, now_ns = self._settings.config.audit, boot_ns()
+        self._follow()
+        if not config.every_ns:
+            self._book.keep(())
+            return
+
+        allowed = max(1, config.rate * elapsed_ns // NS_PER_S)
+        asked = dict.fromkeys(self._book.again(now_ns)[:allowed])
+        for key in walk.due(self._node.state.keys, config.every_ns - CONFIRM_NS, now_ns):
+            if not self._is_mine(key):
+                self._book.forget([key])
+            else:
+                asked[key] = None
+            if len(asked) >= allowed:
+                break
+        for audited in await self._audit(asked, times=1):
+            self._note(audited)
+
+    def _follow(self) -> None:
+        """Forgets what was found of VIPs that are gone, whose owner is another one now, or that are others' to ask."""
+        state, cluster = self._node.state, self._node.cluster
+        members = cluster.members if cluster is not None else None
+        if members is not self._auditors.members:
+            self._auditors = Auditors(self._node.name, members)
+        if state.keys is not self._keys:
+            self._keys = state.keys
+            self._book.keep(state.entries)
+            self._asker.keep({(link.ifindex, link.name) for link in state.links})
+
+        known, wrong = self._known(), self._book.wrong(RECHECKED)
+        self._book.forget([each.key for each in wrong if self._expected(each.key, known) != each.expected])
+        self._book.forget([key for key in self._book.again(boot_ns()) if not self._is_mine(key)])
+
+    def _is_mine(self, key: EntryKey) -> bool:
+        """Whether this node is to ask for a VIP, and can."""
+        if self._question(key) is None:
+            return False
+        vip = self._vip(key.vip)
+        return self._auditors.is_mine(key.vip, vip.interface if vip else "", self._plane.owner_of(key.vip).node)
+
+    def _question(self, key: EntryKey) -> Question | None:
+        """How to ask for a VIP on a link: in its subnet, and with an address of its family."""
+        entry = self._node.state.entries.get(key)
+        link = next((link for link in self._node.state.links if link.ifindex == key.ifindex), None)
+        if entry is None or link is None or not link.up or entry.primary is None:
+            return None
+        return Question(key, link.name, entry.primary) if _is_on(key.vip, link) else None
+
+    def _vip(self, address: Address) -> Vip | None:
+        if self._node.cluster is not None:
+            return self._node.cluster.vips.get(address)
+        return self._node.in_force.find(address)[1] if self._node.in_force else None
+
+    def _known(self) -> frozenset[str]:
+        """The nodes whose MACs are known."""
+        return frozenset(self._plane.published().values())
+
+    def _expected(self, key: EntryKey, known: frozenset[str]) -> Expected | None:
+        entry = self._node.state.entries.get(key)
+        if entry is None:
+            return None
+        return expected_of(entry, self._vip(key.vip), self._plane.owner_of(key.vip), self._node.name, known)
+
+    # ---- asking ----
+
+    async def _ask_urgent(self) -> None:
+        """What somebody waits for. What it finds counts at once, if it is this node's to know."""
+        waiting = dict(self._urgent)
+        if not waiting:
+            return
+
+        keys = [key for key in self._node.state.keys if key.vip in waiting]
+        found = list(await self._audit(keys, times=URGENT_TIMES))
+        for audited in found:
+            if self._is_mine(audited.key):
+                self._book.settle(audited)
+        for address, future in waiting.items():
+            del self._urgent[address]
+            if not future.done():
+                future.set_result([audited for audited in found if audited.key.vip == address])
+
+    async def _audit(self, keys: Iterable[EntryKey], times: int) -> Iterator[Audited]:
+        """Asks for VIPs, and judges the answers; what could not be asked is left out."""
+        questions = [question for key in keys if (question := self._question(key)) is not None]
+        if not questions:
+            return iter(())
+
+        replies, asked_ns = Replies(), boot_ns()
+        self._awaited = {question.key: replies for question in questions}
+        await self._asker.ask(questions, replies, times, WAIT_S)
+        self._awaited = {}
+        claimants = {mac: await self._who(mac) for macs in replies.macs.values() for mac in macs}
+        return self._judged(questions, replies, claimants, asked_ns)
+
+    async def _who(self, mac: MacAddress) -> Claimant:
+        """Whose a MAC is: also without a cluster this node knows its own."""
+        if any(link.mac == mac for link in self._node.surroundings.links):
+            return Claimant(ClaimantKind.CLUSTER_NODE, self._node.name)
+        return await self._plane.who(mac)
+
+    def _judged(
+        self, questions: Iterable[Question], replies: Replies, claimants: Mapping[MacAddress, Claimant], asked_ns: int
+    ) -> Iterator[Audited]:
+        known = self._known()
+        for question in questions:
+            key, macs = question.key, replies.macs.get(question.key, set())
+            expected = self._expected(key, known)
+            if expected is None or (key in replies.unasked and len(macs) < 2):
+                continue
+            yield judge(key, question.ifname, expected, {mac: claimants[mac] for mac in macs}, asked_ns)
+
+    def _note(self, audited: Audited) -> None:
+        known = self._book.note(audited)
+        if known.is_known and known.finding in (AuditFinding.ANOTHER, AuditFinding.SEVERAL):
+            self._plane.answered_by_others(known)
+
+
+def _is_on(vip: Address, link: Link) -> bool:
+    return any(vip in network for network in link.subnets if network.version == vip.version)
