@@ -53,7 +53,7 @@ APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*
 .PHONY: lab test fresh coverage coverage-core lint format docs programs proto model fuzz mutate chaos soak bench neighbours kernels kernels-short lock audit image image-build stamp release clean apt-run apt-build apt-lab apt-dev apt-fuzz apt-fresh apt-image apt-kernels
 
 lab: apt-lab .venv/.run
-	$(BIN)/arpguard lab
+	$(BIN)/arpguard lab --all
 
 # Files of tests run side by side, most of them waiting for something; JOBS=0: one after the other, for --pdb and the like.
 JOBS := 3

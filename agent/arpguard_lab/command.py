@@ -4,15 +4,24 @@ import argparse
 import random
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from arpguard.cli import exits, render
 from arpguard.cli.arguments import need_root
+from arpguard.cli.render import Columns
 from arpguard.errors import ConfigError, Problem
 from arpguard_lab import runner
 from arpguard_lab.bench import COLUMNS, Step
 from arpguard_lab.cluster.rounds import Extent
 
+DEMONSTRATION = "flux"
+MORAL = "Without the guard all nodes answered for the VIP; with it, one."
+_USUAL_STEP, _USUAL_HOSTS = 46, 8  # columns
 _MAX_LAB_NODES = 16
 _MAX_ROUNDS = 100_000
 
@@ -29,14 +38,13 @@ def run_lab(options: argparse.Namespace) -> int:
     exits.leave_on_signals()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # connections of the lab's end at any time; a lost reader is an error
 
-    results = _run(options)
+    with closing(_run(options)) as steps:  # it removes the lab, also when a signal ends this program
+        results = list(steps if options.json else Page(kubernetes=options.kubernetes).shown(steps))
 
     if options.json:
         print(render.json_text([step.as_json() for step in results]))
     else:
-        failed = sum(not step.ok for step in results)
-        verdict = render.bad(f"{failed} not as expected") if failed else render.good("all as expected")
-        print(f"\n{len(results)} steps, {verdict}")
+        print(f"\n{_sum(results)}")
 
     return exits.OK if results and all(step.ok for step in results) else exits.NOT_RIGHT
 
@@ -53,6 +61,9 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
         if value is not None and not options.kubernetes
     ]
 
+    if options.all and (options.scenario or options.kubernetes):
+        other = "--kubernetes runs all of its own" if options.kubernetes else "--scenario names some"
+        problems.append(Problem("--all", f"{other}: give one of them"))
     if options.vouching and options.rounds is None and options.seconds is None:
         problems.append(Problem("--vouching", "is for --rounds and --for: scenarios say it themselves"))
     if options.rounds is not None and options.seconds is not None:
@@ -64,20 +75,21 @@ def _refuse_nonsense(options: argparse.Namespace) -> None:
         raise ConfigError("arpguard lab", problems)
 
 
-def _run(options: argparse.Namespace) -> list[Step]:
-    if not (options.scenario or options.rounds):
+def _run(options: argparse.Namespace) -> Generator[Step, None, None]:
+    names = options.scenario or (None if options.all or options.kubernetes else [DEMONSTRATION])
+    if names is None and not options.rounds:
         for name, why in runner.left_out(kubernetes=options.kubernetes).items():
             _tell(f"left out: {name}: {why}")
     if not options.kubernetes:
-        return runner.run(options.scenario, options.nodes, None if options.json else _print_scenario)
+        return runner.run(names, options.nodes)
+
     rounds = None
     extent = Extent(options.rounds, options.seconds)
     if extent != Extent():
         seed = random.randrange(1 << 32) if options.seed is None else options.seed  # noqa: S311 - no secret
         rounds = runner.RoundsWanted(extent, seed, _ignore if options.json else _tell, options.vouching)
         rounds.tell(f"seed {seed}")
-    show = None if options.json else _print_with_figures
-    return runner.run_kubernetes(options.scenario, options.nodes, rounds, show)
+    return runner.run_kubernetes(names, options.nodes, rounds)
 
 
 def _tell(text: str) -> None:
@@ -88,21 +100,62 @@ def _ignore(_text: str) -> None:
     pass
 
 
-def _print_scenario(scenario: str, steps: Sequence[Step]) -> None:
-    print(f"\n{scenario}: {runner.summary(scenario)} (VIP {steps[0].vip})")
-    rows = [(*step.cells(), _verdict(step)) for step in steps]
-    print(render.table((*runner.columns(scenario), ""), rows), flush=True)
+def _sum(steps: Sequence[Step]) -> str:
+    """How it came out, and of the demonstration what it shows."""
+    failed = sum(not step.ok for step in steps)
+    if failed:
+        return f"{len(steps)} steps, {render.bad(f'{failed} not as expected')}"
+    text = f"{len(steps)} steps, {render.good('all as expected')}"
+    return f"{text}. {MORAL}" if {step.scenario for step in steps} == {DEMONSTRATION} else text
 
 
-def _print_with_figures(scenario: str, steps: Sequence[Step]) -> None:
-    """As above, with the figures of each step below the table: there are too many for a line."""
-    print(f"\n{scenario}: {runner.summary(scenario, kubernetes=True)}")
-    marks = [(render.good("ok") if step.ok else render.bad("NOT AS EXPECTED")) for step in steps]
-    rows = [(number, *step.cells(), mark) for number, (step, mark) in enumerate(zip(steps, marks, strict=True), 1)]
-    print(render.table(("", *COLUMNS, ""), rows, yielding=COLUMNS[0]))
-    figures = [(str(number), step.remark()) for number, step in enumerate(steps, 1) if step.remark()]
-    print(render.facts(figures, indent="  "), flush=True)
+class Page:
+    """Prints steps as they are done. On a terminal it says what is waited for meanwhile."""
+
+    def __init__(self, *, kubernetes: bool) -> None:
+        self._kubernetes = kubernetes
+        self._scenario = ""
+        self._columns = Columns(())
+
+    def shown(self, steps: Iterable[Step]) -> Iterator[Step]:
+        """The same steps, each once it is printed."""
+        with _waiting("building nodes, a switch and a client") as wait_for:
+            for step in steps:
+                if step.scenario != self._scenario:
+                    self._begin(step)
+                self._print(step)
+                yield step
+                wait_for(f'{step.scenario}: what comes after "{step.step}"')
+
+    def _begin(self, step: Step) -> None:
+        self._scenario = step.scenario
+        vip = "" if self._kubernetes or not step.vip else f" (VIP {step.vip})"
+        head = COLUMNS if self._kubernetes else runner.columns(step.scenario)
+        self._columns = Columns((*head, ""))
+        self._columns.add((" " * _USUAL_STEP, *[" " * _USUAL_HOSTS] * (len(head) - 1), ""))
+        print(f"\n{step.scenario}: {runner.summary(step.scenario, kubernetes=self._kubernetes)}{vip}")
+        print(self._columns.head(), flush=True)
+
+    def _print(self, step: Step) -> None:
+        """With --kubernetes the figures have lines of their own: there are too many for one."""
+        mark = render.good("ok") if step.ok else render.bad("NOT AS EXPECTED")
+        remark = step.remark()
+        if remark and not (self._kubernetes and step.ok):
+            mark = replace(mark, text=f"{mark.text}  {remark}")
+        row = (*step.cells(), mark)
+        self._columns.add(row)
+        print(self._columns.line(row), flush=True)
+        if remark and self._kubernetes and step.ok:
+            print(render.facts([("", remark)], indent=" "), flush=True)
 
 
-def _verdict(step: Step) -> render.Styled:
-    return render.good(f"ok  {step.remark()}") if step.ok else render.bad(f"NOT AS EXPECTED  {step.remark()}")
+@contextmanager
+def _waiting(text: str) -> Iterator[Callable[[str], None]]:
+    """A line that moves, with how long it has been, where somebody looks; takes what is waited for next."""
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        yield _ignore
+        return
+    columns = SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda what: progress.reset(task, total=None, description=what)

@@ -3,11 +3,11 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 from arpguard.dataplane import bpffs
 from arpguard.errors import ArpguardError, ConfigError, Problem
@@ -27,7 +27,6 @@ from arpguard_lab.topology import Ethernet, Lab
 
 ROUNDS = "rounds"
 ROUNDS_SUMMARY = "random faults of agents, nodes, networks and the API: never two answer"
-Show: TypeAlias = Callable[[str, Sequence[Step]], None]  # shows the steps of a scenario that is through
 
 _PIN_PARENT = Path("/sys/fs/bpf")
 _PREFIX = "arpguard-lab-"
@@ -76,27 +75,35 @@ def columns(name: str) -> tuple[str, ...]:
     return SCENARIOS[name].columns
 
 
-def run(names: Sequence[str] | None, nodes: int, show: Show | None = None) -> list[Step]:
-    """Runs scenarios (default: all that can be run here); ConfigError for one that is not there, or cannot."""
+def run(names: Sequence[str] | None, nodes: int) -> Generator[Step, None, None]:
+    """The steps of scenarios (None: of all that can be run here), as they are done.
+
+    ConfigError, at once, for one that is not there, or cannot be run.
+    """
     chosen = [name for name in _chosen(names, SCENARIOS, left_out()) if names or not SCENARIOS[name].long]
-    steps: list[Step] = []
+    return _run(chosen, nodes)
+
+
+def _run(names: Iterable[str], nodes: int) -> Generator[Step, None, None]:
     with _folders() as (folder, pin_root):
-        for name in chosen:
-            scenario = SCENARIOS[name]
-            with Lab(nodes, folder, pin_root, scenario.others, scenario.ethernet) as lab:
-                done = list(scenario.run(Bench(lab, name)))
-            steps += done
-            if show is not None:
-                show(name, done)
-    return steps
+        for name in names:
+            yield from _guarded(name, partial(_on_a_lab, name, nodes, folder, pin_root))
 
 
-def run_kubernetes(
-    names: Sequence[str] | None, nodes: int, rounds: RoundsWanted | None, show: Show | None = None
-) -> list[Step]:
-    """Runs scenarios with an API server (default: all that can be run here, or only `rounds`); ConfigError as `run`."""
+def _on_a_lab(name: str, nodes: int, folder: Path, pin_root: Path) -> Iterator[Step]:
+    scenario = SCENARIOS[name]
+    with Lab(nodes, folder, pin_root, scenario.others, scenario.ethernet) as lab:
+        yield from scenario.run(Bench(lab, name))
+
+
+def run_kubernetes(names: Sequence[str] | None, nodes: int, rounds: RoundsWanted | None) -> Generator[Step, None, None]:
+    """The steps of scenarios with an API server (None: of all that can be run here, or only `rounds`), as `run`."""
     chosen = _chosen(names, KUBE_SCENARIOS, left_out(kubernetes=True)) if names or not rounds else []
-    play: dict[str, Callable[[KubeBench], Iterator[Step]]] = {name: KUBE_SCENARIOS[name].run for name in chosen}
+    return _run_kubernetes(chosen, nodes, rounds)
+
+
+def _run_kubernetes(names: Iterable[str], nodes: int, rounds: RoundsWanted | None) -> Generator[Step, None, None]:
+    play: dict[str, Callable[[KubeBench], Iterator[Step]]] = {name: KUBE_SCENARIOS[name].run for name in names}
     if rounds is not None:
         play[ROUNDS] = lambda bench: run_rounds(
             bench, rounds.extent, rounds.seed, rounds.tell, vouching=rounds.vouching
@@ -105,30 +112,30 @@ def run_kubernetes(
     settings = {name: scenario.settings for name, scenario in KUBE_SCENARIOS.items()}
     settings[ROUNDS] = VOUCHING if rounds is not None and rounds.vouching else ""
 
-    steps: list[Step] = []
     others = [OUTSIDER, SECOND_CLIENT] if rounds else [OUTSIDER]
     with (
         _folders() as (folder, pin_root),
         KubeLab(nodes, folder, pin_root, others, Ethernet(ipv6=rounds is not None)) as lab,
     ):
         for name, scenario_run in play.items():
-            done = _play(lab, name, scenario_run, settings[name])
-            steps += done
-            if show is not None:
-                show(name, done)
-
-    return steps
+            yield from _guarded(name, partial(_on_a_bench, lab, name, scenario_run, settings[name]))
 
 
-def _play(lab: KubeLab, name: str, scenario_run: Callable[[KubeBench], Iterator[Step]], settings: str) -> list[Step]:
-    """One scenario; what keeps it from going on is a step that is not right."""
-    done: list[Step] = []
+def _on_a_bench(
+    lab: KubeLab, name: str, scenario_run: Callable[[KubeBench], Iterator[Step]], settings: str
+) -> Iterator[Step]:
+    with a_bench(lab, name, settings) as bench:
+        yield from scenario_run(bench)
+
+
+def _guarded(name: str, steps: Callable[[], Iterator[Step]]) -> Iterator[Step]:
+    """The steps of one scenario; what keeps it from going on is a step that is not right."""
     try:
-        with a_bench(lab, name, settings) as bench:
-            done.extend(scenario_run(bench))
+        yield from steps()
     except (ArpguardError, OSError) as error:
-        done.append(Step(name, "could not continue", "", ("the steps after this",), (), facts={"error": str(error)}))
-    return done
+        load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs"
+        facts: dict[str, object] = {"error": str(error), "load": load}
+        yield Step(name, "could not continue", "", ("the steps after this",), (), facts=facts)
 
 
 def _table(*, kubernetes: bool) -> Mapping[str, Scenario | KubeScenario]:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,10 @@ class Run(LabRun):
             subprocess.run(["rm", "-r", str(path)], check=True)
 
 
+def _wait_for_guards(run: Run) -> None:
+    until(lambda: len(run.pins()) == 1 and len(list(run.pins()[0].glob("node-*/links/*"))) == 2 * NODES, 90)
+
+
 NOTHING: dict[str, list] = {"namespaces": [], "folders": [], "pins": [], "processes": []}
 
 
@@ -77,7 +82,7 @@ def begin(tmp_path) -> Iterator:
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory) -> Iterator[tuple[int, list[dict], dict[str, list]]]:
     """Exit code, steps and leftovers of a run of all scenarios."""
-    run = Run(tmp_path_factory.mktemp("lab"), "--json")
+    run = Run(tmp_path_factory.mktemp("lab"), "--all", "--json")
     try:
         out, err = run.process.communicate(timeout=500)
         assert err == ""
@@ -123,6 +128,40 @@ def test_of_two_announcers_only_the_delegated_one_is_heard(complete, scenario):
     assert all(len(step["nodes"]) <= 1 for step in guarded)
 
 
+def test_demonstration_shows_each_step_as_it_is_done_and_ends_with_what_it_shows(begin):
+    run = begin()
+    lines = [run.process.stdout.readline() for _ in range(4)]
+    assert lines[3].split("  ")[0] == "VIP on lo, no guard"
+    assert run.process.poll() is None, "there is more to come"
+    rest, err = run.process.communicate(timeout=200)
+
+    assert (run.process.returncode, err) == (0, "")
+    assert "VIP on lo, guarded" in rest
+    assert rest.endswith("Without the guard all nodes answered for the VIP; with it, one.\n")
+    assert len({line.index("ok") for line in [lines[3], *rest.splitlines()] if line.endswith("ok")}) == 1
+
+
+def test_scenario_that_cannot_go_on_is_a_failed_step_and_the_next_one_runs(begin):
+    run = begin("--scenario", "observe", "--scenario", "flux")
+    _wait_for_guards(run)
+    for pid in run.others():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    out, err = run.process.communicate(timeout=200)
+
+    assert (run.process.returncode, err) == (1, "")
+    assert "could not continue" in out.partition("\nflux: ")[0]
+    assert " load " in out
+    assert "guard removed again" in out.partition("\nflux: ")[2]
+
+
+@pytest.mark.parametrize("words", [["--scenario", "flux"], ["--kubernetes"]], ids=["scenario", "kubernetes"])
+def test_all_beside_another_choice_exits_2(begin, words):
+    run = begin("--all", *words)
+    assert "--all: " in run.process.communicate(timeout=20)[1]
+    assert run.process.returncode == 2
+
+
 def test_nothing_is_left_behind(complete):
     assert complete[2] == NOTHING
 
@@ -161,7 +200,7 @@ def test_a_number_of_nodes_that_makes_no_sense_exits_2(begin, nodes):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_a_lab_that_is_stopped_in_the_middle_leaves_nothing_behind(begin, number):
     run = begin("--scenario", "flux")
-    until(lambda: len(run.pins()) == 1 and len(list(run.pins()[0].glob("node-*/links/*"))) == 2 * NODES, 90)
+    _wait_for_guards(run)
     assert run.others()
     run.process.send_signal(number)
     run.process.communicate(timeout=20)

@@ -188,8 +188,12 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
     parser.add_argument("--nodes", type=int, default=3, metavar="N", help="cluster nodes, 2 to 16 (default: 3)")
     parser.add_argument(
-        "--scenario", action="append", metavar="NAME", help="only this one; may be given again (default: all)"
+        "--scenario",
+        action="append",
+        metavar="NAME",
+        help="only this one; may be given again (default: flux, and with --kubernetes all)",
     )
+    parser.add_argument("--all", action="store_true", help="all scenarios: several minutes")
 
     parser.add_argument(
         "--kubernetes",
