@@ -26,7 +26,7 @@
 #   make kernels  the guard on kernels of the distribution, emulated by QEMU: tests that depend on the kernel, and the
 #                real kube-proxy in IPVS mode; 45 minutes for each kernel, and it builds Kubernetes with Go, once.
 #                ARPGUARD_KERNEL=6.12 runs one of them. The tables are in docs/kernels.md and docs/neighbours.md
-#   make kernels-short  a few of these tests on the oldest kernel, as in CI
+#   make kernels-short  a few of these tests on the oldest kernel
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
