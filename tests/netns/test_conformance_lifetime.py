@@ -1,6 +1,6 @@
 """The cases of docs/conformance.md about what a node says by itself, and about what happens to the guard meanwhile.
 
-Section 5: E4, E5, E8, E11, E14; of section 4 D10, for bridges and macvlans. There are no bonds here.
+Section 5: E4, E5, E8, E11, E14; of section 4 D10, for bridges and macvlans. Bonds: test_devices.py.
 """
 
 import errno

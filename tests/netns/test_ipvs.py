@@ -105,7 +105,7 @@ def test_every_node_answers_for_what_ipvs_serves_until_it_is_guarded_and_then_it
 
     before = {host: connections(host) for host in bench.nodes}
     assert [connect(bench) for _ in range(3)] == [owner.name] * 3
-    assert connections(owner) == before[owner] + 3
+    assert connections(owner) >= before[owner] + 3
     assert all(connections(host) == before[host] for host in others)
 
     bench.unguard({agent.host.name: agent for agent in agents})
