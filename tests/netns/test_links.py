@@ -1,7 +1,7 @@
 """Which links a running agent guards, and what it makes of all that may happen to them.
 
-What many kernels have no driver for (bonds, teams, VLAN devices, VRFs, Open vSwitch) is tested in tests/unit, with links
-as rtnetlink gives them; bonds, VLAN devices and VRFs also in test_devices.py, where there are drivers.
+What many kernels have no driver for (bonds, teams, VLAN devices, VRFs, Open vSwitch) is tested in tests/unit, with
+links as rtnetlink gives them; bonds, VLAN devices and VRFs also in test_devices.py, where there are drivers.
 """
 
 import re
