@@ -14,7 +14,6 @@ from arpguard.addresses import MacAddress
 from arpguard.config.files import MAX_PROBLEMS, parse_config, read_config
 from arpguard.config.model import (
     AgentConfig,
-    AuditConfig,
     FollowConfig,
     GrpcConfig,
     InterfaceSelector,
@@ -25,10 +24,8 @@ from arpguard.config.model import (
     VouchingProfile,
     is_local,
 )
-from arpguard.core.cautions import needs_cluster, without_effect
 from arpguard.errors import ConfigError
 from arpguard.model import Datapath, Owner, OwnerKind, Vip
-from arpguard.units import NS_PER_S
 from arpguard.verdict import Mode
 from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL
 
@@ -573,35 +570,3 @@ def test_endless_standard_input_is_refused(monkeypatch):
         monkeypatch.setattr("sys.stdin", endless)
         with pytest.raises(ConfigError, match=r"standard input: \(file\): too large: at most 32 MiB"):
             read_config(Path("-"))
-
-
-# ---- what does nothing ---------------------------------------------------------------------------------------------
-
-
-def test_hold_of_a_vip_that_is_not_elected_has_no_effect():
-    vips = "vips: [{address: 192.0.2.1, owner: {node: a}, hold: true}, {address: 192.0.2.2, owner: elect, hold: true}]"
-    expected = "vips: hold has no effect on 192.0.2.1: only a VIP with owner elect has it"
-    assert without_effect(parse_config(vips)) == [expected]
-
-
-def test_elected_vip_needs_a_cluster():
-    vips = "vips: [{address: 192.0.2.1, owner: {node: a}}, {address: 192.0.2.2, owner: elect}]"
-    (caution,) = needs_cluster(parse_config(vips))
-    assert "192.0.2.2" in caution
-    assert "192.0.2.1" not in caution
-    assert needs_cluster(parse_config("vips: [{address: 192.0.2.1, owner: {node: a}}]")) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "audit"),
-    [
-        ("mode: observe", AuditConfig(60 * NS_PER_S, 20)),
-        ("audit: {}", AuditConfig(60 * NS_PER_S, 20)),
-        ("audit: {every: 15s, rate: 1/s}", AuditConfig(15 * NS_PER_S, 1)),
-        ("audit: {every: 60m, rate: 999/s}", AuditConfig(3600 * NS_PER_S, 999)),
-        ("audit: {every: off}", AuditConfig(0, 20)),
-        ("audit: {every: false}", AuditConfig(0, 20)),
-    ],
-)
-def test_audit_is_on_unless_it_is_off(text, audit):
-    assert parse_config(text, "test").audit == audit
