@@ -237,8 +237,8 @@ PROGRESS = [
 ]
 STUCK = [
     Case("too-soon", "nothing: they have a tick less", ("RESTART=3", "CALM=2"), 12),
-    Case("never-revoked", "nobody revokes a node that is silent", (*CALM, "NEVER_REVOKED"), 16, quick=True),
-    Case("keeps-idle", "a node keeps claims of which its kernel has nothing", (*CALM, "KEEPS_IDLE"), 31),
+    Case("never-revoked", "no node revokes a silent one", (*CALM, "NEVER_REVOKED"), 16, quick=True),
+    Case("keeps-idle", "a node keeps claims that its kernel has nothing of", (*CALM, "KEEPS_IDLE"), 31),
     Case("never-let-go", "only its holder takes the finalizer off", (*CALM, "DELETE", "NEVER_LET_GO"), 18),
     Case("never-rests", "a node renews again as soon as it has renewed", (*CALM, "ENDLESS", "NEVER_RESTS"), 1),
     Case(
@@ -349,7 +349,7 @@ V_MUTUAL = [
     Vouch("v-mutual-looks-early", "it looks at its own fences before the pong comes", (*MUTUAL, "LOOKS_EARLY"), 17),
     Vouch(
         "v-mutual-regrant",
-        "it goes on granting in the same terms when it has another epoch",
+        "it keeps granting in the same terms when it has another epoch",
         (*MUTUAL, "REGRANT"),
         16,
     ),
@@ -371,7 +371,7 @@ V_BROKEN = [
     Vouch("v-unbinds-early", "the kernel is un-bound when the un-naming is sent", ("UNBIND_SENT",), 16, quick=True),
     Vouch(
         "v-unbinds-unsure",
-        "it is un-bound though nobody knows what came of the un-naming",
+        "it is un-bound while the outcome of the un-naming is unknown",
         ("STRAY", "UNBIND_UNKNOWN"),
         17,
     ),

@@ -61,7 +61,7 @@ class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Kind.ValueType],
     KIND_EXTERNAL: _Kind.ValueType  # 3
     """A host outside the cluster."""
     KIND_UNCLAIMED: _Kind.ValueType  # 4
-    """Nobody yet."""
+    """No host yet."""
     KIND_DELEGATED: _Kind.ValueType  # 5
     """Another program on this node."""
     KIND_CLOSED: _Kind.ValueType  # 6
@@ -80,7 +80,7 @@ KIND_FOREIGN: Kind.ValueType  # 2
 KIND_EXTERNAL: Kind.ValueType  # 3
 """A host outside the cluster."""
 KIND_UNCLAIMED: Kind.ValueType  # 4
-"""Nobody yet."""
+"""No host yet."""
 KIND_DELEGATED: Kind.ValueType  # 5
 """Another program on this node."""
 KIND_CLOSED: Kind.ValueType  # 6
@@ -105,9 +105,9 @@ class _VerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Verdict.Value
     VERDICT_REWRITE: _Verdict.ValueType  # 4
     """The frame leaves with the link's own address for the VIP."""
     VERDICT_CONFLICT: _Verdict.ValueType  # 5
-    """Somebody else claims the VIP: reported, and dropped."""
+    """Another host claims the VIP: reported, and dropped."""
     VERDICT_REPORT: _Verdict.ValueType  # 6
-    """Somebody claims the VIP, and nobody can tell whether it is theirs: reported, and passed."""
+    """A host claims the VIP, and the guard does not know the owner's MAC: reported, and passed."""
 
 class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
     """What happens to a frame; in observe mode, what would have happened."""
@@ -122,9 +122,9 @@ VERDICT_SUPPRESS: Verdict.ValueType  # 3
 VERDICT_REWRITE: Verdict.ValueType  # 4
 """The frame leaves with the link's own address for the VIP."""
 VERDICT_CONFLICT: Verdict.ValueType  # 5
-"""Somebody else claims the VIP: reported, and dropped."""
+"""Another host claims the VIP: reported, and dropped."""
 VERDICT_REPORT: Verdict.ValueType  # 6
-"""Somebody claims the VIP, and nobody can tell whether it is theirs: reported, and passed."""
+"""A host claims the VIP, and the guard does not know the owner's MAC: reported, and passed."""
 Global___Verdict: _TypeAlias = Verdict  # noqa: Y015
 
 class _Hook:
@@ -241,13 +241,13 @@ class _OperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Operation.V
     DESCRIPTOR: _descriptor.EnumDescriptor
     OPERATION_UNSPECIFIED: _Operation.ValueType  # 0
     OPERATION_REQUEST: _Operation.ValueType  # 1
-    """In: somebody asks who has the address."""
+    """In: a host asks who has the address."""
     OPERATION_PROBE: _Operation.ValueType  # 2
-    """In: somebody asks without an address of their own, to find out if it is free (RFC 5227, RFC 4862)."""
+    """In: a host asks without an address of its own, to find out if it is free (RFC 5227, RFC 4862)."""
     OPERATION_REPLY: _Operation.ValueType  # 3
-    """In: somebody replies to this node that the address is theirs."""
+    """In: a host replies to this node that it has the address."""
     OPERATION_ANNOUNCEMENT: _Operation.ValueType  # 4
-    """In: somebody announces to all that the address is theirs."""
+    """In: a host announces to all that it has the address."""
     OPERATION_OUT_REQUEST: _Operation.ValueType  # 5
     """Out: this node asks for a neighbour, with the address as spa."""
     OPERATION_OUT_REPLY: _Operation.ValueType  # 6
@@ -256,19 +256,19 @@ class _OperationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Operation.V
     """Out: this node announces that the address is its own."""
 
 class Operation(_Operation, metaclass=_OperationEnumTypeWrapper):
-    """What somebody does with an address, and so which frame the program is asked about: ARP for IPv4 (RFC 826), neighbour
+    """What a host does with an address, and so which frame the program is asked about: ARP for IPv4 (RFC 826), neighbour
     discovery for IPv6 (RFC 4861).
     """
 
 OPERATION_UNSPECIFIED: Operation.ValueType  # 0
 OPERATION_REQUEST: Operation.ValueType  # 1
-"""In: somebody asks who has the address."""
+"""In: a host asks who has the address."""
 OPERATION_PROBE: Operation.ValueType  # 2
-"""In: somebody asks without an address of their own, to find out if it is free (RFC 5227, RFC 4862)."""
+"""In: a host asks without an address of its own, to find out if it is free (RFC 5227, RFC 4862)."""
 OPERATION_REPLY: Operation.ValueType  # 3
-"""In: somebody replies to this node that the address is theirs."""
+"""In: a host replies to this node that it has the address."""
 OPERATION_ANNOUNCEMENT: Operation.ValueType  # 4
-"""In: somebody announces to all that the address is theirs."""
+"""In: a host announces to all that it has the address."""
 OPERATION_OUT_REQUEST: Operation.ValueType  # 5
 """Out: this node asks for a neighbour, with the address as spa."""
 OPERATION_OUT_REPLY: Operation.ValueType  # 6
@@ -860,7 +860,7 @@ class LeaseWrites(_message.Message):
     kind: _builtins.str
     """"heartbeat" (a renewal), "revocation" (of another node's heartbeat) or "claim"."""
     outcome: _builtins.str
-    """"applied", "conflicted" (somebody else was first), "missing", "refused" or "unknown" (no answer)."""
+    """"applied", "conflicted" (another node was first), "missing", "refused" or "unknown" (no answer)."""
     count: _builtins.int
     def __init__(
         self,
@@ -1238,10 +1238,10 @@ class ExplainVipRequest(_message.Message):
     link: _builtins.str
     """The name of a guarded link; empty: all guarded links."""
     sender_mac: _builtins.str
-    """sha of frames that come in; empty: 02:ff:ff:ff:ff:fe, which nobody has."""
+    """sha of frames that come in; empty: 02:ff:ff:ff:ff:fe, which no host has."""
     sender_address: _builtins.str
     """spa of requests that come in, tpa of frames that go out; of the same family as `address`.
-    Empty: 192.0.0.8 (RFC 7600) or 100::1 (RFC 6666), which nobody has.
+    Empty: 192.0.0.8 (RFC 7600) or 100::1 (RFC 6666), which no host has.
     """
     @_builtins.property
     def operations(self) -> _containers.RepeatedScalarFieldContainer[Global___Operation.ValueType]:
@@ -1429,38 +1429,38 @@ class Claim(_message.Message):
         DESCRIPTOR: _descriptor.EnumDescriptor
         STATE_UNSPECIFIED: Claim._State.ValueType  # 0
         STATE_VALID: Claim._State.ValueType  # 1
-        """The holder's, and nobody may take it."""
+        """The holder's; no other node may take it."""
         STATE_VOID: Claim._State.ValueType  # 2
         """Of an epoch of its holder that has ended: whoever is eligible may take it."""
         STATE_RELEASED: Claim._State.ValueType  # 3
         """Its holder gave it up: whoever is eligible may take it."""
         STATE_EXTERNAL: Claim._State.ValueType  # 4
-        """A host outside the cluster has the address: nobody may take it before that is silent."""
+        """A host outside the cluster has the address: no node may take it before that host is silent."""
         STATE_UNREADABLE: Claim._State.ValueType  # 5
-        """It cannot be understood, and so nobody takes it."""
+        """It cannot be read, so no node takes it."""
         STATE_DELETING: Claim._State.ValueType  # 6
-        """Somebody deleted it; it is gone once its holder is silent."""
+        """It was deleted; it is gone once its holder is silent."""
         STATE_NONE: Claim._State.ValueType  # 7
-        """There is none: nobody has had the VIP yet."""
+        """There is none: no node has had the VIP yet."""
         STATE_UNKNOWN: Claim._State.ValueType  # 8
         """Not known yet."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper): ...
     STATE_UNSPECIFIED: Claim.State.ValueType  # 0
     STATE_VALID: Claim.State.ValueType  # 1
-    """The holder's, and nobody may take it."""
+    """The holder's; no other node may take it."""
     STATE_VOID: Claim.State.ValueType  # 2
     """Of an epoch of its holder that has ended: whoever is eligible may take it."""
     STATE_RELEASED: Claim.State.ValueType  # 3
     """Its holder gave it up: whoever is eligible may take it."""
     STATE_EXTERNAL: Claim.State.ValueType  # 4
-    """A host outside the cluster has the address: nobody may take it before that is silent."""
+    """A host outside the cluster has the address: no node may take it before that host is silent."""
     STATE_UNREADABLE: Claim.State.ValueType  # 5
-    """It cannot be understood, and so nobody takes it."""
+    """It cannot be read, so no node takes it."""
     STATE_DELETING: Claim.State.ValueType  # 6
-    """Somebody deleted it; it is gone once its holder is silent."""
+    """It was deleted; it is gone once its holder is silent."""
     STATE_NONE: Claim.State.ValueType  # 7
-    """There is none: nobody has had the VIP yet."""
+    """There is none: no node has had the VIP yet."""
     STATE_UNKNOWN: Claim.State.ValueType  # 8
     """Not known yet."""
 

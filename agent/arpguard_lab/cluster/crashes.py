@@ -52,7 +52,7 @@ def run_hang(bench: KubeBench) -> Iterator[Step]:
     def go_on(host: Host) -> None:
         bench.agent(host).send(signal.SIGCONT)
 
-    yield from _silenced(bench, "its agent hangs", stop, "it goes on", go_on)
+    yield from _silenced(bench, "its agent hangs", stop, "it continues", go_on)
 
 
 def run_partition(bench: KubeBench) -> Iterator[Step]:

@@ -165,9 +165,9 @@ SCENARIOS: dict[str, KubeScenario] = {
         "the owner's LAN is dead, carrier up: another answers within 3 s",
         vouched_deaths.run_lan_dead,
     ),
-    "api-away": _vouching("no API server for 40 s, and nobody falls silent", vouched_outages.run_api_away),
+    "api-away": _vouching("no API server for 40 s, and no node falls silent", vouched_outages.run_api_away),
     "api-rolling": _vouching(
-        "the API server restarts five times for 8 s: nobody falls silent", vouched_outages.run_api_rolling
+        "the API server restarts five times for 8 s: no node falls silent", vouched_outages.run_api_rolling
     ),
     "api-away-and-node-dies": _vouching(
         "a node dies without an API server: replaced once that is back",

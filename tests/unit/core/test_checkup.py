@@ -378,7 +378,7 @@ def test_addresses_of_services_that_nobody_on_the_segment_asks_for_are_left_out_
     assert grade("kube-ipvs", picture(LO, asked, ETH0)) == "ok"
     found = said("kube-ipvs", picture(LO, on(IPVS0, "10.96.0.1/32", f"{VIP}/32"), ETH0))[0]
     assert found.grade is Grade.BAD
-    assert found.seen == f"addresses: 2, 1 of them in a link's subnet; guarded by nobody: {VIP}"
+    assert found.seen == f"addresses: 2, 1 of them in a link's subnet; without a guard: {VIP}"
 
 
 @pytest.mark.parametrize(

@@ -334,8 +334,8 @@ def _notes_about_owners(story: Story) -> Iterator[str]:
         yield "the configuration names no VIP, and Services are in no file: --owner ADDRESS=NODE makes one"
     if unknown:
         yield (
-            f"{counted(len(unknown), 'VIP')} with the owner `elect`, such as {unknown[0].address}: no capture tells "
-            "whom the cluster elected, so nobody; --owner ADDRESS=NODE assumes somebody"
+            f"{counted(len(unknown), 'VIP')} with the owner `elect`, such as {unknown[0].address}: no capture says "
+            "which node the cluster elected; --owner ADDRESS=NODE assumes one"
         )
     if scene.owners:
         yield "the node that --owner names counts as elected, and its fence as not passed"

@@ -194,7 +194,7 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
 
     links = list({link.ifindex: link for address in bare for link in exposed[address]}.values())
     yield bad(
-        f"{counts}; guarded by nobody: {listed(bare)}",
+        f"{counts}; without a guard: {listed(bare)}",
         device.name,
         "kube-proxy binds these on every node, and every node answers for them (up, down and NOARP make no difference)",
         *_to_silence(picture, bare[0], links),
@@ -324,8 +324,8 @@ def _answered(
             f"{seen}, which is not a node of this cluster",
             str(vip),
             "a host outside the cluster has the address, and loses it as soon as a node answers for it",
-            f"say that it is external ({named}): then the guard keeps the cluster silent; or take an address that "
-            "nobody has; or find the host by its MAC, if it is an impostor",
+            f"say that it is external ({named}): then the guard keeps the cluster silent; or choose an address "
+            "that no host has; or find the host by its MAC, if it is an impostor",
         )
 
     if not who and picture.bound_on(vip):

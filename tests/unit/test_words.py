@@ -1,0 +1,115 @@
+"""Phrases that make a native reader stop are in no message, no page and no comment of the API.
+
+What people see names its actors ("no node answers", "another host claims it"), in the usual order of words.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = {".venv", ".cache", ".pytest_cache", "dist", "mutants", "v1"}
+PHRASES = {
+    "is no X: is not a X": r"(?<!there )(?<!There )\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|fewer\b)\w",
+    "is none of: is not one of": r"\b(?:is|are|was|were) none of\b",
+    "is told: learns, knows": r"\b(?:is|are|was|were|be|been) told\b",
+    "nobody's: no host's": r"\b(?:nobody|somebody)'s\b",
+    "nobody, somebody: no node, another host": r"\b(?:no|some)body\b",
+    "of which: which ... of, whose": r"\bof which\b",
+    "goes on: continues, keeps": r"\b(?:go|goes|went) on\b(?! [`\w]*(?:eth|lo\b|the))",
+    "as it was asked for: as configured": r"\bas it was asked for\b",
+}
+# What a phrase may stand in: a share ("70 MiB, of which 2.5 MiB are ..."), a value of a column, what is history.
+ALLOWED = {
+    "of which": re.compile(r"\d[^.]*, of which|clocks, of which each|1,074,943 requests"),
+    "nobody": re.compile(r"^nobody(?: yet)?$"),
+}
+HISTORY = {"CHANGELOG.md"}
+
+
+def _markdown() -> Iterator[tuple[str, str]]:
+    """Every line of a page that is not code, with where it is."""
+    for page in sorted(ROOT.rglob("*.md")):
+        below = page.relative_to(ROOT)
+        if LEFT_OUT & set(below.parts) or str(below) in HISTORY:
+            continue
+        text = re.sub(
+            r"^```.*?^```$",
+            lambda found: "\n" * found[0].count("\n"),
+            page.read_text(encoding="utf-8"),
+            flags=re.MULTILINE | re.DOTALL,
+        )
+        for number, line in enumerate(text.splitlines(), 1):
+            yield f"{below}:{number}", line
+
+
+def _messages(folder: str) -> Iterator[tuple[str, str]]:
+    """Every string of a package but its docstrings, with where it is."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        if LEFT_OUT & set(path.relative_to(ROOT).parts):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
+
+
+def _comments(name: str) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
+        yield f"{name}:{number}", line
+
+
+SOURCES = {
+    "pages": _markdown,
+    "messages": lambda: _messages("agent/arpguard"),
+    "messages of the lab": lambda: _messages("agent/arpguard_lab"),
+    "comments of the API": lambda: _comments("proto/arpguard/v1/agent.proto"),
+    "alerts": lambda: _comments("deploy/monitoring/alerts.yaml"),
+}
+
+
+def stumbles(text: str, *, names_actors: bool = True) -> list[str]:
+    """The phrases in a text, each with what to write instead."""
+    return [
+        advice
+        for advice, phrase in PHRASES.items()
+        if (names_actors or "nobody," not in advice)
+        and re.search(phrase, text, re.IGNORECASE)
+        and not any(word in advice and allowed.search(text) for word, allowed in ALLOWED.items())
+    ]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_no_phrase_makes_a_reader_stop(source):
+    names_actors = source != "messages of the lab"  # its steps say "nobody answers", and expect it
+    found = [(where, text, stumbles(text, names_actors=names_actors)) for where, text in SOURCES[source]()]
+    assert [f"{where}: {'; '.join(advice)}: {text.strip()}" for where, text, advice in found if advice] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'x' is no NAMESPACE/NAME",
+        "A name that is none of a Node",
+        "the kernel was told another",
+        "a claim that is nobody's",
+        "somebody else claims it",
+        "the address of which nothing is known",
+        "the guard goes on",
+        "what is not as it was asked for",
+    ],
+)
+def test_phrase_is_found(text):
+    assert stumbles(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["there is no route", "it is no longer master", "70 MiB, of which 2.5 MiB are the kernel's", "no node answers"],
+)
+def test_ordinary_english_is_not(text):
+    assert not stumbles(text)
