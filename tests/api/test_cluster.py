@@ -271,7 +271,7 @@ def test_document_has_an_item_for_each_node(run, bench, everywhere):
     code, out, _ = run("conflicts", *everywhere)
     assert (code, out.splitlines()[0]) == (0, "no foreign claim was heard since the agent started")
     code, out, err = run("audit", str(WEB), *everywhere)
-    assert (code, err, out.splitlines()[-1]) == (0, "", "1 VIP: nobody but the owner answers")
+    assert (code, err, out.splitlines()[-1]) == (0, "", "1 VIP: only the owner answers")
     assert [line.split()[:2] for line in out.splitlines()[1:4]] == [[host.name, str(WEB)] for host in bench.nodes]
 
 

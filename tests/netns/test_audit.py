@@ -117,7 +117,7 @@ def metric(host: Host, name: str) -> list[tuple[str, str]]:
 def test_vip_is_asked_for_at_once_from_any_node_for_those_who_want_to_know(bench):
     for host in bench.nodes:
         code, text = on(bench, host, "audit", str(VIPS[0]))
-        assert (code, "nobody but the owner answers" in text) == (0, True)
+        assert (code, "only the owner answers" in text) == (0, True)
     with a_rogue(bench.lab.client.netns, {VIPS[0]}, ROGUE):
         for host in bench.nodes:
             code, text = on(bench, host, "audit", str(VIPS[0]))
@@ -131,7 +131,7 @@ def test_vip_that_nobody_answers_for_is_a_problem_that_names_its_owner(bench):
     named = f"vips: [{{address: {SILENT}, owner: {{node: {bench.agent(owner).node}}}, mode: observe}}]"
     bench.configure(bench.config(extra=named))
     until(lambda: findings(bench).get(str(SILENT)) == "FINDING_NONE", 2 * PERIOD_S)
-    problem = f"audit: nobody answers for {SILENT}, though {bench.agent(owner).node} has to; see `arpguard explain`"
+    problem = f"audit: no host answers for {SILENT}, though {bench.agent(owner).node} has to; see `arpguard explain`"
 
     assert [host for host in bench.nodes if problem in bench.status(host)["problems"]]
     owner.bind(SILENT, "lo")

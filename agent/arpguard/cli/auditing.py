@@ -95,4 +95,4 @@ def _verdict(audits: Sequence[pb.Audit]) -> Styled:
     total = len({found.vip for found in audits})
     if wrong:
         return bad(f"{counted(wrong, 'VIP')} of {total:,}: not exactly the owner answers")
-    return good(f"{counted(total, 'VIP')}: nobody but the owner answers")
+    return good(f"{counted(total, 'VIP')}: only the owner answers")

@@ -254,7 +254,7 @@ def _add_audit(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "audit",
         "who answers for the VIPs on the wire",
         "Every VIP is asked for on the wire once in `audit.every` (60 s), by one node that does not own it. "
-        "Shows what this node's last questions found: the owner alone answers, nobody does, another host does, or "
+        "Shows what this node's last questions found: the owner alone answers, no host does, another host does, or "
         "several do. With ADDRESS it asks now, from this node, also for a VIP that other nodes ask for. "
         "Exit code 1: not exactly the owner answers for one of them.",
         _AUDIT_EXAMPLES,

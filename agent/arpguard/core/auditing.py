@@ -292,7 +292,7 @@ class AuditBook:
 
 
 _PROBLEMS = {
-    AuditFinding.NONE: "audit: nobody answers for {vips}, though {who} has to; see `arpguard explain`",
+    AuditFinding.NONE: "audit: no host answers for {vips}, though {who} has to; see `arpguard explain`",
     AuditFinding.ANOTHER: "audit: {who} answers for {vips}, and the owner does not; see `arpguard audit`",
     AuditFinding.SEVERAL: "audit: {who} answers for {vips}, and so does another host; see `arpguard audit`",
 }

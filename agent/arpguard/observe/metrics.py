@@ -221,7 +221,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "arpguard_vip_answers",
         "MACs that answered when this node last asked the wire for a VIP; each VIP is asked for by one node, and at "
         "most 1000 are listed, those with a wrong answer first",
-        "when it is above 1: several hosts answer for the VIP; or 0: nobody does",
+        "when it is above 1: several hosts answer for the VIP; or 0: none does",
         _answers,
         ("vip",),
     ),

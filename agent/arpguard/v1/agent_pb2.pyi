@@ -2026,10 +2026,10 @@ class Audit(_message.Message):
         FINDING_UNSPECIFIED: Audit._Finding.ValueType  # 0
         FINDING_OWNER: Audit._Finding.ValueType  # 1
         """The owner alone answers: exactly one MAC, which is the owner's, or may be where the owner's is not known.
-        Of a VIP that the asking node owns: nobody else answers.
+        Of a VIP that the asking node owns: no other host answers.
         """
         FINDING_NONE: Audit._Finding.ValueType  # 2
-        """Nobody answers."""
+        """No host answers."""
         FINDING_ANOTHER: Audit._Finding.ValueType  # 3
         """One MAC answers, and it is not the owner's."""
         FINDING_SEVERAL: Audit._Finding.ValueType  # 4
@@ -2039,10 +2039,10 @@ class Audit(_message.Message):
     FINDING_UNSPECIFIED: Audit.Finding.ValueType  # 0
     FINDING_OWNER: Audit.Finding.ValueType  # 1
     """The owner alone answers: exactly one MAC, which is the owner's, or may be where the owner's is not known.
-    Of a VIP that the asking node owns: nobody else answers.
+    Of a VIP that the asking node owns: no other host answers.
     """
     FINDING_NONE: Audit.Finding.ValueType  # 2
-    """Nobody answers."""
+    """No host answers."""
     FINDING_ANOTHER: Audit.Finding.ValueType  # 3
     """One MAC answers, and it is not the owner's."""
     FINDING_SEVERAL: Audit.Finding.ValueType  # 4
@@ -2060,9 +2060,9 @@ class Audit(_message.Message):
     link: _builtins.str
     finding: Global___Audit.Finding.ValueType
     right: _builtins.bool
-    """Whether that is as it has to be: the owner alone answers, or nobody does where there is no owner now."""
+    """Whether that is as it has to be: the owner alone answers, or no host does where there is no owner now."""
     owner: _builtins.str
-    """Who has to answer: a node's name, a MAC address or "a host outside"; empty: nobody, as far as is known."""
+    """Who has to answer: a node's name, a MAC address or "a host outside"; empty: none, as far as is known."""
     own: _builtins.bool
     """Whether the asking node has to answer itself: it does not hear that."""
     @_builtins.property

@@ -39,7 +39,7 @@ def test_owner_that_answers_alone_is_right(shown):
 
     assert code == 0
     assert rows[1] == ["192.0.2.10", "eth0", "the owner alone", "node-1", OWNER, "node-1"]
-    assert rows[-1] == ["1 VIP: nobody but the owner answers"]
+    assert rows[-1] == ["1 VIP: only the owner answers"]
 
 
 def test_each_host_that_answers_has_a_line_and_the_wrong_vip_is_the_first(shown):

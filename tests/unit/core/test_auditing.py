@@ -335,7 +335,7 @@ def test_problems_name_each_host_and_each_silent_owner_once():
         f"audit: {STRANGER} (a host outside) answers for {first}, and so does another host; see `arpguard audit`",
         f"audit: {M} answers for 192.0.2.58, and so does another host; see `arpguard audit`",
         f"audit: {STRANGER} answers for 192.0.2.58, and so does another host; see `arpguard audit`",
-        "audit: nobody answers for 192.0.2.59, though n1 has to; see `arpguard explain`",
+        "audit: no host answers for 192.0.2.59, though n1 has to; see `arpguard explain`",
         f"audit: {STRANGER} (n2 (cluster node)) answers for 2001:db8::50, and the owner does not; see `arpguard audit`",
     ]
 
