@@ -14,6 +14,7 @@ from arpguard.addresses import MacAddress
 from arpguard.config.files import MAX_PROBLEMS, parse_config, read_config
 from arpguard.config.model import (
     AgentConfig,
+    AuditConfig,
     FollowConfig,
     GrpcConfig,
     InterfaceSelector,
@@ -26,6 +27,7 @@ from arpguard.config.model import (
 )
 from arpguard.errors import ConfigError
 from arpguard.model import Datapath, Owner, OwnerKind, Vip
+from arpguard.units import NS_PER_S
 from arpguard.verdict import Mode
 from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL
 
@@ -570,3 +572,21 @@ def test_endless_standard_input_is_refused(monkeypatch):
         monkeypatch.setattr("sys.stdin", endless)
         with pytest.raises(ConfigError, match=r"standard input: \(file\): too large: at most 32 MiB"):
             read_config(Path("-"))
+
+
+# ---- audit ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "audit"),
+    [
+        ("mode: observe", AuditConfig(60 * NS_PER_S, 20)),
+        ("audit: {}", AuditConfig(60 * NS_PER_S, 20)),
+        ("audit: {every: 15s, rate: 1/s}", AuditConfig(15 * NS_PER_S, 1)),
+        ("audit: {every: 60m, rate: 999/s}", AuditConfig(3600 * NS_PER_S, 999)),
+        ("audit: {every: off}", AuditConfig(0, 20)),
+        ("audit: {every: false}", AuditConfig(0, 20)),
+    ],
+)
+def test_audit_is_on_unless_it_is_off(text, audit):
+    assert parse_config(text, "test").audit == audit

@@ -16,18 +16,3 @@ def test_elected_vip_needs_a_cluster():
     assert "192.0.2.2" in caution
     assert "192.0.2.1" not in caution
     assert needs_cluster(parse_config("vips: [{address: 192.0.2.1, owner: {node: a}}]")) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "audit"),
-    [
-        ("mode: observe", AuditConfig(60 * NS_PER_S, 20)),
-        ("audit: {}", AuditConfig(60 * NS_PER_S, 20)),
-        ("audit: {every: 15s, rate: 1/s}", AuditConfig(15 * NS_PER_S, 1)),
-        ("audit: {every: 60m, rate: 999/s}", AuditConfig(3600 * NS_PER_S, 999)),
-        ("audit: {every: off}", AuditConfig(0, 20)),
-        ("audit: {every: false}", AuditConfig(0, 20)),
-    ],
-)
-def test_audit_is_on_unless_it_is_off(text, audit):
-    assert parse_config(text, "test").audit == audit
