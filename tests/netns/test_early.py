@@ -6,6 +6,8 @@ that the kernel would answer for each.
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +140,16 @@ def test_where_an_agent_runs_or_has_run_nothing_is_changed(pair, agent):
     pair.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, NEW)])
     with a_wire(pair.client) as wire:
         assert [wire.who(vip, OWN) for vip in (OWNED, NEW)] == [[M], []]
+
+
+def test_a_link_that_comes_late_is_waited_for(pair, agent):
+    boot(pair, agent)
+    agent.file.write_text(agent.file.read_text(encoding="utf-8").replace('"eth0"', '"eth0", "late0"'), encoding="utf-8")
+    words = [*pair.node.netns.prefix(), sys.executable, "-m", "arpguard", "early", str(agent.file), "--wait", "600"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as waiting:
+        until(lambda: list(agent.pin_dir.glob("maps-*/*")), START_S, "it has loaded its programs")
+        pair.node.netns.batch(["link add late0 type veth peer name other0", "link set late0 up"])
+        assert waiting.communicate(timeout=START_S)[0] == f"closed on eth0, late0: {NETWORK}.0/24\n"
 
 
 def test_a_link_that_does_not_come_is_said_and_the_others_are_closed(pair, agent):
