@@ -17,15 +17,30 @@ PATIENCE_S = 15.0
 
 _BOUND_S = 60.0
 _PAIR = 2
-_VOUCHERS, _VOUCHING = f"{objects.PREFIX}vouchers", f"{objects.PREFIX}vouching"
+_VOUCHERS, _VOUCHING, _LINKS = (f"{objects.PREFIX}{name}" for name in ("vouchers", "vouching", "links"))
+_FIRST = vip(70)
 
 
 def begin(bench: KubeBench) -> Iterator[Step]:
     """VIPs that are answered for, and nodes that are bound to each other."""
     bench.allow(objects.vouching_access(bench.home))
+    until_all_publish(bench)
     bench.set_out(*VIPS)
     took_s = until_bound(bench)
     yield bench.ask("every node is vouched for", VIPS[0], [bench.owner(VIPS[0])], bound_after_s=took_s)
+
+
+def until_all_publish(bench: KubeBench) -> None:
+    """Waits until every node says on which links it may own VIPs; until then it gets none.
+
+    Others would have those that it should have, and hand them over a minute later.
+    """
+    bench.publish("first", [_FIRST])
+    bench.until(lambda: _publishing(bench) == len(bench.nodes), PATIENCE_S, "every node publishes its links")
+
+
+def _publishing(bench: KubeBench) -> int:
+    return sum(json.loads(each.get(_LINKS, "[]")) != [] for each in _notes(bench).values())
 
 
 def until_bound(bench: KubeBench, hosts: Sequence[Host] = ()) -> int:
@@ -37,9 +52,9 @@ def until_bound(bench: KubeBench, hosts: Sequence[Host] = ()) -> int:
 
 def _all_bound(bench: KubeBench, hosts: Sequence[Host]) -> bool:
     """Whether all are bound, and no two of them to each other: of such two one leaves, if a third node takes part."""
-    if not all(bench.agent(host).is_bound() for host in hosts):
-        return False
     notes, named = _notes(bench), vouchers(bench)
+    if not all(host in named and bench.agent(host).is_bound() for host in hosts):
+        return False
     takes_part = [name for name, each in notes.items() if name.startswith("node.") and _VOUCHING in each]
     is_paired = any(named.get(voucher) is host for host, voucher in named.items() if host in hosts)
     return len(takes_part) <= _PAIR or not is_paired

@@ -18,6 +18,7 @@ from arpguard_lab.cluster.vouched import (
     an_owner,
     begin,
     none_lost,
+    until_all_publish,
     until_bound,
     verdict,
     vouchers,
@@ -141,10 +142,9 @@ def run_agent_killed(bench: KubeBench) -> Iterator[Step]:
 def run_update(bench: KubeBench) -> Iterator[Step]:
     """Kills one agent, which starts again at once, and then replaces all as a DaemonSet's controller does."""
     bench.allow(objects.vouching_access(bench.home))
-    bench.publish("web", VIPS)
     pods = Pods(bench)
-    bench.settle_evenly(VIPS)
-    bench.bind_everywhere(*VIPS)
+    until_all_publish(bench)
+    bench.set_out(*VIPS)
     until_bound(bench)
 
     with bench.watch(VIPS) as watch:
@@ -174,10 +174,9 @@ def run_upgrade(bench: KubeBench) -> Iterator[Step]:
     for host in bench.nodes:
         bench.agent(host).code = before
     bench.allow(objects.vouching_access(bench.home))
-    bench.publish("web", VIPS)
     pods = Pods(bench)
-    bench.settle_evenly(VIPS)
-    bench.bind_everywhere(*VIPS)
+    until_all_publish(bench)
+    bench.set_out(*VIPS)
     *first, last = bench.nodes
     judge = _hardly_lost if before else none_lost
 

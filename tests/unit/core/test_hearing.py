@@ -26,7 +26,7 @@ def test_a_link_over_which_nothing_came_for_a_second_is_deaf():
     assert (ear.hearing.deaf, ear.next_ns) == ("", NOW + LOOK_NS)
     ear.look(SILENT_NS - 1)
     assert ear.hearing.deaf == ""
-    assert ear.look(SILENT_NS) == NOW + SILENT_NS + LOOK_NS
+    assert ear.look(SILENT_NS) == NOW + 2 * SILENT_NS
     assert ear.hearing.deaf == "eth0"
 
 
@@ -54,11 +54,12 @@ def test_any_frame_of_that_link_counts_and_none_of_another():
     assert ear.hearing.deaf == "eth0"
 
 
-def test_where_nobody_else_is_bound_no_link_is_deaf():
+def test_no_link_is_deaf_until_others_are_bound():
     ear = Ear()
-    assert ear.look(1, others_bound=False) is None
-    ear.look(SILENT_NS)
+    assert ear.look(SILENT_NS, others_bound=False) is None
     assert ear.hearing.deaf == ""
+    ear.look(9 * SILENT_NS)
+    assert ear.hearing.deaf == "eth0"
 
 
 def test_a_second_un_bind_does_not_begin_the_second_anew():

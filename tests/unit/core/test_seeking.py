@@ -164,6 +164,10 @@ def test_a_voucher_stays_as_long_as_it_is_who_it_was():
     assert (plan.seeks, plan.names) == ("b", None)
 
 
+def bound(choice: VoucherChoice, voucher: str) -> VoucherChoice:
+    return replace(choice, names=voucher, bound=True)
+
+
 def a_pair(node: str, *choices: VoucherChoice) -> VoucherView:
     """A node and b name each other."""
     return VoucherView((replace(B, names=node), *choices), node, named(B), bound=True)
@@ -171,34 +175,39 @@ def a_pair(node: str, *choices: VoucherChoice) -> VoucherView:
 
 def test_of_two_that_name_each_other_the_last_by_name_finds_another_one():
     leaving = Seeking(FAST)
-    view = a_pair("e", replace(C, names="d"), D)
+    view = a_pair("e", bound(C, "d"), bound(D, "c"))
     assert leaving.decide(view, NOW) == VoucherPlan("c", next_ns=NOW + UNACCEPTED_NS)
 
     unnamed = replace(view, named=None, bound=False, choices=(accepted(view.choices[0]), *view.choices[1:]))
     assert leaving.decide(unnamed, NOW + S).seeks == "c"  # and not b again, which would take it at once
     assert Seeking(FAST).decide(unnamed, NOW).seeks == "c"
-    assert Seeking(FAST).decide(replace(view, node="a", choices=(replace(B, names="a"), C)), NOW).names == named(B)
+    assert Seeking(FAST).decide(a_pair("a", bound(C, "d")), NOW).names == named(B)
 
 
 def test_of_two_that_name_each_other_the_one_that_can_finds_another_one():
-    only_a_can = a_pair("a", replace(C, names="b"))
-    only_b_can = a_pair("e", replace(C, names="e"))
+    only_a_can = a_pair("a", bound(C, "b"))
+    only_b_can = a_pair("e", bound(C, "e"))
     assert Seeking(FAST).decide(only_a_can, NOW).seeks == "c"
     assert Seeking(FAST).decide(only_b_can, NOW).names == named(B)
     assert Seeking(FAST).decide(a_pair("e"), NOW).names == named(B)
+
+
+def test_two_that_name_each_other_stay_while_nobody_else_is_bound_to_a_third():
+    assert Seeking(FAST).decide(a_pair("e", replace(C, names="d"), D), NOW).names == named(B)
+    assert Seeking(FAST).decide(a_pair("e", C, bound(D, "c")), NOW).seeks != ""
 
 
 def test_two_that_name_each_other_stay_while_one_could_not_be_named_soon():
     shunning = Seeking(FAST)
     shunning.decide(replace(VIEW, node="e", named=named(C), bound=True), NOW)
     shunning.decide(replace(VIEW, node="e", unbinds=1), NOW)
-    view = replace(a_pair("e", C), unbinds=1)
+    view = replace(a_pair("e", bound(C, "b")), unbinds=1)
     assert shunning.decide(view, NOW + SHUN_NS - 1).names == named(B)
     assert shunning.decide(view, NOW + SHUN_NS).seeks == "c"
 
     pausing = Seeking(FAST)
-    pausing.decide(replace(a_pair("e", C), revocations=1), NOW)
-    view = replace(a_pair("e", C), revocations=1)
+    view = replace(a_pair("e", bound(C, "b")), revocations=1)
+    pausing.decide(view, NOW)
     assert pausing.decide(view, NOW + REVOKED_NS - 1).names == named(B)
     assert pausing.decide(view, NOW + REVOKED_NS).seeks == "c"
 

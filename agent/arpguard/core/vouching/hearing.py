@@ -3,7 +3,7 @@
 | what happened                                                    | what follows                                |
 | ---------------------------------------------------------------- | ------------------------------------------- |
 | this node un-bound: its voucher is not heard, the API server is  | all frames on their common link are counted |
-| none for SILENT_NS, and others are bound to each other all along | the link is deaf                            |
+| none for SILENT_NS, and others are bound to each other           | the link is deaf                            |
 | a frame                                                          | it is not                                   |
 
 A deaf link counts as one that is down: this node hands its VIPs over.
@@ -41,9 +41,15 @@ class LinkHearing:
         if not self._suspect:
             return None
 
-        if self._heard(self._suspect) != self._frames or not (others_bound or self.deaf):
+        if self._heard(self._suspect) != self._frames:
             self._suspect = self.deaf = ""
             return None
-        if now_ns >= self._since_ns + SILENT_NS:
+        if now_ns >= self._since_ns + SILENT_NS and others_bound:
             self.deaf = self._suspect
-        return now_ns + LOOK_NS
+        return self._next_ns(now_ns, others_bound=others_bound)
+
+    def _next_ns(self, now_ns: int, *, others_bound: bool) -> int | None:
+        """Soon, as a first frame ends it; that others are bound is news, which is looked at anyway."""
+        if self.deaf:
+            return now_ns + SILENT_NS
+        return now_ns + LOOK_NS if others_bound else None

@@ -33,7 +33,7 @@ REVOKED_NS, LONGEST_REVOKED_NS = 600 * NS_PER_S, 86_400 * NS_PER_S
 class VoucherChoice:
     """A node that may be this one's voucher, as its heartbeat is.
 
-    `least_ns`: the d for which it accepts this one. `names`: its own voucher, "" if it has none.
+    `least_ns`: the d for which it accepts this one. `names`: its own voucher, "" if it has none; `bound`: to that.
     """
 
     node: str
@@ -41,6 +41,7 @@ class VoucherChoice:
     epoch: str
     least_ns: int | None = None
     names: str = ""
+    bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +150,14 @@ class Seeking:
     def _leaves(self, named: NamedVoucher, view: VoucherView, now_ns: int) -> bool:
         """Whether the voucher names this node, too, and this one is to find another: if only one can, it does.
 
-        Of two that can, the last by name.
+        Of two that can, the last by name. One that is bound to a third node certainly hears others.
         """
         choices = {choice.node: choice for choice in view.choices}
         if named.node not in choices or choices[named.node].names != view.node:
             return False
-        others = [choice for choice in view.choices if choice.node != named.node]
-        may = any(each.names != view.node and now_ns >= self._shunned_ns.get(each.node, 0) for each in others)
-        other_may = any(each.names != named.node for each in others)
+        sound = [choice for choice in view.choices if choice.node != named.node and choice.bound]
+        may = any(each.names != view.node and now_ns >= self._shunned_ns.get(each.node, 0) for each in sound)
+        other_may = any(each.names != named.node for each in sound)
         return may and (not other_may or view.node > named.node)
 
     def _choice(self, view: VoucherView, now_ns: int) -> VoucherChoice | None:

@@ -161,8 +161,8 @@ class Vouching:
 
     def _choice(self, other: Heartbeat) -> VoucherChoice:
         accepts = dict(other.vouching.accepts) if other.vouching else {}
-        names = other.voucher.node if other.voucher else ""
-        return VoucherChoice(other.node, other.instance, other.epoch, accepts.get(self._here.node), names)
+        names, least_ns = other.voucher.node if other.voucher else "", accepts.get(self._here.node)
+        return VoucherChoice(other.node, other.instance, other.epoch, least_ns, names, other.bound)
 
     def _publish(self, now_ns: int, *, takes_part: bool) -> int | None:
         """Tells the others whom it seeks and accepts; returns when to look whether a renewal can do that now."""
