@@ -104,6 +104,7 @@ format: apt-dev .venv/.dev
 
 docs: .venv/.dev
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/pictures/takeover.py
 	$(BIN)/python docs/build.py
 
 programs: apt-build .venv/.run

@@ -31,6 +31,12 @@ def test_page_is_the_generated_one(name):
     assert GENERATED[name]() == (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
+def test_picture_of_a_takeover_has_the_times_of_the_code():
+    picture = runpy.run_path(str(ROOT / "docs/pictures/takeover.py"))
+
+    assert picture["draw"]() == picture["PICTURE"].read_text(encoding="utf-8")
+
+
 def test_what_is_needed_is_what_the_package_and_the_chart_ask_for():
     text = (ROOT / "docs/support.md").read_text(encoding="utf-8")
     python = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["requires-python"]
