@@ -39,7 +39,7 @@ def draw() -> str:
         _mark(lease_s, f"lease over, {lease_s:g} s", NEXT),
         *_lane(2, "node-2", "its agent"),
         _label(2, -BEFORE_S + 0.05, 5, "sees node-1's renewals", FAINT, "start"),
-        _label(2, 1.05, 5, "no renewal for a whole lease", FAINT),
+        _label(2, 1.2, 5, "no renewal for a whole lease", FAINT),
         _dot(2, lease_s, NEXT),
         _label(2, lease_s + 0.12, 5, "revokes node-1, takes the VIP", NEXT, "start"),
     ]
