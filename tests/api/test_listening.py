@@ -241,7 +241,7 @@ def test_address_that_others_can_reach_needs_tls(agent):
     code, line = refused(agent)
 
     assert code == 2
-    assert line.startswith(f"{agent.config}: grpc.listen[0]: 198.51.100.1:50051: ")
+    assert line.startswith(f"{agent.config}: line 2: grpc.listen[0]: must be a loopback address")
     assert "needs grpc.tls with cert, key and client_ca" in line
 
 

@@ -39,7 +39,12 @@ def deeds() -> frozenset[str]:
 
 @cache
 def known() -> frozenset[str]:
-    return functions() | deeds() | {name for name, _ in runner.catalogue(kubernetes=True)} | {"make chaos", "make chaos VOUCHING=1"}
+    return (
+        functions()
+        | deeds()
+        | {name for name, _ in runner.catalogue(kubernetes=True)}
+        | {"make chaos", "make chaos VOUCHING=1"}
+    )
 
 
 def test_page_has_every_fault_once():
