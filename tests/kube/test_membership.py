@@ -347,7 +347,7 @@ async def test_late_answer_at_rest_is_no_problem_and_a_lasting_failure_is(scene,
 
 
 def _renew_now(side) -> None:
-    side.membership.leases.do(side.membership._ownership.hurry(boot_ns()))
+    side.membership.leases.do(side.membership._ownership.heartbeat.hurry(boot_ns()))
 
 
 @in_loop

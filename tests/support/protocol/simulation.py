@@ -346,7 +346,7 @@ class Node:
         self.take(self.core.take_part(yes, self.now()))
 
     def part(self) -> None:
-        self.take(self.core.part(PARTING, self.now()))
+        self.take(self.core.heartbeat.part(PARTING, self.now()))
 
     def name_voucher(self, name: str | None) -> None:
         """Another node, as this one knows it."""

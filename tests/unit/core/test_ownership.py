@@ -323,7 +323,7 @@ def test_the_last_renewal_is_for_longer_and_nothing_comes_after_it():
     bench = an_owner()
     bench.pass_time(0.3)
 
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
 
     assert bench.core.heartbeat.parted
     assert bench.renewals()[0].duration_ns == 30 * S
@@ -339,7 +339,7 @@ def test_a_renewal_under_way_is_waited_for_before_the_last_one():
     bench = an_owner()
     bench.held = (WriteHeartbeat,)
     bench.pass_time(1)
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
     assert len(bench.waiting) == 1
 
     bench.let()
@@ -354,7 +354,7 @@ def test_a_last_renewal_that_fails_is_the_last_all_the_same():
     bench = an_owner()
     bench.refused = (WriteHeartbeat,)
 
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
 
     assert bench.core.heartbeat.parted
     assert bench.kernel.fence_ns == bench.now + 2 * S
@@ -363,7 +363,7 @@ def test_a_last_renewal_that_fails_is_the_last_all_the_same():
 def test_nothing_is_begun_by_who_parts():
     bench = an_owner()
     bench.held = (WriteHeartbeat,)
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
     bench.took()
 
     bench.want(OTHER)
@@ -380,7 +380,7 @@ def test_what_was_asked_for_before_is_not_asked_for_again_by_who_parts():
     bench.want(VIP, OTHER)
     (claim, _) = bench.waiting.pop()
     bench.write(OTHER, claim)
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
     bench.took()
 
     bench.serve(bench.core.claim_written(claim, Outcome.UNKNOWN, None, bench.now))
@@ -394,7 +394,7 @@ def test_who_was_revoked_parts_without_a_renewal():
     bench.store["a"] = replace(bench.store["a"], epoch="tomb", instance="", version=bench.version())
     bench.serve(bench.core.heartbeat_seen("a", bench.store["a"], bench.now))
 
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
 
     assert bench.core.heartbeat.parted
     assert bench.renewals() == []
@@ -404,7 +404,7 @@ def test_who_was_revoked_parts_without_a_renewal():
 def test_who_rests_parts_at_once():
     bench = Bench(takes_part=False)
 
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
 
     assert bench.core.heartbeat.parted
     assert bench.did == []
@@ -416,7 +416,7 @@ def test_who_has_parted_waits_for_nobody():
     bench.claim(vip=OTHER)
     bench.want(VIP, OTHER)
 
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
 
     assert bench.core.next_ns(bench.now) is None
 
@@ -436,7 +436,7 @@ def a_restart(owner, *, wanted=(VIP,), passed=0.0):
 
 def test_a_restart_in_time_keeps_exactly_what_the_kernel_has():
     owner = an_owner()
-    owner.serve(owner.core.part(30 * S, owner.now))
+    owner.serve(owner.core.heartbeat.part(30 * S, owner.now))
     owner.claim("a", owner.kernel.epoch, OTHER)
 
     bench = a_restart(owner, wanted=(VIP, OTHER), passed=10)
@@ -450,7 +450,7 @@ def test_a_restart_in_time_keeps_exactly_what_the_kernel_has():
 
 def test_after_a_restart_the_parting_fence_is_cut_before_the_ordinary_lease_is_published():
     owner = an_owner()
-    owner.serve(owner.core.part(30 * S, owner.now))
+    owner.serve(owner.core.heartbeat.part(30 * S, owner.now))
 
     bench = a_restart(owner, passed=5)
     bench.held = (ListOwnClaims,)
@@ -570,7 +570,7 @@ def test_nothing_is_renewed_once_the_heartbeat_is_about_to_be_deleted():
     bench.pass_time(0)
     bench.did.clear()
 
-    bench.core.end()
+    bench.core.heartbeat.end()
     bench.let()
     bench.serve(bench.core.take_part(True, bench.now))
     bench.pass_time(100)
@@ -857,7 +857,7 @@ def test_a_renewal_that_is_wanted_at_once_is_sent_at_once():
     bench = an_owner()
     bench.pass_time(0.3)
 
-    bench.serve(bench.core.hurry(bench.now))
+    bench.serve(bench.core.heartbeat.hurry(bench.now))
 
     assert len(bench.renewals()) == 1
     assert bench.core.next_ns(bench.now) == bench.now + S
@@ -866,8 +866,8 @@ def test_a_renewal_that_is_wanted_at_once_is_sent_at_once():
 def test_parting_twice_is_parting_once():
     bench = an_owner()
     bench.held = (WriteHeartbeat,)
-    bench.serve(bench.core.part(30 * S, bench.now))
-    bench.serve(bench.core.part(60 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(60 * S, bench.now))
 
     bench.let()
 
@@ -894,7 +894,7 @@ def test_who_parts_does_not_read_again():
     bench = Bench()
     bench.held = (ReadHeartbeat,)
     bench.pass_time(0)
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
     assert not bench.core.heartbeat.parted
 
     bench.serve(bench.core.heartbeat_read_failed("a", bench.now))
@@ -1019,7 +1019,7 @@ def test_who_yields_parts_at_once_and_hears_no_answer_any_more():
     bench.pass_time(1)
     bench.did.clear()
 
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
     assert bench.core.heartbeat.parted
     bench.let()
     bench.pass_time(100)

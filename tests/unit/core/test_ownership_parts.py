@@ -669,9 +669,9 @@ def test_to_hurry_does_not_hasten_a_read_that_failed():
     bench.waiting.clear()
     bench.serve(bench.core.heartbeat_read_failed("a", bench.now))
 
-    assert bench.core.hurry(bench.now) == []
+    assert bench.core.heartbeat.hurry(bench.now) == []
     assert bench.core.next_ns(bench.now) == bench.now + S
-    assert bench.core.hurry(bench.now + S) == []
+    assert bench.core.heartbeat.hurry(bench.now + S) == []
 
 
 def test_who_finds_another_agent_in_its_name_while_it_parts_has_parted():
@@ -679,7 +679,7 @@ def test_who_finds_another_agent_in_its_name_while_it_parts_has_parted():
     bench.held = (ReadHeartbeat,)
     bench.serve(bench.core.heartbeat_seen("a", None, bench.now))
     bench.pass_time(0)
-    bench.serve(bench.core.part(30 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(30 * S, bench.now))
     assert not bench.core.heartbeat.parted
     bench.store["a"] = replace(bench.store["a"], epoch="c-1", instance="a/2", version=bench.version())
 

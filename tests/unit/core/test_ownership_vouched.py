@@ -410,7 +410,7 @@ def test_an_agent_that_starts_gives_a_voucher_time_to_grant():
 def test_a_node_parts_without_a_voucher():
     bench = a_bound()
 
-    bench.serve(bench.core.part(7 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(7 * S, bench.now))
 
     assert kinds(bench) == [SetFence, WriteHeartbeat, ClearTerm, WriteHeartbeat, SetFence]
     first, last = (effect for effect in bench.did if isinstance(effect, WriteHeartbeat))
@@ -424,7 +424,7 @@ def test_a_node_that_cannot_un_bind_does_not_part():
     bench = a_bound()
     bench.refused = (WriteHeartbeat,)
 
-    bench.serve(bench.core.part(7 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(7 * S, bench.now))
 
     assert bench.core.heartbeat.parted
     assert len(bench.renewals()) == 1
@@ -438,7 +438,7 @@ def test_a_node_at_rest_parts_if_it_has_a_voucher(has_voucher):
         bench.serve(bench.core.heartbeat.name(B, bench.now))
     bench.did.clear()
 
-    bench.serve(bench.core.part(7 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(7 * S, bench.now))
 
     assert len(bench.renewals()) == 2 * has_voucher
     assert named(bench) is None
@@ -639,7 +639,7 @@ def test_a_voucher_that_is_silent_for_its_lease_is_revoked_and_its_node_after_it
 def test_nothing_is_revoked_while_the_agent_parts():
     bench = chained()
     bench.refused = (WriteHeartbeat,)
-    bench.serve(bench.core.part(7 * S, bench.now))
+    bench.serve(bench.core.heartbeat.part(7 * S, bench.now))
     bench.pass_time(20)
     bench.serve(bench.core.tick(bench.now))
     assert revocations(bench, "d") == []
@@ -678,7 +678,7 @@ def test_one_renewal_that_fails_does_not_forget_how_long_others_were_silent(a_no
     bench.pass_time(4)
     bench.heartbeat()
     bench.pass_time(2.5)
-    (sent,) = [effect for effect in bench.core.hurry(bench.now) if isinstance(effect, WriteHeartbeat)]
+    (sent,) = [effect for effect in bench.core.heartbeat.hurry(bench.now) if isinstance(effect, WriteHeartbeat)]
 
     bench.serve(bench.core.heartbeat_written(sent, outcome, None, bench.now, bench.now))
     bench.pass_time(0.6)

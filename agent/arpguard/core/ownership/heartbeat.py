@@ -156,13 +156,13 @@ class OwnHeartbeat:
         self.parted = True
 
     def hurry(self, now_ns: int) -> list[Effect]:
-        """A renewal is wanted at once; one that is under way is waited for."""
+        """A renewal is wanted at once, as when what it publishes has changed; one that is under way is waited for."""
         if self._phase is _Phase.HELD and not self.lease.parting:
             self._due_ns = min(self._due_ns, now_ns)
         return self._go_on(now_ns) if self._phase is _Phase.HELD and not self.parted else []
 
     def part(self, lease_ns: int, now_ns: int) -> list[Effect]:
-        """One last renewal, for so long; then nothing more. If anything goes wrong, there is none.
+        """The agent ends, and another goes on: one last renewal, for so long, or none if anything goes wrong.
 
         Before it comes one without a voucher, if there is one (V11).
         """

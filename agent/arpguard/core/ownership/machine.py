@@ -140,23 +140,11 @@ class Ownership:
         self._takes_part = yes
         return self._advance([], now_ns)
 
-    def hurry(self, now_ns: int) -> list[Effect]:
-        """What the heartbeat tells has changed: a renewal is wanted at once."""
-        return self.heartbeat.hurry(now_ns)
-
     def set_times(self, times: Times, now_ns: int) -> list[Effect]:
         """Other lengths of time from now on."""
         self.peers.times = times
         self.heartbeat.set_times(times, now_ns)
         return self._advance([], now_ns)
-
-    def end(self) -> None:
-        """The own heartbeat is about to be deleted: it is not renewed any more."""
-        self.heartbeat.end()
-
-    def part(self, lease_ns: int, now_ns: int) -> list[Effect]:
-        """The agent ends, and another will go on: one last renewal, for so long, and nothing is begun any more."""
-        return self.heartbeat.part(lease_ns, now_ns)
 
     def tick(self, now_ns: int) -> list[Effect]:
         """Time has passed."""

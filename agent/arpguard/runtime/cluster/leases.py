@@ -281,7 +281,7 @@ class Leases:
     async def part(self, lease_ns: int, limit_s: float) -> bool:
         """Sends one last renewal, of that length; returns whether it was applied within the limit."""
         before = self.renewals.renewed_ns
-        self.do(self._ownership.part(lease_ns, boot_ns()))
+        self.do(self._ownership.heartbeat.part(lease_ns, boot_ns()))
         await self._until(lambda: self._ownership.heartbeat.parted, limit_s)
         return self.renewals.renewed_ns != before
 
@@ -296,7 +296,7 @@ class Leases:
             self.do(self._ownership.forget(vip, now_ns))
         if not await self._until(lambda: not self._ownership.claims.active, limit_s):
             return False
-        self._ownership.end()
+        self._ownership.heartbeat.end()
         return await self.requests.remove_heartbeat()
 
     async def _until(self, holds: Callable[[], bool], limit_s: float) -> bool:

@@ -164,7 +164,7 @@ class Membership:
     def _take_part(self, now_ns: int) -> None:
         """Publishes this node's links, and whether it may hold VIPs, in its heartbeat."""
         self._takes_part = bool(self._elected) and bool(self._links.now())
-        if self._links.is_urgent(now_ns) and (renewal := self._ownership.hurry(now_ns)):
+        if self._links.is_urgent(now_ns) and (renewal := self._ownership.heartbeat.hurry(now_ns)):
             self._links.hurried(now_ns)
             self.leases.do(renewal)
         self.leases.do(self._ownership.take_part(self._takes_part, now_ns))
