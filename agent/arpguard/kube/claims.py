@@ -178,9 +178,9 @@ def _external(text: str) -> str:
     return str(_mac(text) or ZERO_MAC) if text else ""
 
 
-def _mac(text: object) -> MacAddress | None:
+def _mac(text: str) -> MacAddress | None:
     try:
-        return MacAddress.parse(text) if isinstance(text, str) else None
+        return MacAddress.parse(text)
     except ValueError:
         return None
 
@@ -271,12 +271,10 @@ def _json(text: str) -> object:
 
 
 def _link(item: object) -> PublishedLink | None:
-    if not isinstance(item, dict):
-        return None
-    name, mac, networks = item.get("name"), _mac(item.get("mac")), item.get("networks")
-    if not isinstance(name, str) or mac is None or not isinstance(networks, list):
-        return None
-    return PublishedLink(name, mac, tuple(filter(None, map(_network, networks[:MAX_NETWORKS]))))
+    match item:
+        case {"name": str(name), "mac": str(text), "networks": list(networks)} if (mac := _mac(text)) is not None:
+            return PublishedLink(name, mac, tuple(filter(None, map(_network, networks[:MAX_NETWORKS]))))
+    return None
 
 
 def _network(text: object) -> Network | None:
