@@ -89,12 +89,7 @@ def outcome(decision: pb.Decision | pb.FrameExplanation) -> str:
     return verdict if passed or decision.mode != pb.MODE_OBSERVE else f"would {verdict}"
 
 
-def program(attachment: pb.Attachment) -> str:
-    """A program on a link, such as "tcx 1234"."""
-    return f"{attachment.how} {attachment.program_id}"
-
-
 def programs(link: pb.Link, *, outgoing: bool) -> str:
-    """The programs that judge what comes in, or what goes out."""
-    found = [program(made) for made in link.attachments if (made.hook == pb.HOOK_TC_EGRESS) is outgoing]
-    return ", ".join(found)
+    """The programs that judge what comes in, or what goes out, such as "tcx 1234"."""
+    found = [made for made in link.attachments if (made.hook == pb.HOOK_TC_EGRESS) is outgoing]
+    return ", ".join(f"{made.how} {made.program_id}" for made in found)

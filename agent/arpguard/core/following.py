@@ -94,7 +94,7 @@ class _Announcer:
     classes: frozenset[str]
     may_have: Callable[[Service], bool]
     refs: Callable[[Service], tuple[Ref, ...]]
-    marked: Callable[[Service, Address], Iterator[tuple[str, str]]]
+    marked: Callable[[Service, Address], Iterator[tuple[str, str]]] = lambda _service, _address: iter(())
     first_only: bool = False
     brand: tuple[str, str] | None = None
 
@@ -435,10 +435,6 @@ def _nobody(service: Service) -> str:
     return f"nothing of {names} names a node" if names else "no known announcer would take this Service"
 
 
-def _no_marks(_service: Service, _address: Address) -> Iterator[tuple[str, str]]:
-    return iter(())
-
-
 # The announcers. Where each fact is from: docs/follow.md.
 
 
@@ -512,8 +508,8 @@ def _is_kube_vips(service: Service) -> bool:
 
 _ANNOUNCERS = (
     # Its class is what its operator says.
-    _Announcer("MetalLB", frozenset(), _always, _metallb_refs, _no_marks, first_only=True),
-    _Announcer("Cilium", frozenset(("io.cilium/l2-announcer",)), _is_without_class, _cilium_refs, _no_marks),
+    _Announcer("MetalLB", frozenset(), _always, _metallb_refs, first_only=True),
+    _Announcer("Cilium", frozenset(("io.cilium/l2-announcer",)), _is_without_class, _cilium_refs),
     _Announcer(
         "kube-vip",
         frozenset(("kube-vip.io/kube-vip-class",)),
@@ -530,6 +526,6 @@ _ANNOUNCERS = (
         _purelb_marks,
         brand=(PURELB_BRAND, "PureLB"),
     ),
-    _Announcer("OpenELB", frozenset(), _always, _openelb_refs, _no_marks, brand=(OPENELB_BRAND, "openelb")),
+    _Announcer("OpenELB", frozenset(), _always, _openelb_refs, brand=(OPENELB_BRAND, "openelb")),
 )
 _BY_CLASS: dict[str | None, _Announcer] = {name: announcer for announcer in _ANNOUNCERS for name in announcer.classes}

@@ -7,10 +7,11 @@ type, a text that is too long, an invalid address: each becomes a problem of tha
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import TypeVar
 
-from arpguard.addresses import Address, Network
+from arpguard.addresses import Address
 from arpguard.config.model import CONFIG_KEY
 from arpguard.core.cluster import (
     EXCLUDE_LABEL,
@@ -236,7 +237,8 @@ def node(raw: JsonObject) -> Node:
         if read.text("type", within=item) in ("InternalIP", "ExternalIP")
     ]
 
-    networks = (read.parsed(place, item, _any_network, "a network") for place, item in read.items("spec.podCIDRs", str))
+    pod_cidrs = read.items("spec.podCIDRs", str)
+    networks = (read.parsed(place, item, partial(ip_network, strict=False), "a network") for place, item in pod_cidrs)
 
     return Node(
         name=read.text("metadata.name"),
@@ -359,10 +361,6 @@ def _plain_address(text: str) -> Address:
     if getattr(address, "scope_id", None) is not None:
         raise ValueError("names a link of a host")
     return address
-
-
-def _any_network(text: str) -> Network:
-    return ip_network(text, strict=False)
 
 
 def _number(read: _Reading, path: str, most: int) -> int:
