@@ -14,7 +14,7 @@ import pytest
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.verdict import Hook, Kind, Mode, Reason
-from arpguard.wire.ethernet import ETHERTYPE_8021AD, VlanTag
+from arpguard.wire.ethernet import ETHERTYPE_8021AD, VlanTag, parse_ethernet
 from arpguard.wire.ndp import (
     ALL_NODES,
     NdFlag,
@@ -297,8 +297,9 @@ def test_every_case_of_the_list_is_here_or_on_the_wire():
 @at_both_hooks
 def test_n06_answer_to_dad_goes_to_everybody_and_is_not_solicited(plane, hook):
     plane.set({VIP6: an_entry6()}, a_control6())
-    packet = parse_nd_frame(plane.run(hook, a_dad_ns()).frame)
-    assert (packet.frame_dst, packet.message.dst) == (MacAddress.parse("33:33:00:00:00:01"), ALL_NODES)
+    answer = plane.run(hook, a_dad_ns()).frame
+    packet = parse_nd_frame(answer)
+    assert (parse_ethernet(answer).dst, packet.message.dst) == (MacAddress.parse("33:33:00:00:00:01"), ALL_NODES)
     assert packet.message.flags == NdFlag.OVERRIDE
 
 

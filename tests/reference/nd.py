@@ -82,9 +82,9 @@ class HeardNd(Message):
 
     def rewritten(self, primary: Address) -> bytes:
         """The solicitation with another source; its checksum is as right, or as wrong, as before (RFC 1624)."""
-        source_at = self._packet.header_at + _SOURCE_AT
-        checksum_at = self._packet.message_at + _CHECKSUM_AT
         data = self._frame.build()
+        source_at = len(data) - len(self._frame.payload) + _SOURCE_AT
+        checksum_at = len(data) - self._packet.room + _CHECKSUM_AT
         source, checksum = data[source_at : source_at + 16], data[checksum_at : checksum_at + 2]
         data = _patched(data, checksum_at, _adjusted(checksum, source, primary.packed))
         return _patched(data, source_at, primary.packed)

@@ -220,17 +220,13 @@ class NoMessage(Enum):
 class NdPacket:
     """What was read. `flaw` says why a receiver has to discard it; None: it is valid.
 
-    `extensions` are the types of the extension headers before the message, outermost first. `header_at` and
-    `message_at` are where in the frame the IPv6 header and the message begin; `length` is the message's as the headers
-    tell, and `room` what is left of the frame for it.
+    `extensions` are the types of the extension headers before the message, outermost first. `length` is the message's
+    as the headers tell, and `room` what is left of the frame for it.
     """
 
     message: NdMessage
     frame_src: MacAddress
-    frame_dst: MacAddress
     extensions: tuple[int, ...]
-    header_at: int
-    message_at: int
     length: int
     room: int
     flaw: Flaw | None
@@ -264,15 +260,11 @@ def parse_nd(frame: EthernetFrame) -> NdPacket | NoMessage:
     length = _end_of(packet) - at
 
     message, options_fit = _message(packet, at, length)
-    header_at = len(frame.build()) - len(packet)
 
     return NdPacket(
         message=message,
         frame_src=frame.src,
-        frame_dst=frame.dst,
         extensions=extensions,
-        header_at=header_at,
-        message_at=header_at + at,
         length=length,
         room=len(packet) - at,
         flaw=_flaw(message, packet, at, length, options_fit=options_fit),

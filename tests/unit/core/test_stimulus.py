@@ -7,6 +7,7 @@ import pytest
 from arpguard.addresses import ZERO_MAC, MacAddress
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus, describe
 from arpguard.wire.arp import ArpOp
+from arpguard.wire.ethernet import parse_ethernet
 from arpguard.wire.facts import Facts, facts_of
 from arpguard.wire.ndp import NdFlag, NdType, multicast_mac, parse_nd_frame, solicited_node
 
@@ -56,7 +57,7 @@ def test_frame_of_neighbour_discovery_of_each_operation(operation, facts, flags,
     packet = parse_nd_frame(frame)
 
     assert facts_of(frame) == facts
-    assert (packet.message.flags, packet.frame_dst, packet.flaw) == (flags, dst, None)
+    assert (packet.message.flags, parse_ethernet(frame).dst, packet.flaw) == (flags, dst, None)
 
 
 @pytest.mark.parametrize("operation", Operation)
