@@ -205,6 +205,7 @@ def heartbeat_content(effect: WriteHeartbeat, published: Published = NOTHING) ->
         }
         absent = tuple(key for key, text in vouching.items() if not text)
         annotations |= vouching
+
     return LeaseContent(
         holder=effect.node,
         duration_s=-(-effect.duration_ns // NS_PER_S),

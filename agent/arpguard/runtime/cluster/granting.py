@@ -216,9 +216,11 @@ class Granting:
             self.priority = news.priority
             log.info("voucher: its process runs, priority %s", news.priority.value)
             return
+
         adopted = self._adopted.get(news.number)
         if adopted is None:
             return
+
         if news.report is not None:
             self._reports[news.number] = news.report
         if news.phase is Phase.DECIDED:

@@ -213,6 +213,7 @@ class Vouching:
                 "vouching: no other node hears this one on its segment, and the API server does: look at its link, "
                 "and at the switch"
             )
+
         unheard = [each.node for each in vouched if _is_unheard(each, boot_ns())]
         if unheard:
             yield (
