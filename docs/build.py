@@ -15,7 +15,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 STAGE, SITE = TOP / ".cache/site", TOP / "dist/site"
 STYLE = "docs/site.css"
-_LEFT_OUT = {".venv", ".cache", ".pytest_cache", "dist", "build"}
+_LEFT_OUT = {".github", ".venv", ".cache", ".pytest_cache", "dist", "build"}
 _LINK = re.compile(r"(?<!`)\[([^\]]*)\]\(([^)#\s]+)((?:#[^)]*)?)\)")
 
 
