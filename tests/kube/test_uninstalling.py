@@ -1,11 +1,16 @@
 """`arpguard uninstall` beside the lab's API server: in which order things go, what is left, and what is said of it."""
 
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 
 from arpguard.cli.main import main
 from arpguard.kube.claims import FINALIZER
+from arpguard.runtime.cluster import uninstalling
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.server import Options
 from arpguard_lab.cluster import objects
@@ -18,6 +23,11 @@ DAEMONSETS = f"/apis/apps/v1/namespaces/{HOME}/daemonsets"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
 OF_ANOTHER = "example.org/kept"
 WAIT_S = 20
+
+
+@pytest.fixture(autouse=True)
+def _late_by_less(monkeypatch):
+    monkeypatch.setattr(uninstalling, "_LATE_S", 0.5)
 
 
 @pytest.fixture
@@ -39,7 +49,7 @@ def uninstall(server, tmp_path, capsys):
     path = tmp_path / "kubeconfig"
 
     def run(*words: str, account: str = "arpguard/arpguard-uninstall") -> tuple[int, str, str]:
-        server.do(lambda it: it.write_kubeconfig(path, account, account))
+        server.do(lambda it: it.write_kubeconfig(path, account or "admin", account))
         with pytest.raises(SystemExit) as caught:
             main(["uninstall", "--kubeconfig", str(path), *words])
         return caught.value.code, *capsys.readouterr()
@@ -55,9 +65,10 @@ def a_daemonset(api, *finalizers: str, pods: int = 3) -> None:
     api.ask("PATCH", f"{DAEMONSETS}/{NAME}/status", {"status": {"currentNumberScheduled": pods}}, MERGE)
 
 
-def a_lease(api, name: str, *finalizers: str) -> None:
+def a_lease(api, name: str, *finalizers: str, duration_s: int = 1) -> None:
     metadata = {"name": name, "namespace": HOME, "finalizers": list(finalizers)}
-    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
+    spec = {"leaseDurationSeconds": duration_s}
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
     assert api.ask("POST", LEASES, body).code == 201
 
 
@@ -93,6 +104,59 @@ def test_what_agents_left_is_removed_once_they_are_gone_and_their_nodes_are_name
     assert api.ask("GET", LEASES).names == ["somebody-else"]
     assert "3 Leases that they left removed" in out
     assert "the guard may be left on worker-1: its agent removed no heartbeat. deploy/cleanup removes it" in out
+
+
+@contextmanager
+def an_agent(api, node: str) -> Iterator[None]:
+    """Renews a heartbeat."""
+    a_lease(api, f"node.{node}")
+    ended = threading.Event()
+
+    def renew():
+        while not ended.wait(0.1):
+            spec = {"spec": {"renewTime": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"}}
+            assert api.ask("PATCH", f"{LEASES}/node.{node}", spec, MERGE).code == 200
+
+    renewing = threading.Thread(target=renew)
+    renewing.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        renewing.join()
+
+
+@pytest.mark.parametrize("named", ["arpguard/arpguard", "arpguard/mistyped"])
+def test_claims_of_agents_that_still_run_are_left_alone(named, api, uninstall):
+    a_lease(api, "vip.192.0.2.10", FINALIZER)
+    a_lease(api, "node.worker-2")
+    with an_agent(api, "worker-1"):
+        code, out, err = uninstall("--daemonset", named, account="")
+
+    assert code == 1
+    assert out.startswith("agents are still running on worker-1: nothing was removed from under them; ")
+    assert "waiting 1.5 s for heartbeats that may still be renewed" in err
+    assert set(api.ask("GET", LEASES).names) == {"node.worker-1", "node.worker-2", "vip.192.0.2.10"}
+    (claim,) = [item for item in api.ask("GET", LEASES).body["items"] if item["metadata"]["name"].startswith("vip.")]
+    assert claim["metadata"]["finalizers"] == [FINALIZER]
+
+
+def test_api_server_that_is_away_for_a_moment_is_waited_for(server, api, uninstall):
+    a_daemonset(api, OF_ANOTHER)
+
+    def restart():
+        until(lambda: "deletionTimestamp" in api.ask("GET", f"{DAEMONSETS}/{NAME}").body["metadata"], WAIT_S)
+        server.run(lambda it: it.go_down())
+        time.sleep(1.5)  # it is asked each second
+        server.run(lambda it: it.come_up())
+        api.ask("PATCH", f"{DAEMONSETS}/{NAME}", {"metadata": {"finalizers": None}}, MERGE)
+
+    restarting = threading.Thread(target=restart)
+    restarting.start()
+    code, out, _ = uninstall()
+    restarting.join()
+
+    assert (code, out.splitlines()[0]) == (0, "the agents are gone; 0 Leases that they left removed")
 
 
 def test_finalizers_of_others_keep_a_lease(api, uninstall):

@@ -27,7 +27,7 @@ def strips_vlan_tags(name: str) -> bool:
 
 def frames_heard(name: str) -> int:
     """How many frames have ever come over a link, of whatever kind; 0 when it is gone."""
-    for line in _DEVICES.read_text(encoding="ascii").splitlines():
+    for line in _DEVICES.read_text(encoding="utf-8", errors="replace").splitlines():
         found, _, numbers = line.partition(":")
         if found.strip() == name:
             return int(numbers.split()[1])

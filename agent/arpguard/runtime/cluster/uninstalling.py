@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from arpguard.kube.claims import FINALIZER, node_of, vip_of
 from arpguard.kube.client import Client
-from arpguard.kube.errors import ConflictError, JsonObject, NotFoundError
+from arpguard.kube.errors import ConflictError, JsonObject, NotFoundError, ThrottledError, UnavailableError
 from arpguard.kube.listing import Scope, read_pages
 from arpguard.kube.resources import DAEMON_SETS, LEASES, Request
 
@@ -20,18 +20,21 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 1.0
 _WRITE_S = 10.0
+_LATE_S = 2.0  # how late a renewal may come, and be seen
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
     """What an uninstall leaves: nodes whose guard may be there, and how many Leases it removed.
 
-    `pods`: the DaemonSet was not gone in time, since so many of its Pods were not; then nothing else was touched.
+    Nothing was removed where agents may run: `pods`: the DaemonSet was not gone in time, since so many of its Pods were
+    not; `running`: the nodes whose heartbeats are still renewed.
     """
 
     nodes: tuple[str, ...] = ()
     leases: int = 0
     pods: int | None = None
+    running: tuple[str, ...] = ()
 
 
 async def uninstall(
@@ -44,8 +47,22 @@ async def uninstall(
     pods = await _wait_until_gone(client, Request("get", DAEMON_SETS, namespace, name), timeout_s)
     if pods is not None:
         return Leftovers(pods=pods)
-    nodes, count = await _remove_leases(client, namespace)
-    return Leftovers(nodes, count)
+
+    # There may be other agents: of a DaemonSet with another name, or Pods that were orphaned. Under a running agent no
+    # claim may go, or two nodes could answer.
+    before = await _leases(client, namespace)
+    if silence_s := max((lease.duration_s for lease in before if lease.node), default=0):
+        tell(f"waiting {silence_s + _LATE_S:g} s for heartbeats that may still be renewed")
+        await asyncio.sleep(silence_s + _LATE_S)
+    after = await _leases(client, namespace)
+
+    known = {(lease.name, lease.version) for lease in before}
+    running = tuple(sorted(lease.node for lease in after if lease.node and (lease.name, lease.version) not in known))
+    if running:
+        return Leftovers(running=running)
+    for lease in after:
+        await _remove(client, namespace, lease)
+    return Leftovers(tuple(sorted(lease.node for lease in after if lease.node)), len(after))
 
 
 async def _delete_daemonset(client: Client, namespace: str, name: str) -> bool:
@@ -59,15 +76,19 @@ async def _delete_daemonset(client: Client, namespace: str, name: str) -> bool:
 
 
 async def _wait_until_gone(client: Client, request: Request, timeout_s: float) -> int | None:
-    """None once the object is gone; else how many Pods it counted last."""
-    until = time.monotonic() + timeout_s
+    """None once the object is gone; else how many Pods it counted last. Waits out a server that is away for a while."""
+    until, count = time.monotonic() + timeout_s, 0
     while True:
+        is_last = time.monotonic() >= until
         try:
-            found = (await client.call(request, _WRITE_S)).body
+            count = _count_of((await client.call(request, _WRITE_S)).body)
         except NotFoundError:
             return None
-        if time.monotonic() >= until:
-            return _count_of(found)
+        except (ThrottledError, UnavailableError):
+            if is_last:
+                raise
+        if is_last:
+            return count
         await asyncio.sleep(min(_POLL_S, max(0.0, until - time.monotonic())))
 
 
@@ -77,30 +98,46 @@ def _count_of(daemonset: JsonObject) -> int:
     return count if isinstance(count, int) else 0
 
 
-async def _remove_leases(client: Client, namespace: str) -> tuple[tuple[str, ...], int]:
-    """Claims and heartbeats that no agent removed; the nodes of the heartbeats, and how many there were of both."""
-    nodes, count = [], 0
-    async for page in read_pages(client, LEASES, Scope(namespace)):
-        for item in page.items:
-            metadata = item.get("metadata") if isinstance(item, dict) else None
-            if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-                continue
-            node = node_of(metadata["name"])
-            if node is None and vip_of(metadata["name"]) is None:
-                continue
-            await _remove(client, namespace, metadata)
-            nodes += [node] if node else []
-            count += 1
-    return tuple(sorted(nodes)), count
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """A Lease of the agents. `node`: whose heartbeat it is; empty for a claim."""
+
+    name: str
+    version: str
+    node: str
+    duration_s: int
+    finalizers: tuple[str, ...]
 
 
-async def _remove(client: Client, namespace: str, metadata: JsonObject) -> None:
+async def _leases(client: Client, namespace: str) -> list[_Lease]:
+    """Claims and heartbeats."""
+    found = [lease async for page in read_pages(client, LEASES, Scope(namespace)) for lease in map(_lease, page.items)]
+    return [lease for lease in found if lease is not None]
+
+
+def _lease(item: object) -> _Lease | None:
+    """None for what is neither a claim nor a heartbeat."""
+    raw = item if isinstance(item, dict) else {}
+    metadata, spec = raw.get("metadata"), raw.get("spec")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or (node_of(name) is None and vip_of(name) is None):
+        return None
+    duration_s = spec.get("leaseDurationSeconds") if isinstance(spec, dict) else None
+    return _Lease(
+        name,
+        str(metadata.get("resourceVersion")),
+        node_of(name) or "",
+        duration_s if isinstance(duration_s, int) else 0,
+        tuple(metadata.get("finalizers") or ()),
+    )
+
+
+async def _remove(client: Client, namespace: str, lease: _Lease) -> None:
     """The finalizer keeps claims from being deleted under running agents; there are none."""
-    name, finalizers = metadata["name"], metadata.get("finalizers") or []
     try:
-        if FINALIZER in finalizers:
-            kept = {"metadata": {"finalizers": [each for each in finalizers if each != FINALIZER]}}
-            await client.call(Request("patch", LEASES, namespace, name, body=kept), _WRITE_S)
-        await client.call(Request("delete", LEASES, namespace, name), _WRITE_S)
+        if FINALIZER in lease.finalizers:
+            kept = {"metadata": {"finalizers": [each for each in lease.finalizers if each != FINALIZER]}}
+            await client.call(Request("patch", LEASES, namespace, lease.name, body=kept), _WRITE_S)
+        await client.call(Request("delete", LEASES, namespace, lease.name), _WRITE_S)
     except (NotFoundError, ConflictError):
-        log.debug("Lease %s/%s went by itself", namespace, name)
+        log.debug("Lease %s/%s went by itself", namespace, lease.name)
