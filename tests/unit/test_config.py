@@ -1,6 +1,5 @@
 """A configuration is valid as a whole, or every problem in it is named with its path, value and what is allowed."""
 
-import io
 import json
 import os
 from ipaddress import ip_address, ip_network
@@ -535,7 +534,7 @@ def test_manifest_of_a_configmap_is_read(tmp_path):
     assert _read(tmp_path, _MANIFEST) == parse_config("mode: enforce\nvips: [{address: 192.0.2.1, owner: external}]")
 
 
-@pytest.mark.parametrize("block", ["|", "|-", "|+"])
+@pytest.mark.parametrize("block", ["|", "|-", "|+", "|2", "| # a comment", "!!str |"])
 def test_problem_in_a_manifest_has_the_line_of_the_file(block, tmp_path):
     with pytest.raises(ConfigError, match=r"line 6: mode: must be observe or enforce, not strict"):
         _read(tmp_path, _MANIFEST.replace("enforce", "strict").replace("|", block))
@@ -546,10 +545,23 @@ def test_wrong_yaml_in_a_manifest_has_the_line_of_the_file(tmp_path):
         _read(tmp_path, _MANIFEST.replace("vips: [", "- : ["))
 
 
-def test_problem_in_a_manifest_that_is_json_has_the_line_of_the_configuration(tmp_path):
-    text = json.dumps({"kind": "ConfigMap", "data": {"config.yaml": "datapath: tc\nmode: strict"}})
-    with pytest.raises(ConfigError, match=r"line 2: mode: must be"):
-        _read(tmp_path, text)
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        json.dumps({"kind": "ConfigMap", "data": {"config.yaml": "datapath: tc\nmode: strict"}}),
+        "kind: ConfigMap\ndata:\n  config.yaml: >\n    mode: strict\n",
+        "kind: ConfigMap\ndata:\n  config.yaml: 'mode: strict'\n",
+    ],
+    ids=["json", "folded", "quoted"],
+)
+def test_problem_in_a_manifest_whose_lines_are_others_has_none(manifest, tmp_path):
+    with pytest.raises(ConfigError, match=r"file\.yaml: mode: must be observe or enforce, not strict$"):
+        _read(tmp_path, manifest)
+
+
+def test_wrong_yaml_in_a_manifest_whose_lines_are_others_names_the_key(tmp_path):
+    with pytest.raises(ConfigError, match=r"file\.yaml: data\.config\.yaml: .*: correct the YAML there$"):
+        _read(tmp_path, json.dumps({"kind": "ConfigMap", "data": {"config.yaml": "a: [\n"}}))
 
 
 @pytest.mark.parametrize("data", ["{}", "[]", "{config.yml: ''}", "{config.yaml: {mode: enforce}}"])
@@ -560,18 +572,6 @@ def test_configmap_without_a_configuration_is_refused(data, tmp_path):
 
 def test_manifest_is_not_a_configuration_inside_of_a_configmap():
     assert any("kind: unknown key" in problem for problem in _problems(_MANIFEST))
-
-
-def test_standard_input_is_read(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"mode: enforce")))
-    assert read_config(Path("-")).mode is Mode.ENFORCE
-
-
-def test_endless_standard_input_is_refused(monkeypatch):
-    with open("/dev/zero", encoding="utf-8") as endless:
-        monkeypatch.setattr("sys.stdin", endless)
-        with pytest.raises(ConfigError, match=r"standard input: \(file\): too large: at most 32 MiB"):
-            read_config(Path("-"))
 
 
 # ---- audit ----------------------------------------------------------------------------------------------------------

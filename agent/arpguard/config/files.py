@@ -4,11 +4,10 @@ Scalars are read as text, and given their type by the field they stand in. So a 
 which YAML 1.1 takes for a number in base 60, and a node called "no" are what they look like.
 """
 
-import re
-import sys
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -23,19 +22,13 @@ MAX_VALUES = 1 << 21
 MAX_PROBLEMS = 100
 _MAX_DEPTH = 16
 
-STDIN = Path("-")
 _TOO_LARGE = Problem("(file)", f"too large: at most {MAX_FILE_BYTES >> 20} MiB")
+_LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _IN_CONFIGMAP = ("data", CONFIG_KEY)
-_BLOCK = re.compile(r":\s*\|[-+]?\s*$")
 
 
 def read_config(path: Path) -> AgentConfig:
-    """The configuration in a file; `-`: in standard input. It may stand in a ConfigMap's manifest.
-
-    ConfigError with every problem in it, also when it cannot be read.
-    """
-    if path == STDIN:
-        return _parse_file(sys.stdin.buffer.read(MAX_FILE_BYTES + 1), "standard input")
+    """The configuration in a file; ConfigError with every problem in it, also when it cannot be read."""
     try:
         if path.exists() and not path.is_file():
             raise ConfigError(str(path), [_unreadable("no regular file")])
@@ -44,7 +37,7 @@ def read_config(path: Path) -> AgentConfig:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(str(path), [_unreadable(error.strerror or type(error).__name__)]) from error
-    return _parse_file(data, str(path))
+    return parse_file(data, str(path))
 
 
 def parse_config(text: str, source: str = "configuration") -> AgentConfig:
@@ -52,7 +45,8 @@ def parse_config(text: str, source: str = "configuration") -> AgentConfig:
     return _checked(_compose(text, source), text, source)
 
 
-def _parse_file(data: bytes, source: str) -> AgentConfig:
+def parse_file(data: bytes, source: str) -> AgentConfig:
+    """The configuration in what a file holds: in YAML, or in the manifest of a ConfigMap. Raises as `parse_config`."""
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(source, [_TOO_LARGE])
     try:
@@ -68,34 +62,36 @@ def _parse_file(data: bytes, source: str) -> AgentConfig:
     inner = found.get(CONFIG_KEY) if isinstance(found, dict) else None
     if not isinstance(inner, str):
         raise ConfigError(source, [Problem("data", f"no key {CONFIG_KEY}: put the configuration there")])
-    above = _lines_above(text)
+    above = _lines_above(text.encode())
     return _checked(_compose(inner, source, above), inner, source, above)
 
 
-def _compose(text: str, source: str, above: int = 0) -> Raw:
-    """What YAML text says. `above`: how many lines of its file come before it."""
+def _compose(text: str, source: str, above: int | None = 0) -> Raw:
+    """What YAML text says. `above`: how many lines of its file come before it; None: its lines are not the file's."""
     try:
         return _Composer(text).document()
     except yaml.YAMLError as error:
         raise ConfigError(source, [_problem(error, above)]) from error
 
 
-def _checked(document: Raw, text: str, source: str, above: int = 0) -> AgentConfig:
+def _checked(document: Raw, text: str, source: str, above: int | None = 0) -> AgentConfig:
     problems = Problems(MAX_PROBLEMS)
     config = whole(document, Place(problems))
     if not problems.first:
         return config
 
-    lines = _lines(text, {steps for steps, _ in problems.first})
-    named = problems.named({steps: line + above for steps, line in lines.items()})
+    lines = _lines(text, {steps for steps, _ in problems.first}) if above is not None else {}
+    named = problems.named({steps: line + (above or 0) for steps, line in lines.items()})
     rest = [Problem("(file)", f"{problems.more} more problems: correct the first ones, then check again")]
     raise ConfigError(source, named + rest * bool(problems.more))
 
 
-def _lines_above(text: str) -> int:
-    """How many lines of a ConfigMap's manifest come before its configuration; 0 where that is not a block of lines."""
-    line = _lines(text, {_IN_CONFIGMAP}).get(_IN_CONFIGMAP, 0)
-    return line if line and _BLOCK.search(text.splitlines()[line - 1]) else 0
+def _lines_above(data: bytes) -> int | None:
+    """How many lines of a ConfigMap's manifest come before its configuration; None where that is no literal block."""
+    node: Any = yaml.compose(data, Loader=_LOADER)
+    for key in _IN_CONFIGMAP:
+        node = next(value for name, value in node.value if name.value == key)
+    return node.start_mark.line + 1 if node.style == "|" else None
 
 
 def _unreadable(reason: str) -> Problem:
@@ -157,7 +153,7 @@ class _Composer:
 
 
 def _events(data: bytes) -> Iterator[yaml.Event]:
-    return yaml.parse(data, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    return yaml.parse(data, Loader=_LOADER)
 
 
 def _until(events: Iterator[yaml.Event], end: type[yaml.Event]) -> Iterator[yaml.Event]:
@@ -202,8 +198,10 @@ def _trouble(problem: str, event: yaml.Event) -> yaml.YAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
 
 
-def _problem(error: yaml.YAMLError, above: int) -> Problem:
+def _problem(error: yaml.YAMLError, above: int | None) -> Problem:
     mark = getattr(error, "problem_mark", None)
-    where = f"line {mark.line + 1 + above}, column {mark.column + 1}" if mark else "(file)"
+    where = "(file)" if above is not None else ".".join(_IN_CONFIGMAP)
+    if mark and above is not None:
+        where = f"line {mark.line + 1 + above}, column {mark.column + 1}"
     problem = getattr(error, "problem", None) or "not YAML"
     return Problem(where, f"{problem}: correct the YAML there")

@@ -1,5 +1,6 @@
 """Exit codes, and one clear line for what is wrong."""
 
+import io
 import signal
 import subprocess
 import sys
@@ -64,6 +65,19 @@ def test_good_configuration_exits_0(tmp_path, run):
     path.write_text("vips: [{address: 192.0.2.1, owner: external}]")
 
     assert run("config", "check", str(path)) == (0, f"{path}: ok, mode observe, 1 VIP\n", "")
+
+
+def test_standard_input_is_checked(run, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"mode: enforce")))
+    assert run("config", "check", "-") == (0, "standard input: ok, mode enforce, 0 VIPs\n", "")
+
+
+def test_endless_or_closed_standard_input_is_refused(run, monkeypatch):
+    with open("/dev/zero", encoding="utf-8") as endless:
+        monkeypatch.setattr("sys.stdin", endless)
+        assert run("config", "check", "-")[2] == "standard input: (file): too large: at most 32 MiB\n"
+    monkeypatch.setattr("sys.stdin", None)
+    assert run("config", "check", "-")[:2] == (2, "")
 
 
 def test_settings_that_do_nothing_are_warned_of(tmp_path, run):
