@@ -477,7 +477,9 @@ async def test_wrong_configmap_is_told_of_by_one_node(one):
     async with a_side(one, NODE, configmap=CONFIGMAP) as here, a_side(one, "worker-2", configmap=CONFIGMAP) as there:
         await until(lambda: len(here.membership.alive) == 2 and len(there.membership.alive) == 2)
         one.configure("mode: perhaps")
-        await until(lambda: here.says("configuration: change rejected") and there.says("configuration: change rejected"))
+        await until(
+            lambda: here.says("configuration: change rejected") and there.says("configuration: change rejected")
+        )
         await waited(lambda: one.events("BadConfiguration"))
         await waited(lambda: here.kube._events._queue.empty() and there.kube._events._queue.empty())
         one.publish("web", [vip(2)])  # what is told of the first is there when this is told

@@ -7,7 +7,7 @@ there afterwards, the guard may be, too: that node's agent had no time or no API
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from arpguard.kube.claims import FINALIZER, node_of, vip_of
@@ -48,21 +48,38 @@ async def uninstall(
     if pods is not None:
         return Leftovers(pods=pods)
 
-    # There may be other agents: of a DaemonSet with another name, or Pods that were orphaned. Under a running agent no
-    # claim may go, or two nodes could answer.
     before = await _leases(client, namespace)
-    if silence_s := max((lease.duration_s for lease in before if lease.node), default=0):
-        tell(f"waiting {silence_s + _LATE_S:g} s for heartbeats that may still be renewed")
-        await asyncio.sleep(silence_s + _LATE_S)
+    await _wait_for_renewals(before, tell)
     after = await _leases(client, namespace)
 
-    known = {(lease.name, lease.version) for lease in before}
-    running = tuple(sorted(lease.node for lease in after if lease.node and (lease.name, lease.version) not in known))
+    running = _renewed(before, after)
     if running:
         return Leftovers(running=running)
     for lease in after:
         await _remove(client, namespace, lease)
-    return Leftovers(tuple(sorted(lease.node for lease in after if lease.node)), len(after))
+    return Leftovers(_nodes_of(after), len(after))
+
+
+async def _wait_for_renewals(leases: Iterable["_Lease"], tell: Callable[[str], None]) -> None:
+    """As long as the longest heartbeat lasts.
+
+    There may be agents of a DaemonSet with another name, or Pods that were orphaned. Under a running agent no claim may
+    go, or two nodes could answer.
+    """
+    silence_s = max((lease.duration_s for lease in leases if lease.node), default=0)
+    if silence_s:
+        tell(f"waiting {silence_s + _LATE_S:g} s for heartbeats that may still be renewed")
+        await asyncio.sleep(silence_s + _LATE_S)
+
+
+def _renewed(before: Iterable["_Lease"], after: Iterable["_Lease"]) -> tuple[str, ...]:
+    """The nodes whose heartbeats are others than before."""
+    known = {(lease.name, lease.version) for lease in before}
+    return _nodes_of(lease for lease in after if (lease.name, lease.version) not in known)
+
+
+def _nodes_of(leases: Iterable["_Lease"]) -> tuple[str, ...]:
+    return tuple(sorted(lease.node for lease in leases if lease.node))
 
 
 async def _delete_daemonset(client: Client, namespace: str, name: str) -> bool:
