@@ -5,6 +5,7 @@ import re
 import time
 import urllib.request
 from collections.abc import Iterator
+from ipaddress import ip_address
 
 import pytest
 
@@ -26,6 +27,7 @@ SLOW_S = 3.0  # how late a starved agent may be
 VIPS: list[Address] = [*(vip(50 + number) for number in range(4)), *(vip6(0x50 + number) for number in range(2))]
 SILENT = vip(70)  # its owner only observes, and nobody has it
 ROGUE, SECOND = MacAddress.parse("02:00:00:00:00:99"), MacAddress.parse("00:00:5e:00:01:07")
+ASTRAY = ip_address("203.0.113.9")
 ALONE = [address(50), address6(0x50)]
 
 
@@ -101,6 +103,8 @@ def test_silent_rogues_are_found_on_every_vip_within_the_period_and_each_is_name
             problems = bench.status(host)["problems"]
             assert [text for text in problems if text.startswith(f"audit: {ROGUE} (a host outside) answers for ")]
             assert [text for text in problems if text.startswith(f"audit: {SECOND} (VRRP router 7) answers for ")]
+            listed = {claim["mac"] for claim in json.loads(on(bench, host, "conflicts", "-o", "json")[1])["conflicts"]}
+            assert listed == {str(ROGUE), str(SECOND)}
             assert {value for _, value in metric(host, "vip_answers")} == {"3.0"}
         notes = [event["note"] for event in bench.events("Service", "web") if event["reason"] == "VIPAnsweredByOthers"]
         assert [note for note in notes if str(ROGUE) in note and str(SECOND) in note]
@@ -122,7 +126,7 @@ def test_vip_is_asked_for_at_once_from_any_node_for_those_who_want_to_know(bench
         for host in bench.nodes:
             code, text = on(bench, host, "audit", str(VIPS[0]))
             assert code == 1
-            assert f"{ROGUE}  a host outside" in text
+            assert f"{ROGUE}  outside" in text
     until(lambda: all_are(bench, "OWNER", VIPS), PERIOD_S + SLOW_S, "the rogue has gone")
 
 
@@ -147,7 +151,7 @@ def alone(request) -> Iterator[tuple[Pair, AgentProcess]]:
     """A standalone agent that owns the VIPs."""
     with a_pair(f"audit-{request.param}") as pair:
         speak_ipv6(pair.node, pair.client)
-        vips = ", ".join(f"{{address: '{each}', owner: {{node: node-1}}}}" for each in ALONE)
+        vips = ", ".join(f"{{address: '{each}', owner: {{node: node-1}}}}" for each in (*ALONE, ASTRAY))
         config = f"mode: enforce\ndatapath: {request.param}\ninterfaces: [eth0]\n{AUDIT}\nvips: [{vips}]\n"
         yield pair, pair.agent(config)
 
@@ -157,7 +161,8 @@ def test_owner_that_is_alone_asks_who_else_answers(alone):
 
     def listed() -> dict[str, str]:
         text = pair.arpguard("audit", "-o", "json", "--address", agent.api).stdout
-        return {audit["vip"]: audit["finding"] for audit in json.loads(text).get("audits", [])}
+        found = {audit["vip"]: audit["finding"] for audit in json.loads(text).get("audits", [])}
+        return {vip: finding for vip, finding in found.items() if vip != str(ASTRAY)}
 
     until(lambda: listed() == dict.fromkeys(map(str, ALONE), "FINDING_OWNER"), PERIOD_S + SLOW_S)
     with a_rogue(pair.client.netns, set(ALONE), ROGUE):
@@ -167,7 +172,23 @@ def test_owner_that_is_alone_asks_who_else_answers(alone):
         done = pair.arpguard("audit", str(ALONE[0]), "--address", agent.api)
     assert done.returncode == 1
     assert "this node" in done.stdout
-    assert f"{ROGUE}  a host outside" in done.stdout
+    assert f"{ROGUE}  outside" in done.stdout
+
+
+def test_vip_in_no_subnet_is_a_problem_until_a_route_says_that_it_is_meant(alone):
+    pair, agent = alone
+
+    def is_told() -> bool:
+        text = pair.arpguard("status", "-o", "json", "--address", agent.api).stdout
+        return any(problem.startswith(f"audit: {ASTRAY}: in no subnet") for problem in json.loads(text)["problems"])
+
+    until(is_told, PERIOD_S + SLOW_S)
+    done = pair.arpguard("audit", str(ASTRAY), "--address", agent.api)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot ask for it: no link that is up is in its subnet" in done.stderr
+    pair.node.netns.run("ip", "route", "add", "203.0.113.0/24", "dev", "eth0")
+    until(lambda: not is_told(), PERIOD_S + SLOW_S)
+    assert pair.arpguard("audit", str(ASTRAY), "--address", agent.api).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import resource
 
 from arpguard.cli import exits
-from arpguard.cli.arguments import need_root
+from arpguard.cli.arguments import need_root, node_name
 from arpguard.cli.logs import start_log
 from arpguard.errors import ConfigError, Problem
 from arpguard.runtime.settings import KubernetesOptions
@@ -16,7 +16,14 @@ from arpguard.runtime.startup import AgentOptions, Startup
 def run_agent(options: argparse.Namespace) -> int:
     """`arpguard agent`."""
     start_log(options.log_level, options.log_format)
-    wanted = AgentOptions(options.config, options.node_name, _kubernetes(options), options.standby, options.early_file)
+    wanted = AgentOptions(
+        options.config,
+        node_name(options),
+        _kubernetes(options),
+        options.standby,
+        options.early_file,
+        named_by_host=not options.node_name,
+    )
     startup = Startup(wanted)
     need_root()
     os.umask(os.umask(0o077) | 0o022)  # whatever it makes, nobody else may write to

@@ -1,6 +1,8 @@
 """What commands check before they do anything."""
 
+import argparse
 import os
+import socket
 from ipaddress import ip_address
 
 from arpguard.addresses import Address, vip_refusal
@@ -11,6 +13,11 @@ def need_root() -> None:
     """Raises DataPlaneError for anybody but root."""
     if os.geteuid() != 0:
         raise DataPlaneError("this needs root: run it with sudo")
+
+
+def node_name(options: argparse.Namespace) -> str:
+    """This node's name: as it was given, or the host's."""
+    return options.node_name or socket.gethostname()
 
 
 def host_address(command: str, text: str) -> Address:

@@ -8,16 +8,16 @@ from arpguard.cli.client import AgentQuestions, every_page
 from arpguard.cli.render import Styled, bad, clean, good, table
 from arpguard.cli.tables import claimant
 from arpguard.cli.targets import target
-from arpguard.cli.words import NONE, age, counted
+from arpguard.cli.words import NONE, counted, seconds_since, span
 from arpguard.v1 import agent_pb2 as pb
 
-_COLUMNS = ("VIP", "LINK", "ANSWERS", "OWNER", "MAC", "WHO", "ASKED")
+_COLUMNS = ("VIP", "LINK", "ANSWERS", "OWNER", "MAC", "WHO", "AGE")
 _SHOWN = 4  # of the hosts that answer for one VIP
 _FINDINGS = {
-    pb.Audit.FINDING_OWNER: "the owner alone",
+    pb.Audit.FINDING_OWNER: "owner",
     pb.Audit.FINDING_NONE: "nobody",
-    pb.Audit.FINDING_ANOTHER: "another host",
-    pb.Audit.FINDING_SEVERAL: "several hosts",
+    pb.Audit.FINDING_ANOTHER: "another",
+    pb.Audit.FINDING_SEVERAL: "several",
 }
 _NOTHING = """this node has asked for no VIP yet, or other nodes ask for all of them
 `arpguard audit ADDRESS` asks now, and `arpguard audit --all-nodes` shows what all nodes found"""
@@ -47,16 +47,16 @@ def _is_right(answer: pb.ListAuditsResponse) -> bool:
 def audits(answer: pb.ListAuditsResponse) -> str:
     """What was found, the wrong first, and what it comes to."""
     rows = [row for found in _wrong_first(answer.audits) for row in _rows(found)]
-    return f"{table(_COLUMNS, rows, yielding='WHO')}\n\n{_verdict(answer.audits)}" if rows else _NOTHING
+    return f"{table(_COLUMNS, rows, yielding='OWNER')}\n\n{_verdict(answer.audits)}" if rows else _NOTHING
 
 
 def _of_nodes(answers: Sequence[tuple[str, pb.ListAuditsResponse]]) -> str:
     """The same of all nodes."""
     asked = [(node, found) for node, answer in answers for found in answer.audits]
     asked.sort(key=lambda pair: pair[1].right)
-    rows = [(node, *row) for node, found in asked for row in _rows(found)]
-    head = ("ASKED BY", *_COLUMNS)
-    return f"{table(head, rows, yielding='WHO')}\n\n{_verdict([found for _, found in asked])}" if rows else _NOTHING
+    rows = [(node if row[0] else "", *row) for node, found in asked for row in _rows(found)]
+    head = ("NODE", *_COLUMNS)
+    return f"{table(head, rows, yielding='OWNER')}\n\n{_verdict([found for _, found in asked])}" if rows else _NOTHING
 
 
 def _wrong_first(audits: Iterable[pb.Audit]) -> list[pb.Audit]:
@@ -74,7 +74,7 @@ def _rows(found: pb.Audit) -> list[tuple[object, ...]]:
     if len(found.answers) > _SHOWN:
         hosts.append((NONE, f"and {len(found.answers) - _SHOWN} more"))
 
-    lines = [(*first, *(hosts[0] if hosts else (NONE, NONE)), age(found.time))]
+    lines = [(*first, *(hosts[0] if hosts else (NONE, NONE)), span(seconds_since(found.time)).partition(" ")[0])]
     return [*lines, *(("", "", "", "", *host, "") for host in hosts[1:])]
 
 
@@ -87,7 +87,8 @@ def _who(found: pb.Audit, answer: pb.Answer) -> object:
     outside = answer.claimant.kind == pb.Claimant.KIND_OUTSIDE
     if answer.owner:
         return "perhaps the owner" if outside and len(found.answers) > 1 else clean(found.owner) or NONE
-    return bad("a host outside" if outside else claimant(pb.Conflict(claimant=answer.claimant)))
+    name = clean(answer.claimant.node) or claimant(pb.Conflict(claimant=answer.claimant))
+    return bad("outside" if outside else name)
 
 
 def _verdict(audits: Sequence[pb.Audit]) -> Styled:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from arpguard import __version__
 from arpguard.cli import client, exits, render, tables
+from arpguard.cli.arguments import node_name
 from arpguard.cli.client import Target, spelt_out
 from arpguard.cli.exits import AskError
 from arpguard.cli.words import problems, seconds_since
@@ -33,7 +34,7 @@ _KEEP = "# These last until the next boot; for good, write the settings to a fil
 def run_doctor(options: argparse.Namespace) -> int:
     """`arpguard doctor`; exit code 1 when something needs fixing."""
     wanted = Wanted(
-        node=options.node_name,
+        node=node_name(options),
         config=options.config,
         configmap=options.configmap or "",
         kubeconfig=options.kubeconfig,

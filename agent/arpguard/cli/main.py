@@ -9,7 +9,6 @@ import errno
 import io
 import os
 import signal
-import socket
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -163,7 +162,7 @@ def _add_early(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 def _add_node_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node-name",
-        default=os.environ.get("NODE_NAME") or socket.gethostname(),
+        default=os.environ.get("NODE_NAME"),
         metavar="N",
         help="this node's name in `owner: {node: N}` (default: $NODE_NAME, then the host name)",
     )

@@ -3,7 +3,8 @@
 Of the nodes with a link in a VIP's subnet, one asks: not the owner, but the one that rendezvous hashing prefers; the
 owner if it is alone. Each node goes through all VIPs at an even pace, and asks for those that are its to ask for.
 An answer that is not as expected counts when `CONFIRMATIONS` questions in a row got the same, `AGAIN_NS` apart: a VIP
-may be moving, and a frame may be lost. Times are CLOCK_BOOTTIME nanoseconds.
+may be moving, and a frame may be lost. For a host outside two are enough: it cannot be the next owner. Times are
+CLOCK_BOOTTIME nanoseconds.
 """
 
 from bisect import bisect_right
@@ -19,13 +20,16 @@ from arpguard.core.claimants import OUTSIDE, Claimant, ClaimantKind
 from arpguard.core.conflicts import KnownOwner
 from arpguard.core.members import Member
 from arpguard.core.rendezvous import Scales, fingerprint
-from arpguard.model import EntryKey, OwnerKind, Vip, VipEntry
+from arpguard.model import Decision, EntryKey, Link, OwnerKind, Vip, VipEntry
 from arpguard.units import NS_PER_S
-from arpguard.verdict import Kind
+from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
+from arpguard.wire.arp import ArpOp
+from arpguard.wire.ndp import NdType
 
 CONFIRMATIONS = 3
-AGAIN_NS = 2 * NS_PER_S
-CONFIRM_NS = (CONFIRMATIONS + 1) * AGAIN_NS  # what is left of the period for the last VIP of a round
+OF_STRANGERS = 2
+AGAIN_NS = 3 * NS_PER_S // 2
+CONFIRM_NS = 8 * NS_PER_S  # what is left of the period for the last VIP of a round
 CATCH_UP_NS = 3 * NS_PER_S  # what a pause longer than this has left out is not made up for
 MAX_PROBLEMS = 20
 
@@ -191,7 +195,8 @@ class Audited:
     @property
     def is_known(self) -> bool:
         """Whether it counts."""
-        return self.is_right or self.count >= CONFIRMATIONS
+        strange = any(not answer.fits and not answer.claimant.is_node for answer in self.answers)
+        return self.is_right or self.count >= (OF_STRANGERS if strange else CONFIRMATIONS)
 
     @property
     def macs(self) -> int:
@@ -219,6 +224,26 @@ def judge(key: EntryKey, link: str, expected: Expected, heard: Mapping[MacAddres
     return Audited(key, link, expected, finding, answers, asked_ns)
 
 
+def replied(key: EntryKey, entry: VipEntry, mac: MacAddress, time_ns: int) -> Decision:
+    """What the kernel reports of a stranger's reply to a question of this node, as far as lists show it."""
+    return Decision(
+        time_ns=time_ns,
+        key=key,
+        verdict=Verdict.CONFLICT,
+        reason=Reason.CONFLICT,
+        hook=Hook.TC_INGRESS,
+        mode=entry.mode or Mode.OBSERVE,
+        kind=entry.kind,
+        op=ArpOp.REPLY if key.vip.version == 4 else NdType.ADVERTISEMENT,
+        spa=key.vip,
+        tpa=entry.primary or key.vip,
+        sha=mac,
+        tha=entry.link_mac,
+        eth_src=mac,
+        eth_dst=entry.link_mac,
+    )
+
+
 # ---- what was found ----
 
 
@@ -229,6 +254,11 @@ class AuditBook:
         self.found: dict[EntryKey, Audited] = {}
         self._wrong: dict[EntryKey, Audited] = {}  # the part of it that is
         self._suspected: dict[EntryKey, Audited] = {}
+        self._astray: set[Address] = set()
+
+    def place(self, vip: Address, *, astray: bool) -> None:
+        """Whether a VIP is in the subnet of no guarded link, so that no host asks for it."""
+        (self._astray.add if astray else self._astray.discard)(vip)
 
     def note(self, audited: Audited) -> Audited:
         """A question was answered, or not. Returns what is known of the VIP by it."""
@@ -262,6 +292,7 @@ class AuditBook:
 
     def keep(self, keys: Container[EntryKey]) -> None:
         """Forgets all others."""
+        self._astray.clear()
         self.forget([key for key in (*self.found, *self._suspected) if key not in keys])
 
     def wrong(self, limit: int | None = None) -> list[Audited]:
@@ -288,7 +319,8 @@ class AuditBook:
 
         groups = sorted(vips, key=lambda group: (min(map(address_order, vips[group])), group))
         told = [_PROBLEMS[group[0]].format(who=group[1], vips=_in_order(vips[group])) for group in groups]
-        return bounded(told, MAX_PROBLEMS)
+        astray = [_ASTRAY.format(vips=_in_order(self._astray))] if self._astray else []
+        return bounded([*astray, *told], MAX_PROBLEMS)
 
 
 _PROBLEMS = {
@@ -296,6 +328,16 @@ _PROBLEMS = {
     AuditFinding.ANOTHER: "audit: {who} answers for {vips}, and the owner does not; see `arpguard audit`",
     AuditFinding.SEVERAL: "audit: {who} answers for {vips}, and so does another host; see `arpguard audit`",
 }
+
+_ASTRAY = (
+    "audit: {vips}: in no subnet of a guarded link, so that no host there asks for it: correct the address, or add a "
+    "route to its network on the link"
+)
+
+
+def is_on(vip: Address, links: Iterable[Link]) -> bool:
+    """Whether a VIP is in a subnet of one of the links."""
+    return any(vip in network for link in links for network in link.subnets if network.version == vip.version)
 
 
 def _concerned(audited: Audited) -> list[str]:

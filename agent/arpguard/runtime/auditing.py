@@ -6,10 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.clock import boot_ns
-from arpguard.core.auditing import CONFIRM_NS, Audited, AuditFinding, Auditors, Expected, Walk, expected_of, judge
+from arpguard.core.auditing import (
+    CONFIRM_NS,
+    Audited,
+    AuditFinding,
+    Auditors,
+    Expected,
+    Walk,
+    expected_of,
+    is_on,
+    judge,
+    replied,
+)
 from arpguard.core.claimants import Claimant, ClaimantKind
+from arpguard.core.decisions import Report
 from arpguard.dataplane.asking import Asker, Question, Replies
-from arpguard.model import Decision, EntryKey, Link, Vip
+from arpguard.model import Decision, EntryKey, Vip
 from arpguard.node import Busy, ThisNode
 from arpguard.runtime.controlplane import ControlPlane
 from arpguard.runtime.settings import Settings
@@ -19,7 +31,7 @@ from arpguard.verdict import Reason
 
 log = logging.getLogger(__name__)
 
-TICK_S = 1.0
+TICK_S = 1.5
 WAIT_S = 0.4  # for replies; a neighbour that needs longer is asked again in the next round
 URGENT_TIMES = 3
 MOST_URGENT = 16
@@ -38,6 +50,7 @@ class Auditing:
         self._auditors = Auditors(node.name, None)
         self._keys: Sequence[EntryKey] = ()
         self._awaited: dict[EntryKey, Replies] = {}
+        self._reported: set[tuple[EntryKey, MacAddress]] = set()
         self._urgent: dict[Address, asyncio.Future[list[Audited]]] = {}
         self._due = Alarm()
 
@@ -64,6 +77,7 @@ class Auditing:
         if replies is None or decision.spa != decision.key.vip:
             return False
         replies.macs.setdefault(decision.key, set()).add(decision.sha)
+        self._reported.add((decision.key, decision.sha))
         return decision.reason is Reason.UNVERIFIED_CLAIM
 
     async def run(self) -> None:
@@ -95,6 +109,7 @@ class Auditing:
         allowed = max(1, config.rate * elapsed_ns // NS_PER_S)
         asked = dict.fromkeys(self._book.again(now_ns)[:allowed])
         for key in walk.due(self._node.state.keys, config.every_ns - CONFIRM_NS, now_ns):
+            self._place(key.vip)
             if not self._is_mine(key):
                 self._book.forget([key])
             else:
@@ -119,6 +134,14 @@ class Auditing:
         self._book.forget([each.key for each in wrong if self._expected(each.key, known) != each.expected])
         self._book.forget([key for key in self._book.again(boot_ns()) if not self._is_mine(key)])
 
+    def _place(self, address: Address) -> None:
+        """Notes a VIP that no node can be asked for; of an elected one the election says why it has no owner."""
+        vip, cluster = self._vip(address), self._node.cluster
+        astray = vip is not None and not vip.elected and not is_on(address, self._node.state.links)
+        if cluster is not None and self._plane.owner_of(address).node != self._node.name:
+            astray = astray and not any(member.reaches(address, "") for member in cluster.members)
+        self._book.place(address, astray=astray)
+
     def _is_mine(self, key: EntryKey) -> bool:
         """Whether this node is to ask for a VIP, and can."""
         if self._question(key) is None:
@@ -132,7 +155,7 @@ class Auditing:
         link = next((link for link in self._node.state.links if link.ifindex == key.ifindex), None)
         if entry is None or link is None or not link.up or entry.primary is None:
             return None
-        return Question(key, link.name, entry.primary) if _is_on(key.vip, link) else None
+        return Question(key, link.name, entry.primary) if is_on(key.vip, [link]) else None
 
     def _vip(self, address: Address) -> Vip | None:
         if self._node.cluster is not None:
@@ -174,7 +197,7 @@ class Auditing:
             return iter(())
 
         replies, asked_ns = Replies(), boot_ns()
-        self._awaited = {question.key: replies for question in questions}
+        self._awaited, self._reported = {question.key: replies for question in questions}, set()
         await self._asker.ask(questions, replies, times, WAIT_S)
         self._awaited = {}
         claimants = {mac: await self._who(mac) for macs in replies.macs.values() for mac in macs}
@@ -201,7 +224,14 @@ class Auditing:
         known = self._book.note(audited)
         if known.is_known and known.finding in (AuditFinding.ANOTHER, AuditFinding.SEVERAL):
             self._plane.answered_by_others(known)
+            self._list(known)
 
-
-def _is_on(vip: Address, link: Link) -> bool:
-    return any(vip in network for network in link.subnets if network.version == vip.version)
+    def _list(self, audited: Audited) -> None:
+        """Lists the others that answered: of several replies to one question the kernel reports the first alone."""
+        entry = self._node.state.entries.get(audited.key)
+        for answer in audited.answers:
+            if entry is None or answer.fits or (audited.key, answer.mac) in self._reported:
+                continue
+            claim = replied(audited.key, entry, answer.mac, audited.asked_ns)
+            report = Report(self._node.decisions.received, audited.link, claim, 1, audited.asked_ns)
+            self._node.conflicts.add(report, answer.claimant)

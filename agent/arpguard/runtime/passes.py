@@ -10,6 +10,7 @@ from typing import Protocol
 
 from arpguard.clock import boot_ns
 from arpguard.core.basis import Asked
+from arpguard.core.cautions import misnamed
 from arpguard.errors import DataPlaneError
 from arpguard.node import ThisNode
 from arpguard.runtime.controlplane import ControlPlane
@@ -89,7 +90,14 @@ class Passes:
 
     def _problems(self) -> list[str]:
         """What is wrong on this node, whatever its VIPs."""
-        return [*self._settings.problems(), *(problem for part in self._parts for problem in part.problems)]
+        found = [problem for part in self._parts for problem in part.problems]
+        return [*self._settings.problems(), *self._misnamed(), *found]
+
+    def _misnamed(self) -> list[str]:
+        """Standalone this node's name is what somebody typed; the API server knows all others."""
+        if self._plane.state is not None:
+            return []
+        return misnamed(self._settings.config, self._node.name, by_host=self._settings.named_by_host)
 
     def _has_to_wait(self, asked: Asked) -> bool:
         """Whether the last agent told the kernel more than this one has read so far."""

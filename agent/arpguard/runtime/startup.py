@@ -46,6 +46,7 @@ class AgentOptions:
     """The agent's command line. `kubernetes` None: it runs standalone, on the file.
 
     `standby`: it waits for an agent that already runs on this node. `early_file`: as in EarlyFile.
+    `named_by_host`: nobody gave `node`, it is the host's name.
     """
 
     config: Path | None
@@ -53,6 +54,7 @@ class AgentOptions:
     kubernetes: KubernetesOptions | None = None
     standby: bool = False
     early_file: Path | None = None
+    named_by_host: bool = False
 
 
 class Startup:
@@ -61,6 +63,7 @@ class Startup:
     def __init__(self, options: AgentOptions) -> None:
         self._options = options
         self._settings = Settings(options.config, options.kubernetes.configmap if options.kubernetes else "")
+        self._settings.named_by_host = options.named_by_host
         self._pin_dir = self._settings.config.bpf.pin_dir
         self._stopping = asyncio.Event()
 

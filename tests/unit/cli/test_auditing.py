@@ -38,7 +38,7 @@ def test_owner_that_answers_alone_is_right(shown):
     code, rows = shown(an_audit("OWNER", OWNERS))
 
     assert code == 0
-    assert rows[1] == ["192.0.2.10", "eth0", "the owner alone", "node-1", OWNER, "node-1"]
+    assert rows[1] == ["192.0.2.10", "eth0", "owner", "node-1", OWNER, "node-1"]
     assert rows[-1] == ["1 VIP: only the owner answers"]
 
 
@@ -46,7 +46,7 @@ def test_each_host_that_answers_has_a_line_and_the_wrong_vip_is_the_first(shown)
     code, rows = shown(an_audit("OWNER", OWNERS), an_audit("SEVERAL", OWNERS, STRANGERS, vip="192.0.2.11"))
 
     assert code == 1
-    assert rows[1][:4] == ["192.0.2.11", "eth0", "several hosts", "node-1"]
+    assert rows[1][:4] == ["192.0.2.11", "eth0", "several", "node-1"]
     assert rows[2][0] == STRANGER
     assert rows[3][0] == "192.0.2.10"
     assert rows[-1] == ["1 VIP of 2: not exactly the owner answers"]
@@ -57,8 +57,11 @@ def test_each_host_that_answers_has_a_line_and_the_wrong_vip_is_the_first(shown)
     [
         (an_audit("NONE"), ["nobody", "node-1", "-"]),
         (an_audit("NONE", right=True, owner=""), ["nobody", "-"]),
-        (an_audit("ANOTHER", STRANGERS), ["another host", STRANGER, "a host outside"]),
-        (an_audit("ANOTHER", pb.Answer(mac=STRANGER, claimant=NODE)), ["node-1 (cluster node)"]),
+        (an_audit("ANOTHER", STRANGERS), ["another", STRANGER, "outside"]),
+        (
+            an_audit("ANOTHER", pb.Answer(mac=STRANGER, claimant=pb.Claimant(kind=2, node="node-7"))),
+            ["another", "node-7"],
+        ),
         (an_audit("SEVERAL", STRANGERS, own=True), ["this node", STRANGER]),
         (an_audit("SEVERAL", *[pb.Answer(mac=OWNER, claimant=OUTSIDE, owner=True)] * 2), ["perhaps the owner"]),
         (an_audit("SEVERAL", *[STRANGERS] * 9), ["and 5 more"]),

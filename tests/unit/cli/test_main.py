@@ -10,6 +10,7 @@ import pytest
 
 from arpguard import __version__
 from arpguard.cli import agent, asking
+from arpguard.cli.main import main
 from arpguard.errors import DataPlaneError
 from arpguard_lab import command as lab
 
@@ -330,3 +331,24 @@ def test_commands_load_only_what_they_need(tmp_path):
     )
 
     assert done.stdout.splitlines()[-1] == "False", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "name", "by_host"),
+    [
+        (["--node-name", "node-1"], "", "node-1", False),
+        ([], "node-2", "node-2", False),
+        ([], "", "this-host", True),
+    ],
+    ids=["option", "variable", "host"],
+)
+def test_agent_knows_whether_somebody_gave_it_its_name(words, given, name, by_host, monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setenv("NODE_NAME", given)
+    monkeypatch.setattr("socket.gethostname", lambda: "this-host")
+    monkeypatch.setattr(agent, "start_log", lambda *_: None)
+    monkeypatch.setattr(agent, "Startup", lambda options: seen.append(options) or sys.exit(0))
+    with pytest.raises(SystemExit):
+        main(["agent", "--config", str(tmp_path / "config.yaml"), *words])
+
+    assert [(options.node, options.named_by_host) for options in seen] == [(name, by_host)]

@@ -18,14 +18,16 @@ from arpguard.core.auditing import (
     Expected,
     Walk,
     expected_of,
+    is_on,
     judge,
+    replied,
 )
 from arpguard.core.claimants import OUTSIDE, Claimant, ClaimantKind
 from arpguard.core.conflicts import KnownOwner
 from arpguard.core.members import Member
-from arpguard.model import EntryKey, Owner, OwnerKind, Vip, VipEntry
+from arpguard.model import EntryKey, Link, Owner, OwnerKind, Vip, VipEntry
 from arpguard.units import NS_PER_S
-from arpguard.verdict import Kind
+from arpguard.verdict import Kind, Mode, Reason, Verdict
 
 NETWORK, OTHER = ip_network("192.0.2.0/24"), ip_network("198.51.100.0/24")
 VIP, VIP6 = ip_address("192.0.2.50"), ip_address("2001:db8::50")
@@ -270,6 +272,17 @@ def test_what_is_wrong_counts_when_several_questions_found_the_same():
 
 
 @pytest.mark.parametrize(
+    ("heard", "count"),
+    [({STRANGER: N2}, CONFIRMATIONS), ({STRANGER: OUTSIDE}, 2), ({M: N1, ROUTER: VRRP}, 2), ({M: N1, STRANGER: N2}, 3)],
+    ids=str,
+)
+def test_host_outside_cannot_be_the_next_owner_and_counts_sooner(heard, count):
+    book = AuditBook()
+
+    assert [book.note(a_finding(heard)).is_known for _ in range(count)] == [*[False] * (count - 1), True]
+
+
+@pytest.mark.parametrize(
     "other", [RIGHT, a_finding(STOLEN), a_finding(expected=Expected("n2", M))], ids=["right", "other hosts", "owner"]
 )
 def test_questions_that_find_different_things_do_not_add_up(other):
@@ -346,3 +359,34 @@ def test_problems_are_few_however_many_hosts_there_are():
         book.settle(a_finding({MacAddress(b"\x02" + bytes(4) + bytes([number])): OUTSIDE}, vip=VIP + number))
 
     assert len(book.problems) == MAX_PROBLEMS + 1
+
+
+def test_vip_in_no_subnet_is_a_problem_until_it_is_in_one_or_gone():
+    book = AuditBook()
+    for vip in (VIP6, VIP):
+        book.place(vip, astray=True)
+    (problem,) = book.problems
+    assert problem.startswith("audit: 192.0.2.50, 2001:db8::50: in no subnet of a guarded link, so that no host ")
+    book.place(VIP6, astray=False)
+    assert "2001:db8::50" not in book.problems[0]
+    book.keep(())
+    assert book.problems == []
+
+
+@pytest.mark.parametrize(
+    ("vip", "found"), [("192.0.2.50", True), ("198.51.100.9", True), ("203.0.113.1", False), ("2001:db8::50", False)]
+)
+def test_vip_is_on_a_link_that_has_its_subnet(vip, found):
+    links = [Link(2, "eth0", M, up=True, on_link=(NETWORK,)), Link(3, "eth1", M, up=False, on_link=(OTHER,))]
+
+    assert is_on(ip_address(vip), links) is found
+
+
+@pytest.mark.parametrize(("vip", "op"), [(VIP, 2), (VIP6, 136)], ids=["ARP", "neighbour discovery"])
+def test_strangers_reply_is_listed_as_a_conflict(vip, op):
+    entry = VipEntry(Kind.FOREIGN, Mode.ENFORCE, link_mac=M, primary=vip + 1)
+    found = replied(EntryKey(2, vip), entry, STRANGER, 7)
+
+    assert (found.reason, found.verdict, found.mode, found.op) == (Reason.CONFLICT, Verdict.CONFLICT, Mode.ENFORCE, op)
+    assert (found.spa, found.tpa, found.sha, found.tha, found.time_ns) == (vip, vip + 1, STRANGER, M, 7)
+    assert replied(EntryKey(2, vip), VipEntry(Kind.FOREIGN), STRANGER, 7).mode is Mode.OBSERVE

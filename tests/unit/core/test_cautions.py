@@ -1,7 +1,9 @@
 """What is said of a valid configuration that may not do what its writer meant."""
 
+import pytest
+
 from arpguard.config.files import parse_config
-from arpguard.core.cautions import needs_cluster, without_effect
+from arpguard.core.cautions import misnamed, needs_cluster, without_effect
 
 
 def test_hold_of_a_vip_that_is_not_elected_has_no_effect():
@@ -16,3 +18,28 @@ def test_elected_vip_needs_a_cluster():
     assert "192.0.2.2" in caution
     assert "192.0.2.1" not in caution
     assert needs_cluster(parse_config("vips: [{address: 192.0.2.1, owner: {node: a}}]")) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "by_host", "told"),
+    [
+        ("node-1", True, ""),
+        ("node-7", True, ""),
+        ("vm", False, ""),
+        ("vm", True, "give the agent this node's name (--node-name)"),
+        ("Node-1", False, "start the agent with --node-name node-1"),
+        ("node-1.example.com", False, "start the agent with --node-name node-1"),
+        ("nodee-1", False, "start the agent with --node-name node-1"),
+        ("database", False, ""),
+    ],
+)
+def test_node_that_no_vip_names_is_told_where_that_seems_to_be_a_mistake(node, by_host, told):
+    vips = "vips: [{address: 192.0.2.1, owner: {node: node-1}}, {address: 192.0.2.2, owner: {node: node-2}}]"
+    found = misnamed(parse_config(vips), node, by_host=by_host)
+
+    assert [problem.rpartition(": ")[2] for problem in found] == ([told] if told else [])
+    assert all(f"no VIP names this node ({node}) as its owner; they name node-1, node-2" in each for each in found)
+
+
+def test_node_is_not_misnamed_where_no_owner_has_a_name():
+    assert misnamed(parse_config("vips: [{address: 192.0.2.1, owner: external}]"), "vm", by_host=True) == []
