@@ -188,7 +188,7 @@ class Link:
 
     @property
     def subnets(self) -> tuple[Network, ...]:
-        """The networks on its segment. A host address is no subnet, and neither is what every link has (fe80::/64)."""
+        """The networks on its segment. A host address is not a subnet, nor is what every link has (fe80::/64)."""
         networks = dict.fromkeys([*(own.network for own in self.addresses), *self.on_link])
         return tuple(network for network in networks if network.num_addresses > 1 and not is_everywhere(network))
 

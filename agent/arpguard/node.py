@@ -74,7 +74,7 @@ class ThisNode:
     auditor: Auditor | None = None
 
     def read_control(self) -> NodeControl:
-        """What the kernel has now; observing, before it was told anything."""
+        """What the kernel has now; observing, before the agent has written anything."""
         return self.control.read() or NodeControl(mode=Mode.OBSERVE, generation=0)
 
     def read_cluster(self) -> ClusterState | None:

@@ -13,7 +13,7 @@ class _Item(Enum):
 
 
 class Overlay(Generic[K, V]):
-    """A mapping of which little changes at a time: that lies over the rest until somebody asks for the whole."""
+    """A mapping that changes little at a time: that lies over the rest until somebody asks for the whole."""
 
     def __init__(self, whole: dict[K, V] | None = None) -> None:
         self._below: dict[K, V] = whole or {}

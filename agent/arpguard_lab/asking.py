@@ -1,6 +1,6 @@
-"""A stream of requests and solicitations, each with an address of its own as sender, so that replies can be told apart.
+"""A stream of requests and solicitations, each from an address of its own, which tells replies apart.
 
-The addresses are from 10.0.0.0/8 and fd00::/104, which are nobody's in the lab; asking about K VIPs takes turns.
+The addresses are from 10.0.0.0/8 and fd00::/104, which no host has in the lab; asking about K VIPs takes turns.
 """
 
 import threading
@@ -44,7 +44,7 @@ class Silence:
 
 
 class Stream:
-    """Asks in a thread of its own, from `start` to `stop`; what was answered is told by `hear`."""
+    """Asks in a thread of its own, from `start` to `stop`; `hear` gives what was answered."""
 
     def __init__(
         self,

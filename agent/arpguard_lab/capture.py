@@ -50,9 +50,9 @@ _CLAIMS = (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Somebody said that a VIP is theirs.
+    """A host said that a VIP is its own.
 
-    `time_ns` is the kernel's wall clock; `asked_by` is who was told: the sender's address of the request, and so its
+    `time_ns` is the kernel's wall clock; `asked_by` got the answer: the sender's address of the request, and so its
     number. An announcement tells everybody, and so does the answer to an IPv6 probe: then it is the VIP itself.
     """
 

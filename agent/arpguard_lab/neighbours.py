@@ -57,7 +57,7 @@ def _flags(host: Host, address: IPv6Address) -> dict[str, object]:
 class States:
     """The states through which a neighbour entry goes, as the kernel tells them (ip-monitor(8)), while it is entered.
 
-    Of each change of state only some are told: STALE, PROBE, REACHABLE and FAILED are, DELAY is not.
+    Of the changes of state it reports only some: STALE, PROBE, REACHABLE and FAILED are, DELAY is not.
     """
 
     def __init__(self, host: Host, address: IPv6Address) -> None:
@@ -68,7 +68,7 @@ class States:
         self._monitor = subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0)  # noqa: S603
 
     def __enter__(self) -> Self:
-        """Returns once changes are told."""
+        """Returns once changes are reported."""
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
             self._host.netns.batch(

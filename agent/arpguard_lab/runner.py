@@ -36,7 +36,7 @@ _MAX_SOCKET_PATH = 107  # bytes, unix(7): sun_path
 
 @dataclass(frozen=True, slots=True)
 class RoundsWanted:
-    """Rounds of random faults; the same seed gives the same faults. `tell` is told how far they are.
+    """Rounds of random faults; the same seed gives the same faults. `tell` gets their progress.
 
     `vouching`: with nodes that vouch for each other.
     """

@@ -100,7 +100,7 @@ def _limited(*words: str) -> Deed:
 
 
 def _overtaken(ward: Ward) -> None:
-    """Somebody's program was attached before the guard's; its link goes with its process, or when it is detached."""
+    """Another program was attached before the guard's; its link goes with its process, or when it is detached."""
     ward.start_agent()
     program = syscall.program_load(syscall.SCHED_CLS, _PASS)
     ward.foreign = ward.host.netns.call(
@@ -163,7 +163,7 @@ def _restarted(ward: Ward) -> None:
 
 
 def _second_guard(ward: Ward) -> None:
-    """One agent was told another folder, and what it left there is still attached."""
+    """One agent was given another folder, and what it left there is still attached."""
     ward.start_agent()
     ward.stop_agent()
     text = ward.agent.config.read_text(encoding="utf-8")

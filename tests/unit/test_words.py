@@ -1,4 +1,4 @@
-"""Phrases that make a native reader stop are in no message, no page and no comment of the API.
+"""Phrases that make a native reader stop are in no message, no page, no docstring and no comment of the API.
 
 What people see names its actors ("no node answers", "another host claims it"), in the usual order of words.
 """
@@ -58,6 +58,16 @@ def _messages(folder: str) -> Iterator[tuple[str, str]]:
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
 
 
+def _docstrings() -> Iterator[tuple[str, str]]:
+    """Every docstring of the program and the lab, with where it is."""
+    for folder in ("agent/arpguard", "agent/arpguard_lab"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not LEFT_OUT & set(path.relative_to(ROOT).parts):
+                for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                        yield f"{path.relative_to(ROOT)}:{node.lineno}", str(node.value.value)
+
+
 def _comments(name: str) -> Iterator[tuple[str, str]]:
     for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
         yield f"{name}:{number}", line
@@ -67,6 +77,7 @@ SOURCES = {
     "pages": _markdown,
     "messages": lambda: _messages("agent/arpguard"),
     "messages of the lab": lambda: _messages("agent/arpguard_lab"),
+    "docstrings": _docstrings,
     "comments of the API": lambda: _comments("proto/arpguard/v1/agent.proto"),
     "alerts": lambda: _comments("deploy/monitoring/alerts.yaml"),
 }
@@ -85,7 +96,7 @@ def stumbles(text: str, *, names_actors: bool = True) -> list[str]:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_no_phrase_makes_a_reader_stop(source):
-    names_actors = source != "messages of the lab"  # its steps say "nobody answers", and expect it
+    names_actors = source not in {"messages of the lab", "docstrings"}  # steps that say "nobody answers", and expect it
     found = [(where, text, stumbles(text, names_actors=names_actors)) for where, text in SOURCES[source]()]
     assert [f"{where}: {'; '.join(advice)}: {text.strip()}" for where, text, advice in found if advice] == []
 

@@ -1,6 +1,6 @@
 """Every call that is let in passes here: counted, timed, bounded, and never ended by an accident.
 
-grpc.aio logs a traceback and answers UNKNOWN when a request's bytes are no message; this answers INVALID_ARGUMENT.
+grpc.aio logs a traceback and answers UNKNOWN when a request's bytes are not a message; this answers INVALID_ARGUMENT.
 """
 
 import asyncio
@@ -161,7 +161,7 @@ def _sound(request: _Message) -> _Message:
 
 
 async def _only(requests: AsyncIterator[_Message]) -> _Message:
-    """The request of a call that has one; RequestError when it is no message, or does not come in time."""
+    """The request of a call that has one; RequestError when it is not a message, or does not come in time."""
     try:
         async with asyncio.timeout(REQUEST_S):
             async for request in requests:

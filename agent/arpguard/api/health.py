@@ -23,7 +23,7 @@ def statuses(node: ThisNode) -> dict[str, _Status]:
     """The status of each component; "" and the service's name stand for the whole.
 
     A wrong edit of the configuration makes `config` not serving and nothing else: the last good one is in force.
-    `kubernetes` is UNKNOWN while the agent runs without it. It is no part of the whole: an agent that is restarted
+    `kubernetes` is UNKNOWN while the agent runs without it. It is not part of the whole: an agent that is restarted
     because the API server is away comes no nearer to it.
     """
     cluster = node.read_cluster()

@@ -1,6 +1,6 @@
 """What the commands ask an agent, by gRPC. Every failure is one line and an exit code.
 
-A failed connection is told apart by the words of the gRPC library: it has no codes for it. What is not known among
+The words of the gRPC library tell failed connections apart: it has no codes for it. What is not known among
 them is shown as it is.
 """
 

@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _need_output() -> None:
-    """Python goes on without a word where standard output was closed before it started."""
+    """Python continues without a word where standard output was closed before it started."""
     if not sys.stdout:
         raise OSError(errno.EBADF, "standard output is closed")
 

@@ -45,7 +45,7 @@ class AnnouncementSchedule:
     def link_up(self, key: EntryKey, now_ns: int) -> None:
         """The owner's link is back up, and switches may have forgotten where it is.
 
-        A flapping link is no reason to announce more often than after a takeover.
+        A flapping link does not justify to announce more often than after a takeover.
         """
         again_ns = self._sent.get(key, now_ns - ANNOUNCE_INTERVAL_NS) + ANNOUNCE_INTERVAL_NS
         self._set_due(key, max(now_ns, again_ns), ANNOUNCE_COUNT)

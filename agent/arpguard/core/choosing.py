@@ -77,7 +77,7 @@ def home_link(vip: Address, links: Sequence[Link], routes: Sequence[Route]) -> L
     """The one guarded link that a VIP is answered on, when this node owns it.
 
     The link whose subnet the VIP is in; of several the one that is up, then the one with the best route.
-    A VIP in nobody's subnet is at home where the routes lead, else on the first link.
+    A VIP outside every subnet is at home where the routes lead, else on the first link.
     """
     if len(links) < 2:
         return links[0] if links else None

@@ -19,7 +19,7 @@ from arpguard.model import Vip
 class ClusterState:
     """What is known now: what can be asked for at any time, and what `refresh` brings up to date.
 
-    `origin`: where an address comes from, and why it is no VIP where it is none. `published`: nodes by their MACs.
+    `origin`: where an address comes from, and why it is not a VIP. `published`: nodes by their MACs.
     `sources`: what is followed, by the resource's name. `complete`: all of it was read at least once. `vips` has all
     VIPs, of the configuration and of the cluster. `renewed_ns` (boot clock): when the last renewal that succeeded was
     sent; `renewal_lost`: why none succeeds.

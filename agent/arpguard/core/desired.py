@@ -114,7 +114,7 @@ def strictest6_mode(mode: Mode, entries: Mapping[EntryKey, VipEntry]) -> Mode:
 
 
 def vips4_of(keys: Iterable[EntryKey]) -> tuple[IPv4Address, IPv4Address]:
-    """The first and last IPv4 address of some entries; the broadcast address, which is no VIP, when there are none."""
+    """The first and last IPv4 address of some entries; the broadcast address, never a VIP, when there are none."""
     addresses = [key.vip for key in keys if isinstance(key.vip, IPv4Address)]
     return min(addresses, default=NO_VIP), max(addresses, default=NO_VIP)
 

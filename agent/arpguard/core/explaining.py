@@ -1,4 +1,4 @@
-"""Why an entry is what it is: the chain from the object that makes an address a VIP to what the kernel was told."""
+"""Why an entry is what it is: the chain from the object that makes an address a VIP to what the kernel has."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a capture is replayed against: the node as the configuration has it, on a link of which only a MAC matters.
+"""What a capture is replayed against: the node as the configuration has it, on a link whose MAC alone matters.
 
 Each node whose MAC is given has a link of its own, so that its frames can be judged as its guard would have.
 """
@@ -240,7 +240,7 @@ _ABOUT_TARGET = frozenset(range(Reason.ANSWERED, Reason.OWN_ECHO)) | {
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """A decision, and the VIP that it is about; None: about none, or it cannot be told."""
+    """A decision, and the VIP that it is about; None: about none, or it is unknown."""
 
     vip: Address | None
     verdict: Verdict

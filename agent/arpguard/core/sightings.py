@@ -91,7 +91,7 @@ class Sighting:
 
     @property
     def unjudged(self) -> int:
-        """What came from a MAC of which no node is known."""
+        """What came from a MAC without a known node."""
         return self.acts.total() - self.kept - self.silenced
 
 

@@ -68,7 +68,7 @@ class Steadiness:
         return tuple(link for link, record in records if record is not None and record.is_held_back(now_ns))
 
     def believe(self, name: str, now_ns: int) -> None:
-        """Trusts a link from now on, until it is lost again; its next wait is no shorter for that."""
+        """Trusts a link from now on, until it is lost again; that does not shorten its next wait."""
         record = self._records[name]
         record.since_ns = now_ns - record.wait_ns
 

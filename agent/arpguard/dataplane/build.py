@@ -45,7 +45,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class MapShape:
-    """What the kernel is told of a map; sizes in bytes."""
+    """The kernel's parameters for a map; sizes in bytes."""
 
     type: str
     key_size: int

@@ -21,7 +21,7 @@ _DECISION_BITS, _REASON_BITS = 9, 6
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of a frame: `frame` is what goes on or is sent back, None when it is dropped.
+    """What came of a frame: `frame` is what passes or is sent back, None when it is dropped.
 
     Up to two decisions: about the sender's address, then about the target's.
     """

@@ -40,7 +40,7 @@ class Groups:
         return frozenset(self._ear_of)
 
     def join(self, membership: GroupMembership) -> None:
-        """Listens to a group, or goes on. Raises DataPlaneError when the kernel refuses."""
+        """Listens to a group, or continues to. Raises DataPlaneError when the kernel refuses."""
         if membership not in self._ear_of:
             self._ear_of[membership] = self._add(membership)
 

@@ -161,7 +161,7 @@ class Table(ABC, Generic[K]):
             yield key, value
 
     def _adopt_slots(self) -> None:
-        """After a restart: every entry keeps its slot, so its counters go on; of two in one slot the first does."""
+        """After a restart: every entry keeps its slot, so its counters continue; of two in one slot the first does."""
         taken: dict[int, K] = {}
         for key, value in self._raw():
             slot, _ = _split(value)

@@ -83,7 +83,7 @@ class HeardFrame:
 class NeighbourSocket:
     """A raw socket on an interface of the calling thread's network namespace.
 
-    `replies_only`: it hears nothing but what this host is told when it asks.
+    `replies_only`: it hears only replies to this host's questions.
     Raises DataPlaneError when the interface is not there or raw sockets are refused.
     """
 

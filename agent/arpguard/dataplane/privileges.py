@@ -1,7 +1,7 @@
 """Capabilities of this process (capabilities(7)): asked for at the start, and given up once they are no longer needed.
 
 CAP_PERFMON is for the verifier only, when programs are loaded; all others that root has besides were never needed.
-What is left is for what the agent goes on doing: CAP_BPF for maps and links, CAP_NET_ADMIN to attach to links that
+What is left is for what the agent keeps doing: CAP_BPF for maps and links, CAP_NET_ADMIN to attach to links that
 come, CAP_NET_RAW to announce and to probe; and where it has it, as root on a node has, CAP_DAC_READ_SEARCH to read the
 configuration, a kubeconfig, keys and tokens again, whoever's files they are. A container needs none of the last.
 """

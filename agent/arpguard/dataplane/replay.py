@@ -22,7 +22,7 @@ _SPEAKING = frozenset({Verdict.PASS, Verdict.REPORT})
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A frame with what the guard does with it; `message` is None where the frame says nothing that can be told."""
+    """A frame with what the guard does with it; `message` is None where the frame has no readable message."""
 
     captured: Captured
     seen: Seen

@@ -333,7 +333,7 @@ def program_test_run(
 ) -> TestRun:
     """Runs a loaded program on `frame` (BPF_PROG_TEST_RUN).
 
-    `context` is a struct xdp_md or __sk_buff, of which the kernel takes only some fields.
+    `context` is a struct xdp_md or __sk_buff; the kernel takes only some of its fields.
     The frame is not reset between repeats.
     """
     frame_in = ctypes.create_string_buffer(frame, len(frame))

@@ -10,7 +10,7 @@ Three levels, each with one kind of failure to handle:
 What it shows was true at some moment in the past. A decision that needs the present makes its own request, and one that
 needs a time limit has its own clock.
 
-Silence is no loss: while nothing changes, nothing comes but a bookmark a minute. A stream that is silent for longer, or
+Silence is not a loss: while nothing changes, only a bookmark a minute comes. A stream that is silent for longer, or
 that does not show what this agent has just written (`expect`), may be half-open: its server died without a FIN, hangs,
 or a NAT has forgotten the connection. TCP keep-alive (`kube/client.py`) finds the first and the last. Either way it is
 reopened from the same version: if it was healthy that costs one request, if not it leads to an answer or to a failure.

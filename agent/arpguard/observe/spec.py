@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What a histogram has counted: how many did not exceed each bound, of which the last is "+Inf"; and their sum."""
+    """What a histogram has counted: how many did not exceed each bound, the last being "+Inf"; and their sum."""
 
     buckets: tuple[tuple[str, float], ...]
     total: float

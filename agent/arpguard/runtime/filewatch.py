@@ -22,7 +22,7 @@ class FileWatch:
     async def changes(self) -> AsyncIterator[None]:
         """Yields after every change, once the file has been still for a moment, so that it is not half written.
 
-        A missing file, as while it is replaced, is no change.
+        A missing file, as while it is replaced, is not a change.
         """
         last = self._seen
         while True:

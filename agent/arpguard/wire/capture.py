@@ -89,7 +89,7 @@ class _Stream:
         return data
 
     def skip(self, size: int) -> None:
-        """Passes over bytes, of which there may be any number."""
+        """Passes over any number of bytes."""
         while size:
             size -= len(self.take(min(size, _CHUNK)))
 

@@ -38,7 +38,7 @@ class Facts:
 
 
 def facts_of(data: bytes) -> Facts | None:
-    """The facts in an untagged frame; None when it is about nobody's address."""
+    """The facts in an untagged frame; None when it is about no address."""
     packet = parse_arp_frame(data)
     if packet is not None:
         return Facts(packet.op, packet.sha, packet.spa, packet.tha, packet.tpa)

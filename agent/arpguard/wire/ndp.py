@@ -280,7 +280,7 @@ def _end_of(packet: bytes) -> int:
 def _walk(packet: bytes) -> tuple[int, tuple[int, ...]] | NoMessage:
     """Where a solicitation or advertisement begins, and the extension headers before it.
 
-    One that is fragmented is none that can be read: receivers ignore it, unless they are told not to (RFC 6980 5,
+    One that is fragmented is none that can be read: receivers ignore it, unless they are configured not to (RFC 6980 5,
     suppress_frag_ndisc). Fragments but the first say nothing.
     """
     if len(packet) < HEADER_LEN or packet[0] >> 4 != _VERSION:

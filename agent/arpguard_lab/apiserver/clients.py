@@ -1,4 +1,4 @@
-"""Who is who: clients are told apart by their bearer token, and act as a user of RBAC."""
+"""Who is who: clients are distinguished by their bearer token, and act as a user of RBAC."""
 
 import base64
 from collections.abc import Iterator

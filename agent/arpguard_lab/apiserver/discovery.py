@@ -28,7 +28,7 @@ VERSION: Mapping[str, str] = {
 
 
 def answer(catalogue: Catalogue, path: str, accept: str) -> tuple[str, bytes]:
-    """(content type, body) of a path that is no resource's; 404 if there is nothing."""
+    """(content type, body) of a path without a resource; 404 if there is nothing."""
     if path.startswith(_PROBES):
         return "text/plain; charset=utf-8", b"ok"
     path = path.rstrip("/")

@@ -56,7 +56,7 @@ class Manager:
 
 
 def track(resource: Resource, before: Json | None, after: Json, manager: Manager) -> None:
-    """Notes in an object, in place, what a write that is no apply has changed."""
+    """Notes in an object, in place, what a write that is not an apply has changed."""
     old = _Fields(resource, before or {"metadata": {}})
     new = _Fields(resource, after, dots=True)
     changed = {path for path, value in new.values.items() if old.values.get(path, _MISSING) != value}

@@ -50,7 +50,7 @@ def is_true(query: Mapping[str, str], name: str) -> bool:
 
 
 def parse(catalogue: Catalogue, method: str, path: str, query: Mapping[str, str]) -> Target | None:
-    """The target of a URL below /api or /apis; None if it is no resource's. 404 or 405 if there is no such thing."""
+    """The target of a URL below /api or /apis; None if it has no resource. 404 or 405 if there is no such thing."""
     prefix, *parts = path.strip("/").split("/")
     head = {"api": 1, "apis": 2}.get(prefix)
     if head is None or len(parts) <= head:

@@ -120,7 +120,7 @@ class Rbac:
         raise statuses.forbidden_use(plural, use.group, use.name, f'User "{client.user}" {what}')
 
     def require_path(self, client: Client, verb: str, path: str) -> None:
-        """403 unless the client may use a path that is no resource's."""
+        """403 unless the client may use a path without a resource."""
         if not self.enabled or _ADMINISTRATORS in client.groups:
             return
         for rule, _namespace in self._rules(client):

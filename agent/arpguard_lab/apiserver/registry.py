@@ -1,6 +1,6 @@
 """What writes do to the store, by the rules of a kube-apiserver's generic registry.
 
-A PUT is a compare-and-swap on resourceVersion and uid. A write that changes nothing is no write: no new
+A PUT is a compare-and-swap on resourceVersion and uid. A write that changes nothing does not count: no new
 revision, no event.
 """
 

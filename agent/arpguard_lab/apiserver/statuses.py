@@ -125,7 +125,7 @@ def version_required(resource: Resource, name: str) -> ApiError:
 
 
 def unfit_patch(patch: object, why: str) -> ApiError:
-    """422: what comes of a patch is no such object."""
+    """422: a patch does not result in such an object."""
     error = FieldError("patch", "FieldValueInvalid", f'Invalid value: "{patch}": {why}')
     return ApiError(422, "Invalid", f' "" is invalid: {error}', {"causes": [error.cause()]})
 
@@ -148,7 +148,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def unreadable(resource: Resource, why: str) -> ApiError:
-    """400: the body is no such object."""
+    """400: the body is not such an object."""
     return bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {why}')
 
 
@@ -166,7 +166,7 @@ def forbidden_use(plural: str, group: str, name: str, why: str) -> ApiError:
 
 
 def forbidden_path(user: str, verb: str, path: str) -> ApiError:
-    """403 by RBAC, for a path that is no resource's."""
+    """403 by RBAC, for a path without a resource."""
     return ApiError(403, "Forbidden", f'forbidden: User "{user}" cannot {verb} path "{path}"', {})
 
 

@@ -126,11 +126,11 @@ class Table:
         return past
 
     def expire(self, revision: int) -> None:
-        """No watch can start from before a revision; those that run go on."""
+        """No watch can start from before a revision; those that run continue."""
         self._watchable = revision
 
     def compact(self, revision: int) -> None:
-        """The states before a revision can no longer be told, and a watcher that has not read up to it is lost."""
+        """The states before a revision are gone, and a watcher that has not read up to it is lost."""
         self._drop(len(self._changes) - len(self._after(revision)))
         self._oldest = self._watchable = revision
         self.wake()
@@ -193,7 +193,7 @@ class Store:
             raise statuses.from_the_future(revision, self.revision)
 
     def expire(self) -> None:
-        """Empties the watch cache: a watch can go on from the present only."""
+        """Empties the watch cache: a watch can continue only from the present."""
         for table in self._tables.values():
             table.expire(self.revision)
 

@@ -44,7 +44,7 @@ def run_kill(bench: KubeBench) -> Iterator[Step]:
 
 
 def run_hang(bench: KubeBench) -> Iterator[Step]:
-    """Stops the owner's agent, while its programs stay on the node's link; then lets it go on."""
+    """Stops the owner's agent, while its programs stay on the node's link; then lets it continue."""
 
     def stop(host: Host) -> None:
         bench.agent(host).send(signal.SIGSTOP)

@@ -121,7 +121,7 @@ class Double(ApiUnderTest):
         return int(self._control.ask("POST", "snapshots")["snapshot"])
 
     def restore(self, snapshot: int) -> None:
-        """Puts a backup in place of all there is, as of an etcd: revisions go back too, and nobody is told."""
+        """Puts a backup in place of all there is, as of an etcd: revisions go back too, and no client learns of it."""
         self._control.ask("POST", f"restore/{snapshot}")
         self._revision = 1
 
@@ -142,7 +142,7 @@ class Double(ApiUnderTest):
         return {host.name: counted[host.name] for host in self.lab.nodes}
 
     def claim_writes(self) -> int:
-        """By the journal, of which this reads no more than the number of rows."""
+        """By the journal; this reads only its number of rows."""
         rows = self._control.ask("GET", "journal?since=1")
         return sum(str(row["name"]).startswith("vip.") for row in rows)
 

@@ -1,7 +1,7 @@
 """A door from the lab's second network to an API server that is somewhere else: bytes in, bytes out.
 
 The listening socket is made in a namespace of the lab; the connections to the server are made from where this
-program runs. What goes wrong for whom is told by the address that a connection comes from.
+program runs. What goes wrong for whom depends on the address that a connection comes from.
 """
 
 import asyncio

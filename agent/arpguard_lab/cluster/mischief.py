@@ -1,7 +1,7 @@
 """What can be done to a lab's nodes, agents, networks, API server and kernel maps: the menu that rounds draw from.
 
 Everything here may happen to a cluster by itself, but for tampering with the maps, which takes root (tampering.py).
-What is drawn depends on the dice and on names alone: what a round does can be told without doing it.
+What is drawn depends on the dice and on names alone: what a round does is known without doing it.
 """
 
 import signal

@@ -227,7 +227,7 @@ def _none_lost(bench: KubeBench, watch: Watch, text: str, until_ns: Mapping[IPv4
 
 
 def run_toggle(bench: KubeBench) -> Iterator[Step]:
-    """Edits the ConfigMap: observe, enforce, and something that is no mode."""
+    """Edits the ConfigMap: observe, enforce, and something that is not a mode."""
     bench.set_out(_VIP)
     owner = bench.owner(_VIP)
     pids = {host: bench.agent(host).pid for host in bench.nodes}

@@ -1,6 +1,6 @@
 """Random faults, round after round, under the requests of two clients, all judged.
 
-A round does one to three things, each to another node, at random times and for random lengths; they may go on while
+A round does one to three things, each to another node, at random times and for random lengths; they may last while
 the cluster still recovers from the round before. Now and then it may recover, and is looked at more closely:
 
     P1  at every moment: at most one node answers (oracle.py)
@@ -58,7 +58,7 @@ _ON_THE_WIRE_NS = 50 * NS_PER_MS  # from the decision to the wire, on a machine 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How long to go on: so many rounds, or rounds for so many seconds."""
+    """How long to continue: so many rounds, or rounds for so many seconds."""
 
     rounds: int | None = None
     seconds: float | None = None
@@ -326,7 +326,7 @@ def _judge(bench: KubeBench, watch: Watch, record: _Record, doing: str) -> list[
 
 
 def _look_closely(bench: KubeBench, watch: Watch, record: _Record, dice: Random) -> None:
-    """Waits until exactly one node answers for each VIP, and looks at what can only be told then."""
+    """Waits until exactly one node answers for each VIP, and looks at what is only known then."""
     began_ns = time.monotonic_ns()
     bench.settle(EVERY, limit_s=_SETTLE_S)
     record.settled_ns.append(time.monotonic_ns() - began_ns)

@@ -92,7 +92,7 @@ def _at_rest(bench: KubeBench) -> dict[str, object]:
 
 
 def _until_quiet(bench: KubeBench, limit_s: float = 60.0) -> None:
-    """Until no claim was written for some seconds, where that can be told."""
+    """Until no claim was written for some seconds, where that is known."""
     deadline, quiet_since, before = time.monotonic() + limit_s, time.monotonic(), bench.server.claim_writes()
     while time.monotonic() - quiet_since < 3.0 and time.monotonic() < deadline:
         time.sleep(0.5)

@@ -58,7 +58,7 @@ class ApiUnderTest(ABC):
         """Does something to the requests of one node's agent, or (None) no more."""
 
     def pace(self, writes_per_s: float) -> bool:  # noqa: ARG002 - only the double can
-        """From now on so many writes in a second (0: as many as it can); whether it can be told so."""
+        """From now on so many writes in a second (0: as many as it can); whether it can be limited so."""
         return False
 
     def writes(self) -> dict[str, int]:

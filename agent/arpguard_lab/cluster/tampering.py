@@ -1,6 +1,6 @@
 """What a foreign hand may do to the guard of a node: somebody who may write its maps and pins (root, or CAP_BPF).
 
-`CLOSING`: the kernel is told less than it may do, or a fence that no renewal can have set. It is silent at once, and
+`CLOSING`: the kernel gets less than it may do, or a fence that no renewal can have set. It is silent at once, and
 the agent puts it right.
 `OPENING`: frames pass the guard, or are not counted any more, until the agent has put it right. Meanwhile the kernel
 is on its own, and would answer for what is bound there: so the VIPs are not.
@@ -47,7 +47,7 @@ def another_epoch(agent: KubeAgent) -> None:
 
 
 def close_entries(agent: KubeAgent) -> None:
-    """What this node owned is nobody's."""
+    """What this node owned has no owner."""
     table = agent.table()
     owned = {key: entry for key, entry in table.read().entries.items() if entry.kind is Kind.OWNED}
     table.write({key: replace(entry, kind=Kind.UNCLAIMED) for key, entry in owned.items()})
@@ -111,7 +111,7 @@ OPENING: Mapping[str, Tamper] = {
 
 
 def is_whole(agent: KubeAgent, vips: Collection[Address]) -> bool:
-    """Whether a node's kernel has an entry for each VIP, is told to enforce, and runs the programs on `eth0`."""
+    """Whether a node's kernel has an entry for each VIP, enforces, and runs the programs on `eth0`."""
     try:
         entries = agent.table().read().entries
         mode = agent.mode()
@@ -159,7 +159,7 @@ class Observing:
         self._steps: list[Callable[[], None]] = []
 
     def do(self) -> None:
-        """Begins; `undo` sees to it that every node has followed before it goes on."""
+        """Begins; `undo` sees to it that every node has followed before it continues."""
         for host in self._bench.nodes:
             self._bench.loosen(host)
         self._steps = [

@@ -37,7 +37,7 @@ _POD_NAMES = ("NODE_NAME", "POD_NAME", "POD_NAMESPACE", "DAEMONSET_NAME", "KUBEC
 
 
 class KubeAgent(AgentProcess):
-    """An agent that follows an API server; `pod` names the Pod that it is told to be, if any.
+    """An agent that follows an API server; `pod` names the Pod that it claims to be, if any.
 
     With `follows` False it takes its configuration from its own file, and not from the ConfigMap. `code`: the folder of
     another version's modules, "" for these.
@@ -107,7 +107,7 @@ class KubeAgent(AgentProcess):
         return sum(tally.enforced.get(reason, 0) for reason in (Reason.ANSWERED, Reason.ANSWERED_THIRD_PARTY))
 
     def fence_ns(self) -> int:
-        """Until when the kernel answers (boot clock); 0 where it was told of no lease."""
+        """Until when the kernel answers (boot clock); 0 where it has no lease."""
         control = self.control().read()
         return control.fence_ns if control else 0
 
@@ -123,7 +123,7 @@ class KubeAgent(AgentProcess):
         return ours if self.fence_ns() > boot_ns() else []
 
     def mode(self) -> Mode | None:
-        """What its kernel was told to do; None where it was told nothing that can be read."""
+        """What its kernel has to do; None where it has nothing that can be read."""
         control = self.control().read()
         return control.mode if control else None
 

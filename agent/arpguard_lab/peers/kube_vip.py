@@ -4,7 +4,7 @@
 
 The second word is the time between two announcements in milliseconds; kube-vip's own default is 3000, its least 500.
 The address is looked after with every announcement. SIGTERM takes it off again; SIGKILL leaves it where it is, as
-with kube-vip, and the kernel goes on answering.
+with kube-vip, and the kernel keeps answering.
 """
 
 import itertools

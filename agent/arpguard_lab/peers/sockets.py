@@ -1,7 +1,7 @@
 """How the announcers listen and send, in the current network namespace.
 
 What tc egress drops fails with ENOBUFS on a packet socket, and silently on a raw ICMPv6 socket (raw(7), packet(7)).
-Both log such a thing and go on.
+Both log such a thing and continue.
 """
 
 import json

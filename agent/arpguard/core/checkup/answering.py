@@ -22,7 +22,7 @@ def has(link: Link, address: Address) -> bool:
 
 
 def in_subnet(link: Link, address: Address) -> bool:
-    """Whether one of the link's addresses has the address in its subnet. A host address is no subnet."""
+    """Whether one of the link's addresses has the address in its subnet. A host address is not a subnet."""
     return any(
         own.network.version == address.version and own.network.num_addresses > 1 and address in own.network
         for own in link.addresses

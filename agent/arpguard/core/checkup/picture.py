@@ -49,7 +49,7 @@ class Picture:
 
     @cached_property
     def avoided(self) -> Avoided:
-        """Addresses that are no VIPs: gateways, the API server's, this node's own."""
+        """Addresses that are not VIPs: gateways, the API server's, this node's own."""
         return avoided(self.surroundings, self.cluster.api_servers)
 
     @cached_property
@@ -106,7 +106,7 @@ class Picture:
 
     @cached_property
     def settled(self) -> frozenset[Address]:
-        """Addresses that are somebody's for good: nodes', gateways', the API server's."""
+        """Addresses with a fixed owner: nodes', gateways', the API server's."""
         return self.own | self.avoided.gateways | self.avoided.api_servers | self.cluster.node_of.keys()
 
     # ---- links ----

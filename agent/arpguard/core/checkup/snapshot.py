@@ -56,7 +56,7 @@ class Guard:
     """What an agent has pinned for links of this network namespace, or is configured to pin.
 
     `running`: whether an agent has the folder locked, None where that cannot be seen. `mode` is None before the kernel
-    was told one.
+    has one.
     """
 
     pin_dir: str
@@ -150,7 +150,7 @@ class AgentWord:
 class Machine:
     """The kernel, and what is installed. `jited` is of a small program that was loaded for the purpose.
 
-    `virtual`: whether it runs on a hypervisor, None where that cannot be told.
+    `virtual`: whether it runs on a hypervisor, None where that is unknown.
     """
 
     release: str = ""

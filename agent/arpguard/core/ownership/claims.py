@@ -50,7 +50,7 @@ class Claims:
 
     @property
     def owned(self) -> frozenset[Address]:
-        """The VIPs that the kernel has been told to answer for."""
+        """The VIPs that the kernel answers for."""
         return frozenset(vip for vip in self._active if self.stage(vip) is Owned)
 
     def stage(self, vip: Address) -> type[Stage]:

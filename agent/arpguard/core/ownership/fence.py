@@ -1,6 +1,6 @@
 """Until when the kernel answers for this node.
 
-The fence counts from before the renewal was sent (an answer that is late makes it no longer), and is told to the
+The fence counts from before the renewal was sent (an answer that is late makes it no longer), and reaches the
 kernel only after the server said yes to a compare-and-swap that carried the epoch.
 
 The others count the lease that a renewal publishes from when they see it. So before one that publishes a shorter
@@ -12,7 +12,7 @@ from arpguard.core.ownership.records import Effect, SetFence
 
 
 class Fence:
-    """What the kernel was told, and how far renewals and syncs allow. `kept_ns`: what an agent before this told it."""
+    """What the kernel has, and how far renewals and syncs allow. `kept_ns`: what an agent before this one set."""
 
     def __init__(self, kept_ns: int) -> None:
         self._told_ns = kept_ns
@@ -38,7 +38,7 @@ class Fence:
         return []
 
     def extend(self, epoch: str, lease: Times, sync_ns: int) -> list[Effect]:
-        """Moves the fence on, never back, and never further than a sync allows, of which there is one in `sync_ns`.
+        """Moves the fence on, never back, and never further than a sync allows, once in `sync_ns`.
 
         Whoever strips a finalizer can get two answers for as long as S and the lease that was published last, which
         is the parting lease when the agent has parted.

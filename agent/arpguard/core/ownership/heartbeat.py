@@ -162,7 +162,7 @@ class OwnHeartbeat:
         return self._go_on(now_ns) if self._phase is _Phase.HELD and not self.parted else []
 
     def part(self, lease_ns: int, now_ns: int) -> list[Effect]:
-        """The agent ends, and another goes on: one last renewal, for so long, or none if anything goes wrong.
+        """The agent ends, and another continues: one last renewal, for so long, or none if anything goes wrong.
 
         Before it comes one without a voucher, if there is one (V11).
         """

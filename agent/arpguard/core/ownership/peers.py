@@ -245,7 +245,7 @@ class Peers:
         return self._ask(node) if now_ns >= peer.retry_ns and not _was_read_since(peer, seen_ns) else []
 
     def behind_ns(self, node: str) -> int | None:
-        """When a node that is bound will have failed to renew: it cannot be told from its kernel, which lives (V19).
+        """When a node that is bound will have failed to renew: it cannot be seen from its kernel, which lives (V19).
 
         None: nothing is known of it, or it is not bound.
         """

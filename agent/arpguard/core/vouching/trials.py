@@ -4,8 +4,8 @@ A node says in its heartbeat whom it seeks as its voucher, and its kernel answer
 its term from what both heartbeats say, so that nobody has to publish it. Nothing is granted in it, and nobody revoked.
 
 The sought node accepts once a minute went by without a gap that is too long for the slowest profile, and the two clocks
-go alike. Whom it revoked by mistake, and who is back without a reboot (the boot clock in the stamps went on), has to
-wait longer each time.
+go alike. A node that it revoked by mistake, and that is back without a reboot (the boot clock in the stamps kept
+running), has to wait longer each time.
 """
 
 from collections.abc import Iterable, Mapping

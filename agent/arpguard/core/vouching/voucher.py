@@ -299,7 +299,7 @@ class Voucher:
         return adoption.pong(pong, right, now_ns)
 
     def emptied(self, number: int, heard: Callable[[], int], now_ns: int) -> list[VoucherEffect]:
-        """All that had come in a term by `now_ns` has been told; `heard`: on its link, as in Adoption.decides."""
+        """All that had come in a term by `now_ns` has been handled; `heard`: on its link, as in Adoption.decides."""
         adoption = self._terms.get(number)
         if adoption is None or not adoption.decides(heard, now_ns):
             return []

@@ -37,7 +37,7 @@ FAREWELL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Adopted:
-    """A term that the voucher's process has been told, and where it finds the node."""
+    """A term that the voucher's process has, and where it finds the node."""
 
     term: VouchTerm
     ifname: str

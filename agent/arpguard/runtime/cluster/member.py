@@ -76,7 +76,7 @@ class Membership:
     # ---- news ----
 
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
-        """A watch shows that a heartbeat has changed or gone. A plain renewal, of which there are many, is no news."""
+        """A watch shows that a heartbeat has changed or gone. Plain renewals, the most frequent ones, do not count."""
         self.leases.heartbeat_seen(node, new)
         if old is None or new is None or old.links != new.links:
             self._standings.refresh(self._standings.holders.held_by({node}))

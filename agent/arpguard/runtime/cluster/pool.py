@@ -13,7 +13,7 @@ Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class TaskPool:
-    """Runs at most `most` jobs at once. If one raises, `on_fault` gets the exception, and the others go on."""
+    """Runs at most `most` jobs at once. If one raises, `on_fault` gets the exception, and the others continue."""
 
     def __init__(self, most: int, on_fault: Callable[[BaseException], None]) -> None:
         self._most = most

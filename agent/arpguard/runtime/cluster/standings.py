@@ -64,7 +64,7 @@ class Standings:
 
     @property
     def owned(self) -> Collection[Address]:
-        """The VIPs that the kernel has been told to answer for."""
+        """The VIPs that the kernel answers for."""
         return self._owned.keys()
 
     def owned_since_ns(self, vip: Address) -> int | None:

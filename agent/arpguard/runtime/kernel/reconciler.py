@@ -148,7 +148,7 @@ class Reconciler:
 
     @property
     def knows_less(self) -> bool:
-        """Whether programs are attached that were told what these maps have not been: those of another build."""
+        """Whether programs are attached that were set up with other maps: those of another build."""
         return self._control.read() is None and bool(self._attaching.left_behind)
 
     @property
@@ -283,7 +283,7 @@ class Reconciler:
     # ---- elected VIPs ----
 
     def adopt(self) -> tuple[NodeControl | None, dict[Address, Standing]]:
-        """What an agent before this one left: what the kernel was told of the node, and how elected VIPs stood."""
+        """What an agent before this one left: what the kernel has about the node, and how elected VIPs stood."""
         control = self._control.adopt()
         if control is None:
             return None, {}

@@ -53,7 +53,7 @@ ReadRight: TypeAlias = Callable[[], OwnRight | None]
 class _Line:
     """What belongs to a term besides what the voucher knows.
 
-    `last`: the report on one that is over. `news`: the agent has not been told the newest yet.
+    `last`: the report on one that is over. `news`: the agent has not had the newest yet.
     """
 
     phase: Phase
