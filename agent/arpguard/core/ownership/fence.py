@@ -38,7 +38,7 @@ class Fence:
         return []
 
     def extend(self, epoch: str, lease: Times, sync_ns: int) -> list[Effect]:
-        """Moves the fence on, never back, and never further than a sync allows, once in `sync_ns`.
+        """Moves the fence forward only, and no further than the last sync allows; there is one every `sync_ns`.
 
         Whoever strips a finalizer can get two answers for as long as S and the lease that was published last, which
         is the parting lease when the agent has parted.
