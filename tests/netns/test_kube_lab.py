@@ -322,7 +322,7 @@ def test_questions_and_what_the_client_says_are_not_recorded(lab):
     found = []
     until(lambda: found.extend(capture.take()) or found, 5)
     capture.stop()
-    assert [(said.mac, said.port, said.is_announcement) for said in found] == [(asker.mac, "port100", True)]
+    assert [(said.mac, said.port, said.is_announcement) for said in found] == [(lab.client.mac, "port100", True)]
 
 
 # ---- frames of vouching -------------------------------------------------------------------------------------------

@@ -50,11 +50,12 @@ class Asker:
         for place in on_links:
             self._begin(place)
         for _ in range(times):
+            asked_as = {place: self._mac(place) for place in on_links}
             for place, asked in on_links.items():
                 replies.unasked.update(question.key for question in asked if not self._send(place, question))
             await asyncio.sleep(wait_s)
             for place, asked in on_links.items():
-                self._hear(place, asked, replies)
+                self._hear(place, asked, asked_as[place], replies)
 
     def _begin(self, place: tuple[int, str]) -> None:
         """Has a socket there, and forgets what came before the questions."""
@@ -68,6 +69,14 @@ class Asker:
         except (OSError, DataPlaneError):
             self._close([place])
 
+    def _mac(self, place: tuple[int, str]) -> MacAddress | None:
+        """The MAC that the link has now."""
+        asker = self._sockets.get(place)
+        try:
+            return asker.mac if asker is not None else None
+        except OSError:
+            return None
+
     def _send(self, place: tuple[int, str], question: Question) -> bool:
         asker = self._sockets.get(place)
         if asker is None:
@@ -78,8 +87,10 @@ class Asker:
             return False  # the link is down, or its queue full
         return True
 
-    def _hear(self, place: tuple[int, str], asked: Iterable[Question], replies: Replies) -> None:
-        """Takes the replies. Where some found no room, too few answers mean nothing."""
+    def _hear(
+        self, place: tuple[int, str], asked: Iterable[Question], asked_as: MacAddress | None, replies: Replies
+    ) -> None:
+        """Takes the replies. Where some found no room, or went to the link's last MAC, too few answers mean nothing."""
         asker, by_vip = self._sockets.get(place), {question.key.vip: question for question in asked}
         if asker is None:
             return
@@ -88,7 +99,7 @@ class Asker:
                 question = by_vip.get(heard.packet.spa)
                 if question is not None and asker.is_for_me(heard.packet, question.spa):
                     replies.macs[question.key].add(heard.packet.sha)
-            if asker.take_lost():
+            if asker.take_lost() or asker.mac != asked_as:
                 replies.unasked.update(question.key for question in by_vip.values())
         except OSError:
             self._close([place])

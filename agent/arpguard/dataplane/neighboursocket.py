@@ -3,6 +3,8 @@
 Asks, and hears every frame, also those that tc drops afterwards.
 """
 
+import errno
+import os
 import select
 import socket
 import struct
@@ -102,7 +104,17 @@ class NeighbourSocket:
 
         self._ready = select.poll()  # select(2) takes no descriptor above 1023
         self._ready.register(self._socket, select.POLLIN)
-        self.mac = MacAddress(self._socket.getsockname()[4])
+
+    @property
+    def mac(self) -> MacAddress:
+        """The interface's MAC at this moment: a bond that fails over changes it, and so does a bridge's new port.
+
+        OSError when the interface has gone.
+        """
+        octets = self._socket.getsockname()[4]
+        if not octets:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        return MacAddress(octets)
 
     def fileno(self) -> int:
         """What to wait for."""
