@@ -29,6 +29,7 @@ from arpguard.api.requests import (
     wrong,
 )
 from arpguard.clock import boot_ns
+from arpguard.core.bounding import bounded
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.closing import range_of
 from arpguard.core.decisions import Report, ReportFilter, RivalClaim
@@ -56,7 +57,7 @@ def get_status(node: ThisNode, _request: pb.GetStatusRequest) -> pb.GetStatusRes
     response = pb.GetStatusResponse(
         node=node.name,
         version=__version__,
-        mode=messages.mode(control.mode),
+        mode=pb.Mode.ValueType(control.mode),
         links=_links(node),
         epoch=control.epoch,
         kubernetes=_kubernetes(node, clock),
@@ -137,7 +138,7 @@ def explain_vip(node: ThisNode, request: pb.ExplainVipRequest) -> pb.ExplainVipR
     for link in links:
         story = _ownership(node, control, address, link)
         stimuli = ((operation, build_stimulus(operation, address, link.mac, peer)) for operation in operations)
-        mode = messages.mode(_mode_of(story, control))
+        mode = story.entry.mode if story.HasField("entry") else pb.Mode.ValueType(control.mode)
         story.frames.extend(
             found for operation, frame in stimuli for found in _frame_story(node, link, operation, frame, mode)
         )
@@ -240,9 +241,8 @@ def read_filter(message: pb.DecisionFilter, clock: MessageClock) -> ReportFilter
 
 def _shortened(problems: Sequence[str]) -> list[str]:
     """A file can be wrong in millions of places: the list of problems has to fit into a message."""
-    found = [text if len(text) <= _MAX_PROBLEM else f"{text[:_MAX_PROBLEM]}..." for text in problems[:_MAX_PROBLEMS]]
-    left = len(problems) - len(found)
-    return [*found, f"and {left} more"] if left else found
+    found = bounded(problems, _MAX_PROBLEMS, "")
+    return [text if len(text) <= _MAX_PROBLEM else f"{text[:_MAX_PROBLEM]}..." for text in found]
 
 
 def _links(node: ThisNode) -> list[pb.Link]:
@@ -389,10 +389,6 @@ def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Lin
     for message in _vips(node, [key]):
         story.entry.CopyFrom(message)
     return story
-
-
-def _mode_of(story: pb.LinkExplanation, control: NodeControl) -> Mode:
-    return Mode(story.entry.mode) if story.HasField("entry") else control.mode
 
 
 def _frame_story(

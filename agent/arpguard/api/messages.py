@@ -60,7 +60,7 @@ def vip(key: EntryKey, entry: VipEntry, link: str, node_mode: Mode, tally: Tally
         link=link,
         ifindex=key.ifindex,
         kind=pb.Kind.ValueType(entry.kind),
-        mode=mode(entry.mode or node_mode),
+        mode=pb.Mode.ValueType(entry.mode or node_mode),
         epoch=entry.epoch,
         hold=entry.unfenced,
         answer_mac=str(entry.answer_mac) if entry.kind is Kind.OWNED else "",
@@ -93,7 +93,7 @@ def decision(report: Report, clock: MessageClock) -> pb.Decision:
         hook=pb.Hook.ValueType(made.hook),
         verdict=pb.Verdict.ValueType(made.verdict),
         reason=pb.Reason.ValueType(made.reason),
-        mode=mode(made.mode),
+        mode=pb.Mode.ValueType(made.mode),
         kind=pb.Kind.ValueType(made.kind),
         op=_OPS.get(made.op, str(made.op)),
         sha=str(made.sha),
@@ -156,11 +156,6 @@ def frame(data: bytes) -> pb.Frame:
         message.sha, message.spa = str(facts.sha), str(facts.spa)
         message.tha, message.tpa = str(facts.tha), str(facts.tpa)
     return message
-
-
-def mode(of: Mode) -> pb.Mode.ValueType:
-    """A mode; the numbers are the same."""
-    return pb.Mode.ValueType(of)
 
 
 def _known(mac: MacAddress) -> str:
