@@ -37,8 +37,7 @@ async def _read_all(client: Client, resource: Resource, project: Callable[[JsonO
     found: dict[tuple[str, str], T] = {}
     async for page in read_pages(client, resource, timeout_s=_TIMEOUT_S):
         for item in page.items:
-            key = projections.key_of(item) if isinstance(item, dict) else None
-            if key is not None and isinstance(item, dict):
+            if isinstance(item, dict) and (key := projections.key_of(item)) is not None:
                 found[key] = project(item)
     return found
 
