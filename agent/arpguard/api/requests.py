@@ -50,8 +50,6 @@ class PagedRequest(Protocol):
     page_size: int
     page_token: str
 
-    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...  # noqa: D102, N802 - protobuf's name
-
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
