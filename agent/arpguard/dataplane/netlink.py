@@ -29,8 +29,7 @@ _KEPT_WAITING = ("DORMANT", "TESTING")
 _ARPHRD_ETHER = 1
 _SHARING_KINDS = ("macvlan", "ipvlan")
 _IFA_TEMPORARY, _IFA_OPTIMISTIC, _IFA_DADFAILED, _IFA_DEPRECATED, _IFA_TENTATIVE = 0x1, 0x4, 0x8, 0x20, 0x40
-_AF_INET, _AF_INET6 = 2, 10
-_FAMILIES = (_AF_INET, _AF_INET6)
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 # linux/neighbour.h: states of an entry without a MAC address to go by, or that needs none.
 _NUD_INCOMPLETE, _NUD_FAILED, _NUD_NOARP = 0x01, 0x20, 0x40
 _MAC_LENGTH = len("00:00:00:00:00:00")
@@ -119,7 +118,7 @@ async def _wait_for_change(heard: socket.socket) -> None:
 def _address(message: Any) -> InterfaceAddress:
     text = message.get("local") or message.get("address")
     interface = ip_interface(f"{text}/{message['prefixlen']}")
-    if message["family"] != _AF_INET6:
+    if message["family"] != socket.AF_INET6:
         return InterfaceAddress(interface.ip, interface.network)
     flags = message.get("flags") or 0
     untried = flags & (_IFA_TENTATIVE | _IFA_OPTIMISTIC) == _IFA_TENTATIVE
