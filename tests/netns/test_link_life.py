@@ -334,9 +334,9 @@ def detach_by_bpftool(pair: Pair, agent: AgentProcess, hook: str) -> None:
 def test_bpftool_detaches_the_guard_and_it_is_back_within_a_second(pair, agent, hook):
     with a_wire(pair.client) as wire:
         until(lambda: guarded(wire))
-        repairs = said(agent, "drift: 1 programs were detached")
+        repairs = said(agent, "drift: another program detached 1 programs")
         detach_by_bpftool(pair, agent, hook)
-        took_s = until(lambda: said(agent, "drift: 1 programs were detached") > repairs, REPAIR_S)
+        took_s = until(lambda: said(agent, "drift: another program detached 1 programs") > repairs, REPAIR_S)
         print(f"attached again {took_s * 1000:.0f} ms after it was detached")
         assert guarded(wire)
 
