@@ -87,7 +87,7 @@ def _checked(document: Raw, text: str, source: str, above: int | None = 0) -> Ag
 
 
 def _lines_above(data: bytes) -> int | None:
-    """How many lines of a ConfigMap's manifest come before its configuration; None where that is not a literal block."""
+    """How many lines of a ConfigMap's manifest come before its configuration; None: it is not in a literal block."""
     node: Any = yaml.compose(data, Loader=_LOADER)
     for key in _IN_CONFIGMAP:
         node = next(value for name, value in node.value if name.value == key)
