@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from arpguard.addresses import MacAddress
+from arpguard.dataplane import bpffs
+from arpguard.verdict import Hook
 from arpguard_lab.topology import NETWORK
 from support.netns.agents import RoomyAgent
 from support.netns.cable import Pair, a_pair, address
+from support.netns.guard import a_guard
 from support.netns.waiting import START_S, until
 from support.netns.wire import a_wire, stream
 
@@ -32,6 +35,7 @@ unknown: suppress
 vips: [{{address: {OWNED}, owner: {{node: node-1}}}}]
 """
 WITHOUT_GATEWAY = ["route del default"]  # whose range is not closed
+HAS_RUN = "nothing to do: an agent has guarded this node since it booted"
 NETWORK_UP = [f"addr add {OWN}/24 dev eth0", *(f"addr add {vip}/32 dev lo" for vip in (OWNED, NEW))]
 
 
@@ -133,13 +137,58 @@ def test_without_it_the_kernel_answers_for_every_vip_that_is_bound(pair, agent):
 def test_where_an_agent_runs_or_has_run_nothing_is_changed(pair, agent):
     start(agent)
     kept(agent)
-    nothing = "an agent has guarded this node since it booted: nothing to do"
-    assert early(pair, agent) == nothing
+    assert early(pair, agent) == f"nothing to do: an agent runs on this node (it uses {agent.pin_dir})"
     agent.kill(signal.SIGTERM)
-    assert early(pair, agent) == nothing
+    assert early(pair, agent).startswith(f"{HAS_RUN} (its ")
     pair.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, NEW)])
     with a_wire(pair.client) as wire:
         assert [wire.who(vip, OWN) for vip in (OWNED, NEW)] == [[M], []]
+
+
+def with_other_size(agent: EarlyAgent) -> None:
+    agent.file.write_text(agent.file.read_text(encoding="utf-8").replace("1024", "2048"), encoding="utf-8")
+
+
+def without_its_maps(agent: EarlyAgent) -> None:
+    for folder in agent.pin_dir.glob("maps-*"):
+        bpffs.remove(folder)
+
+
+@pytest.fixture
+def guard(pair, agent) -> EarlyAgent:
+    """Of an agent that is gone. Its VIP, another node's, is in no closed range: only this guard is silent about it."""
+    agent.configure(CONFIG.replace("node-1", "node-2").replace(f"{NETWORK}.0/24, {{", f"{NETWORK}.64/28, {{"))
+    start(agent)
+    kept(agent)
+    agent.kill(signal.SIGKILL)
+    pair.node.netns.batch([f"addr add {OWNED}/32 dev lo"])
+    return agent
+
+
+@pytest.mark.parametrize("damage", [with_other_size, without_its_maps])
+def test_the_guard_of_an_agent_that_is_gone_stays_whatever_became_of_its_maps(pair, guard, damage):
+    with a_wire(pair.client) as wire:
+        assert wire.who(OWNED, OWN) == []
+        damage(guard)
+        assert early(pair, guard).startswith(f"{HAS_RUN} (its ")
+        assert wire.who(OWNED, OWN) == []
+
+
+def test_maps_of_another_size_are_left_alone_also_where_no_link_is_guarded(pair, guard):
+    with_other_size(guard)
+    its_maps = list(guard.pin_dir.glob("maps-*"))
+    bpffs.remove(guard.pin_dir / "links")
+    pair.node.netns.batch(["link del eth0"])
+    assert early(pair, guard) == f"{HAS_RUN} (its maps under {guard.pin_dir} have another size or layout)"
+    assert list(guard.pin_dir.glob("maps-*")) == its_maps
+
+
+def test_a_guard_of_tc_filters_stays(pair, agent):
+    """As on kernels before 6.6: nothing is pinned for them."""
+    boot(pair, agent)
+    a_guard(pair, Hook.TC_INGRESS, Hook.TC_EGRESS, use_tcx=False)
+    assert early(pair, agent) == f"{HAS_RUN} (its tc filters are attached)"
+    assert not list(agent.pin_dir.glob("*-*"))
 
 
 def test_a_link_that_comes_late_is_waited_for(pair, agent):

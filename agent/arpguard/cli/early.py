@@ -17,11 +17,7 @@ def run_early(options: argparse.Namespace) -> int:
     config = read_config(options.file)
     need_root()
     try:
-        closed = asyncio.run(close_early(config, options.wait))
+        print(asyncio.run(close_early(config, options.wait)))
     except LockedError:
-        closed = []
-    if closed:
-        print(f"closed on {', '.join(closed)}: {', '.join(map(str, config.closed))}")
-    else:
-        print("an agent has guarded this node since it booted: nothing to do")
+        print(f"nothing to do: an agent runs on this node (it uses {config.bpf.pin_dir})")
     return exits.OK

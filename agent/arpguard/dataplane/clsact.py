@@ -17,6 +17,7 @@ from arpguard.errors import DataPlaneError
 from arpguard.verdict import Hook
 
 _PARENT = {Hook.TC_INGRESS: 0xFFFFFFF2, Hook.TC_EGRESS: 0xFFFFFFF3}
+_QDISCS = ("clsact", "ingress")  # that have filters at these parents
 _NAME = "arpguard_"
 _HANDLE = 1
 
@@ -73,16 +74,33 @@ async def delete(ifindex: int, hook: Hook) -> None:
 
 async def delete_all() -> None:
     """Deletes every filter of arpguard in this network namespace."""
-    async with AsyncIPRoute() as ipr:
-        indexes = [message["index"] async for message in await ipr.link("dump")]
-    for ifindex, hook in product(indexes, _PARENT):
+    for ifindex, hook in await find_all():
         await delete(ifindex, hook)
+
+
+async def find_all() -> list[tuple[int, Hook]]:
+    """Where this network namespace has filters of arpguard: indexes of links, and hooks."""
+    async with AsyncIPRoute() as ipr:
+        found = []
+        for ifindex, hook in product(await _with_filters(ipr), _PARENT):
+            if any(each.is_ours for each in await _list(ipr, ifindex, hook)):
+                found.append((ifindex, hook))
+        return found
 
 
 async def read_filters(ifindex: int, hook: Hook) -> list[Filter]:
     """The BPF filters at a hook, in the order they run."""
     async with AsyncIPRoute() as ipr:
         return sorted(await _list(ipr, ifindex, hook), key=lambda found: found.prio)
+
+
+async def _with_filters(ipr: AsyncIPRoute) -> list[int]:
+    """The links, by index, that may have filters: one answer for all, however many links there are."""
+    try:
+        messages = [message async for message in await ipr.get_qdiscs()]
+    except NetlinkError:  # a kernel without traffic control
+        return []
+    return sorted({message["index"] for message in messages if message.get_attr("TCA_KIND") in _QDISCS})
 
 
 async def _list(ipr: AsyncIPRoute, ifindex: int, hook: Hook) -> list[Filter]:

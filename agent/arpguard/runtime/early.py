@@ -11,9 +11,9 @@ from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.basis import Asked
 from arpguard.core.closing import Closing
 from arpguard.core.early import early_config
-from arpguard.dataplane import bpffs, loader, privileges
-from arpguard.dataplane.attach import Attacher
-from arpguard.dataplane.build import PROGRAM_AT, read_build
+from arpguard.dataplane import bpffs, clsact, loader, privileges
+from arpguard.dataplane.attach import Attacher, read_pins
+from arpguard.dataplane.build import PROGRAM_AT, Build, read_build
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.dataplane.netlink import read_surroundings
 from arpguard.errors import DataPlaneError
@@ -27,22 +27,27 @@ log = logging.getLogger(__name__)
 _HOOKS = (Hook.TC_INGRESS, Hook.TC_EGRESS)
 _GENERATION = 1  # of the configuration; 0 means to the programs that they were told nothing yet
 _LOOK_S = 0.02
+_NOTHING = "nothing to do: an agent has guarded this node since it booted ({})"
 
 
-async def close_early(config: AgentConfig, wait_s: float) -> list[str]:
+async def close_early(config: AgentConfig, wait_s: float) -> str:
     """Closes what the configuration closes, on those of its links that are there after `wait_s` at most.
 
-    Returns the links' names, none where an agent has been already. Raises LockedError while one runs, and
+    Returns what it has done: nothing where there is a guard. Raises LockedError while an agent runs, and
     DataPlaneError when nothing could be closed.
     """
     privileges.require()
     pin_dir, build = config.bpf.pin_dir, read_build(config.bpf.max_entries)
     bpffs.prepare(pin_dir)
     with bpffs.lock(pin_dir) as lock:
+        sign = await _sign_of_guard(pin_dir, build)
+        if sign:
+            return _NOTHING.format(sign)
+
         loaded = loader.load_attached(pin_dir, build, [PROGRAM_AT[hook] for hook in _HOOKS])
         maps, control = loaded.maps, ControlValue(loaded.maps["control"])
         if control.read() is not None:
-            return []
+            return _NOTHING.format(f"its maps are pinned under {pin_dir}")
 
         table, ranges = EntryTable(maps["entries"], maps["counters"]), RangeTable(maps["ranges"], maps["counters"])
         vouching = VouchingMaps(maps["vouching"], maps["control"], maps["grants"], lock)
@@ -55,7 +60,21 @@ async def close_early(config: AgentConfig, wait_s: float) -> list[str]:
     kernel.log_problems()
     if not kernel.state.attachments:
         raise DataPlaneError("; ".join(kernel.state.problems))
-    return [link.name for link in kernel.state.links]
+    return f"closed on {', '.join(link.name for link in kernel.state.links)}: {', '.join(map(str, config.closed))}"
+
+
+async def _sign_of_guard(pin_dir: Path, build: Build) -> str:
+    """What shows that this node has a guard; empty if nothing does.
+
+    Programs loaded now would replace that guard's and know none of its VIPs, so that the kernel would answer for them.
+    """
+    if read_pins(pin_dir):
+        return f"its programs are attached, and pinned under {pin_dir}"
+    if loader.has_other_maps(pin_dir, build):
+        return f"its maps under {pin_dir} have another size or layout"
+    if await clsact.find_all():
+        return "its tc filters are attached"
+    return ""
 
 
 def _closing(config: AgentConfig) -> Closing:
