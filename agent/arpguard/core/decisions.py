@@ -4,11 +4,11 @@ The kernel reports only some of many equal decisions, so these count reports; th
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from arpguard.addresses import Address, MacAddress, address_order
-from arpguard.core.bounding import bounded, some
+from arpguard.core.bounding import bounded
 from arpguard.core.claimants import OUTSIDE, Claimant
 from arpguard.model import Decision, EntryKey
 from arpguard.units import NS_PER_S
@@ -113,7 +113,8 @@ class RivalClaim:
 
 
 RECENT_NS = 300 * NS_PER_S  # how long a claim is a problem after it was last heard
-MAX_HOSTS = 20  # in the list of problems
+MAX_PROBLEMS = 20
+_PROBLEM = "a host that is not the owner claims {vip}: `arpguard conflicts` names it"
 
 
 class ConflictLog:
@@ -185,20 +186,18 @@ class ConflictLog:
         return (claim for claim in ordered if before is None or claim.number < before)
 
     def problems(self, now_ns: int) -> list[str]:
-        """Each host that certainly claimed another's VIPs lately, a sentence each, in a lasting order."""
-        vips: dict[tuple[MacAddress, Claimant], set[Address]] = {}
-        for claims in self._claims.values():
-            for claim in claims.values():
-                if claim.is_certain and claim.last_ns > now_ns - RECENT_NS:
-                    vips.setdefault((claim.mac, claim.claimant), set()).add(claim.key.vip)
+        """Each VIP that another host certainly claimed lately, a sentence each, in a lasting order.
 
-        hosts = sorted(vips, key=lambda host: (min(map(address_order, vips[host])), str(host[0])))
-        return bounded([_problem(*host, sorted(vips[host], key=address_order)) for host in hosts], MAX_HOSTS)
+        It does not say who: whoever claims with ever new MACs would make a new problem with each.
+        """
+        vips = {key.vip for key, claims in self._claims.items() if _is_contested(claims.values(), now_ns)}
+        told = [_PROBLEM.format(vip=vip) for vip in sorted(vips, key=address_order)]
+        return bounded(told, MAX_PROBLEMS)
 
     def latest_by_key(self) -> dict[EntryKey, RivalClaim]:
         """The latest claim for each VIP on each link."""
         return {claim.key: claim for claim in reversed(list(self.newest()))}
 
 
-def _problem(mac: MacAddress, claimant: Claimant, vips: Sequence[Address]) -> str:
-    return f"{mac} ({claimant}) claims {some(vips)}: another host owns it; see `arpguard conflicts`"
+def _is_contested(claims: Iterable[RivalClaim], now_ns: int) -> bool:
+    return any(claim.is_certain and claim.last_ns > now_ns - RECENT_NS for claim in claims)
