@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
@@ -48,7 +48,8 @@ def bench() -> Iterator[Bench]:
         bench = Bench(lab, "ipvs")
         for host in lab.nodes:
             serve(bench, host)
-        yield bench
+        with closing(bench.asker()):
+            yield bench
 
 
 def serve(bench: Bench, host: Host) -> None:
