@@ -4,6 +4,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +28,19 @@ CONFIG = (
     "interfaces: [eth0]\nranges: [198.51.100.0/24]\nservices: {owner: elect}\n"
     f"metrics: {{listen: '127.0.0.1:{PORT}'}}\nmode: "
 )
+CLOSED = "{network: 198.51.100.64/28, unknown: suppress}"
 END_S = 10.0
+
+
+class EarlyKubeAgent(KubeAgent):
+    """An agent that keeps the file for `arpguard early`."""
+
+    @property
+    def early_file(self) -> Path:
+        return self.config.with_name("early.yaml")
+
+    def words(self) -> list[str]:
+        return [*super().words(), "--early-file", str(self.early_file)]
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +65,8 @@ def _scene(pair: Pair) -> list[dict]:
 
 
 @pytest.fixture
-def agent(pair, server) -> Iterator[KubeAgent]:
-    agent = KubeAgent(pair.node, pair.folder, pair.pin_root / pair.node.name)
+def agent(pair, server) -> Iterator[EarlyKubeAgent]:
+    agent = EarlyKubeAgent(pair.node, pair.folder, pair.pin_root / pair.node.name)
     agent.namespace, agent.pod = HOME, POD
     server.do(lambda it: it.write_kubeconfig(agent.kubeconfig, "node-1"))
     server.do(lambda it: it.put(objects.daemon_set(HOME, DAEMONSET)))
@@ -103,8 +116,10 @@ def test_configmap_switches_the_kernel_within_a_second_and_a_wrong_one_shows_in_
     until(lambda: _metric(pair, "arpguard_config_problems") == 0)
 
 
-def test_agent_whose_daemonset_is_gone_removes_the_guard(pair, server, agent):
+def test_agent_whose_daemonset_is_gone_removes_the_guard_and_the_file_for_the_next_boot(pair, server, agent):
     assert _programs(pair)
+    _configure(server, f"{CONFIG}enforce".replace("198.51.100.0/24", f"198.51.100.0/24, {CLOSED}"))
+    until(agent.early_file.exists, what="the agent keeps the file")
     path = f"/apis/apps/v1/namespaces/{HOME}/daemonsets/{DAEMONSET}"
     assert ask(pair.node.netns, server, "DELETE", path).code == 200
 
@@ -112,6 +127,7 @@ def test_agent_whose_daemonset_is_gone_removes_the_guard(pair, server, agent):
 
     assert "stopped: the guard is removed" in agent.said()
     assert not agent.is_pinned()
+    assert not agent.early_file.exists()
     assert not _programs(pair)
 
 

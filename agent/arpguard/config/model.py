@@ -14,6 +14,7 @@ from arpguard.verdict import Mode
 
 CONFIG_KEY = "config.yaml"  # of the ConfigMap that has the configuration
 _ELECTED = Owner(OwnerKind.ELECT)
+MAX_INTERFACES = 256
 NOT_A_PIN_DIR = (Path("/"), Path("/sys/fs/bpf"))
 _HOST_PORT = re.compile(r"(?:\[(?P<host6>[0-9a-fA-F:.]+)\]|(?P<host>[0-9.]+)):[0-9]{1,5}")
 

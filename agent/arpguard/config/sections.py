@@ -29,7 +29,6 @@ from arpguard.names import is_label, is_subdomain
 from arpguard.units import NS_PER_MS
 
 # What anybody may put into a file is bounded.
-MAX_INTERFACES = 256
 MAX_LISTEN = 16
 MAX_LABELS = 64
 MAX_CLOSED = 64
@@ -121,11 +120,11 @@ _NETWORK: ValueReader[Network] = scalar(
 # ---- interfaces ----
 
 
-@reads({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_INTERFACES})
+@reads({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": model.MAX_INTERFACES})
 def _interfaces(raw: Raw, place: Place) -> tuple[model.InterfaceSelector, ...]:
     if raw == []:
         place.say("must not be empty; leave the key out for auto")
-    return tuple(selector for selector, _ in each(_selector, raw, place, MAX_INTERFACES))
+    return tuple(selector for selector, _ in each(_selector, raw, place, model.MAX_INTERFACES))
 
 
 @reads({"type": "string"})

@@ -1,13 +1,14 @@
 """What is closed at boot, before this node's agent runs: the configuration of `arpguard early`, which the agent writes.
 
 It names links that are there before the network is set up: NICs, and of a bridge, bond or team its NICs, through which
-all frames for it come. This node's own addresses, which no link has yet, are exceptions in it.
+all frames for it come. A container's port of a bridge comes later, and is not named. This node's own addresses, which
+no link has yet, are exceptions in it.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from arpguard.config.model import AgentConfig
+from arpguard.config.model import MAX_INTERFACES, AgentConfig
 from arpguard.core.closing import Closing
 from arpguard.model import Link, Surroundings
 from arpguard.verdict import Mode
@@ -16,21 +17,31 @@ _THERE_FIRST = ("", "veth")  # hardware; a namespace's
 _OF_PORTS = ("bond", "bridge", "team")
 
 
-def early_config(config: AgentConfig, closing: Closing, links: Iterable[Link], around: Surroundings) -> str:
-    """The text of the configuration; empty where nothing is closed, be it that this node only observes."""
-    names = list(dict.fromkeys(first.name for link in links for first in _first(link, around)))
+def early_config(config: AgentConfig, closing: Closing, names: Sequence[str]) -> str:
+    """The text of the configuration; empty where nothing is closed, be it that this node only observes.
+
+    Of the links in `names` it takes the first, as many as a configuration may have.
+    """
     if config.mode is not Mode.ENFORCE or not closing.closed or not names:
         return ""
     ranges = [{"network": str(network), "unknown": "suppress"} for network in closing.closed]
     ranges += [{"network": str(network), "unknown": "pass"} for network in closing.open]
     bpf = {"pin_dir": str(config.bpf.pin_dir), "max_entries": config.bpf.max_entries}
-    text = {"mode": "enforce", "interfaces": names, "ranges": ranges, "bpf": bpf}
+    text = {"mode": "enforce", "interfaces": list(names[:MAX_INTERFACES]), "ranges": ranges, "bpf": bpf}
     return json.dumps(text, indent=1) + "\n"
 
 
+def early_links(links: Iterable[Link], around: Surroundings) -> list[str]:
+    """The names of the links that frames for these come through, and that are there first."""
+    return list(dict.fromkeys(first.name for link in links for first in _first(link, around)))
+
+
 def _first(link: Link, around: Surroundings) -> list[Link]:
-    """The links that frames for this one come through."""
     if link.kind in _OF_PORTS:
         ports = (each for each in around.links if each.master == link.ifindex)
-        return [first for port in ports for first in _first(port, around)]
+        return [first for port in ports if not _is_containers(port, link) for first in _first(port, around)]
     return [link] if link.kind in _THERE_FIRST else []
+
+
+def _is_containers(port: Link, master: Link) -> bool:
+    return (port.kind, master.kind) == ("veth", "bridge")

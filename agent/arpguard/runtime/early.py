@@ -6,11 +6,11 @@ import os
 import time
 from pathlib import Path
 
-from arpguard.config.model import AgentConfig
+from arpguard.config.model import MAX_INTERFACES, AgentConfig
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.basis import Asked
 from arpguard.core.closing import Closing
-from arpguard.core.early import early_config
+from arpguard.core.early import early_config, early_links
 from arpguard.dataplane import bpffs, clsact, loader, privileges
 from arpguard.dataplane.attach import Attacher, read_pins
 from arpguard.dataplane.build import PROGRAM_AT, Build, read_build
@@ -93,26 +93,66 @@ async def _wait_for_links(names: list[str], wait_s: float) -> Surroundings:
 
 
 class EarlyFile:
-    """Keeps the file with the configuration of `arpguard early`; without a path it does nothing."""
+    """Keeps the file with the configuration of `arpguard early`; without a path it does nothing.
+
+    Threads write it, one at a time: no pass waits for the disk.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self._wanted = ""
         self._kept: str | None = None  # None: what the file has is not known
-        self.problems: list[str] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._left_out = self._refused = ""
+
+    @property
+    def problems(self) -> list[str]:
+        """What is not closed after a boot, and why."""
+        return [problem for problem in (self._left_out, self._refused) if problem]
 
     def keep(self, config: AgentConfig, closing: Closing, links: tuple[Link, ...], around: Surroundings) -> None:
-        """Writes what is closed on this node now, if it has changed; removes the file where nothing is."""
+        """Has what is closed on this node now written, if it has changed; the file removed where nothing is."""
         if self._path is None:
             return
-        text = early_config(config, closing, links, around)
-        if text == self._kept:
+        names = early_links(links, around)
+        self._wanted = early_config(config, closing, names)
+        self._left_out = ""
+        if self._wanted and len(names) > MAX_INTERFACES:
+            self._left_out = (
+                f"{self._path}: it has room for {MAX_INTERFACES} of {len(names)} NICs: after a boot the others are "
+                "open until the agent runs; guard fewer links"
+            )
+        self._write(self._path)
+
+    async def remove(self) -> None:
+        """Removes the file, when the guard goes: nothing is to be closed at the next boot."""
+        if self._path is None:
             return
-        try:
-            _write(self._path, text)
-            self._kept, self.problems = text, []
-        except OSError as error:
-            self._kept = None
-            self.problems = [f"{self._path} cannot be written ({error.strerror}): after a boot nothing is closed early"]
+        self._wanted = self._left_out = ""
+        self._write(self._path)
+        await self.written()
+        if self._refused:
+            log.error("%s stays and closes ranges at the next boot; remove it: %s", self._path, self._refused)
+
+    async def written(self) -> None:
+        """Waits until nothing is being written."""
+        if self._writing is not None:
+            await self._writing
+
+    def _write(self, path: Path) -> None:
+        if self._wanted != self._kept and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.create_task(self._write_wanted(path))
+
+    async def _write_wanted(self, path: Path) -> None:
+        while self._kept != self._wanted:
+            text = self._wanted
+            try:
+                await asyncio.to_thread(_write, path, text)
+                self._kept, self._refused = text, ""
+            except OSError as error:
+                self._kept = None
+                self._refused = f"{path} cannot be written ({error.strerror}): after a boot nothing is closed early"
+                return
 
 
 def _write(path: Path, text: str) -> None:

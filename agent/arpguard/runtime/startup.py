@@ -96,6 +96,7 @@ class Startup:
             agent = await build(node, self._options.kubernetes, self._settings, pinned, announcements, early, lock)
             end = await agent.run(self._stopping)
             if end is End.REMOVED:
+                await early.remove()
                 await remove_guard(pin_dir)
 
         if end is End.REMOVED:

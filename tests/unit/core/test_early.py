@@ -8,7 +8,7 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.config.files import parse_config
 from arpguard.core.closing import NOTHING, Closing
-from arpguard.core.early import early_config
+from arpguard.core.early import early_config, early_links
 from arpguard.model import Link, Surroundings
 
 MAC = MacAddress.parse("02:00:00:00:00:01")
@@ -28,12 +28,13 @@ BOND, BRIDGE, GUEST = (
     a_link(7, "tap0", "tun", master=6),
 )
 VLAN = a_link(8, "eno3.7", "vlan")
-AROUND = Surroundings(links=(NIC, OTHER, THIRD, BOND, BRIDGE, GUEST, VLAN))
+VETH, CONTAINERS = a_link(9, "eth0", "veth"), tuple(a_link(n, f"veth{n}", "veth", master=6) for n in range(1000, 1300))
+AROUND = Surroundings(links=(NIC, OTHER, THIRD, BOND, BRIDGE, GUEST, VLAN, VETH, *CONTAINERS))
 
 
 def kept(*links: Link) -> list[str]:
     """The interfaces that are named for these guarded links."""
-    text = early_config(CONFIG, CLOSING, links, AROUND)
+    text = early_config(CONFIG, CLOSING, early_links(links, AROUND))
     return [str(each) for each in parse_config(text).interfaces] if text else []
 
 
@@ -45,16 +46,22 @@ def kept(*links: Link) -> list[str]:
         ([BRIDGE], ["eno1", "eno2"]),
         ([BOND, THIRD, BRIDGE], ["eno1", "eno2", "eno3"]),
         ([VLAN], []),
+        ([VETH], ["eth0"]),
         ([], []),
     ],
-    ids=["nic", "bond", "bridge-of-a-bond-and-a-guest", "several", "vlan", "none"],
+    ids=["nic", "bond", "bridge-of-a-bond-and-guests", "several", "vlan", "veth", "none"],
 )
 def test_links_are_those_that_are_there_before_the_network_is_set_up(links, names):
     assert kept(*links) == names
 
 
+def test_of_more_links_than_a_configuration_may_have_the_first_are_kept():
+    found = parse_config(early_config(CONFIG, CLOSING, [f"eno{n}" for n in range(300)]))
+    assert [str(each) for each in found.interfaces] == [f"eno{n}" for n in range(256)]
+
+
 def test_what_is_kept_is_a_configuration_that_closes_the_same():
-    found = parse_config(early_config(CONFIG, CLOSING, [THIRD], AROUND))
+    found = parse_config(early_config(CONFIG, CLOSING, ["eno3"]))
     assert (found.closed, set(found.ranges)) == ((RANGE,), {RANGE, OWN})
     assert (found.mode, found.bpf) == (CONFIG.mode, CONFIG.bpf)
     assert found.bpf.pin_dir == Path("/sys/fs/bpf/mine")
@@ -64,4 +71,4 @@ def test_what_is_kept_is_a_configuration_that_closes_the_same():
     ("config", "closing"), [(parse_config("{mode: observe}"), CLOSING), (CONFIG, NOTHING)], ids=["observes", "open"]
 )
 def test_nothing_is_kept_where_nothing_is_suppressed(config, closing):
-    assert early_config(config, closing, [THIRD], AROUND) == ""
+    assert early_config(config, closing, ["eno3"]) == ""

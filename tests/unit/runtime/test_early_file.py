@@ -1,11 +1,15 @@
 """The file that `arpguard early` reads: when the agent writes it, and when it cannot."""
 
+import asyncio
+import threading
 from ipaddress import ip_network
+from pathlib import Path
 
 from arpguard.addresses import MacAddress
 from arpguard.config.files import parse_config, read_config
 from arpguard.core.closing import NOTHING, Closing
 from arpguard.model import Link, Surroundings
+from arpguard.runtime import early
 from arpguard.runtime.early import EarlyFile
 
 CONFIG = parse_config("{mode: enforce}")
@@ -14,8 +18,16 @@ HERE = Surroundings(links=(ETH0,))
 FIRST, SECOND = ip_network("198.51.100.0/25"), ip_network("198.51.100.128/25")
 
 
-def keep(file: EarlyFile, *closed) -> None:
+def ask(file: EarlyFile, *closed) -> None:
     file.keep(CONFIG, Closing(closed) if closed else NOTHING, (ETH0,), HERE)
+
+
+def keep(file: EarlyFile, *closed) -> None:
+    async def go() -> None:
+        ask(file, *closed)
+        await file.written()
+
+    asyncio.run(go())
 
 
 def test_it_is_written_when_what_is_closed_changes_and_only_then(tmp_path):
@@ -55,3 +67,62 @@ def test_an_agent_that_keeps_none_writes_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     keep(EarlyFile(None), FIRST)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_pass_waits_for_the_disk_and_the_last_of_what_is_asked_for_meanwhile_is_kept(tmp_path, monkeypatch):
+    path, going, written = tmp_path / "early.yaml", threading.Event(), []
+    write = early._write
+
+    def slow_write(to: Path, text: str) -> None:
+        assert going.wait(60)
+        write(to, text)
+        written.append(text)
+
+    monkeypatch.setattr(early, "_write", slow_write)
+
+    async def go() -> None:
+        file = EarlyFile(path)
+        ask(file, FIRST)
+        await asyncio.sleep(0)  # its thread begins
+        ask(file)
+        ask(file, SECOND)
+        assert not written, "nobody has waited"
+        going.set()
+        await file.written()
+
+    asyncio.run(go())
+    assert read_config(path).closed == (SECOND,)
+    assert len(written) == 2
+
+
+def test_more_links_than_it_may_have_are_a_problem(tmp_path):
+    links = tuple(Link(n, f"eth{n}", ETH0.mac, up=True) for n in range(300))
+    file = EarlyFile(tmp_path / "early.yaml")
+
+    async def go(*closed) -> None:
+        file.keep(CONFIG, Closing(closed), links, Surroundings(links=links))
+        await file.written()
+
+    asyncio.run(go(FIRST))
+    assert len(read_config(tmp_path / "early.yaml").interfaces) == 256
+    (problem,) = file.problems
+    assert "it has room for 256 of 300 NICs" in problem
+    asyncio.run(go())
+    assert file.problems == []
+
+
+def test_it_goes_with_the_guard_also_while_it_is_being_written(tmp_path):
+    async def go() -> None:
+        file = EarlyFile(tmp_path / "early.yaml")
+        ask(file, FIRST)
+        await file.remove()
+        await EarlyFile(None).remove()
+
+    asyncio.run(go())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_it_cannot_be_removed_the_log_says_so(tmp_path, caplog):
+    (tmp_path / "early.yaml").mkdir()
+    asyncio.run(EarlyFile(tmp_path / "early.yaml").remove())
+    assert "early.yaml stays and closes ranges at the next boot; remove it: " in caplog.text
