@@ -73,7 +73,7 @@ Counts = Counter[tuple[str, str, str]]  # by address, reason, and whether enforc
 
 
 def a_config(datapath: str) -> str:
-    lines = [f"mode: enforce\ndatapath: {datapath}\ninterfaces: [eth0]\nvips:"]
+    lines = [f"mode: enforce\ndatapath: {datapath}\ninterfaces: [eth0]\naudit: {{every: off}}\nvips:"]
     lines += [f"  - {{address: {vip}, {sort.config}}}" for vip, sort in SORT_OF.items() if sort is not UNGUARDED]
     return "\n".join([*lines, f"  - {{address: {MARK}, owner: external}}", ""])
 
