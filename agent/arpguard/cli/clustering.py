@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from arpguard.cli.render import Styled, bad, careful, good, shortened, table
 from arpguard.cli.words import NONE, age, counted, duration, local_time, seconds_since, span, word
+from arpguard.core.bounding import bounded
 from arpguard.v1 import agent_pb2 as pb
 
 _STYLES = {pb.Kubernetes.STATE_FOLLOWING: good, pb.Kubernetes.STATE_CONNECTING: careful, pb.Kubernetes.STATE_LOST: bad}
@@ -90,9 +91,8 @@ def _term(name: str, term: pb.Vouching | pb.VouchedNode) -> str:
 def _nodes(message: pb.Kubernetes) -> Styled:
     alive = sum(node.alive for node in message.nodes)
     refused = [f"{shortened(node.name, _NAME_WIDTH)}: {node.refusal}" for node in message.nodes if node.refusal]
-    more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
-    why = "".join(f"; {text}" for text in refused[:_SHOWN])
-    text = f"{alive} of {counted(len(message.nodes), 'node')} alive{why}{more}"
+    why = "".join(f"; {text}" for text in bounded(refused, _SHOWN, ""))
+    text = f"{alive} of {counted(len(message.nodes), 'node')} alive{why}"
     return careful(text) if refused else Styled(text)
 
 

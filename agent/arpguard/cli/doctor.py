@@ -113,15 +113,15 @@ def page(results: Sequence[Result]) -> str:
 
 def _rows(result: Result) -> Iterator[tuple[object, ...]]:
     for finding in result.findings[:MOST_SHOWN]:
-        yield result.check.name, _styled(finding), finding.about or "-", finding.seen
+        yield result.check.name, _styled(finding.grade), finding.about or "-", finding.seen
     left_out = result.findings[MOST_SHOWN:]
     if left_out:
-        about = worst(finding.grade for finding in left_out)
-        yield result.check.name, _STYLES[about](about.value), f"{len(left_out)} more", "-o json shows them"
+        grade = worst(finding.grade for finding in left_out)
+        yield result.check.name, _styled(grade), f"{len(left_out)} more", "-o json shows them"
 
 
-def _styled(finding: Finding) -> render.Styled:
-    return _STYLES[finding.grade](finding.grade.value)
+def _styled(grade: Grade) -> render.Styled:
+    return _STYLES[grade](grade.value)
 
 
 def _details(result: Result, finding: Finding) -> str:
