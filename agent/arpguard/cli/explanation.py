@@ -74,7 +74,7 @@ def _why(ownership: pb.Ownership) -> str:
     if ownership.candidates:
         head = ("CANDIDATE", "ELIGIBLE", "CHOSEN", "WHY")
         rows = [
-            (found.node, _yes(found.eligible), good("yes") if found.chosen else "no", found.why)
+            (found.node, "yes" if found.eligible else "no", good("yes") if found.chosen else "no", found.why)
             for found in ownership.candidates
         ]
         blocks.append(table(head, rows))
@@ -90,7 +90,3 @@ def _fences(ownership: pb.Ownership) -> str:
     if ownership.HasField("voucher_fence_left"):
         return f"fence: API {api}, voucher {duration(ownership.voucher_fence_left)}"
     return f"fence: {api} left of the right to answer"
-
-
-def _yes(holds: bool) -> str:  # noqa: FBT001 - a message's field in a word
-    return "yes" if holds else "no"
