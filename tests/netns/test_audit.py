@@ -25,7 +25,7 @@ PERIOD_S = 15  # the shortest that may be configured
 AUDIT = f"audit: {{every: {PERIOD_S}s}}"
 SLOW_S = 3.0  # how late a starved agent may be
 VIPS: list[Address] = [*(vip(50 + number) for number in range(4)), *(vip6(0x50 + number) for number in range(2))]
-SILENT = vip(70)  # its owner only observes, and nobody has it
+SILENT = vip(70)  # no host has it
 ROGUE, SECOND = MacAddress.parse("02:00:00:00:00:99"), MacAddress.parse("00:00:5e:00:01:07")
 ASTRAY = ip_address("203.0.113.9")
 ALONE = [address(50), address6(0x50)]
@@ -132,7 +132,7 @@ def test_vip_is_asked_for_at_once_from_any_node_for_those_who_want_to_know(bench
 
 def test_vip_that_nobody_answers_for_is_a_problem_that_names_its_owner(bench):
     owner = bench.nodes[0]
-    named = f"vips: [{{address: {SILENT}, owner: {{node: {bench.agent(owner).node}}}, mode: observe}}]"
+    named = f"vips: [{{address: {SILENT}, owner: {{node: {bench.agent(owner).node}, delegated: true}}}}]"
     bench.configure(bench.config(extra=named))
     until(lambda: findings(bench).get(str(SILENT)) == "FINDING_NONE", 2 * PERIOD_S)
     problem = f"audit: no host answers for {SILENT}, though {bench.agent(owner).node} has to; see `arpguard explain`"
@@ -141,6 +141,24 @@ def test_vip_that_nobody_answers_for_is_a_problem_that_names_its_owner(bench):
     owner.bind(SILENT, "lo")
     until(lambda: findings(bench).get(str(SILENT)) == "FINDING_OWNER", PERIOD_S + SLOW_S, "its kernel answers")
     assert not [host for host in bench.nodes if problem in bench.status(host)["problems"]]
+    owner.unbind(SILENT, "lo")
+
+
+def test_silence_is_shown_and_is_not_a_problem_where_the_owner_only_observes(bench):
+    node = bench.agent(bench.nodes[0]).node
+    bench.configure(bench.config(extra=f"vips: [{{address: {SILENT}, owner: {{node: {node}}}, mode: observe}}]"))
+    other = bench.nodes[1]
+    until(lambda: asked_of(bench, other) == (0, "no host but the owner answers"), PERIOD_S + SLOW_S)
+    until(lambda: findings(bench).get(str(SILENT)) == "FINDING_NONE", 2 * PERIOD_S)
+
+    for host in bench.nodes:
+        assert (on(bench, host, "audit")[0], on(bench, host, "status")[0]) == (0, 0)
+
+
+def asked_of(bench: KubeBench, host: Host) -> tuple[int, str]:
+    """What a node says last that is to ask for the VIP now."""
+    code, text = on(bench, host, "audit", str(SILENT))
+    return code, text.rstrip().rpartition(": ")[2]
 
 
 # ---- one node by itself ------------------------------------------------------------------------------------------

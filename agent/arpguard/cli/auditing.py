@@ -96,4 +96,5 @@ def _verdict(audits: Sequence[pb.Audit]) -> Styled:
     total = len({found.vip for found in audits})
     if wrong:
         return bad(f"{counted(wrong, 'VIP')} of {total:,}: not exactly the owner answers")
-    return good(f"{counted(total, 'VIP')}: only the owner answers")
+    silent = any(found.finding == pb.Audit.FINDING_NONE for found in audits)
+    return good(f"{counted(total, 'VIP')}: {'no host but' if silent else 'only'} the owner answers")

@@ -142,8 +142,10 @@ class Expected:
         return self.node
 
 
-def expected_of(entry: VipEntry, vip: Vip | None, owner: KnownOwner, node: str, known: Container[str]) -> Expected:
-    """Who is to answer for a VIP, by this node's entry. `known`: the nodes whose MACs are known."""
+def expected_of(
+    entry: VipEntry, mode: Mode, vip: Vip | None, owner: KnownOwner, node: str, known: Container[str]
+) -> Expected:
+    """Who is to answer for a VIP, by this node's entry and mode. `known`: the nodes whose MACs are known."""
     if entry.kind in (Kind.OWNED, Kind.DELEGATED):
         return Expected(node=node, here=True, delegated=entry.kind is Kind.DELEGATED)
     if entry.kind is Kind.EXTERNAL:
@@ -152,11 +154,14 @@ def expected_of(entry: VipEntry, vip: Vip | None, owner: KnownOwner, node: str, 
         return Expected(may_be_silent=True, is_sure=False)
 
     delegated = vip is not None and (vip.owner.delegated or vip.owner.kind is OwnerKind.FOLLOW)
+    # While the owner observes, its program answers nothing, and perhaps its kernel does not have the VIP.
+    observed = (entry.mode or mode) is Mode.OBSERVE and not delegated
+    elsewhere = owner.node == node  # it answers on another link, perhaps of another segment
     return Expected(
         node=owner.node,
         mac=entry.owner_mac,
         delegated=delegated,
-        may_be_silent=owner.node == node,  # it answers on another link, perhaps of another segment
+        may_be_silent=observed or elsewhere,
         is_sure=owner.node in known or entry.owner_mac != ZERO_MAC,
     )
 

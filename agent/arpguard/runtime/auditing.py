@@ -170,7 +170,8 @@ class Auditing:
         entry = self._node.state.entries.get(key)
         if entry is None:
             return None
-        return expected_of(entry, self._vip(key.vip), self._plane.owner_of(key.vip), self._node.name, known)
+        mode, owner = self._settings.config.mode, self._plane.owner_of(key.vip)
+        return expected_of(entry, mode, self._vip(key.vip), owner, self._node.name, known)
 
     # ---- asking ----
 

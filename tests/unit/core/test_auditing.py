@@ -227,7 +227,30 @@ OWNED_BY_N2 = KnownOwner("n2")
     ids=str,
 )
 def test_who_is_to_answer(entry, vip, owner, expected):
-    assert expected_of(entry, vip, owner, "n1", {"n1", "n2"}) == expected
+    assert expected_of(entry, Mode.ENFORCE, vip, owner, "n1", {"n1", "n2"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "node", "may_be_silent"),
+    [
+        (Mode.INHERIT, Mode.OBSERVE, True),
+        (Mode.INHERIT, Mode.ENFORCE, False),
+        (Mode.OBSERVE, Mode.ENFORCE, True),
+        (Mode.ENFORCE, Mode.OBSERVE, False),
+    ],
+    ids=str,
+)
+def test_owner_that_only_observes_may_be_silent_but_not_where_others_answer(own, node, may_be_silent):
+    """Hosts outside and the programs that a VIP is delegated to answer in each mode."""
+
+    def is_right(kind: Kind, vip: Vip) -> bool:
+        expected = expected_of(VipEntry(kind, own, owner_mac=M), node, vip, OWNED_BY_N2, "n1", {"n2"})
+        return judge(KEY, "eth0", expected, {}, 0).is_right
+
+    delegated = Vip(VIP, Owner(OwnerKind.NODE, "n2", delegated=True))
+    assert is_right(Kind.FOREIGN, NAMED) == may_be_silent
+    assert not is_right(Kind.FOREIGN, delegated)
+    assert not is_right(Kind.EXTERNAL, NAMED)
 
 
 @pytest.mark.parametrize(
