@@ -231,6 +231,7 @@ class Kubernetes:
             yield f"Kubernetes: another agent uses the node name {self._identity.node}, so this one is silent"
         if (vouching := self._membership.vouching) is not None:
             yield from vouching.problems
+
         if self._wishes.nobody:
             names = some(sorted(map(str, self._wishes.nobody)))
             yield f"no node may own {names}: `arpguard explain ADDRESS` says why for each node"

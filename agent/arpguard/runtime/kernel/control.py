@@ -91,6 +91,7 @@ class Control:
         entries, ranges = self._state.entries, self._state.ranges
         epoch, fence_ns, lease_ns = self._fence
         term, ethertype = self._term
+
         self._set(
             NodeControl(
                 mode=mode,
