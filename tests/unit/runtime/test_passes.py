@@ -24,7 +24,7 @@ class Scene:
         monkeypatch.setattr(linkwatch, "read_surroundings", self._read)
         self.links = LinkWatch(Alarm())
         self.settings = SimpleNamespace(in_force=SimpleNamespace(generation=1), problems=list)
-        plane = SimpleNamespace(ask=self._ask, passed=lambda: None)
+        plane = SimpleNamespace(ask=self._ask, passed=lambda: None, state=object())  # in a cluster
         kernel = SimpleNamespace(update=lambda *_: True, knows_less=False, state=SimpleNamespace(links=()))
         pinned, node = SimpleNamespace(was_told=False, has_others=False), SimpleNamespace(surroundings=None)
         settings: Any = self.settings
