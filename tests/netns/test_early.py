@@ -191,6 +191,21 @@ def test_a_guard_of_tc_filters_stays(pair, agent):
     assert not list(agent.pin_dir.glob("*-*"))
 
 
+def test_tc_filters_on_a_link_that_the_agent_does_not_guard_go_once_it_guards_others(pair, agent):
+    """As `arpguard early` leaves them on the NIC of a bridge, on kernels before 6.6."""
+    pair.node.netns.batch(["link add nic0 type veth peer name nic1"])
+    left = a_guard(pair, use_tcx=False)
+    left.ifindex = pair.ifindex("nic0")
+    left.attach(Hook.TC_INGRESS, Hook.TC_EGRESS)
+    assert all("arpguard_" in filters for filters in filters_of(pair, "nic0"))
+    start(agent)
+    until(lambda: filters_of(pair, "nic0") == ["", ""], what="the filters are gone")
+
+
+def filters_of(pair: Pair, device: str) -> list[str]:
+    return [pair.node.netns.run("tc", "filter", "show", "dev", device, way) for way in ("ingress", "egress")]
+
+
 def test_a_link_that_comes_late_is_waited_for(pair, agent):
     boot(pair, agent)
     agent.file.write_text(agent.file.read_text(encoding="utf-8").replace('"eth0"', '"eth0", "late0"'), encoding="utf-8")

@@ -79,6 +79,10 @@ class Attacher:
         """All pinned links."""
         return read_pins(self._links.parent)
 
+    async def filters(self) -> list[tuple[int, Hook]]:
+        """Where links have clsact filters of any agent, by index and hook: nothing is pinned for these."""
+        return await clsact.find_all()
+
     def _pin(self, ifindex: int, hook: Hook) -> Path:
         return self._links / f"{ifindex}-{hook.name.lower()}"
 

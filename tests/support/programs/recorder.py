@@ -24,6 +24,7 @@ class Recorder:
         self.refuses = self.refuses_terms = False
         self.room = 9
         self.pinned: list[int] = []
+        self.filters_at: list[tuple[int, Hook]] = []
 
     # entries and control
 
@@ -86,8 +87,12 @@ class Recorder:
             raise DataPlaneError("no")
         return Attachment(ifindex, hook, "xdp", 1)
 
-    async def detach(self, _ifindex, hook, **_):
+    async def detach(self, ifindex, hook, **_):
         self.told.append(f"detach {hook.name}")
+        self.filters_at = [at for at in self.filters_at if at != (ifindex, hook)]
+
+    async def filters(self):
+        return list(self.filters_at)
 
     def pins(self):
         return [Pin(Path(), ifindex, Hook.TC_EGRESS, None) for ifindex in self.pinned]

@@ -20,6 +20,7 @@ class Attaching:
         self._attacher = attacher
         self._state = state
         self._attached: dict[tuple[int, Hook], Attachment] = {}
+        self._has_no_strays = False
         self.alone = False
 
     @property
@@ -100,6 +101,18 @@ class Attaching:
             if ifindex not in failed:
                 filters = (ifindex, hook) in clsact and ifindex in present
                 await self._attacher.detach(ifindex, hook, filters=filters)
+
+    async def detach_strays(self) -> None:
+        """Deletes, once, filters on other links, of an agent before this one or of `arpguard early`.
+
+        Only once everything that is to be guarded is known and has programs.
+        """
+        if self._has_no_strays or not self.alone:
+            return
+        for ifindex, hook in await self._attacher.filters():
+            if (ifindex, hook) not in self._attached:
+                await self._attacher.detach(ifindex, hook)
+        self._has_no_strays = True
 
     def _note_reattached(self, attached: Mapping[tuple[int, Hook], Attachment]) -> None:
         replaced = [key for key, attachment in attached.items() if attachment.fresh and key in self._attached]

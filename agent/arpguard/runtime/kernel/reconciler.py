@@ -88,6 +88,8 @@ class Reconciler:
         self._close(basis, problems)
         self._control.follow(config.mode, asked.generation)
         problems += await self._attaching.ensure(config.datapath, choice.links, surroundings)
+        if asked.complete:
+            await self._attaching.detach_strays()
         self.vouched.follow(choice.links)
         problems += filter(None, [self.vouched.problem])
 

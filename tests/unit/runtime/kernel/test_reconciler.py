@@ -134,6 +134,27 @@ def test_program_on_a_link_that_is_not_wanted_any_more_is_taken_off(apply):
     assert told.index(f"delete {VIP}") < told.index("detach TC_INGRESS")
 
 
+def test_filters_on_other_links_go_once_all_that_is_to_be_guarded_is_known_and_has_programs(apply, kernel):
+    """Of an agent before this one, or of `arpguard early`: what is under a bridge."""
+    own, strays = [(2, Hook.TC_INGRESS), (2, Hook.TC_EGRESS)], [(7, Hook.TC_INGRESS), (7, Hook.TC_EGRESS)]
+    kernel.filters_at = own + strays
+    apply(a_config("enforce"), complete=False)
+    assert kernel.filters_at == own + strays
+    kernel.refuses = True
+    apply(a_config("enforce"))
+    assert kernel.filters_at == own + strays
+    kernel.refuses = False
+    apply(a_config("enforce"))
+    assert kernel.filters_at == own
+
+
+def test_they_are_looked_for_once(apply, kernel):
+    apply(a_config("enforce"))
+    kernel.filters_at = [(7, Hook.TC_INGRESS)]  # another agent's
+    apply(a_config("enforce"))
+    assert kernel.filters_at == [(7, Hook.TC_INGRESS)]
+
+
 def test_pass_without_a_change_writes_no_entry_and_what_others_took_away_comes_back(apply, kernel):
     apply(a_config("enforce"))
     unchanged = apply(a_config("enforce"))
