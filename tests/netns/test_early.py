@@ -107,6 +107,30 @@ def test_the_agent_keeps_what_it_has_closed_and_this_nodes_own_addresses_as_exce
     assert checked.returncode == 0, checked.stderr
 
 
+def clean_up(pair: Pair, agent: EarlyAgent) -> str:
+    done = pair.arpguard("cleanup", "--pin-dir", str(agent.pin_dir), "--early-file", str(agent.file))
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_cleanup_removes_the_file_with_the_guard_and_where_there_is_only_the_file(pair, agent):
+    start(agent)
+    text = json.dumps(kept(agent))
+    agent.kill(signal.SIGTERM)
+    for content in (text, "not a configuration"):
+        agent.file.write_text(content, encoding="utf-8")
+        assert f"removed {agent.file}: nothing is closed at the next boot\n" in clean_up(pair, agent)
+        assert not agent.file.exists()
+    assert clean_up(pair, agent) == f"nothing is pinned under {agent.pin_dir}\n"
+
+
+def test_cleanup_leaves_the_file_of_an_agent_with_other_pins(pair, agent):
+    text = json.dumps({"bpf": {"pin_dir": str(pair.pin_root / "other")}})
+    agent.file.write_text(text, encoding="utf-8")
+    clean_up(pair, agent)
+    assert agent.file.read_text(encoding="utf-8") == text
+
+
 def test_the_file_goes_when_nothing_is_closed_any_more(pair, agent):
     start(agent)
     kept(agent)

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+from pathlib import Path
 
 from arpguard.cli import exits
 from arpguard.cli.arguments import need_root
@@ -21,6 +22,7 @@ def clean_up(options: argparse.Namespace) -> int:
         raise ConfigError("arpguard cleanup", [Problem("--pin-dir", f"{pin_dir}: must be the agent's own folder")])
     if not pin_dir.is_dir():
         print(f"nothing is pinned under {pin_dir}")
+        _remove_early(options.early_file, pin_dir)
         return exits.OK
     if not bpffs.is_bpffs(pin_dir):
         raise DataPlaneError(f"{pin_dir} is not on a BPF file system: --pin-dir must be the agent's bpf.pin_dir")
@@ -32,7 +34,19 @@ def clean_up(options: argparse.Namespace) -> int:
             f"an agent runs here and would guard the node again: stop it first (its bpf.pin_dir is {pin_dir})"
         ) from error
     with held:
+        _remove_early(options.early_file, pin_dir)
         asyncio.run(remove_guard(pin_dir))
     bpffs.remove_all(pin_dir)
     print(f"removed the guard and everything under {pin_dir}")
     return exits.OK
+
+
+def _remove_early(file: Path, pin_dir: Path) -> None:
+    """Removes what `arpguard early` would close at the next boot, unless it belongs to an agent with other pins."""
+    try:
+        if not file.exists() or read_config(file).bpf.pin_dir != pin_dir:
+            return
+    except ConfigError:
+        pass  # it closes nothing, and would only fail at each boot
+    file.unlink()
+    print(f"removed {file}: nothing is closed at the next boot")

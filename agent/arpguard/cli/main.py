@@ -25,6 +25,7 @@ from arpguard.config.model import BpfConfig
 from arpguard.errors import ArpguardError, ConfigError
 from arpguard.names import is_label, is_subdomain
 
+_EARLY_FILE = Path("/var/lib/arpguard/early.yaml")
 _EPILOG = "exit codes: 0 ok, 1 a check failed, 2 bad usage or configuration, 3 the agent or kernel cannot be reached"
 
 
@@ -322,10 +323,18 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "cleanup",
         help="remove the guard from this node",
-        description="Detaches and unpins everything that an agent left in place. Stop the agent first.",
+        description="Detaches and unpins everything that an agent left in place, and removes the file that it kept for "
+        "`arpguard early`. Stop the agent first.",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="take bpf.pin_dir from here")
     _add_pin_dir(parser)
+    parser.add_argument(
+        "--early-file",
+        type=Path,
+        default=_EARLY_FILE,
+        metavar="FILE",
+        help=f"as the agent's; it stays where it names another bpf.pin_dir (default: {_EARLY_FILE})",
+    )
     parser.set_defaults(run=lazily("cleanup", "clean_up"))
 
 
