@@ -13,6 +13,8 @@ from arpguard import __version__
 from arpguard.addresses import MacAddress
 from arpguard.clock import boot_ns
 from arpguard.config.model import AgentConfig
+from arpguard.core.auditing import Expected, judge
+from arpguard.core.claimants import OUTSIDE
 from arpguard.core.cluster import SourceState
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.core.members import Member
@@ -130,6 +132,7 @@ def everything(guarded) -> Guarded:
     guarded.node.cluster = a_cluster(
         renewed_ns=boot_ns(), writes=Count({("heartbeat", "applied"): 1}), vouching=VouchingState()
     )
+    guarded.node.audits.settle(judge(EntryKey(LO, VIP), "lo", Expected(), {}, boot_ns()))
     with guarded.reading_events() as reader:
         guarded.run(an_announcement())
         reader.consume()
@@ -414,3 +417,21 @@ def test_what_is_known_of_the_cluster_is_of_the_moment(guarded):
     guarded.node.cluster = state
 
     assert guarded.value("nodes_alive") == 2
+
+
+# ---- the audit ---------------------------------------------------------------------------------------------------
+
+
+def test_audits_are_counted_by_finding_and_their_answers_by_vip(guarded):
+    owned, doubled = EntryKey(LO, VIP), EntryKey(LO, OTHER_VIP)
+    book, here = guarded.node.audits, Expected(node="node-1", here=True)
+    book.settle(judge(owned, "lo", here, {}, boot_ns() - 90 * NS_PER_S))
+    book.settle(judge(doubled, "lo", here, {MacAddress.parse("02:00:00:00:00:66"): OUTSIDE}, boot_ns()))
+
+    assert guarded.series("vip_answers") == {(str(OTHER_VIP),): 2, (str(VIP),): 1}
+    assert guarded.series("audited_vips") == {("owner",): 1, ("none",): 0, ("another",): 0, ("several",): 1}
+    assert guarded.value("audit_age_seconds") >= 90
+
+
+def test_without_an_audit_its_age_is_not_said(guarded):
+    assert guarded.value("audit_age_seconds") is None

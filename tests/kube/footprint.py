@@ -65,11 +65,14 @@ def _imports() -> dict[str, object]:
     return {"agent_kb": before, "imports_kb": after - before, "modules": sorted(sys.modules)}
 
 
+OF_CLUSTERS = {"arpguard.cli.uninstall"}  # commands that ask nothing but the API server
+
+
 def _commands() -> dict[str, object]:
     import arpguard.cli
 
-    commands = (module.name for module in pkgutil.iter_modules(arpguard.cli.__path__, "arpguard.cli."))
-    for name in (*commands, "arpguard_lab.command", "arpguard_lab.scenarios"):
+    commands = {module.name for module in pkgutil.iter_modules(arpguard.cli.__path__, "arpguard.cli.")}
+    for name in (*sorted(commands - OF_CLUSTERS), "arpguard_lab.command", "arpguard_lab.scenarios"):
         importlib.import_module(name)
     return {"modules": sorted(sys.modules)}
 
