@@ -102,7 +102,7 @@ class LinkPublisher:
             if known is not None and known[0] == asked[0] and known[1] is vips:
                 self._spared[link.name] = known
             elif is_alone(self._here.node, asked[0], vips.values()):
-                log.info("link %s is flapping or deaf, but used anyway: VIPs would have no owner else", link.name)
+                log.info("link %s is flapping or deaf; using it anyway, or VIPs would have no owner", link.name)
                 if link.name == self.deaf:
                     self._needed = link.name
                     self._steadiness.steady(self._heard(links), now_ns)
