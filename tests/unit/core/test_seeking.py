@@ -205,6 +205,16 @@ def test_two_that_name_each_other_stay_while_one_could_not_be_named_soon():
     assert shunning.decide(view, NOW + SHUN_NS - 1).names == named(B)
     assert shunning.decide(view, NOW + SHUN_NS).seeks == "c"
 
+
+def test_one_that_failed_may_be_sought_again_once_its_agent_has_started_again():
+    shunning = Seeking(FAST)
+    shunning.decide(replace(VIEW, node="e", named=named(C), bound=True), NOW)
+    shunning.decide(replace(VIEW, node="e", unbinds=1), NOW)
+    view = replace(a_pair("e", replace(bound(C, "b"), instance="c/2")), unbinds=1)
+    assert shunning.decide(view, NOW + UNACCEPTED_NS).seeks == "c"
+
+
+def test_two_that_name_each_other_stay_while_one_waits_after_a_mistake():
     pausing = Seeking(FAST)
     view = replace(a_pair("e", bound(C, "b")), revocations=1)
     pausing.decide(view, NOW)

@@ -7,6 +7,7 @@
 | the voucher names this node, too            | one of the two leaves, if a third may vouch for it: when two that   |
 |                                             | vouch for each other die at once, nobody may revoke them for long   |
 | it un-bound, or was not accepted for long   | another one is sought, and this one not for SHUN_NS if there is any |
+|                                             | and this one's agent was not started anew since                     |
 | it un-bound MANY times in RECENT_NS         | none for a minute, ever longer                                      |
 | it was revoked, and its kernel was bound    | none for ten minutes, ever longer: it lived, so that was a mistake  |
 | MANY failed in a row, and others have one   | its segment is dead: it should own nothing until it is accepted     |
@@ -42,6 +43,11 @@ class VoucherChoice:
     least_ns: int | None = None
     names: str = ""
     bound: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The node until its agent starts again, which may be sound where the one before it was not."""
+        return self.node, self.instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +88,11 @@ class Seeking:
 
     def __init__(self, profile: Profile, clean_ns: int = CLEAN_NS) -> None:
         self.profile = profile
-        self._voucher = ""  # the last that was named
+        self._voucher = ("", "")  # the last that was named, as `VoucherChoice.key`
         self._unbinds = 0
         self._revocations = 0
         self._unbound_ns: deque[int] = deque(maxlen=MANY)
-        self._shunned_ns: dict[str, int] = {}
+        self._shunned_ns: dict[tuple[str, str], int] = {}
         self._failed: set[str] = set()  # in a row
         self._sought = ""
         self._sought_ns = 0
@@ -120,13 +126,13 @@ class Seeking:
         self._unbinds, self._revocations = view.unbinds, view.revocations
 
         if view.named is not None:
-            self._voucher = view.named.node
+            self._voucher = (view.named.node, view.named.instance)
         if view.bound:
             self._failed.clear()
 
-    def _fail(self, node: str, now_ns: int) -> None:
-        self._failed.add(node)
-        self._shunned_ns[node] = now_ns + SHUN_NS
+    def _fail(self, key: tuple[str, str], now_ns: int) -> None:
+        self._failed.add(key[0])
+        self._shunned_ns[key] = now_ns + SHUN_NS
 
     def _stays(self, named: NamedVoucher, view: VoucherView, now_ns: int, *, pauses: bool) -> bool:
         """Whether the voucher is as it was named, and not left; of one whose heartbeat is missing the grants tell."""
@@ -156,7 +162,7 @@ class Seeking:
         if named.node not in choices or choices[named.node].names != view.node:
             return False
         sound = [choice for choice in view.choices if choice.node != named.node and choice.bound]
-        may = any(each.names != view.node and now_ns >= self._shunned_ns.get(each.node, 0) for each in sound)
+        may = any(each.names != view.node and now_ns >= self._shunned_ns.get(each.key, 0) for each in sound)
         other_may = any(each.names != named.node for each in sound)
         return may and (not other_may or view.node > named.node)
 
@@ -167,11 +173,11 @@ class Seeking:
         """
         found = {choice.node: choice for choice in view.choices}
         if self._sought in found and now_ns >= self._sought_ns + UNACCEPTED_NS:
-            self._fail(self._sought, now_ns)
+            self._fail(found[self._sought].key, now_ns)
             self._sought = ""
         if self._sought not in found:
-            self._shunned_ns = {node: until_ns for node, until_ns in self._shunned_ns.items() if now_ns < until_ns}
-            order = {node: (self._shunned_ns.get(node, 0), each.names == view.node) for node, each in found.items()}
+            self._shunned_ns = {key: until_ns for key, until_ns in self._shunned_ns.items() if now_ns < until_ns}
+            order = {node: (self._shunned_ns.get(each.key, 0), each.names == view.node) for node, each in found.items()}
             self._sought = min(found, key=lambda node: order[node], default="")
             self._sought_ns = now_ns
         return found.get(self._sought)
