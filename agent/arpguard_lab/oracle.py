@@ -120,7 +120,8 @@ class Oracle:
 class LeaseWrite:
     """One write of a Lease as the API did it: a claim (`vip` set) or a heartbeat (`node` set).
 
-    `holder` is empty for a claim that is released or gone.
+    `holder` is empty for a claim that is released or gone. `uid`: of the heartbeat, or of the one that the claim names;
+    `lease_ns`: what the heartbeat publishes.
     """
 
     time_ns: int
@@ -128,6 +129,8 @@ class LeaseWrite:
     node: str = ""
     holder: str = ""
     epoch: str = ""
+    uid: str = ""
+    lease_ns: int = 0
 
 
 class Ledger:
@@ -136,8 +139,9 @@ class Ledger:
     def __init__(self, macs: Mapping[str, MacAddress]) -> None:
         """`macs`: of the nodes, by their names in the API."""
         self._macs = macs
-        self._claims: dict[Address, tuple[list[int], list[tuple[str, str]]]] = {}
-        self._epochs: dict[str, tuple[list[int], list[str]]] = {}
+        self._claims: dict[Address, tuple[list[int], list[tuple[str, str, str]]]] = {}
+        self._epochs: dict[str, tuple[list[int], list[tuple[str, str]]]] = {}
+        self._first_leases_ns: dict[str, int] = {}  # of heartbeats, by their uid: what each published when it was new
         self._latest_ns = 0
 
     def write(self, writes: Iterable[LeaseWrite]) -> None:
@@ -145,9 +149,10 @@ class Ledger:
         for each in writes:
             self._latest_ns = max(self._latest_ns, each.time_ns)
             if each.vip is not None:
-                _note(self._claims.setdefault(each.vip, ([], [])), each.time_ns, (each.holder, each.epoch))
+                _note(self._claims.setdefault(each.vip, ([], [])), each.time_ns, (each.holder, each.epoch, each.uid))
             else:
-                _note(self._epochs.setdefault(each.node, ([], [])), each.time_ns, each.epoch)
+                _note(self._epochs.setdefault(each.node, ([], [])), each.time_ns, (each.epoch, each.uid))
+                self._first_leases_ns.setdefault(each.uid, each.lease_ns)
 
     def judge(self, said: Sequence[Said], skip: frozenset[Address] = frozenset()) -> list[Finding]:
         """The answers that no valid claim stands behind. VIPs in `skip` have none, or are held without one."""
@@ -155,13 +160,29 @@ class Ledger:
         return [finding for finding in judged if finding is not None]
 
     def _judge(self, said: Said) -> Finding | None:
-        holder, epoch = _at(self._claims.get(said.vip), said.time_ns, ("", ""))
-        current = _at(self._epochs.get(holder), said.time_ns, "")
-        if holder and self._macs.get(holder) == said.mac and epoch == current:
+        holder, epoch, uid = _at(self._claims.get(said.vip), said.time_ns, ("", "", ""))
+        void = holder != "" and self._is_void(holder, epoch, uid, said.time_ns)
+        if self._macs.get(holder) == said.mac and not void:
             return None
         speaker = next((name for name, mac in self._macs.items() if mac == said.mac), str(said.mac))
-        state = f"the claim names {holder or 'nobody'}" + ("" if epoch == current or not holder else ", and is void")
+        state = f"the claim names {holder or 'nobody'}" + (", and is void" if void else "")
         return Finding("unbacked", said.time_ns, said.vip, f"{speaker} answered while {state}")
+
+    def _is_void(self, holder: str, epoch: str, uid: str, now_ns: int) -> bool:
+        """By another epoch in the same heartbeat, or by another heartbeat that has been there for long enough.
+
+        Where nodes vouch for each other a heartbeat that somebody deleted is made anew at once. The claims of the one
+        before stay valid for as long as the new one published at first (V18).
+        """
+        times, values = self._epochs.get(holder, ([], []))
+        index = bisect_right(times, now_ns)
+        current, current_uid = values[index - 1] if index else ("", "")
+        if current == epoch or not uid or current_uid == uid:
+            return current != epoch
+
+        last = next((past for past, of in reversed(values[:index]) if of == uid), "")
+        made_ns = next((at for at, (_, of) in zip(times, values, strict=True) if of == current_uid), 0)
+        return last != epoch or now_ns >= made_ns + self._first_leases_ns[current_uid]
 
 
 def _note(history: tuple[list[int], list[V]], time_ns: int, value: V) -> None:

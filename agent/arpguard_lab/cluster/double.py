@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from arpguard.errors import ArpguardError
+from arpguard.units import NS_PER_S
 from arpguard_lab.apiserver.manifests import of_rbac
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.kubeapi import Control, KubeApi, connect_directly
@@ -171,9 +172,11 @@ def lease_write(row: dict[str, Any]) -> LeaseWrite | None:
     notes = body["metadata"].get("annotations") or {}
     kind, _, rest = str(row["name"]).partition(".")
     if kind == "node" and "object" in row:
-        return LeaseWrite(row["time_ns"], node=rest, epoch=str(notes.get(f"{objects.PREFIX}epoch", "")))
+        uid, lease_ns = str(body["metadata"].get("uid", "")), body["spec"].get("leaseDurationSeconds", 0) * NS_PER_S
+        epoch = str(notes.get(f"{objects.PREFIX}epoch", ""))
+        return LeaseWrite(row["time_ns"], node=rest, epoch=epoch, uid=uid, lease_ns=lease_ns)
     if kind == "vip":
         holder = str((body.get("spec") or {}).get("holderIdentity") or "")
-        epoch = str(notes.get(f"{objects.PREFIX}holder-epoch", ""))
-        return LeaseWrite(row["time_ns"], vip=ip_address(rest.replace("-", ":")), holder=holder, epoch=epoch)
+        epoch, uid = (str(notes.get(f"{objects.PREFIX}{name}", "")) for name in ("holder-epoch", "holder-uid"))
+        return LeaseWrite(row["time_ns"], vip=ip_address(rest.replace("-", ":")), holder=holder, epoch=epoch, uid=uid)
     return None

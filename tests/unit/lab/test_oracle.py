@@ -114,6 +114,31 @@ def test_an_answer_needs_a_valid_claim_at_its_time(at_ms, mac, text):
     assert [finding.text for finding in found] == ([text] if text else [])
 
 
+MADE_ANEW = (
+    LeaseWrite(0, node="node-1", epoch="e0", uid="u1", lease_ns=3000 * NS_PER_MS),
+    LeaseWrite(1, node="node-1", epoch="e1", uid="u1", lease_ns=9000 * NS_PER_MS),
+    LeaseWrite(2, vip=VIP, holder="node-1", epoch="e1", uid="u1"),
+    LeaseWrite(100 * NS_PER_MS, node="node-1", epoch="x", uid="u2", lease_ns=9000 * NS_PER_MS),
+    LeaseWrite(5000 * NS_PER_MS, node="node-1", epoch="y", uid="u2", lease_ns=3000 * NS_PER_MS),
+)
+
+
+@pytest.mark.parametrize(("at_ms", "found"), [(50, 0), (101, 0), (5001, 0), (9099, 0), (9100, 1)])
+def test_a_claim_outlives_its_heartbeat_for_as_long_as_the_next_one_publishes_at_first(at_ms, found):
+    ledger = Ledger(MACS)
+    ledger.write(MADE_ANEW)
+    assert len(ledger.judge([said(at_ms, A, 1)])) == found
+
+
+@pytest.mark.parametrize(
+    ("epoch", "uid"), [("e0", "u1"), ("e1", ""), ("e1", "u2"), ("x", "u1")], ids=["over", "no uid", "other uid", "new"]
+)
+def test_a_heartbeat_that_is_made_anew_revives_no_claim(epoch, uid):
+    ledger = Ledger(MACS)
+    ledger.write([*MADE_ANEW, LeaseWrite(6000 * NS_PER_MS, vip=VIP, holder="node-1", epoch=epoch, uid=uid)])
+    assert [finding.kind for finding in ledger.judge([said(6001, A, 1)])] == ["unbacked"]
+
+
 def test_renewals_take_no_room():
     ledger = Ledger(MACS)
     ledger.write([*HISTORY, *(beat(300 + number, "node-2", "e2") for number in range(1000))])
