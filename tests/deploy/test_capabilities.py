@@ -27,7 +27,7 @@ VIP, VIP6 = address(50), address6(0x50)
 ITEMS = ", ".join(f"{{address: '{vip}', owner: {{node: node-1}}}}" for vip in (VIP, VIP6))
 CONFIG = f"mode: enforce\nmetrics: {{listen: off}}\nvips: [{ITEMS}]\n"
 KEPT_BY_ROOT = sum(1 << each for each in KEPT)
-KEPT_IN_CONTAINER = KEPT_BY_ROOT & ~(1 << Capability.DAC_READ_SEARCH) & ~(1 << Capability.SYS_NICE)
+KEPT_IN_CONTAINER = KEPT_BY_ROOT & ~(1 << Capability.DAC_READ_SEARCH)
 START_S = 30.0
 FILTERED = "2"  # proc(5), Seccomp: by a filter
 

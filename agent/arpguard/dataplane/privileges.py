@@ -49,8 +49,8 @@ KEPT = (
     Capability.NET_ADMIN,
     Capability.NET_RAW,
     Capability.DAC_READ_SEARCH,
-    Capability.SYS_NICE,
 )
+KEPT_IN_CLUSTER = (*KEPT, Capability.SYS_NICE)  # each voucher's process raises its priority, and gives it up
 
 
 def effective() -> int:
@@ -88,7 +88,7 @@ def refusal() -> str:
     return f"the kernel refused to load BPF programs (EPERM): {why}"
 
 
-def keep_only(kept: tuple[Capability, ...] = KEPT) -> None:
+def keep_only(kept: tuple[Capability, ...]) -> None:
     """Gives up every capability but these, of those that the process has: for itself, its threads to come and children.
 
     No execve(2) brings one back, whatever is executed. Call it while there is one thread: capabilities belong to

@@ -91,7 +91,7 @@ class Startup:
             from arpguard.runtime.wiring import build  # noqa: PLC0415
 
             pinned = await loading
-            privileges.keep_only()
+            privileges.keep_only(privileges.KEPT_IN_CLUSTER if self._options.kubernetes else privileges.KEPT)
             early = EarlyFile(self._options.early_file)
             agent = await build(node, self._options.kubernetes, self._settings, pinned, announcements, early, lock)
             end = await agent.run(self._stopping)
