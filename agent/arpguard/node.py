@@ -15,7 +15,7 @@ from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, read_grants, read_totals
 from arpguard.dataplane.syscall import Fd
 from arpguard.model import EventAccount, Grants, NodeControl, NodeState, Surroundings, Tally, Vip
-from arpguard.verdict import Mode
+from arpguard.verdict import Mode, Vouched
 
 
 @dataclass(slots=True)
@@ -83,10 +83,11 @@ class ThisNode:
             self.cluster.refresh()
         return self.cluster
 
-    def read_totals(self) -> tuple[Tally, EventAccount]:
-        """All decisions on this node so far, and the kernel's account of events."""
-        tally, events = read_totals(self.totals)
-        return tally, EventAccount(events.sent, events.limited, events.lost)
+    def read_totals(self) -> tuple[Tally, EventAccount, dict[Vouched, int]]:
+        """All decisions on this node so far, and the kernel's accounts of events and of frames of vouching."""
+        tally, totals = read_totals(self.totals)
+        events = EventAccount(totals.sent, totals.limited, totals.lost)
+        return tally, events, {what: totals.vouched[what] for what in Vouched}
 
     def read_grants(self) -> Grants:
         """What the kernel has of this node's voucher."""

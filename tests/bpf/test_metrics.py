@@ -26,7 +26,7 @@ from arpguard.model import Attachment, Drift, EntryKey, Link, NodeState, Owner, 
 from arpguard.node import ConfigInForce, ThisNode
 from arpguard.observe.metrics import MAX_CLAIMS, SPECS, ApiMetrics, node_registry
 from arpguard.units import NS_PER_MS, NS_PER_S
-from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason
+from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Vouched
 from support.frames.builders import (
     GUARD,
     HOUR_NS,
@@ -38,6 +38,7 @@ from support.frames.builders import (
     an_arp_request,
     an_entry,
 )
+from support.frames.vouch_builders import a_ping, a_vouching_control, in_frame, sealed
 from support.kube.cluster_states import a_cluster, an_elected
 from support.netns.waiting import until
 from support.programs.prog_run import LO, a_plane
@@ -283,6 +284,17 @@ def test_events_are_the_kernels_account_and_what_was_received(guarded):
     assert grown["delivered"] + grown["limited"] + grown["lost"] == 100
     assert grown["received"] == grown["delivered"] > 0
     assert guarded.value("decisions_remembered") == 1
+
+
+def test_frames_of_vouching_are_counted_by_what_came_of_them(guarded):
+    guarded.plane.set({}, a_vouching_control())
+    before = guarded.series("vouching_frames_total")
+    for frame in (sealed(a_ping()), sealed(a_ping()), in_frame(b"")):
+        guarded.run(frame)
+    after = guarded.series("vouching_frames_total")
+
+    grown = {what: count - before[what,] for (what,), count in after.items()}
+    assert grown == dict.fromkeys((what.name.lower() for what in Vouched), 0) | {"other_term": 2, "unreadable": 1}
 
 
 def test_foreign_claims_by_vip_link_and_reason_never_by_mac(guarded):

@@ -14,7 +14,7 @@ from arpguard.config.files import parse_config
 from arpguard.core.auditing import AuditFinding
 from arpguard.kube.writer import Outcome
 from arpguard.observe.metrics import SPECS
-from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict
+from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict, Vouched
 from support.promtool import run_promtool
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/monitoring"
@@ -28,7 +28,10 @@ VALUES = {
     "action": {"observed", "enforced"},
     "hook": {hook.name.lower() for hook in Hook},
     "outcome": {"delivered", "limited", "lost", "received", *(kind.__name__.lower() for kind in get_args(Outcome))},
-    "what": {"entry", "program", "control", "heartbeat", "revocation", "claim", "vouched", "tried"},
+    "what": {
+        *("entry", "program", "control", "heartbeat", "revocation", "claim", "vouched", "tried"),
+        *(what.name.lower() for what in Vouched),
+    },
     "job": {"arpguard"},
 }
 BY_PROMETHEUS = {"job", "instance"}

@@ -179,7 +179,7 @@ def received_by(pair: Pair) -> int:
 
 def counts_of(node: ThisNode, keys: list[EntryKey]) -> Counts:
     """Decisions about what came in, by address, and of the node."""
-    total, _ = node.read_totals()
+    total, *_ = node.read_totals()
     tallies = {key.vip: node.table.tally(key) for key in keys} | {None: total}
     return {
         vip: Counter(

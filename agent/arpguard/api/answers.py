@@ -51,7 +51,7 @@ _MAX_PROBLEMS, _MAX_PROBLEM = 100, 2000
 def get_status(node: ThisNode, _request: pb.GetStatusRequest) -> pb.GetStatusResponse:
     """GetStatus."""
     control, clock = node.read_control(), MessageClock.now()
-    tally, events = node.read_totals()
+    tally, events, _ = node.read_totals()
     drift, variety = node.state.drift, node.state.variety
 
     response = pb.GetStatusResponse(

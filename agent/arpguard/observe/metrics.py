@@ -27,7 +27,7 @@ from arpguard.observe import spec
 from arpguard.observe.cluster import CLUSTER, look_at_cluster
 from arpguard.observe.spec import Distribution, Row, Sample
 from arpguard.units import NS_PER_S
-from arpguard.verdict import VIP_KINDS, Kind, Mode, Reason
+from arpguard.verdict import VIP_KINDS, Kind, Mode, Reason, Vouched
 
 # A series for each VIP would be too many; those that others claim are few, until somebody claims them all.
 MAX_CLAIMS = 1000
@@ -45,6 +45,7 @@ class NodeSample:
     control: NodeControl
     tally: Tally
     events: EventAccount
+    vouching: dict[Vouched, int]
     vips: Count[tuple[Kind, Mode]]
     fence_left_ns: int | None
     claims: dict[tuple[str, ...], tuple[int, int]]
@@ -57,7 +58,7 @@ class NodeSample:
 def sample_of(node: ThisNode) -> NodeSample:
     """Reads what the metrics are made of."""
     control = node.read_control()
-    tally, events = node.read_totals()
+    tally, events, vouching = node.read_totals()
 
     vips: Count[tuple[Kind, Mode]] = Count()
     for entry, count in node.state.variety:
@@ -69,6 +70,7 @@ def sample_of(node: ThisNode) -> NodeSample:
         control=control,
         tally=tally,
         events=events,
+        vouching=vouching,
         vips=vips,
         fence_left_ns=fence_left_ns((entry for entry, _ in node.state.variety), control, boot_ns()),
         claims=_claims(node),
@@ -118,6 +120,10 @@ def _events(sample: NodeSample) -> Iterator[Row]:
     yield ("limited",), sample.events.limited
     yield ("lost",), sample.events.lost
     yield ("received",), sample.node.decisions.received
+
+
+def _vouching(sample: NodeSample) -> Iterator[Row]:
+    yield from (((_word(what),), count) for what, count in sample.vouching.items())
 
 
 def _answers(sample: NodeSample) -> Iterator[Row]:
@@ -193,6 +199,15 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "when lost grows: decisions and conflicts that are listed have gaps",
         _events,
         ("outcome",),
+    ),
+    spec.Counter(
+        "arpguard_vouching_frames_total",
+        "Frames of vouching that came in on guarded links since the kernel's maps were made, by what came of them: "
+        "pings and grants of this node's term did something, all others nothing",
+        "when forged grows: two nodes have different secrets, or a host on the segment makes frames up; or bad_stamp: "
+        "grants come from before a restart of this machine, or are replayed",
+        _vouching,
+        ("what",),
     ),
     spec.Gauge(
         "arpguard_decisions_remembered",
