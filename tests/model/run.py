@@ -346,6 +346,12 @@ V_MUTUAL = [
         13,
         quick=True,
     ),
+    Vouch(
+        "v-mutual-api-right",
+        "it grants until its API fence, though its own voucher is silent",
+        (*MUTUAL, "API_RIGHT"),
+        25,
+    ),
     Vouch("v-mutual-looks-early", "it looks at its own fences before the pong comes", (*MUTUAL, "LOOKS_EARLY"), 17),
     Vouch(
         "v-mutual-regrant",

@@ -41,7 +41,7 @@
  * Broken rules: NO_VFENCE NO_BOUND EARLY_V COUNT_FROM_PING GRANT_AFTER LATE_FENCE_V UNBIND_SENT UNBIND_UNKNOWN
  * RESTART_UNBINDS BIND_FIRST NO_REREAD BLIND_REVOKE REUSE_TERM CARRY_BOUND OLD_GRANTS OLD_REVOKES NO_TERM_CHECK
  * LATE_WRITE; TERM_FIRST (ANEW); of the long lease and the chain NO_CUT SHORT_WAIT CHAIN_UNBOUND SAYS_EARLY CHAIN_SOON
- * CHAIN_BLIND; NO_RIGHT, LOOKS_EARLY and REGRANT (RING); PART_SWAPS (PARTS); SETTLE_SHORT (LOSE); with CALM: KEEP_KTERM
+ * CHAIN_BLIND; NO_RIGHT, API_RIGHT, LOOKS_EARLY and REGRANT (RING); PART_SWAPS (PARTS); SETTLE_SHORT (LOSE); with CALM: KEEP_KTERM
  * NO_UNBIND SLACK.
  * Allowed: CARRY_VF, BORN_BOUND, LONG_NAMED, LATE_WRITE with LATE_CAS.
  * SEEK_*: asserts that something is out of reach which has to be in reach, lest the proof be about nothing.
@@ -324,6 +324,8 @@ inline clean(n)
 #define HOST_IS_OVER(n) (!hCur[HOST(n)])
 #if defined(NO_RIGHT)
 #define HOST_MAY(n) true
+#elif defined(API_RIGHT)
+#define HOST_MAY(n) (fence[HOST(n)] > 0)
 #elif defined(LOOKS_EARLY)
 #define HOST_MAY(n) looked[n]
 #else

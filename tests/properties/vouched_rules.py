@@ -235,6 +235,11 @@ RULES = [
         (Peers, "replace", "if peer.known is None:", "if False:"),
     ),
     broken("v-mutual-no-right", chain, NO_RIGHT),
+    broken(
+        "v-mutual-api-right",
+        ring,
+        (Node, "right", "self.kernel.right(self.now())", "self.kernel.fence_at(self.now())"),
+    ),
     broken("v-ring-no-right", ring, NO_RIGHT),
     broken(
         "v-mutual-looks-early",
