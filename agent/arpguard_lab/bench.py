@@ -15,6 +15,7 @@ from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.errors import DataPlaneError
 from arpguard.wire.arp import ArpOp
 from arpguard.wire.ndp import NdType
+from arpguard_lab.patience import Patience
 from arpguard_lab.topology import NETWORK, NETWORK6, AgentProcess, Host, Lab
 
 VIP = IPv4Address(f"{NETWORK}.50")
@@ -208,10 +209,10 @@ def owned_by(owner: str, *vips: Address, mode: str = "enforce", interfaces: str 
 
 
 def until(condition: Callable[[], object], limit_s: float, what: str) -> float:
-    """Waits until a condition holds, and says how many seconds that took; DataPlaneError after `limit_s`."""
-    began = time.monotonic()
+    """Waits until a condition holds, and says how many seconds that took; DataPlaneError when patience is over."""
+    began, patience = time.monotonic(), Patience(limit_s)
     while not condition():
-        if time.monotonic() - began > limit_s:
+        if patience.is_over:
             raise DataPlaneError(f"not within {limit_s:g} s: {what}")
         time.sleep(_POLL_S)
     return time.monotonic() - began

@@ -27,6 +27,7 @@ from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane.neighboursocket import NeighbourSocket
 from arpguard.errors import DataPlaneError
 from arpguard_lab.netns import Netns
+from arpguard_lab.patience import Patience
 
 P = TypeVar("P", bound="HostProcess")
 
@@ -143,9 +144,9 @@ class HostProcess(ABC):
 
     def wait_for(self, text: str = "ready:", timeout_s: float = READY_S) -> None:
         """Returns once the log has `text`; DataPlaneError when the program ends or takes too long."""
-        deadline = time.monotonic() + timeout_s
+        patience = Patience(timeout_s)
         while text not in self.said():
-            if self.pid is None or time.monotonic() > deadline:
+            if self.pid is None or patience.is_over:
                 last = self.said().strip().splitlines()[-1:]
                 raise DataPlaneError(
                     f"the {self.name} of {self.host.name} did not say {text!r}: {' '.join(last) or 'nothing'}"

@@ -23,6 +23,7 @@ from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.servers import ApiUnderTest
 from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent, KubeLab
 from arpguard_lab.oracle import Finding, Handover, Ledger, Oracle
+from arpguard_lab.patience import Patience
 from arpguard_lab.topology import NETWORK, NETWORK6, Host, first_mac
 
 Json = dict[str, Any]
@@ -95,13 +96,13 @@ class Watch:
         self.oracle.hear(taken)
 
     def wait(self, condition: Callable[[], object], timeout_s: float, what: str) -> None:
-        """Returns once the condition holds, looked at after every `poll`; DataPlaneError after `timeout_s`."""
-        deadline = time.monotonic() + timeout_s
+        """Returns once the condition holds, looked at after every `poll`; DataPlaneError when patience is over."""
+        patience = Patience(timeout_s)
         while True:
             self.poll()
             if condition():
                 return
-            if time.monotonic() > deadline:
+            if patience.is_over:
                 raise DataPlaneError(f"not within {timeout_s:g} s: {what}")
             time.sleep(_POLL_S)
 
@@ -388,23 +389,24 @@ class KubeBench:
         is the machine's affair.
         """
         macs = {host.mac for host in (self.nodes if among is None else among)}
-        deadline, most = time.monotonic() + limit_s, 0
+        patience, most = Patience(limit_s), 0
         while True:
             found = self.who(*vips)
             wrong = {address: each for address, each in found.items() if len(each) != 1 or each[0] not in macs}
             if not wrong:
                 return
             if len(vips) - len(wrong) > most:
-                deadline, most = time.monotonic() + limit_s, len(vips) - len(wrong)
-            if time.monotonic() > deadline:
+                most = len(vips) - len(wrong)
+                patience.renew()
+            if patience.is_over:
                 shown = {str(address): [self.lab.who(mac) for mac in each] for address, each in wrong.items()}
                 raise DataPlaneError(f"not one node for each VIP, and no more of them within {limit_s:g} s: {shown}")
 
     def settle_evenly(self, vips: Sequence[Address], limit_s: float = SETTLE_S) -> None:
         """Returns once nobody has moved for a while."""
         self.settle(vips, limit_s=limit_s)
-        deadline, since, before = time.monotonic() + limit_s, time.monotonic(), self.who(*vips)
-        while time.monotonic() - since < _QUIET_S and time.monotonic() < deadline:
+        patience, since, before = Patience(limit_s), time.monotonic(), self.who(*vips)
+        while time.monotonic() - since < _QUIET_S and not patience.is_over:
             time.sleep(0.2)
             found = self.who(*vips)
             if found != before:

@@ -9,6 +9,7 @@ from arpguard.errors import DataPlaneError
 from arpguard_lab.bench import Step
 from arpguard_lab.cluster.bench import KubeBench, vip
 from arpguard_lab.oracle import Spread
+from arpguard_lab.patience import Patience
 
 MANY = [IPv4Address("198.18.4.0") + number for number in range(1, 1001)]
 CLAIMS_GONE_S = 30.0
@@ -94,8 +95,9 @@ def _claims(bench: KubeBench, *, held: bool = False) -> int:
 
 def _until(holds: Callable[[], bool], since_s: float) -> float:
     """Seconds until something holds."""
+    patience = Patience(_PATIENCE_S)
     while not holds():
-        if time.monotonic() > since_s + _PATIENCE_S:
+        if patience.is_over:
             raise DataPlaneError(f"claims are not as they should be within {_PATIENCE_S:g} s")
         time.sleep(_POLL_S)
     return time.monotonic() - since_s

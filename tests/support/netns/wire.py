@@ -1,6 +1,7 @@
 """Raw frames on a cable: sent as they are, heard whole, and requests all the time."""
 
 import itertools
+import math
 import os
 import select
 import socket
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
+from arpguard.units import NS_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, parse_arp
 from arpguard.wire.ethernet import ETHERTYPE_ARP, parse_ethernet
 from arpguard_lab.netns import Netns
@@ -25,9 +27,11 @@ _numbers = itertools.count(1)
 _SOL_PACKET, _PACKET_AUXDATA, _PACKET_IGNORE_OUTGOING = 263, 8, 23
 _PACKET_VERSION, _PACKET_TX_RING = 10, 13
 _ETH_P_ALL = 0x0003
-_SO_RCVBUFFORCE = 33
+_SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 33, 35
+_TIMESPEC = struct.Struct("=qq")
 _AUXDATA = struct.Struct("=IIIHHHH")
 _VLAN_VALID = 0x10
+_CONTROL = socket.CMSG_SPACE(_AUXDATA.size) + socket.CMSG_SPACE(_TIMESPEC.size)
 
 
 def arp_of(frame: bytes) -> ArpPacket | None:
@@ -80,6 +84,7 @@ class Wire:
     def __init__(self, host: Host, device: str = "eth0", also: int = ETHERTYPE_ARP) -> None:
         self.mac = host.mac
         self.address = host.address
+        self.heard_ns = 0  # when the kernel had the last frame that was heard, by the wall clock
         self._heard = (ETHERTYPE_ARP, also)
         self._socket = host.netns.call(lambda: self._open(device))
 
@@ -88,6 +93,7 @@ class Wire:
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
         opened.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         opened.setsockopt(_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        opened.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 16 << 20)
         opened.bind((device, _ETH_P_ALL))
         return opened
@@ -100,24 +106,30 @@ class Wire:
         deadline = time.monotonic() + wait_s
         while select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
             try:
-                data, control, _, _ = self._socket.recvmsg(65536, socket.CMSG_SPACE(_AUXDATA.size))
+                data, control, _, _ = self._socket.recvmsg(65536, _CONTROL)
             except OSError:  # the link went down
                 continue
-            for _, kind, raw in control:
-                status, _, _, _, _, tci, tpid = _AUXDATA.unpack_from(raw)
-                if kind == _PACKET_AUXDATA and status & _VLAN_VALID:
-                    data = data[:12] + struct.pack("!HH", tpid or 0x8100, tci) + data[12:]
+
+            said = {(level, kind): raw for level, kind, raw in control}
+            status, _, _, _, _, tci, tpid = _AUXDATA.unpack_from(said[_SOL_PACKET, _PACKET_AUXDATA])
+            if status & _VLAN_VALID:
+                data = data[:12] + struct.pack("!HH", tpid or 0x8100, tci) + data[12:]
+
             parsed = parse_ethernet(data)
             if parsed is not None and parsed.ethertype in self._heard:
+                seconds, rest_ns = _TIMESPEC.unpack_from(said[socket.SOL_SOCKET, _SO_TIMESTAMPNS])
+                self.heard_ns = seconds * NS_PER_S + rest_ns
                 return data
+
         return None
 
-    def listen(self, seconds: float) -> list[bytes]:
-        """Everything that comes in for so long."""
+    def listen(self, seconds: float, until_ns: float = math.inf) -> list[bytes]:
+        """Everything that comes in for so long; of that, what the kernel had before a time."""
         deadline = time.monotonic() + seconds
         heard = []
         while (frame := self.hear(deadline - time.monotonic())) is not None:
-            heard.append(frame)
+            if self.heard_ns < until_ns:
+                heard.append(frame)
         return heard
 
     def exchange(

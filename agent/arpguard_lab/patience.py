@@ -1,0 +1,42 @@
+"""How long to wait for something on a machine that others use too: long enough that only what hangs is given up."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+_TASKS, _STAT = Path("/proc/pressure/cpu"), Path("/proc/stat")
+_STEAL = 8  # its place in the first line of /proc/stat, proc_stat(5)
+_BUSY = 5  # how many times longer all of it may take while tasks wait for a CPU
+
+
+class Patience:
+    """A limit of time, from now on. While tasks of this machine wait for a CPU, its clock runs slower."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.limit_s = limit_s
+        self.renew()
+
+    def renew(self) -> None:
+        """Begins anew: there is progress."""
+        self._began_s, self._lacked_s = time.monotonic(), _without_cpu_s()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the limit is reached."""
+        waited_s = time.monotonic() - self._began_s
+        if waited_s <= self.limit_s:
+            return False
+
+        busy_s = min(_without_cpu_s() - self._lacked_s, waited_s)
+        return waited_s - busy_s + busy_s / _BUSY > self.limit_s
+
+
+def _without_cpu_s() -> float:
+    """For how many seconds so far a task of this machine wanted a CPU that others had.
+
+    Others are tasks (Linux, Documentation/accounting/psi.rst), or other guests of the host (`steal`).
+    """
+    waited = re.search(r"total=(\d+)", _TASKS.read_text(encoding="ascii")) if _TASKS.exists() else None
+    stolen = int(_STAT.read_text(encoding="ascii").split(maxsplit=_STEAL + 1)[_STEAL])
+    return stolen / os.sysconf("SC_CLK_TCK") + (int(waited[1]) / 1e6 if waited else 0.0)
