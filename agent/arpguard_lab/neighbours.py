@@ -1,10 +1,14 @@
-"""What a host's kernel makes of an IPv6 address: its neighbour entry and the states of that, and whether it is free."""
+"""What a host's kernel makes of an IPv6 address: its neighbour entry and the states of that, and whether it is free.
+
+And whether a kernel has room for neighbours.
+"""
 
 import json
 import select
 import subprocess
 import time
 from ipaddress import IPv6Address
+from pathlib import Path
 from typing import Self
 
 from arpguard.addresses import MacAddress
@@ -12,6 +16,8 @@ from arpguard.errors import DataPlaneError
 from arpguard_lab.bench import until
 from arpguard_lab.topology import NETWORK6, Host
 
+ROOM_S = 6.0  # neighbour entries are given up after 5 seconds, where there are too many
+_TABLES = (Path("/proc/net/stat/arp_cache"), Path("/proc/net/stat/ndisc_cache"))
 _PATIENCE_S = 10.0
 _SUBSCRIBED_S = 0.05
 # One probe for an address of its own, and neighbour entries that go through all their states in a second.
@@ -24,6 +30,18 @@ def quicken(host: Host) -> None:
     """Has the kernel look whether an address is free before it takes it, and ask neighbours again and again soon."""
     host.netns.run("sysctl", "-qw", *_PROBING)
     host.netns.run("ip", "ntable", "change", "name", "ndisc_cache", "dev", "eth0", *_FAST_MS)
+
+
+def without_room() -> int:
+    """How often a kernel of this machine had no room for another neighbour (arp(7), gc_thresh3), and said nothing.
+
+    All network namespaces share it (Linux, net/core/neighbour.c).
+    """
+    found = 0
+    for table in filter(Path.exists, _TABLES):
+        names, *processors = (line.split() for line in table.read_text(encoding="ascii").splitlines())
+        found += sum(int(counts[names.index("table_fulls")], 16) for counts in processors)
+    return found
 
 
 def mac_of(host: Host, address: IPv6Address) -> MacAddress | None:

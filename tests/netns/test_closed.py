@@ -33,6 +33,7 @@ POOL = f"{NETWORK}.48/28"  # .48 to .63
 def a_config(ranges: str = f"[{POOL}]", unknown: str = "suppress", mode: str = "enforce") -> str:
     return f"""\
 mode: {mode}
+audit: {{every: off}}
 interfaces: [eth0]
 ranges: {ranges}
 unknown: {unknown}

@@ -26,6 +26,7 @@ NODE_ADDRESS = address(1)
 OWNED, FOREIGN, MARK = address(50), address(51), address(90)
 CONFIG = f"""
 mode: enforce
+audit: {{every: off}}
 interfaces: [eth0]
 vips:
   - {{address: {OWNED}, owner: {{node: node-1}}}}

@@ -32,6 +32,7 @@ M = MacAddress.parse("02:00:00:00:00:01")
 OWNED, FOREIGN, FREE, MARK = address(50), address(51), address(55), address(90)
 CONFIG = f"""
 mode: enforce
+audit: {{every: off}}
 interfaces: [eth0]
 vips:
   - {{address: {OWNED}, owner: {{node: node-1}}}}

@@ -235,7 +235,7 @@ def a_config() -> str:
         for cell in AGENT_CELLS
         if OWNERS[cell.entry]
     ]
-    return "\n".join(["mode: enforce", "interfaces: [eth0]", "vips:", *vips, ""])
+    return "\n".join(["mode: enforce", "audit: {every: off}", "interfaces: [eth0]", "vips:", *vips, ""])
 
 
 def an_agent(pair: Pair) -> AgentProcess:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
-from pathlib import Path
 from typing import Any, Self
 
 from arpguard.addresses import Address, MacAddress
@@ -22,6 +21,7 @@ from arpguard_lab.capture import Capture, Said
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.servers import ApiUnderTest
 from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent, KubeLab
+from arpguard_lab.neighbours import ROOM_S, without_room
 from arpguard_lab.oracle import Finding, Handover, Ledger, Oracle
 from arpguard_lab.patience import Patience
 from arpguard_lab.topology import NETWORK, NETWORK6, Host, first_mac
@@ -32,8 +32,7 @@ SETTLE_S = 20.0
 READY_S = 120.0  # three agents load at once, on few cores
 _WAIT_S = 0.06
 AT_THE_FENCE_NS = 5 * NS_PER_MS  # what is asked so shortly before may be answered after
-_NEIGHBOUR_TABLES = (Path("/proc/net/stat/arp_cache"), Path("/proc/net/stat/ndisc_cache"))
-_ROOM_S, _RETRY_S = 6.0, 0.1  # neighbour entries are given up after 5 seconds, where there are too many
+_RETRY_S = 0.1
 _POLL_S = 0.02
 _QUIET_S = 1.5
 _LATE_S = 0.1  # for what was sent last to be answered and recorded
@@ -492,26 +491,12 @@ class KubeBench:
 
     def all_who(self, address: Address, expected: Iterable[Host]) -> list[MacAddress]:
         """Who answers for a VIP; asked again where some of those who should had no room for whom to answer."""
-        wanted, deadline, before = {host.mac for host in expected}, time.monotonic() + _ROOM_S, _without_room()
+        wanted, deadline, before = {host.mac for host in expected}, time.monotonic() + ROOM_S, without_room()
         while (
-            wanted > set(macs := self.who(address)[address])
-            and _without_room() > before
-            and time.monotonic() < deadline
+            wanted > set(macs := self.who(address)[address]) and without_room() > before and time.monotonic() < deadline
         ):
             time.sleep(_RETRY_S)
         return macs
-
-
-def _without_room() -> int:
-    """How often a kernel of this machine had no room for another neighbour (arp(7), gc_thresh3), and said nothing.
-
-    All network namespaces share it (Linux, net/core/neighbour.c).
-    """
-    found = 0
-    for table in filter(Path.exists, _NEIGHBOUR_TABLES):
-        names, *processors = (line.split() for line in table.read_text(encoding="ascii").splitlines())
-        found += sum(int(counts[names.index("table_fulls")], 16) for counts in processors)
-    return found
 
 
 def ms(length_ns: int) -> int:
