@@ -99,7 +99,7 @@ def test_deaths_gives_plausible_json():
     for profile, least_ms in (("fast", 500), ("default", 900)):
         first, every = (rows[f"vouching, {profile}: {what}"] for what in ("the first VIP", "every VIP"))
         assert least_ms < first["min"] == every["min"] <= every["max"] < LIMIT_MS, "nobody may answer before d"
-        assert len(first["samples"]) == 1 < len(every["samples"]), "a node dies, which had more than one VIP"
+        assert 1 == len(first["samples"]) <= len(every["samples"]), "one node dies"
     if find(KEEPALIVED):
         for interval in ("1", "0.1"):
             taken = rows[f"keepalived, advert_int {interval}"]
