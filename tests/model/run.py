@@ -320,6 +320,12 @@ V_SAFE = [
     ),
     Vouch("v-parted", "parting leases, long leases and chain", ("P=3", "PARTS", *CHAIN, "RESTART", "STRAY"), None),
     Vouch("v-lost", "people delete the heartbeat, and requests to create it are stuck", LOST, None),
+    Vouch(
+        "v-lost-released",
+        "the same, and the node releases what it claimed in an epoch that is over",
+        (*LOST, "LETS_GO"),
+        None,
+    ),
     Vouch("v-two-vips", "two VIPs of one node", ("V=2", "D=2", "LONG=3", "LD=1", "CHAIN", *V_FAULTS), None),
 ]
 V_MUTUAL = [

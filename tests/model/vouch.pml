@@ -36,13 +36,14 @@
  * LD (d) and LM (m) of the voucher's grants. STAND: ticks in a row that a node's clock may stand still, and then goes
  * for LD at least.
  * Faults: RESTART (of agents), WRESTART (of vouchers, or their node's right ends), STRAY, HANDOVER, ANEW (a new epoch
- * without need), LOSE (people delete the heartbeat). PARTS: nodes part. CHAIN: x revokes whose voucher is over; SAY: a
+ * without need), LOSE (people delete the heartbeat). LETS_GO: the agent releases what it claimed in an epoch that is
+ * over. PARTS: nodes part. CHAIN: x revokes whose voucher is over; SAY: a
  * heartbeat says "bound" without that.
  * Broken rules: NO_VFENCE NO_BOUND EARLY_V COUNT_FROM_PING GRANT_AFTER LATE_FENCE_V UNBIND_SENT UNBIND_UNKNOWN
  * RESTART_UNBINDS BIND_FIRST NO_REREAD BLIND_REVOKE REUSE_TERM CARRY_BOUND OLD_GRANTS OLD_REVOKES NO_TERM_CHECK
  * LATE_WRITE; TERM_FIRST (ANEW); of the long lease and the chain NO_CUT SHORT_WAIT CHAIN_UNBOUND SAYS_EARLY CHAIN_SOON
- * CHAIN_BLIND; NO_RIGHT, API_RIGHT, LOOKS_EARLY and REGRANT (RING); PART_SWAPS (PARTS); SETTLE_SHORT (LOSE); with CALM: KEEP_KTERM
- * NO_UNBIND SLACK.
+ * CHAIN_BLIND; NO_RIGHT, API_RIGHT, LOOKS_EARLY and REGRANT (RING); PART_SWAPS (PARTS); SETTLE_SHORT (LOSE);
+ * LETS_EARLY (LETS_GO); with CALM: KEEP_KTERM NO_UNBIND SLACK.
  * Allowed: CARRY_VF, BORN_BOUND, LONG_NAMED, LATE_WRITE with LATE_CAS.
  * SEEK_*: asserts that something is out of reach which has to be in reach, lest the proof be about nothing.
  */
@@ -622,6 +623,11 @@ inline giveUp(n)
 #else
 #define BOUND_AT_ONCE(n) bound[n] = false;
 #endif
+#ifdef LETS_EARLY
+#define LETS(n) true
+#else
+#define LETS(n) (!entry[AT(n, 0)])
+#endif
 #ifdef KEEP_KTERM
 #define REPLACES(n) (kTerm[n] == 0)
 #else
@@ -718,6 +724,11 @@ proctype Agent(byte n)
 #ifdef HANDOVER
 	:: d_step { FREELY && entry[AT(n, 0)] && claim[AT(n, 0)] == MINE ->
 		entry[AT(n, 0)] = false; claim[AT(n, 0)] = RELEASED; clean(n) }
+#endif
+	/* What it claimed in an epoch that is over, and its kernel has nothing of. */
+#ifdef LETS_GO
+	:: d_step { FREELY && claim[AT(n, 0)] == VOID && LETS(n) ->
+		claim[AT(n, 0)] = RELEASED; ended[AT(n, 0)] = IN_PLACE; waited[AT(n, 0)] = 0; clean(n) }
 #endif
 	od
 }

@@ -562,6 +562,19 @@ def heartbeat_of_a_bound_node_is_deleted() -> None:
     _goes_after_the_longest_lease(sim)
 
 
+def heartbeat_is_deleted_and_its_node_returns() -> None:
+    """It has another epoch then, and does not want the VIP any more: nobody waits for the longest lease."""
+    sim, (owner, voucher, _) = a_vouched(THREE, naming=2)
+    owner.cut_off = True
+    sim.api.delete_heartbeat(owner.name)
+    sim.run_quickly(R)
+    assert answering(sim) == []
+    owner.wish(())
+    owner.cut_off = False
+    sim.run_quickly(3 * R)
+    assert answering(sim) == [voucher.name]
+
+
 def claim_from_before_vouching() -> None:
     """It says nothing of the heartbeat; and its holder's agent, which was restarted, is bound in the same epoch."""
     sim = Simulation(THREE, vips=1, vouching=True, seeks=False)
@@ -716,6 +729,7 @@ STORIES = [
     parts,
     cannot_part,
     heartbeat_of_a_bound_node_is_deleted,
+    heartbeat_is_deleted_and_its_node_returns,
     claim_from_before_vouching,
     heartbeat_of_a_parted_node_is_deleted,
     chain,

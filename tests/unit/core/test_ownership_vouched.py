@@ -764,6 +764,23 @@ def test_a_heartbeat_that_is_made_again_publishes_the_longest_lease_that_was_see
     assert [created.duration_ns for created in revocations(bench)] == [120 * S]
 
 
+def test_what_was_claimed_in_an_epoch_that_is_over_is_released():
+    bench = a_bench()
+    bench.claim(holder="a", epoch="a-0")
+
+    assert [(write.holder, write.epoch) for write in bench.did if isinstance(write, WriteClaim)] == [("", "")]
+    assert bench.store[VIP].holder == ""
+
+
+def test_what_was_claimed_in_an_epoch_that_is_over_is_taken_again_by_who_is_to_have_it():
+    bench = a_bench()
+    bench.serve(bench.core.want([VIP], bench.now))
+    bench.did.clear()
+    bench.claim(holder="a", epoch="a-0")
+
+    assert [write.holder for write in bench.did if isinstance(write, WriteClaim)] == ["a"]
+
+
 def test_claims_say_nothing_more_where_no_node_has_a_voucher():
     bench = Bench()
     bench.pass_time(0)

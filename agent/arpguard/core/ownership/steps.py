@@ -9,6 +9,9 @@ would correct each other forever.
 A read is not enough to answer: this node writes a claim that says "this node, this epoch" once more before it tells the
 kernel, for a release that it sent earlier may still be on its way.
 
+What this node claimed in an epoch that is over, and does not take again, it releases: others may have to wait for long
+before they count that as void (V18).
+
 The claim to an address that is no longer a VIP is deleted while its finalizer keeps it, and then let go, as if a person
 had deleted it. So it names its holder until that is silent, and vanishes by a CAS.
 """
@@ -117,7 +120,8 @@ class Steps:
         if self.is_mine(state.claim, moment.epoch):
             ready = not (moment.parting and state.vip in moment.wanted)
             return self._settle(state, not_before_ns, moment) if ready else []
-        if moment.parting or not (state.forgotten or state.vip in moment.wanted):
+        left = state.claim is not None and state.claim.holder == self._node
+        if moment.parting or not (state.forgotten or left or state.vip in moment.wanted):
             return []
         blocked = self._blocked(state, moment)
         return self._settle(state, not_before_ns, moment) if blocked is None else blocked
