@@ -234,6 +234,7 @@ class OwnerKind(Enum):
     EXTERNAL = "external"
     ELECT = "elect"
     FOLLOW = "follow"
+    KEEPALIVED = "keepalived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,15 +242,19 @@ class Owner:
     """Who is to answer.
 
     A node (itself, or a program on it), a host outside the cluster (perhaps pinned to a MAC), whichever node
-    the cluster elects, or the node that another announcer is found to have chosen (`node` empty: none yet).
+    the cluster elects, the node that another announcer is found to have chosen (`node` empty: none yet), or the node
+    whose keepalived has an instance of that name as MASTER (`node` empty: not this node).
     """
 
     kind: OwnerKind
     node: str = ""
     delegated: bool = False
     mac: MacAddress | None = None
+    instance: str = ""
 
     def __str__(self) -> str:
+        if self.kind is OwnerKind.KEEPALIVED:
+            return f"keepalived {self.instance}"
         if self.kind is OwnerKind.NODE:
             return f"{self.node} (delegated)" if self.delegated else self.node
         if self.kind is OwnerKind.FOLLOW:

@@ -175,6 +175,11 @@ class HostProcess(ABC):
             self._process = None
 
 
+def states_of(host: Host, folder: Path) -> Path:
+    """The FIFO in which a host's keepalived tells its states, and in which the host's agent reads them."""
+    return folder / f"{host.name}.states"
+
+
 class AgentProcess(HostProcess):
     """`arpguard agent` in a node's namespace, with a configuration file, a pin directory and a socket of its own."""
 
@@ -183,11 +188,13 @@ class AgentProcess(HostProcess):
         self.pin_dir = pin_dir
         self.config = folder / f"{host.name}.yaml"
         self.api = f"unix://{folder / host.name}.sock"
+        self.fifo = states_of(host, folder)
 
     @property
     def own_settings(self) -> str:
         """What keeps it apart from other agents on this machine."""
-        return f'bpf: {{pin_dir: {self.pin_dir}}}\ngrpc: {{listen: ["{self.api}", "127.0.0.1:50051"]}}\n'
+        grpc = f'grpc: {{listen: ["{self.api}", "127.0.0.1:50051"]}}'
+        return f"bpf: {{pin_dir: {self.pin_dir}}}\n{grpc}\nkeepalived: {{fifo: {self.fifo}}}\n"
 
     def configure(self, text: str) -> None:
         """Replaces the configuration, as an editor would; a running agent follows."""

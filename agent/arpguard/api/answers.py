@@ -34,6 +34,7 @@ from arpguard.core.claimants import ClaimantKind
 from arpguard.core.closing import range_of
 from arpguard.core.decisions import Report, ReportFilter, RivalClaim
 from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
+from arpguard.core.keepalived import owner_shown, resolved
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
 from arpguard.dataplane.explain import Trial, try_frame
 from arpguard.model import Attachment, EntryKey, Link, NodeControl, Vip, VipEntry
@@ -324,7 +325,7 @@ def _vip(
     message = messages.vip(key, entry, node.link_name(key.ifindex), mode, node.table.tally(key))
     source, wanted = _source(node, key.vip)
     if wanted is not None:
-        message.source, message.owner = source, str(wanted.owner)
+        message.source, message.owner = source, owner_shown(wanted.owner, node.keepalived)
         if node.cluster is not None and wanted.elected:
             message.claim.CopyFrom(clustering.claim(node.cluster.holder(key.vip), clock))
     if claim is not None:
@@ -339,6 +340,8 @@ def _source(node: ThisNode, address: Address) -> tuple[str, Vip | None]:
     index, vip = node.in_force.find(address)
     if node.cluster is not None:
         vip = node.cluster.vips.get(address)
+    if vip is not None:
+        vip = resolved(vip, node.name, node.keepalived)
     if vip is not None and vip.source:
         return vip.source, vip
     return (f"vips[{index}]" if vip else ""), vip
@@ -365,7 +368,9 @@ def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Lin
     source = f"{item} in {where}" if item and vip and not vip.source else item or where
 
     around, grants = range_of(address, link.ifindex, node.state.ranges), node.read_grants()
-    scene = Viewpoint(node.name, link, node.state.links, node.surroundings, control, boot_ns(), around, grants)
+    scene = Viewpoint(
+        node.name, link, node.state.links, node.surroundings, control, boot_ns(), around, grants, node.keepalived
+    )
     state = node.read_cluster()
     cluster = clustering.in_cluster(state, address, vip) if state else None
     found = explain_ownership(address, source, vip, entry, scene, cluster)

@@ -111,6 +111,13 @@ class FollowConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepalivedConfig:
+    """The FIFO that this node's keepalived writes its states to (`vrrp_notify_fifo`)."""
+
+    fifo: Path = Path("/run/arpguard/keepalived/states")
+
+
+@dataclass(frozen=True, slots=True)
 class BpfConfig:
     """Where the kernel objects are pinned, and for how many (link, VIP) pairs there is room."""
 
@@ -169,6 +176,7 @@ class AgentConfig:
     closed: tuple[Network, ...] = ()
     services: ServicesConfig = field(default_factory=ServicesConfig)
     follow: FollowConfig = field(default_factory=FollowConfig)
+    keepalived: KeepalivedConfig = field(default_factory=KeepalivedConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     bpf: BpfConfig = field(default_factory=BpfConfig)
     grpc: GrpcConfig = field(default_factory=GrpcConfig)

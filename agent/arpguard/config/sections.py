@@ -221,7 +221,7 @@ def _refuse_to_close(closed: Collection[tuple[Network, Place]], place: Place) ->
         place.say(f"must have at most {MAX_CLOSED} items with unknown: suppress, not {len(closed)}")
 
 
-# ---- services, follow ----
+# ---- services, follow, keepalived ----
 
 
 _LABEL: Schema = {"type": ["string", "boolean", "number"]}  # YAML has other types than labels
@@ -250,6 +250,18 @@ def _places(**given: dict[str, str]) -> model.FollowConfig:
 
 
 _FOLLOW = section(_places, {**dict.fromkeys(("metallb", "cilium", "openelb"), _ANNOUNCER), "kube_vip": _KUBE_VIP})
+
+_ABSOLUTE: Schema = {"type": "string", "pattern": "^/"}
+
+
+def _file(found: str) -> Path | None:
+    return Path(found) if found.startswith("/") and found.isprintable() else None
+
+
+_KEEPALIVED = section(
+    model.KeepalivedConfig,
+    {"fifo": scalar(_file, f"the absolute path of a FIFO such as {model.KeepalivedConfig().fifo}", _ABSOLUTE)},
+)
 
 # ---- lease ----
 
@@ -328,7 +340,6 @@ def _pin_dir(found: str) -> Path | None:
     return folder if fits else None
 
 
-_ABSOLUTE: Schema = {"type": "string", "pattern": "^/"}
 _BPF = section(
     model.BpfConfig,
     {
@@ -357,10 +368,6 @@ _UNIX = text(
 @reads({"anyOf": [_UNIX.schema, _TCP.schema]})
 def _listen(raw: Raw, place: Place) -> str | None:
     return (_UNIX if isinstance(raw, str) and raw.startswith("unix:") else _TCP)(raw, place)
-
-
-def _file(found: str) -> Path | None:
-    return Path(found) if found.startswith("/") and found.isprintable() else None
 
 
 _FILES = dict.fromkeys(("cert", "key", "client_ca"), scalar(_file, "the absolute path of a PEM file", _ABSOLUTE))
@@ -445,6 +452,7 @@ _WHOLE: ValueReader[dict[str, Any]] = section(
         "unknown": _UNKNOWN,
         "services": _SERVICES,
         "follow": _FOLLOW,
+        "keepalived": _KEEPALIVED,
         "lease": _lease,
         "bpf": _BPF,
         "grpc": _GRPC,

@@ -9,6 +9,7 @@ from arpguard.model import Owner, OwnerKind
 from arpguard.names import is_subdomain
 from arpguard.verdict import Mode
 
+_LONGEST_INSTANCE = 255
 TRUTH = choice({"true": True, "false": False}, {"type": "boolean"})
 MODE = choice({"observe": Mode.OBSERVE, "enforce": Mode.ENFORCE})
 
@@ -18,6 +19,10 @@ def _mac(found: str) -> MacAddress | None:
     return None if mac.is_group or mac.is_zero else mac
 
 
+def _is_instance(found: str) -> bool:
+    return 0 < len(found) <= _LONGEST_INSTANCE and found.isprintable() and not set(found) & set('" ')
+
+
 # Of schemas: they refuse most of what readers do. JSON Schema has the regular expressions of ECMA 262.
 SUBDOMAIN = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"  # RFC 1123
 LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -25,11 +30,16 @@ LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _MAC_SCHEMA = {"type": "string", "pattern": "^[0-9A-Fa-f]{2}([:-][0-9A-Fa-f]{2}){5}$"}
 _MAC = scalar(_mac, "the MAC address of one host such as 02:00:00:00:00:aa", _MAC_SCHEMA)
 _NODE = text(is_subdomain, "a node name as Kubernetes writes it (lower case letters, digits, - and .)", SUBDOMAIN)
+_INSTANCE = text(_is_instance, "the name of a vrrp_instance in keepalived.conf, such as VI_1", '^[^"\\s]+$')
 _PLAIN = {kind.value: Owner(kind) for kind in (OwnerKind.EXTERNAL, OwnerKind.ELECT, OwnerKind.FOLLOW)}
 _NAMED: dict[str, ValueReader[Owner]] = {
     "external": section(lambda external: Owner(OwnerKind.EXTERNAL, mac=external), {"external": _MAC}, ["external"]),
     "node": section(partial(Owner, OwnerKind.NODE), {"node": _NODE, "delegated": TRUTH}, ["node"]),
+    "keepalived": section(
+        lambda keepalived: Owner(OwnerKind.KEEPALIVED, instance=keepalived), {"keepalived": _INSTANCE}, ["keepalived"]
+    ),
 }
+_OF_SERVICES = ("external", "node")  # a keepalived is not told of Services
 
 
 _OF_CONFIG = ("external", "elect")
@@ -45,7 +55,11 @@ def owner(raw: Raw, place: Place) -> Owner | None:
             if key in raw:
                 return read(raw, place)
     hint = (did_you_mean(raw, _OF_CONFIG) or _as_node(raw)) if isinstance(raw, str) else ""
-    place.wrong(raw, "{node: NAME}, {node: NAME, delegated: true}, external, {external: MAC} or elect", hint)
+    place.wrong(
+        raw,
+        "{node: NAME}, {node: NAME, delegated: true}, {keepalived: INSTANCE}, external, {external: MAC} or elect",
+        hint,
+    )
     return None
 
 
@@ -56,7 +70,9 @@ def _as_node(found: str) -> str:
 def _in_short(found: str) -> Owner | None:
     """As an annotation has it: `node/NAME` for `{node: NAME}`."""
     kind, slash, name = found.partition("/")
-    return owner({kind: name}, Place(Problems(0))) if slash else _PLAIN.get(found)
+    if not slash:
+        return _PLAIN.get(found)
+    return owner({kind: name}, Place(Problems(0))) if kind in _OF_SERVICES else None
 
 
 SHORT_OWNER = scalar(_in_short, "node/NAME, external, external/MAC, elect or follow; left alone until then", {})

@@ -5,6 +5,7 @@ import re
 
 from arpguard.config.model import AgentConfig
 from arpguard.core.bounding import some
+from arpguard.model import OwnerKind
 
 
 def without_effect(config: AgentConfig) -> list[str]:
@@ -32,7 +33,8 @@ def misnamed(config: AgentConfig, node: str, *, by_host: bool) -> list[str]:
     A node that is numbered like an owner may well own nothing, and so may one whose name somebody gave.
     """
     owners = sorted({vip.owner.node for vip in config.vips if vip.owner.node})
-    if not owners or node in owners:
+    follows = any(vip.owner.kind is OwnerKind.KEEPALIVED for vip in config.vips)
+    if not owners or node in owners or follows:
         return []
 
     numbered = any(_unnumbered(owner) == _unnumbered(node) for owner in owners)

@@ -18,6 +18,7 @@ Primaries: TypeAlias = Mapping[tuple[int, int], Address | None]  # by index of t
 NO_VIP = IPv4Address("255.255.255.255")
 NOBODY = Standing(Kind.UNCLAIMED)
 _ON_ONE_LINK = (Kind.OWNED, Kind.DELEGATED)
+_OF_ANNOUNCERS = (OwnerKind.FOLLOW, OwnerKind.KEEPALIVED)
 
 
 def wanted_entries(
@@ -139,8 +140,8 @@ def standing_of(vip: Vip, node: str, standings: Mapping[Address, Standing]) -> S
         return standings.get(vip.address, NOBODY)
     if owner.kind is OwnerKind.EXTERNAL:
         return Standing(Kind.EXTERNAL, mac=owner.mac or ZERO_MAC)
-    if not owner.node:
+    if not owner.node and owner.kind is not OwnerKind.KEEPALIVED:
         return NOBODY
     if owner.node != node:
         return Standing(Kind.FOREIGN)
-    return Standing(Kind.DELEGATED if owner.delegated or owner.kind is OwnerKind.FOLLOW else Kind.OWNED)
+    return Standing(Kind.DELEGATED if owner.delegated or owner.kind in _OF_ANNOUNCERS else Kind.OWNED)

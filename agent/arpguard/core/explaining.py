@@ -7,6 +7,7 @@ from typing import TypeAlias
 from arpguard.addresses import Address
 from arpguard.core.choosing import home_link
 from arpguard.core.claimwords import Candidate, claim_steps
+from arpguard.core.keepalived import InstanceStates, owner_step
 from arpguard.core.origins import Origin
 from arpguard.core.ownership.records import Holder
 from arpguard.model import Grants, Link, NodeControl, OwnerKind, RangeKey, Surroundings, Vip, VipEntry
@@ -50,7 +51,7 @@ class Viewpoint:
     """Where the question is asked: this node, the link, the links that are guarded, and the moment (boot clock).
 
     `around`: the range that decides about the address on that link if no entry does. `grants`: what the kernel has of
-    this node's voucher.
+    this node's voucher. `keepalived`: what the one of this node says.
     """
 
     node: str
@@ -61,6 +62,7 @@ class Viewpoint:
     now_ns: int
     around: Around | None = None
     grants: Grants = field(default_factory=Grants)
+    keepalived: InstanceStates = field(default_factory=InstanceStates)
 
     @property
     def is_closed(self) -> bool:
@@ -128,7 +130,9 @@ def explain_ownership(
         fence = _fence_left_ns(scene.control, scene.now_ns)
         voucher = scene.voucher_left_ns
     steps = _source_steps(address, source, vip, cluster)
-    if vip is not None and cluster is not None:
+    if vip is not None and vip.owner.kind is OwnerKind.KEEPALIVED:
+        steps.append(owner_step(vip.owner, scene.node, scene.keepalived))
+    elif vip is not None and cluster is not None:
         steps += _owner_steps(address, vip, cluster, scene)
     elected = vip is not None and vip.elected
     steps += [*_link_steps(address, vip, entry, scene), *_entry_steps(entry, scene)]
@@ -150,6 +154,12 @@ def _fence_left_ns(control: NodeControl, now_ns: int) -> int:
     return max(0, control.trusted_fence_ns(now_ns) - now_ns)
 
 
+_CHOSEN = {
+    OwnerKind.FOLLOW: "another announcer has chosen it",
+    OwnerKind.KEEPALIVED: "its keepalived is MASTER",
+}
+
+
 def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
     """Who might answer: an owner that is named leaves no choice."""
     if vip is None:
@@ -160,7 +170,7 @@ def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
         return (Candidate(node, eligible=False, chosen=False, why="an election needs Kubernetes"),)
     if not vip.owner.node:
         return ()
-    how = "another announcer has chosen it" if vip.owner.kind is OwnerKind.FOLLOW else "named as the owner"
+    how = _CHOSEN.get(vip.owner.kind, "named as the owner")
     named = Candidate(vip.owner.node, eligible=True, chosen=True, why=how)
     if vip.owner.node == node:
         return (named,)

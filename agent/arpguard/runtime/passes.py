@@ -15,6 +15,7 @@ from arpguard.errors import DataPlaneError
 from arpguard.node import ThisNode
 from arpguard.runtime.controlplane import ControlPlane
 from arpguard.runtime.early import EarlyFile
+from arpguard.runtime.keepalived import Keepalived
 from arpguard.runtime.kernel.announcing import Announcing
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.runtime.kernel.pinned import Pinned
@@ -49,6 +50,7 @@ class Passes:
     _plane: ControlPlane
     _kernel: Reconciler
     _links: LinkWatch
+    _keepalived: Keepalived
     _early: EarlyFile
     _parts: Sequence[Part]
     _is_complete: bool = False
@@ -70,7 +72,7 @@ class Passes:
         generation = self._settings.in_force.generation
         surroundings = self._node.surroundings = await self._links.look(anew=generation != self._generation)
         self._generation = generation
-        asked = await self._plane.ask(surroundings)
+        asked = self._keepalived.follow(await self._plane.ask(surroundings))
         asked = replace(asked, problems=[*self._problems(), *asked.problems])
         if self._has_to_wait(asked):
             self._kernel.wait(asked.problems)

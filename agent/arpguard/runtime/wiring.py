@@ -15,6 +15,7 @@ from arpguard.runtime.conflicts import Conflicts
 from arpguard.runtime.controlplane import ControlPlane, Standalone
 from arpguard.runtime.decisions import Decisions
 from arpguard.runtime.early import EarlyFile
+from arpguard.runtime.keepalived import Keepalived
 from arpguard.runtime.kernel.announcing import Announcing
 from arpguard.runtime.kernel.listening import Listening
 from arpguard.runtime.kernel.pinned import Pinned
@@ -116,7 +117,8 @@ async def build(
 
     # What keeps the kernel up to date
     links, file = LinkWatch(wanted), FileFollower(settings, wanted)
-    told = (serving, listening, conflicts, auditing, early)
-    passes = Passes(this_node, settings, pinned, plane, kernel, links, early, told)
+    keepalived = Keepalived(this_node, wanted)
+    told = (serving, listening, conflicts, auditing, keepalived, early)
+    passes = Passes(this_node, settings, pinned, plane, kernel, links, keepalived, early, told)
     upkeep = Upkeep(passes, links, kernel, pinned, wanted, (announcing, listening))
-    return Agent(plane, passes, upkeep, listening, serving, events, (announcing, links, file, auditing))
+    return Agent(plane, passes, upkeep, listening, serving, events, (announcing, links, file, auditing, keepalived))

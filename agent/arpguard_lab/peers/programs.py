@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 from arpguard.addresses import Address
-from arpguard_lab.topology import Host, HostProcess
+from arpguard_lab.topology import Host, HostProcess, states_of
 
 ROUTER_ID = 51
 VMAC = f"00:00:5e:00:01:{ROUTER_ID:02x}"  # RFC 5798 7.3
 VMAC_DEVICE = f"vrrp.{ROUTER_ID}"
 KEEPALIVED = "keepalived"
+INSTANCE = "lab"
 ADVERTISEMENT_S = 0.2
 ANNOUNCEMENT_MS = 500
 REFUSED = "failed to send"  # what an announcer says when tc egress drops its frame
@@ -22,8 +23,10 @@ global_defs {{
   router_id {name}
   vrrp_garp_master_delay 1
   vrrp_garp_master_refresh 1
+  vrrp_notify_fifo {fifo}
+  fifo_write_vrrp_states_on_reload
 }}
-vrrp_instance lab {{
+vrrp_instance {instance} {{
   interface eth0
   {options}
   state BACKUP
@@ -64,11 +67,13 @@ class Keepalived(HostProcess):
 
         text = _KEEPALIVED_CONF.format(
             name=host.name,
+            instance=INSTANCE,
             options="use_vmac" if vmac else "",
             router_id=router_id,
             priority=priority,
             interval=interval_s,
             vip=f"{vip}/{vip.max_prefixlen}",
+            fifo=states_of(host, folder),
         )
 
         self._config.write_text(text, encoding="utf-8")

@@ -28,6 +28,7 @@ _SILENT_OWNER = {
     OwnerKind.NODE: "its owner is the node {node}: see whether the agent runs there, or name another owner",
     OwnerKind.EXTERNAL: "its owner is a host outside the cluster: bring that host up, or name another owner",
     OwnerKind.ELECT: "the cluster elects its owner: `arpguard explain` shows each candidate, and what it lacks",
+    OwnerKind.KEEPALIVED: "its owner is the node whose keepalived is MASTER: see whether keepalived runs on one",
     OwnerKind.FOLLOW: "its owner is the node that another announcer chose ({node}): see whether that announcer runs",
 }
 

@@ -293,6 +293,8 @@ class Kubernetes:
         is_heard = not any(source.lost for source in self._cluster.sources.values())
         if found is None:
             return KnownOwner("", is_sure=False)
+        if found.owner.kind is OwnerKind.KEEPALIVED:
+            return KnownOwner("", is_sure=False)  # each node knows of itself alone
         if not found.elected:
             return KnownOwner(found.owner.node, is_sure=is_heard)
         return self._owner_by_claim(vip, is_heard=is_heard)
