@@ -17,6 +17,7 @@ from arpguard.core.auditing import Expected, judge
 from arpguard.core.claimants import OUTSIDE
 from arpguard.core.cluster import SourceState
 from arpguard.core.decisions import ConflictLog, DecisionLog
+from arpguard.core.keepalived import InstanceStates, VrrpState
 from arpguard.core.members import Member
 from arpguard.core.ownership.lease import Times
 from arpguard.core.vouching.state import VouchingState
@@ -134,6 +135,7 @@ def everything(guarded) -> Guarded:
         renewed_ns=boot_ns(), writes=Count({("heartbeat", "applied"): 1}), vouching=VouchingState()
     )
     guarded.node.audits.settle(judge(EntryKey(LO, VIP), "lo", Expected(), {}, boot_ns()))
+    guarded.node.keepalived = InstanceStates({"VI_1": VrrpState.MASTER, "VI_2": VrrpState.MASTER})
     with guarded.reading_events() as reader:
         guarded.run(an_announcement())
         reader.consume()
@@ -149,6 +151,12 @@ def test_every_metric_of_the_list_is_exported_with_its_labels_and_no_other(guard
     ours = {name: labels for name, labels in exported.items() if not name.startswith("process_")}
     assert ours == {spec.name: set(spec.labels) for spec in SPECS}
     assert {"process_resident_memory_bytes", "process_open_fds", "process_cpu_seconds_total"} <= exported.keys()
+
+
+def test_instances_of_keepalived_by_state(guarded):
+    assert guarded.series("keepalived_instances") == {}
+    states = everything(guarded).series("keepalived_instances")
+    assert (states[("master",)], states[("backup",)], len(states)) == (2, 0, len(VrrpState))
 
 
 def test_promtool_has_no_objections(guarded):

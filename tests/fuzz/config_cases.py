@@ -41,6 +41,7 @@ VIPS = [
     {"address": "192.0.2.10", "owner": {"node": "node-1"}},
     {"address": "192.0.2.11", "owner": {"node": "node-2", "delegated": "true"}, "mode": "observe"},
     {"address": "192.0.2.12", "owner": "external"},
+    {"address": "192.0.2.15", "owner": {"keepalived": "VI_1"}},
     {"address": "192.0.2.13", "owner": {"external": "02:00:00:00:00:aa"}},
     {"address": "2001:db8::14", "owner": "elect", "hold": "true"},
 ]
@@ -65,6 +66,7 @@ WHOLE = {
     "metrics": {"listen": "0.0.0.0:9469"},
     "decisions": {"capacity": "100"},
     "audit": {"every": "30s", "rate": "5/s"},
+    "keepalived": {"fifo": "/run/states"},
 }
 _MARKS = ["\ufeff", "---\n", "--- # x\n", "%YAML 1.1\n---\n", "%TAG ! !x\n---\n", "...\n", "\t", "# \u202e\n"]
 _PIECES = [

@@ -102,6 +102,13 @@ def test_whole_configuration_is_read():
     )
 
 
+def test_a_vip_may_follow_an_instance_of_keepalived():
+    config = parse_config("{keepalived: {fifo: /run/f}, vips: [{address: 192.0.2.1, owner: {keepalived: VI_1}}]}")
+    assert config.vips[0].owner == Owner(OwnerKind.KEEPALIVED, instance="VI_1")
+    assert str(config.vips[0].owner) == "keepalived VI_1"
+    assert config.keepalived.fifo == Path("/run/f")
+
+
 @pytest.mark.parametrize("text", ["", "\n", "# nothing but a comment\n"], ids=["empty", "blank", "comment"])
 def test_empty_file_is_no_configuration(text):
     """A disk that is full, or a writer that was interrupted, must not take the guard away."""
@@ -152,6 +159,10 @@ vips:
         ("vips: {}", "vips: must be a list, not {}"),
         ("vips: [192.0.2.1]", "vips[0]: must be a mapping with address, owner, mode, hold, not 192.0.2.1"),
         ("vips: [{address: 192.0.2.1}]", "vips[0].owner: missing"),
+        ("vips: [{address: 192.0.2.1, owner: {keepalived: 'VI 1'}}]", "vips[0].owner.keepalived: must be the name of"),
+        ("vips: [{address: 192.0.2.1, owner: {keepalived: ''}}]", "vips[0].owner.keepalived: must be the name of a "),
+        ("vips: [{address: 192.0.2.1, owner: {keepalived: [VI_1]}}]", "owner.keepalived: must be the name of a vrrp_"),
+        ("keepalived: {fifo: states}", "keepalived.fifo: must be the absolute path of a FIFO such as /run/arpguard/k"),
         ("vips: [{address: 192.0.2.300, owner: external}]", "vips[0].address: must be an IP address such as 192.0."),
         ("vips: [{address: 127.0.0.1, owner: external}]", "127.0.0.1 is a loopback address"),
         ("vips: [{address: 0.0.0.0, owner: external}]", "0.0.0.0 is the unspecified address"),

@@ -7,10 +7,12 @@ keepalived writes a line into a FIFO (`vrrp_notify_fifo`) whenever an instance c
 It opens the FIFO for reading and writing, without blocking: it never waits for a reader, it holds the FIFO open for as
 long as it lives, and what finds no room is lost. The kernel keeps the lines until the last process closes the FIFO. So
 the agent reads without taking anything out: the lines are there for the next agent as long as keepalived lives, and
-are gone when it dies meanwhile. What was there before and is missing now shows that another program reads the FIFO.
+what was there before and is missing now shows that another program reads the FIFO.
 
-When the FIFO fills up, the agent writes what it knows behind the lines (`KEPT "VI_1" MASTER`), and then takes the lines
-out. keepalived may write between the two, so its own lines count more than any that is kept, wherever they stand.
+A keepalived that starts says the state of all its instances at once, and none is MASTER then. One that is reloaded
+closes the FIFO for a moment and opens it again, and says nothing of instances that stay MASTER (to 2.4.3 at least;
+`fifo_write_vrrp_states_on_reload` is for all others). So what was said before the FIFO was closed counts again once it
+has been open for `SETTLE_NS` and nothing else was said; and it is kept in a file, for an agent that starts after that.
 """
 
 import re
@@ -24,9 +26,13 @@ from arpguard.addresses import Address
 from arpguard.core.auditing import Audited, AuditFinding
 from arpguard.core.bounding import some
 from arpguard.model import Owner, OwnerKind, Vip
+from arpguard.units import NS_PER_S
 
-_LINE = re.compile(r'(INSTANCE|GROUP|KEPT) "([^"\n]*)" ([A-Z_]+)(?: -?[0-9]+)?')
-_TIDY_SHARE = 4  # a quarter of the FIFO in use: time to tidy up
+GRACE_NS = 3 * NS_PER_S  # a reload takes milliseconds
+SETTLE_NS = NS_PER_S // 10  # and so does a start, from opening the FIFO to the first lines
+
+_LINE = re.compile(r'(INSTANCE|GROUP) "([^"\n]*)" ([A-Z_]+)(?: -?[0-9]+)?')
+_TIDY_SHARE = 4  # a quarter of the FIFO in use: time to take lines out
 _FULL_SHARE = 8  # less than an eighth left: lines are packed into pages, so that keepalived may have found no room
 _SHOWN = 60
 
@@ -51,13 +57,10 @@ _STATES = {
 
 UNREAD = "the agent has not looked yet"
 GONE = "keepalived does not run, or does not have `vrrp_notify_fifo {fifo}` in its configuration"
-SHARED = "another program reads {fifo} too, and took lines out: give arpguard a FIFO of its own"
-OVERFLOWN = "{fifo} was full, so keepalived could not write to it: reload keepalived"
+SHARED = "another program reads {fifo} too, and took lines out: give arpguard a FIFO of its own, and restart keepalived"
+OVERFLOWN = "{fifo} was full, so that keepalived could not write to it: restart keepalived"
 UNREADABLE = "{fifo} has a line that is not about VRRP, {line}: use vrrp_notify_fifo, not notify_fifo"
-UNSAID = (
-    "keepalived runs and has not said it: see that its configuration has this vrrp_instance, and "
-    "fifo_write_vrrp_states_on_reload; then reload keepalived"
-)
+UNSAID = "keepalived runs and has not said it: see that it has this vrrp_instance; if it has, restart keepalived"
 A_GROUP = "that is a vrrp_sync_group: name one of its instances"
 
 
@@ -89,66 +92,99 @@ class FifoLook(NamedTuple):
     capacity: int
 
 
-class Tidying(NamedTuple):
-    """What is to be done to the FIFO: `kept` is written to it first; then its first `taken` bytes are taken out."""
-
-    kept: bytes = b""
-    taken: int = 0
-
-
 class FifoReading:
-    """Follows what is in a FIFO from look to look. `fifo` is its path, for messages."""
+    """Follows what is in a FIFO from look to look. `fifo` is its path, for messages.
 
-    def __init__(self, fifo: str) -> None:
+    `remembered`: what is to be written down for the next agent; at first, what the last one wrote down.
+    """
+
+    def __init__(self, fifo: str, remembered: str = "") -> None:
         self._fifo = fifo
         self._left = b""  # what the last look left in the FIFO
+        self._before = _states_in(remembered.splitlines())  # said before, and in the FIFO no longer
+        self._said: dict[str, VrrpState] = {}  # by what is in it
+        self._trusted_ns: int | None = None  # from when on that counts
+        self._closed_ns: int | None = None
         self.known = InstanceStates()
+        self.remembered = remembered
 
     def fail(self, trouble: str) -> None:
-        """There is no FIFO that could be read."""
-        self._left = b""
+        """There is no FIFO that could be read, or nothing in it can be relied on."""
+        self._left, self._before, self._said, self.remembered = b"", {}, {}, ""
         self.known = InstanceStates(trouble=trouble)
 
-    def take(self, look: FifoLook) -> Tidying:
-        """Takes note of a look; what is to be done to the FIFO now."""
-        content = look.content
+    def replaced(self) -> None:
+        """Another FIFO is at the path: a keepalived that made it does so when it is reloaded."""
+        self._before |= self._said
+        self._left, self._said, self._trusted_ns = b"", {}, None
+
+    def take(self, look: FifoLook, now_ns: int) -> int:
+        """Takes note of a look at a moment of the boot clock; how many bytes are to be taken out of the FIFO then.
+
+        Before that, `remembered` has to be written down.
+        """
+        damage, lines = self._damage(look), look.content.decode("utf-8", "replace").splitlines()
+        if damage:
+            self.fail(damage)
+            return len(look.content)
+
+        self._said = said = _states_in(lines)
         if not look.has_writer:
-            return self._forget(GONE, content)
-        if not content.startswith(self._left):
-            return self._forget(SHARED, content)
-        if len(content) > look.capacity - look.capacity // _FULL_SHARE:
-            return self._forget(OVERFLOWN, content)
+            self._close(now_ns)
+            return len(look.content)
 
-        lines = content.decode("utf-8", "replace").splitlines()
+        if self._trusted_ns is None or self._closed_ns is not None:
+            self._trusted_ns, self._closed_ns = now_ns + SETTLE_NS, None
+        is_settled = now_ns >= self._trusted_ns
+        trouble = "" if self.known.trouble in (UNREAD, self._gone) else self.known.trouble
+        self.known = InstanceStates(
+            MappingProxyType(self._before | said if is_settled else said), _groups_in(lines), trouble
+        )
+        self._remember()
+
+        if is_settled and len(look.content) > look.capacity // _TIDY_SHARE:
+            self._before |= said
+            self._left = b""
+            return len(look.content)
+        self._left = look.content
+        return 0
+
+    @property
+    def _gone(self) -> str:
+        return GONE.format(fifo=self._fifo)
+
+    def _damage(self, look: FifoLook) -> str:
+        """Why nothing in the FIFO can be relied on; empty if it can."""
+        if not look.content.startswith(self._left):
+            return SHARED.format(fifo=self._fifo)
+        if len(look.content) > look.capacity - look.capacity // _FULL_SHARE:
+            return OVERFLOWN.format(fifo=self._fifo)
+        lines = look.content.decode("utf-8", "replace").splitlines()
         wrong = next((line for line in lines if not _is_readable(line)), None)
-        if wrong is not None:
-            return self._forget(UNREADABLE, content, repr(wrong[:_SHOWN]))
+        return UNREADABLE.format(fifo=self._fifo, line=repr(wrong[:_SHOWN])) if wrong is not None else ""
 
-        self._learn(lines)
-        if len(content) <= look.capacity // _TIDY_SHARE:
-            self._left = content
-            return Tidying()
-        self._left = b""
-        return Tidying(self._kept(), len(content))
+    def _close(self, now_ns: int) -> None:
+        """No process has the FIFO open: keepalived is being reloaded, or it is gone."""
+        if self._closed_ns is None:
+            self._closed_ns = now_ns
+        is_gone = now_ns >= self._closed_ns + GRACE_NS
+        self._before = {} if is_gone else self._before | self._said
+        self._left, self._said = b"", {}
+        self.known = InstanceStates(trouble=self._gone)
+        self._remember()
 
-    def _forget(self, trouble: str, content: bytes, line: str = "") -> Tidying:
-        """Nothing that was said counts any more, for the next agent neither."""
-        self.fail(trouble.format(fifo=self._fifo, line=line))
-        return Tidying(taken=len(content))
+    def _remember(self) -> None:
+        states = self._before | self._said
+        self.remembered = "".join(f'INSTANCE "{name}" {state.value}\n' for name, state in states.items())
 
-    def _learn(self, lines: Iterable[str]) -> None:
-        said: dict[str, dict[str, str]] = {"INSTANCE": {}, "GROUP": {}, "KEPT": {}}
-        for match in filter(None, map(_LINE.fullmatch, lines)):
-            said[match[1]][match[2]] = match[3]
 
-        states = {name: _STATES[word] for name, word in {**said["KEPT"], **said["INSTANCE"]}.items()}
-        # A keepalived that runs again, or for the first time, has only to speak.
-        is_over = self.known.trouble in (UNREAD, GONE.format(fifo=self._fifo))
-        trouble = "" if is_over else self.known.trouble
-        self.known = InstanceStates(MappingProxyType(states), frozenset(said["GROUP"]), trouble)
+def _states_in(lines: Iterable[str]) -> dict[str, VrrpState]:
+    found = ((match[2], match[3]) for match in map(_LINE.fullmatch, lines) if match and match[1] == "INSTANCE")
+    return {name: _STATES[word] for name, word in found if word in _STATES}
 
-    def _kept(self) -> bytes:
-        return "".join(f'KEPT "{name}" {state.value}\n' for name, state in self.known.states.items()).encode()
+
+def _groups_in(lines: Iterable[str]) -> frozenset[str]:
+    return frozenset(match[2] for match in map(_LINE.fullmatch, lines) if match and match[1] == "GROUP")
 
 
 def _is_readable(line: str) -> bool:

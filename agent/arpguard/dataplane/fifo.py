@@ -9,7 +9,7 @@ import struct
 import termios
 from pathlib import Path
 
-from arpguard.core.keepalived import FifoLook, Tidying
+from arpguard.core.keepalived import FifoLook
 from arpguard.paths import exposed
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -30,6 +30,32 @@ def provide(path: Path) -> None:
         os.mkfifo(path, 0o600)
 
 
+def recall(path: Path) -> str:
+    """What `remember` wrote down beside the FIFO at a path; empty if that is not there, or not this user's. OSError."""
+    try:
+        with _beside(path).open(encoding="utf-8") as file:
+            status = os.fstat(file.fileno())
+            is_own = status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+            return file.read() if is_own else ""
+    except (FileNotFoundError, UnicodeDecodeError):
+        return ""
+
+
+def remember(path: Path, text: str) -> None:
+    """Writes something down beside the FIFO at a path, whole or not at all. OSError."""
+    draft = _beside(path).with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with open(
+        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8"
+    ) as file:
+        file.write(text)
+    draft.replace(_beside(path))
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.known")
+
+
 class Fifo:
     """The FIFO at a path, open for reading. Raises OSError if it is not there, and UnfitFifoError.
 
@@ -44,7 +70,7 @@ class Fifo:
         self.ready = select.epoll()
         try:
             # Of a FIFO without a writer poll(2) says so only if there was one since this process opened it.
-            os.close(self._open_to_write())
+            os.close(os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
             self.ready.register(self._fd, select.EPOLLIN | select.EPOLLET)
         except BaseException:
             self.close()
@@ -73,16 +99,10 @@ class Fifo:
         has_writer = not any(event & select.POLLHUP for _, event in poll.poll(0))
         return FifoLook(content, has_writer, fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ))
 
-    def tidy(self, tidying: Tidying) -> None:
-        """Writes what is kept, then takes out what is not needed. OSError."""
-        if tidying.kept:
-            writer = self._open_to_write()
-            try:
-                os.write(writer, tidying.kept)
-            finally:
-                os.close(writer)
-        if tidying.taken:
-            os.read(self._fd, tidying.taken)
+    def take_out(self, count: int) -> None:
+        """Removes the first bytes of what is in it."""
+        if count:
+            os.read(self._fd, count)
 
     def _copy(self) -> bytes:
         (waiting,) = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4)))
@@ -97,10 +117,6 @@ class Fifo:
         finally:
             os.close(into)
             os.close(out_of)
-
-    def _open_to_write(self) -> int:
-        """The same FIFO, whatever is at the path by now."""
-        return os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _refuse_open_to_others(path: Path) -> None:

@@ -20,6 +20,7 @@ from arpguard import __version__
 from arpguard.clock import WallClock, boot_ns
 from arpguard.core.auditing import AuditFinding
 from arpguard.core.explaining import fence_left_ns
+from arpguard.core.keepalived import VrrpState
 from arpguard.model import EventAccount, NodeControl, Tally
 from arpguard.names import printable
 from arpguard.node import ThisNode
@@ -139,6 +140,12 @@ def _answers(sample: NodeSample) -> Iterator[Row]:
     return (((vip,), count) for vip, count in macs.items())
 
 
+def _instances(sample: NodeSample) -> Iterator[Row]:
+    states = Count(sample.node.keepalived.states.values())
+    if states:
+        yield from (((state.value.lower(),), states[state]) for state in VrrpState)
+
+
 def _findings(sample: NodeSample) -> Iterator[Row]:
     counts = sample.node.audits.findings()
     return (((_word(finding),), counts[finding]) for finding in AuditFinding)
@@ -253,6 +260,13 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "Seconds since this node asked for the VIP that it has not asked for longest, of those that are its to ask for",
         "when it is above twice audit.every: there are more VIPs than audit.rate allows for, so raise it",
         _audit_age_s,
+    ),
+    spec.Gauge(
+        "arpguard_keepalived_instances",
+        "Instances of this node's keepalived, by the state that it says; absent while no VIP follows one",
+        "when the masters on all nodes are fewer or more than the instances: one has no master, or two",
+        _instances,
+        ("state",),
     ),
     spec.Gauge(
         "arpguard_problems",

@@ -1,7 +1,6 @@
 """Follows this node's keepalived, for the VIPs whose owner is one of its instances."""
 
 import asyncio
-import errno
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -9,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from arpguard.addresses import Address
+from arpguard.clock import boot_ns
 from arpguard.core.basis import Asked
 from arpguard.core.keepalived import FifoReading, InstanceStates, followers, resolved, splits, unknown_states
-from arpguard.dataplane.fifo import Fifo, UnfitFifoError, provide
+from arpguard.dataplane.fifo import Fifo, UnfitFifoError, provide, recall, remember
 from arpguard.model import Vip
 from arpguard.node import ThisNode
 from arpguard.runtime.waking import Alarm
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.2  # whether another FIFO is at the path; what is written to this one wakes at once
+POLL_S = 0.2  # whether another FIFO is at the path, and times; what is written to this one wakes at once
 
 
 class Keepalived:
@@ -29,7 +29,8 @@ class Keepalived:
         self._passes = passes
         self._path = Path()
         self._fifo: Fifo | None = None
-        self._reading = FifoReading("")
+        self._reading: FifoReading | None = None
+        self._written = ""  # beside the FIFO
         self._followed: dict[Address, str] = {}
         self._needed = Alarm()
         self._vips: Mapping[Address, Vip] = {}  # the last ones that were asked for
@@ -88,7 +89,7 @@ class Keepalived:
     def _begin(self, path: Path) -> None:
         """Reads another FIFO from now on; the pass that asks for it is to know what is in it."""
         self._close()
-        self._path, self._reading = path, FifoReading(str(path))
+        self._path, self._reading = path, None
         self._look()
         self._needed.wake()
 
@@ -99,32 +100,44 @@ class Keepalived:
 
     def _look(self) -> None:
         """Takes note of what is in the FIFO now."""
-        before = self._node.keepalived
         try:
-            self._open()
-            self._read()
+            known = self._read()
         except (OSError, UnfitFifoError) as error:
             self._close()
-            self._reading.fail(self._trouble(error))
+            self._reading, known = None, InstanceStates(trouble=self._trouble(error))
 
-        known = self._reading.known
+        before = self._node.keepalived
         if known != before:
             self._node.keepalived = known
             self._log(before, known)
             self._passes.wake()
 
-    def _open(self) -> None:
-        if self._fifo is not None and self._fifo.is_current:
-            return
+    def _read(self) -> InstanceStates:
+        fifo, reading = self._open()
+        taken = reading.take(fifo.look(), boot_ns())
+        if reading.remembered != self._written:
+            remember(self._path, reading.remembered)
+            self._written = reading.remembered
+        fifo.take_out(taken)
+        return reading.known
+
+    def _open(self) -> tuple[Fifo, FifoReading]:
+        """The FIFO that is at the path now."""
+        reading = self._reading
+        if self._fifo is not None and reading is not None:
+            if self._fifo.is_current:
+                return self._fifo, reading
+            reading.take(self._fifo.look(), boot_ns())  # its last words
+            reading.replaced()
+
         self._close()
         provide(self._path)
-        self._fifo = Fifo(self._path)
-        self._reading.fail("")  # nothing of the last one counts
-        asyncio.get_running_loop().add_reader(self._fifo.ready.fileno(), self._look)
-
-    def _read(self) -> None:
-        if self._fifo is not None:
-            self._fifo.tidy(self._reading.take(self._fifo.look()))
+        self._fifo = fifo = Fifo(self._path)
+        asyncio.get_running_loop().add_reader(fifo.ready.fileno(), self._look)
+        if reading is None:
+            self._written = recall(self._path)
+            reading = self._reading = FifoReading(str(self._path), self._written)
+        return fifo, reading
 
     def _close(self) -> None:
         if self._fifo is not None:
@@ -135,9 +148,7 @@ class Keepalived:
     def _trouble(self, error: OSError | UnfitFifoError) -> str:
         if isinstance(error, UnfitFifoError):
             return str(error)
-        if error.errno in (errno.ENOENT, errno.EACCES, errno.EROFS):
-            return f"{self._path} cannot be made: {os.strerror(error.errno)}"
-        return f"{self._path} cannot be read: {error}"
+        return f"{self._path} cannot be made, read, or written beside: {os.strerror(error.errno or 0)}"
 
     def _log(self, before: InstanceStates, known: InstanceStates) -> None:
         for instance in sorted(set(self._followed.values())):

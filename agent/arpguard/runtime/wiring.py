@@ -35,7 +35,9 @@ from arpguard.runtime.waking import Alarm
 #                                  ^     |     |         |                     | links, routes
 #                     rival claims |     |     |         | Asked               v
 #                                  |     |     |         +----------------> Passes <------- Upkeep: after each change,
-#                                  |     |     | elected VIPs, fence           |            and now and then
+#                                  |     |     |                               | ^          and now and then
+#                                  |     |     |                               | +--------- Keepalived: its states
+#                                  |     |     | elected VIPs, fence           |
 #                                  |     |     +----------------------+        | entries, ranges, programs
 #                                  |     | claims that count          v        v
 #                                  |     v                           Reconciler --------> maps, programs (Pinned,

@@ -49,6 +49,8 @@ HERE, ELSEWHERE = a_link(2, "192.0.2.1/24"), a_link(3, "198.51.100.1/24")
         (Owner(OwnerKind.NODE, node="other"), Kind.FOREIGN, Kind.FOREIGN),
         (Owner(OwnerKind.NODE, node="me", delegated=True), Kind.DELEGATED, Kind.FOREIGN),
         (Owner(OwnerKind.NODE, node="other", delegated=True), Kind.FOREIGN, Kind.FOREIGN),
+        (Owner(OwnerKind.KEEPALIVED, instance="VI_1", node="me"), Kind.DELEGATED, Kind.FOREIGN),
+        (Owner(OwnerKind.KEEPALIVED, instance="VI_1"), Kind.FOREIGN, Kind.FOREIGN),
         (Owner(OwnerKind.EXTERNAL), Kind.EXTERNAL, Kind.EXTERNAL),
         (Owner(OwnerKind.EXTERNAL, mac=PINNED), Kind.EXTERNAL, Kind.EXTERNAL),
         (Owner(OwnerKind.ELECT), Kind.UNCLAIMED, Kind.UNCLAIMED),

@@ -30,7 +30,8 @@ class Scene:
         settings: Any = self.settings
         settings.awaited = False
         parts = cast("Any", (node, settings, pinned, plane, kernel))
-        self.passes = Passes(*parts, self.links, EarlyFile(None), ())
+        keepalived = cast("Any", SimpleNamespace(follow=lambda asked: asked))
+        self.passes = Passes(*parts, self.links, keepalived, EarlyFile(None), ())
 
     async def _read(self) -> Surroundings:
         self.reads += 1

@@ -1,0 +1,314 @@
+"""What keepalived's lines mean, whatever happens to the FIFO, to keepalived and to the agent."""
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+
+from arpguard.addresses import MacAddress
+from arpguard.core.auditing import Answerer, Audited, AuditFinding, Expected
+from arpguard.core.keepalived import (
+    GRACE_NS,
+    SETTLE_NS,
+    UNSAID,
+    FifoLook,
+    FifoReading,
+    InstanceStates,
+    VrrpState,
+    followers,
+    owner_shown,
+    owner_step,
+    resolved,
+    splits,
+    unknown_states,
+)
+from arpguard.model import EntryKey, Owner, OwnerKind, Vip
+
+FIFO = "/run/states"
+ROOM = 65536
+START = 1_000_000_000_000
+VIP, OTHER_VIP = ip_address("198.51.100.50"), ip_address("198.51.100.51")
+FOLLOWS = Owner(OwnerKind.KEEPALIVED, instance="VI_1")
+STRANGER = MacAddress.parse("02:00:00:00:00:99")
+
+
+class Pipe:
+    """A FIFO as the kernel has it, and an agent that looks into it."""
+
+    def __init__(self) -> None:
+        self.content = b""
+        self.is_open = True
+        self.now_ns = START
+        self.file = ""
+        self.reading = FifoReading(FIFO)
+
+    def says(self, *states: str) -> str:
+        """keepalived writes some lines, and the agent looks."""
+        self.writes(*states)
+        return self.look()
+
+    def writes(self, *states: str) -> None:
+        self.content += "".join(f'INSTANCE "VI_1" {state} 100\n' for state in states).encode()
+
+    def look(self, after_ns: int = SETTLE_NS) -> str:
+        self.now_ns += after_ns
+        taken = self.reading.take(FifoLook(self.content, self.is_open, ROOM), self.now_ns)
+        self.file, self.content = self.reading.remembered, self.content[taken:]
+        return self.word
+
+    @property
+    def word(self) -> str:
+        return self.reading.known.word("VI_1")
+
+    @property
+    def why(self) -> str:
+        return self.reading.known.why_unknown("VI_1")
+
+    def ends(self) -> None:
+        """keepalived closes the FIFO; without an agent that has it open its lines are gone."""
+        self.is_open = False
+
+    def restart_agent(self) -> str:
+        self.reading = FifoReading(FIFO, self.file)
+        return self.look(0)
+
+
+@pytest.fixture
+def pipe() -> Pipe:
+    return Pipe()
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        (["BACKUP"], "BACKUP"),
+        (["BACKUP", "MASTER"], "MASTER"),
+        (["MASTER", "FAULT"], "FAULT"),
+        (["MASTER", "STOP"], "STOP"),
+        (["MASTER", "DELETED"], "DELETED"),
+        (["MASTER_RX_LOWER_PRI"], "MASTER"),
+        (["MASTER_PRIORITY"], "MASTER"),
+        (["MASTER", "BACKUP_PRIORITY"], "BACKUP"),
+        ([], "unknown"),
+    ],
+)
+def test_the_last_line_says_the_state(pipe, states, expected):
+    assert pipe.says(*states) == expected
+    assert bool(pipe.why) is (expected == "unknown")
+
+
+def test_instances_and_groups_are_told_apart(pipe):
+    pipe.content = b'GROUP "VI_1" MASTER 0\nINSTANCE "VI 2" MASTER 100\n'
+    assert pipe.look() == "unknown"
+    assert pipe.why == "that is a vrrp_sync_group: name one of its instances"
+    assert pipe.reading.known.states == {"VI 2": VrrpState.MASTER}
+
+
+def test_before_the_first_look_nothing_is_known(pipe):
+    assert pipe.why == "the agent has not looked yet"
+
+
+def test_while_nobody_has_the_fifo_open_the_state_is_unknown(pipe):
+    assert pipe.says("MASTER") == "MASTER"
+    pipe.ends()
+    assert pipe.look() == "unknown"
+    assert pipe.why.startswith("keepalived does not run")
+
+
+def test_a_reload_closes_the_fifo_for_a_moment_and_says_nothing_of_a_master(pipe):
+    pipe.says("BACKUP", "MASTER")
+    pipe.ends()
+    assert pipe.look(1) == "unknown"
+    pipe.is_open = True
+    assert pipe.look(GRACE_NS // 2) == "unknown", "it may be a start, that has yet to say so"
+    assert pipe.look() == "MASTER"
+
+
+def test_a_start_says_its_states_before_anything_older_counts(pipe):
+    pipe.says("BACKUP", "MASTER")
+    pipe.ends()
+    pipe.look(1)
+    pipe.is_open = True
+    pipe.look(1)
+    pipe.writes("BACKUP")
+    assert pipe.look(1) == "BACKUP"
+    assert pipe.look() == "BACKUP"
+
+
+def test_what_was_said_counts_no_longer_when_the_fifo_stays_closed(pipe):
+    pipe.says("MASTER")
+    pipe.ends()
+    pipe.look()
+    pipe.look(GRACE_NS)
+    pipe.is_open = True
+    pipe.look()
+    assert pipe.look() == "unknown"
+    assert pipe.why.startswith("keepalived runs and has not said it")
+    assert pipe.file == ""
+
+
+def test_an_agent_that_starts_again_reads_the_lines_again(pipe):
+    pipe.says("BACKUP", "MASTER")
+    assert pipe.content
+    assert pipe.restart_agent() == "MASTER"
+
+
+def test_an_agent_that_starts_again_recalls_what_a_reload_did_not_repeat(pipe):
+    pipe.says("BACKUP", "MASTER")
+    pipe.content = b""  # meanwhile keepalived was reloaded
+    assert pipe.restart_agent() == "unknown"
+    assert pipe.look() == "MASTER"
+
+
+def test_lines_count_more_than_what_is_recalled(pipe):
+    pipe.says("BACKUP", "MASTER")
+    pipe.content = b""
+    pipe.writes("BACKUP")
+    assert pipe.restart_agent() == "BACKUP"
+    assert pipe.look() == "BACKUP"
+
+
+def test_an_agent_that_starts_again_recalls_nothing_of_a_keepalived_that_is_gone(pipe):
+    pipe.says("MASTER")
+    pipe.content = b""
+    pipe.ends()
+    assert pipe.restart_agent() == "unknown"
+    assert pipe.look(GRACE_NS) == "unknown"
+    assert pipe.file == ""
+
+
+def test_another_fifo_at_the_path_begins_with_what_was_said_before(pipe):
+    pipe.says("MASTER")
+    pipe.content = b""
+    pipe.reading.replaced()
+    assert pipe.look(1) == "unknown"
+    assert pipe.reading.known.trouble == ""
+    assert pipe.look() == "MASTER"
+
+
+def test_lines_that_are_gone_were_read_by_somebody_else(pipe):
+    pipe.says("BACKUP", "MASTER")
+    pipe.content = b""
+    pipe.writes("MASTER")
+    assert pipe.look() == "unknown"
+    assert pipe.why == (
+        "another program reads /run/states too, and took lines out: give arpguard a FIFO of its own, and restart "
+        "keepalived"
+    )
+    assert (pipe.file, pipe.content) == ("", b"")
+    assert pipe.look() == "unknown"
+    assert pipe.why.startswith("another program"), "as long as nothing new is known"
+    assert pipe.says("BACKUP") == "BACKUP"
+
+
+def test_a_fifo_that_fills_up_is_emptied_and_the_states_stay(pipe):
+    pipe.content = b'INSTANCE "VI_2" BACKUP 100\n'
+    pipe.look()
+    for _ in range(2000):
+        pipe.says("MASTER")
+        assert len(pipe.content) <= ROOM // 4
+    assert pipe.reading.known.word("VI_2") == "BACKUP"
+    assert pipe.restart_agent() == "MASTER"
+    pipe.look()
+    assert pipe.reading.known.word("VI_2") == "BACKUP"
+
+
+def test_a_fifo_that_was_full_may_lack_lines(pipe):
+    pipe.writes(*["MASTER"] * 2400)
+    assert len(pipe.content) < ROOM
+    assert pipe.look() == "unknown"
+    assert pipe.why == "/run/states was full, so that keepalived could not write to it: restart keepalived"
+    assert pipe.content == b""
+
+
+@pytest.mark.parametrize("line", ["RS [1.2.3.4]:80 VS UP", 'INSTANCE "VI_1" MAINSTANCE', "x" * 100, ""])
+def test_a_line_that_is_not_about_vrrp_makes_all_unknown(pipe, line):
+    pipe.says("MASTER")
+    pipe.content += f"{line}\n".encode()
+    assert pipe.look() == "unknown"
+    assert pipe.why == f"{FIFO} has a line that is not about VRRP, {line[:60]!r}: use vrrp_notify_fifo, not notify_fifo"
+
+
+def test_without_a_fifo_the_reason_is_shown(pipe):
+    pipe.says("MASTER")
+    pipe.reading.fail("gone")
+    assert (pipe.word, pipe.why) == ("unknown", "gone")
+
+
+# ---- VIPs ----
+
+VIPS = {VIP: Vip(VIP, FOLLOWS), OTHER_VIP: Vip(OTHER_VIP, Owner(OwnerKind.NODE, node="n1"))}
+
+
+def known(state: VrrpState | None = None) -> InstanceStates:
+    return InstanceStates({"VI_1": state} if state else {}, trouble="")
+
+
+def test_only_vips_of_an_instance_that_is_master_get_this_node_as_owner():
+    assert followers(VIPS) == {VIP: "VI_1"}
+    master = known(VrrpState.MASTER)
+    assert resolved(VIPS[VIP], "me", master) == Vip(VIP, replace(FOLLOWS, node="me"))
+    assert resolved(VIPS[OTHER_VIP], "me", master) is VIPS[OTHER_VIP]
+    for state in (None, *set(VrrpState) - {VrrpState.MASTER}):
+        assert resolved(VIPS[VIP], "me", known(state)) is VIPS[VIP]
+
+
+def test_no_instance_is_called_nothing():
+    nameless = InstanceStates({"": VrrpState.MASTER})
+    assert resolved(VIPS[OTHER_VIP], "me", nameless) is VIPS[OTHER_VIP]
+
+
+def test_lists_show_the_state():
+    assert owner_shown(FOLLOWS, known(VrrpState.FAULT)) == "keepalived VI_1 (FAULT)"
+    assert owner_shown(FOLLOWS, known()) == "keepalived VI_1 (unknown)"
+    assert owner_shown(VIPS[OTHER_VIP].owner, known()) == "n1"
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (
+            VrrpState.MASTER,
+            "keepalived runs on me and says that VI_1 is MASTER, so what it answers is let through",
+        ),
+        (VrrpState.BACKUP, "keepalived says that VI_1 is BACKUP on me, so this node is silent"),
+        (None, f"it is not known whether VI_1 is MASTER on me, so this node is silent: {UNSAID}"),
+    ],
+)
+def test_explain_says_why(state, expected):
+    assert owner_step(FOLLOWS, "me", known(state)) == expected
+
+
+def test_an_unknown_state_is_one_problem_for_all_vips_that_follow():
+    followed = {VIP: "VI_1", OTHER_VIP: "VI_1"}
+    (problem,) = unknown_states(followed, known())
+    assert problem.startswith(
+        "keepalived: the state of VI_1 is unknown, so this node does not answer for 198.51.100.50, 198.51.100.51: "
+    )
+    assert unknown_states(followed, known(VrrpState.BACKUP)) == []
+
+
+def audited(finding: AuditFinding, *, here: bool = True) -> Audited:
+    expected = Expected(node="me", here=here, delegated=True)
+    return Audited(EntryKey(2, VIP), "eth0", expected, finding, (Answerer(STRANGER, fits=False),), START)
+
+
+def test_two_masters_are_a_split():
+    (problem,) = splits({VIP: "VI_1"}, known(VrrpState.MASTER), [audited(AuditFinding.SEVERAL)])
+    assert problem == (
+        f"keepalived: VI_1 is MASTER here, and {STRANGER} answers for 198.51.100.50 too: two routers are MASTER, and "
+        "arpguard does not choose between them; mend the path of their advertisements, or end one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        (VrrpState.BACKUP, audited(AuditFinding.SEVERAL)),
+        (VrrpState.MASTER, audited(AuditFinding.SEVERAL, here=False)),
+        (VrrpState.MASTER, audited(AuditFinding.NONE)),
+    ],
+    ids=["not master", "asked elsewhere", "nobody"],
+)
+def test_nothing_else_is_a_split(state, found):
+    assert splits({VIP: "VI_1"}, known(state), [found]) == []
