@@ -127,6 +127,8 @@ class Package:
             unit = (stage / "deploy/standalone" / name).read_text(encoding="utf-8")
             unit = unit.replace("/opt/arpguard/bin/", "/usr/bin/").replace(" /opt/arpguard\n", " /usr/lib/arpguard\n")
             self.write(f"usr/lib/systemd/system/{name}", unit.encode())
+        fifo = (stage / "deploy/standalone/arpguard.tmpfiles").read_bytes()
+        self.write("usr/lib/tmpfiles.d/arpguard.conf", fifo)
         self.write("etc/arpguard/config.yaml", (stage / "deploy/standalone/config.yaml").read_bytes())
         self.write("usr/share/doc/arpguard/copyright", (HERE / "copyright").read_bytes())
         self.write("usr/share/doc/arpguard/changelog.gz", _zipped((stage / "CHANGELOG.md").read_bytes()))

@@ -13,7 +13,7 @@ import pytest
 
 from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config
-from arpguard.config.model import VouchingConfig, VouchingProfile
+from arpguard.config.model import KeepalivedConfig, VouchingConfig, VouchingProfile
 from arpguard.dataplane.privileges import NEEDED
 from arpguard.errors import ConfigError
 from arpguard.kube.clustersecret import LEN, secret_in
@@ -157,6 +157,21 @@ def test_component_for_boots_keeps_the_file_that_the_unit_reads(tmp_path, base):
     assert f"ConditionPathExists={read}\n" in unit
     assert mount == {"name": volume["name"], "mountPath": os.path.dirname(read)}
     assert volume["hostPath"] == {"path": os.path.dirname(read), "type": "DirectoryOrCreate"}
+
+
+def test_component_for_keepalived_mounts_the_folder_of_the_fifo(tmp_path, base):
+    paths = [os.path.relpath(DEPLOY / name, tmp_path) for name in ("base", "components/keepalived")]
+    theirs = composed(tmp_path, f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n")
+    pod = one(theirs, "DaemonSet")["spec"]["template"]["spec"]
+    mount, volume = pod["containers"][0]["volumeMounts"].pop(), pod["volumes"].pop()
+    assert settled(theirs) == settled(base), "nothing else"
+
+    fifo = KeepalivedConfig().fifo
+    assert mount == {"name": volume["name"], "mountPath": str(fifo.parent)}
+    assert volume["hostPath"] == {"path": str(fifo.parent), "type": "DirectoryOrCreate"}
+    tmpfiles = (DEPLOY / "standalone/arpguard.tmpfiles").read_text(encoding="utf-8")
+    assert f"\np {fifo} 0600 root root -\n" in tmpfiles
+    assert f"\nd {fifo.parent} 0755 root root -\n" in tmpfiles
 
 
 def test_namespace_of_an_own_kustomization_reaches_the_rights(tmp_path):

@@ -213,9 +213,10 @@ def test_an_instance_that_a_reload_removes_is_no_longer_followed(pair, begin, ag
     daemon = begin(pair.node)
     until_shown(pair, agent, "DELEGATED", "MASTER")
     config = pair.folder / "node-1-keepalived.conf"
-    config.write_text(config.read_text().replace("vrrp_instance lab", "vrrp_instance other"))
+    text = config.read_text().replace("vrrp_instance lab", "vrrp_instance other")
+    config.write_text(text.replace("virtual_router_id 51", "virtual_router_id 53"))
     os.kill(daemon.pid, signal.SIGHUP)
-    until(lambda: shown(pair, agent)[0] == "FOREIGN", TAKEOVER_S)
+    until_shown(pair, agent, "FOREIGN", "FAULT")  # keepalived's word for it
 
 
 # ---- what is wrong ---------------------------------------------------------------------------------------------------

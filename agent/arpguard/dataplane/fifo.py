@@ -10,7 +10,7 @@ import termios
 from pathlib import Path
 
 from arpguard.core.keepalived import FifoLook
-from arpguard.paths import exposed
+from arpguard.paths import close_to_others, exposed
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _NONBLOCK = 2  # SPLICE_F_NONBLOCK (linux/splice.h)
@@ -24,9 +24,13 @@ class UnfitFifoError(Exception):
 
 
 def provide(path: Path) -> None:
-    """Makes the FIFO if there is none: what its writer finds there, it does not remove when it ends. OSError."""
+    """Makes the FIFO if there is none: what its writer finds there, it does not remove when it ends. OSError.
+
+    In a Pod the folder above its own is an emptyDir, which Kubernetes lets everybody write to.
+    """
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    close_to_others(path.parent.parent)
     if not path.exists():
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         os.mkfifo(path, 0o600)
 
 

@@ -41,5 +41,12 @@ def test_node_that_no_vip_names_is_told_where_that_seems_to_be_a_mistake(node, b
     assert all(f"no VIP names this node ({node}) as its owner; they name node-1, node-2" in each for each in found)
 
 
+def test_node_is_not_misnamed_where_it_follows_its_keepalived():
+    named = "{address: 192.0.2.1, owner: {node: node-1}}"
+    followed = "{address: 192.0.2.2, owner: {keepalived: VI_1}}"
+    assert misnamed(parse_config(f"vips: [{named}]"), "vm", by_host=True) != []
+    assert misnamed(parse_config(f"vips: [{named}, {followed}]"), "vm", by_host=True) == []
+
+
 def test_node_is_not_misnamed_where_no_owner_has_a_name():
     assert misnamed(parse_config("vips: [{address: 192.0.2.1, owner: external}]"), "vm", by_host=True) == []

@@ -9,6 +9,7 @@ from arpguard.addresses import MacAddress
 from arpguard.core.claimwords import Candidate
 from arpguard.core.desired import primary_addresses, wanted_entries
 from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
+from arpguard.core.keepalived import InstanceStates, VrrpState
 from arpguard.model import (
     EntryKey,
     Grants,
@@ -118,6 +119,31 @@ STEPS = [
             ENFORCED,
         ],
         id="to be elected",
+    ),
+    pytest.param(
+        Owner(OwnerKind.KEEPALIVED, instance="VI_1"),
+        replace(a_scene(), keepalived=InstanceStates({"VI_1": VrrpState.BACKUP})),
+        {},
+        [
+            MADE + "keepalived VI_1",
+            "keepalived says that VI_1 is BACKUP on me, so this node is silent",
+            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            ENFORCED,
+        ],
+        id="keepalived, backup",
+    ),
+    pytest.param(
+        Owner(OwnerKind.KEEPALIVED, instance="VI_1", node="me"),
+        replace(a_scene(), keepalived=InstanceStates({"VI_1": VrrpState.MASTER})),
+        {},
+        [
+            MADE + "keepalived VI_1",
+            "keepalived runs on me and says that VI_1 is MASTER, so what it answers is let through",
+            SUBNET,
+            "so the kernel's entry on eth0 is delegated: another program on this node answers, and the guard lets it",
+            ENFORCED,
+        ],
+        id="keepalived, master",
     ),
     pytest.param(
         Owner(OwnerKind.NODE, node="me", delegated=True),
