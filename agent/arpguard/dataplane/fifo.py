@@ -20,7 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class UnfitFifoError(Exception):
-    """What is at the path is no FIFO, or one that others may write to."""
+    """Something else than a FIFO is at the path, or others may write to it."""
 
 
 def provide(path: Path) -> None:
