@@ -67,10 +67,11 @@ COMMAND = f"""\
 #!/{HOME}/bin/python
 import sys
 
-from arpguard.cli.main import main
+from {{module}} import main
 
 sys.exit(main())
 """
+COMMANDS = {"arpguard": "arpguard.cli.main", "kubectl-arpguard": "arpguard.cli.kubectl.main"}
 
 
 def make(work: Work) -> Iterator[Artefact]:
@@ -118,8 +119,9 @@ class Package:
         # As `python -m venv` makes it.
         self._link(f"{HOME}/bin/python", "/usr/bin/python3")
         self.write(f"{HOME}/pyvenv.cfg", b"home = /usr/bin\ninclude-system-site-packages = false\n")
-        self.write(f"{HOME}/bin/arpguard", COMMAND.encode(), mode=0o755)
-        self._link("usr/bin/arpguard", "../lib/arpguard/bin/arpguard")
+        for name, module in COMMANDS.items():
+            self.write(f"{HOME}/bin/{name}", COMMAND.format(module=module).encode(), mode=0o755)
+            self._link(f"usr/bin/{name}", f"../lib/arpguard/bin/{name}")
 
     def add_files(self, stage: Path) -> None:
         """What a package has besides: the unit, the configuration, documentation."""

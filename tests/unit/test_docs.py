@@ -1,5 +1,6 @@
 """The documentation says what the code does."""
 
+import argparse
 import os
 import re
 import runpy
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from arpguard.cli.kubectl.examples import EXAMPLES
+from arpguard.cli.kubectl.main import build_parser as kubectl_parser
 from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config, read_config
 from arpguard.config.reading import Schema
@@ -122,9 +125,21 @@ def test_every_command_in_the_documentation_parses(page):
     """What the commands print is shown by tests/netns/test_readme.py; here, that there are such commands."""
     for block in _blocks(page, "console"):
         for line in block.splitlines():
-            words = re.split(" [&|]", line.removeprefix("# "))[0].split()
+            words = re.split(" [&|]", line.removeprefix("# ").removeprefix("$ "))[0].split()
             if words[0] == "arpguard":
                 build_parser().parse_args(words[1:])
+            elif words[:2] == ["kubectl", "arpguard"]:
+                kubectl_parser().parse_args(words[2:])
+
+
+def test_page_of_the_plugin_has_its_commands():
+    page = (ROOT / "docs/kubectl.md").read_text(encoding="utf-8")
+    (commands,) = (action for action in kubectl_parser()._actions if isinstance(action, argparse._SubParsersAction))
+
+    assert re.findall(r"^\| `kubectl arpguard (\w+)", page, re.MULTILINE) == list(commands.choices)
+    assert set(re.findall(r"^  kubectl arpguard (\w+)", "".join(EXAMPLES.values()), re.MULTILINE)) == set(EXAMPLES)
+    for example in re.findall(r"^  kubectl arpguard ([^|\n]*)", "".join(EXAMPLES.values()), re.MULTILINE):
+        kubectl_parser().parse_args(example.split())
 
 
 def test_what_config_check_says_is_what_the_page_shows():

@@ -33,14 +33,15 @@ def audit(options: argparse.Namespace) -> int:
 
     if options.all_nodes:
         found = everywhere.ask(options, ask)
-        return everywhere.show(options, found, _of_nodes, lambda answers: all(map(_is_right, answers)))
+        return everywhere.show(options, found, of_nodes, lambda answers: all(map(is_right, answers)))
     with client.connected(target(options)) as agent:
         answer = ask(agent)
     render.show(options, answer, audits)
-    return exits.OK if _is_right(answer) else exits.NOT_RIGHT
+    return exits.OK if is_right(answer) else exits.NOT_RIGHT
 
 
-def _is_right(answer: pb.ListAuditsResponse) -> bool:
+def is_right(answer: pb.ListAuditsResponse) -> bool:
+    """Whether exactly the owner answers for each VIP."""
     return all(found.right for found in answer.audits)
 
 
@@ -50,7 +51,7 @@ def audits(answer: pb.ListAuditsResponse) -> str:
     return f"{table(_COLUMNS, rows, yielding='OWNER')}\n\n{_verdict(answer.audits)}" if rows else _NOTHING
 
 
-def _of_nodes(answers: Sequence[tuple[str, pb.ListAuditsResponse]]) -> str:
+def of_nodes(answers: Sequence[tuple[str, pb.ListAuditsResponse]]) -> str:
     """The same of all nodes."""
     asked = [(node, found) for node, answer in answers for found in answer.audits]
     asked.sort(key=lambda pair: pair[1].right)

@@ -102,17 +102,28 @@ def show(
     is_right: Callable[[Sequence[Answer]], bool],
 ) -> int:
     """Prints what was heard; gives the exit code."""
-    answers = [(each.node, each.answer) for each in heard if each.answer is not None]
-    if options.output == "table":
-        print("\n\n".join([as_page(answers), *_silent(heard)]))
-    else:
-        print(render.document({"nodes": [_plain(each) for each in heard]}, options.output))
+    print_all(options, heard, as_page)
     unreachable = [each for each in heard if each.exit_code == exits.UNREACHABLE]
     if unreachable and len(unreachable) >= len(heard) - 1:
         sys.stderr.write(f"arpguard {options.command}: {_NO_OTHER}\n")
     if unreachable:
         return exits.UNREACHABLE
-    return exits.OK if is_right([answer for _, answer in answers]) else exits.NOT_RIGHT
+    answers = [each.answer for each in heard if each.answer is not None]
+    return exits.OK if is_right(answers) else exits.NOT_RIGHT
+
+
+def print_all(
+    options: argparse.Namespace,
+    heard: Sequence[NodeAnswer[Answer]],
+    as_page: Callable[[Sequence[tuple[str, Answer]]], str],
+) -> None:
+    """The answers as one page, and below it who gave none, and why."""
+    if options.output == "table":
+        answers = [(each.node, each.answer) for each in heard if each.answer is not None]
+        pages = [as_page(answers)] if answers else []
+        print("\n\n".join([*pages, *_silent(heard)]))
+    else:
+        print(render.document({"nodes": [_plain(each) for each in heard]}, options.output))
 
 
 def _silent(heard: Iterable[NodeAnswer[Answer]]) -> Iterator[str]:

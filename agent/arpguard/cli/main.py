@@ -1,15 +1,11 @@
-"""The command line: `arpguard COMMAND`. Parses, runs, and turns errors into one line and an exit code.
+"""The command line: `arpguard COMMAND`.
 
 Exit codes: 0 ok, 1 a check failed, 2 bad usage or configuration, 3 the agent or kernel
 cannot be reached.
 """
 
 import argparse
-import errno
-import io
 import os
-import signal
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -17,13 +13,11 @@ from arpguard import __version__
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
 from arpguard.cli.logs import add_log_options
-from arpguard.cli.options import DEFAULT_TARGET, SubParsers, add_asking, add_output, lazily, positive
+from arpguard.cli.options import DEFAULT_TARGET, SubParsers, add_asking, add_output, lazily, object_name, positive
 from arpguard.cli.parser import Parser
-from arpguard.cli.render import WIDEST, clean
 from arpguard.cli.replay.options import add_replay
+from arpguard.cli.running import run
 from arpguard.config.model import BpfConfig
-from arpguard.errors import ArpguardError, ConfigError
-from arpguard.names import is_label, is_subdomain
 
 _EARLY_FILE = Path("/var/lib/arpguard/early.yaml")
 _EPILOG = "exit codes: 0 ok, 1 a check failed, 2 bad usage or configuration, 3 the agent or kernel cannot be reached"
@@ -54,56 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point; leaves by SystemExit."""
-    options = build_parser().parse_args(arguments)
-    if getattr(options, "output", "") == "wide":
-        options.output, os.environ["COLUMNS"] = "table", str(WIDEST)
-    # Ctrl-C ends every command: a script that starts one in the background, as CI runners do, has SIGINT ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    if options.command != "agent":  # whose sockets' peers may go at any time; a reader of printed lines ends the rest
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that has no such letters gets question marks
-
-    try:
-        if options.command != "agent":
-            _need_output()
-        code = options.run(options)
-    except (ArpguardError, OSError) as error:
-        code = _tell(options.command, error)
-    except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
-
-    raise SystemExit(_written(options.command, code))
-
-
-def _need_output() -> None:
-    """Python continues without a word where standard output was closed before it started."""
-    if not sys.stdout:
-        raise OSError(errno.EBADF, "standard output is closed")
-
-
-def _written(command: str, code: int) -> int:
-    """The exit code, once all that was printed is written."""
-    try:
-        if sys.stdout:
-            sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would try once more, loudly
-        return code if code == exits.UNREACHABLE else _tell(command, error)
-    return code
-
-
-def _tell(command: str, error: ArpguardError | OSError) -> int:
-    """Says in a line, or one for each problem, what went wrong; gives the exit code."""
-    if isinstance(error, ConfigError):
-        for problem in error.problems:
-            sys.stderr.write(f"{error.source}: {problem}\n")
-        return exits.USAGE
-    remedy = ": run as root" if isinstance(error, PermissionError) else ""
-    sys.stderr.write(f"arpguard {command}: {clean(str(error))}{remedy}\n")
-    return error.exit_code if isinstance(error, AskError) else exits.UNREACHABLE
+    run(build_parser(), arguments)
 
 
 def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -122,7 +67,7 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--configmap",
-        type=_object_name,
+        type=object_name,
         metavar="NS/NAME",
         help="take the configuration from the key config.yaml of this ConfigMap, and follow it live by the API",
     )
@@ -167,14 +112,6 @@ def _add_node_name(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="this node's name in `owner: {node: N}` (default: $NODE_NAME, then the host name)",
     )
-
-
-def _object_name(text: str) -> str:
-    """An argument type: NAMESPACE/NAME."""
-    namespace, slash, name = text.partition("/")
-    if not (slash and is_label(namespace) and is_subdomain(name)):
-        raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected NAMESPACE/NAME, such as arpguard/arpguard")
-    return text
 
 
 def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -281,7 +218,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
     parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration")
     parser.add_argument(
-        "--configmap", type=_object_name, metavar="NS/NAME", help="the same, in a ConfigMap (key config.yaml)"
+        "--configmap", type=object_name, metavar="NS/NAME", help="the same, in a ConfigMap (key config.yaml)"
     )
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: the Pod's service account)"
@@ -360,7 +297,7 @@ def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--daemonset",
-        type=_object_name,
+        type=object_name,
         default="arpguard/arpguard",
         metavar="NS/NAME",
         help="that of the agents (default: arpguard/arpguard)",

@@ -11,6 +11,7 @@ from pathlib import Path
 from arpguard.config.model import BpfConfig, GrpcConfig
 from arpguard.core.claimants import ClaimantKind
 from arpguard.core.stimulus import STRANGER_MAC, STRANGERS, Operation
+from arpguard.names import is_label, is_subdomain
 from arpguard.verdict import VIP_KINDS, Reason, Verdict
 
 DEFAULT_TARGET = GrpcConfig().listen[0]
@@ -116,6 +117,14 @@ def positive(kind: type[int] | type[float]) -> Callable[[str], float]:
     return parse
 
 
+def object_name(text: str) -> str:
+    """An argument type: NAMESPACE/NAME."""
+    namespace, slash, name = text.partition("/")
+    if not (slash and is_label(namespace) and is_subdomain(name)):
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected NAMESPACE/NAME, such as arpguard/arpguard")
+    return text
+
+
 def _span(text: str) -> float:
     """An argument type: a length of time, in seconds; also a sum, as this program writes them."""
     parts = _SPAN.findall(text)
@@ -124,7 +133,7 @@ def _span(text: str) -> float:
     return sum(float(number) * _SPAN_S[unit] for number, unit in parts)
 
 
-def _seconds(at_least: float) -> Callable[[str], float]:
+def seconds(at_least: float) -> Callable[[str], float]:
     """An argument type: so many seconds or more, and an hour at most."""
 
     def parse(text: str) -> float:
@@ -170,15 +179,18 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "and how many frames had which reason. Exit code 1: ADDRESS is guarded on no link.",
         _VIPS_EXAMPLES,
     )
-
-    parser.add_argument("vip", nargs="?", default="", metavar="ADDRESS", help="only this one, in detail")
-    _add_link(parser)
-    add_choice(parser, "kind", VIP_KINDS, "only VIPs of this kind")
-
-    add_output(parser)
+    add_vip_arguments(parser, "only this one, in detail")
     _add_pin_dir(parser)
     _add_all_nodes(parser)
     parser.set_defaults(run=lazily("asking", "show_vips"))
+
+
+def add_vip_arguments(parser: argparse.ArgumentParser, address: str) -> None:
+    """Adds which VIPs to show; `address`: what naming one means."""
+    parser.add_argument("vip", nargs="?", default="", metavar="ADDRESS", help=address)
+    _add_link(parser)
+    add_choice(parser, "kind", VIP_KINDS, "only VIPs of this kind")
+    add_output(parser)
 
 
 def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -203,7 +215,12 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "each as it comes. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
         _DECISIONS_EXAMPLES,
     )
+    add_decision_arguments(parser)
+    parser.set_defaults(run=lazily("asking", "show_decisions"))
 
+
+def add_decision_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds which decisions to show."""
     parser.add_argument("--follow", "-f", action="store_true", help="run until interrupted, or until the agent stops")
     _add_vip(parser)
     _add_link(parser)
@@ -224,7 +241,6 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
 
     add_output(parser)
-    parser.set_defaults(run=lazily("asking", "show_decisions"))
 
 
 def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -238,14 +254,17 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "Exit code 1: a claim has the reason conflict, and so certainly came from another host, or is a node's.",
         _CONFLICTS_EXAMPLES,
     )
+    add_conflict_arguments(parser)
+    _add_all_nodes(parser)
+    parser.set_defaults(run=lazily("asking", "show_conflicts"))
 
+
+def add_conflict_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds which claims to show."""
     _add_vip(parser)
     _add_link(parser)
     add_choice(parser, "claimant", ClaimantKind, "only claims of this kind of host")
-
     add_output(parser)
-    _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("asking", "show_conflicts"))
 
 
 def _add_audit(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -280,7 +299,14 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "is guarded on no link.",
         _EXPLAIN_EXAMPLES,
     )
+    add_explain_arguments(parser)
+    _add_pin_dir(parser)
+    _add_all_nodes(parser)
+    parser.set_defaults(run=lazily("asking", "explain"))
 
+
+def add_explain_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what to explain."""
     parser.add_argument("vip", metavar="ADDRESS", help="an IPv4 or IPv6 address")
     _add_link(parser)
 
@@ -303,9 +329,6 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
 
     add_output(parser)
-    _add_pin_dir(parser)
-    _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("asking", "explain"))
 
 
 def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
@@ -321,7 +344,7 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
     parser.add_argument(
         "--interval",
-        type=_seconds(_SHORTEST_INTERVAL_S),
+        type=seconds(_SHORTEST_INTERVAL_S),
         default=1.0,
         metavar="S",
         help=f"seconds between updates (default: 1, at least {_SHORTEST_INTERVAL_S})",
@@ -367,7 +390,7 @@ def _command(
 
     agent.add_argument(
         "--timeout",
-        type=_seconds(_SHORTEST_TIMEOUT_S),
+        type=seconds(_SHORTEST_TIMEOUT_S),
         default=5.0,
         metavar="S",
         help="seconds to wait for an answer (default: 5)",

@@ -9,9 +9,10 @@ they do not know, and cost ten times the memory.
 import asyncio
 import json
 import socket
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import aiohttp
 from yarl import URL
@@ -38,6 +39,7 @@ REQUEST_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5.0
 MAX_BODY_BYTES = 16 << 20  # an object is 1.5 MB at most (etcd's limit on a request), and lists come in pages
 MAX_CONNECTIONS = 32
+_WEBSOCKET_HEARTBEAT_S, _WEBSOCKET_CLOSE_S = 15.0, 1.0
 _TROUBLES = (aiohttp.ClientError, TimeoutError, OSError)
 # Of all errors only these are raised before there is a connection (aiohttp's connector).
 _NEVER_SENT = (
@@ -76,6 +78,7 @@ class Client:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=access.tls, limit=MAX_CONNECTIONS, socket_factory=_kept_alive),
             cookie_jar=aiohttp.DummyCookieJar(),
+            raise_for_status=_keep_refusal,
             trust_env=False,  # True asks a thread for proxies on every request; kubeconfig's proxy-url is honoured
             auto_decompress=True,
         )
@@ -102,6 +105,54 @@ class Client:
         limits = aiohttp.ClientTimeout(total=total_s, sock_connect=CONNECT_TIMEOUT_S)
         async with self._exchange(request, limits, answer_s) as (response, _):
             yield self._pieces(response, request)
+
+    @asynccontextmanager
+    async def websocket(
+        self, request: Request, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Opens a websocket with one of the protocols, and yields its messages as they come, until the server ends it.
+
+        Raises ClusterError; so do the messages. The reader decides how long all of it may take.
+        """
+        headers = {"User-Agent": self._agent, **await self._access.headers()}
+        url = URL(self._access.host + request.path, encoded=True).with_query(query)
+        try:
+            socket = await self._session.ws_connect(
+                url,
+                protocols=protocols,
+                headers=headers,
+                heartbeat=_WEBSOCKET_HEARTBEAT_S,
+                timeout=aiohttp.ClientWSTimeout(ws_close=_WEBSOCKET_CLOSE_S),
+                max_msg_size=MAX_BODY_BYTES,
+                server_hostname=self._access.server_name,
+                proxy=self._access.proxy,
+            )
+        except _UpgradeRefusedError as error:
+            raise self._refused(request, error.status, error.body, error.wait_s) from error
+        except _TROUBLES as error:
+            raise self._translated(error, request) from error
+
+        # aiohttp would end TLS in the background, which a program that ends does not wait for.
+        connection = socket._conn  # noqa: SLF001 - nothing else tells when it is gone
+        transport, protocol = (connection.transport, connection.protocol) if connection else (None, None)
+        gone = protocol.closed if protocol is not None else None  # a protocol has a length, too
+        try:
+            yield self._messages(socket, request)
+        finally:
+            await socket.close()
+            if transport is not None and gone is not None:
+                with suppress(AttributeError):  # under TLS, where the connection was just lost
+                    transport.abort()
+                await gone
+
+    async def _messages(
+        self, socket: aiohttp.ClientWebSocketResponse[bool], request: Request
+    ) -> AsyncGenerator[bytes, None]:
+        async for message in socket:
+            if message.type is aiohttp.WSMsgType.BINARY:
+                yield message.data
+            elif message.type is aiohttp.WSMsgType.ERROR:
+                raise self._translated(message.data, request)
 
     async def close(self) -> None:
         """Closes all connections."""
@@ -163,8 +214,10 @@ class Client:
             body = await self._read(response, request)
         except UnavailableError:
             body = b""  # the status says enough
-        text, wait_s = describe(response.status, body), _retry_after_s(response)
-        error = error_of(Failure(request.verb, request.what, response.status, text, wait_s))
+        return self._refused(request, response.status, body, _retry_after_s(response))
+
+    def _refused(self, request: Request, status: int, body: bytes, wait_s: float) -> ClusterError:
+        error = error_of(Failure(request.verb, request.what, status, describe(status, body), wait_s))
         if isinstance(error, UnauthorizedError):
             self._access.doubt()
         return error
@@ -176,6 +229,23 @@ class Client:
         return UnavailableError(
             Failure(request.verb, request.what, 0, text), outcome_unknown=not isinstance(error, _NEVER_SENT)
         )
+
+
+class _UpgradeRefusedError(Exception):
+    """A websocket that the server did not open."""
+
+    def __init__(self, status: int, body: bytes, wait_s: float) -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+        self.wait_s = wait_s
+
+
+async def _keep_refusal(response: aiohttp.ClientResponse) -> None:
+    """For websockets: aiohttp's error has the status of the answer, but not the body, which says why."""
+    if "Upgrade" in response.request_info.headers and response.status != HTTPStatus.SWITCHING_PROTOCOLS:
+        body = await response.content.read(MAX_BODY_BYTES)
+        raise _UpgradeRefusedError(response.status, body, _retry_after_s(response))
 
 
 def _parse(body: bytes, request: Request) -> JsonObject:

@@ -110,18 +110,19 @@ class PodAccess(Access):
 class FileAccess(Access):
     """A kubeconfig file; made by `open_file`."""
 
-    def __init__(self, path: Path, configuration: Configuration) -> None:
+    def __init__(self, path: Path, configuration: Configuration, context: str | None = None) -> None:
         super().__init__(configuration)
         self._path = path
+        self._context = context
         self._reading: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open_file(cls, path: Path) -> "FileAccess":
-        """Reads the current context of a kubeconfig. Raises ConfigError."""
+    async def open_file(cls, path: Path, context: str | None = None) -> "FileAccess":
+        """Reads a context of a kubeconfig: the named one, or the current. Raises ConfigError."""
         configuration = _new_configuration()
-        await _load_file(path, configuration)
+        await _load_file(path, configuration, context)
         try:
-            return cls(path, configuration)
+            return cls(path, configuration, context)
         except OSError as error:  # ssl.SSLError is one: the files are not certificates
             raise _config_error(str(path), error, "name readable certificates") from error
 
@@ -139,7 +140,7 @@ class FileAccess(Access):
 
     async def _read(self) -> None:
         try:
-            await _load_file(self._path, self._configuration)
+            await _load_file(self._path, self._configuration, self._context)
             self._trust_again()
             self._doubted = False
         finally:
@@ -151,20 +152,39 @@ async def find_access(kubeconfig: Path | None, environment: Mapping[str, str] = 
     return await FileAccess.open_file(kubeconfig) if kubeconfig else PodAccess(SERVICE_ACCOUNT, environment)
 
 
-async def _load_file(path: Path, configuration: Configuration) -> None:
+async def find_users_access(
+    kubeconfig: Path | None, context: str | None, environment: Mapping[str, str] = os.environ
+) -> Access:
+    """The server that kubectl would ask: by the file that is named, $KUBECONFIG, or ~/.kube/config; else as in a Pod.
+
+    As for kubectl, several files may be named, with colons between, and those that are missing are passed over.
+    Raises ConfigError.
+    """
+    named = kubeconfig or environment.get("KUBECONFIG")
+    path = Path(named) if named else Path.home() / ".kube" / "config"
+    if not named and not path.exists() and "KUBERNETES_SERVICE_HOST" in environment:
+        return PodAccess(SERVICE_ACCOUNT, environment)
+    return await FileAccess.open_file(path, context)
+
+
+async def _load_file(path: Path, configuration: Configuration, context: str | None = None) -> None:
     loading = import_part("kubernetes.aio.config.kube_config")
     try:
-        _expect_mapping(path)
+        _expect_mappings(path)
         # As the loader does for files, so that the paths of certificates may be relative to the kubeconfig.
-        await loading.load_kube_config(str(path), client_configuration=configuration, persist_config=False)
+        await loading.load_kube_config(
+            str(path), context=context, client_configuration=configuration, persist_config=False
+        )
     except (loading.ConfigException, OSError, yaml.YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _config_error(str(path), error, "see `kubectl config view`") from error
 
 
-def _expect_mapping(path: Path) -> None:
+def _expect_mappings(path: Path) -> None:
     """Raises clear errors: the loader only warns if there is no file, and says `KeyError: 0` if it is not a mapping."""
-    if not isinstance(yaml.safe_load(path.read_text(encoding="utf-8")), dict):
-        raise TypeError("is not a mapping")
+    files = [Path(each).expanduser() for each in str(path).split(os.pathsep) if each]
+    for file in [each for each in files if each.exists()] or files[:1]:
+        if not isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict):
+            raise TypeError("is not a mapping")
 
 
 def _new_configuration() -> Configuration:

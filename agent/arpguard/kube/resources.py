@@ -60,17 +60,20 @@ class Request:
     name: str | None = None
     query: Mapping[str, str] = field(default_factory=dict)
     body: JsonObject | None = None
+    subresource: str = ""
 
     @property
     def path(self) -> str:
         """The URL path."""
-        return self.resource.path(self.namespace, self.name)
+        below = f"/{self.subresource}" if self.subresource else ""
+        return self.resource.path(self.namespace, self.name) + below
 
     @property
     def what(self) -> str:
         """The resource as messages name it: "leases.coordination.k8s.io arpguard/node.a"."""
         place = "/".join(part for part in (self.namespace, self.name) if part)
-        return f"{self.resource} {place}".rstrip()
+        below = f"/{self.subresource}" if self.subresource else ""
+        return f"{self.resource}{below} {place}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
     control.py                            what a test may do to it while it runs, over HTTP
     serving.py                            one request: who, faults, what, allowed?, answer
     watching.py, listing.py, discovery.py, tables.py, reviews.py   what reads answer
+    execing.py                            commands in Pods, and their logs: a test brings the kubelets
     registry.py, deleting.py              what writes do: preconditions, generation, finalizers
     admission.py, services.py, schemas.py, decoding.py, patching.py, naming.py   what a write may say
     managing.py                           whose fields are whose: server-side apply

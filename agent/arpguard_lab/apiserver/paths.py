@@ -17,7 +17,12 @@ _VERBS = {
     ("DELETE", True): "delete",
 }
 _ON_STATUS = ("get", "update", "patch")
-_SUBRESOURCES = {("namespaces", "finalize"): ("update",), ("serviceaccounts", "token"): ("create",)}
+_SUBRESOURCES = {
+    ("namespaces", "finalize"): ("update",),
+    ("serviceaccounts", "token"): ("create",),
+    ("pods", "exec"): ("get",),
+    ("pods", "log"): ("get",),
+}
 _IN_ALL_NAMESPACES = ("list", "watch")
 _TRUE = ("1", "true")
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})

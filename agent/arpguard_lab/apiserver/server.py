@@ -5,7 +5,7 @@ import socket
 import ssl
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -16,6 +16,7 @@ from arpguard.errors import ListenError
 from arpguard_lab.apiserver import clients, manifests, tls
 from arpguard_lab.apiserver.clients import Client
 from arpguard_lab.apiserver.counters import Counters
+from arpguard_lab.apiserver.execing import Kubelets
 from arpguard_lab.apiserver.faults import EVERYBODY, Faults
 from arpguard_lab.apiserver.rbac import DEFAULT_MANIFESTS, Grant
 from arpguard_lab.apiserver.serving import Handler
@@ -41,6 +42,7 @@ class Options:
     objects: Sequence[Json] = ()
     bookmark_interval_s: float = BOOKMARK_INTERVAL_S
     bare: bool = False  # as where no kube-controller-manager runs
+    kubelets: Kubelets = field(default_factory=Kubelets)
 
 
 class ApiServer:
@@ -49,7 +51,7 @@ class ApiServer:
     def __init__(self, options: Options | None = None) -> None:
         self._options = options or Options()
         self._port = self._options.port
-        self._state = State(self._options.bookmark_interval_s, self._options.bare)
+        self._state = State(self._options.bookmark_interval_s, self._options.bare, self._options.kubelets)
         self._runner: web.ServerRunner | None = None
         self._socket: socket.socket | None = None
         self._site: web.SockSite | None = None

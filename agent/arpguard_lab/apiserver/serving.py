@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Never
 
@@ -12,6 +13,7 @@ from aiohttp import web
 from arpguard_lab.apiserver import (
     clients,
     discovery,
+    execing,
     listing,
     managing,
     paths,
@@ -60,6 +62,8 @@ class Handler:
             await self._suffer(exchange)
             if exchange.target is not None and exchange.verb == "watch":
                 return await self._watch(exchange, exchange.target)
+            if exchange.target is not None and exchange.target.subresource == "exec":
+                return await self._execute(exchange, exchange.target)
             answer = await self._answer(exchange)
         except ApiError as error:
             answer = Answer(error.code, to_bytes(error.body()) + b"\n", headers=error.headers)
@@ -107,6 +111,8 @@ class Handler:
         if target is None:
             return self._answer_path(exchange)
         self._authorize(exchange, target)
+        if target.subresource == "log":
+            return self._read_log(target)
         if target.subresource == "token":
             return self._issue_token(exchange, target)
         if target.verb in paths.WRITES:
@@ -133,6 +139,11 @@ class Handler:
             raise statuses.method_not_allowed()
         content_type, body = discovery.answer(self._state.catalogue, request.path, exchange.accept)
         return Answer(200, body, content_type)
+
+    def _read_log(self, target: Target) -> Answer:
+        pod = listing.read_one(self._state.store, replace(target, subresource=""), "", None).body
+        logged = self._state.kubelets.logs(pod["spec"].get("nodeName", ""))
+        return Answer(200, logged.encode(), "text/plain")
 
     def _issue_token(self, exchange: Exchange, target: Target) -> Answer:
         """A TokenRequest: from now on whoever has the token acts as the account. It does not expire."""
@@ -217,6 +228,14 @@ class Handler:
                 await watch.run(write, gate, self._state.bookmark_interval_s)
         await response.write_eof()
         return response
+
+    async def _execute(self, exchange: Exchange, target: Target) -> web.StreamResponse:
+        """Needs two rights: `get`, for it is a GET, and since 1.35 `create`, which it was by SPDY."""
+        self._authorize(exchange, target)
+        self._authorize(exchange, replace(target, verb="create"))
+        pod = listing.read_one(self._state.store, replace(target, subresource=""), "", None).body
+        exchange.code = 101
+        return await execing.execute(exchange.request, pod, self._state.kubelets)
 
     def _stream(self, exchange: Exchange) -> web.StreamResponse:
         exchange.code = 200

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from arpguard_lab.apiserver.clients import Clients
 from arpguard_lab.apiserver.counters import Counters
 from arpguard_lab.apiserver.exchanges import Connections
+from arpguard_lab.apiserver.execing import Kubelets
 from arpguard_lab.apiserver.faults import FaultTable
 from arpguard_lab.apiserver.pace import Pace
 from arpguard_lab.apiserver.rbac import Rbac
@@ -20,6 +21,7 @@ class State:
 
     bookmark_interval_s: float
     bare: bool = False  # no kube-controller-manager runs
+    kubelets: Kubelets = field(default_factory=Kubelets)
     store: Store = field(default_factory=Store)
     catalogue: Catalogue = field(default_factory=Catalogue)
     clients: Clients = field(default_factory=Clients)

@@ -1,0 +1,11 @@
+"""`kubectl arpguard`: the agents of a cluster, asked through its API server from wherever kubectl works.
+
+    main.py            the parser, and what runs a command
+    reach.py           the same command of `arpguard` in the Pods of all nodes at once, and what they say
+    asking.py          vips, explain, status, decisions, conflicts, audit: a command's answers side by side
+    following.py       decisions --follow: what all nodes decide, in the order of time
+
+The agents listen on a socket and on loopback only, so that they are asked where they are: by `pods/exec`, as
+`kubectl exec` does. A forwarded port would reach everything that listens on the node's loopback, for Pods of the
+agents are in the node's network, and the API there would need a port that every process on the node may ask.
+"""

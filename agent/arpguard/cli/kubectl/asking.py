@@ -1,0 +1,98 @@
+"""The commands whose answers of all nodes are shown side by side."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+from arpguard.cli import everywhere, render, tables
+from arpguard.cli.auditing import is_right, of_nodes
+from arpguard.cli.kubectl import reach
+from arpguard.cli.options import DEFAULT_LIMIT, filters
+from arpguard.cli.words import problems
+from arpguard.v1 import agent_pb2 as pb
+
+
+def forwarded(options: argparse.Namespace, *names: str) -> Iterator[str]:
+    """Options as words for the agent's own command, which knows them by the same names."""
+    for name in names:
+        value = getattr(options, name)
+        for each in value if isinstance(value, list) else [value]:
+            if each:
+                yield f"--{name.replace('_', '-')}={each}"
+    if getattr(options, "since", None) is not None:
+        yield f"--since={options.since:.3f}s"
+
+
+def show_status(options: argparse.Namespace) -> int:
+    """`kubectl arpguard status`."""
+    heard = reach.ask(options, ["status"], pb.GetStatusResponse)
+    return reach.show(options, heard, everywhere.statuses, lambda answers: not any(map(problems, answers)))
+
+
+def show_vips(options: argparse.Namespace) -> int:
+    """`kubectl arpguard vips`: a list also for one address, for what the nodes have of it is to be compared."""
+    words = ["vips", *forwarded(options, "link", "kind"), *_address(options)]
+    return reach.show(
+        options,
+        reach.ask(options, words, pb.ListVipsResponse),
+        lambda answers: everywhere.vips(answers, filters(options)),
+        lambda answers: bool(answers) or not options.vip,
+    )
+
+
+def explain(options: argparse.Namespace) -> int:
+    """`kubectl arpguard explain`."""
+    words = ["explain", *forwarded(options, "link", "operation", "sender_mac", "sender_address"), *_address(options)]
+    return reach.show(
+        options,
+        reach.ask(options, words, pb.ExplainVipResponse),
+        lambda answers: everywhere.explanations(options.vip, answers),
+        lambda answers: any(link.HasField("entry") for answer in answers for link in answer.links),
+    )
+
+
+def show_decisions(options: argparse.Namespace) -> int:
+    """`kubectl arpguard decisions`."""
+    if options.follow:
+        from arpguard.cli.kubectl.following import follow  # noqa: PLC0415 - for this option only
+
+        return follow(options)
+    limit = options.limit or DEFAULT_LIMIT
+    words = ["decisions", f"--limit={limit}", *forwarded(options, "vip", "link", "verdict", "reason")]
+    return reach.show(
+        options,
+        reach.ask(options, words, pb.ListDecisionsResponse),
+        lambda answers: _decisions(answers, limit, filters(options)),
+        lambda _answers: True,
+    )
+
+
+def _decisions(answers: Sequence[tuple[str, pb.ListDecisionsResponse]], limit: int, filters: str) -> str:
+    """Those of all nodes, the latest first."""
+    found = [(node, decision) for node, answer in answers for decision in answer.decisions]
+    found.sort(key=lambda row: (row[1].last_time.seconds, row[1].last_time.nanos), reverse=True)
+    rows = [(node, *tables.decision_row(decision), decision.count) for node, decision in found[:limit]]
+    head = ("NODE", *tables.DECISION_COLUMNS, "COUNT")
+    nothing = tables.nothing("decision", filters, "was reported since the agents started")
+    return render.table(head, rows, yielding="REASON") if rows else nothing
+
+
+def show_conflicts(options: argparse.Namespace) -> int:
+    """`kubectl arpguard conflicts`."""
+    words = ["conflicts", *forwarded(options, "vip", "link", "claimant")]
+    return reach.show(
+        options,
+        reach.ask(options, words, pb.ListConflictsResponse),
+        lambda answers: everywhere.conflicts(answers, filters(options)),
+        lambda answers: not any(tables.is_conflict(claim) for answer in answers for claim in answer.conflicts),
+    )
+
+
+def audit(options: argparse.Namespace) -> int:
+    """`kubectl arpguard audit`."""
+    heard = reach.ask(options, ["audit", *_address(options)], pb.ListAuditsResponse)
+    return reach.show(options, heard, of_nodes, lambda answers: all(map(is_right, answers)))
+
+
+def _address(options: argparse.Namespace) -> list[str]:
+    """ADDRESS, which must not be taken for an option."""
+    return ["--", options.vip] if options.vip else []

@@ -1,0 +1,160 @@
+"""`kubectl arpguard decisions --follow`: the decisions of all nodes as they come, in the order of time."""
+
+import argparse
+import asyncio
+import heapq
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from google.protobuf import json_format
+
+from arpguard.cli import exits, render
+from arpguard.cli.exits import AskError
+from arpguard.cli.kubectl.asking import forwarded
+from arpguard.cli.kubectl.reach import Cluster, finished, reached
+from arpguard.cli.options import DEFAULT_PAST
+from arpguard.cli.tables import DecisionLines
+from arpguard.cli.words import counted
+from arpguard.kube.pods import AgentPod, read_agent_pods
+from arpguard.v1 import agent_pb2 as pb
+
+HELD_S = 1.0  # how much later than another node's a decision may arrive and still be shown before it
+_AGAIN_S = 5.0
+_LOOK_S = 0.1
+
+
+class Merge:
+    """What nodes tell, in the order of the times in it; a message waits for HELD_S for those of other nodes."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, float, str, pb.WatchDecisionsResponse]] = []
+        self._numbers = count()
+
+    def take(self, node: str, message: pb.WatchDecisionsResponse, now_s: float) -> None:
+        """A message that has just arrived. One that tells of no decision, but of lost ones, is not held."""
+        at_ns = message.decision.last_time.ToNanoseconds() if message.HasField("decision") else 0
+        heapq.heappush(self._waiting, (at_ns, next(self._numbers), now_s, node, message))
+
+    def due(self, now_s: float) -> Iterator[tuple[str, pb.WatchDecisionsResponse]]:
+        """Those that have waited long enough, with all that are older."""
+        late = [at_ns for at_ns, _, taken_s, _, _ in self._waiting if now_s - taken_s >= HELD_S]
+        while self._waiting and late and self._waiting[0][0] <= max(late):
+            _, _, _, node, message = heapq.heappop(self._waiting)
+            yield node, message
+
+
+@dataclass(slots=True)
+class Lines:
+    """Pieces of a stream, put together to lines."""
+
+    rest: bytes = b""
+
+    def take(self, piece: bytes) -> list[bytes]:
+        """The lines that are complete now."""
+        *lines, self.rest = (self.rest + piece).split(b"\n")
+        return [line for line in lines if line]
+
+
+@dataclass(slots=True)
+class Follower:
+    """Streams of all nodes."""
+
+    cluster: Cluster
+    options: argparse.Namespace
+    merge: Merge = field(default_factory=Merge)
+    heard_s: dict[str, float] = field(default_factory=dict)  # when each node last said something
+    lost: set[str] = field(default_factory=set)
+
+    async def follow(self, show: Callable[[str, pb.WatchDecisionsResponse], None]) -> None:
+        """Until it is interrupted. AskError when no node can be followed at first."""
+        streams = [asyncio.create_task(self._keep(pod)) for pod in self.cluster.pods]
+        try:
+            while True:
+                for node, message in self.merge.due(time.monotonic()):
+                    show(node, message)
+                for stream in streams:
+                    if stream.done():
+                        stream.result()
+                if not self.heard_s and len(self.lost) == len(streams):
+                    raise AskError(exits.UNREACHABLE, "no node can be followed")
+                await asyncio.sleep(_LOOK_S)
+        finally:
+            for stream in streams:
+                stream.cancel()
+            await asyncio.gather(*streams, return_exceptions=True)
+
+    async def _keep(self, pod: AgentPod) -> None:
+        """One node's stream; one that ends is opened again, in the Pod that the node has then."""
+        told = ""
+        while True:
+            why = await self._stream(pod)
+            self.lost.add(pod.node)
+            if why != told:  # once, and not each time
+                told = why
+                sys.stderr.write(f"{pod.node}: {why}; asked again every {_AGAIN_S:g} s\n")
+            await asyncio.sleep(_AGAIN_S)
+            pods = await read_agent_pods(self.cluster.client, self.cluster.namespace)
+            pod = next((each for each in pods if each.node == pod.node), pod)
+
+    async def _stream(self, pod: AgentPod) -> str:
+        """Follows until the stream ends; why it did."""
+        words = ["decisions", "--follow", "--output=json", *self._filters(pod.node)]
+        lines = Lines()
+
+        def take(piece: bytes) -> None:
+            for line in lines.take(piece):
+                self.heard_s[pod.node] = time.monotonic()
+                message = json_format.Parse(line, pb.WatchDecisionsResponse(), ignore_unknown_fields=True)
+                self.merge.take(pod.node, message, time.monotonic())
+
+        try:
+            ended = await self.cluster.stream(pod, words, take)
+        except (AskError, json_format.ParseError) as error:
+            return str(error)
+        if ended.exit_code == exits.USAGE:
+            raise AskError(exits.USAGE, ended.stderr.strip())
+        return ended.stderr.strip().rpartition("\n")[2] or "the stream ended"
+
+    def _filters(self, node: str) -> Iterator[str]:
+        """A node that was lost tells what came since it was last heard."""
+        yield from forwarded(self.options, "vip", "link", "verdict", "reason")
+        if node in self.heard_s:
+            yield f"--since={time.monotonic() - self.heard_s[node]:.3f}s"
+        else:
+            yield f"--limit={self.options.limit or DEFAULT_PAST}"
+
+
+class Printer:
+    """A line for each decision, with the node in front; or a document."""
+
+    def __init__(self, form: str, nodes: list[str]) -> None:
+        self._form = form
+        self._width = max(len("NODE"), *map(len, nodes))
+        self._lines = DecisionLines()
+        if form == "table":
+            print(f"{render.strong('NODE'.ljust(self._width))}  {self._lines.head()}", flush=True)
+
+    def show(self, node: str, message: pb.WatchDecisionsResponse) -> None:
+        """Prints a message."""
+        if self._form == "table":
+            name = render.clean(node).ljust(self._width)
+            for line in self._lines.text(message).splitlines():
+                print(f"{name}  {line}", flush=True)
+        else:
+            print(render.stream_document({"node": node, **render.as_dict(message)}, self._form), flush=True)
+
+
+def follow(options: argparse.Namespace) -> int:
+    """Runs until it is interrupted."""
+
+    async def work() -> None:
+        async with reached(options) as cluster:
+            printer = Printer(options.output, [pod.node for pod in cluster.pods])
+            sys.stderr.write(f"following {counted(len(cluster.pods), 'node')}; Ctrl-C ends it\n")
+            await Follower(cluster, options).follow(printer.show)
+
+    finished(work())
+    return exits.OK

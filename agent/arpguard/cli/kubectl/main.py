@@ -1,0 +1,160 @@
+"""The command line: `kubectl arpguard COMMAND`, installed as `kubectl-arpguard` for kubectl to find."""
+
+import argparse
+from pathlib import Path
+
+from arpguard import __version__
+from arpguard.cli.kubectl.examples import EXAMPLES
+from arpguard.cli.options import (
+    SubParsers,
+    add_command,
+    add_conflict_arguments,
+    add_decision_arguments,
+    add_explain_arguments,
+    add_output,
+    add_vip_arguments,
+    lazily,
+    seconds,
+)
+from arpguard.cli.parser import Parser
+from arpguard.cli.running import run
+
+_EPILOG = (
+    "exit codes: 0 ok, 1 a check failed, or a node did not answer, 2 bad usage or configuration, 3 the API server, "
+    "or every node, cannot be reached"
+)
+_ASKED = "All nodes are asked at once, through the API server; those that do not answer are named with the reason. "
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with all commands."""
+    parser: argparse.ArgumentParser = Parser(
+        prog="kubectl arpguard",
+        description="The agents of a cluster, asked through its API server: at most one node answers for a virtual IP.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--version", action="version", version=f"kubectl arpguard {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    _add_status(subparsers)
+    _add_vips(subparsers)
+    _add_explain(subparsers)
+    _add_decisions(subparsers)
+    _add_conflicts(subparsers)
+    _add_audit(subparsers)
+
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point; leaves by SystemExit."""
+    run(build_parser(), arguments)
+
+
+def _command(
+    subparsers: "SubParsers[argparse.ArgumentParser]", name: str, brief: str, text: str, timeout_s: float = 15.0
+) -> argparse.ArgumentParser:
+    """A parser with what all commands know."""
+    parser = add_command(subparsers, name, brief, text, EXAMPLES.get(name, ""))
+    cluster = parser.add_argument_group("the cluster")
+    cluster.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="as kubectl's (default: $KUBECONFIG, then ~/.kube/config)"
+    )
+    cluster.add_argument("--context", metavar="NAME", help="of the kubeconfig (default: its current one)")
+    cluster.add_argument(
+        "-n", "--namespace", default="arpguard", metavar="NS", help="that of the agents (default: arpguard)"
+    )
+
+    cluster.add_argument(
+        "--timeout",
+        type=seconds(0.1),
+        default=timeout_s,
+        metavar="S",
+        help=f"seconds to wait for each node (default: {timeout_s:g})",
+    )
+    return parser
+
+
+def _asking(
+    subparsers: "SubParsers[argparse.ArgumentParser]", name: str, brief: str, text: str, timeout_s: float = 15.0
+) -> argparse.ArgumentParser:
+    """The same for a command that asks nodes."""
+    parser = _command(subparsers, name, brief, _ASKED + text, timeout_s)
+    parser.add_argument(
+        "--node", action="append", default=[], metavar="NODE", help="only this node; may be given again (default: all)"
+    )
+    return parser
+
+
+def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _asking(
+        subparsers,
+        "status",
+        "a line for each node, and every problem",
+        "Shows mode, lease, fence, VIPs and version of each node, and the problems of all. Exit code 1: there is a "
+        "problem, or a node did not answer.",
+    )
+    add_output(parser)
+    parser.set_defaults(run=lazily("kubectl.asking", "show_status"))
+
+
+def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _asking(
+        subparsers,
+        "vips",
+        "who has which VIP, as each node sees it",
+        "Shows the guarded VIPs as the kernel of each node has them, a VIP's lines together. Exit code 1: ADDRESS is "
+        "guarded nowhere, or a node did not answer.",
+    )
+    add_vip_arguments(parser, "only this one")
+    parser.set_defaults(run=lazily("kubectl.asking", "show_vips"))
+
+
+def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _asking(
+        subparsers,
+        "explain",
+        "what each node does with frames about an address, and why",
+        "Shows, node by node, what `arpguard explain` says there: verdicts, reasons, why the address has the owner "
+        "that it has, and why no other. Exit code 1: no node guards the address, or a node did not answer.",
+    )
+    add_explain_arguments(parser)
+    parser.set_defaults(run=lazily("kubectl.asking", "explain"))
+
+
+def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _asking(
+        subparsers,
+        "decisions",
+        "recent decisions of all nodes, or live ones",
+        "Shows the decisions of the recent past, the latest first, or with --follow a few, the latest last, and then "
+        "each as it comes, those of all nodes in the order of time. Nodes' clocks are taken as they are. With --follow "
+        "a node that is lost is named, and asked again.",
+    )
+    add_decision_arguments(parser)
+    parser.set_defaults(run=lazily("kubectl.asking", "show_decisions"))
+
+
+def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _asking(
+        subparsers,
+        "conflicts",
+        "hosts that claimed a VIP, as each node heard it",
+        "Shows which hosts claimed a VIP that is not theirs, or may not be, the latest first. Exit code 1: a claim "
+        "certainly came from another host, or is a node's; or a node did not answer.",
+    )
+    add_conflict_arguments(parser)
+    parser.set_defaults(run=lazily("kubectl.asking", "show_conflicts"))
+
+
+def _add_audit(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _asking(
+        subparsers,
+        "audit",
+        "who answers for the VIPs on the wire",
+        "Shows what each node's last questions on the wire found. With ADDRESS every node asks now. Exit code 1: not "
+        "exactly the owner answers for one of them, or a node did not answer.",
+    )
+    parser.add_argument("vip", metavar="ADDRESS", nargs="?", default="", help="the VIP to ask for now (default: none)")
+    add_output(parser)
+    parser.set_defaults(run=lazily("kubectl.asking", "audit"))

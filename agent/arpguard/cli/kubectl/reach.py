@@ -1,0 +1,231 @@
+"""The agents of a cluster: `arpguard` is run in the Pods of all nodes at once, and says what it knows as JSON."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from arpguard.cli import everywhere, exits
+from arpguard.cli.everywhere import NodeAnswer
+from arpguard.cli.exits import AskError
+from arpguard.core.bounding import some
+from arpguard.kube.client import MAX_BODY_BYTES, Client
+from arpguard.kube.connecting import find_users_access
+from arpguard.kube.errors import ClusterError, ForbiddenError, UnauthorizedError
+from arpguard.kube.execing import Ended, PodCommand, execute
+from arpguard.kube.pods import CONTAINER, AgentPod, read_agent_pods
+
+Answer = TypeVar("Answer", bound=Message)
+T = TypeVar("T")
+
+_AT_ONCE = 30  # a connection each; the client has 32
+_RIGHTS = "see docs/kubectl.md for the rights that it takes"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What came of a command on one node: what it wrote, or (`error`) why there is nothing."""
+
+    pod: AgentPod
+    text: str = ""
+    error: str = ""
+    exit_code: int = exits.OK
+
+
+class Cluster:
+    """The agents' Pods, and the connection to the API server."""
+
+    def __init__(self, client: Client, options: argparse.Namespace, pods: Sequence[AgentPod]) -> None:
+        self.client = client
+        self.namespace: str = options.namespace
+        self.pods = pods
+        self._timeout_s: float = options.timeout
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def run(self, words: Sequence[str]) -> list[Said]:
+        """`arpguard WORDS` on all nodes; what they said, by node.
+
+        Ctrl-C ends it early: nodes that have not answered by then are told of as such.
+        """
+        progress = Progress(pod.node for pod in self.pods)
+        tasks = [asyncio.create_task(self._run_and_tell(pod, words, progress)) for pod in self.pods]
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        finally:
+            progress.end()
+        return [
+            Said(pod, error="interrupted before it answered", exit_code=exits.UNREACHABLE)
+            if task.cancelled()
+            else task.result()
+            for pod, task in zip(self.pods, tasks, strict=True)
+        ]
+
+    async def _run_and_tell(self, pod: AgentPod, words: Sequence[str], progress: "Progress") -> Said:
+        async with self._turns:
+            said = await self.run_on(pod, words)
+        progress.heard(pod.node)
+        return said
+
+    async def run_on(self, pod: AgentPod, words: Sequence[str]) -> Said:
+        """`arpguard WORDS` on one node."""
+        out = bytearray()
+
+        def take(data: bytes) -> None:
+            out.extend(data)
+            if len(out) > MAX_BODY_BYTES:
+                raise AskError(exits.UNREACHABLE, f"wrote more than {MAX_BODY_BYTES} bytes")
+
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                ended = await self.stream(pod, words, take)
+        except TimeoutError:
+            why = f"no answer within {self._timeout_s:g} s: is the node up? --timeout allows more"
+            return Said(pod, error=why, exit_code=exits.UNREACHABLE)
+        except AskError as error:
+            return Said(pod, error=str(error), exit_code=error.exit_code)
+        text = out.decode(errors="replace")
+        return Said(pod, text, "" if text else _reason(ended), ended.exit_code)
+
+    async def stream(self, pod: AgentPod, words: Sequence[str], take: Callable[[bytes], None]) -> Ended:
+        """The same, piece by piece and without a time limit. Raises AskError when the command cannot be run."""
+        if pod.trouble:
+            raise AskError(exits.UNREACHABLE, f"its Pod {pod.name} {pod.trouble}")
+        command = PodCommand(self.namespace, pod.name, CONTAINER, ("arpguard", *words))
+        try:
+            return await execute(self.client, command, take)
+        except (ForbiddenError, UnauthorizedError):  # of this user, whatever the node
+            raise
+        except ClusterError as error:
+            raise AskError(exits.UNREACHABLE, f"its Pod {pod.name} cannot be asked: {error.failure.text}") from error
+
+
+def _reason(ended: Ended) -> str:
+    """The last line that the command wrote to standard error, without its own name."""
+    lines = ended.stderr.strip().splitlines() or [f"exit code {ended.exit_code}, without a word"]
+    head, colon, rest = lines[-1].partition(": ")
+    return rest if colon and head.startswith("arpguard ") else lines[-1]
+
+
+class Progress:
+    """A line on a terminal that says how many have answered and who has not; nothing elsewhere."""
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self._waiting = list(nodes)
+        self._total = len(self._waiting)
+        self._is_shown = sys.stderr.isatty()
+        self._show()
+
+    def heard(self, node: str) -> None:
+        """A node has answered, or will not."""
+        self._waiting.remove(node)
+        self._show()
+
+    def end(self) -> None:
+        """Takes the line away."""
+        self._write("")
+
+    def _show(self) -> None:
+        if self._waiting:
+            done = self._total - len(self._waiting)
+            self._write(f"{done} of {self._total} nodes have answered, waiting for {some(self._waiting, 3)}")
+
+    def _write(self, text: str) -> None:
+        if self._is_shown:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+
+@asynccontextmanager
+async def opened(options: argparse.Namespace) -> AsyncIterator[Client]:
+    """The API server that the options name."""
+    client = Client(await find_users_access(options.kubeconfig, options.context), "kubectl")
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def reached(options: argparse.Namespace) -> AsyncIterator[Cluster]:
+    """The agents that the options name. AskError when there is none."""
+    async with opened(options) as client:
+        pods = await read_agent_pods(client, options.namespace)
+        if not pods:
+            why = f"no agent in the namespace {options.namespace}: name the one that has the DaemonSet with --namespace"
+            raise AskError(exits.UNREACHABLE, why)
+        unknown = sorted(set(options.node) - {pod.node for pod in pods})
+        if unknown:
+            raise AskError(exits.USAGE, f"--node: no agent on {some(unknown)}; there is one on {_names(pods)}")
+        yield Cluster(client, options, [pod for pod in pods if not options.node or pod.node in options.node])
+
+
+def _names(pods: Iterable[AgentPod]) -> str:
+    return some([pod.node for pod in pods])
+
+
+def finished(work: Coroutine[object, object, T]) -> T:
+    """Runs it to its end. What the API server does not do or does not allow is an AskError."""
+    try:
+        return asyncio.run(work)
+    except (ForbiddenError, UnauthorizedError) as error:
+        raise AskError(exits.UNREACHABLE, f"{error} ({_RIGHTS})") from error
+    except ClusterError as error:
+        raise AskError(exits.UNREACHABLE, str(error)) from error
+
+
+def hear(options: argparse.Namespace, words: Sequence[str]) -> list[Said]:
+    """What `arpguard WORDS` says on all nodes, by node. AskError where no agent can be asked."""
+
+    async def work() -> list[Said]:
+        async with reached(options) as cluster:
+            return await cluster.run(words)
+
+    return finished(work())
+
+
+def ask(options: argparse.Namespace, words: Sequence[str], kind: type[Answer]) -> list[NodeAnswer[Answer]]:
+    """All nodes' answers to `arpguard WORDS`, by node. AskError where no agent can be asked."""
+    heard = [answer_of(said, kind) for said in hear(options, [words[0], "--output=json", *words[1:]])]
+    if all(each.exit_code == exits.USAGE for each in heard):  # every node says the same
+        raise AskError(exits.USAGE, heard[0].error)
+    return heard
+
+
+def answer_of(said: Said, kind: type[Answer]) -> NodeAnswer[Answer]:
+    """A node's answer as a message. An agent of another version may know fields that this program does not."""
+    node, pod = said.pod.node, said.pod.name
+    if said.error:
+        return NodeAnswer(node, pod, None, said.error, said.exit_code)
+    try:
+        return NodeAnswer(node, pod, json_format.Parse(said.text, kind(), ignore_unknown_fields=True))
+    except json_format.ParseError as error:
+        return NodeAnswer(node, pod, None, f"its answer makes no sense: {error}", exits.UNREACHABLE)
+
+
+def show(
+    options: argparse.Namespace,
+    heard: Sequence[NodeAnswer[Answer]],
+    as_page: Callable[[Sequence[tuple[str, Answer]]], str],
+    is_right: Callable[[Sequence[Answer]], bool],
+) -> int:
+    """Prints what was heard; gives the exit code."""
+    everywhere.print_all(options, heard, as_page)
+    return exit_code(heard, right=is_right([each.answer for each in heard if each.answer is not None]))
+
+
+def exit_code(heard: Sequence[NodeAnswer[Answer]], *, right: bool) -> int:
+    """A part of the answers is worth having: 3 only where there is none."""
+    away = sum(each.exit_code == exits.UNREACHABLE for each in heard)
+    if away == len(heard):
+        return exits.UNREACHABLE
+    return exits.OK if right and not away else exits.NOT_RIGHT

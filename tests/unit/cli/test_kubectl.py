@@ -1,0 +1,456 @@
+"""`kubectl arpguard` beside the lab's API server: the agents' own commands run in Pods of three nodes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import grpc
+import pytest
+import yaml
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from arpguard.cli import render
+from arpguard.cli.kubectl import reach
+from arpguard.cli.kubectl.main import main
+from arpguard.v1 import agent_pb2 as pb
+from arpguard_lab.apiserver.embedded import running
+from arpguard_lab.apiserver.execing import Kubelets, UnreachableError
+from arpguard_lab.apiserver.server import Options
+from arpguard_lab.cluster import objects
+from support.cli import HOSTILE, VIP, lines_of
+from support.kube.manifests import DEPLOY, tool
+
+HOME = "arpguard"
+NODES = ("node-1", "node-2", "node-3")
+NOT_FOUND = (1, "ADDRESS: 192.0.2.10: guarded on no link of node-2")
+NO_ROUTE = "dial tcp 10.0.0.3:10250: connect: no route to host"
+ROLE = list(yaml.safe_load_all((DEPLOY / "operator/role.yaml").read_text(encoding="utf-8")))
+ACCOUNT = {"kind": "ServiceAccount", "name": "anna", "namespace": "people"}
+BINDING = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "RoleBinding",
+    "metadata": {"name": "anna", "namespace": HOME},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "arpguard-operator"},
+    "subjects": [ACCOUNT],
+}
+
+
+def a_pod(node: str, name: str = "", **status) -> dict:
+    pod = objects.pod(HOME, name or f"arpguard-{node}", node)
+    pod["metadata"] |= {"labels": {"app.kubernetes.io/name": "arpguard"}, "finalizers": []}
+    return pod | {"status": {"phase": "Running", **status}}
+
+
+class Fleet:
+    """Three nodes; `away` and `hung` say what the API server meets when it asks a kubelet.
+
+    Commands say what `set` prepared; with `agents`, the agent's own command runs, beside an agent's API.
+    """
+
+    def __init__(self) -> None:
+        self.agents: dict[str, object] = {}
+        self.away: dict[str, str] = {}
+        self.hung: set[str] = set()
+        self.asked: list[tuple[str, ...]] = []
+        self._said: dict[tuple[str, str], list[str]] = {}
+
+    def program(self, node, words):
+        self.asked.append((node, *words))
+        if node in self.away:
+            raise UnreachableError(self.away[node])
+        if node in self.hung:
+            return None
+        if words[0] != "arpguard":
+            raise FileNotFoundError
+        if node in self.agents:
+            target = self.agents[node].target
+            return ["env", f"ARPGUARD_ADDRESS={target}", sys.executable, "-m", "arpguard", *words[1:]]
+        return self._said[node, words[1]]
+
+    def set(self, command: str, message, *nodes: str) -> None:
+        """What a command says on nodes (all): a message as JSON, or (code, words) as an error."""
+        if isinstance(message, tuple):
+            code, text = message
+            words = ["sh", "-c", 'printf %s "$1" >&2; exit $2', "sh", f"arpguard {command}: {text}\n", str(code)]
+        else:
+            words = ["printf", "%s", render.document(message, "json")]
+        for node in nodes or NODES:
+            self._said[node, command] = words
+
+
+@pytest.fixture
+def fleet():
+    made = Fleet()
+    for name in NODES:
+        made.set("status", pb.GetStatusResponse(node=name, mode=pb.MODE_ENFORCE), name)
+    made.set("vips", pb.ListVipsResponse(vips=[VIP]))
+    return made
+
+
+@pytest.fixture
+def agents(fleet, serve, tmp_path):
+    """An agent's API on each node, which its commands ask."""
+    fleet.agents = {name: serve(f"unix://{tmp_path}/{name}.sock") for name in NODES}
+    return fleet.agents
+
+
+@pytest.fixture
+def server(fleet):
+    home = objects.namespace(HOME)
+    with running(
+        Options(rbac=[*ROLE, BINDING], objects=[home, *map(a_pod, NODES)], kubelets=Kubelets(fleet.program))
+    ) as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def kubeconfig(server, tmp_path, monkeypatch):
+    """Of a user who has the role that docs/kubectl.md binds."""
+    path = tmp_path / "kubeconfig"
+    server.do(lambda it: it.write_kubeconfig(path, "people/anna", "people/anna"))
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    return path
+
+
+@pytest.fixture
+def kubectl(kubeconfig, capsys):
+    """Runs the plugin; gives exit code, output and errors."""
+
+    def command(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            main(list(words))
+        return caught.value.code, *capsys.readouterr()
+
+    return command
+
+
+def cells(text: str) -> list[list[str]]:
+    return [line.split() for line in lines_of(text.rstrip("\n"))]
+
+
+# ---- what is asked and shown -------------------------------------------------------------------------------------
+
+
+def test_vips_of_all_nodes_are_one_table(kubectl):
+    code, out, err = kubectl("vips")
+
+    assert (code, err) == (0, "")
+    assert [row[:3] for row in cells(out)] == [
+        ["VIP", "NODE", "LINK"],
+        *(["192.0.2.10", node, "eth0"] for node in NODES),
+    ]
+
+
+def test_node_that_cannot_be_reached_has_a_line_below_the_table_and_the_exit_code_is_1(kubectl, fleet):
+    fleet.away["node-3"] = NO_ROUTE
+    code, out, err = kubectl("vips")
+
+    assert (code, err) == (1, "")
+    table, reason = out.rstrip("\n").split("\n\n")
+    assert [row[1] for row in cells(table)] == ["NODE", "node-1", "node-2"]
+    assert reason.startswith("node-3: its Pod arpguard-node-3 cannot be asked: ")
+    assert NO_ROUTE in reason.replace("\n", " ")
+
+
+def test_node_that_does_not_answer_is_given_up_after_the_timeout(kubectl, fleet):
+    fleet.hung.add("node-2")
+    code, out, _ = kubectl("vips", "--timeout", "6")
+
+    assert code == 1
+    assert "node-2: no answer within 6 s: is the node up? --timeout allows more" in out
+    assert {row[1] for row in cells(out) if row[:1] == ["192.0.2.10"]} == {"node-1", "node-3"}
+
+
+def test_exit_code_is_3_only_where_no_node_answers(kubectl, fleet):
+    fleet.away = dict.fromkeys(NODES, NO_ROUTE)
+    code, out, _ = kubectl("vips")
+
+    assert code == 3
+    assert [line.partition(":")[0] for line in out.splitlines() if line.startswith("node")] == list(NODES)
+    assert "no VIP is guarded" not in out
+
+
+def test_documents_name_the_node_the_pod_and_what_is_wrong(kubectl, fleet):
+    fleet.away["node-3"] = NO_ROUTE
+    _, out, _ = kubectl("vips", "-o", "json")
+    first, _, third = json.loads(out)["nodes"]
+
+    assert (first["node"], first["target"], first["error"]) == ("node-1", "arpguard-node-1", "")
+    assert first["vips"][0]["address"] == "192.0.2.10"
+    assert NO_ROUTE in third["error"]
+
+
+def test_agents_own_command_knows_the_options(kubectl, fleet, agents):
+    for agent in agents.values():
+        agent.prepared.answers["GetVip"] = pb.GetVipResponse(vips=[VIP])
+    agents["node-2"].prepared.answers["GetVip"] = (grpc.StatusCode.NOT_FOUND, "address: guarded on no link of node-2")
+    assert kubectl("vips", "192.0.2.10", "--link", "eth0", "--kind", "owned")[0] == 0
+
+    words = ("arpguard", "vips", "--output=json", "--link=eth0", "--kind=owned", "--", "192.0.2.10")
+    assert sorted(fleet.asked) == [(node, *words) for node in NODES]
+
+
+def test_address_that_some_nodes_do_not_guard_is_right(kubectl, fleet):
+    fleet.set("vips", NOT_FOUND, "node-2")
+    code, out, _ = kubectl("vips", "192.0.2.10")
+
+    assert code == 0
+    assert out.splitlines()[-1] == "node-2: ADDRESS: 192.0.2.10: guarded on no link of node-2"
+
+
+def test_address_that_no_node_guards_exits_1(kubectl, fleet):
+    fleet.set("vips", NOT_FOUND)
+    assert kubectl("vips", "192.0.2.10")[0] == 1
+
+
+def test_wrong_request_is_told_once(kubectl, fleet):
+    fleet.set("vips", (2, "ADDRESS: x: must be an IP address"))
+    assert kubectl("vips", "x") == (2, "", "kubectl arpguard vips: ADDRESS: x: must be an IP address\n")
+
+
+def test_explanations_follow_each_other(kubectl, fleet):
+    for node in NODES:
+        link = pb.LinkExplanation(link="eth0", summary=f"seen by {node}", entry=VIP)
+        fleet.set("explain", pb.ExplainVipResponse(links=[link]), node)
+    code, out, _ = kubectl("explain", "192.0.2.10", "--operation", "request")
+
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("on node")] == [f"on node {node}" for node in NODES]
+    assert {words[4] for words in fleet.asked} == {"--operation=request"}
+
+
+def test_problems_of_any_node_exit_1(kubectl, fleet):
+    fleet.set("status", pb.GetStatusResponse(problems=["the lease is not renewed"]), "node-2")
+    code, out, _ = kubectl("status")
+
+    assert code == 1
+    assert [row[0] for row in cells(out)[:4]] == ["NODE", *NODES]
+    assert out.splitlines()[-1] == "node-2: the lease is not renewed"
+
+
+def test_decisions_of_all_nodes_are_sorted_by_time(kubectl, fleet):
+    for node, at in zip(NODES, (20, 30, 10), strict=True):
+        decision = pb.Decision(vip="192.0.2.10", op=node, last_time=Timestamp(seconds=at))
+        fleet.set("decisions", pb.ListDecisionsResponse(decisions=[decision]), node)
+    code, out, _ = kubectl("decisions", "--since", "5m", "--limit", "2")
+
+    assert code == 0
+    assert [row[0] for row in cells(out)] == ["NODE", "node-2", "node-1"]
+    assert {words[-1] for words in fleet.asked} == {"--since=300.000s"}
+
+
+def test_conflict_on_any_node_exits_1(kubectl, fleet):
+    fleet.set("conflicts", pb.ListConflictsResponse())
+    claim = pb.Conflict(vip="192.0.2.10", reason=pb.REASON_CONFLICT, mac="02:00:00:00:00:99")
+    fleet.set("conflicts", pb.ListConflictsResponse(conflicts=[claim]), "node-3")
+    code, out, _ = kubectl("conflicts")
+
+    assert code == 1
+    assert [row[0] for row in cells(out)] == ["NODE", "node-3"]
+
+
+def test_audit_now_is_one_of_every_node(kubectl, fleet):
+    found = pb.Audit(vip="192.0.2.10", link="eth0", owner="node-1", finding=pb.Audit.FINDING_OWNER, right=True)
+    fleet.set("audit", pb.ListAuditsResponse(audits=[found]))
+    wrong = pb.Audit(vip="192.0.2.10", link="eth0", owner="node-1", finding=pb.Audit.FINDING_ANOTHER)
+    fleet.set("audit", pb.ListAuditsResponse(audits=[wrong]), "node-2")
+    code, out, _ = kubectl("audit", "192.0.2.10")
+
+    assert code == 1
+    assert [row[0] for row in cells(out)[1:4]] == ["node-2", "node-1", "node-3"]
+
+
+def test_what_agents_say_reaches_no_terminal_as_it_is(kubectl, fleet):
+    fleet.set("status", pb.GetStatusResponse(problems=[HOSTILE]), "node-1")
+    fleet.away["node-2"] = HOSTILE
+    _, out, _ = kubectl("status")
+
+    assert all(line.isprintable() for line in out.rstrip("\n").split("\n"))
+
+
+# ---- which Pods are asked ----------------------------------------------------------------------------------------
+
+
+def test_node_is_asked_once_while_its_pod_is_replaced(kubectl, server, fleet):
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    server.do(lambda it: it.load([a_pod("node-1", "arpguard-next", **ready)]))
+    _, out, _ = kubectl("vips", "-o", "json")
+
+    assert [each["target"] for each in json.loads(out)["nodes"]] == [
+        "arpguard-next",
+        "arpguard-node-2",
+        "arpguard-node-3",
+    ]
+
+
+def test_pod_that_does_not_run_is_not_asked_but_told_of(kubectl, server, fleet):
+    waiting = [{"name": "agent", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+    server.do(lambda it: it.load([a_pod("node-9", containerStatuses=waiting), a_pod("node-8", phase="Pending")]))
+    code, out, _ = kubectl("vips")
+
+    assert code == 1
+    assert "node-9: its Pod arpguard-node-9 does not run: CrashLoopBackOff" in out
+    assert "node-8: its Pod arpguard-node-8 is Pending" in out
+    assert {node for node, *_ in fleet.asked} == set(NODES)
+
+
+def test_other_pods_with_the_label_are_left_alone(kubectl, server, fleet):
+    other = a_pod("node-1", "uninstall")
+    other["spec"] |= {"containers": [{"name": "uninstall"}]}
+    server.do(lambda it: it.load([other]))
+    kubectl("vips")
+
+    assert len(fleet.asked) == 3
+
+
+def test_some_nodes_may_be_named(kubectl, fleet):
+    assert kubectl("vips", "--node", "node-2")[0] == 0
+    assert {node for node, *_ in fleet.asked} == {"node-2"}
+
+    code, _, err = kubectl("vips", "--node", "node-7")
+    assert (code, err) == (
+        2,
+        "kubectl arpguard vips: --node: no agent on node-7; there is one on node-1, node-2, node-3\n",
+    )
+
+
+def test_namespace_without_agents_exits_3(server, kubeconfig, kubectl):
+    server.do(lambda it: it.write_kubeconfig(kubeconfig, "admin"))
+    code, _, err = kubectl("vips", "-n", "elsewhere")
+
+    assert code == 3
+    assert "no agent in the namespace elsewhere" in err
+
+
+# ---- the API server ----------------------------------------------------------------------------------------------
+
+
+def test_role_has_what_the_commands_need_and_no_more(kubectl, fleet, server):
+    kubectl("vips")
+
+    assert {(grant.resource, grant.verb) for grant in server.do(lambda it: it.unused_grants("people/anna"))} == set()
+
+
+@pytest.mark.parametrize("left", ["list", "get", "create"])
+def test_missing_right_is_named(left, kubectl, server, fleet):
+    role = json.loads(json.dumps(ROLE[0]))
+    for rule in role["rules"]:
+        rule["verbs"] = [verb for verb in rule["verbs"] if verb != left]
+    server.do(lambda it: it.put(role))
+    code, out, err = kubectl("vips")
+
+    assert (code, out) == (3, "")
+    assert f'cannot {left} resource "pods' in err
+    assert "docs/kubectl.md" in err
+
+
+def test_api_server_that_is_away_exits_3(kubectl, server):
+    server.run(lambda it: it.go_down())
+    code, out, err = kubectl("vips")
+
+    assert (code, out) == (3, "")
+    assert "cannot list pods arpguard" in err
+
+
+def test_kubeconfigs_context_is_chosen_as_by_kubectl(kubectl, kubeconfig, tmp_path, monkeypatch):
+    """$KUBECONFIG may name several files, and some that are missing."""
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/missing:{kubeconfig}")
+    assert kubectl("vips", "--node", "node-1")[0] == 0
+
+    name = yaml.safe_load(kubeconfig.read_text())["current-context"]
+    assert kubectl("vips", "--node", "node-1", "--context", name)[0] == 0
+    code, _, err = kubectl("vips", "--context", "nowhere")
+    assert code == 2
+    assert "nowhere" in err
+
+
+def test_missing_kubeconfig_exits_2(monkeypatch, tmp_path, kubectl):
+    code, _, err = kubectl("vips", "--kubeconfig", f"{tmp_path}/nothing")
+    assert code == 2
+    assert "No such file or directory" in err
+
+
+# ---- beside kubectl ----------------------------------------------------------------------------------------------
+
+
+def test_kubectl_itself_runs_commands_in_these_pods(server, agents, kubeconfig):
+    """The lab's API server speaks the protocol that kubectl does."""
+    words = [tool("kubectl"), "-n", HOME, "exec", "arpguard-node-1", "-c", "agent", "--"]
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    server.do(lambda it: it.write_kubeconfig(kubeconfig, "admin"))
+
+    def run(*more):
+        return subprocess.run([*words, *more], env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+    done = run("arpguard", "status", "-o", "json")
+    wrong = run("arpguard", "status", "-x")
+
+    assert (done.returncode, json.loads(done.stdout)["node"]) == (0, "node-1"), done.stderr
+    assert wrong.returncode == 2
+    assert "unknown option '-x'" in wrong.stderr
+
+
+# ---- progress ----------------------------------------------------------------------------------------------------
+
+
+def test_progress_names_who_is_waited_for(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    progress = reach.Progress(NODES)
+    progress.heard("node-2")
+    progress.end()
+
+    assert capsys.readouterr().err.split("\r\x1b[K")[1:] == [
+        "0 of 3 nodes have answered, waiting for node-1, node-2, node-3",
+        "1 of 3 nodes have answered, waiting for node-1, node-3",
+        "",
+    ]
+
+
+# ---- decisions as they come --------------------------------------------------------------------------------------
+
+
+def follow(kubeconfig, *words):
+    """The plugin as a process of its own; ended by Ctrl-C once it has printed `lines`."""
+    program = "from arpguard.cli.kubectl.main import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", program, "decisions", "--follow", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "100"},
+    )
+
+
+def test_decisions_are_followed_on_all_nodes_though_one_is_away(fleet, agents, kubeconfig):
+    fleet.away["node-2"] = NO_ROUTE
+    held = threading.Event()
+    for node, at in (("node-1", 20), ("node-3", 10)):
+        decision = pb.Decision(vip="192.0.2.10", op=node, verdict=pb.VERDICT_SUPPRESS, last_time=Timestamp(seconds=at))
+        agents[node].prepared.answers["WatchDecisions"] = _until(held, pb.WatchDecisionsResponse(decision=decision))
+    with follow(kubeconfig) as running:
+        head, *rows = (running.stdout.readline().split() for _ in range(3))
+        running.send_signal(signal.SIGINT)
+        held.set()
+        err = running.stderr.read()
+
+    assert head[:2] == ["NODE", "TIME"]
+    assert {row[0] for row in rows} == {"node-1", "node-3"}
+    assert "node-2: its Pod arpguard-node-2 cannot be asked: Internal error occurred: error dialing" in err
+    assert running.returncode == 130
+
+
+def _until(held, message):
+    yield message
+    held.wait(60)
+
+
+def test_follow_ends_where_no_node_can_be_followed(fleet, kubeconfig):
+    fleet.away = dict.fromkeys(NODES, NO_ROUTE)
+    with follow(kubeconfig) as running:
+        _, err = running.communicate(timeout=60)
+
+    assert running.returncode == 3
+    assert "kubectl arpguard decisions: no node can be followed" in err
