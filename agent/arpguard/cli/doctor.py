@@ -113,14 +113,15 @@ def page(results: Sequence[Result]) -> str:
 
 def _rows(result: Result) -> Iterator[tuple[object, ...]]:
     for finding in result.findings[:MOST_SHOWN]:
-        yield result.check.name, _styled(finding.grade), finding.about or "-", finding.seen
+        yield result.check.name, styled(finding.grade), finding.about or "-", finding.seen
     left_out = result.findings[MOST_SHOWN:]
     if left_out:
         grade = worst(finding.grade for finding in left_out)
-        yield result.check.name, _styled(grade), f"{len(left_out)} more", "-o json shows them"
+        yield result.check.name, styled(grade), f"{len(left_out)} more", "-o json shows them"
 
 
-def _styled(grade: Grade) -> render.Styled:
+def styled(grade: Grade) -> render.Styled:
+    """A grade in its colour."""
     return _STYLES[grade](grade.value)
 
 

@@ -3,24 +3,25 @@
 import argparse
 import asyncio
 import sys
+from collections.abc import Awaitable
 
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
 from arpguard.cli.words import counted
 from arpguard.core.bounding import some
 from arpguard.kube.client import Client
-from arpguard.kube.connecting import find_access
+from arpguard.kube.connecting import Access, find_access
 from arpguard.kube.errors import ClusterError, ForbiddenError
 from arpguard.runtime.cluster.uninstalling import Leftovers, uninstall
 
 _RIGHTS = "this account may not: it needs to get and delete the DaemonSet, and to list, patch and delete Leases"
 
 
-def run_uninstall(options: argparse.Namespace) -> int:
-    """`arpguard uninstall`; exit code 1 when a guard may be left on a node."""
+def run_uninstall(options: argparse.Namespace, access: Awaitable[Access] | None = None) -> int:
+    """`arpguard uninstall`; exit code 1 when a guard may be left on a node. `access`: how, if not as in a Pod."""
     namespace, _, name = options.daemonset.partition("/")
     try:
-        left = asyncio.run(_uninstall(options, namespace, name))
+        left = asyncio.run(_uninstall(options, namespace, name, access or find_access(options.kubeconfig)))
     except ForbiddenError as error:
         raise AskError(exits.UNREACHABLE, f"{error}: {_RIGHTS}") from error
     except ClusterError as error:
@@ -29,8 +30,8 @@ def run_uninstall(options: argparse.Namespace) -> int:
     return exits.OK if left == Leftovers(leases=left.leases) else exits.NOT_RIGHT
 
 
-async def _uninstall(options: argparse.Namespace, namespace: str, name: str) -> Leftovers:
-    client = Client(await find_access(options.kubeconfig), "uninstall")
+async def _uninstall(options: argparse.Namespace, namespace: str, name: str, access: Awaitable[Access]) -> Leftovers:
+    client = Client(await access, "uninstall")
     try:
         return await uninstall(client, namespace, name, options.timeout, lambda text: print(text, file=sys.stderr))
     finally:

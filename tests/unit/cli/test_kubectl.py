@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from arpguard.cli import render
 from arpguard.cli.kubectl import reach
 from arpguard.cli.kubectl.main import main
+from arpguard.cli.kubectl.mode import with_mode
 from arpguard.v1 import agent_pb2 as pb
 from arpguard_lab.apiserver.embedded import running
 from arpguard_lab.apiserver.execing import Kubelets, UnreachableError
@@ -22,6 +23,7 @@ from arpguard_lab.apiserver.server import Options
 from arpguard_lab.cluster import objects
 from support.cli import HOSTILE, VIP, lines_of
 from support.kube.manifests import DEPLOY, tool
+from support.kube.plain_http import MERGE, Api
 
 HOME = "arpguard"
 NODES = ("node-1", "node-2", "node-3")
@@ -29,6 +31,13 @@ NOT_FOUND = (1, "ADDRESS: 192.0.2.10: guarded on no link of node-2")
 NO_ROUTE = "dial tcp 10.0.0.3:10250: connect: no route to host"
 ROLE = list(yaml.safe_load_all((DEPLOY / "operator/role.yaml").read_text(encoding="utf-8")))
 ACCOUNT = {"kind": "ServiceAccount", "name": "anna", "namespace": "people"}
+CONFIG = "# ours\nmode: observe # for now\nvips: []\n"
+CONFIG_MAP = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "arpguard", "namespace": HOME},
+    "data": {"config.yaml": CONFIG, "other": "kept"},
+}
 BINDING = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "RoleBinding",
@@ -55,10 +64,12 @@ class Fleet:
         self.away: dict[str, str] = {}
         self.hung: set[str] = set()
         self.asked: list[tuple[str, ...]] = []
+        self.before = lambda _node: None  # a test's chance to change what is said
         self._said: dict[tuple[str, str], list[str]] = {}
 
     def program(self, node, words):
         self.asked.append((node, *words))
+        self.before(node)
         if node in self.away:
             raise UnreachableError(self.away[node])
         if node in self.hung:
@@ -72,7 +83,9 @@ class Fleet:
 
     def set(self, command: str, message, *nodes: str) -> None:
         """What a command says on nodes (all): a message as JSON, or (code, words) as an error."""
-        if isinstance(message, tuple):
+        if isinstance(message, dict):
+            words = ["printf", "%s", json.dumps(message)]
+        elif isinstance(message, tuple):
             code, text = message
             words = ["sh", "-c", 'printf %s "$1" >&2; exit $2', "sh", f"arpguard {command}: {text}\n", str(code)]
         else:
@@ -101,7 +114,7 @@ def agents(fleet, serve, tmp_path):
 def server(fleet):
     home = objects.namespace(HOME)
     with running(
-        Options(rbac=[*ROLE, BINDING], objects=[home, *map(a_pod, NODES)], kubelets=Kubelets(fleet.program))
+        Options(rbac=[*ROLE, BINDING], objects=[home, CONFIG_MAP, *map(a_pod, NODES)], kubelets=Kubelets(fleet.program))
     ) as embedded:
         yield embedded
 
@@ -330,6 +343,7 @@ def test_namespace_without_agents_exits_3(server, kubeconfig, kubectl):
 
 def test_role_has_what_the_commands_need_and_no_more(kubectl, fleet, server):
     kubectl("vips")
+    kubectl("mode", "enforce")
 
     assert {(grant.resource, grant.verb) for grant in server.do(lambda it: it.unused_grants("people/anna"))} == set()
 
@@ -454,3 +468,161 @@ def test_follow_ends_where_no_node_can_be_followed(fleet, kubeconfig):
 
     assert running.returncode == 3
     assert "kubectl arpguard decisions: no node can be followed" in err
+
+
+# ---- doctor ------------------------------------------------------------------------------------------------------
+
+
+def a_report(node: str, **found: str) -> dict:
+    """What `arpguard doctor -o json` writes: a finding for each check, by its verdict."""
+    rank = ("skip", "ok", "unknown", "warn", "bad")
+    finding = {
+        "about": "eth0",
+        "seen": "arp_ignore is 0",
+        "means": "it answers",
+        "fix": "set it",
+        "commands": ["run me"],
+    }
+    checks = [
+        {"check": check.replace("_", "-"), "verdict": verdict, "findings": [{**finding, "verdict": verdict}]}
+        for check, verdict in found.items()
+    ]
+    return {"node": node, "version": "1", "verdict": max(found.values(), key=rank.index), "checks": checks}
+
+
+def test_doctor_has_the_worst_node_and_the_worst_finding_first(kubectl, fleet):
+    fleet.set("doctor", a_report("node-1", links="ok", sysctls="warn"), "node-1")
+    fleet.set("doctor", a_report("node-2", links="ok", sysctls="ok"), "node-2")
+    fleet.set("doctor", a_report("node-3", links="bad", sysctls="warn"), "node-3")
+    code, out, _ = kubectl("doctor")
+    nodes, findings, worst, *_ = out.split("\n\n")
+
+    assert code == 1
+    assert [row[:2] for row in cells(nodes)[1:]] == [["node-3", "bad"], ["node-1", "warn"], ["node-2", "ok"]]
+    assert [row[:2] for row in cells(findings)[1:]] == [["links", "bad"], ["sysctls", "warn"]]
+    assert "node-1, node-3" in findings, "what two nodes found alike is one line"
+    assert worst.splitlines()[:2] == ["links eth0", "  on     node-3"]
+
+
+def test_doctor_asks_with_the_configuration_of_the_pod(kubectl, fleet):
+    for node in NODES:
+        fleet.set("doctor", a_report(node, links="ok"), node)
+    assert kubectl("doctor", "--no-ask")[0] == 0
+
+    words = ("arpguard", "doctor", "--output=json", "--config=/etc/arpguard/config.yaml", "--no-ask")
+    assert {each[1:] for each in fleet.asked} == {words}
+
+
+def test_doctor_names_the_node_that_did_not_answer(kubectl, fleet):
+    for node in NODES:
+        fleet.set("doctor", a_report(node, links="ok"), node)
+    fleet.set("doctor", (3, "this needs root"), "node-2")
+    fleet.away["node-3"] = NO_ROUTE
+    code, out, _ = kubectl("doctor")
+
+    assert code == 1
+    assert "node-2: this needs root" in out
+    assert "node-3: its Pod arpguard-node-3 cannot be asked" in out
+
+    _, out, _ = kubectl("doctor", "-o", "json")
+    assert [bool(each["error"]) for each in json.loads(out)["nodes"]] == [False, True, True]
+
+
+# ---- mode --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config_map(client_of):
+    return lambda: client_of.ask("GET", f"/api/v1/namespaces/{HOME}/configmaps/arpguard").body
+
+
+@pytest.fixture
+def client_of(server):
+    server.do(lambda it: it.add_client("admin"))
+    return Api(server.do(lambda it: it.kubeconfig("admin")))
+
+
+def test_mode_changes_one_line_and_waits_until_each_node_has_followed(kubectl, fleet, config_map):
+    for node in NODES:
+        fleet.set("status", pb.GetStatusResponse(node=node, mode=pb.MODE_OBSERVE), node)
+    late = iter(range(2))
+
+    def follow(node):
+        if node == "node-2" and next(late, None) is None:
+            fleet.set("status", pb.GetStatusResponse(mode=pb.MODE_ENFORCE))
+
+    fleet.before = follow
+    code, out, err = kubectl("mode", "enforce", "--timeout", "60")
+
+    assert code == 0
+    assert config_map()["data"] == {"config.yaml": CONFIG.replace("mode: observe", "mode: enforce"), "other": "kept"}
+    assert err == "ConfigMap arpguard/arpguard now says mode: enforce\n"
+    assert [row[:3] for row in cells(out)[1:]] == [[node, "enforce", "yes"] for node in NODES]
+    assert len(fleet.asked) >= 9
+
+
+def test_mode_says_which_nodes_have_not_followed_and_why(kubectl, fleet):
+    stuck = pb.GetStatusResponse(mode=pb.MODE_OBSERVE, config={"problems": ["mod: unknown setting"]})
+    fleet.set("status", stuck, "node-2")
+    fleet.away["node-3"] = NO_ROUTE
+    code, out, _ = kubectl("mode", "enforce", "--timeout", "2")
+
+    assert code == 1
+    assert [row[:3] for row in cells(out)[1:4]] == [
+        ["node-1", "enforce", "yes"],
+        ["node-2", "observe", "no"],
+        ["node-3", "-", "no"],
+    ]
+    assert "mod: unknown setting" in out
+    assert out.splitlines()[-1] == "2 nodes of 3 not in mode enforce"
+
+
+def test_mode_that_is_there_is_not_written(kubectl, config_map):
+    before = config_map()["metadata"]["resourceVersion"]
+    _, _, err = kubectl("mode", "observe", "--timeout", "0.1")
+
+    assert "says mode: observe already" in err
+    assert config_map()["metadata"]["resourceVersion"] == before
+
+
+def test_mode_warns_where_helm_puts_it_back(kubectl, client_of):
+    path = f"/api/v1/namespaces/{HOME}/configmaps/arpguard"
+    client_of.ask("PATCH", path, {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}, MERGE)
+    _, _, err = kubectl("mode", "enforce")
+
+    assert "`helm upgrade` puts back what the chart's values say: set config.mode there, too" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("mode: observe\n", "mode: enforce\n"),
+        ("vips: []\nmode:    observe   # why\n", "vips: []\nmode: enforce   # why\n"),
+        ("mode:\nvips: []\n", "mode: enforce\nvips: []\n"),
+        ('mode: "observe"\n', "mode: enforce\n"),
+        ("vips:\n  - address: 192.0.2.1\n    mode: observe\n", None),
+        ("", "mode: enforce\n"),
+    ],
+    ids=["alone", "comment", "empty", "quoted", "of a VIP", "missing"],
+)
+def test_mode_is_set_and_the_rest_kept(text, expected):
+    assert with_mode(text, "enforce") == (expected or f"mode: enforce\n{text}")
+
+
+# ---- uninstall, completion ---------------------------------------------------------------------------------------
+
+
+def test_uninstall_is_the_agents_own_with_the_users_kubeconfig(kubectl, kubeconfig, server):
+    server.do(lambda it: it.write_kubeconfig(kubeconfig, "admin"))
+    code, out, err = kubectl("uninstall")
+
+    assert code == 0
+    assert err.startswith("DaemonSet arpguard/arpguard is gone\n")
+    assert out.startswith("the agents are gone; 0 Leases")
+
+
+def test_completion_is_for_the_plugin_as_a_command(kubectl):
+    code, out, _ = kubectl("completion", "bash")
+
+    assert code == 0
+    assert "-F _shtab_kubectl_arpguard kubectl-arpguard" in out

@@ -27,4 +27,18 @@ EXAMPLES = {
   kubectl arpguard audit
   kubectl arpguard audit 192.0.2.10
 """,
+    "doctor": """examples:
+  kubectl arpguard doctor
+  kubectl arpguard doctor --node worker-1 -o json
+""",
+    "mode": """examples:
+  kubectl arpguard mode enforce
+  kubectl arpguard mode observe --context staging
+""",
+    "uninstall": """examples:
+  kubectl arpguard uninstall
+""",
+    "completion": """examples:
+  kubectl arpguard completion bash
+""",
 }

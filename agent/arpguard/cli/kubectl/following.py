@@ -14,7 +14,7 @@ from google.protobuf import json_format
 from arpguard.cli import exits, render
 from arpguard.cli.exits import AskError
 from arpguard.cli.kubectl.asking import forwarded
-from arpguard.cli.kubectl.reach import Cluster, finished, reached
+from arpguard.cli.kubectl.reach import ReachedAgents, finished, reached
 from arpguard.cli.options import DEFAULT_PAST
 from arpguard.cli.tables import DecisionLines
 from arpguard.cli.words import counted
@@ -62,7 +62,7 @@ class Lines:
 class Follower:
     """Streams of all nodes."""
 
-    cluster: Cluster
+    cluster: ReachedAgents
     options: argparse.Namespace
     merge: Merge = field(default_factory=Merge)
     heard_s: dict[str, float] = field(default_factory=dict)  # when each node last said something

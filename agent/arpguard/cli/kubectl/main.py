@@ -42,6 +42,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_decisions(subparsers)
     _add_conflicts(subparsers)
     _add_audit(subparsers)
+    _add_doctor(subparsers)
+    _add_mode(subparsers)
+    _add_uninstall(subparsers)
+    _add_completion(subparsers)
 
     return parser
 
@@ -158,3 +162,72 @@ def _add_audit(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument("vip", metavar="ADDRESS", nargs="?", default="", help="the VIP to ask for now (default: none)")
     add_output(parser)
     parser.set_defaults(run=lazily("kubectl.asking", "audit"))
+
+
+def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _asking(
+        subparsers,
+        "doctor",
+        "check all nodes for problems with VIPs",
+        "Has each node run `arpguard doctor`, and shows the nodes and what is not well, the worst first; what several "
+        "nodes found alike is one line. Changes nothing. Exit code 1: something is bad, or a node did not answer.",
+        timeout_s=60.0,
+    )
+    parser.add_argument("--no-ask", action="store_true", help="do not ask the segment for VIPs")
+    add_output(parser)
+    parser.set_defaults(run=lazily("kubectl.doctor", "run_doctor"))
+
+
+def _add_mode(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        subparsers,
+        "mode",
+        "switch the cluster between observe and enforce",
+        "Changes `mode` in the agents' ConfigMap, and nothing else in it, waits until each node has followed, and says "
+        "which have not, and why. VIPs with a mode of their own keep it. Exit code 1: a node has not followed in time.",
+        timeout_s=30.0,
+    )
+    parser.add_argument("mode", choices=("observe", "enforce"))
+    parser.set_defaults(run=lazily("kubectl.mode", "run_mode"), node=[])
+
+
+def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        subparsers,
+        "uninstall",
+        "take the agents and their guards out of the cluster",
+        "Does what `arpguard uninstall` does: deletes the DaemonSet so that each agent removes its guard, waits for "
+        "that, removes the Leases that are left, and names the nodes on which a guard may be left. Exit code 1: the "
+        "agents did not end in time, or a guard may be left.",
+        timeout_s=120.0,
+    )
+    parser.set_defaults(run=_uninstall)
+
+
+def _uninstall(options: argparse.Namespace) -> int:
+    from arpguard.cli.uninstall import run_uninstall  # noqa: PLC0415 - for this command only
+    from arpguard.kube.connecting import find_users_access  # noqa: PLC0415 - as above
+
+    options.daemonset = f"{options.namespace}/arpguard"
+    return run_uninstall(options, find_users_access(options.kubeconfig, options.context))
+
+
+def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = add_command(
+        subparsers,
+        "completion",
+        "print a completion script for a shell",
+        "Prints a completion script for the command `kubectl-arpguard`, by which the plugin can be called, too. Bash: "
+        "source <(kubectl arpguard completion bash). To complete behind `kubectl`: docs/kubectl.md.",
+        EXAMPLES["completion"],
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
+    parser.set_defaults(run=_complete)
+
+
+def _complete(options: argparse.Namespace) -> int:
+    from arpguard.cli.completion import complete  # noqa: PLC0415 - shtab is for this command only
+
+    parser = build_parser()
+    parser.prog = "kubectl-arpguard"
+    return complete(parser, options.shell)

@@ -38,7 +38,7 @@ class Said:
     exit_code: int = exits.OK
 
 
-class Cluster:
+class ReachedAgents:
     """The agents' Pods, and the connection to the API server."""
 
     def __init__(self, client: Client, options: argparse.Namespace, pods: Sequence[AgentPod]) -> None:
@@ -156,7 +156,7 @@ async def opened(options: argparse.Namespace) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def reached(options: argparse.Namespace) -> AsyncIterator[Cluster]:
+async def reached(options: argparse.Namespace) -> AsyncIterator[ReachedAgents]:
     """The agents that the options name. AskError when there is none."""
     async with opened(options) as client:
         pods = await read_agent_pods(client, options.namespace)
@@ -166,7 +166,7 @@ async def reached(options: argparse.Namespace) -> AsyncIterator[Cluster]:
         unknown = sorted(set(options.node) - {pod.node for pod in pods})
         if unknown:
             raise AskError(exits.USAGE, f"--node: no agent on {some(unknown)}; there is one on {_names(pods)}")
-        yield Cluster(client, options, [pod for pod in pods if not options.node or pod.node in options.node])
+        yield ReachedAgents(client, options, [pod for pod in pods if not options.node or pod.node in options.node])
 
 
 def _names(pods: Iterable[AgentPod]) -> str:

@@ -1,0 +1,144 @@
+"""`kubectl arpguard doctor`: every node checks itself; what they found, the worst first."""
+
+import argparse
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from arpguard.cli import exits, render
+from arpguard.cli.doctor import MOST_SHOWN, styled
+from arpguard.cli.kubectl import reach
+from arpguard.cli.kubectl.reach import Said
+from arpguard.core.bounding import some
+from arpguard.core.checkup.findings import Grade
+
+_CONFIG = "/etc/arpguard/config.yaml"  # where the DaemonSet mounts the ConfigMap
+_WORST_FIRST = list(reversed(Grade))
+_SHOWN = (Grade.BAD, Grade.WARN, Grade.UNKNOWN)
+_NODES_SHOWN = 3
+
+
+@dataclass(slots=True)
+class Found:
+    """A finding, and the nodes that have it."""
+
+    check: str
+    grade: Grade
+    about: str
+    seen: str
+    means: str
+    fix: str
+    commands: Sequence[str]
+    nodes: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What makes findings of several nodes one."""
+        return self.check, self.grade.value, self.about, self.seen
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Exit code 1 when something is bad, or a node did not answer."""
+    more = ["--no-ask"] if options.no_ask else []
+    heard = reach.hear(options, ["doctor", "--output=json", f"--config={_CONFIG}", *more])
+    reports = {said.pod.node: report for said in heard if (report := _report(said)) is not None}
+    silent = [said for said in heard if said.pod.node not in reports]
+
+    if options.output == "table":
+        print("\n\n".join([*_page(reports), *_silent(silent)]))
+    else:
+        nodes = [_plain(said, reports.get(said.pod.node)) for said in heard]
+        print(render.document({"nodes": nodes}, options.output))
+
+    if not reports:
+        return exits.UNREACHABLE
+    bad = any(report["verdict"] == Grade.BAD.value for report in reports.values())
+    return exits.NOT_RIGHT if bad or silent else exits.OK
+
+
+def _report(said: Said) -> dict[str, object] | None:
+    """What `arpguard doctor -o json` wrote."""
+    try:
+        found = json.loads(said.text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "checks" in found else None
+
+
+def _plain(said: Said, report: dict[str, object] | None) -> dict[str, object]:
+    head: dict[str, object] = {
+        "node": said.pod.node,
+        "target": said.pod.name,
+        "error": _why(said) if not report else "",
+    }
+    return {**head, **(report or {}), "node": said.pod.node}
+
+
+def _why(said: Said) -> str:
+    return said.error or "its answer makes no sense"
+
+
+def _silent(heard: Iterable[Said]) -> Iterator[str]:
+    """The nodes that have no report, as a block."""
+    lines = [line for said in heard for line in render.wrapped(f"{said.pod.node}: {_why(said)}", render.page_width())]
+    if lines:
+        yield "\n".join(str(render.bad(line)) for line in lines)
+
+
+def _page(reports: dict[str, dict[str, object]]) -> Iterator[str]:
+    """A table of the nodes, a table of what is not well, and what that means and how it is mended."""
+    if not reports:
+        return
+    found = sorted(_findings(reports), key=lambda each: (_WORST_FIRST.index(each.grade), each.check))
+    yield render.table(("NODE", "VERDICT", *(grade.value.upper() for grade in _WORST_FIRST)), _nodes(reports))
+    if found:
+        yield render.table(("CHECK", "VERDICT", "NODES", "ABOUT", "SEEN"), map(_row, found), yielding="SEEN")
+    yield from (_details(each) for each in found if each.grade in (Grade.BAD, Grade.WARN))
+
+
+def _nodes(reports: dict[str, dict[str, object]]) -> list[tuple[object, ...]]:
+    """A line for each node, the worst first."""
+    rows = []
+    for node, report in reports.items():
+        grades = [Grade(check["verdict"]) for check in _checks(report)]
+        counts = [grades.count(grade) for grade in _WORST_FIRST]
+        rows.append((tuple(-count for count in counts), node, Grade(str(report["verdict"])), counts))
+    return [(node, styled(grade), *counts) for _, node, grade, counts in sorted(rows, key=lambda row: row[:2])]
+
+
+def _checks(report: dict[str, object]) -> list[dict[str, object]]:
+    checks = report["checks"]
+    return checks if isinstance(checks, list) else []
+
+
+def _findings(reports: dict[str, dict[str, object]]) -> list[Found]:
+    """What is not well; equal findings of several nodes are one."""
+    found: dict[tuple[str, ...], Found] = {}
+    for node, report in reports.items():
+        for check in _checks(report):
+            raw = check["findings"]
+            for each in (raw if isinstance(raw, list) else [])[:MOST_SHOWN]:
+                made = Found(
+                    str(check["check"]),
+                    Grade(each["verdict"]),
+                    each["about"],
+                    each["seen"],
+                    each["means"],
+                    each["fix"],
+                    each["commands"],
+                )
+                if made.grade in _SHOWN:
+                    found.setdefault(made.key, made).nodes.append(node)
+    return list(found.values())
+
+
+def _row(found: Found) -> tuple[object, ...]:
+    return found.check, styled(found.grade), some(found.nodes, _NODES_SHOWN), found.about or "-", found.seen
+
+
+def _details(found: Found) -> str:
+    about = f" {found.about}" if found.about else ""
+    pairs = [("on", ", ".join(found.nodes)), ("seen", found.seen), ("means", found.means), ("fix", found.fix)]
+    pairs += [("" if number else "run", line) for number, line in enumerate(found.commands)]
+    head = render.Styled(f"{found.check}{about}", styled(found.grade).style)
+    return f"{head}\n" + render.facts([pair for pair in pairs if pair[1]], indent="  ")
