@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 
 import grpc
@@ -13,7 +14,7 @@ import yaml
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from arpguard.cli import render
-from arpguard.cli.kubectl import reach
+from arpguard.cli.kubectl import bundle, reach
 from arpguard.cli.kubectl.main import main
 from arpguard.cli.kubectl.mode import with_mode
 from arpguard.v1 import agent_pb2 as pb
@@ -75,11 +76,17 @@ class Fleet:
         if node in self.hung:
             return None
         if words[0] != "arpguard":
-            raise FileNotFoundError
+            return self._other(words)
         if node in self.agents:
             target = self.agents[node].target
             return ["env", f"ARPGUARD_ADDRESS={target}", sys.executable, "-m", "arpguard", *words[1:]]
         return self._said[node, words[1]]
+
+    def _other(self, words):
+        """The image has Python, by which the bundle gets metrics, and no shell."""
+        if words[0] != "/opt/arpguard/bin/python":
+            raise FileNotFoundError
+        return ["printf", "%s", f"scraped by {words[2]}"]
 
     def set(self, command: str, message, *nodes: str) -> None:
         """What a command says on nodes (all): a message as JSON, or (code, words) as an error."""
@@ -112,10 +119,9 @@ def agents(fleet, serve, tmp_path):
 
 @pytest.fixture
 def server(fleet):
-    home = objects.namespace(HOME)
-    with running(
-        Options(rbac=[*ROLE, BINDING], objects=[home, CONFIG_MAP, *map(a_pod, NODES)], kubelets=Kubelets(fleet.program))
-    ) as embedded:
+    kubelets = Kubelets(fleet.program, lambda node: f"log of {node}\n")
+    known = [objects.namespace(HOME), CONFIG_MAP, *map(a_pod, NODES)]
+    with running(Options(rbac=[*ROLE, BINDING], objects=known, kubelets=kubelets)) as embedded:
         yield embedded
 
 
@@ -341,9 +347,10 @@ def test_namespace_without_agents_exits_3(server, kubeconfig, kubectl):
 # ---- the API server ----------------------------------------------------------------------------------------------
 
 
-def test_role_has_what_the_commands_need_and_no_more(kubectl, fleet, server):
+def test_role_has_what_the_commands_need_and_no_more(kubectl, whole, server, tmp_path):
     kubectl("vips")
     kubectl("mode", "enforce")
+    kubectl("bundle", f"{tmp_path}/bundle.tar.gz")
 
     assert {(grant.resource, grant.verb) for grant in server.do(lambda it: it.unused_grants("people/anna"))} == set()
 
@@ -607,6 +614,92 @@ def test_mode_warns_where_helm_puts_it_back(kubectl, client_of):
 )
 def test_mode_is_set_and_the_rest_kept(text, expected):
     assert with_mode(text, "enforce") == (expected or f"mode: enforce\n{text}")
+
+
+# ---- bundle ------------------------------------------------------------------------------------------------------
+
+
+def unpacked(path) -> dict[str, str]:
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+        return {each.name.partition("/")[2]: archive.extractfile(each).read().decode() for each in members}
+
+
+@pytest.fixture
+def whole(fleet):
+    """Nodes that answer every command of a bundle."""
+    for command in ("links", "conflicts", "audit", "decisions", "doctor"):
+        fleet.set(command, {"said": command})
+    return fleet
+
+
+def test_bundle_has_what_each_node_and_the_api_server_know(kubectl, whole, client_of, tmp_path):
+    daemonset = objects.daemon_set(HOME, "arpguard")
+    client_of.ask("POST", f"/apis/apps/v1/namespaces/{HOME}/daemonsets", daemonset)
+    code, out, _ = kubectl("bundle", f"{tmp_path}/bundle.tar.gz")
+    files = unpacked(tmp_path / "bundle.tar.gz")
+    of_node = [*("status", "vips", "links", "conflicts", "audit", "decisions", "doctor", "maps")]
+
+    assert (code, out) == (0, f"{tmp_path}/bundle.tar.gz: {len(files)} files\n")
+    assert (tmp_path / "bundle.tar.gz").stat().st_mode & 0o777 == 0o600
+    assert {name for name in files if name.startswith("nodes/node-2/")} == {
+        *(f"nodes/node-2/{each}.json" for each in of_node),
+        *("nodes/node-2/log.txt", "nodes/node-2/metrics.txt"),
+    }
+    assert set(files) - {name for name in files if name.startswith("nodes/")} == {
+        *("bundle.json", "missing.txt", "configmap.yaml", "daemonset.yaml", "pods.yaml", "leases.yaml", "events.yaml")
+    }
+    assert files["nodes/node-2/log.txt"] == "log of node-2\n"
+    assert "http://127.0.0.1:9469/metrics" in files["nodes/node-2/metrics.txt"]
+    assert yaml.safe_load(files["configmap.yaml"])["data"]["config.yaml"] == CONFIG
+    assert ("node-2", "arpguard", "vips", "--output=json", "--pin-dir=/sys/fs/bpf/arpguard") in whole.asked
+
+
+def test_bundle_says_what_is_missing_and_exits_1(kubectl, whole, tmp_path):
+    whole.away["node-3"] = NO_ROUTE
+    code, out, _ = kubectl("bundle", f"{tmp_path}/bundle.tar.gz")
+    files = unpacked(tmp_path / "bundle.tar.gz")
+
+    assert code == 1
+    assert [line.partition(":")[0] for line in files["missing.txt"].splitlines()] == [
+        "daemonset.yaml",
+        "nodes/node-3/status.json",
+    ]
+    assert NO_ROUTE in files["missing.txt"]
+    assert [f"missing: {line}" for line in files["missing.txt"].splitlines()] == out.splitlines()[1:]
+    assert {"nodes/node-3/log.txt", "nodes/node-2/metrics.txt"} <= set(files)
+
+
+def test_bundle_overwrites_nothing_and_leaves_no_empty_file(kubectl, server, tmp_path):
+    path = tmp_path / "bundle.tar.gz"
+    path.write_text("mine")
+    code, _, err = kubectl("bundle", str(path))
+    assert (code, err) == (2, f"kubectl arpguard bundle: {path} is there already: name another file\n")
+    assert path.read_text() == "mine"
+
+    server.run(lambda it: it.go_down())
+    assert kubectl("bundle", f"{tmp_path}/other")[0] == 3
+    assert not (tmp_path / "other").exists()
+
+
+def test_values_that_may_be_secrets_are_left_out_of_a_bundle():
+    environment = [
+        {"name": "TOKEN", "value": "hunter2"},
+        {"name": "ARPGUARD_LOG_LEVEL", "value": "info"},
+        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+    ]
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "kept": "yes"}
+    found = {
+        "metadata": {"name": "x", "annotations": applied, "managedFields": ["hunter2"]},
+        "spec": {"template": {"spec": {"containers": [{"name": "agent", "env": environment}]}}},
+    }
+    cleaned = bundle.cleaned(found)
+
+    assert "hunter2" not in json.dumps(cleaned)
+    assert cleaned["metadata"] == {"name": "x", "annotations": {"kept": "yes"}}
+    (container,) = cleaned["spec"]["template"]["spec"]["containers"]
+    assert container["env"][0] == {"name": "TOKEN", "value": "(left out)"}
+    assert container["env"][1:] == environment[1:]
 
 
 # ---- uninstall, completion ---------------------------------------------------------------------------------------

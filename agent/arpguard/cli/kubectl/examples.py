@@ -35,6 +35,10 @@ EXAMPLES = {
   kubectl arpguard mode enforce
   kubectl arpguard mode observe --context staging
 """,
+    "bundle": """examples:
+  kubectl arpguard bundle
+  kubectl arpguard bundle support.tar.gz --node worker-1
+""",
     "uninstall": """examples:
   kubectl arpguard uninstall
 """,

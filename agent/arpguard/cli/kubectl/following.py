@@ -101,7 +101,7 @@ class Follower:
 
     async def _stream(self, pod: AgentPod) -> str:
         """Follows until the stream ends; why it did."""
-        words = ["decisions", "--follow", "--output=json", *self._filters(pod.node)]
+        words = ["arpguard", "decisions", "--follow", "--output=json", *self._filters(pod.node)]
         lines = Lines()
 
         def take(piece: bytes) -> None:

@@ -44,6 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_audit(subparsers)
     _add_doctor(subparsers)
     _add_mode(subparsers)
+    _add_bundle(subparsers)
     _add_uninstall(subparsers)
     _add_completion(subparsers)
 
@@ -189,6 +190,22 @@ def _add_mode(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("mode", choices=("observe", "enforce"))
     parser.set_defaults(run=lazily("kubectl.mode", "run_mode"), node=[])
+
+
+def _add_bundle(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _asking(
+        subparsers,
+        "bundle",
+        "write a support bundle",
+        "Writes an archive with the configuration, Leases, Events and Pods of the agents, and of each node its status, "
+        "VIPs, links, conflicts, audit, decisions, doctor's report, maps, metrics and log. No Secret is read. Exit "
+        "code 1: something could not be read; the archive says what.",
+        timeout_s=60.0,
+    )
+    parser.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="the archive (default: arpguard-DATE-TIME.tar.gz)"
+    )
+    parser.set_defaults(run=lazily("kubectl.bundle", "run_bundle"))
 
 
 def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:

@@ -45,13 +45,13 @@ class ReachedAgents:
         self.client = client
         self.namespace: str = options.namespace
         self.pods = pods
-        self._timeout_s: float = options.timeout
+        self.timeout_s: float = options.timeout
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self, words: Sequence[str]) -> list[Said]:
         """`arpguard WORDS` on all nodes; what they said, by node.
 
-        Ctrl-C ends it early: nodes that have not answered by then are told of as such.
+        Ctrl-C ends it early; a node that has not answered by then has that as its error.
         """
         progress = Progress(pod.node for pod in self.pods)
         tasks = [asyncio.create_task(self._run_and_tell(pod, words, progress)) for pod in self.pods]
@@ -71,13 +71,16 @@ class ReachedAgents:
         ]
 
     async def _run_and_tell(self, pod: AgentPod, words: Sequence[str], progress: "Progress") -> Said:
-        async with self._turns:
-            said = await self.run_on(pod, words)
+        said = await self.run_in(pod, ("arpguard", *words))
         progress.heard(pod.node)
         return said
 
-    async def run_on(self, pod: AgentPod, words: Sequence[str]) -> Said:
-        """`arpguard WORDS` on one node."""
+    async def run_in(self, pod: AgentPod, words: Sequence[str]) -> Said:
+        """A command on one node."""
+        async with self._turns:
+            return await self._run_in(pod, words)
+
+    async def _run_in(self, pod: AgentPod, words: Sequence[str]) -> Said:
         out = bytearray()
 
         def take(data: bytes) -> None:
@@ -86,10 +89,10 @@ class ReachedAgents:
                 raise AskError(exits.UNREACHABLE, f"wrote more than {MAX_BODY_BYTES} bytes")
 
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 ended = await self.stream(pod, words, take)
         except TimeoutError:
-            why = f"no answer within {self._timeout_s:g} s: is the node up? --timeout allows more"
+            why = f"no answer within {self.timeout_s:g} s: is the node up? --timeout allows more"
             return Said(pod, error=why, exit_code=exits.UNREACHABLE)
         except AskError as error:
             return Said(pod, error=str(error), exit_code=error.exit_code)
@@ -100,7 +103,7 @@ class ReachedAgents:
         """The same, piece by piece and without a time limit. Raises AskError when the command cannot be run."""
         if pod.trouble:
             raise AskError(exits.UNREACHABLE, f"its Pod {pod.name} {pod.trouble}")
-        command = PodCommand(self.namespace, pod.name, CONTAINER, ("arpguard", *words))
+        command = PodCommand(self.namespace, pod.name, CONTAINER, words)
         try:
             return await execute(self.client, command, take)
         except (ForbiddenError, UnauthorizedError):  # of this user, whatever the node
