@@ -4,6 +4,8 @@
     reach.py           the same command of `arpguard` in the Pods of all nodes at once, and what they say
     asking.py          vips, explain, status, decisions, conflicts, audit: a command's answers side by side
     following.py       decisions --follow: what all nodes decide, in the order of time
+    doctor.py, mode.py, bundle.py      doctor of all nodes; the mode of the cluster; a support bundle
+    examples.py        the examples in the help
 
 The agents listen on a socket and on loopback only, so that they are asked where they are: by `pods/exec`, as
 `kubectl exec` does. A forwarded port would reach everything that listens on the node's loopback, for Pods of the
