@@ -56,9 +56,8 @@ struct at {
 	const struct grants *grants;
 	__u64 now_ns; /* CLOCK_BOOTTIME, or 0 while nobody needed it */
 	__u32 ifindex;
-	__u32 trace; /* decisions so far, of a twin */
+	__u32 trace; /* decisions so far, of a twin, which counts and reports nothing */
 	__u8 hook;
-	__u8 explain; /* a twin: counts and reports nothing */
 	__u8 unknown; /* the question is for an address in a closed range */
 };
 
@@ -135,18 +134,21 @@ static __always_inline int has_room(struct totals *t, __u64 reason, __u64 window
 /* Counts a decision about an entry, reports it unless the rate limit says no,
  * and returns the verdict that is to be carried out: in observe mode everything passes. */
 static __always_inline __u8 conclude(struct at *at, const struct entry_key *key, const struct entry *e,
-				     struct decision d)
+				     struct decision d, int explain)
 {
 	int observed = mode_of(at, e) != MODE_ENFORCE;
-	__u64 window, bit, reason = opaque(d.reason); /* so that one register has what was compared and is used */
+	__u64 window, bit, reason;
 	__u32 slot = e->slot;
 	struct counters *c;
 	struct totals *t;
 
-	if (at->explain) {
+	/* Else the verifier would look at all that follows once for each decision. */
+	d = DECIDE(forgotten(d.verdict, slot), forgotten(d.reason, slot));
+	if (explain) {
 		trace(at, d.verdict, d.reason);
 		return observed ? VERDICT_PASS : d.verdict;
 	}
+	reason = opaque(d.reason); /* so that one register has what was compared and is used */
 	t = count_total(d.reason, observed);
 	c = counters.lookup(&slot);
 	if (c && t && reason < REASON_COUNT) {
@@ -171,9 +173,9 @@ static __always_inline __u8 conclude(struct at *at, const struct entry_key *key,
 /* ACT_HIDE drops it for this node's kernel only, where the hook can. */
 enum act { ACT_NEXT, ACT_DROP, ACT_HIDE, ACT_ANSWER, ACT_DISARM, ACT_REWRITE };
 
-static __always_inline enum act nothing_guarded(struct at *at, __u8 reason)
+static __always_inline enum act nothing_guarded(struct at *at, __u8 reason, int explain)
 {
-	if (at->explain)
+	if (explain)
 		trace(at, VERDICT_PASS, reason);
 	else
 		count_total(reason, 0);
@@ -206,7 +208,7 @@ static __always_inline struct entry *find_closed(const struct at *at, struct ran
 
 /* Judges an incoming frame; ACT_ANSWER leaves in `mac` what to answer with.
  * The sender is judged before the target: a conflicting packet is never answered (RFC 5227 2.5). */
-static __always_inline enum act judge_ingress(struct at *at, __u64 *mac)
+static __always_inline enum act judge_ingress(struct at *at, __u64 *mac, int explain)
 {
 	const struct facts *f = &at->seen.facts;
 	struct entry_key spa_key;
@@ -226,11 +228,11 @@ static __always_inline enum act judge_ingress(struct at *at, __u64 *mac)
 	/* Keeps the optimiser from joining the two tests into one OR of pointers, which the verifier refuses. */
 	asm volatile("" : "+r"(concerned));
 	if (!concerned && !e && !at->unknown)
-		return nothing_guarded(at, REASON_NOT_GUARDED);
+		return nothing_guarded(at, REASON_NOT_GUARDED, explain);
 	examine(&at->seen);
 
 	if (claimed) {
-		verdict = conclude(at, &spa_key, claimed, decide_claim(f, claimed));
+		verdict = conclude(at, &spa_key, claimed, decide_claim(f, claimed), explain);
 		if (verdict == VERDICT_CONFLICT || verdict == VERDICT_SUPPRESS)
 			return ACT_DROP;
 		if (mode_of(at, claimed) == MODE_ENFORCE && claim_needs_disarming(f, claimed))
@@ -239,7 +241,8 @@ static __always_inline enum act judge_ingress(struct at *at, __u64 *mac)
 	if (e) {
 		if (needs_clock(e, at->control))
 			at->now_ns = bpf_ktime_get_boot_ns();
-		verdict = conclude(at, &tpa_key.at, e, decide_request(f, e, at->control, at->grants, at->now_ns));
+		verdict =
+		    conclude(at, &tpa_key.at, e, decide_request(f, e, at->control, at->grants, at->now_ns), explain);
 		*mac = mac_load(e->answer_mac);
 		if (verdict == VERDICT_SUPPRESS)
 			return ACT_DROP;
@@ -248,13 +251,13 @@ static __always_inline enum act judge_ingress(struct at *at, __u64 *mac)
 	} else if (at->unknown) {
 		/* Looked up again: with two maps that a pointer can be of, the verifier would look twice at all of the above. */
 		e = find_closed(at, &tpa_key, f->tpa);
-		if (e && conclude(at, &tpa_key.at, e, decide_unknown(f, e)) == VERDICT_SUPPRESS)
+		if (e && conclude(at, &tpa_key.at, e, decide_unknown(f, e), explain) == VERDICT_SUPPRESS)
 			return ACT_HIDE;
 	}
 	return act;
 }
 
-static __always_inline enum act judge_egress(struct at *at, __be32 *primary)
+static __always_inline enum act judge_egress(struct at *at, __be32 *primary, int explain)
 {
 	const struct facts *f = &at->seen.facts;
 	struct range_key key;
@@ -264,11 +267,11 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary)
 	if (!e)
 		e = find_closed(at, &key, f->spa);
 	if (!e)
-		return nothing_guarded(at, REASON_NOT_GUARDED);
+		return nothing_guarded(at, REASON_NOT_GUARDED, explain);
 	examine(&at->seen);
 	if (needs_clock(e, at->control))
 		at->now_ns = bpf_ktime_get_boot_ns();
-	verdict = conclude(at, &key.at, e, decide_egress(f, e, at->control, at->grants, at->now_ns));
+	verdict = conclude(at, &key.at, e, decide_egress(f, e, at->control, at->grants, at->now_ns), explain);
 	addr_copy(primary, e->primary);
 	if (verdict == VERDICT_SUPPRESS)
 		return ACT_DROP;
@@ -277,14 +280,14 @@ static __always_inline enum act judge_egress(struct at *at, __be32 *primary)
 
 /* A frame with more nested VID-0 tags or extension headers than anybody needs cannot be read, and the kernel might
  * answer it. */
-static __always_inline enum act unreadable(struct at *at, __u8 reason)
+static __always_inline enum act unreadable(struct at *at, __u8 reason, int explain)
 {
 	int enforced;
 
 	if (reason != REASON_UNWALKABLE)
-		return nothing_guarded(at, reason);
+		return nothing_guarded(at, reason, explain);
 	enforced = (at->seen.place.ip ? at->control->strictest6 : at->control->strictest) == MODE_ENFORCE;
-	if (at->explain)
+	if (explain)
 		trace(at, VERDICT_SUPPRESS, reason);
 	else
 		count_total(reason, !enforced);
@@ -395,29 +398,29 @@ static __always_inline __u8 prepare_tc(struct __sk_buff *skb, struct at *at, __u
 	return reason ? reason : read_tc(skb, &at->seen);
 }
 
-static __always_inline int ingress_at_tc(struct __sk_buff *skb, struct at *at, __u8 reason)
+static __always_inline int ingress_at_tc(struct __sk_buff *skb, struct at *at, __u8 reason, int explain)
 {
 	__u64 mac = 0;
 	enum act act;
 
 	reason = prepare_tc(skb, at, reason);
-	act = reason ? unreadable(at, reason) : judge_ingress(at, &mac);
+	act = reason ? unreadable(at, reason, explain) : judge_ingress(at, &mac, explain);
 	if (act == ACT_DROP)
 		return TC_ACT_SHOT;
 	if (act == ACT_HIDE)
-		return at->explain ? TC_ACT_SHOT : hide_tc(skb);
+		return explain ? TC_ACT_SHOT : hide_tc(skb);
 	if (act == ACT_ANSWER)
 		return answer_tc(skb, &at->seen, mac);
 	return act == ACT_DISARM ? disarm_tc(skb, &at->seen) : TC_ACT_UNSPEC;
 }
 
-static __always_inline int egress_at_tc(struct __sk_buff *skb, struct at *at, __u8 reason)
+static __always_inline int egress_at_tc(struct __sk_buff *skb, struct at *at, __u8 reason, int explain)
 {
 	__be32 primary[4] = {};
 	enum act act;
 
 	reason = prepare_tc(skb, at, reason);
-	act = reason ? unreadable(at, reason) : judge_egress(at, primary);
+	act = reason ? unreadable(at, reason, explain) : judge_egress(at, primary, explain);
 	if (act == ACT_DROP)
 		return TC_ACT_SHOT;
 	return act == ACT_REWRITE ? rewrite_tc(skb, &at->seen, primary) : TC_ACT_UNSPEC;
@@ -444,13 +447,14 @@ static __always_inline int run_tc(struct __sk_buff *skb, __u8 hook, int explain)
 	if (reason == NO_CONCERN || reason == OTHER_TYPE)
 		return explain ? TC_ACT_UNSPEC & 0xff : TC_ACT_UNSPEC;
 	at.hook = hook;
-	at.explain = explain;
 	begin(&at, &place, &view, explain ? skb->mark : skb->ifindex);
-	code = hook == HOOK_TC_EGRESS ? egress_at_tc(skb, &at, reason) : ingress_at_tc(skb, &at, reason);
+	code =
+	    hook == HOOK_TC_EGRESS ? egress_at_tc(skb, &at, reason, explain) : ingress_at_tc(skb, &at, reason, explain);
 	return explain ? traced(&at, code) : code;
 }
 
-static __always_inline int ingress_at_xdp(struct xdp_md *ctx, struct at *at, const struct view *view, __u8 reason)
+static __always_inline int ingress_at_xdp(struct xdp_md *ctx, struct at *at, const struct view *view, __u8 reason,
+					  int explain)
 {
 	__u64 mac = 0;
 	enum act act;
@@ -459,7 +463,7 @@ static __always_inline int ingress_at_xdp(struct xdp_md *ctx, struct at *at, con
 		reason = REASON_UNCONFIGURED;
 	else if (!reason)
 		reason = read_facts(&at->seen, view->data, view->end);
-	act = reason ? unreadable(at, reason) : judge_ingress(at, &mac);
+	act = reason ? unreadable(at, reason, explain) : judge_ingress(at, &mac, explain);
 	if (act == ACT_DROP || act == ACT_HIDE)
 		return XDP_DROP;
 	if (act == ACT_ANSWER)
@@ -493,9 +497,8 @@ static __always_inline int run_xdp(struct xdp_md *ctx, int explain)
 	if (reason == NO_CONCERN || reason == OTHER_TYPE)
 		return XDP_PASS;
 	at.hook = HOOK_XDP;
-	at.explain = explain;
 	begin(&at, &place, &view, explain ? link_in_metadata(ctx) : ctx->ingress_ifindex);
-	code = ingress_at_xdp(ctx, &at, &view, reason);
+	code = ingress_at_xdp(ctx, &at, &view, reason, explain);
 	return explain ? traced(&at, code) : code;
 }
 

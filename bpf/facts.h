@@ -44,6 +44,13 @@ static __always_inline __u64 opaque(__u64 x)
 	return x;
 }
 
+/* `x`, of which the verifier knows nothing any more, where it knows nothing of `by`: it looks at what follows once, and
+ * not once for each value. */
+static __always_inline __u64 forgotten(__u64 x, __u64 by)
+{
+	return opaque(opaque(x) ^ by) ^ by;
+}
+
 /* MAC addresses are values: their bytes as they are in memory, in the lower 48 bits.
  * What it takes to tell whether a VIP is concerned is read at once, the rest when one is. */
 struct facts {
