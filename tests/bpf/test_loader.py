@@ -271,11 +271,52 @@ def test_maps_can_be_opened_by_others(pin_dir):
     assert loader.open_maps(pin_dir).keys() == set(MAPS)
 
 
+def uses(programs: dict[str, syscall.Fd], maps: dict[str, syscall.Fd]) -> bool:
+    ids = {syscall.map_info(fd).id for fd in maps.values()}
+    return all(set(syscall.program_maps(program)) <= ids for program in programs.values())
+
+
+@pytest.fixture
+def two_layouts():
+    """A pin directory with two builds: the second has the newest programs, the first the newest folder of maps."""
+    larger = replace(SMALL, max_entries=32)
+    with a_pin_dir("loader-layouts") as pin_dir:
+        first, second = loader.load(pin_dir, SMALL), loader.load(pin_dir, larger)
+        (pin_dir / f"maps-{SMALL.geometry()}" / "events").unlink()
+        assert loader.keep_pinned(pin_dir, SMALL, first) == 1
+        (pin_dir / f"programs-{SMALL.digest()}-loading").mkdir()  # by an agent that is about to start
+        yield pin_dir, first, second
+
+
+def test_programs_are_opened_with_the_maps_that_they_use(two_layouts):
+    pin_dir, _, second = two_layouts
+    programs, maps = loader.open_guard(pin_dir, attached=())
+    assert syscall.program_info(programs["ingress_tc"]).id == program_ids(second)["ingress_tc"]
+    assert uses(programs, maps)
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_of_two_builds_the_one_that_is_attached_is_opened(two_layouts, place):
+    pin_dir, build = two_layouts[0], two_layouts[place]
+    programs, maps = loader.open_guard(pin_dir, {program_ids(build)["egress_tc"]})
+    assert {name: syscall.program_info(fd).id for name, fd in programs.items()} == program_ids(build)
+    assert {name: syscall.map_info(fd).id for name, fd in maps.items()} == map_ids(build)
+
+
+def test_programs_whose_maps_are_gone_are_not_opened(two_layouts):
+    pin_dir, first, _ = two_layouts
+    bpffs.remove(pin_dir / f"maps-{SMALL.geometry()}")
+    with pytest.raises(DataPlaneError, match="start `arpguard agent`"):
+        loader.open_guard(pin_dir, {program_ids(first)["egress_tc"]})
+
+
 @pytest.mark.parametrize("name", ["empty", "absent"])
 def test_opening_maps_where_there_are_none_says_what_to_do(tmp_path, name):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataPlaneError, match="start `arpguard agent`"):
         loader.open_maps(tmp_path / name)
+    with pytest.raises(DataPlaneError, match="start `arpguard agent`"):
+        loader.open_guard(tmp_path / name, attached=())
 
 
 # ---- the pin directory -------------------------------------------------------------------------------------------

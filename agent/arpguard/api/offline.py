@@ -19,8 +19,6 @@ def read_node(pin_dir: Path) -> ThisNode:
 
     Filters attached by clsact have no pin and are not among the attachments.
     """
-    maps = loader.open_maps(pin_dir)
-
     surroundings = asyncio.run(read_surroundings())
     attachments = tuple(
         Attachment(pin.info.ifindex, pin.hook, "xdp" if pin.hook is Hook.XDP else "tcx", pin.info.program_id)
@@ -28,6 +26,7 @@ def read_node(pin_dir: Path) -> ThisNode:
         if pin.info.ifindex
     )
     guarded = {attachment.ifindex for attachment in attachments}
+    programs, maps = loader.open_guard(pin_dir, {attachment.program_id for attachment in attachments})
 
     table, control = EntryTable(maps["entries"], maps["counters"]), ControlValue(maps["control"])
     ranges = RangeTable(maps["ranges"], maps["counters"])
@@ -40,7 +39,7 @@ def read_node(pin_dir: Path) -> ThisNode:
         control=control,
         totals=maps["totals"],
         grants=maps["grants"],
-        programs=loader.open_programs(pin_dir),
+        programs=programs,
         state=NodeState(
             links=tuple(link for link in surroundings.links if link.ifindex in guarded),
             attachments=attachments,

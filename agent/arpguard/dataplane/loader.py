@@ -7,9 +7,9 @@
 
 import ctypes
 import errno
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,26 +108,52 @@ def open_maps(pin_dir: Path) -> dict[str, Fd]:
 
     While an upgrade is under way the newest are taken.
     """
-    return _open_newest(pin_dir, "maps-*", MAPS)
+    with _saying_what_to_do(pin_dir):
+        return _newest_first(pin_dir, "maps-*", MAPS)[0]
 
 
-def open_programs(pin_dir: Path) -> dict[str, Fd]:
-    """The programs that an agent on `pin_dir` has pinned, and their twins; DataPlaneError when there are none."""
-    return _open_newest(pin_dir, "programs-*", PROGRAMS)
+def open_guard(pin_dir: Path, attached: Collection[int]) -> tuple[dict[str, Fd], dict[str, Fd]]:
+    """The programs that an agent on `pin_dir` has pinned, and the maps that they use; DataPlaneError if there are none.
+
+    While an upgrade is under way there are several builds: the one with a program among `attached`, which are the
+    kernel's numbers, is taken, else the newest.
+    """
+    with _saying_what_to_do(pin_dir):
+        builds = _newest_first(pin_dir, "programs-*", PROGRAMS)
+        programs = max(builds, key=lambda build: any(syscall.program_info(fd).id in attached for fd in build.values()))
+        used = set(syscall.program_maps(programs["ingress_tc"]))
+        fitting = [maps for maps in _newest_first(pin_dir, "maps-*", MAPS) if used <= _numbers(maps)]
+        return programs, fitting[0]
 
 
-def _open_newest(pin_dir: Path, pattern: str, names: Sequence[str]) -> dict[str, Fd]:
+def _numbers(maps: Mapping[str, Fd]) -> set[int]:
+    return {syscall.map_info(fd).id for fd in maps.values()}
+
+
+def _newest_first(pin_dir: Path, pattern: str, names: Sequence[str]) -> list[dict[str, Fd]]:
+    """What is pinned in those folders that have all of it: others are being loaded, or were put aside."""
+    # Not by glob, to which a folder that may not be read is an empty one.
+    folders = [path for path in pin_dir.iterdir() if path.match(pattern)]
+    found = []
+    for folder in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True):
+        with suppress(FileNotFoundError):
+            found.append({name: syscall.obj_get(str(folder / name)) for name in names})
+    return found
+
+
+@contextmanager
+def _saying_what_to_do(pin_dir: Path) -> Iterator[None]:
+    """Makes a DataPlaneError of what fails when pins are opened."""
     try:
-        # Not by glob, to which a folder that may not be read is an empty one.
-        folders = [path for path in pin_dir.iterdir() if path.match(pattern)]
-        newest = max(folders, key=lambda path: path.stat().st_mtime)
-        return {name: syscall.obj_get(str(newest / name)) for name in names}
-    except (FileNotFoundError, ValueError):  # max() of none
+        yield
+    except (FileNotFoundError, IndexError, ValueError):  # the first, or max(), of none
         reason = "nothing is pinned there"
     except PermissionError:
         raise DataPlaneError(f"{pin_dir} may not be read: run as root") from None
     except OSError as error:
         reason = error.strerror or "unreadable"
+    else:
+        return
     raise DataPlaneError(f"no arpguard data plane under {pin_dir} ({reason}): start `arpguard agent`, as root")
 
 

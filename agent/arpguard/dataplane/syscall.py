@@ -247,14 +247,28 @@ def _info(fd: Fd, size: int) -> bytes:
     return info.raw
 
 
+_PROGRAM_INFO_BYTES = 80  # of struct bpf_prog_info, up to the name
+
+
 def program_info(fd: Fd) -> ProgramInfo:
     """What the kernel knows of a program."""
-    raw = _info(fd, 80)
+    raw = _info(fd, _PROGRAM_INFO_BYTES)
     return ProgramInfo(
         id=struct.unpack_from("=I", raw, 4)[0],
         name=raw[64:80].split(b"\0")[0].decode(),
         jited=struct.unpack_from("=I", raw, 16)[0] > 0,
     )
+
+
+def program_maps(fd: Fd) -> tuple[int, ...]:
+    """The kernel's numbers of the maps that a program uses."""
+    room = 64  # BPF's own limit for a program, MAX_USED_MAPS
+    numbers = (ctypes.c_uint32 * room)()
+    info = ctypes.create_string_buffer(_PROGRAM_INFO_BYTES)
+    struct.pack_into("=IQ", info, 52, room, _address(numbers))
+    _bpf(OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", fd.number, len(info), _address(info)))
+    (count,) = struct.unpack_from("=I", info, 52)
+    return tuple(numbers[:count])
 
 
 def link_info(fd: Fd) -> LinkInfo:
