@@ -98,7 +98,8 @@ class Container(AgentProcess):
         self._capabilities: list[str] = changes.get("capabilities", context["capabilities"]["add"])
         self._seccomp: dict[str, Any] | None = changes.get("seccomp")
         self._bundle = folder / "bundle"
-        for name in ("etc", "run"):
+        self.early = folder / "early"
+        for name in ("etc", "run", "early"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self.config = folder / "etc/config.yaml"
         self.api = f"unix://{folder / 'run/agent.sock'}"
@@ -163,7 +164,12 @@ class Container(AgentProcess):
 
     def _mount(self, wanted: dict[str, Any]) -> tuple[str, str]:
         """Where the manifest's mounts are here: two agents on one machine cannot share a folder."""
-        folders = {"bpf": "/sys/fs/bpf", "config": str(self.config.parent), "run": str(self._bundle.parent / "run")}
+        folders = {
+            "bpf": "/sys/fs/bpf",
+            "config": str(self.config.parent),
+            "run": str(self._bundle.parent / "run"),
+            "early": str(self.early),
+        }
         return folders[wanted["name"]], "ro" if wanted.get("readOnly") else "rw"
 
 

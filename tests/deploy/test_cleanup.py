@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from arpguard.cli import exits
+from arpguard.cli.main import build_parser
 from deploy.containers import Container, pod, runtime_default, shipped
 from support.kube.manifests import built, one, parsed
 from support.netns.cable import a_pair, address
@@ -27,31 +28,39 @@ def test_guard_that_was_left_is_gone_and_one_that_an_agent_uses_stays():
         container = Container(
             pair.node, pair.folder, agent.pin_dir, container=CLEANUP, seccomp=runtime_default(knows_cap_bpf=True)
         )
-        words = [*CLEANUP["args"], "--pin-dir", str(agent.pin_dir)]
+        file = container.early / "early.yaml"
+        file.write_text(f"bpf: {{pin_dir: {agent.pin_dir}}}", encoding="utf-8")
+        words = [*CLEANUP["args"], "--pin-dir", str(agent.pin_dir), "--early-file", str(file)]
 
         beside = container.execute(*words)
         assert beside.returncode == exits.UNREACHABLE, "it is started again until the agent is gone"
         assert "an agent runs here" in beside.stderr
         with a_wire(pair.client) as wire:
             assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac]
+            assert file.exists()
             agent.kill(signal.SIGTERM)
             assert wire.who(VIP, mark=pair.node.address) == [pair.node.mac], "the guard was left"
 
             after = container.execute(*words)
             assert after.returncode == exits.OK, after.stderr
             assert wire.who(VIP, mark=pair.node.address) == []
+        assert not file.exists(), "nothing is closed at the next boot"
         assert not agent.pin_dir.exists() or not list(agent.pin_dir.iterdir())
         assert container.execute(*words).returncode == exits.OK, "also where there is nothing to do"
 
 
-def test_it_has_the_agents_privileges_and_no_more():
+def test_it_has_the_agents_privileges_and_sees_the_early_file_besides():
     agents, (waits,) = pod(), POD["containers"]
 
     assert CLEANUP["securityContext"] == agents["containers"][0]["securityContext"]
     assert CLEANUP["securityContext"]["capabilities"]["add"] == sorted(shipped())
     assert waits["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert POD["securityContext"] == agents["securityContext"]
-    assert [volume for volume in agents["volumes"] if "hostPath" in volume] == POD["volumes"]
+    bpf, early = POD["volumes"]
+    folder = str(build_parser().parse_args(["cleanup"]).early_file.parent)
+    assert [volume for volume in agents["volumes"] if "hostPath" in volume] == [bpf]
+    assert early["hostPath"] == {"path": folder, "type": "DirectoryOrCreate"}
+    assert {"name": early["name"], "mountPath": folder} in CLEANUP["volumeMounts"]
     assert POD["automountServiceAccountToken"] is False
 
 

@@ -147,6 +147,7 @@ def test_component_for_boots_keeps_the_file_that_the_unit_reads(tmp_path, base):
     theirs = composed(tmp_path, f"resources: [{paths[0]}]\ncomponents: [{paths[1]}]\n")
     pod = one(theirs, "DaemonSet")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
+    assert settled(parsed(charted("--set", "earlyFile=true"))) == settled(theirs)
     option = container["args"].pop()
     mount, volume = container["volumeMounts"].pop(), pod["volumes"].pop()
     assert settled(theirs) == settled(base), "nothing else"
