@@ -150,7 +150,7 @@ Deed: TypeAlias = Callable[[Ward], None]
 
 @dataclass(frozen=True, slots=True)
 class Trap:
-    """`lay` makes it; `mend` None: the doctor's own commands do. `grade` is what the check has to say before."""
+    """`lay` makes it; `mend` None: the doctor's own commands do. What the check has to say: `grade`, then `cured`."""
 
     check: str
     what: str
@@ -158,6 +158,7 @@ class Trap:
     mend: Deed | None = None
     config: str = ""
     grade: str = "bad"
+    cured: str = "ok"
 
 
 def treat(lab: Lab, number: int, trap: Trap) -> tuple[str, str, str]:
@@ -174,7 +175,7 @@ def treat(lab: Lab, number: int, trap: Trap) -> tuple[str, str, str]:
         def is_well() -> bool:
             nonlocal after
             after = str(ward.check(trap.check)["verdict"])
-            return after == "ok"
+            return after == trap.cured
 
         with suppress(DataPlaneError):
             until(is_well, DEADLINE_S, "the check is well")
