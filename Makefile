@@ -11,7 +11,7 @@
 #   make fuzz    libFuzzer on the programs in user space for 10 minutes (FUZZ=seconds), and 10 million mutated frames
 #                (FRAMES=n) through those in the kernel; the model has to agree. Then 100,000 (CASES=n) configurations
 #                and as many objects of Kubernetes, read in a process whose memory is limited. Then ten times (RUNS=500)
-#                the random frames and walks of `make test`
+#                the random frames, walks and requests of `make test`
 #   make mutate  break core/ownership, bpf/decide.h and bpf/vouch.h in small ways, and count what their tests notice:
 #                an hour
 #   make chaos   random faults for 10 minutes (CHAOS=seconds, SEED=number, VOUCHING=1), judged on the wire
@@ -123,7 +123,8 @@ RUNS := 500
 fuzz: apt-fuzz .venv/.dev
 	$(BIN)/python tests/fuzz/frames/run.py --for $(FUZZ) --frames $(FRAMES)
 	$(BIN)/python tests/fuzz/untrusted.py --configs $(CASES) --objects $(CASES)
-	ARPGUARD_RUNS=$(RUNS) $(BIN)/python -m pytest -q $(wildcard tests/bpf/test_agrees_*.py) tests/properties
+	ARPGUARD_RUNS=$(RUNS) $(BIN)/python -m pytest -q $(wildcard tests/bpf/test_agrees_*.py) tests/properties \
+		tests/api/test_fuzz.py tests/netns/test_accounts.py
 
 mutate: apt-dev .venv/.dev
 	$(BIN)/python tests/mutation/ownership.py $(MUTATE)
