@@ -16,7 +16,7 @@ from arpguard_lab.asking import Stream
 from arpguard_lab.bench import ASK_WAIT_S, COLUMNS, VIP, Bench, Step, owned_by
 from arpguard_lab.capture import Capture
 from arpguard_lab.peers.programs import KEEPALIVED, KubeVipLike, MetalLbLike
-from arpguard_lab.peers.scenarios import run_keepalived, run_split
+from arpguard_lab.peers.scenarios import run_followed, run_keepalived, run_split
 from arpguard_lab.topology import NETWORK, Ethernet
 
 VIP2 = IPv4Address(f"{NETWORK}.51")
@@ -187,6 +187,11 @@ SCENARIOS: dict[str, Scenario] = {
         "the same in IPv6",
         partial(run_keepalived, vip=ipv6.VIP),
         ethernet=Ethernet(ipv6=True),
+        needs=KEEPALIVED,
+    ),
+    "keepalived-followed": Scenario(
+        "agents follow keepalived: handed over, killed, started again, parted",
+        partial(run_followed, vip=VIP),
         needs=KEEPALIVED,
     ),
     "metallb-like": Scenario(

@@ -21,7 +21,10 @@ pytestmark = [pytest.mark.netns, pytest.mark.bpf]
 
 ALL = [name for name, _ in runner.catalogue()]
 SCENARIOS = [name for name in ALL if not SCENARIO_TABLE[name].long]
-PEERS = [name for name in SCENARIOS if name.startswith(("keepalived", "metallb-like", "kube-vip-like"))]
+FOLLOWED = "keepalived-followed"
+PEERS = [
+    name for name in SCENARIOS if name.startswith(("keepalived", "metallb-like", "kube-vip-like")) and name != FOLLOWED
+]
 NODES = 2
 
 
@@ -126,6 +129,16 @@ def test_of_two_announcers_only_the_delegated_one_is_heard(complete, scenario):
     guarded = [step for step in steps[at:] if step["step"] != "guard removed again"]
     assert {tuple(step["nodes"]) for step in guarded} >= {("node-1",), ("node-2",)}
     assert all(len(step["nodes"]) <= 1 for step in guarded)
+
+
+@pytest.mark.skipif(FOLLOWED not in SCENARIOS, reason="needs keepalived")
+def test_a_followed_keepalived_has_one_answer_until_it_is_parted(complete):
+    steps = {step["step"]: step for step in complete[1] if step["scenario"] == FOLLOWED}
+    parted = [name for name in steps if name.startswith("parted")]
+    assert [steps[name]["nodes"] for name in parted] == [["node-1", "node-2"]]
+    assert all(len(step["nodes"]) <= 1 for name, step in steps.items() if name not in parted)
+    assert steps["master killed (-9)"]["nodes"] == ["node-2"]
+    assert steps["master killed (-9)"]["left_on_its_link"] is True
 
 
 def test_demonstration_shows_each_step_as_it_is_done_and_ends_with_what_it_shows(begin):

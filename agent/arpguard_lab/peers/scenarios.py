@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from arpguard.addresses import Address
 from arpguard_lab.bench import Bench, Step, owned_by, until
-from arpguard_lab.peers.programs import ADVERTISEMENT_S, Keepalived, holds
+from arpguard_lab.peers.programs import ADVERTISEMENT_S, INSTANCE, Keepalived, holds
 from arpguard_lab.peers.witness import Witness
 from arpguard_lab.topology import AgentProcess, Host, HostProcess
 
@@ -65,6 +65,47 @@ def run_keepalived(bench: Bench, vip: Address, *, vmac: bool = False) -> Iterato
         yield witness.ask(f"master killed (-9), delegated to {second.name}", [second], left_on_its_link=left)
         yield _kernel_speaks(bench, witness, a, "guarded", [])
         yield witness.judge("all that was said since then", [second], since_ns)
+
+
+def run_followed(bench: Bench, vip: Address) -> Iterator[Step]:
+    """Two nodes with keepalived, whose agents follow it: handed over, killed, started again, parted."""
+    first, second = bench.nodes[:2]
+    a, b = (
+        bench.lab.program(Keepalived(host, bench.lab.folder, vip, priority, vmac=False))
+        for host, priority in ((first, 110), (second, 100))
+    )
+
+    with Witness(bench, vip) as witness:
+        bench.guard(owned_by(f"{{keepalived: {INSTANCE}}}", vip))
+        yield witness.ask("no keepalived runs", [])
+        for daemon in (a, b):
+            daemon.start()
+        _wait_for_master(a, b)
+        yield _followed(witness, "the master answers", first)
+
+        a.kill(signal.SIGTERM)
+        yield _followed(witness, "master stopped", second)
+        a.start()
+        _wait_for_master(a, b)
+        yield _followed(witness, "started again, it takes the VIP back", first)
+
+        _kill_master(a, b)
+        yield _followed(witness, "master killed (-9)", second, left_on_its_link=holds(first, vip))
+        yield _kernel_speaks(bench, witness, a, "followed", [])
+
+        a.start()
+        _wait_for_master(a, b)
+        yield _followed(witness, "started again", first)
+        yield _parted(bench, witness, (a, b), "followed: nobody has a vote", [first, second])
+        yield _healed(bench, witness, (a, b), "followed")
+
+
+def _followed(witness: Witness, text: str, owner: Host, **facts: object) -> Step:
+    """The agents have followed, and the new master was heard when it announced the VIP again."""
+    since_ns = time.time_ns()
+    witness.settle([owner])
+    until(lambda: owner in witness.announcers(since_ns), _PATIENCE_S, f"{owner.name} announces the VIP")
+    return witness.ask(text, [owner], **facts)
 
 
 def _wait_for_master(a: Keepalived, b: Keepalived) -> None:

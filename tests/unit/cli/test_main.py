@@ -210,6 +210,7 @@ def test_lab_lists_its_scenarios(run):
         "keepalived",
         "keepalived-vmac",
         "keepalived-ipv6",
+        "keepalived-followed",
         "metallb-like",
         "kube-vip-like",
         "metallb-like-ipv6",

@@ -5,7 +5,7 @@ import pytest
 from arpguard.errors import ConfigError
 from arpguard_lab import runner
 
-WITH_KEEPALIVED = ["keepalived", "keepalived-vmac", "keepalived-ipv6"]
+WITH_KEEPALIVED = ["keepalived", "keepalived-vmac", "keepalived-ipv6", "keepalived-followed"]
 
 
 @pytest.fixture
