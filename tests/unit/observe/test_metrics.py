@@ -45,6 +45,7 @@ def test_no_label_is_a_neighbours_choice(spec):
         "hook",
         "how",
         "finding",
+        "state",
     }
     assert set(spec.labels) <= allowed | {"claimant", "method", "code", "version", "node", "resource"}
 
