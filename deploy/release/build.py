@@ -16,6 +16,7 @@ from pathlib import Path
 import charts
 import deb
 import images
+import krew
 import notes
 import wheels
 from artefacts import Artefact, Work, sums, write_sums
@@ -24,6 +25,7 @@ from stamp import TOP, release_of, stamp
 PARTS: dict[str, Callable[[Work], Iterator[Artefact | Path]]] = {
     "wheels": wheels.make,
     "deb": deb.make,
+    "krew": krew.make,
     "image": images.make,
     "kubernetes": charts.make,
     "notes": notes.make,
