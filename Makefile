@@ -174,8 +174,10 @@ stamp:
 
 # Where what is made is installed and used: Debian's releases, in roots of their own, kept in .cache/fresh.
 SUITES := bookworm trixie
+# Where krew.yaml says that its archives are.
+DOWNLOADS := https://example.org/arpguard
 release: apt-image apt-fresh .venv/.dev $(BIN)/helm $(BIN)/kustomize $(BIN)/kubectl
-	PYTHONPATH=agent:deploy/image $(BIN)/python deploy/release/build.py
+	PYTHONPATH=agent:deploy/image DOWNLOADS=$(DOWNLOADS) $(BIN)/python deploy/release/build.py
 	ARPGUARD_TEST_RELEASE=$(CURDIR)/dist ARPGUARD_SUITES="$(SUITES)" ARPGUARD_RECORD=$(CURDIR)/docs/tested.json \
 		$(BIN)/python -m pytest tests/release
 

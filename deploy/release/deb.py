@@ -76,9 +76,7 @@ COMMANDS = {"arpguard": "arpguard.cli.main", "kubectl-arpguard": "arpguard.cli.k
 
 def make(work: Work) -> Iterator[Artefact]:
     """One for each architecture."""
-    own = work.stage / ".own"
-    with zipfile.ZipFile(build(work, work.stage / ".wheel", "wheel")) as archive:
-        archive.extractall(own)
+    own = own_files(work)
     manuals = work.stage / ".man"
     agent = {"PYTHONPATH": str(work.stage / "agent")}
     work.run(sys.executable, str(Path(__file__).with_name("man.py")), str(manuals), *_dated(work), **agent)
@@ -101,6 +99,14 @@ def make(work: Work) -> Iterator[Artefact]:
         bundled = sbom.python_packages(tree.folder / HOME / "site-packages")
         parts = tuple(each for each in bundled if each["name"] != "arpguard")
         yield Artefact(file, f"pkg:deb/arpguard@{work.release.version}?arch={architecture}", parts)
+
+
+def own_files(work: Work) -> Path:
+    """What the wheel has, in a folder."""
+    own = work.stage / ".own"
+    with zipfile.ZipFile(build(work, work.stage / ".wheel", "wheel")) as archive:
+        archive.extractall(own)
+    return own
 
 
 class Package:

@@ -9,16 +9,14 @@ import io
 import os
 import shutil
 import tarfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import sbom
 import yaml
 from artefacts import Artefact, Work, sha256
-from deb import HOME, PYTHONS, Package
+from deb import HOME, PYTHONS, Package, own_files
 from root import MACHINES
-from wheels import build
 
 BIN = "kubectl-arpguard"
 DOWNLOADS = os.environ.get("DOWNLOADS", "https://example.org/arpguard")
@@ -44,10 +42,7 @@ CAVEATS = f"Needs python3 {PYTHONS[0]} to {PYTHONS[-1]} on the PATH, and the rig
 
 def make(work: Work) -> Iterator[Artefact | Path]:
     """The archives, and the manifest that has their sums."""
-    own = work.stage / ".krew-own"
-    with zipfile.ZipFile(build(work, work.stage / ".krew-wheel", "wheel")) as archive:
-        archive.extractall(own)
-
+    own = own_files(work)
     archives = {}
     for architecture in MACHINES:
         tree = Package(work.stage / f".krew-{architecture}")
@@ -80,7 +75,7 @@ def pack(path: Path, site: Path, licence: bytes, epoch: int) -> None:
 
 
 def write_manifest(path: Path, version: str, archives: dict[str, Path]) -> Path:
-    """krew's Plugin, with where the archives are downloaded from (DOWNLOADS in the environment)."""
+    """A Plugin for krew, with where the archives are downloaded from (DOWNLOADS in the environment)."""
     platforms = [
         {
             "selector": {"matchLabels": {"os": "linux", "arch": architecture}},

@@ -11,6 +11,7 @@ for _folder in ("deploy/image", "deploy/release"):  # scripts, which import each
 
 import charts  # noqa: E402 - found by the above
 import deb  # noqa: E402
+import krew  # noqa: E402
 import man  # noqa: E402
 import notes  # noqa: E402
 import wheels  # noqa: E402
@@ -23,6 +24,7 @@ __all__ = [
     "a_work",
     "charts",
     "deb",
+    "krew",
     "man",
     "notes",
     "release_of",

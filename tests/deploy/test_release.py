@@ -1,6 +1,7 @@
 """What `make release` makes: the parts that are quick. tests/release has the rest, and installs all of it."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from deploy.releasing import (
     a_work,
     charts,
     deb,
+    krew,
     man,
     notes,
     release_of,
@@ -182,3 +184,57 @@ def test_scripts_of_the_deb_are_for_any_shell(script):
 def test_deb_asks_for_a_python_that_it_has_modules_for():
     assert deb.python_needed() == "python3 (>= 3.11~), python3 (<< 3.15~)"
     assert deb.PYTHONS[0] in (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("requires-python")[2][:20]
+
+
+# ---- krew ----------------------------------------------------------------------------------------------------------
+
+PLUGIN = """\
+import os, sys
+def main():
+    print(*sys.argv[1:], "json" in sys.modules or __import__("json").__file__, os.environ["PYTHONPATH"])
+"""
+
+
+@pytest.fixture
+def archive(tmp_path) -> Path:
+    site = tmp_path / "site"
+    (site / "arpguard/cli/kubectl").mkdir(parents=True)
+    (site / "arpguard/cli/kubectl/main.py").write_text(PLUGIN)
+    krew.pack(tmp_path / "one.tar.gz", site, b"licence", 1_700_000_000)
+    krew.pack(tmp_path / "two.tar.gz", site, b"licence", 1_700_000_000)
+    return tmp_path / "one.tar.gz"
+
+
+def test_archive_for_krew_is_the_same_each_time(archive):
+    assert sha256(archive) == sha256(archive.with_name("two.tar.gz"))
+
+
+def test_plugin_runs_where_krew_links_to_it_with_its_own_modules(archive, tmp_path):
+    """What plugins for credentials inherit stays as the user has it, and nothing of it is imported here."""
+    store, theirs = tmp_path / "store", tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "json.py").write_text("raise SystemExit('not ours')")
+    shutil.unpack_archive(archive, store)
+    (tmp_path / "kubectl-arpguard").symlink_to(store / krew.BIN)
+    environment = {**os.environ, "PYTHONPATH": str(theirs)}
+    done = subprocess.run(
+        [tmp_path / "kubectl-arpguard", "vips", "a b"], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("vips a b ")
+    assert done.stdout.endswith(f" {theirs}\n")
+
+
+def test_manifest_for_krew_has_the_sums_of_its_archives(archive, tmp_path):
+    path = krew.write_manifest(tmp_path / "krew.yaml", "1.2.3", {"amd64": archive})
+    (manifest,) = parsed(path.read_text(encoding="utf-8"))
+    (platform,) = manifest["spec"]["platforms"]
+
+    assert (manifest["metadata"]["name"], manifest["spec"]["version"]) == ("arpguard", "v1.2.3")
+    assert platform == {
+        "selector": {"matchLabels": {"os": "linux", "arch": "amd64"}},
+        "uri": "https://example.org/arpguard/one.tar.gz",
+        "sha256": sha256(archive),
+        "bin": "kubectl-arpguard",
+    }

@@ -134,6 +134,29 @@ def test_sums_say_what_was_downloaded(tmp_path):
     assert subprocess.run(["bash", "-c", command], cwd=tmp_path, check=False).returncode == 1
 
 
+# ---- krew ----------------------------------------------------------------------------------------------------------
+
+
+def test_plugin_for_krew_runs_from_its_archive(tmp_path):
+    """As krew does: the archive of this architecture is unpacked, and a link leads to the command."""
+    manifest = yaml.safe_load((MADE / "krew.yaml").read_text(encoding="utf-8"))
+    (ours,) = (
+        each for each in manifest["spec"]["platforms"] if each["selector"]["matchLabels"]["arch"] == ARCHITECTURE
+    )
+    shutil.unpack_archive(MADE / ours["uri"].rpartition("/")[2], tmp_path / "store")
+    (tmp_path / "kubectl-arpguard").symlink_to(tmp_path / "store" / ours["bin"])
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    kubectl = [tool("kubectl"), "arpguard"]
+
+    def run(*words):
+        environment = {"PATH": path, "KUBECONFIG": f"{tmp_path}/nothing", "HOME": str(tmp_path)}
+        return subprocess.run([*kubectl, *words], env=environment, capture_output=True, text=True, check=False)
+
+    assert run("--version").stdout == f"kubectl arpguard {VERSION}\n"
+    done = run("vips")
+    assert (done.returncode, "No such file or directory" in done.stderr) == (2, True)
+
+
 # ---- Debian package ------------------------------------------------------------------------------------------------
 
 

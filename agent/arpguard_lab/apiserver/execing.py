@@ -55,7 +55,7 @@ async def execute(request: web.BaseRequest, pod: Json, kubelets: Kubelets) -> we
     await socket.prepare(request)
     await socket.send_bytes(bytes([min(wanted, default=_ERROR)]))  # tells the client that there is a connection
 
-    running = asyncio.create_task(_run(socket, pod["spec"].get("nodeName", ""), words, wanted, kubelets))
+    running = asyncio.create_task(_run(socket, pod, words, wanted, kubelets))
     try:
         await _wait_for_close(socket)
     finally:
@@ -81,12 +81,14 @@ def _check(pod: Json, container: str) -> None:
 
 
 async def _run(
-    socket: web.WebSocketResponse, node: str, words: Sequence[str], wanted: Sequence[int], kubelets: Kubelets
+    socket: web.WebSocketResponse, pod: Json, words: Sequence[str], wanted: Sequence[int], kubelets: Kubelets
 ) -> None:
+    node = pod["spec"].get("nodeName", "")
     try:
         program = kubelets.program(node, words)
     except UnreachableError as error:
-        await _finish(socket, _failure(f"error dialing backend: {error}"))
+        url = f"https://{node}:10250/exec/{pod['metadata']['namespace']}/{pod['metadata']['name']}/agent"
+        await _finish(socket, _failure(f'error sending request: Post "{url}": {error}'))
         return
     except FileNotFoundError:
         why = f'exec: "{words[0]}": executable file not found in $PATH'

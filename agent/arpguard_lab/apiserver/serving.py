@@ -230,9 +230,12 @@ class Handler:
         return response
 
     async def _execute(self, exchange: Exchange, target: Target) -> web.StreamResponse:
-        """Needs two rights: `get`, for it is a GET, and since 1.35 `create`, which it was by SPDY."""
+        """Needs two rights: `get`, for it is a GET, and since 1.35 `create`, which the answer does not name."""
         self._authorize(exchange, target)
-        self._authorize(exchange, replace(target, verb="create"))
+        try:
+            self._authorize(exchange, replace(target, verb="create"))
+        except ApiError:
+            raise statuses.forbidden_use(target.resource.plural, "", target.name, "") from None
         pod = listing.read_one(self._state.store, replace(target, subresource=""), "", None).body
         exchange.code = 101
         return await execing.execute(exchange.request, pod, self._state.kubelets)

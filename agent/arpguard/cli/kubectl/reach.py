@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -24,6 +25,8 @@ from arpguard.kube.pods import CONTAINER, AgentPod, read_agent_pods
 Answer = TypeVar("Answer", bound=Message)
 T = TypeVar("T")
 
+# What a kube-apiserver says of a kubelet to which it has no connection.
+_DIALED = re.compile(r'Internal error occurred: error (?:sending request: Post "[^"]*"|dialing backend): (dial .*)')
 _AT_ONCE = 30  # a connection each; the client has 32
 _RIGHTS = "see docs/kubectl.md for the rights that it takes"
 
@@ -109,7 +112,15 @@ class ReachedAgents:
         except (ForbiddenError, UnauthorizedError):  # of this user, whatever the node
             raise
         except ClusterError as error:
-            raise AskError(exits.UNREACHABLE, f"its Pod {pod.name} cannot be asked: {error.failure.text}") from error
+            raise AskError(exits.UNREACHABLE, _why_not(pod, error.failure.text)) from error
+
+
+def _why_not(pod: AgentPod, text: str) -> str:
+    """Why nothing could be run in a Pod."""
+    dialed = _DIALED.fullmatch(text)
+    if dialed:
+        return f"the API server cannot reach its kubelet: {dialed[1]}"
+    return f"its Pod {pod.name} cannot be asked: {text}"
 
 
 def _reason(ended: Ended) -> str:
