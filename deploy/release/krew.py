@@ -65,7 +65,7 @@ def pack(path: Path, site: Path, licence: bytes, epoch: int) -> None:
     files |= {BIN: LAUNCHER.encode(), "LICENSE": licence}
     with (
         path.open("wb") as raw,
-        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as out,
+        gzip.GzipFile("", "wb", 6, raw, mtime=0) as out,
         tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive,
     ):
         for name, content in sorted(files.items()):

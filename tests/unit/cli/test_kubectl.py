@@ -316,7 +316,7 @@ def test_pod_that_does_not_run_is_not_asked_but_told_of(kubectl, server, fleet):
 
 
 def test_other_pods_with_the_label_are_left_alone(kubectl, server, fleet):
-    other = a_pod("node-1", "uninstall")
+    other = a_pod("node-7", "uninstall")
     other["spec"] |= {"containers": [{"name": "uninstall"}]}
     server.do(lambda it: it.load([other]))
     kubectl("vips")
