@@ -23,7 +23,7 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from arpguard_lab.cluster import objects
 from support.frames.builders import a_claim
-from support.kube.agent_side import LEASES, LINK, Announcing, Side, a_side, mac_of, vip, waited
+from support.kube.agent_side import CONFIG, LEASES, LINK, Announcing, Side, a_side, mac_of, vip, waited
 from support.kube.scripted_server import in_loop, until
 
 pytestmark = pytest.mark.usefixtures("segment")
@@ -85,9 +85,9 @@ def cluster(scene):
 
 
 @asynccontextmanager
-async def two_nodes(cluster):
+async def two_nodes(cluster, config=CONFIG):
     """Two agents; the ear is at the one that has A."""
-    async with a_side(cluster, NODE) as one, a_side(cluster, OTHER) as two:
+    async with a_side(cluster, NODE, config=config) as one, a_side(cluster, OTHER, config=config) as two:
         await until(lambda: len(one.membership.alive) == 2 and len(two.membership.alive) == 2, 10)
         await until(lambda: A in one.kernel.owned() | two.kernel.owned(), 10)
         mine, theirs = (one, two) if A in one.kernel.owned() else (two, one)
@@ -198,6 +198,19 @@ async def test_new_owner_that_is_heard_before_its_claim_is_read_is_nothing(clust
 
         assert ear.told() == []
         assert not cluster.events("VIPSplitBrain")
+
+
+@in_loop
+async def test_a_node_that_announces_what_its_keepalived_has_is_no_split_brain(cluster, neighbours):
+    config = f"{CONFIG[:-1]}, vips: [{{address: {B}, owner: {{keepalived: VI_1}}}}]}}"
+    async with two_nodes(cluster, config) as (ear, mac, _):
+        await until(lambda: ear.side.kernel.kind(B) is Kind.FOREIGN, 10)
+        ear.hear(B, mac)
+        await _a_while(GRACE_NS // 2)
+        ear.hear(B, mac)
+        await _a_while(2 * GRACE_NS)
+
+        assert ear.told() == []
 
 
 def _cordoned(cluster, name: str) -> dict:

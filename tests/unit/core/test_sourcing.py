@@ -88,7 +88,18 @@ def test_annotation_names_the_owner(owner, expected):
 
 @pytest.mark.parametrize(
     "owner",
-    ["", "me", "node", "node/", "node/UPPER", "external/", "external/nobody", "external/ff:ff:ff:ff:ff:ff", "elect/n1"],
+    [
+        "",
+        "me",
+        "node",
+        "node/",
+        "node/UPPER",
+        "external/",
+        "external/nobody",
+        "external/ff:ff:ff:ff:ff:ff",
+        "elect/n1",
+        "keepalived/VI_1",
+    ],
 )
 def test_service_whose_owner_cannot_be_read_is_left_alone(owner):
     collected = collect(a_service(owner=owner))
