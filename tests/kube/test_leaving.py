@@ -131,14 +131,14 @@ async def test_giving_up_ends_though_claims_are_not_answered(one, caplog, monkey
     async with a_side(one, NODE) as side:
         await _owns(side)
         one.delete(DAEMONSET_PATH)
-        read = ending._read
+        is_going = ending._is_going
 
-        async def read_then_stall(*asked):
-            found = await read(*asked)
+        async def look_then_stall(*asked):
+            found = await is_going(*asked)
             one.fault(NODE, stall=True)
             return found
 
-        monkeypatch.setattr(ending, "_read", read_then_stall)
+        monkeypatch.setattr(ending, "_is_going", look_then_stall)
         async with asyncio.timeout(LEAVE_S):
             assert await side.kube.leave() is End.REMOVED
 

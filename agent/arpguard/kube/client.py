@@ -26,6 +26,7 @@ from arpguard.kube.errors import (
     ClusterError,
     Failure,
     JsonObject,
+    NotFoundError,
     TooLargeError,
     UnauthorizedError,
     UnavailableError,
@@ -94,6 +95,13 @@ class Client:
         async with self._exchange(request, limits) as (response, sent_ns):
             body = await self._read(response, request)
         return Answer(response.status, _parse(body, request), sent_ns)
+
+    async def find(self, request: Request, timeout_s: float = REQUEST_TIMEOUT_S) -> JsonObject | None:
+        """What a request reads; None when there is no such object, namespace or kind. Raises ClusterError."""
+        try:
+            return (await self.call(request, timeout_s)).body
+        except NotFoundError:
+            return None
 
     @asynccontextmanager
     async def stream(self, request: Request, answer_s: float, total_s: float) -> AsyncIterator[AsyncIterator[bytes]]:

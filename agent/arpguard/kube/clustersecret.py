@@ -8,7 +8,7 @@ import secrets
 
 from arpguard.errors import ArpguardError
 from arpguard.kube.client import Client
-from arpguard.kube.errors import ConflictError, ForbiddenError, JsonObject, NotFoundError
+from arpguard.kube.errors import ConflictError, ForbiddenError, JsonObject
 from arpguard.kube.resources import SECRETS, Request
 
 DATA_KEY = "key"
@@ -25,10 +25,11 @@ async def cluster_secret(client: Client, namespace: str, name: str) -> bytes:
     Raises ClusterSecretError, and ClusterError where a later try may succeed. Whoever asks again gets what stands there
     then: also if the Secret was created and the answer lost, or another agent was quicker.
     """
+    read = Request("get", SECRETS, namespace, name)
     try:
-        found = await _read(client, namespace, name)
+        found = await client.find(read)
         if found is None and (found := await _create(client, namespace, name)) is None:
-            found = await _read(client, namespace, name)
+            found = await client.find(read)
     except ForbiddenError as error:
         allowed = "apply the component vouching, or the chart with config.lease.vouching"
         raise ClusterSecretError(f"{error}; {allowed}, or switch vouching off") from error
@@ -53,14 +54,6 @@ def secret_in(raw: JsonObject, what: str) -> bytes:
     if len(value) < LEN:
         raise ClusterSecretError(f"{what}: data.{DATA_KEY} has {len(value)} bytes, not {LEN} or more: {remedy}")
     return value
-
-
-async def _read(client: Client, namespace: str, name: str) -> JsonObject | None:
-    """None: there is no such Secret."""
-    try:
-        return (await client.call(Request("get", SECRETS, namespace, name))).body
-    except NotFoundError:
-        return None
 
 
 async def _create(client: Client, namespace: str, name: str) -> JsonObject | None:

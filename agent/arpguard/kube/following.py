@@ -72,11 +72,8 @@ async def is_served(client: Client, resource: Resource) -> bool:
 
     Raises ClusterError for any answer but yes or no.
     """
-    try:
-        answer = await client.call(Discovery("get", resource))
-    except NotFoundError:
-        return False
-    found = answer.body.get("resources")
+    served = await client.find(Discovery("get", resource))
+    found = served.get("resources") if served is not None else None
     return isinstance(found, list) and any(
         isinstance(each, dict) and each.get("name") == resource.plural for each in found
     )

@@ -78,25 +78,21 @@ async def _followable(client: Client, source: FollowSource) -> Followable:
 
 async def read_config_map(client: Client, namespace: str, name: str) -> ConfigMap | None:
     """A ConfigMap; None when it does not exist. Raises ClusterError."""
-    try:
-        answer = await client.call(Request("get", CONFIG_MAPS, namespace, name), _TIMEOUT_S)
-    except NotFoundError:
-        return None
-    return projections.config_map(answer.body)
+    found = await client.find(Request("get", CONFIG_MAPS, namespace, name), _TIMEOUT_S)
+    return projections.config_map(found) if found is not None else None
 
 
 async def read_kube_proxy(client: Client) -> KubeProxy | Unread:
     """What kube-proxy's ConfigMap says; kubeadm creates it."""
     namespace, name, key = KUBE_PROXY
     try:
-        answer = await client.call(Request("get", CONFIG_MAPS, namespace, name), _TIMEOUT_S)
-    except NotFoundError:
-        return Unread(
-            f"no ConfigMap {namespace}/{name}: kube-proxy is not installed, or reads its configuration from elsewhere"
-        )
+        found = await client.find(Request("get", CONFIG_MAPS, namespace, name), _TIMEOUT_S)
     except ClusterError as error:
         return Unread(str(error))
-    data = answer.body.get("data")
+    if found is None:
+        where = "kube-proxy is not installed, or reads its configuration from elsewhere"
+        return Unread(f"no ConfigMap {namespace}/{name}: {where}")
+    data = found.get("data")
     text = data.get(key) if isinstance(data, dict) else None
     return parse_kube_proxy(text) if isinstance(text, str) else Unread(f"ConfigMap {namespace}/{name} has no {key}")
 

@@ -155,11 +155,8 @@ class LeaseWriter:
 
     async def read(self, name: str) -> Lease | None:
         """The Lease as it is now, from etcd (API Concepts, "Get"); None when there is none. Raises ClusterError."""
-        try:
-            answer = await self._client.call(Request("get", LEASES, self._namespace, name), self.timeout_s)
-        except NotFoundError:
-            return None
-        return project(answer.body)
+        found = await self._client.find(Request("get", LEASES, self._namespace, name), self.timeout_s)
+        return project(found) if found is not None else None
 
     async def list(self, labels: str = "") -> Listed:
         """All Leases with these labels, as of one moment. Raises ClusterError."""

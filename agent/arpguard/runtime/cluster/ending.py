@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 
 from arpguard.kube.client import Client
-from arpguard.kube.errors import ClusterError, JsonObject, NotFoundError
+from arpguard.kube.errors import ClusterError
 from arpguard.kube.projections import is_deleting
 from arpguard.kube.resources import DAEMON_SETS, PODS, Request
 from arpguard.runtime.controlplane import End
@@ -20,21 +20,15 @@ async def why_it_ends(client: Client, namespace: str, environment: Mapping[str, 
     namespace = environment.get("POD_NAMESPACE", namespace)
     daemonset, pod = environment.get("DAEMONSET_NAME", ""), environment.get("POD_NAME", "")
     try:
-        if daemonset and _is_going(await _read(client, Request("get", DAEMON_SETS, namespace, daemonset))):
+        if daemonset and await _is_going(client, Request("get", DAEMON_SETS, namespace, daemonset)):
             return End.REMOVED
-        if pod and _is_going(await _read(client, Request("get", PODS, namespace, pod))):
+        if pod and await _is_going(client, Request("get", PODS, namespace, pod)):
             return End.REPLACED
     except ClusterError as error:
         log.warning("cannot find out why this agent has to stop: %s", error)
     return End.STOPPED
 
 
-async def _read(client: Client, request: Request) -> JsonObject | None:
-    try:
-        return (await client.call(request, ASK_S)).body
-    except NotFoundError:
-        return None
-
-
-def _is_going(found: JsonObject | None) -> bool:
+async def _is_going(client: Client, request: Request) -> bool:
+    found = await client.find(request, ASK_S)
     return found is None or is_deleting(found)

@@ -98,9 +98,9 @@ async def _wait_until_gone(client: Client, request: Request, timeout_s: float) -
     while True:
         is_last = time.monotonic() >= until
         try:
-            count = _count_of((await client.call(request, _WRITE_S)).body)
-        except NotFoundError:
-            return None
+            if (found := await client.find(request, _WRITE_S)) is None:
+                return None
+            count = _count_of(found)
         except (ThrottledError, UnavailableError):
             if is_last:
                 raise
