@@ -8,7 +8,7 @@ from typing import TypeAlias
 from arpguard.addresses import Address, address_order, vip_refusal
 from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.admission import Avoided, avoided
-from arpguard.core.checkup.answering import has, kernel_answers, on_segment, places
+from arpguard.core.checkup.answering import kernel_answers, on_segment, places
 from arpguard.core.checkup.findings import Finding, listed
 from arpguard.core.checkup.snapshot import AddressOnLink, AttachedProgram, ClusterView, Guard, Snapshot, Unread
 from arpguard.core.choosing import Choice, choose_links
@@ -25,7 +25,6 @@ _EVERY_LINK = (InterfaceSelector(SelectorKind.GLOB, pattern="*"),)
 class Cover:
     """What a guard has about a VIP on a link."""
 
-    guard: Guard
     entry: VipEntry
     enforced: bool
 
@@ -159,7 +158,7 @@ class Picture:
         for guard in self.guards:
             entry = guard.entries.get(EntryKey(link.ifindex, vip))
             if entry is not None and self._is_attached(guard, link):
-                return Cover(guard, entry, (entry.mode or guard.mode) is Mode.ENFORCE)
+                return Cover(entry, (entry.mode or guard.mode) is Mode.ENFORCE)
         return None
 
     def _is_attached(self, guard: Guard, link: Link) -> bool:
@@ -175,6 +174,10 @@ class Picture:
     def kernel_answers(self, vip: Address, link: Link) -> bool:
         """Whether the kernel would answer for a VIP on a link, were there no guard."""
         return kernel_answers(vip, link, self.surroundings, self.sysctls, self.snapshot.host_scoped)
+
+    def is_open(self, vip: Address, link: Link) -> bool:
+        """Whether the kernel answers for a VIP on a link, and no guard has an entry for it there."""
+        return self.kernel_answers(vip, link) and self.cover(vip, link) is None
 
     def this_node_answers(self, vip: Address, link: Link) -> bool:
         """Whether this node answers now, by the guard or by its kernel."""
@@ -193,10 +196,6 @@ class Picture:
     def bound_on(self, vip: Address) -> str:
         """Where a VIP is bound, in words; empty when it is not."""
         return listed(link.name + ("" if link.up else " (down)") for link in places(vip, self.surroundings))
-
-    def is_on(self, vip: Address, link: Link) -> bool:
-        """Whether a link has a VIP itself."""
-        return has(link, vip)
 
 
 def _is_host_on(link: Link, address: Address) -> bool:

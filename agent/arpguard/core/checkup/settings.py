@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from arpguard.addresses import Address
-from arpguard.core.checkup.answering import in_subnet, on_segment, places
+from arpguard.core.checkup.answering import has, in_subnet, on_segment, places
 from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, skip, unknown, warn
 from arpguard.core.checkup.picture import Picture, otherwise
 from arpguard.core.checkup.sysctls import shown
@@ -62,7 +62,7 @@ def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
         place.name: value
         for vip in picture.vips
         for place in places(vip, picture.surroundings)
-        if place.ifindex != link.ifindex and picture.kernel_answers(vip, link) and picture.cover(vip, link) is None
+        if place.ifindex != link.ifindex and picture.is_open(vip, link)
         if (value := picture.sysctls.own("ipv4/arp_ignore", place.name))
     }
     if not vain:
@@ -95,7 +95,7 @@ def lvs_dr_loop(picture: Picture) -> Iterator[Finding]:
 
 def _may_loop(picture: Picture, vip: Address, link: Link) -> bool:
     if picture.bound_on(vip):
-        return not picture.is_on(vip, link)
+        return not has(link, vip)
     route = route_to(vip, picture.surroundings.routes)
     return route is not None and route.ifindex == link.ifindex
 
@@ -142,12 +142,7 @@ def same_segment(picture: Picture) -> Iterator[Finding]:
 def _two_links(picture: Picture, first: Link, second: Link, network: str, open_links: list[Link]) -> Finding:
     commands = tuple(line for link in open_links for line in picture.sysctls.set("ipv4/arp_filter", link.name, 1))
 
-    bare = [
-        vip
-        for vip in picture.vips
-        for link in open_links
-        if on_segment(link, vip) and picture.kernel_answers(vip, link) and picture.cover(vip, link) is None
-    ]
+    bare = [vip for vip in picture.vips for link in open_links if on_segment(link, vip) and picture.is_open(vip, link)]
     why = "a request that reaches both is answered twice, with two MACs"
     if bare:
         names = listed(link.name for link in open_links)
@@ -214,11 +209,7 @@ def proxy_arp(picture: Picture) -> Iterator[Finding]:
         if not picture.sysctls.effective("ipv4/proxy_arp", link.name):
             continue
 
-        taken = [
-            vip
-            for vip in picture.vips
-            if not picture.bound_on(vip) and picture.kernel_answers(vip, link) and picture.cover(vip, link) is None
-        ]
+        taken = [vip for vip in picture.vips if not picture.bound_on(vip) and picture.is_open(vip, link)]
 
         yield Finding(
             Grade.BAD if taken else Grade.WARN,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
-from arpguard.core.checkup.answering import leaks, on_segment, places
+from arpguard.core.checkup.answering import has, leaks, on_segment, places
 from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, skip, summed_up, unknown, warn
 from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture, otherwise
 from arpguard.core.checkup.snapshot import AddressOnLink, Unread, Wire
@@ -70,7 +70,7 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
     where = picture.bound_on(vip)
     known = picture.vips.get(vip)
 
-    on_the_link = all(picture.is_on(vip, link) for link in links)
+    on_the_link = all(has(link, vip) for link in links)
     seen = f"bound on {where or 'nothing'}; the kernel answers for it on {_names(links)}, no guard"
     if not where:
         seen = f"routed elsewhere; the kernel answers for it on {_names(links)} (proxy_arp), no guard"
@@ -95,7 +95,7 @@ def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str,
     """The fix: the guard, if one is configured that would have it, else the kernel's own switch."""
     if _starting_helps(picture, [vip]):
         return "start the guard", (picture.snapshot.start,)
-    if any(picture.is_on(vip, link) for link in links):
+    if any(has(link, vip) for link in links):
         return _to_unbind(picture, vip, links)
     lines = [line for link in links for line in silencing(picture, link)]
     if not picture.bound_on(vip):
@@ -179,12 +179,7 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
     addresses = [own.address for own in device.addresses]
     asked = [address for address in addresses if any(on_segment(link, address) for link in picture.segments)]
     exposed = {
-        address: [
-            link
-            for link in picture.facing_of(address)
-            if picture.kernel_answers(address, link) and picture.cover(address, link) is None
-        ]
-        for address in asked
+        address: [link for link in picture.facing_of(address) if picture.is_open(address, link)] for address in asked
     }
 
     bare = [address for address, links in exposed.items() if links]
