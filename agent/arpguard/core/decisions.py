@@ -59,26 +59,21 @@ class ReportFilter:
 
 
 class DecisionLog:
-    """The last `capacity` different decisions."""
+    """The last `capacity` different decisions. `received` counts all reports, also of forgotten decisions."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._reports: OrderedDict[Decision, Report] = OrderedDict()
-        self._received = 0
+        self.received = 0
 
     def __len__(self) -> int:
         return len(self._reports)
 
-    @property
-    def received(self) -> int:
-        """The number of all reports so far, even of decisions no longer in the log."""
-        return self._received
-
     def add(self, decision: Decision, link: str) -> Report:
         """Adds a report; returns it by itself (`count` 1)."""
-        self._received += 1
+        self.received += 1
         known = self._reports.pop(decision, None)
-        alone = Report(self._received, link, decision, 1, decision.time_ns)
+        alone = Report(self.received, link, decision, 1, decision.time_ns)
         self._reports[decision] = replace(alone, count=known.count + 1, first_ns=known.first_ns) if known else alone
         if len(self._reports) > self._capacity:
             self._reports.popitem(last=False)

@@ -54,7 +54,10 @@ class TableContent(Generic[K]):
 
 
 class Table(ABC, Generic[K]):
-    """A map of entries, and the slot of the `counters` map that each entry has to itself, from `first_slot` on."""
+    """A map of entries, and the slot of the `counters` map that each entry has to itself, from `first_slot` on.
+
+    `capacity`: how many entries there is room for.
+    """
 
     what: str
     kinds: Collection[Kind]
@@ -63,7 +66,7 @@ class Table(ABC, Generic[K]):
     def __init__(self, entries: Fd, counters: Fd, first_slot: int = 0) -> None:
         self._entries = entries
         self._counters = counters
-        self._capacity = syscall.map_info(entries).max_entries
+        self.capacity = syscall.map_info(entries).max_entries
         self._row_size = ctypes.sizeof(layout.CountersStruct) * syscall.possible_cpus()
         self._keys: dict[bytes, K] = {}
         self._slots: dict[K, int] = {}
@@ -78,11 +81,6 @@ class Table(ABC, Generic[K]):
     @abstractmethod
     def _key_from(self, raw: bytes) -> K:
         """The key that the kernel has."""
-
-    @property
-    def capacity(self) -> int:
-        """How many entries there is room for."""
-        return self._capacity
 
     def read(self) -> TableContent[K]:
         """All entries as the kernel has them."""
@@ -120,7 +118,7 @@ class Table(ABC, Generic[K]):
         if refused:
             raise MapFullError(
                 f"the kernel took {len(entries) - refused} of {len(entries)} {self.what}, into a map with room for "
-                f"{self._capacity}: it is full, or the node is short of memory"
+                f"{self.capacity}: it is full, or the node is short of memory"
             )
 
     def delete(self, keys: Iterable[K]) -> None:
@@ -165,7 +163,7 @@ class Table(ABC, Generic[K]):
         taken: dict[int, K] = {}
         for key, value in self._raw():
             slot, _ = _split(value)
-            if self._first_slot <= slot < self._first_slot + self._capacity:
+            if self._first_slot <= slot < self._first_slot + self.capacity:
                 taken.setdefault(slot, key)
         self._slots = {key: slot for slot, key in taken.items()}
         self._next_slot = max(taken, default=self._first_slot - 1) + 1
@@ -178,7 +176,7 @@ class Table(ABC, Generic[K]):
             return slot
         if self._released:
             slot = heapq.heappop(self._released)
-        elif self._next_slot < self._first_slot + self._capacity:
+        elif self._next_slot < self._first_slot + self.capacity:
             slot, self._next_slot = self._next_slot, self._next_slot + 1
         else:
             return None

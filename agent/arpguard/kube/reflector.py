@@ -93,7 +93,8 @@ class Reflector(Generic[T]):
     """The objects of one kind, each as `project` makes it from the API's JSON.
 
     Calls `on_change` in order, after `objects` has the change; an exception of it or of `project` ends `run`.
-    Calls `on_silent` when a stream does not show what it must, and is reopened.
+    Calls `on_silent` when a stream does not show what it must, and is reopened. `synced`: a complete list has been read
+    since it was started.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Reflector(Generic[T]):
         self._objects: dict[Key, T] = {}
         self._version = ""
         self._page = PAGE
-        self._synced = False
+        self.synced = False
 
         self._patience: asyncio.Timeout | None = None  # with the current stream
         self._heard_ns = 0
@@ -131,11 +132,6 @@ class Reflector(Generic[T]):
     def objects(self) -> Mapping[Key, T]:
         """All objects, as of the last change; a view and no copy."""
         return MappingProxyType(self._objects)
-
-    @property
-    def synced(self) -> bool:
-        """Whether a complete list has been read since it was started."""
-        return self._synced
 
     async def run(self) -> None:
         """Lists and watches until it is cancelled."""
@@ -164,7 +160,7 @@ class Reflector(Generic[T]):
         """Forgets everything after it was stopped, without calling `on_change`: objects not watched are not known."""
         self._objects.clear()
         self._version = ""
-        self._synced = False
+        self.synced = False
 
     async def _list_then_watch(self) -> None:
         if not self._version:
@@ -184,7 +180,7 @@ class Reflector(Generic[T]):
         self._replace(found)
         self._version = version
         self.state.lists += 1
-        self._synced = True
+        self.synced = True
 
     def _keep(self, found: dict[Key, T], raw: object) -> None:
         key = key_of(raw) if isinstance(raw, dict) else None
