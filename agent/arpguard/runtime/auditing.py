@@ -1,7 +1,6 @@
 """Asks on the wire who answers for VIPs, and keeps what that found: regularly, and at once for those who ask."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from arpguard.addresses import Address, MacAddress
@@ -28,8 +27,6 @@ from arpguard.runtime.settings import Settings
 from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Reason
-
-log = logging.getLogger(__name__)
 
 TICK_S = 1.5
 WAIT_S = 0.4  # for replies; a neighbour that needs longer is asked again in the next round

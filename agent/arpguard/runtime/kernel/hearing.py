@@ -3,20 +3,12 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Self
+
+from arpguard.dataplane.events import EventReader
 
 SHARE = 0.03  # of one core
 BURST_S = 0.1  # of CPU, for thousands of reports: so much is saved up in quiet times
-
-
-class Feed(Protocol):
-    """A source of reports, to be read a few at a time."""
-
-    def fileno(self) -> int:
-        """Readable while there is more."""
-
-    def consume(self) -> int:
-        """Reads some; returns how many."""
 
 
 class Hearing:
@@ -26,7 +18,7 @@ class Hearing:
     has cost, as on a starved machine, no pause is longer than BURST_S / SHARE: a few seconds.
     """
 
-    def __init__(self, source: Feed, cpu_s: Callable[[], float] = time.thread_time) -> None:
+    def __init__(self, source: EventReader, cpu_s: Callable[[], float] = time.thread_time) -> None:
         self._source = source
         self._cpu_s = cpu_s
         self._loop = asyncio.get_running_loop()
