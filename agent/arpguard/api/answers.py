@@ -36,7 +36,7 @@ from arpguard.core.decisions import Report, ReportFilter, RivalClaim
 from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
 from arpguard.core.keepalived import owner_shown, resolved
 from arpguard.core.stimulus import STRANGERS, Operation, Party, build_stimulus
-from arpguard.dataplane.explain import Trial, try_frame
+from arpguard.dataplane.explain import try_frame
 from arpguard.model import Attachment, EntryKey, Link, NodeControl, Vip, VipEntry
 from arpguard.node import Busy, ThisNode
 from arpguard.v1 import agent_pb2 as pb
@@ -98,15 +98,8 @@ def list_vips(node: ThisNode, request: pb.ListVipsRequest) -> pb.ListVipsRespons
     if kind is not None:
         keys = [key for key in keys if node.state.entries[key].kind is kind]
 
-    start = bisect_right(keys, page.after, key=lambda key: key.order) if page.after else 0
-    wanted = keys[start : start + page.size]
-    more = start + page.size < len(keys)
-
-    return pb.ListVipsResponse(
-        vips=_vips(node, wanted),
-        next_page_token=page.token(*wanted[-1].order) if more else "",
-        total_size=len(keys),
-    )
+    wanted, token = _cut_keys(keys, page)
+    return pb.ListVipsResponse(vips=_vips(node, wanted), next_page_token=token, total_size=len(keys))
 
 
 def get_vip(node: ThisNode, request: pb.GetVipRequest) -> pb.GetVipResponse:
@@ -190,16 +183,10 @@ def list_conflicts(node: ThisNode, request: pb.ListConflictsRequest) -> pb.ListC
 def list_audits(node: ThisNode, request: pb.ListAuditsRequest) -> pb.ListAuditsResponse:
     """ListAudits."""
     page, clock = read_cursor(request, 3), MessageClock.now()
-    keys = sorted((key for key in node.audits.found if not page.after or key.order > page.after), key=_order)
-    wanted = keys[: page.size]
+    wanted, token = _cut_keys(sorted(node.audits.found, key=lambda key: key.order), page)
     return pb.ListAuditsResponse(
-        audits=[messages.audit(node.audits.found[key], clock) for key in wanted],
-        next_page_token=page.token(*wanted[-1].order) if len(keys) > page.size else "",
+        audits=[messages.audit(node.audits.found[key], clock) for key in wanted], next_page_token=token
     )
-
-
-def _order(key: EntryKey) -> tuple[int, int, int]:
-    return key.order
 
 
 async def audit_vip(node: ThisNode, request: pb.AuditVipRequest) -> pb.AuditVipResponse:
@@ -217,6 +204,13 @@ async def audit_vip(node: ThisNode, request: pb.AuditVipRequest) -> pb.AuditVipR
         raise RequestError(grpc.StatusCode.FAILED_PRECONDITION, why)
     clock = MessageClock.now()
     return pb.AuditVipResponse(audits=[messages.audit(audited, clock) for audited in found])
+
+
+def _cut_keys(keys: Sequence[EntryKey], page: Cursor) -> tuple[Sequence[EntryKey], str]:
+    """A page of keys in their order, and the token of the one behind it."""
+    start = bisect_right(keys, page.after, key=lambda key: key.order) if page.after else 0
+    found = keys[start : start + page.size]
+    return found, page.token(*found[-1].order) if start + page.size < len(keys) else ""
 
 
 def _cut(newest: Iterator[Numbered], page: Cursor) -> tuple[list[Numbered], str]:
@@ -309,7 +303,7 @@ def _kubernetes(node: ThisNode, clock: MessageClock) -> pb.Kubernetes:
 # ---- VIPs ----
 
 
-def _vips(node: ThisNode, keys: list[EntryKey]) -> Iterator[pb.Vip]:
+def _vips(node: ThisNode, keys: Iterable[EntryKey]) -> Iterator[pb.Vip]:
     """Those of the pairs that the kernel has an entry for, with their counters."""
     mode, clock = node.read_control().mode, MessageClock.now()
     claims = node.conflicts.latest_by_key()
@@ -415,15 +409,7 @@ def _frame_story(
             reason=pb.Reason.ValueType(reason),
             meaning=reason.meaning,
             mode=mode,
-            fate=_fate(frame, trial),
+            fate=pb.Fate.Value(trial.fate(frame)),
             frame=messages.frame(frame),
             result=messages.frame(trial.frame) if trial.frame else None,
         )
-
-
-def _fate(frame: bytes, trial: Trial) -> pb.Fate.ValueType:
-    if trial.frame is None:
-        return pb.FATE_DROPPED
-    if trial.answered:
-        return pb.FATE_ANSWERED
-    return pb.FATE_PASSED if trial.frame == frame else pb.FATE_CHANGED

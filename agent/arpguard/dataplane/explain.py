@@ -30,6 +30,14 @@ class Trial:
     frame: bytes | None
     decisions: tuple[tuple[Verdict, Reason], ...]
 
+    def fate(self, given: bytes) -> str:
+        """What became of the given frame, as the API names it."""
+        if self.frame is None:
+            return "FATE_DROPPED"
+        if self.answered:
+            return "FATE_ANSWERED"
+        return "FATE_PASSED" if self.frame == given else "FATE_CHANGED"
+
 
 def try_frame(programs: dict[str, Fd], hook: Hook, ifindex: int, frame: bytes) -> Trial:
     """Runs the twin of a hook's program on a frame, as if it were on the link `ifindex`.

@@ -23,7 +23,6 @@ from arpguard.core.claimants import virtual_router
 from arpguard.core.replay import PLACEHOLDER_MAC, About, Passed, Protocol, ReplayScene
 from arpguard.core.sightings import Act, Ledger, Sighting, at_once
 from arpguard.core.stimulus import describe
-from arpguard.dataplane.explain import Trial
 from arpguard.dataplane.replay import Judged
 from arpguard.model import OwnerKind, Vip
 from arpguard.units import NS_PER_MS, NS_PER_S
@@ -125,15 +124,6 @@ def _outcome(story: Story, about: About) -> str:
     return verdict if passed or story.mode_of(about.vip) is Mode.ENFORCE else f"would {verdict}"
 
 
-def _fate(found: Judged) -> str:
-    trial: Trial = found.trial
-    if trial.frame is None:
-        return "DROPPED"
-    if trial.answered:
-        return "ANSWERED"
-    return "PASSED" if trial.frame == found.seen.frame else "CHANGED"
-
-
 def _in_words(frame: bytes) -> str:
     """A frame in words, whatever its tags."""
     parsed = parse_ethernet(frame)
@@ -145,7 +135,7 @@ def _in_words(frame: bytes) -> str:
 
 
 def _frame_dict(story: Story, found: Judged) -> dict[str, object]:
-    fate, result = _fate(found), found.trial.frame
+    fate, result = found.trial.fate(found.seen.frame), found.trial.frame
     told: dict[str, object] = {
         "number": found.captured.number,
         "time": _rfc3339(found.captured.time_ns),
@@ -162,10 +152,10 @@ def _frame_dict(story: Story, found: Judged) -> dict[str, object]:
             }
             for about in found.decisions
         ],
-        "fate": f"FATE_{fate}",
+        "fate": fate,
     }
 
-    if result is not None and fate != "PASSED":
+    if result is not None and fate != "FATE_PASSED":
         told["result"] = _picture(result)
 
     return told
