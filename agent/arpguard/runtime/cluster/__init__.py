@@ -1,4 +1,1 @@
-"""The agent's cluster side: objects come in, this node plays its part in the claim protocol, Events and Leases go out.
-
-Agents without a cluster use `leaving`, too: it imports nothing of the Kubernetes client.
-"""
+"""The agent's cluster side: objects come in, this node plays its part in the claim protocol, Events and Leases go out."""
