@@ -8,8 +8,7 @@ import errno
 import heapq
 import platform
 import struct
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv4Address, ip_network
@@ -53,19 +52,23 @@ class TableContent(Generic[K]):
     strangers: list[K]
 
 
-class Table(ABC, Generic[K]):
+class Table(Generic[K]):
     """A map of entries, and the slot of the `counters` map that each entry has to itself, from `first_slot` on.
 
-    `capacity`: how many entries there is room for.
+    `raw_key` and `key_from`: a key as the kernel has it, and back. `capacity`: how many entries there is room for.
     """
 
     what: str
     kinds: Collection[Kind]
     key_struct: type[ctypes.Structure]
 
-    def __init__(self, entries: Fd, counters: Fd, first_slot: int = 0) -> None:
+    def __init__(
+        self, entries: Fd, counters: Fd, raw_key: Callable[[K], bytes], key_from: Callable[[bytes], K], first_slot: int
+    ) -> None:
         self._entries = entries
         self._counters = counters
+        self._raw_key = raw_key
+        self._key_from = key_from
         self.capacity = syscall.map_info(entries).max_entries
         self._row_size = ctypes.sizeof(layout.CountersStruct) * syscall.possible_cpus()
         self._keys: dict[bytes, K] = {}
@@ -73,14 +76,6 @@ class Table(ABC, Generic[K]):
         self._released: list[int] = []
         self._first_slot = self._next_slot = first_slot
         self._adopt_slots()
-
-    @abstractmethod
-    def _raw_key(self, key: K) -> bytes:
-        """The key as the kernel has it."""
-
-    @abstractmethod
-    def _key_from(self, raw: bytes) -> K:
-        """The key that the kernel has."""
 
     def read(self) -> TableContent[K]:
         """All entries as the kernel has them."""
@@ -192,16 +187,13 @@ class EntryTable(Table[EntryKey]):
     kinds = VIP_KINDS
     key_struct = layout.EntryKeyStruct
 
+    def __init__(self, entries: Fd, counters: Fd) -> None:
+        super().__init__(entries, counters, _raw_key, _key_from, 0)
+
     def lookup(self, key: EntryKey) -> VipEntry | None:
         """One entry as the kernel has it now; None when there is none that this table wrote."""
         raw = syscall.map_lookup(self._entries, _raw_key(key), _ENTRY.size)
         return self._own(key, raw) if raw else None
-
-    def _raw_key(self, key: EntryKey) -> bytes:
-        return _raw_key(key)
-
-    def _key_from(self, raw: bytes) -> EntryKey:
-        return _key_from(raw)
 
 
 class RangeTable(Table[RangeKey]):
@@ -212,13 +204,8 @@ class RangeTable(Table[RangeKey]):
     key_struct = layout.RangeKeyStruct
 
     def __init__(self, ranges: Fd, counters: Fd) -> None:
-        super().__init__(ranges, counters, syscall.map_info(counters).max_entries - layout.MAX_RANGES)
-
-    def _raw_key(self, key: RangeKey) -> bytes:
-        return raw_range_key(key)
-
-    def _key_from(self, raw: bytes) -> RangeKey:
-        return range_key_from(raw)
+        first_slot = syscall.map_info(counters).max_entries - layout.MAX_RANGES
+        super().__init__(ranges, counters, raw_range_key, range_key_from, first_slot)
 
 
 class ControlValue:
