@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
+from typing import Self
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, build_request
@@ -19,34 +20,28 @@ from arpguard.wire.ndp import (
 class Operation(Enum):
     """What somebody does with an address, and whether that comes in or goes out."""
 
-    REQUEST = "request"
-    PROBE = "probe"
-    REPLY = "reply"
-    ANNOUNCEMENT = "announcement"
-    OUT_REQUEST = "out-request"
-    OUT_REPLY = "out-reply"
-    OUT_ANNOUNCEMENT = "out-announcement"
+    meaning: str  # in words
+
+    REQUEST = "request", "in: request by a stranger"
+    PROBE = "probe", "in: probe by a stranger"
+    REPLY = "reply", "in: reply by a stranger"
+    ANNOUNCEMENT = "announcement", "in: announcement of it"
+    OUT_REQUEST = "out-request", "out: request in its name"
+    OUT_REPLY = "out-reply", "out: reply for it"
+    OUT_ANNOUNCEMENT = "out-announcement", "out: announcement of it"
+
+    def __new__(cls, word: str, meaning: str = "") -> Self:
+        """A member, which is known by its word."""
+        member = object.__new__(cls)
+        member._value_, member.meaning = word, meaning
+        return member
 
     @property
     def outgoing(self) -> bool:
         """Whether this node sends the frame."""
-        return self.value.startswith("out-")
-
-    @property
-    def meaning(self) -> str:
-        """The operation in words."""
-        return _MEANINGS[self]
+        return self.name.startswith("OUT_")
 
 
-_MEANINGS = {
-    Operation.REQUEST: "in: request by a stranger",
-    Operation.PROBE: "in: probe by a stranger",
-    Operation.REPLY: "in: reply by a stranger",
-    Operation.ANNOUNCEMENT: "in: announcement of it",
-    Operation.OUT_REQUEST: "out: request in its name",
-    Operation.OUT_REPLY: "out: reply for it",
-    Operation.OUT_ANNOUNCEMENT: "out: announcement of it",
-}
 _ANNOUNCES = (Operation.ANNOUNCEMENT, Operation.OUT_ANNOUNCEMENT)
 _NOBODY = IPv4Address("0.0.0.0")  # noqa: S104 - the sender of a probe, not a bind
 
