@@ -6,9 +6,9 @@ Each node whose MAC is given has a link of its own, so that its frames can be ju
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address, ip_network
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import ZERO_MAC, Address, MacAddress
 from arpguard.config.model import AgentConfig
 from arpguard.core.desired import primary_addresses, strictest6_mode, strictest_mode, vips4_of, wanted_entries
 from arpguard.model import EntryKey, InterfaceAddress, Link, NodeControl, Owner, OwnerKind, Standing, Vip, VipEntry
@@ -99,8 +99,7 @@ class ReplayScene:
         """Of an elected VIP an agent knows the owner's MAC, too."""
         if owner == node:
             return Standing(Kind.OWNED)
-        mac = self._mac_of(owner)
-        return Standing(Kind.FOREIGN, mac=mac) if mac else Standing(Kind.FOREIGN)
+        return Standing(Kind.FOREIGN, mac=self._mac_of(owner) or ZERO_MAC)
 
     def _link(self, ifindex: int, node: str) -> Link:
         own = self.addresses if node == self.node else ()
@@ -111,13 +110,8 @@ class ReplayScene:
             name="capture",
             mac=self._mac_of(node) or PLACEHOLDER_MAC,
             up=True,
-            addresses=tuple(map(_on_link, (*own, *others))),
+            addresses=tuple(InterfaceAddress(each, ip_network(each)) for each in (*own, *others)),
         )
-
-
-def _on_link(address: Address) -> InterfaceAddress:
-    network = IPv4Network(address) if isinstance(address, IPv4Address) else IPv6Network(address)
-    return InterfaceAddress(address, network)
 
 
 # ---- frames ------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Who was seen to speak for which address in a capture: the account of a replay, of bounded size."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -213,16 +213,13 @@ class Ledger:
         """The addresses that more than one MAC answered for, those of the configuration first."""
         found: dict[Address, dict[MacAddress, Sighting]] = {}
         for sightings in (self.guarded, self.others):
-            found |= _doubled(sightings)
+            for address in sorted(sightings.found, key=address_order):
+                macs = sightings.answering(address)
+                if len(macs) > 1:
+                    found[address] = macs
         return found
 
 
 def _add(links: set[str], link: str) -> None:
     if len(links) < _MAX_LINKS:
         links.add(link)
-
-
-def _doubled(sightings: Sightings) -> Mapping[Address, dict[MacAddress, Sighting]]:
-    addresses = sorted(sightings.found, key=address_order)
-    answering = ((address, sightings.answering(address)) for address in addresses)
-    return {address: macs for address, macs in answering if len(macs) > 1}
