@@ -17,10 +17,16 @@ NOTICE = Notice(SERVICE, "VipConflict", "Guard", "02:00:00:00:00:01 claims 192.0
 CREATED = answer(201, {"kind": "Event"})
 
 
+@pytest.fixture(autouse=True)
+def _times(monkeypatch):
+    monkeypatch.setattr(events_module, "time_ns", lambda: WALL)
+    monkeypatch.setattr(events_module, "RETRY_S", 0.01)
+
+
 @asynccontextmanager
 async def writing(folder, *steps, then=CREATED):
     async with an_api(folder, *steps, then=then) as (api, client):
-        writer = EventWriter(client, "node-1", wall=lambda: WALL, retry_s=0.01)
+        writer = EventWriter(client, "node-1")
         task = asyncio.create_task(writer.run())
         try:
             yield api, writer
@@ -136,8 +142,9 @@ async def test_nothing_waits_while_the_server_hangs(tmp_path):
 async def test_last_count_of_a_series_is_written_when_it_has_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(events_module, "SWEEP_S", 0.02)
     now = [0]
+    monkeypatch.setattr(events_module, "boot_ns", lambda: now[0])
     async with an_api(tmp_path, then=CREATED) as (api, client):
-        writer = EventWriter(client, "node-1", clock=lambda: now[0], wall=lambda: WALL)
+        writer = EventWriter(client, "node-1")
         task = asyncio.create_task(writer.run())
         for _ in range(7):
             writer.post(NOTICE)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from arpguard.core.cluster import Lease
 from arpguard.core.times import micro_time
+from arpguard.kube import writer as writer_module
 from arpguard.kube.errors import UnavailableError
 from arpguard.kube.writer import (
     Applied,
@@ -37,9 +38,14 @@ def a_lease(version: str = "8", uid: str = "u-1", name: str = "node.a") -> dict:
     }
 
 
+@pytest.fixture(autouse=True)
+def _wall_clock(monkeypatch):
+    monkeypatch.setattr(writer_module, "time_ns", lambda: WALL_NS)
+
+
 async def _write(folder, step, write):
     async with an_api(folder, step) as (api, client):
-        outcome = await write(LeaseWriter(client, "arpguard", 0.3 if step is silence else 5.0, wall=lambda: WALL_NS))
+        outcome = await write(LeaseWriter(client, "arpguard", 0.3 if step is silence else 5.0))
         return outcome, api.seen
 
 

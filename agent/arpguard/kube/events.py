@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Callable
+from time import time_ns
 
 from arpguard.clock import boot_ns
 from arpguard.core.backoff import Backoff
@@ -36,20 +35,9 @@ MAX_WORD = 128
 class EventWriter:
     """Writes posted notices, one after the other, while `run` runs."""
 
-    def __init__(
-        self,
-        client: Client,
-        node: str,
-        *,
-        clock: Callable[[], int] = boot_ns,
-        wall: Callable[[], int] = time.time_ns,
-        retry_s: float = RETRY_S,
-    ) -> None:
+    def __init__(self, client: Client, node: str) -> None:
         self._client = client
         self._instance = f"arpguard-{node}"[:MAX_WORD]
-        self._clock = clock
-        self._wall = wall
-        self._retry_s = retry_s
         self._book = EventBook()
         self._queue: asyncio.Queue[Posting] = asyncio.Queue(WAITING)
         self._failing = False
@@ -63,7 +51,7 @@ class EventWriter:
 
     def post(self, notice: Notice) -> None:
         """Queues a notice; returns at once."""
-        posting = self._book.say(notice, self._clock(), self._wall())
+        posting = self._book.say(notice, boot_ns(), time_ns())
         if posting is not None:
             self._enqueue(posting)
 
@@ -74,7 +62,7 @@ class EventWriter:
                 async with asyncio.timeout(SWEEP_S):  # wait_for of Python 3.11 may forget that it was cancelled
                     posting = await self._queue.get()
             except TimeoutError:
-                for ended in self._book.take_ended(self._clock()):
+                for ended in self._book.take_ended(boot_ns()):
                     self._enqueue(ended)
             else:
                 await self._deliver(posting)
@@ -87,7 +75,7 @@ class EventWriter:
 
     async def _deliver(self, posting: Posting) -> None:
         """Tries a few times, always with the same name, so that the Event is not created twice."""
-        backoff = Backoff(self._retry_s, MAX_RETRY_S, random.random)
+        backoff = Backoff(RETRY_S, MAX_RETRY_S, random.random)
 
         for attempt in range(1, ATTEMPTS + 1):
             try:

@@ -7,10 +7,10 @@ expects each of them.
 """
 
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from time import time_ns
 from typing import TypeAlias
 
 from arpguard.core.cluster import Lease, Pairs
@@ -99,13 +99,10 @@ class Listed:
 class LeaseWriter:
     """The Leases of one namespace. `timeout_s` limits each request, and must be less than the fence's margin."""
 
-    def __init__(
-        self, client: Client, namespace: str, timeout_s: float, *, wall: Callable[[], int] = time.time_ns
-    ) -> None:
+    def __init__(self, client: Client, namespace: str, timeout_s: float) -> None:
         self._client = client
         self._namespace = namespace
         self.timeout_s = timeout_s
-        self._wall = wall
         self._may_patch = True
 
     async def create(self, name: str, content: LeaseContent) -> Outcome:
@@ -190,7 +187,7 @@ class LeaseWriter:
                 "holderIdentity": content.holder,
                 "leaseDurationSeconds": content.duration_s,
                 "leaseTransitions": content.transitions,
-                "renewTime": micro_time(self._wall()),
+                "renewTime": micro_time(time_ns()),
             },
         }
 
