@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from arpguard import __version__
@@ -20,7 +20,7 @@ from arpguard.v1 import agent_pb2 as pb
 MOST_SHOWN = 5  # findings of one check
 _AGENT_TIMEOUT_S = 2.0
 _MAX_CLAIMS = 1000
-_STYLES = {
+_STYLES: dict[Grade, Callable[[str], render.Styled]] = {
     Grade.SKIP: render.Styled,
     Grade.OK: render.good,
     Grade.WARN: render.careful,
@@ -76,7 +76,7 @@ def _ask_agent(target: str) -> AgentWord | Unread:
     except AskError as error:
         return Unread(str(error))
     claims = tuple(_claim(conflict) for conflict in answer.conflicts if tables.is_conflict(conflict))
-    return AgentWord(target, status.node, tuple(problems(status)), claims)
+    return AgentWord(status.node, tuple(problems(status)), claims)
 
 
 def _claim(conflict: pb.Conflict) -> Rival:

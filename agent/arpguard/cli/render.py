@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import yaml
@@ -38,24 +39,10 @@ class Styled:
         return f"{self.style}{text}{_RESET}" if self.style and _in_colour() else text
 
 
-def good(text: str) -> Styled:
-    """`text` in green on a terminal."""
-    return Styled(text, _GREEN)
-
-
-def bad(text: str) -> Styled:
-    """`text` in red on a terminal."""
-    return Styled(text, _RED)
-
-
-def careful(text: str) -> Styled:
-    """`text` in yellow on a terminal."""
-    return Styled(text, _YELLOW)
-
-
-def strong(text: str) -> Styled:
-    """`text` in bold on a terminal."""
-    return Styled(text, _BOLD)
+good = partial(Styled, style=_GREEN)
+bad = partial(Styled, style=_RED)
+careful = partial(Styled, style=_YELLOW)
+strong = partial(Styled, style=_BOLD)
 
 
 def clean(text: str) -> str:

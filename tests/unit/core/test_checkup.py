@@ -492,8 +492,8 @@ def test_announcers_that_vips_follow(announcers, settings, expected, seen):
 
 
 FAST, AUTO = (config(f"lease: {{vouching: {text}}}") for text in ("{profile: fast}", "auto"))
-SAYS = AgentWord("t", "node-1", problems=("link down", "vouching: no node vouches for this node"))
-SILENT = AgentWord("t", "node-1")
+SAYS = AgentWord("node-1", problems=("link down", "vouching: no node vouches for this node"))
+SILENT = AgentWord("node-1")
 
 
 @pytest.mark.parametrize(
@@ -651,7 +651,7 @@ def test_a_link_that_cannot_be_heard_on_is_unknown():
 @pytest.mark.parametrize(("ago_s", "expected"), [(5.0, "bad"), (3600.0, "warn")])
 def test_claims_that_the_agent_heard(ago_s, expected):
     claim = Rival(str(VIP), "eth0", "00:00:5e:00:01:07", "VRRP router 7", 3, ago_s=ago_s)
-    scene = picture(agent=AgentWord("unix:///a", "node-1", claims=(claim,)))
+    scene = picture(agent=AgentWord("node-1", claims=(claim,)))
     assert grade("vip-claimed", scene) == expected
     assert "(VRRP router 7), reports: 3" in said("vip-claimed", scene)[0].seen
     assert "switch" in said("vip-claimed", scene)[0].fix
@@ -659,7 +659,7 @@ def test_claims_that_the_agent_heard(ago_s, expected):
 
 def test_claims_of_a_node_of_the_cluster_are_told_apart():
     claim = Rival(str(VIP), "eth0", "02:00:00:00:00:02", "node-2 (cluster node)", of_node=True)
-    found = said("vip-claimed", picture(agent=AgentWord("unix:///a", "node-1", claims=(claim,))))[0]
+    found = said("vip-claimed", picture(agent=AgentWord("node-1", claims=(claim,))))[0]
     assert "two nodes of this cluster" in found.why
 
 
@@ -909,7 +909,7 @@ def test_machine(check, machine, expected):
         (guarded(), "ok"),
         ({**guarded(), "guards": (replace(guarded()["guards"][0], running=False),)}, "warn"),
         (guarded(mode=None), "bad"),
-        ({**guarded(), "agent": AgentWord("t", "node-1", problems=("link down",))}, "bad"),
+        ({**guarded(), "agent": AgentWord("node-1", problems=("link down",))}, "bad"),
     ],
     ids=["nothing", "configured only", "runs", "stopped", "never told", "has a problem"],
 )

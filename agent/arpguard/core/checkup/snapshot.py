@@ -140,7 +140,6 @@ class Rival:
 class AgentWord:
     """What the running agent says of itself."""
 
-    target: str
     node: str
     problems: tuple[str, ...] = ()
     claims: tuple[Rival, ...] = ()
