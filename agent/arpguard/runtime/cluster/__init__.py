@@ -1,1 +1,1 @@
-"""The agent's cluster side: objects come in, this node plays its part in the claim protocol, Events and Leases go out."""
+"""The agent's cluster side: objects come in, this node takes part in the claim protocol, Events and Leases go out."""
