@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from arpguard.kube.writer import LeaseWriter
+from arpguard.kube import writer
 from support.kube.agent_side import a_side, vip, waited
 from support.kube.scripted_server import in_loop, until
 
@@ -30,7 +30,7 @@ async def test_f7_nothing_is_asked_for_that_may_be_answered_from_the_past(scene)
 @in_loop
 async def test_f14_wall_clock_that_jumps_a_year_moves_no_vip_and_ends_no_lease(scene, monkeypatch, jump_s):
     """That of both agents and of the API server: renewTime and creationTimestamp too."""
-    monkeypatch.setitem(LeaseWriter.__init__.__kwdefaults__, "wall", lambda: time.time_ns())  # noqa: PLW0108 - as it is then
+    monkeypatch.setattr(writer, "time_ns", lambda: time.time_ns())  # noqa: PLW0108 - as it is then
     scene.nodes("node-1", "node-2")
     scene.publish("web", [A])
     async with a_side(scene, "node-1") as first, a_side(scene, "node-2") as second:
