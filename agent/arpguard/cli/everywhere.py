@@ -1,7 +1,7 @@
 """`--all-nodes`: the same question to the agents of all nodes at once, and what they say side by side.
 
 The agent that the options name tells which nodes there are, by Kubernetes, and at which addresses. The others are asked
-there; one that cannot be reached is shown with the reason, and keeps nobody else's answer away.
+there; one that cannot be reached is shown with the reason; the others' answers are shown all the same.
 """
 
 import argparse
@@ -131,7 +131,7 @@ def _silent(heard: Iterable[NodeAnswer[Answer]]) -> Iterator[str]:
     lines = []
     for each in heard:
         if each.answer is None:
-            style = render.bad if each.exit_code == exits.UNREACHABLE else render.careful
+            style = render.careful if each.exit_code == exits.NOT_RIGHT else render.bad
             first, *others = render.wrapped(f"{each.node}: {each.error}", render.page_width())
             lines += [str(style(first)), *(str(style(line)) for line in others)]
     if lines:

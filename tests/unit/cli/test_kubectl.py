@@ -191,6 +191,21 @@ def test_exit_code_is_3_only_where_no_node_answers(kubectl, fleet):
     assert "no VIP is guarded" not in out
 
 
+@pytest.mark.parametrize("code", [137, 127, 2, 0])
+def test_command_that_ends_without_an_answer_is_an_agent_that_is_away(code, kubectl, fleet):
+    """1 is the only code with which an agent that answers may have nothing to show."""
+    fleet.set("status", (code, "no answer"), "node-2", "node-3")
+    assert kubectl("status")[0] == 1
+
+    fleet.set("status", (137, "no answer"), "node-1")
+    assert kubectl("status")[0] == 3
+
+
+def test_exit_code_is_1_where_every_node_refuses(kubectl, fleet):
+    fleet.set("audit", NOT_FOUND)
+    assert kubectl("audit", "192.0.2.10")[0] == 1
+
+
 def test_documents_name_the_node_the_pod_and_what_is_wrong(kubectl, fleet):
     fleet.away["node-3"] = NO_ROUTE
     _, out, _ = kubectl("vips", "-o", "json")

@@ -238,8 +238,12 @@ def show(
 
 
 def exit_code(heard: Sequence[NodeAnswer[Answer]], *, right: bool) -> int:
-    """A part of the answers is worth having: 3 only where there is none."""
-    away = sum(each.exit_code == exits.UNREACHABLE for each in heard)
-    if away == len(heard):
+    """A part of the answers is worth having: 3 only where no node was reached.
+
+    A node was reached, too, where its agent refuses with NOT_RIGHT, as it does for a VIP that it does not guard.
+    """
+    silent = [each for each in heard if each.answer is None]
+    away = [each for each in silent if each.exit_code != exits.NOT_RIGHT]
+    if len(away) == len(heard):
         return exits.UNREACHABLE
-    return exits.OK if right and not away else exits.NOT_RIGHT
+    return exits.OK if right and not away and len(silent) < len(heard) else exits.NOT_RIGHT
