@@ -304,6 +304,16 @@ def test_what_agents_say_reaches_no_terminal_as_it_is(kubectl, fleet):
     assert all(line.isprintable() for line in out.rstrip("\n").split("\n"))
 
 
+def test_what_agents_say_into_a_bundle_reaches_no_terminal_as_it_is(kubectl, whole, tmp_path):
+    whole.set("links", (3, HOSTILE), "node-1")
+    whole.away["node-2"] = HOSTILE
+    _, out, _ = kubectl("bundle", f"{tmp_path}/bundle.tar.gz")
+    missing = unpacked(tmp_path / "bundle.tar.gz")["missing.txt"]
+
+    assert "red" in out
+    assert all(line.isprintable() for line in (out + missing).rstrip("\n").split("\n"))
+
+
 # ---- which Pods are asked ----------------------------------------------------------------------------------------
 
 
@@ -480,6 +490,15 @@ def test_decisions_are_followed_on_all_nodes_though_one_is_away(fleet, agents, k
 def _until(held, message):
     yield message
     held.wait(60)
+
+
+def test_what_followed_agents_say_reaches_no_terminal_as_it_is(fleet, kubeconfig):
+    fleet.set("decisions", (3, HOSTILE))
+    with follow(kubeconfig) as running:
+        _, err = running.communicate(timeout=60)
+
+    assert "red" in err
+    assert all(line.isprintable() for line in err.rstrip("\n").split("\n"))
 
 
 def test_follow_ends_where_no_node_can_be_followed(fleet, kubeconfig):

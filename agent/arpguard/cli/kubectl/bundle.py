@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from arpguard import __version__
-from arpguard.cli import exits
+from arpguard.cli import exits, render
 from arpguard.cli.exits import AskError
 from arpguard.cli.kubectl.reach import ReachedAgents, finished, reached
 from arpguard.cli.words import counted
@@ -67,7 +67,11 @@ class Contents:
         try:
             self.add(name, await reading())
         except (ClusterError, AskError) as error:
-            self.missing.append(f"{name}: {error}")
+            self.lack(name, str(error))
+
+    def lack(self, name: str, why: str) -> None:
+        """A file that is missing; nodes may have written why, and terminals show it."""
+        self.missing.append(render.clean(f"{name}: {why}"))
 
 
 def run_bundle(options: argparse.Namespace) -> int:
@@ -183,7 +187,7 @@ def _take(contents: Contents, name: str, text: str, error: str) -> None:
     if text:
         contents.add(name, text)
     else:
-        contents.missing.append(f"{name}: {error}")
+        contents.lack(name, error)
 
 
 async def _log(agents: ReachedAgents, pod: AgentPod) -> str:

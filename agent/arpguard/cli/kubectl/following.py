@@ -94,7 +94,7 @@ class Follower:
             self.lost.add(pod.node)
             if why != told:  # once, and not each time
                 told = why
-                sys.stderr.write(f"{pod.node}: {why}; asked again every {_AGAIN_S:g} s\n")
+                sys.stderr.write(render.clean(f"{pod.node}: {why}; asked again every {_AGAIN_S:g} s") + "\n")
             await asyncio.sleep(_AGAIN_S)
             pods = await read_agent_pods(self.cluster.client, self.cluster.namespace)
             pod = next((each for each in pods if each.node == pod.node), pod)
