@@ -568,6 +568,41 @@ def test_doctor_names_the_node_that_did_not_answer(kubectl, fleet):
     assert [bool(each["error"]) for each in json.loads(out)["nodes"]] == [False, True, True]
 
 
+def without(report: dict, key: str) -> dict:
+    """A report in which each check's finding lacks a key."""
+    made = json.loads(json.dumps(report))
+    for check in made["checks"]:
+        del check["findings"][0][key]
+    return made
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        a_report("node-2", links="ok") | {"verdict": "terrible"},
+        a_report("node-2", links="ok") | {"checks": {"links": "ok"}},
+        {"node": "node-2", "checks": []},
+        {"verdict": "ok", "checks": [{"check": "links", "verdict": "ok"}]},
+        {"verdict": "ok", "checks": [{"check": "links", "verdict": "fine", "findings": []}]},
+        {"verdict": "ok", "checks": ["links"]},
+        without(a_report("node-2", links="warn"), "fix"),
+        without(a_report("node-2", links="warn"), "verdict"),
+        without(a_report("node-2", links="warn"), "commands"),
+    ],
+)
+def test_report_by_another_version_makes_no_sense_for_its_node_alone(report, kubectl, fleet):
+    fleet.set("doctor", a_report("node", links="ok"))
+    fleet.set("doctor", report, "node-2")
+    code, out, err = kubectl("doctor")
+
+    assert (code, err) == (1, "")
+    assert out.splitlines()[-1] == "node-2: its answer makes no sense"
+    assert [row[:2] for row in cells(out.split("\n\n")[0])[1:]] == [["node-1", "ok"], ["node-3", "ok"]]
+
+    _, out, _ = kubectl("doctor", "-o", "json")
+    assert [each["error"] for each in json.loads(out)["nodes"]] == ["", "its answer makes no sense", ""]
+
+
 # ---- mode --------------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from arpguard.cli import exits, render
 from arpguard.cli.doctor import MOST_SHOWN, styled
@@ -11,6 +11,7 @@ from arpguard.cli.kubectl import reach
 from arpguard.cli.kubectl.reach import Said
 from arpguard.core.bounding import some
 from arpguard.core.checkup.findings import Grade
+from arpguard.kube.errors import JsonObject
 
 _CONFIG = "/etc/arpguard/config.yaml"  # where the DaemonSet mounts the ConfigMap
 _WORST_FIRST = list(reversed(Grade))
@@ -29,12 +30,22 @@ class Found:
     means: str
     fix: str
     commands: Sequence[str]
-    nodes: list[str] = field(default_factory=list)
+    nodes: list[str]
 
     @property
     def key(self) -> tuple[str, ...]:
         """What makes findings of several nodes one."""
         return self.check, self.grade.value, self.about, self.seen
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `arpguard doctor -o json` wrote on a node, and what is shown of it."""
+
+    plain: JsonObject
+    grade: Grade
+    of_checks: Sequence[Grade]
+    found: Sequence[Found]
 
 
 def run_doctor(options: argparse.Namespace) -> int:
@@ -52,26 +63,41 @@ def run_doctor(options: argparse.Namespace) -> int:
 
     if not reports:
         return exits.UNREACHABLE
-    bad = any(report["verdict"] == Grade.BAD.value for report in reports.values())
+    bad = any(report.grade is Grade.BAD for report in reports.values())
     return exits.NOT_RIGHT if bad or silent else exits.OK
 
 
-def _report(said: Said) -> dict[str, object] | None:
-    """What `arpguard doctor -o json` wrote."""
+def _report(said: Said) -> Report | None:
+    """None where there is none, or none that this version can read: an agent of another one may have written it."""
     try:
-        found = json.loads(said.text)
-    except ValueError:
+        return _read(json.loads(said.text), said.pod.node)
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return found if isinstance(found, dict) and "checks" in found else None
 
 
-def _plain(said: Said, report: dict[str, object] | None) -> dict[str, object]:
-    head: dict[str, object] = {
-        "node": said.pod.node,
-        "target": said.pod.name,
-        "error": _why(said) if not report else "",
-    }
-    return {**head, **(report or {}), "node": said.pod.node}
+def _read(plain: JsonObject, node: str) -> Report:
+    """Raises ValueError, KeyError or TypeError for what is no report."""
+    checks = plain["checks"]
+    found = [
+        Found(
+            str(check["check"]),
+            Grade(each["verdict"]),
+            str(each["about"]),
+            str(each["seen"]),
+            str(each["means"]),
+            str(each["fix"]),
+            [str(line) for line in each["commands"]],
+            [node],
+        )
+        for check in checks
+        for each in check["findings"][:MOST_SHOWN]
+    ]
+    return Report(plain, Grade(plain["verdict"]), [Grade(check["verdict"]) for check in checks], found)
+
+
+def _plain(said: Said, report: Report | None) -> dict[str, object]:
+    head = {"node": said.pod.node, "target": said.pod.name, "error": "" if report else _why(said)}
+    return {**head, **(report.plain if report else {}), "node": said.pod.node}
 
 
 def _why(said: Said) -> str:
@@ -85,51 +111,34 @@ def _silent(heard: Iterable[Said]) -> Iterator[str]:
         yield "\n".join(str(render.bad(line)) for line in lines)
 
 
-def _page(reports: dict[str, dict[str, object]]) -> Iterator[str]:
+def _page(reports: dict[str, Report]) -> Iterator[str]:
     """A table of the nodes, a table of what is not well, and what that means and how it is mended."""
     if not reports:
         return
-    found = sorted(_findings(reports), key=lambda each: (_WORST_FIRST.index(each.grade), each.check))
+    found = sorted(_findings(reports.values()), key=lambda each: (_WORST_FIRST.index(each.grade), each.check))
     yield render.table(("NODE", "VERDICT", *(grade.value.upper() for grade in _WORST_FIRST)), _nodes(reports))
     if found:
         yield render.table(("CHECK", "VERDICT", "NODES", "ABOUT", "SEEN"), map(_row, found), yielding="SEEN")
     yield from (_details(each) for each in found if each.grade in (Grade.BAD, Grade.WARN))
 
 
-def _nodes(reports: dict[str, dict[str, object]]) -> list[tuple[object, ...]]:
+def _nodes(reports: dict[str, Report]) -> list[tuple[object, ...]]:
     """A line for each node, the worst first."""
     rows = []
     for node, report in reports.items():
-        grades = [Grade(check["verdict"]) for check in _checks(report)]
-        counts = [grades.count(grade) for grade in _WORST_FIRST]
-        rows.append((tuple(-count for count in counts), node, Grade(str(report["verdict"])), counts))
+        counts = [report.of_checks.count(grade) for grade in _WORST_FIRST]
+        rows.append((tuple(-count for count in counts), node, report.grade, counts))
     return [(node, styled(grade), *counts) for _, node, grade, counts in sorted(rows, key=lambda row: row[:2])]
 
 
-def _checks(report: dict[str, object]) -> list[dict[str, object]]:
-    checks = report["checks"]
-    return checks if isinstance(checks, list) else []
-
-
-def _findings(reports: dict[str, dict[str, object]]) -> list[Found]:
+def _findings(reports: Iterable[Report]) -> list[Found]:
     """What is not well; equal findings of several nodes are one."""
-    found: dict[tuple[str, ...], Found] = {}
-    for node, report in reports.items():
-        for check in _checks(report):
-            raw = check["findings"]
-            for each in (raw if isinstance(raw, list) else [])[:MOST_SHOWN]:
-                made = Found(
-                    str(check["check"]),
-                    Grade(each["verdict"]),
-                    each["about"],
-                    each["seen"],
-                    each["means"],
-                    each["fix"],
-                    each["commands"],
-                )
-                if made.grade in _SHOWN:
-                    found.setdefault(made.key, made).nodes.append(node)
-    return list(found.values())
+    merged: dict[tuple[str, ...], Found] = {}
+    for each in (each for report in reports for each in report.found if each.grade in _SHOWN):
+        first = merged.setdefault(each.key, each)
+        if first is not each:
+            first.nodes += each.nodes
+    return list(merged.values())
 
 
 def _row(found: Found) -> tuple[object, ...]:
