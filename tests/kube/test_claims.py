@@ -169,6 +169,14 @@ def test_a_holder_that_cannot_be_read_is_not_nobody():
     assert claims.claim_of(Lease("vip.192.0.2.1", holder="No Node")).unreadable
 
 
+def test_a_claim_that_is_released_when_its_epoch_is_over_keeps_the_epoch():
+    content = claims.claim_content(WriteClaim(V4, "", EPOCH, None))
+    claim = claims.claim_of(stored("vip.192.0.2.1", content))
+
+    assert claim == Claim(V4, "", EPOCH, VERSION)
+    assert claims.claim_of(Lease("vip.192.0.2.1", annotations=(("arpguard.io/holder-epoch", "é"),))).unreadable == ""
+
+
 def test_what_is_no_mac_still_says_that_somebody_has_the_vip():
     claim = Lease("vip.192.0.2.1", annotations=(("arpguard.io/external", "the switch"),))
 

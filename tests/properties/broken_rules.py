@@ -15,6 +15,7 @@ from arpguard.core.ownership.steps import Steps
 from support.protocol.stories import (
     frozen_watch,
     hand_over,
+    host_outside_came_while_all_were_away,
     no_heartbeat,
     no_heartbeat_of_a_long_lease,
     outage,
@@ -118,6 +119,13 @@ RULES = [
         "settled = epoch in peer.epochs or now_ns >= self._settled_ns(peer)",
         "settled = True",
         stuck_create,
+    ),
+    BrokenRule(
+        "release of an epoch that is over taken for a hand-over",
+        (Steps, "_was_answered"),
+        "(claim.external or claim.epoch)",
+        "claim.external",
+        host_outside_came_while_all_were_away,
     ),
     BrokenRule(
         "missing heartbeat taken for void",

@@ -140,7 +140,7 @@ def claim_of(lease: Lease) -> Claim | None:
         return None
 
     annotations = dict(lease.annotations)
-    epoch = annotations.get(_HOLDER_EPOCH, "") if lease.holder else ""
+    epoch = annotations.get(_HOLDER_EPOCH, "")
 
     return Claim(
         vip=vip,

@@ -258,6 +258,28 @@ def two_hosts_outside() -> None:
     sim.settle()
 
 
+def host_outside_came_while_all_were_away() -> None:
+    """The owner is back first, in another epoch, and lets go of the VIP; the node that is to have it finds the host."""
+    sim, owner, other = a_pair()
+    for node in sim.nodes:
+        node.die()
+    sim.api.outside[sim.vips[0]] = OUTSIDE[0]
+    sim.run_quickly(2 * D)
+
+    owner.recover()
+    owner.boot()
+    owner.wish(())
+    sim.run_quickly(D)
+    assert sim.api.objects[sim.vips[0]].holder == ""
+    other.recover()
+    other.boot()
+    sim.run_quickly(D)
+
+    assert sim.answering(sim.vips[0]) == []
+    assert sim.api.objects[sim.vips[0]].external == str(OUTSIDE[0])
+    sim.settle()
+
+
 SCENARIOS = [
     partition,
     slow_answers,
@@ -274,4 +296,5 @@ SCENARIOS = [
     no_heartbeat_of_a_long_lease,
     revoked,
     two_hosts_outside,
+    host_outside_came_while_all_were_away,
 ]

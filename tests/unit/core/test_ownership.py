@@ -244,6 +244,19 @@ def test_what_was_handed_over_needs_no_probe():
     assert [type(effect) for effect in bench.took()] == [WriteClaim, SetEntry]
 
 
+def test_what_was_released_in_an_epoch_that_is_over_is_probed_for():
+    """Whoever released it has not answered for long, perhaps: a host outside may have it since."""
+    bench = Bench()
+    bench.pass_time(0)
+    bench.claim(holder="", epoch="b-1")
+    bench.outside[VIP] = STRANGER
+
+    bench.want(VIP)
+
+    assert [type(effect) for effect in bench.took()] == [Probe, WriteClaim]
+    assert (bench.store[VIP].external, bench.core.claims.owned) == (str(STRANGER), frozenset())
+
+
 def test_the_vip_of_a_silent_node_is_probed_for_before_its_lease_ends():
     bench = Bench()
     bench.pass_time(0)

@@ -768,8 +768,15 @@ def test_what_was_claimed_in_an_epoch_that_is_over_is_released():
     bench = a_bench()
     bench.claim(holder="a", epoch="a-0")
 
-    assert [(write.holder, write.epoch) for write in bench.did if isinstance(write, WriteClaim)] == [("", "")]
+    assert [(write.holder, write.epoch) for write in bench.did if isinstance(write, WriteClaim)] == [("", "a-0")]
     assert bench.store[VIP].holder == ""
+
+
+def test_what_is_claimed_in_this_epoch_is_released_without_one():
+    bench = a_bench()
+    bench.claim(holder="a", epoch=bench.store["a"].epoch)
+
+    assert [(write.holder, write.epoch) for write in bench.did if isinstance(write, WriteClaim)] == [("", "")]
 
 
 def test_what_was_claimed_in_an_epoch_that_is_over_is_taken_again_by_who_is_to_have_it():

@@ -130,6 +130,7 @@ NO_TERM = KernelTerm()
 class Claim:
     """The Lease `vip.<address>`.
 
+    `epoch`: the holder's; of a released claim the one in which it was claimed, if that was over by then, else "".
     `deleting`: somebody deleted it, and its finalizer holds it. `external`: the MAC of a host outside the cluster
     that has the VIP, "" where there is none. `transitions`: how often the holder changed, for people. `holder_uid`: the
     uid of the holder's heartbeat, "" where the claim does not say.
@@ -211,7 +212,8 @@ class ReadHeartbeat:
 class WriteClaim:
     """Create (`version` None) or replace a claim; `holder` empty releases it, with `external` to a host outside.
 
-    `let_go`: takes the finalizer off a claim that is being deleted, so that it goes. `holder_uid`: as in Claim.
+    `let_go`: takes the finalizer off a claim that is being deleted, so that it goes. `epoch`, `holder_uid`: as in
+    Claim.
     """
 
     vip: Address

@@ -10,7 +10,8 @@ A read is not enough to answer: this node writes a claim that says "this node, t
 kernel, for a release that it sent earlier may still be on its way.
 
 What this node claimed in an epoch that is over, and does not take again, it releases: others may have to wait for long
-before they count that as void (V18).
+before they count that as void (V18). Such a release keeps the epoch, and whoever takes the claim probes first: this
+node may have been silent for long.
 
 The claim to an address that is no longer a VIP is deleted while its finalizer keeps it, and then let go, as if a person
 had deleted it. So it names its holder until that is silent, and vanishes by a CAS.
@@ -155,7 +156,7 @@ class Steps:
             self._waiting.until(state.vip, not_before_ns)
             return []
         cause = _cause_of_end(state, moment)
-        return self._end(state, cause) if cause else self._take(state, moment)
+        return self._end(state, cause, moment) if cause else self._take(state, moment)
 
     def _take(self, state: VipState, moment: Moment) -> list[Effect]:
         """The CAS, if no host outside has the VIP; otherwise writes who has it, and probes again later."""
@@ -181,8 +182,8 @@ class Steps:
         """Whether a node has answered until a moment ago: it would have noticed a host outside."""
         if claim is None:
             return False
-        if not claim.holder:  # handed over, or a host outside has it
-            return not claim.external
+        if not claim.holder:  # handed over, unless a host outside has it, or may have it since that epoch
+            return not (claim.external or claim.epoch)
         return claim.holder != self._node and self._peers.answered_lately(claim.holder, now_ns)
 
     def _probe(self, state: VipState, now_ns: int) -> list[Effect]:
@@ -199,7 +200,7 @@ class Steps:
 
     def _confirming(self, state: VipState, stage: Confirming, moment: Moment) -> list[Effect]:
         if state.vip not in moment.wanted and not moment.parting:
-            return self._end(state, Cause.UNWANTED)
+            return self._end(state, Cause.UNWANTED, moment)
         if moment.renewal is None or moment.renewal <= stage.renewal:
             return []
         state.move(Cause.CONFIRMED, stage.since_ns)
@@ -231,7 +232,7 @@ class Steps:
         state.move(cause)
         return [replace(wanted, version=_version(claim), transitions=transitions)]
 
-    def _end(self, state: VipState, cause: Cause) -> list[Effect]:
+    def _end(self, state: VipState, cause: Cause, moment: Moment) -> list[Effect]:
         """Deletes the claim to a former VIP, and releases any other; does nothing if there is none."""
         claim = state.claim
         if claim is None:
@@ -240,7 +241,8 @@ class Steps:
         state.move(cause)
         if isinstance(state.stage, Deleting):
             return [DeleteClaim(state.vip, claim.version)]
-        return [WriteClaim(state.vip, "", "", claim.version, claim.deleting, claim.external, claim.transitions)]
+        over = "" if self.is_mine(claim, moment.epoch) else claim.epoch
+        return [WriteClaim(state.vip, "", over, claim.version, claim.deleting, claim.external, claim.transitions)]
 
     def applied(self, state: VipState, claim: Claim | None, now_ns: int) -> None:
         """A write was applied. A watch may have shown a newer version meanwhile."""
