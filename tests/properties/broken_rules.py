@@ -166,14 +166,14 @@ RULES = [
         "released before it is cleared",
         (Steps, "_owned"),
         "state.move(cause)\n    return [",
-        "state.stage = Idle()\n    return [*self._end(state, Cause.UNWANTED), ",
+        "state.stage = Idle()\n    return [*self._end(state, cause, moment), ",
         hand_over,
     ),
     BrokenRule(
         "released before it is drained",
         (Steps, "_owned"),
         "state.move(cause)\n    return [ClearEntry(state.vip, drain=True, why=cause.value)]",
-        "state.stage = Idle()\n    return [ClearEntry(state.vip, drain=True), *self._end(state, Cause.UNWANTED)]",
+        "state.stage = Idle()\n    return [ClearEntry(state.vip, drain=True), *self._end(state, cause, moment)]",
         hand_over,
     ),
     BrokenRule(
