@@ -25,7 +25,7 @@ from arpguard.dataplane.build import read_build
 from arpguard.dataplane.events import EventReader
 from arpguard.model import Attachment, Drift, EntryKey, Link, NodeState, Owner, OwnerKind, Surroundings, Vip
 from arpguard.node import ConfigInForce, ThisNode
-from arpguard.observe.metrics import MAX_CLAIMS, SPECS, ApiMetrics, node_registry
+from arpguard.observe.metrics import MAX_CLAIMS, MAX_OWNED, SPECS, ApiMetrics, node_registry
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Vouched
 from support.frames.builders import (
@@ -195,6 +195,34 @@ def test_vips_by_kind_and_the_mode_in_force(guarded):
     series = guarded.series("vips")
     assert (series.pop(("foreign", "observe")), series.pop(("foreign", "enforce"))) == (2, 1)
     assert list(series.values()) == [0] * 2 * (len(VIP_KINDS) - 1)
+
+
+def test_owner_of_a_vip_is_exported_with_its_service_and_once_for_all_links(guarded):
+    guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry(Kind.DELEGATED), NEIGHBOUR_IP: an_entry(Kind.FOREIGN)})
+    guarded.node.state.entries = guarded.node.state.entries | {EntryKey(LO + 1, VIP): an_entry()}
+    owners = {(str(VIP), "node-1", "", ""): 1, (str(OTHER_VIP), "node-1", "", ""): 1}
+    assert guarded.series("vip_owner") == owners
+
+    static = Vip(OTHER_VIP, Owner(OwnerKind.NODE, node="node-1"))
+    guarded.node.cluster = a_cluster([an_elected(VIP), static, an_elected(NEIGHBOUR_IP)])
+    assert guarded.series("vip_owner") == {
+        (str(VIP), "node-1", "web", "shop"): 1,
+        (str(OTHER_VIP), "node-1", "", ""): 1,
+    }
+
+
+@pytest.mark.parametrize("more", [{"fence_ns": 1}, {"epoch": 2}], ids=["past its fence", "of another epoch"])
+def test_node_that_may_not_answer_for_its_vips_any_more_is_not_their_owner(guarded, more):
+    guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry(unfenced=True, epoch=0)}, a_control(**more))
+    assert guarded.series("vip_owner") == {(str(OTHER_VIP), "node-1", "", ""): 1}
+
+
+def test_owned_vips_are_listed_up_to_a_limit(guarded):
+    vips = [IPv4Address("198.18.0.0") + number for number in range(MAX_OWNED + 7)]
+    guarded.node.state.entries = {EntryKey(LO, vip): an_entry() for vip in vips[:MAX_OWNED]}
+    assert (len(guarded.series("vip_owner")), guarded.value("vip_owner_left_out")) == (MAX_OWNED, 0)
+    guarded.node.state.entries = {EntryKey(LO, vip): an_entry() for vip in vips}
+    assert (len(guarded.series("vip_owner")), guarded.value("vip_owner_left_out")) == (MAX_OWNED, 7)
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.ENFORCE], ids=lambda mode: mode.name.lower())

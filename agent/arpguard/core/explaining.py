@@ -112,6 +112,13 @@ def fence_left_ns(entries: Iterable[VipEntry], control: NodeControl, now_ns: int
     return _fence_left_ns(control, now_ns) if any(map(_needs_fence, entries)) else None
 
 
+def is_owner(entry: VipEntry, control: NodeControl, now_ns: int) -> bool:
+    """Whether the VIP is answered for on this node now: not in another epoch than the node's, nor past the fence."""
+    if entry.kind is not Kind.OWNED:
+        return entry.kind is Kind.DELEGATED
+    return not entry.is_stale(control) and (entry.unfenced or _fence_left_ns(control, now_ns) > 0)
+
+
 def explain_ownership(
     address: Address,
     source: str,

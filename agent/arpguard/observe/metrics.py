@@ -17,9 +17,10 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from arpguard import __version__
+from arpguard.addresses import Address
 from arpguard.clock import WallClock, boot_ns
 from arpguard.core.auditing import AuditFinding
-from arpguard.core.explaining import fence_left_ns
+from arpguard.core.explaining import fence_left_ns, is_owner
 from arpguard.core.keepalived import VrrpState
 from arpguard.model import EventAccount, NodeControl, Tally
 from arpguard.names import printable
@@ -33,13 +34,17 @@ from arpguard.verdict import VIP_KINDS, Kind, Mode, Reason, Vouched
 # A series for each VIP would be too many; those that others claim are few, until somebody claims them all.
 MAX_CLAIMS = 1000
 MAX_AUDITED = 1000
+MAX_OWNED = 1000
 MODES = (Mode.OBSERVE, Mode.ENFORCE)
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSample:
-    """One sample of a node: reads once what several metrics need. `claims`: (reports, last) by these labels."""
+    """One sample of a node: reads once what several metrics need.
+
+    `owned`: the VIPs that are answered for here, each once on however many links. `claims`: (reports, last) by labels.
+    """
 
     node: ThisNode
     clock: WallClock
@@ -49,6 +54,7 @@ class NodeSample:
     vouching: dict[Vouched, int]
     vips: Count[tuple[Kind, Mode]]
     fence_left_ns: int | None
+    owned: list[Address]
     claims: dict[tuple[str, ...], tuple[int, int]]
 
     def timestamp(self, then_ns: int) -> float:
@@ -74,8 +80,16 @@ def sample_of(node: ThisNode) -> NodeSample:
         vouching=vouching,
         vips=vips,
         fence_left_ns=fence_left_ns((entry for entry, _ in node.state.variety), control, boot_ns()),
+        owned=_owned(node, control),
         claims=_claims(node),
     )
+
+
+def _owned(node: ThisNode, control: NodeControl) -> list[Address]:
+    """Judges each different entry once: of many VIPs nearly all have one of a few."""
+    now_ns = boot_ns()
+    owning = {id(entry) for entry, _ in node.state.variety if is_owner(entry, control, now_ns)}
+    return list(dict.fromkeys(key.vip for key, entry in node.state.entries.items() if id(entry) in owning))
 
 
 def _claims(node: ThisNode) -> dict[tuple[str, ...], tuple[int, int]]:
@@ -104,6 +118,15 @@ def _frames(sample: NodeSample) -> Iterator[Row]:
 def _vips(sample: NodeSample) -> Iterator[Row]:
     for kind, mode in itertools.product(VIP_KINDS, MODES):
         yield (_word(kind), _word(mode)), sample.vips[kind, mode]
+
+
+def _owners(sample: NodeSample) -> Iterator[Row]:
+    node = sample.node
+    vips = node.cluster.vips if node.cluster is not None else {}
+    for address in sample.owned[:MAX_OWNED]:
+        vip = vips.get(address)
+        namespace, service = (vip.service if vip else None) or ("", "")
+        yield (str(address), node.name, service, namespace), 1
 
 
 def _links(sample: NodeSample) -> Iterator[Row]:
@@ -171,6 +194,20 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "when kind unclaimed is above 0: no host answers for those",
         _vips,
         ("kind", "mode"),
+    ),
+    spec.Gauge(
+        "arpguard_vip_owner",
+        "1 for each VIP that this node answers for, with the Service that it is from; Service and namespace are empty "
+        "for one of the configuration; at most 1000 are listed",
+        "when two nodes have the same VIP for more than a scrape: both answer for it",
+        _owners,
+        ("vip", "node", "service", "namespace"),
+    ),
+    spec.Gauge(
+        "arpguard_vip_owner_left_out",
+        "VIPs that this node answers for and that arpguard_vip_owner does not list",
+        "when it is above 0 and you look for a VIP there: `arpguard vips` lists all",
+        lambda sample: max(0, len(sample.owned) - MAX_OWNED),
     ),
     spec.Gauge(
         "arpguard_mode",

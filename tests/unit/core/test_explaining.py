@@ -8,7 +8,7 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.core.claimwords import Candidate
 from arpguard.core.desired import primary_addresses, wanted_entries
-from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, summary
+from arpguard.core.explaining import Viewpoint, explain_ownership, fence_left_ns, is_owner, summary
 from arpguard.core.keepalived import InstanceStates, VrrpState
 from arpguard.model import (
     EntryKey,
@@ -422,6 +422,11 @@ def test_fence_and_summary_are_what_the_program_would_reckon(entry, control, lef
     assert fence_left_ns(entries, control, NOW_NS) == left
     assert explain_ownership(VIP, SOURCE, None, entry, a_scene(control=control)).fence_left_ns == left
     assert summary(entry, a_scene(control=control)) == words
+    assert (entry is not None and is_owner(entry, control, NOW_NS)) == words.endswith("owned, this node answers")
+
+
+def test_owner_is_also_the_node_of_another_program_that_answers():
+    assert is_owner(VipEntry(Kind.DELEGATED), a_control(), NOW_NS)
 
 
 BOUND = replace(AHEAD, term=7)

@@ -46,6 +46,8 @@ def test_no_label_is_a_neighbours_choice(spec):
         "how",
         "finding",
         "state",
+        "service",
+        "namespace",
     }
     assert set(spec.labels) <= allowed | {"claimant", "method", "code", "version", "node", "resource"}
 
