@@ -235,6 +235,29 @@ def test_panel_shows_the_chosen_nodes_of_the_chosen_source(panel):
             assert re.search(rf'{name}\{{job=~"\$job", instance=~"\$node"', target["expr"]), name
 
 
+def test_table_of_vips_names_the_owner_the_service_and_whoever_else_answers(tmp_path):
+    """Each query as Prometheus answers it; the table joins their rows by VIP."""
+    (table,) = (panel for panel in panels() if panel["gridPos"]["y"] == 0 and panel["type"] == "table")
+    owner = 'node="node-1", service="web", namespace="shop"'
+    series = {
+        f'arpguard_vip_owner{{job="arpguard", instance="node-1", vip="192.0.2.1", {owner}}}': "1x3",
+        'arpguard_vip_answers{job="arpguard", instance="node-2", vip="192.0.2.1"}': "2x3",
+        'arpguard_conflict_last_timestamp_seconds{job="arpguard", instance="node-1", vip="192.0.2.1", link="eth0", '
+        'reason="conflict", claimant="outside"}': "17x3",
+    }
+    rows = [(f'{{vip="192.0.2.1", {owner}}}', 1), ('{vip="192.0.2.1"}', 2), ('{vip="192.0.2.1"}', 17_000)]
+    asked = [re.sub(r"\$(job|node)", ".+", target["expr"]) for target in table["targets"]]
+    checks = [
+        {"expr": expr, "eval_time": "1m", "exp_samples": [{"labels": labels, "value": value}]}
+        for expr, (labels, value) in zip(asked, rows, strict=True)
+    ]
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": given, "promql_expr_test": checks}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump({"rule_files": [], "tests": [test]}), encoding="utf-8")
+    assert "SUCCESS" in run_promtool("test", "rules", str(tmp_path / "test.yaml"))
+    assert {step["options"].get("byField") for step in table["transformations"]} == {"vip", None}
+
+
 def test_legends_name_labels_that_the_expression_keeps():
     for panel in panels():
         for target in panel["targets"]:
