@@ -29,6 +29,10 @@ from support.kube.plain_http import MERGE, Api
 HOME = "arpguard"
 NODES = ("node-1", "node-2", "node-3")
 NOT_FOUND = (1, "ADDRESS: 192.0.2.10: guarded on no link of node-2")
+NOT_ASKED = (
+    "not asked for vips.json, links.json, conflicts.json, audit.json, decisions.json, doctor.json, maps.json, "
+    "metrics.txt"
+)
 NO_ROUTE = "dial tcp 10.0.0.3:10250: connect: no route to host"
 ROLE = list(yaml.safe_load_all((DEPLOY / "operator/role.yaml").read_text(encoding="utf-8")))
 ACCOUNT = {"kind": "ServiceAccount", "name": "anna", "namespace": "people"}
@@ -732,10 +736,46 @@ def test_bundle_says_what_is_missing_and_exits_1(kubectl, whole, tmp_path):
     assert [line.partition(":")[0] for line in files["missing.txt"].splitlines()] == [
         "daemonset.yaml",
         "nodes/node-3/status.json",
+        "nodes/node-3",
     ]
+    assert files["missing.txt"].splitlines()[-1] == f"nodes/node-3: {NOT_ASKED}"
     assert NO_ROUTE in files["missing.txt"]
     assert [f"missing: {line}" for line in files["missing.txt"].splitlines()] == out.splitlines()[1:]
     assert {"nodes/node-3/log.txt", "nodes/node-2/metrics.txt"} <= set(files)
+
+
+def test_bundle_has_the_kernels_maps_where_the_agent_is_down(kubectl, whole, tmp_path):
+    for command in ("status", "links", "conflicts", "audit", "decisions"):
+        whole.set(command, (3, "no agent answers"), "node-3")
+    assert kubectl("bundle", f"{tmp_path}/bundle.tar.gz")[0] == 1
+    files = unpacked(tmp_path / "bundle.tar.gz")
+
+    assert {"nodes/node-3/maps.json", "nodes/node-3/doctor.json", "nodes/node-3/metrics.txt"} <= set(files)
+    assert files["missing.txt"].splitlines()[1:] == [
+        f"nodes/node-3/{name}.json: no agent answers" for name in ("audit", "conflicts", "decisions", "links", "status")
+    ]
+
+
+def test_bundle_of_a_user_who_may_run_nothing_has_the_rest(kubectl, whole, server, tmp_path):
+    role = json.loads(json.dumps(ROLE[0]))
+    role["rules"] = [rule for rule in role["rules"] if "pods/exec" not in rule["resources"]]
+    server.do(lambda it: it.put(role))
+    code, out, _ = kubectl("bundle", f"{tmp_path}/bundle.tar.gz")
+    files = unpacked(tmp_path / "bundle.tar.gz")
+
+    assert code == 1
+    assert {"configmap.yaml", "nodes/node-1/log.txt"} <= set(files)
+    assert out.count('resource "pods/exec"') == len(NODES)
+    assert f"nodes/node-1: {NOT_ASKED}" in files["missing.txt"].splitlines()
+
+
+@pytest.mark.parametrize("where", ["missing/bundle.tar.gz", "file/bundle.tar.gz"])
+def test_bundle_that_cannot_be_written_is_bad_usage(where, kubectl, tmp_path):
+    (tmp_path / "file").touch()
+    code, _, err = kubectl("bundle", f"{tmp_path}/{where}")
+
+    assert code == 2
+    assert err.startswith(f"kubectl arpguard bundle: cannot write {tmp_path}/{where}: N")
 
 
 def test_bundle_overwrites_nothing_and_leaves_no_empty_file(kubectl, server, tmp_path):

@@ -10,7 +10,7 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ import yaml
 from arpguard import __version__
 from arpguard.cli import exits, render
 from arpguard.cli.exits import AskError
-from arpguard.cli.kubectl.reach import ReachedAgents, finished, reached
+from arpguard.cli.kubectl.reach import ReachedAgents, Said, finished, reached
 from arpguard.cli.words import counted
 from arpguard.config.files import parse_config
 from arpguard.config.model import CONFIG_KEY, AgentConfig
@@ -43,6 +43,7 @@ _COMMANDS = {
     "doctor": ("doctor", "--config=/etc/arpguard/config.yaml"),
     "maps": ("vips", "--pin-dir={pin_dir}"),
 }
+_FIRST = "status.json"  # where it cannot be run, nothing else can
 _SCRAPE = "import urllib.request as u; print(u.urlopen('http://{listen}/metrics', timeout=10).read().decode())"
 _PYTHON = "/opt/arpguard/bin/python"
 _LISTED: dict[str, Resource] = {"leases": LEASES, "events": CORE_EVENTS, "pods": PODS}
@@ -82,6 +83,8 @@ def run_bundle(options: argparse.Namespace) -> int:
         path.touch(mode=0o600, exist_ok=False)  # before a minute's work, for nobody else to read
     except FileExistsError:
         raise AskError(exits.USAGE, f"{path} is there already: name another file") from None
+    except OSError as error:
+        raise AskError(exits.USAGE, f"cannot write {path}: {error.strerror}") from error
 
     async def work() -> Contents:
         async with reached(options) as agents:
@@ -167,27 +170,43 @@ def _yaml(found: object) -> str:
 
 
 async def _add_node(agents: ReachedAgents, pod: AgentPod, config: AgentConfig, contents: Contents) -> None:
-    """What one node knows; the log is there also where nothing can be run."""
+    """What one node knows; the log is there also where nothing can be run, and the maps where the agent is down."""
     folder = f"nodes/{pod.node}"
     await contents.read(f"{folder}/log.txt", lambda: _log(agents, pod))
-    for name, words in _COMMANDS.items():
-        given = [word.format(pin_dir=config.bpf.pin_dir) for word in words]
-        said = await agents.run_in(pod, ("arpguard", given[0], "--output=json", *given[1:]))
-        _take(contents, f"{folder}/{name}.json", said.text, said.error)
-        if said.exit_code == exits.UNREACHABLE and name == "status":
-            return  # none of the others will do better
+
+    commands = _commands(config)
+    for name, words in commands.items():
+        said = await _run(agents, pod, words)
+        if said.text:
+            contents.add(f"{folder}/{name}", said.text)
+        else:
+            contents.lack(f"{folder}/{name}", said.error)
+
+        if name == _FIRST and not said.has_run:
+            contents.lack(folder, f"not asked for {', '.join(each for each in commands if each != _FIRST)}")
+            return
+
+
+def _commands(config: AgentConfig) -> dict[str, Sequence[str]]:
+    """What is run on a node, by the file for what it writes."""
+    pin_dir = config.bpf.pin_dir
+    made: dict[str, Sequence[str]] = {
+        f"{name}.json": ("arpguard", command, "--output=json", *(word.format(pin_dir=pin_dir) for word in more))
+        for name, (command, *more) in _COMMANDS.items()
+    }
     if config.metrics.listen:
         host, _, port = config.metrics.listen.rpartition(":")
         listen = f"127.0.0.1:{port}" if host == "0.0.0.0" else config.metrics.listen  # noqa: S104 - asked, not bound
-        said = await agents.run_in(pod, (_PYTHON, "-c", _SCRAPE.format(listen=listen)))
-        _take(contents, f"{folder}/metrics.txt", said.text, said.error)
+        made["metrics.txt"] = (_PYTHON, "-c", _SCRAPE.format(listen=listen))
+    return made
 
 
-def _take(contents: Contents, name: str, text: str, error: str) -> None:
-    if text:
-        contents.add(name, text)
-    else:
-        contents.lack(name, error)
+async def _run(agents: ReachedAgents, pod: AgentPod, words: Sequence[str]) -> Said:
+    """A command on one node; a user who may run none has a bundle without."""
+    try:
+        return await agents.run_in(pod, words)
+    except ClusterError as error:
+        return Said(pod, error=str(error), exit_code=exits.UNREACHABLE, has_run=False)
 
 
 async def _log(agents: ReachedAgents, pod: AgentPod) -> str:

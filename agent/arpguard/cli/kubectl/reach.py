@@ -33,12 +33,16 @@ _RIGHTS = "see docs/kubectl.md for the rights that it takes"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What came of a command on one node: what it wrote, or (`error`) why there is nothing."""
+    """What came of a command on one node: what it wrote, or (`error`) why there is nothing.
+
+    `has_run`: False where it could not be run, or wrote nothing in time.
+    """
 
     pod: AgentPod
     text: str = ""
     error: str = ""
     exit_code: int = exits.OK
+    has_run: bool = True
 
 
 class ReachedAgents:
@@ -96,9 +100,9 @@ class ReachedAgents:
                 ended = await self.stream(pod, words, take)
         except TimeoutError:
             why = f"no answer within {self.timeout_s:g} s: is the node up? --timeout allows more"
-            return Said(pod, error=why, exit_code=exits.UNREACHABLE)
+            return Said(pod, error=why, exit_code=exits.UNREACHABLE, has_run=bool(out))
         except AskError as error:
-            return Said(pod, error=str(error), exit_code=error.exit_code)
+            return Said(pod, error=str(error), exit_code=error.exit_code, has_run=bool(out))
         text = out.decode(errors="replace")
         return Said(pod, text, "" if text else _reason(ended), ended.exit_code)
 
