@@ -43,6 +43,7 @@ CONFIG_MAP = {
     "metadata": {"name": "arpguard", "namespace": HOME},
     "data": {"config.yaml": CONFIG, "other": "kept"},
 }
+CONFIG_MAP_PATH = f"/api/v1/namespaces/{HOME}/configmaps/arpguard"
 BINDING = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "RoleBinding",
@@ -612,7 +613,13 @@ def test_report_by_another_version_makes_no_sense_for_its_node_alone(report, kub
 
 @pytest.fixture
 def config_map(client_of):
-    return lambda: client_of.ask("GET", f"/api/v1/namespaces/{HOME}/configmaps/arpguard").body
+    return lambda: client_of.ask("GET", CONFIG_MAP_PATH).body
+
+
+@pytest.fixture
+def configured(client_of):
+    """Writes the configuration into the ConfigMap."""
+    return lambda text: client_of.ask("PATCH", CONFIG_MAP_PATH, {"data": {"config.yaml": text}}, MERGE)
 
 
 @pytest.fixture
@@ -665,11 +672,37 @@ def test_mode_that_is_there_is_not_written(kubectl, config_map):
 
 
 def test_mode_warns_where_helm_puts_it_back(kubectl, client_of):
-    path = f"/api/v1/namespaces/{HOME}/configmaps/arpguard"
-    client_of.ask("PATCH", path, {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}, MERGE)
+    client_of.ask("PATCH", CONFIG_MAP_PATH, {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}, MERGE)
     _, _, err = kubectl("mode", "enforce")
 
     assert "`helm upgrade` puts back what the chart's values say: set config.mode there, too" in err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"mode": observe\n', "mode : observe\n", "---\nvips: []\n", "{mode: observe}\n", "mode:\n  observe\n"],
+)
+def test_mode_that_is_no_line_of_its_own_is_left_as_it_is(text, kubectl, configured, config_map):
+    configured(text)
+    code, out, err = kubectl("mode", "enforce")
+
+    why = "cannot change `mode` in ConfigMap arpguard/arpguard without rewriting it: write it as a line `mode: ...`"
+    assert (code, out, err) == (2, "", f"kubectl arpguard mode: {why}\n")
+    assert config_map()["data"]["config.yaml"] == text
+
+
+def test_mode_names_the_mistakes_in_the_configuration_as_it_is_written(kubectl, configured):
+    configured("vips: []\nmod: observe\n")
+    code, _, err = kubectl("mode", "enforce")
+
+    assert code == 2
+    assert err.startswith("ConfigMap arpguard/arpguard: line 2: mod: ")
+
+
+def test_mode_mends_a_mode_that_is_wrong(kubectl, configured, config_map):
+    configured("mode: enforec\n")
+    assert kubectl("mode", "enforce")[0] == 0
+    assert config_map()["data"]["config.yaml"] == "mode: enforce\n"
 
 
 @pytest.mark.parametrize(

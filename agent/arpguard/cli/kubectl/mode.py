@@ -14,6 +14,7 @@ from arpguard.cli.kubectl.reach import ReachedAgents, answer_of, finished, reach
 from arpguard.cli.words import counted
 from arpguard.config.files import parse_config
 from arpguard.config.model import CONFIG_KEY
+from arpguard.errors import ConfigError
 from arpguard.kube.client import Client
 from arpguard.kube.errors import ConflictError, JsonObject
 from arpguard.kube.resources import CONFIG_MAPS, Request
@@ -50,8 +51,7 @@ async def _switch(client: Client, namespace: str, mode: str) -> None:
     for _ in range(_TRIES):
         found = (await client.call(Request("get", CONFIG_MAPS, namespace, _NAME))).body
         before = _text(found, namespace)
-        after = with_mode(before, mode)
-        parse_config(after, f"ConfigMap {namespace}/{_NAME}")
+        after = _edited(before, mode, f"ConfigMap {namespace}/{_NAME}")
         if after == before:
             sys.stderr.write(f"ConfigMap {namespace}/{_NAME} says mode: {mode} already\n")
             return
@@ -72,6 +72,21 @@ def _text(found: JsonObject, namespace: str) -> str:
     if not isinstance(text, str):
         raise AskError(exits.NOT_RIGHT, f"ConfigMap {namespace}/{_NAME} has no key {CONFIG_KEY}")
     return text
+
+
+def _edited(text: str, mode: str, source: str) -> str:
+    """The configuration in another mode, and still valid.
+
+    Raises ConfigError for mistakes that are in it already, and AskError where a line for the mode is not enough.
+    """
+    edited = with_mode(text, mode)
+    try:
+        parse_config(edited, source)
+    except ConfigError:
+        parse_config(text, source)
+        why = f"cannot change `mode` in {source} without rewriting it: write it as a line `mode: ...`"
+        raise AskError(exits.USAGE, why) from None
+    return edited
 
 
 def with_mode(text: str, mode: str) -> str:
