@@ -18,6 +18,7 @@ from arpguard.cli.kubectl.reach import ReachedAgents, finished, reached
 from arpguard.cli.options import DEFAULT_PAST
 from arpguard.cli.tables import DecisionLines
 from arpguard.cli.words import counted
+from arpguard.kube.errors import ClusterError
 from arpguard.kube.pods import AgentPod, read_agent_pods
 from arpguard.v1 import agent_pb2 as pb
 
@@ -65,8 +66,8 @@ class Follower:
     cluster: ReachedAgents
     options: argparse.Namespace
     merge: Merge = field(default_factory=Merge)
-    heard_s: dict[str, float] = field(default_factory=dict)  # when each node last said something
-    lost: set[str] = field(default_factory=set)
+    heard_s: dict[str, float] = field(default_factory=dict)  # when each node's stream opened, or last said something
+    lost: set[str] = field(default_factory=set)  # those without a stream now
 
     async def follow(self, show: Callable[[str, pb.WatchDecisionsResponse], None]) -> None:
         """Until it is interrupted. AskError when no node can be followed at first."""
@@ -96,11 +97,23 @@ class Follower:
                 told = why
                 sys.stderr.write(render.clean(f"{pod.node}: {why}; asked again every {_AGAIN_S:g} s") + "\n")
             await asyncio.sleep(_AGAIN_S)
+            pod = await self._pod_now(pod)
+            self.lost.discard(pod.node)
+
+    async def _pod_now(self, pod: AgentPod) -> AgentPod:
+        """The Pod that the node has by now, or the same one while the API server does not say."""
+        try:
             pods = await read_agent_pods(self.cluster.client, self.cluster.namespace)
-            pod = next((each for each in pods if each.node == pod.node), pod)
+        except ClusterError:
+            return pod
+        return next((each for each in pods if each.node == pod.node), pod)
 
     async def _stream(self, pod: AgentPod) -> str:
-        """Follows until the stream ends; why it did."""
+        """Follows until the stream ends; why it did.
+
+        An API server opens the websocket before it has reached the kubelet, and an agent without decisions says
+        nothing. So a stream counts as open once it has said something, or has lasted as long as an answer may take.
+        """
         words = ["arpguard", "decisions", "--follow", "--output=json", *self._filters(pod.node)]
         lines = Lines()
 
@@ -110,10 +123,14 @@ class Follower:
                 message = json_format.Parse(line, pb.WatchDecisionsResponse(), ignore_unknown_fields=True)
                 self.merge.take(pod.node, message, time.monotonic())
 
+        loop = asyncio.get_running_loop()
+        opening = loop.call_later(self.cluster.timeout_s, self.heard_s.setdefault, pod.node, time.monotonic())
         try:
             ended = await self.cluster.stream(pod, words, take)
         except (AskError, json_format.ParseError) as error:
             return str(error)
+        finally:
+            opening.cancel()
         if ended.exit_code == exits.USAGE:
             raise AskError(exits.USAGE, ended.stderr.strip())
         return ended.stderr.strip().rpartition("\n")[2] or "the stream ended"
