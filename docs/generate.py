@@ -1,6 +1,7 @@
 """Writes the generated pages: `make docs`.
 
 docs/reasons.md, docs/metrics.md, docs/cli.md, the diagram of docs/protocol.md and the schemas come from the code,
+the chart's copies of alerts and dashboard from deploy/monitoring,
 docs/support.md from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the
 layers of docs/architecture.md from pyproject.toml. A test compares.
 """
@@ -24,6 +25,7 @@ from arpguard.verdict import Reason
 
 FOLDER = Path(__file__).parent
 TOP = FOLDER.parent
+MONITORING = TOP / "deploy/monitoring"
 VALUES = "../deploy/helm/arpguard/values.schema.json"
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _REASONS = """# Reasons
@@ -258,6 +260,16 @@ def values_schema() -> str:
     return _json(values)
 
 
+def rules_of_chart() -> str:
+    """The alert rules in the chart: helm reads no file outside of its folder."""
+    return (MONITORING / "alerts.yaml").read_text(encoding="utf-8")
+
+
+def dashboard_of_chart() -> str:
+    """The dashboard in the chart."""
+    return (MONITORING / "arpguard.json").read_text(encoding="utf-8")
+
+
 def _json(schema: Mapping[str, Any]) -> str:
     return json.dumps(schema, indent=2) + "\n"
 
@@ -272,6 +284,8 @@ PAGES = {
     "support.md": support_page,
     "config.schema.json": config_schema,
     VALUES: values_schema,
+    "../deploy/helm/arpguard/files/alerts.yaml": rules_of_chart,
+    "../deploy/helm/arpguard/files/arpguard.json": dashboard_of_chart,
 }
 
 if __name__ == "__main__":

@@ -488,7 +488,8 @@ def test_chart_leaves_the_hook_out_where_it_is_not_wanted():
 
 
 def test_chart_goes_into_any_namespace():
-    everything = charted("--set", "config.lease.vouching=auto", namespace="elsewhere")
+    metrics = (f"metrics.{name}.enabled=true" for name in ("podMonitor", "prometheusRule", "dashboard"))
+    everything = charted("--set", ",".join(["config.lease.vouching=auto", *metrics]), namespace="elsewhere")
     assert "namespace: arpguard" not in everything + charted(namespace="elsewhere")
 
 

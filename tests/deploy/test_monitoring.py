@@ -15,6 +15,7 @@ from arpguard.core.auditing import AuditFinding
 from arpguard.kube.writer import Outcome
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict, Vouched
+from support.kube.manifests import charted, one, parsed
 from support.promtool import run_promtool
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/monitoring"
@@ -147,6 +148,86 @@ def test_every_expression_of_the_dashboard_is_promql(tmp_path):
     checked = [{"record": f"checked_{number}", "expr": expr} for number, expr in enumerate(promql)]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": checked}]}))
     assert f"SUCCESS: {len(checked)} rules found" in run_promtool("check", "rules", str(tmp_path / "rules.yaml"))
+
+
+# ---- the chart ---------------------------------------------------------------------------------------------------
+
+MADE = {
+    "podMonitor": ("PodMonitor", "arpguard"),
+    "prometheusRule": ("PrometheusRule", "arpguard"),
+    "dashboard": ("ConfigMap", "arpguard-dashboard"),
+}
+
+
+def chosen(*which: str, more: tuple[str, ...] = ()) -> list[dict]:
+    """What the chart makes with these of its values enabled."""
+    words = (("--set", f"metrics.{name}.enabled=true") for name in which)
+    return parsed(charted(*itertools.chain.from_iterable(words), *more))
+
+
+@pytest.mark.parametrize("which", MADE)
+def test_chart_adds_each_object_where_it_is_enabled_and_nothing_else(which):
+    added = chosen(which)
+    made = one(added, *MADE[which])
+    added.remove(made)
+    assert added == chosen()
+    assert made["metadata"]["namespace"] == "arpguard"
+
+
+def test_chart_has_the_alerts_and_the_dashboard_of_this_folder():
+    objects = chosen("prometheusRule", "dashboard")
+    groups = yaml.safe_load((FOLDER / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    assert one(objects, *MADE["prometheusRule"])["spec"] == {"groups": groups}
+    found = one(objects, *MADE["dashboard"])
+    assert json.loads(found["data"].pop("arpguard.json")) == dashboard()
+    assert (found["data"], found["metadata"]["labels"]["grafana_dashboard"]) == ({}, "1")
+
+
+def scraped(*more: str) -> dict:
+    """How the chart's PodMonitor has Prometheus scrape."""
+    spec = one(chosen("podMonitor", more=more), *MADE["podMonitor"])["spec"]
+    (endpoint,) = spec.pop("podMetricsEndpoints")
+    return spec | endpoint
+
+
+def test_chart_scrapes_as_the_scrape_configuration_does():
+    (job,) = yaml.safe_load((FOLDER / "prometheus-kubernetes.yaml").read_text(encoding="utf-8"))["scrape_configs"]
+    camel = {"source_labels": "sourceLabels", "target_label": "targetLabel"}
+    found = scraped()
+    assert found["relabelings"] == [
+        {camel.get(key, key): value for key, value in rule.items()} for rule in job["relabel_configs"]
+    ]
+    (selector,) = job["kubernetes_sd_configs"][0]["selectors"]
+    assert [f"{key}={value}" for key, value in found["selector"]["matchLabels"].items()] == [selector["label"]]
+
+    pod = one(chosen(), "DaemonSet")["spec"]["template"]
+    assert pod["metadata"]["labels"].items() >= found["selector"]["matchLabels"].items()
+    assert pod["metadata"]["labels"][found["jobLabel"]] == job["job_name"]
+    assert found["honorLabels"], "the operator adds a `namespace` of its own"
+    assert (found["path"], "port" in found) == ("/metrics", False)
+
+
+def test_chart_scrapes_the_port_of_its_configuration():
+    found = scraped("--set", "config.metrics.listen=[::]:9999")
+    assert [rule["replacement"] for rule in found["relabelings"][:2]] == ["$1:9999", "[$1]:9999"]
+
+
+def test_chart_refuses_to_have_scraped_what_is_off():
+    with pytest.raises(AssertionError, match="config.metrics.listen: off; set it to HOST:PORT, or disable the PodMon"):
+        scraped("--set", "config.metrics.listen=off")
+
+
+def test_chart_gives_all_of_them_the_labels_that_a_prometheus_selects_by():
+    objects = chosen(*MADE, more=("--set", "metrics.labels.release=kube-prometheus-stack"))
+    for each in MADE.values():
+        labels = one(objects, *each)["metadata"]["labels"]
+        assert labels.items() >= {"release": "kube-prometheus-stack", "app.kubernetes.io/name": "arpguard"}.items()
+
+
+@pytest.mark.parametrize("setting", ["podMonitor.enabled=maybe", "serviceMonitor.enabled=true", "dashboard=true"])
+def test_chart_refuses_values_of_metrics_that_mean_nothing(setting):
+    with pytest.raises(AssertionError, match="schema"):
+        charted("--set", f"metrics.{setting}")
 
 
 # ---- what is asked for exists ------------------------------------------------------------------------------------
