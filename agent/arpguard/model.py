@@ -122,7 +122,6 @@ class Grants:
     fence_ns: int = 0
     bound_term: int = 0
     window_ns: int = 0
-    pinged_ns: int = 0
 
     def binds(self, term: int) -> bool:
         """Whether a node with this term answers before its voucher's fence only; 0: it has none."""

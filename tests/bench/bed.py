@@ -29,8 +29,8 @@ from arpguard.model import EntryKey, Grants, LinkTerm, NodeControl, RangeKey, Vi
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode
 from arpguard.wire.arp import build_request
-from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL
 from arpguard_lab.netns import Netns
+from support.frames.vouch_builders import ETHERTYPE
 from support.programs.compiling import BPF, compiled
 from support.programs.prog_run import grants_value
 
@@ -118,7 +118,7 @@ class Plane:
 
     def vouch(self, term: LinkTerm | None) -> None:
         """Has the link take frames of this term, and binds the node to it for an hour; None: nobody vouches for it."""
-        vouched = replace(self._control, term=term.number, ethertype=ETHERTYPE_LOCAL_EXPERIMENTAL) if term else None
+        vouched = replace(self._control, term=term.number, ethertype=ETHERTYPE) if term else None
         terms = {self._ifindex: term} if term else {}
         tables = ControlValue(self.maps["control"]), VouchingTable(self.maps["vouching"])
         write_term(*tables, vouched or self._control, terms)

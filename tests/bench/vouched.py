@@ -30,7 +30,8 @@ from arpguard.model import LinkTerm
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Reason, Vouched
 from arpguard.wire.ethernet import EthernetFrame
-from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL, VouchFrame, VouchType, pack, parse
+from arpguard.wire.vouching import VouchFrame, VouchType, pack, parse
+from support.frames.vouch_builders import ETHERTYPE
 
 TITLE = "vouched: ns for one frame of vouching, and what a voucher adds to others (BPF_PROG_TEST_RUN)"
 TERM = LinkTerm(0x1122334455667788, bytes(range(16)), 3600 * NS_PER_S)
@@ -68,7 +69,7 @@ def vouch_cases() -> list[Case]:
 
 def _sealed(kind: VouchType) -> bytes:
     frame = VouchFrame(kind, TERM.number, number=7, stamp_ns=boot_ns() if kind is VouchType.GRANT else 0)
-    return EthernetFrame(NODE_MAC, CLIENT_MAC, ETHERTYPE_LOCAL_EXPERIMENTAL, pack(frame, TERM.key)).build()
+    return EthernetFrame(NODE_MAC, CLIENT_MAC, ETHERTYPE, pack(frame, TERM.key)).build()
 
 
 def other_cases() -> dict[Case, int]:

@@ -36,7 +36,8 @@ from arpguard.runtime.voucher.messages import Adopt, Priority, Started
 from arpguard.runtime.voucher.process import VoucherProcess
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Mode
-from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL, VouchType
+from arpguard.wire.vouching import VouchType
+from support.frames.vouch_builders import ETHERTYPE
 
 TITLE = "vouching: gaps between grants at the node that is vouched for, each 50 ms when nobody is late"
 LINKS, BUSY = 4, 8
@@ -47,7 +48,7 @@ _ETH_P_ALL = 0x0003
 _SO_TIMESTAMPNS = 35
 _GRANTS = (
     (0x28, 0, 0, 12),  # ldh [12]           ethertype
-    (0x15, 0, 3, ETHERTYPE_LOCAL_EXPERIMENTAL),
+    (0x15, 0, 3, ETHERTYPE),
     (0x30, 0, 0, 15),  # ldb [15]           type
     (0x15, 0, 1, VouchType.GRANT),
     (0x06, 0, 0, 64),
@@ -157,7 +158,7 @@ def a_case(name: str, prefix: Sequence[str]) -> Iterator[Case]:
         lock = bpffs.lock(bed.pin_dir)
         began = time.monotonic()
         words = [*bed.client.prefix(), *prefix]
-        process = VoucherProcess(ETHERTYPE_LOCAL_EXPERIMENTAL, lock, maps["control"], maps["grants"], words)
+        process = VoucherProcess(ETHERTYPE, lock, maps["control"], maps["grants"], words)
         stack.callback(process.close)
         select.select([process], [], [], 30)
         (priority,) = (news.priority for news in process.news() if isinstance(news, Started))
@@ -190,7 +191,7 @@ def _name_terms(bed: Bed, devices: Sequence[str]) -> dict[str, LinkTerm]:
     terms = {
         device: LinkTerm(os.getpid() << 8 | number + 1, KEY, SLOW.window_ns) for number, device in enumerate(devices)
     }
-    control = _a_control(term=terms[devices[0]].number, ethertype=ETHERTYPE_LOCAL_EXPERIMENTAL)
+    control = _a_control(term=terms[devices[0]].number, ethertype=ETHERTYPE)
     ControlValue(bed.plane.maps["control"]).write(control)
     links = {bed.node.call(lambda device=device: _ifindex(device)): term for device, term in terms.items()}
     VouchingTable(bed.plane.maps["vouching"]).write(links)

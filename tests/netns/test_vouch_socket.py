@@ -6,7 +6,8 @@ import pytest
 
 from arpguard.dataplane.vouchsocket import VouchSocket
 from arpguard.errors import DataPlaneError
-from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL, VouchFrame, VouchType, pack
+from arpguard.wire.vouching import VouchFrame, VouchType, pack
+from support.frames.vouch_builders import ETHERTYPE
 from support.netns.cable import Pair, a_pair
 from support.netns.waiting import until
 from support.netns.wire import a_raw_socket
@@ -25,12 +26,12 @@ def pair() -> Iterator[Pair]:
 
 def header(pair: Pair, source: bytes) -> bytes:
     """Of frames to the voucher's node."""
-    return pair.client.mac.octets + source + ETHERTYPE_LOCAL_EXPERIMENTAL.to_bytes(2, "big")
+    return pair.client.mac.octets + source + ETHERTYPE.to_bytes(2, "big")
 
 
 def test_the_socket_of_a_term_hears_its_pongs_only(pair):
     peer = pair.node.mac.octets
-    ear = pair.client.netns.call(lambda: VouchSocket("eth0", ETHERTYPE_LOCAL_EXPERIMENTAL, peer, TERM))
+    ear = pair.client.netns.call(lambda: VouchSocket("eth0", ETHERTYPE, peer, TERM))
     sender = a_raw_socket(pair.node.netns)
     pong = pack(VouchFrame(VouchType.PONG, TERM, 1, 2), KEY)
     wrong = [
@@ -65,4 +66,4 @@ def test_the_socket_of_a_term_hears_its_pongs_only(pair):
 
 def test_there_is_no_socket_on_a_link_that_is_not_there(pair):
     with pytest.raises(DataPlaneError, match="eth9"):
-        pair.client.netns.call(lambda: VouchSocket("eth9", ETHERTYPE_LOCAL_EXPERIMENTAL, bytes(6), 1))
+        pair.client.netns.call(lambda: VouchSocket("eth9", ETHERTYPE, bytes(6), 1))

@@ -23,7 +23,8 @@ from arpguard.errors import LockedError
 from arpguard.runtime.voucher.loop import Loop
 from arpguard.runtime.voucher.messages import Adopt, Phase, Priority, encode
 from arpguard.units import NS_PER_S
-from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL, VouchFrame, VouchType, pack
+from arpguard.wire.vouching import VouchFrame, VouchType, pack
+from support.frames.vouch_builders import ETHERTYPE
 from support.netns.cable import Pair, a_pair
 from support.netns.vouching import (
     EPOCH,
@@ -76,7 +77,7 @@ def bind(voucher: VoucherNode, node: VouchedNode) -> int:
 
 def header(pair: Pair, source: bytes) -> bytes:
     """Of frames to the voucher's node."""
-    return pair.client.mac.octets + source + ETHERTYPE_LOCAL_EXPERIMENTAL.to_bytes(2, "big")
+    return pair.client.mac.octets + source + ETHERTYPE.to_bytes(2, "big")
 
 
 @contextmanager
@@ -204,7 +205,7 @@ def test_a_voucher_that_got_no_cpu_holds_it_against_nobody(pair, node, voucher):
 
 def test_forged_pongs_change_nothing(pair, node, voucher):
     number = bind(voucher, node)
-    listener = a_raw_socket(pair.client.netns, ETHERTYPE_LOCAL_EXPERIMENTAL)
+    listener = a_raw_socket(pair.client.netns, ETHERTYPE)
     replayed = next(frame for frame in heard_frames(listener, node.key, 0.5) if frame.type is VouchType.PONG)
     listener.close()
 
@@ -372,11 +373,11 @@ def test_a_pong_that_waits_when_the_agent_is_gone_gets_no_grant(pair, node):
     """V16: whoever wakes late finds both, the pong and the end of the channel."""
     node.name()
     term = AdoptedTerm(node.number, "instance", EPOCH, D)
-    pongs = a_raw_socket(pair.client.netns, ETHERTYPE_LOCAL_EXPERIMENTAL)
+    pongs = a_raw_socket(pair.client.netns, ETHERTYPE)
     channel = LastWords(Adopt(term, "eth0", node.mac, node.key), pongs, node.key)
 
     def run() -> None:
-        loop = Loop("instance", ETHERTYPE_LOCAL_EXPERIMENTAL, channel, lambda: OwnRight(EPOCH, boot_ns() + NS_PER_S))
+        loop = Loop("instance", ETHERTYPE, channel, lambda: OwnRight(EPOCH, boot_ns() + NS_PER_S))
         try:
             loop.run(Priority.ORDINARY)
         finally:

@@ -5,10 +5,10 @@ from dataclasses import replace
 from arpguard.model import Grants, LinkTerm
 from arpguard.verdict import Vouched
 from arpguard.wire.ethernet import ETHERTYPE_IPV4, EthernetFrame, parse_ethernet
-from arpguard.wire.vouching import VouchFrame, VouchType, claimed_term, pack, parse
+from arpguard.wire.vouching import VouchFrame, VouchType, pack, parse
 from reference.situation import Response, Situation
 
-_VERSION, _TYPE = 0, 1  # where they are
+_VERSION, _TYPE, _TERM = 0, 1, slice(8, 16)  # where they are
 _LEN = 56
 _NO_TERM = LinkTerm(0, bytes(16), 0)
 
@@ -23,8 +23,7 @@ def respond_vouching(data: bytes, situation: Situation) -> Response | None:
     if isinstance(found, Vouched):
         return Response(False, data, (), vouched=found)
     if found.type is VouchType.PING:
-        grants = replace(situation.grants, pinged_ns=situation.now_ns)
-        return Response(True, _pong(frame, found, term, situation), (), vouched=Vouched.PING, grants=grants)
+        return Response(True, _pong(frame, found, term, situation), (), vouched=Vouched.PING)
     return _respond_grant(data, found, term, situation)
 
 
@@ -41,7 +40,7 @@ def _examine(frame: EthernetFrame, term: LinkTerm) -> VouchFrame | Vouched:
         return Vouched.UNREADABLE
     if payload[_TYPE] == VouchType.PONG:
         return Vouched.PONG
-    if not term.number or claimed_term(payload) != term.number:
+    if not term.number or payload[_TERM] != term.number.to_bytes(8, "little"):
         return Vouched.OTHER_TERM
     return parse(payload, term.key) or Vouched.FORGED
 
@@ -70,5 +69,5 @@ def _respond_grant(data: bytes, grant: VouchFrame, term: LinkTerm, situation: Si
     before, fence_ns = situation.grants, grant.stamp_ns + term.window_ns
     if before.bound_term == term.number and before.fence_ns <= situation.now_ns + term.window_ns:
         fence_ns = max(fence_ns, before.fence_ns)
-    grants = Grants(fence_ns, term.number, term.window_ns, before.pinged_ns)
+    grants = Grants(fence_ns, term.number, term.window_ns)
     return Response(False, None, (), vouched=Vouched.GRANT, grants=grants)

@@ -28,7 +28,6 @@ from arpguard.errors import ConfigError
 from arpguard.model import Datapath, Owner, OwnerKind, Vip
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Mode
-from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL
 
 WHOLE = """
 mode: enforce
@@ -347,7 +346,7 @@ def test_vouching_is_off_unless_it_is_asked_for(text, expected):
 
 
 def test_ethertype_is_the_one_of_the_frames():
-    assert VouchingConfig().ethertype == ETHERTYPE_LOCAL_EXPERIMENTAL
+    assert VouchingConfig().ethertype == 0x88B5
 
 
 @pytest.mark.parametrize(

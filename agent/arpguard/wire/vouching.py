@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
-ETHERTYPE_LOCAL_EXPERIMENTAL = 0x88B5  # IEEE 802 9.2.4: of these frames, unless the configuration names another one
 KEY_LEN = 16
 
 _VERSION = 1
@@ -89,11 +88,6 @@ def parse(payload: bytes, key: bytes) -> VouchFrame | None:
     return VouchFrame(
         VouchType(kind), term, number, stamp_ns, right_ns, bound=bool(flags & _BOUND), ending=bool(flags & _ENDING)
     )
-
-
-def claimed_term(payload: bytes) -> int | None:
-    """The number of the term that a frame says it is of: which key to parse it with. None if it is cut off."""
-    return None if len(payload) < _FRAME_LEN else int(_BODY.unpack_from(payload)[3])
 
 
 def term_number(uuid: str) -> int:

@@ -30,7 +30,7 @@ SOURCES = [FOLDER / name for name in ("flood.c", "mutate.c", "answers.c", "progr
 SCENES, SEEDS = 100, 1600
 # As much as a test run takes in one piece: a page without what the kernel needs of it.
 ROOM_TC, ROOM_XDP = 3500, 3500
-_SAMPLE = struct.Struct("=5I4x4Q")
+_SAMPLE = struct.Struct("=5I4x3Q8x")
 
 
 class FloodError(AssertionError):

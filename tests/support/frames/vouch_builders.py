@@ -5,10 +5,10 @@ from dataclasses import replace
 from arpguard.addresses import MacAddress
 from arpguard.model import Grants, LinkTerm, NodeControl
 from arpguard.wire.ethernet import EthernetFrame, VlanTag
-from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL, VouchFrame, VouchType, pack, parse, siphash24
+from arpguard.wire.vouching import VouchFrame, VouchType, pack, parse, siphash24
 from support.frames.builders import GUARD, HOUR_NS, TESTER, a_control
 
-ETHERTYPE = ETHERTYPE_LOCAL_EXPERIMENTAL
+ETHERTYPE = 0x88B5  # lease.vouching.ethertype, unless it says another
 HEADER_LEN, TAG_LEN = 14, 4
 STAMP_AT, MAC_AT, FRAME_LEN = 24, 48, 56
 KEY = bytes(range(16))

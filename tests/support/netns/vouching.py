@@ -20,7 +20,8 @@ from arpguard.runtime.voucher.messages import Adopt, Phase, Priority, Started, T
 from arpguard.runtime.voucher.process import VoucherProcess
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import Hook, Mode
-from arpguard.wire.vouching import ETHERTYPE_LOCAL_EXPERIMENTAL, VouchFrame, parse
+from arpguard.wire.vouching import VouchFrame, parse
+from support.frames.vouch_builders import ETHERTYPE
 from support.netns.cable import Pair
 from support.netns.guard import a_guard
 from support.netns.waiting import ANSWER_S, until
@@ -54,7 +55,7 @@ class VouchedNode:
     def name(self, *, trial: bool = False) -> int:
         """The kernel gets a new term."""
         self.number = int.from_bytes(os.urandom(7), "big") << 8 | next(_terms) % 256
-        control = a_control(term=0 if trial else self.number, ethertype=ETHERTYPE_LOCAL_EXPERIMENTAL)
+        control = a_control(term=0 if trial else self.number, ethertype=ETHERTYPE)
         terms = {self.guard.ifindex: LinkTerm(self.number, self.key, D - M)}
         write_term(self.guard.control, self._vouching, control, terms)
         return self.number
@@ -88,7 +89,7 @@ class VoucherNode:
 
     def start(self) -> VoucherProcess:
         prefix = self._pair.client.netns.prefix()
-        return VoucherProcess(ETHERTYPE_LOCAL_EXPERIMENTAL, self.lock, self._control_fd, self._grants_fd, prefix)
+        return VoucherProcess(ETHERTYPE, self.lock, self._control_fd, self._grants_fd, prefix)
 
     def adopt(self, node: VouchedNode, *, trial: bool = False, ifname: str = "eth0", instance: str = "") -> None:
         term = AdoptedTerm(node.number, instance or self.process.instance, EPOCH, D, trial)

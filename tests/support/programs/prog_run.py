@@ -155,7 +155,7 @@ def _replace(table: Table[K], wanted: dict[K, VipEntry]) -> None:
 
 def grants_value(grants: Grants) -> layout.GrantsStruct:
     """What only programs write, for a test to begin with."""
-    return layout.GrantsStruct(grants.fence_ns, grants.bound_term, grants.window_ns, grants.pinged_ns)
+    return layout.GrantsStruct(grants.fence_ns, grants.bound_term, grants.window_ns)
 
 
 def vouched_of(totals: layout.Totals) -> Counter[Vouched]:

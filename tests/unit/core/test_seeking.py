@@ -309,7 +309,6 @@ def test_a_node_whose_vouchers_all_fail_while_others_have_some_is_isolated():
     assert isolated((B, C))
     assert not isolated((B,))
     assert not isolated((B, C, D), others_bound=False)
-    assert not isolated((B, C, D), renews=False)
 
 
 def test_a_node_that_is_bound_is_not_isolated():

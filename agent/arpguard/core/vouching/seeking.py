@@ -55,8 +55,8 @@ class VoucherView:
     """What a decision depends on. `choices`: in order of preference (`ring`), empty where nobody may be named.
 
     `node`: this one. `named`, `bound`: as the heartbeat and the kernel are. `unbinds`, `revocations`: how often that
-    happened so far (`Naming`). `renews`: the API server takes this node's renewals. `others_bound`: some node besides
-    has a voucher.
+    happened so far (`Naming`). `others_bound`: some node besides has a voucher. While the API server does not take
+    this node's renewals, nothing is decided.
     """
 
     choices: tuple[VoucherChoice, ...]
@@ -65,7 +65,6 @@ class VoucherView:
     bound: bool = False
     unbinds: int = 0
     revocations: int = 0
-    renews: bool = True
     others_bound: bool = False
 
 
@@ -191,4 +190,4 @@ class Seeking:
     def _is_isolated(self, view: VoucherView) -> bool:
         """Whether it is this node that nobody hears: the API server does, and others hear each other."""
         needed = min(MANY, max(2, len(view.choices)))
-        return len(self._failed) >= needed and view.renews and view.others_bound
+        return len(self._failed) >= needed and view.others_bound
