@@ -76,7 +76,7 @@ def _report(said: Said) -> Report | None:
 
 
 def _read(plain: JsonObject, node: str) -> Report:
-    """Raises ValueError, KeyError or TypeError for what is no report."""
+    """Raises ValueError, KeyError or TypeError for anything but a report."""
     checks = plain["checks"]
     found = [
         Found(
