@@ -213,7 +213,7 @@ def test_chart_scrapes_the_port_of_its_configuration():
 
 
 def test_chart_refuses_to_have_scraped_what_is_off():
-    with pytest.raises(AssertionError, match="config.metrics.listen: off; set it to HOST:PORT, or disable the PodMon"):
+    with pytest.raises(AssertionError, match="listen: off; set it to HOST:PORT, or disable the PodMonitor"):
         scraped("--set", "config.metrics.listen=off")
 
 
