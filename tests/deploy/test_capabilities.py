@@ -27,7 +27,7 @@ VIP, VIP6 = address(50), address6(0x50)
 ITEMS = ", ".join(f"{{address: '{vip}', owner: {{node: node-1}}}}" for vip in (VIP, VIP6))
 CONFIG = f"mode: enforce\nmetrics: {{listen: off}}\nvips: [{ITEMS}]\n"
 KEPT_BY_ROOT = sum(1 << each for each in KEPT)
-KEPT_IN_CONTAINER = KEPT_BY_ROOT & ~(1 << Capability.DAC_READ_SEARCH)
+KEPT_IN_CONTAINER = KEPT_BY_ROOT & ~(1 << Capability.DAC_READ_SEARCH | 1 << Capability.SYS_PTRACE)
 START_S = 30.0
 FILTERED = "2"  # proc(5), Seccomp: by a filter
 
@@ -188,8 +188,8 @@ def test_root_gives_up_what_the_agent_does_not_need_and_cannot_get_it_back():
 def test_unit_of_systemd_leaves_what_the_agent_needs():
     unit = (DEPLOY / "standalone/arpguard.service").read_text(encoding="utf-8")
     (left,) = re.findall("^CapabilityBoundingSet=(.+)$", unit, re.MULTILINE)
-    mounts, reads = Capability.SYS_ADMIN, Capability.DAC_READ_SEARCH
-    assert left.split() == sorted(f"CAP_{each.name}" for each in (*NEEDED, mounts, reads))
+    mounts, reads, sees = Capability.SYS_ADMIN, Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE
+    assert left.split() == sorted(f"CAP_{each.name}" for each in (*NEEDED, mounts, reads, sees))
     assert "NoNewPrivileges=yes" in unit
 
 

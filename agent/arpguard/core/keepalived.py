@@ -9,10 +9,12 @@ long as it lives, and what finds no room is lost. The kernel keeps the lines unt
 the agent reads without taking anything out: the lines are there for the next agent as long as keepalived lives, and
 what was there before and is missing now shows that another program reads the FIFO.
 
-A keepalived that starts says the state of all its instances at once, and none is MASTER then. One that is reloaded
-closes the FIFO for a moment and opens it again, and says nothing of instances that stay MASTER (to 2.4.3 at least;
-`fifo_write_vrrp_states_on_reload` is for all others). So what was said before the FIFO was closed counts again once it
-has been open for `SETTLE_NS` and nothing else was said; and it is kept in a file, for an agent that starts after that.
+Only what the process that has the FIFO open said itself counts. A reload keeps that process: it closes the FIFO for a
+moment, opens it again, and says nothing of instances that stay MASTER (to 2.4.3 at least;
+`fifo_write_vrrp_states_on_reload` is for all others). So what a process said before it closed the FIFO counts again
+once it has had it open for `SETTLE_NS` and said nothing else; it is kept in a file, too, for an agent that starts after
+that. Another process may say nothing for seconds, until its `track_script` has run, and nothing is known until it does.
+Where the agent cannot see which process has the FIFO open, it takes every one for another.
 """
 
 import re
@@ -28,10 +30,10 @@ from arpguard.core.bounding import some
 from arpguard.model import Owner, OwnerKind, Vip
 from arpguard.units import NS_PER_S
 
-GRACE_NS = 3 * NS_PER_S  # a reload takes milliseconds
-SETTLE_NS = NS_PER_S // 10  # and so does a start, from opening the FIFO to the first lines
+SETTLE_NS = NS_PER_S // 10  # a reload takes milliseconds, from opening the FIFO to its lines
 
 _LINE = re.compile(r'(INSTANCE|GROUP) "([^"\n]*)" ([A-Z_]+)(?: -?[0-9]+)?')
+_SEEN = re.compile(r"SEEN ([0-9]+:[0-9]+) ([0-9]+)")
 _TIDY_SHARE = 4  # a quarter of the FIFO in use: time to take lines out
 _FULL_SHARE = 8  # less than an eighth left: lines are packed into pages, so that keepalived may have found no room
 _SHOWN = 60
@@ -58,6 +60,7 @@ _STATES = {
 UNREAD = "the agent has not looked yet"
 GONE = "keepalived does not run, or does not have `vrrp_notify_fifo {fifo}` in its configuration"
 SHARED = "another program reads {fifo} too, and took lines out: give arpguard a FIFO of its own, and restart keepalived"
+SEVERAL = "{count} programs have {fifo} open for writing: give each keepalived a FIFO of its own, and restart this one"
 OVERFLOWN = "{fifo} was full, so that keepalived could not write to it: restart keepalived"
 UNREADABLE = "{fifo} has a line that is not about VRRP, {line}: use vrrp_notify_fifo, not notify_fifo"
 UNSAID = "keepalived runs and has not said it: see that it has this vrrp_instance; if it has, restart keepalived"
@@ -85,11 +88,19 @@ class InstanceStates:
 
 
 class FifoLook(NamedTuple):
-    """All that is in the FIFO, whether a process has it open for writing, and for how many bytes it has room."""
+    """All that is in the FIFO, whether a process has it open for writing, and for how many bytes it has room.
+
+    `mtime_ns`: when something was written last. `writers`: the processes that have it open for writing, each by its
+    number and when it began, as far as the agent can see them; a child of one does not count. `was_closed`: whether a
+    writer closed it since the last look, be it open again or not.
+    """
 
     content: bytes
     has_writer: bool
     capacity: int
+    mtime_ns: int
+    writers: tuple[str, ...] = ()
+    was_closed: bool = False
 
 
 class FifoReading:
@@ -103,8 +114,10 @@ class FifoReading:
         self._left = b""  # what the last look left in the FIFO
         self._before = _states_in(remembered.splitlines())  # said before, and in the FIFO no longer
         self._said: dict[str, VrrpState] = {}  # by what is in it
-        self._trusted_ns: int | None = None  # from when on that counts
-        self._closed_ns: int | None = None
+        self._trusted_ns: int | None = None  # from when on `_before` counts; None: the FIFO was closed
+        self._writer, self._mtime_ns = _seen_in(remembered)  # at the last look
+        self._has_looked = False  # or that was another agent
+        self._heard_ns = 0  # when there was something in the FIFO last
         self.known = InstanceStates()
         self.remembered = remembered
 
@@ -116,26 +129,39 @@ class FifoReading:
     def replaced(self) -> None:
         """Another FIFO is at the path: a keepalived that made it does so when it is reloaded."""
         self._before |= self._said
-        self._left, self._said, self._trusted_ns = b"", {}, None
+        self._left, self._said, self._trusted_ns, self._mtime_ns = b"", {}, None, None
 
     def take(self, look: FifoLook, now_ns: int) -> int:
         """Takes note of a look at a moment of the boot clock; how many bytes are to be taken out of the FIFO then.
 
         Before that, `remembered` has to be written down.
         """
-        damage, lines = self._damage(look), look.content.decode("utf-8", "replace").splitlines()
+        is_same_writer, damage = self._is_same_writer(look), self._damage(look, now_ns)
+        self._has_looked, self._mtime_ns = True, look.mtime_ns
+        self._heard_ns = now_ns if look.content else self._heard_ns
+        if look.has_writer:
+            self._writer = look.writers[0] if len(look.writers) == 1 else ""
         if damage:
             self.fail(damage)
             return len(look.content)
 
-        self._said = said = _states_in(lines)
         if not look.has_writer:
-            self._close(now_ns)
+            self._close(_states_in(_lines(look.content)))
             return len(look.content)
 
-        if self._trusted_ns is None or self._closed_ns is not None:
-            self._trusted_ns, self._closed_ns = now_ns + SETTLE_NS, None
-        is_settled = now_ns >= self._trusted_ns
+        if self._trusted_ns is None or look.was_closed:
+            self._trusted_ns = now_ns + SETTLE_NS
+            self._before = self._before if is_same_writer else {}
+        if look.was_closed:
+            self._reopened(look.content, is_same_writer=is_same_writer)
+            return len(look.content)
+        return self._follow(look, now_ns)
+
+    def _follow(self, look: FifoLook, now_ns: int) -> int:
+        """The same process has had the FIFO open since the last look."""
+        lines = _lines(look.content)
+        self._said = said = _states_in(lines)
+        is_settled = self._trusted_ns is not None and now_ns >= self._trusted_ns
         trouble = "" if self.known.trouble in (UNREAD, self._gone) else self.known.trouble
         self.known = InstanceStates(
             MappingProxyType(self._before | said if is_settled else said), _groups_in(lines), trouble
@@ -149,33 +175,69 @@ class FifoReading:
         self._left = look.content
         return 0
 
+    def _reopened(self, content: bytes, *, is_same_writer: bool) -> None:
+        """The FIFO was closed and opened again since the last look: the new lines are from before that, or after."""
+        if is_same_writer:
+            self._before |= _states_in(_lines(content))
+        else:
+            new = _states_in(_lines(content[len(self._left) :]))
+            self._before = {name: state for name, state in new.items() if state is not VrrpState.MASTER}
+        self._left, self._said = b"", {}
+        self.known = InstanceStates()
+        self._remember()
+
+    def _close(self, said: Mapping[str, VrrpState]) -> None:
+        """No process has the FIFO open: keepalived is being reloaded, or it is gone."""
+        self._before |= said
+        self._left, self._said, self._trusted_ns = b"", {}, None
+        self.known = InstanceStates(trouble=self._gone)
+        self._remember()
+
+    def _is_same_writer(self, look: FifoLook) -> bool:
+        """Whether the process that had the FIFO open at the last look has it open now.
+
+        What it wrote while no agent ran may be lost, if it closed the FIFO then.
+        """
+        was_missed = not self._has_looked and look.mtime_ns != self._mtime_ns
+        return not was_missed and look.writers == (self._writer,)
+
+    def _was_robbed(self, look: FifoLook, now_ns: int) -> bool:
+        """Whether something was written into the empty FIFO, and is not there.
+
+        The kernel wakes readers of a line just before it sets the time of the write.
+        """
+        was_written = self._has_looked and self._mtime_ns not in (None, look.mtime_ns)
+        return was_written and not look.content and now_ns >= self._heard_ns + SETTLE_NS
+
     @property
     def _gone(self) -> str:
         return GONE.format(fifo=self._fifo)
 
-    def _damage(self, look: FifoLook) -> str:
+    def _damage(self, look: FifoLook, now_ns: int) -> str:
         """Why nothing in the FIFO can be relied on; empty if it can."""
-        if not look.content.startswith(self._left):
+        if len(look.writers) > 1:
+            return SEVERAL.format(fifo=self._fifo, count=len(look.writers))
+        if not look.content.startswith(self._left) or self._was_robbed(look, now_ns):
             return SHARED.format(fifo=self._fifo)
         if len(look.content) > look.capacity - look.capacity // _FULL_SHARE:
             return OVERFLOWN.format(fifo=self._fifo)
-        lines = look.content.decode("utf-8", "replace").splitlines()
-        wrong = next((line for line in lines if not _is_readable(line)), None)
+        wrong = next((line for line in _lines(look.content) if not _is_readable(line)), None)
         return UNREADABLE.format(fifo=self._fifo, line=repr(wrong[:_SHOWN])) if wrong is not None else ""
-
-    def _close(self, now_ns: int) -> None:
-        """No process has the FIFO open: keepalived is being reloaded, or it is gone."""
-        if self._closed_ns is None:
-            self._closed_ns = now_ns
-        is_gone = now_ns >= self._closed_ns + GRACE_NS
-        self._before = {} if is_gone else self._before | self._said
-        self._left, self._said = b"", {}
-        self.known = InstanceStates(trouble=self._gone)
-        self._remember()
 
     def _remember(self) -> None:
         states = self._before | self._said
-        self.remembered = "".join(f'INSTANCE "{name}" {state.value}\n' for name, state in states.items())
+        seen = f"SEEN {self._writer} {self._mtime_ns}\n" if self._writer else ""
+        self.remembered = seen + "".join(f'INSTANCE "{name}" {state.value}\n' for name, state in states.items())
+
+
+def _seen_in(remembered: str) -> tuple[str, int | None]:
+    """The writer and the time of its last line, of what was written down; empty if it does not say them."""
+    match = _SEEN.match(remembered)
+    return (match[1], int(match[2])) if match else ("", None)
+
+
+def _lines(content: bytes) -> list[str]:
+    return content.decode("utf-8", "replace").splitlines()
 
 
 def _states_in(lines: Iterable[str]) -> dict[str, VrrpState]:

@@ -1,4 +1,9 @@
-"""A FIFO that is read without taking anything out: tee(2) copies what is in it, and leaves it there (pipe(7))."""
+"""A FIFO that is read without taking anything out: tee(2) copies what is in it, and leaves it there (pipe(7)).
+
+inotify(7) says whether it was opened or closed since the last look, however shortly. Only after that does it have to be
+found out which process writes: all descriptors under /proc are looked at. Those of a process of other capabilities, as
+keepalived is one, need CAP_SYS_PTRACE, and a Pod sees them only with `hostPID`.
+"""
 
 import ctypes
 import fcntl
@@ -13,6 +18,9 @@ from arpguard.core.keepalived import FifoLook
 from arpguard.paths import close_to_others, exposed
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_IN_CLOSE_WRITE, _IN_OPEN, _IN_Q_OVERFLOW = 0x8, 0x20, 0x4000  # linux/inotify.h
+_EVENT = struct.Struct("iIII")  # inotify(7), without a name
+_ATTEMPTS = 3
 _NONBLOCK = 2  # SPLICE_F_NONBLOCK (linux/splice.h)
 _QUIET = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -72,10 +80,14 @@ class Fifo:
         _refuse_open_to_others(path)
         self._fd = os.open(path, os.O_RDONLY | _QUIET)
         self.ready = select.epoll()
+        self._events = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._writers: tuple[str, ...] | None = None  # None: they have to be looked for
         try:
             # Of a FIFO without a writer poll(2) says so only if there was one since this process opened it.
             os.close(os.open(f"/proc/self/fd/{self._fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-            self.ready.register(self._fd, select.EPOLLIN | select.EPOLLET)
+            self._watch()
+            for each in (self._fd, self._events):
+                self.ready.register(each, select.EPOLLIN | select.EPOLLET)
         except BaseException:
             self.close()
             raise
@@ -84,6 +96,8 @@ class Fifo:
         """Closes it."""
         self.ready.close()
         os.close(self._fd)
+        if self._events >= 0:
+            os.close(self._events)
 
     @property
     def is_current(self) -> bool:
@@ -97,11 +111,40 @@ class Fifo:
     def look(self) -> FifoLook:
         """All that is in it."""
         self.ready.poll(0)  # from here on, what happens is news
+        was_closed = False
+        for _ in range(_ATTEMPTS):
+            if self._writers is None:
+                self._writers = _writers_of(self._fd)
+            look, found = self._look_once(self._writers), self._happened()
+            if not found:
+                return look._replace(was_closed=was_closed)  # the writers are those of this content
+            self._writers = None
+            was_closed |= bool(found & ~_IN_OPEN)
+        return look._replace(was_closed=was_closed, writers=())
+
+    def _watch(self) -> None:
+        watched = f"/proc/self/fd/{self._fd}".encode()
+        if self._events < 0 or _libc.inotify_add_watch(self._events, watched, _IN_OPEN | _IN_CLOSE_WRITE) < 0:
+            raise OSError(ctypes.get_errno(), "inotify")
+
+    def _look_once(self, writers: tuple[str, ...]) -> FifoLook:
         content = self._copy()
+        mtime_ns = os.fstat(self._fd).st_mtime_ns  # what is written between the two shows in the next content
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         has_writer = not any(event & select.POLLHUP for _, event in poll.poll(0))
-        return FifoLook(content, has_writer, fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ))
+        return FifoLook(content, has_writer, fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ), mtime_ns, writers)
+
+    def _happened(self) -> int:
+        """What happened since it was asked last, as a mask of inotify."""
+        try:
+            events = os.read(self._events, 65536)
+        except BlockingIOError:
+            return 0
+        found = 0
+        for _, mask, _, _ in _EVENT.iter_unpack(events):
+            found |= mask
+        return found
 
     def take_out(self, count: int) -> None:
         """Removes the first bytes of what is in it."""
@@ -121,6 +164,29 @@ class Fifo:
         finally:
             os.close(into)
             os.close(out_of)
+
+
+def _writers_of(fd: int) -> tuple[str, ...]:
+    """The processes that have a FIFO open for writing, without their children: each as its number and its beginning."""
+    fifo, found = os.fstat(fd), {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            with os.scandir(folder / "fd") as descriptors:
+                is_writer = any(_writes(opened, fifo) for opened in descriptors)
+            if is_writer:
+                after_name = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+                found[folder.name] = (after_name[1], after_name[19])  # proc(5): ppid, starttime
+        except OSError:
+            continue  # it is gone, or is not this process' to look at
+    return tuple(sorted(f"{pid}:{began}" for pid, (parent, began) in found.items() if parent not in found))
+
+
+def _writes(opened: os.DirEntry[str], fifo: os.stat_result) -> bool:
+    """Whether a descriptor of a process, as /proc has it, is of this FIFO, and for writing."""
+    try:
+        return bool(opened.stat(follow_symlinks=False).st_mode & stat.S_IWUSR) and os.path.samestat(opened.stat(), fifo)
+    except OSError:
+        return False  # closed meanwhile
 
 
 def _refuse_open_to_others(path: Path) -> None:

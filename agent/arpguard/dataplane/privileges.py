@@ -2,8 +2,9 @@
 
 CAP_PERFMON is for the verifier only, when programs are loaded; all others that root has besides were never needed.
 What is left is for what the agent keeps doing: CAP_BPF for maps and links, CAP_NET_ADMIN to attach to links that
-come, CAP_NET_RAW to announce and to probe; and where it has it, as root on a node has, CAP_DAC_READ_SEARCH to read the
-configuration, a kubeconfig, keys and tokens again, whoever's files they are. A container needs none of the last.
+come, CAP_NET_RAW to announce and to probe; and where it has them, as root on a node has, CAP_DAC_READ_SEARCH to read
+the configuration, a kubeconfig, keys and tokens again, whoever's files they are, and CAP_SYS_PTRACE to see which
+process has keepalived's FIFO open. A container needs none of the last two.
 """
 
 import ctypes
@@ -31,6 +32,7 @@ class Capability(IntEnum):
     DAC_READ_SEARCH = 2
     NET_ADMIN = 12
     NET_RAW = 13
+    SYS_PTRACE = 19
     SYS_ADMIN = 21
     SYS_NICE = 23
     PERFMON = 38
@@ -49,6 +51,7 @@ KEPT = (
     Capability.NET_ADMIN,
     Capability.NET_RAW,
     Capability.DAC_READ_SEARCH,
+    Capability.SYS_PTRACE,
 )
 KEPT_IN_CLUSTER = (*KEPT, Capability.SYS_NICE)  # each voucher's process raises its priority, and gives it up
 

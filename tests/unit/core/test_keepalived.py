@@ -8,7 +8,6 @@ import pytest
 from arpguard.addresses import MacAddress
 from arpguard.core.auditing import Answerer, Audited, AuditFinding, Expected
 from arpguard.core.keepalived import (
-    GRACE_NS,
     SETTLE_NS,
     UNSAID,
     FifoLook,
@@ -38,6 +37,9 @@ class Pipe:
     def __init__(self) -> None:
         self.content = b""
         self.is_open = True
+        self.was_closed = False
+        self.mtime_ns = START
+        self.writers: tuple[str, ...] = ("7:100",)  # as far as the agent sees them
         self.now_ns = START
         self.file = ""
         self.reading = FifoReading(FIFO)
@@ -48,11 +50,15 @@ class Pipe:
         return self.look()
 
     def writes(self, *states: str) -> None:
+        self.mtime_ns += len(states)
         self.content += "".join(f'INSTANCE "VI_1" {state} 100\n' for state in states).encode()
 
     def look(self, after_ns: int = SETTLE_NS) -> str:
         self.now_ns += after_ns
-        taken = self.reading.take(FifoLook(self.content, self.is_open, ROOM), self.now_ns)
+        writers = self.writers if self.is_open else ()
+        look = FifoLook(self.content, self.is_open, ROOM, self.mtime_ns, writers, self.was_closed)
+        self.was_closed = False
+        taken = self.reading.take(look, self.now_ns)
         self.file, self.content = self.reading.remembered, self.content[taken:]
         return self.word
 
@@ -67,6 +73,18 @@ class Pipe:
     def ends(self) -> None:
         """keepalived closes the FIFO; without an agent that has it open its lines are gone."""
         self.is_open = False
+
+    def reloads(self) -> None:
+        """keepalived closes the FIFO and opens it again, before the agent looks."""
+        self.was_closed = True
+
+    def restarts(self) -> None:
+        """Another keepalived opens it."""
+        self.was_closed, self.writers = True, ("8:200",)
+
+    def loses(self) -> None:
+        """Another program reads all that is in it."""
+        self.content = b""
 
     def restart_agent(self) -> str:
         self.reading = FifoReading(FIFO, self.file)
@@ -120,7 +138,7 @@ def test_a_reload_closes_the_fifo_for_a_moment_and_says_nothing_of_a_master(pipe
     pipe.ends()
     assert pipe.look(1) == "unknown"
     pipe.is_open = True
-    assert pipe.look(GRACE_NS // 2) == "unknown", "it may be a start, that has yet to say so"
+    assert pipe.look(1) == "unknown", "it may have more to say"
     assert pipe.look() == "MASTER"
 
 
@@ -135,16 +153,100 @@ def test_a_start_says_its_states_before_anything_older_counts(pipe):
     assert pipe.look() == "BACKUP"
 
 
-def test_what_was_said_counts_no_longer_when_the_fifo_stays_closed(pipe):
-    pipe.says("MASTER")
-    pipe.ends()
-    pipe.look()
-    pipe.look(GRACE_NS)
-    pipe.is_open = True
+@pytest.mark.parametrize("is_seen_closed", [True, False])
+def test_another_keepalived_counts_from_its_first_word(pipe, is_seen_closed):
+    """One with a track_script says nothing until that has run."""
+    pipe.says("BACKUP", "MASTER")
+    if is_seen_closed:
+        pipe.ends()
+        pipe.look(1)
+        pipe.is_open = True
+    pipe.restarts()
+    for _ in range(3):
+        assert pipe.look() == "unknown"
+    assert pipe.why.startswith("keepalived runs and has not said it")
+    assert "VI_1" not in pipe.file
+    assert pipe.says("BACKUP") == "BACKUP"
+    assert pipe.says("MASTER") == "MASTER"
+
+
+def test_where_the_writer_cannot_be_seen_nothing_said_before_a_reload_counts(pipe):
+    pipe.writers = ()
+    assert pipe.says("MASTER") == "MASTER"
+    pipe.reloads()
     pipe.look()
     assert pipe.look() == "unknown"
-    assert pipe.why.startswith("keepalived runs and has not said it")
-    assert pipe.file == ""
+    assert pipe.says("MASTER") == "MASTER"
+
+
+def test_a_reload_between_two_looks_keeps_what_the_same_process_said(pipe):
+    pipe.says("BACKUP", "MASTER")
+    pipe.reloads()
+    assert pipe.look() == "unknown"
+    assert pipe.look() == "MASTER"
+
+
+@pytest.mark.parametrize(("last", "expected"), [("BACKUP", "BACKUP"), ("MASTER", "unknown")])
+def test_a_line_from_before_a_restart_or_after_it_counts_unless_it_says_master(pipe, last, expected):
+    pipe.says("MASTER")
+    pipe.writes(last)
+    pipe.restarts()
+    assert pipe.look() == "unknown"
+    assert pipe.look() == expected
+
+
+def test_an_agent_that_starts_again_recalls_nothing_of_another_process(pipe):
+    pipe.says("BACKUP", "MASTER")
+    pipe.content, pipe.writers = b"", ("8:200",)
+    pipe.restart_agent()
+    assert pipe.look() == "unknown"
+
+
+def test_an_agent_that_starts_again_recalls_nothing_if_it_missed_a_line(pipe):
+    pipe.says("BACKUP", "MASTER")
+    pipe.writes("BACKUP")
+    pipe.content = b""  # a reload closed the FIFO, and did not say that again
+    pipe.restart_agent()
+    assert pipe.look() == "unknown"
+
+
+def test_what_was_written_down_without_its_writer_is_not_recalled(pipe):
+    pipe.file = 'INSTANCE "VI_1" MASTER\n'
+    pipe.restart_agent()
+    assert pipe.look() == "unknown"
+
+
+def test_a_line_that_left_nothing_was_read_by_somebody_else(pipe):
+    pipe.says("BACKUP", "MASTER")
+    pipe.reloads()
+    pipe.look()
+    assert pipe.look() == "MASTER"
+    pipe.writes("BACKUP")
+    pipe.loses()
+    assert pipe.look() == "unknown"
+    assert pipe.why.startswith("another program reads")
+
+
+def test_the_time_of_a_write_may_come_just_after_its_line(pipe):
+    pipe.says("MASTER")
+    pipe.reloads()
+    pipe.look()
+    pipe.mtime_ns += 1
+    pipe.look(1)
+    assert pipe.look() == "MASTER"
+
+
+def test_two_programs_that_write_make_all_unknown(pipe):
+    pipe.says("MASTER")
+    pipe.writers = ("7:100", "8:200")
+    assert pipe.look() == "unknown"
+    assert pipe.why == (
+        "2 programs have /run/states open for writing: give each keepalived a FIFO of its own, and restart this one"
+    )
+    pipe.writers = ("8:200",)
+    pipe.reloads()
+    pipe.look()
+    assert pipe.look() == "unknown"
 
 
 def test_an_agent_that_starts_again_reads_the_lines_again(pipe):
@@ -173,8 +275,7 @@ def test_an_agent_that_starts_again_recalls_nothing_of_a_keepalived_that_is_gone
     pipe.content = b""
     pipe.ends()
     assert pipe.restart_agent() == "unknown"
-    assert pipe.look(GRACE_NS) == "unknown"
-    assert pipe.file == ""
+    assert pipe.look() == "unknown"
 
 
 def test_another_fifo_at_the_path_begins_with_what_was_said_before(pipe):

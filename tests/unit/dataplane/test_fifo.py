@@ -2,6 +2,8 @@
 
 import os
 import select
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,7 +63,7 @@ def test_it_stays_for_the_next_reader_as_long_as_the_writer_lives(path, writer, 
     fifo.look()
     other = Fifo(path)
     try:
-        assert other.look() == (LINE, True, 65536)
+        assert other.look()[:3] == (LINE, True, 65536)
     finally:
         other.close()
 
@@ -94,6 +96,49 @@ def test_each_line_and_the_end_of_the_writer_are_news_once(path, fifo):
         assert not is_ready(fifo), "the lines are still in it"
     os.close(writer)
     assert is_ready(fifo)
+
+
+def myself() -> str:
+    return f"{os.getpid()}:{Path('/proc/self/stat').read_text().rpartition(')')[2].split()[19]}"
+
+
+def test_the_process_that_writes_is_named_and_no_reader(path, fifo):
+    assert fifo.look().writers == ()
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    assert fifo.look().writers == (myself(),)
+    os.close(fd)
+    assert fifo.look().writers == ()
+
+
+def test_a_child_that_inherits_the_descriptor_does_not_count_and_another_process_does(path, fifo, writer):
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE, pass_fds=[writer]) as child, open(os.devnull) as null:
+        assert fifo.look().writers == (myself(),)
+        os.dup2(null.fileno(), writer)
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # so that they are looked for
+        (other,) = fifo.look().writers
+        assert other.startswith(f"{child.pid}:")
+        child.communicate()
+
+
+def test_a_writer_that_closes_it_for_a_moment_is_noticed(path, fifo, writer):
+    assert not fifo.look().was_closed
+    other = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    assert is_ready(fifo)
+    assert not fifo.look().was_closed
+    os.close(other)
+    assert fifo.look().was_closed
+    assert not fifo.look().was_closed
+
+
+def test_a_write_moves_the_time(fifo, writer):
+    before = fifo.look().mtime_ns
+    until_moved = before
+    while until_moved == before:  # the clock of files has ticks
+        os.write(writer, LINE)
+        until_moved = fifo.look().mtime_ns
+    fifo.take_out(len(fifo.look().content))
+    assert fifo.look().mtime_ns == until_moved
 
 
 def test_another_one_at_the_path_is_noticed(path, fifo):

@@ -156,6 +156,7 @@ def test_another_fifo_at_the_path_is_read_and_the_last_words_of_the_old_one_coun
         node.owner()
         node.opens()
         node.says(MASTER)
+        await node.until_word("MASTER")
         node.path.unlink()
         node.closes()
         await until(node.path.exists)
