@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -860,3 +861,31 @@ def test_completion_is_for_the_plugin_as_a_command(kubectl):
 
     assert code == 0
     assert "-F _shtab_kubectl_arpguard kubectl-arpguard" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["ex"], ["explain"]),
+        (["mode", ""], ["observe", "enforce"]),
+        (["vips", "--no"], ["--node"]),
+        (["vips", "x"], []),
+    ],
+)
+def test_kubectl_completes_by_the_script_in_the_documentation(words, expected, tmp_path):
+    page = (DEPLOY.parent / "docs/kubectl.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"^```bash\n(#!.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    plugin = f'#!/bin/sh\nexec {sys.executable} -c "from arpguard.cli.kubectl.main import main; main()" "$@"\n'
+    for name, text in {"kubectl_complete-arpguard": script, "kubectl-arpguard": plugin}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        [tool("kubectl"), "__complete", "arpguard", *words],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert done.stdout.splitlines() == [*expected, ":4"], done.stderr

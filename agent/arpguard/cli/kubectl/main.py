@@ -235,7 +235,7 @@ def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "completion",
         "print a completion script for a shell",
         "Prints a completion script for the command `kubectl-arpguard`, by which the plugin can be called, too. Bash: "
-        "source <(kubectl arpguard completion bash). To complete behind `kubectl`: docs/kubectl.md.",
+        "source <(kubectl arpguard completion bash). To complete after `kubectl`: docs/kubectl.md.",
         EXAMPLES["completion"],
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
