@@ -51,9 +51,12 @@ def owner(raw: Raw, place: Place) -> Owner | None:
     if isinstance(raw, str) and raw in _OF_CONFIG:
         return _PLAIN[raw]
     if isinstance(raw, dict):
-        for key, read in _NAMED.items():
-            if key in raw:
-                return read(raw, place)
+        kinds = [key for key in _NAMED if key in raw]
+        if len(kinds) == 1:
+            return _NAMED[kinds[0]](raw, place)
+        if kinds:
+            place.wrong(raw, "one of keepalived, node and external")
+            return None
     hint = (did_you_mean(raw, _OF_CONFIG) or _as_node(raw)) if isinstance(raw, str) else ""
     place.wrong(
         raw,
@@ -64,7 +67,8 @@ def owner(raw: Raw, place: Place) -> Owner | None:
 
 
 def _as_node(found: str) -> str:
-    return f"; did you mean {{node: {found}}}?" if is_subdomain(found) else ""
+    meant = "keepalived: INSTANCE" if found == "keepalived" else f"node: {found}"
+    return f"; did you mean {{{meant}}}?" if is_subdomain(found) else ""
 
 
 def _in_short(found: str) -> Owner | None:
