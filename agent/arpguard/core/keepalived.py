@@ -64,6 +64,8 @@ SEVERAL = "{count} programs have {fifo} open for writing: give each keepalived a
 OVERFLOWN = "{fifo} was full, so that keepalived could not write to it: restart keepalived"
 UNREADABLE = "{fifo} has a line that is not about VRRP, {line}: use vrrp_notify_fifo, not notify_fifo"
 UNSAID = "keepalived runs and has not said it: see that it has this vrrp_instance; if it has, restart keepalived"
+SILENT = "so this node does not answer for"
+UNCHANGED = "and until the agent has read all of its configuration this node may answer, as before it started, for"
 A_GROUP = "that is a vrrp_sync_group: name one of its instances"
 
 
@@ -283,10 +285,14 @@ def owner_step(owner: Owner, node: str, known: InstanceStates) -> str:
     return f"keepalived says that {instance} is {known.word(instance)} on {node}, so this node is silent"
 
 
-def unknown_states(followed: Mapping[Address, str], known: InstanceStates) -> list[str]:
-    """The problem that the states of instances which VIPs follow are not known."""
+def unknown_states(followed: Mapping[Address, str], known: InstanceStates, *, waits: bool) -> list[str]:
+    """The problem that the states of instances which VIPs follow are not known.
+
+    `waits`: the agent changes nothing in the kernel yet.
+    """
+    so = UNCHANGED if waits else SILENT
     return [
-        f"keepalived: the state of {instance} is unknown, so this node does not answer for {some(vips)}: {why}"
+        f"keepalived: the state of {instance} is unknown, {so} {some(vips)}: {why}"
         for instance, vips in _by_instance(followed)
         if (why := known.why_unknown(instance))
     ]

@@ -30,8 +30,9 @@ class Scene:
         settings: Any = self.settings
         settings.awaited = False
         parts = cast("Any", (node, settings, pinned, plane, kernel))
-        keepalived = cast("Any", SimpleNamespace(follow=lambda asked: asked))
-        self.passes = Passes(*parts, self.links, keepalived, EarlyFile(None), ())
+        self.keepalived: Any = SimpleNamespace(follow=lambda asked: asked, problems=[], waits=False)
+        self.pinned, self.kernel = pinned, cast("Any", kernel)
+        self.passes = Passes(*parts, self.links, self.keepalived, EarlyFile(None), ())
 
     async def _read(self) -> Surroundings:
         self.reads += 1
@@ -50,6 +51,16 @@ class Scene:
 @pytest.fixture
 def scene(monkeypatch) -> Scene:
     return Scene(monkeypatch)
+
+
+def test_problems_of_a_pass_that_changes_nothing_know_that_it_does_not(scene):
+    seen = []
+    scene.kernel.wait = lambda _problems: seen.append(scene.keepalived.waits)
+    scene.settings.awaited = scene.pinned.was_told = True
+    scene.make()
+    scene.settings.awaited = False
+    scene.make()
+    assert (seen, scene.keepalived.waits) == ([True], False)
 
 
 def test_routes_are_not_read_while_nothing_changes(scene):
