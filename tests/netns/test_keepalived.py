@@ -88,6 +88,16 @@ def until_shown(pair: Pair, agent: AgentProcess, kind: str, state: str) -> None:
     until(lambda: shown(pair, agent) == expected, TAKEOVER_S, f"{expected}, not {shown(pair, agent)}")
 
 
+def track(config: Path, gate: Path) -> None:
+    """Has the instance wait for a script that ends well once the gate is there."""
+    script = gate.with_name("gate.sh")
+    script.write_text(f"#!/bin/sh\nuntil [ -e {gate} ]; do touch {gate.with_name('waits')}; sleep 0.1; done\n")
+    script.chmod(0o755)
+    text = config.read_text().replace("global_defs {", "global_defs {\n  script_user root\n  enable_script_security")
+    tracked = f'vrrp_script gate {{\n  script "{script}"\n  interval 1\n  timeout 60\n}}\nvrrp_instance lab {{'
+    config.write_text(text.replace("vrrp_instance lab {", f"{tracked}\n  track_script {{\n    gate\n  }}"))
+
+
 # ---- failover --------------------------------------------------------------------------------------------------------
 
 
@@ -206,6 +216,31 @@ def test_after_a_reload_keepalived_says_its_state_again(pair, begin, agent):
     until(lambda: "Reload finished" in daemon.said() or "Reloading" in daemon.said(), what="the reload")
     agent.start()
     agent.wait_for()
+    until_shown(pair, agent, "DELEGATED", "MASTER")
+
+
+def test_one_with_a_script_to_track_counts_from_its_first_word_when_it_starts_again(pair, begin, agent):
+    """It says nothing until the script has run, which ends when the test lets it."""
+    gate = pair.folder / "gate"
+    gate.touch()
+    daemon = begin(pair.node)
+    track(pair.folder / "node-1-keepalived.conf", gate)
+    daemon.kill(signal.SIGKILL)
+    daemon.start()
+    until_shown(pair, agent, "DELEGATED", "MASTER")
+
+    gate.unlink()
+    agent.kill(signal.SIGKILL)  # its file says MASTER
+    daemon.kill(signal.SIGKILL)
+    daemon.start()
+    waits = pair.folder / "waits"
+    until(waits.exists, what="the script of the new keepalived")
+    agent.start()
+    agent.wait_for()
+    for _ in range(10):
+        assert shown(pair, agent) == ("FOREIGN", "keepalived lab (unknown)")
+        assert "keepalived runs and has not said it" in problems(pair, agent)
+    gate.touch()
     until_shown(pair, agent, "DELEGATED", "MASTER")
 
 

@@ -139,6 +139,7 @@ class FifoReading:
         Before that, `remembered` has to be written down.
         """
         is_same_writer, damage = self._is_same_writer(look), self._damage(look, now_ns)
+        was_closed = look.was_closed or self._is_of_another(look)
         self._has_looked, self._mtime_ns = True, look.mtime_ns
         self._heard_ns = now_ns if look.content else self._heard_ns
         if look.has_writer:
@@ -151,10 +152,10 @@ class FifoReading:
             self._close(_states_in(_lines(look.content)))
             return len(look.content)
 
-        if self._trusted_ns is None or look.was_closed:
+        if self._trusted_ns is None or was_closed:
             self._trusted_ns = now_ns + SETTLE_NS
             self._before = self._before if is_same_writer else {}
-        if look.was_closed:
+        if was_closed:
             self._reopened(look.content, is_same_writer=is_same_writer)
             return len(look.content)
         return self._follow(look, now_ns)
@@ -202,6 +203,14 @@ class FifoReading:
         """
         was_missed = not self._has_looked and look.mtime_ns != self._mtime_ns
         return not was_missed and look.writers == (self._writer,)
+
+    def _is_of_another(self, look: FifoLook) -> bool:
+        """Whether all lines were there for the last agent, but another process has the FIFO open now.
+
+        A process that is killed may close the FIFO only after the next one has opened it.
+        """
+        was_there = not self._has_looked and look.mtime_ns == self._mtime_ns
+        return was_there and bool(look.writers) and look.writers != (self._writer,)
 
     def _was_robbed(self, look: FifoLook, now_ns: int) -> bool:
         """Whether something was written into the empty FIFO, and is not there.

@@ -202,6 +202,14 @@ def test_an_agent_that_starts_again_recalls_nothing_of_another_process(pipe):
     assert pipe.look() == "unknown"
 
 
+def test_lines_that_an_older_process_left_in_the_fifo_count_no_longer(pipe):
+    """It was still ending when the new one opened the FIFO."""
+    pipe.says("BACKUP", "MASTER")
+    pipe.writers = ("8:200",)
+    assert pipe.restart_agent() == "unknown"
+    assert pipe.look() == "unknown"
+
+
 def test_an_agent_that_starts_again_recalls_nothing_if_it_missed_a_line(pipe):
     pipe.says("BACKUP", "MASTER")
     pipe.writes("BACKUP")
