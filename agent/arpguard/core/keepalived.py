@@ -205,11 +205,11 @@ class FifoReading:
         return not was_missed and look.writers == (self._writer,)
 
     def _is_of_another(self, look: FifoLook) -> bool:
-        """Whether all lines were there for the last agent, but another process has the FIFO open now.
+        """Whether another process has the FIFO open now, and lines of the one before it are still there.
 
         A process that is killed may close the FIFO only after the next one has opened it.
         """
-        was_there = not self._has_looked and look.mtime_ns == self._mtime_ns
+        was_there = self._trusted_ns is not None if self._has_looked else look.mtime_ns == self._mtime_ns
         return was_there and bool(look.writers) and look.writers != (self._writer,)
 
     def _was_robbed(self, look: FifoLook, now_ns: int) -> bool:

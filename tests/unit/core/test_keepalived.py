@@ -210,6 +210,15 @@ def test_lines_that_an_older_process_left_in_the_fifo_count_no_longer(pipe):
     assert pipe.look() == "unknown"
 
 
+def test_a_process_that_ends_after_the_next_one_opened_the_fifo_takes_its_words_with_it(pipe):
+    pipe.says("BACKUP", "MASTER")
+    pipe.writers = ("8:200",)
+    assert pipe.look() == "unknown"
+    pipe.was_closed = True
+    pipe.look()
+    assert pipe.look() == "unknown"
+
+
 def test_an_agent_that_starts_again_recalls_nothing_if_it_missed_a_line(pipe):
     pipe.says("BACKUP", "MASTER")
     pipe.writes("BACKUP")
