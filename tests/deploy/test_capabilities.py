@@ -188,8 +188,8 @@ def test_root_gives_up_what_the_agent_does_not_need_and_cannot_get_it_back():
 def test_unit_of_systemd_leaves_what_the_agent_needs():
     unit = (DEPLOY / "standalone/arpguard.service").read_text(encoding="utf-8")
     (left,) = re.findall("^CapabilityBoundingSet=(.+)$", unit, re.MULTILINE)
-    mounts, reads, sees = Capability.SYS_ADMIN, Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE
-    assert left.split() == sorted(f"CAP_{each.name}" for each in (*NEEDED, mounts, reads, sees))
+    mounts, reads = Capability.SYS_ADMIN, Capability.DAC_READ_SEARCH
+    assert left.split() == sorted(f"CAP_{each.name}" for each in (*NEEDED, mounts, reads))
     assert "NoNewPrivileges=yes" in unit
 
 

@@ -4,7 +4,8 @@ CAP_PERFMON is for the verifier only, when programs are loaded; all others that 
 What is left is for what the agent keeps doing: CAP_BPF for maps and links, CAP_NET_ADMIN to attach to links that
 come, CAP_NET_RAW to announce and to probe; and where it has them, as root on a node has, CAP_DAC_READ_SEARCH to read
 the configuration, a kubeconfig, keys and tokens again, whoever's files they are, and CAP_SYS_PTRACE to see which
-process has keepalived's FIFO open. A container needs none of the last two.
+process has keepalived's FIFO open. A container needs none of the last two, and the
+systemd unit leaves the last one out.
 """
 
 import ctypes
