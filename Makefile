@@ -46,7 +46,7 @@ APT_LAB := keepalived openssl
 APT_FRESH := debootstrap git util-linux
 APT_KERNELS := busybox-static cpio ipset iptables ipvsadm kmod qemu-system-x86
 APT_IMAGE := buildah crun debian-archive-keyring podman qemu-user-static
-APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-github-containers-common iperf3 iputils-ping libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
+APT_DEV := $(APT_BUILD) arping bpftool clang clang-format crun curl gcc golang-github-containers-common iperf3 iputils-ping ipvsadm libc6-dev ndisc6 spin tcpdump tmux tshark wireshark-common
 # libFuzzer's runtime belongs to one version of clang: the one that the distribution has.
 APT_FUZZ = $(shell apt-cache depends clang | sed -n 's/.*Depends: clang-\([0-9]*\)$$/libclang-rt-\1-dev/p')
 

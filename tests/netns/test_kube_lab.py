@@ -55,6 +55,7 @@ SO_RCVBUFFORCE = 33
 # Bars that only hold on a machine with nothing else to do: here, a figure may be so much, in the unit of its name.
 LENIENT = {
     "gap_in_bounds": ("gap_ms", 400),
+    "none_lost": ("longest_silence_ms", 1500),
     "median_in_bounds": ("median_ms", 8000),
     "worst_in_bounds": ("worst_ms", 8000),
     "recovered_within_2_s": ("recovered_worst_ms", 8000),
@@ -115,7 +116,8 @@ def as_expected(step: dict) -> bool:
 def test_a_scenario_comes_out_as_expected(complete, scenario):
     steps = [step for step in complete[1] if step["scenario"] == scenario]
     assert steps
-    assert [step for step in steps if not as_expected(step)] == []
+    wrong = [step for step in steps if not as_expected(step)]
+    assert not wrong, json.dumps(wrong, indent=1)
 
 
 def test_it_says_so_by_its_exit_code(complete):
