@@ -7,6 +7,7 @@ import functools
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,30 +69,25 @@ def _lacking_tcx() -> str | None:
 _LACKING = {"bpf": _lacking_bpf, "compiler": _lacking_compiler, "netns": _lacking_netns, "tcx": _lacking_tcx}
 
 
-# Clusters of agents, whose leases run out on a machine that is too busy: of each chain one test at a time, before all
-# others, for they take longest, and most of that is waiting. What neither has namespaces nor waits for a server gives
-# way to what does.
-_CHAINS = {
-    "the lab": ("tests/netns/test_kube_lab",),
-    "clusters": (
-        "tests/netns/test_kube_lab.py::test_random_faults",
-        "tests/api/test_cluster",
-        "tests/kube/test_burst",
-        "tests/kube/test_cluster_runtime",
-        "tests/kube/test_conflicts",
-        "tests/kube/test_dual_stack",
-        "tests/kube/test_faults",
-        "tests/kube/test_leaving",
-        "tests/kube/test_membership",
-        "tests/netns/test_kube",
-        "tests/netns/test_link_cluster",
-        "tests/netns/test_flood",
-        "tests/netns/test_scale",
-        "tests/soak/",
-        "tests/bench/",
-    ),
-}
-_FIRST = ("tests/kube/", "tests/netns/")
+# Clusters of agents, whose leases run out on a machine that is too busy: one file at a time, before all others. What
+# neither has namespaces nor waits for a server gives way to what does.
+_CLUSTERS = (
+    "tests/api/test_cluster",
+    "tests/kube/test_burst",
+    "tests/kube/test_cluster_runtime",
+    "tests/kube/test_conflicts",
+    "tests/kube/test_dual_stack",
+    "tests/kube/test_faults",
+    "tests/kube/test_leaving",
+    "tests/kube/test_membership",
+    "tests/netns/test_kube",
+    "tests/netns/test_link_cluster",
+    "tests/netns/test_flood",
+    "tests/netns/test_scale",
+    "tests/soak/",
+    "tests/bench/",
+)
+_FIRST = (*_CLUSTERS, "tests/kube/", "tests/netns/")
 # What waits for agents and the wire may be late on a machine that others use too; `--reruns` (CI's) is for that alone.
 # Two answers stay two answers, and what tries many cases (those have a SEED, or are Hypothesis's) has found something.
 _IN_TIME = ("tests/netns/", "tests/kube/", "tests/api/", "tests/deploy/")
@@ -109,21 +105,9 @@ def _may_be_late(item: pytest.Item) -> bool:
     return case and item.nodeid.startswith(_IN_TIME) and not item.nodeid.startswith(_JUDGES)
 
 
-def _chain(nodeid: str) -> str | None:
-    """By the longest prefix."""
-    found = {prefix: name for name, prefixes in _CHAINS.items() for prefix in prefixes if nodeid.startswith(prefix)}
-    return found[max(found, key=len)] if found else None
-
-
-def _rank(nodeid: str) -> int:
-    """The chains in their order, then those that wait, then the others."""
-    chain = _chain(nodeid)
-    return list(_CHAINS).index(chain) if chain else len(_CHAINS) + (not nodeid.startswith(_FIRST))
-
-
 class _Scheduling(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        return _chain(nodeid) or super()._split_scope(nodeid)
+        return "clusters" if nodeid.startswith(_CLUSTERS) else super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
@@ -132,11 +116,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Scheduling:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
-        os.setpriority(os.PRIO_PROCESS, 0, 0 if _rank(item.nodeid) <= len(_CHAINS) else 10)
+        os.setpriority(os.PRIO_PROCESS, 0, 0 if item.nodeid.startswith(_FIRST) else 10)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[object]:
+    """A command that a test runs in this process has it end by SIGPIPE, which would end the tests after it as well."""
+    try:
+        return (yield)
+    finally:
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _rank(item.nodeid))
+    items.sort(key=lambda item: (not item.nodeid.startswith(_CLUSTERS), not item.nodeid.startswith(_FIRST)))
     for item in items:
         if not _may_be_late(item):
             item.add_marker(pytest.mark.flaky(reruns=0))

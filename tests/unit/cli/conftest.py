@@ -1,6 +1,5 @@
 """A real gRPC server on a Unix socket whose answers a test prepares: it is the command line that is under test."""
 
-import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -13,14 +12,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from arpguard.cli.main import main
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.v1 import agent_pb2_grpc
-
-
-@pytest.fixture(autouse=True)
-def _signals_stay_as_they_are() -> Iterator[None]:
-    """A command that prints ends by SIGPIPE; the tests after it must not."""
-    before = signal.getsignal(signal.SIGPIPE)
-    yield
-    signal.signal(signal.SIGPIPE, before)
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class NodeReport:
     """What `arpguard doctor -o json` wrote on a node, and what is shown of it."""
 
     plain: JsonObject
@@ -67,7 +67,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     return exits.NOT_RIGHT if bad or silent else exits.OK
 
 
-def _report(said: Said) -> Report | None:
+def _report(said: Said) -> NodeReport | None:
     """None where there is none, or none that this version can read: an agent of another one may have written it."""
     try:
         return _read(json.loads(said.text), said.pod.node)
@@ -75,7 +75,7 @@ def _report(said: Said) -> Report | None:
         return None
 
 
-def _read(plain: JsonObject, node: str) -> Report:
+def _read(plain: JsonObject, node: str) -> NodeReport:
     """Raises ValueError, KeyError or TypeError for anything but a report."""
     checks = plain["checks"]
     found = [
@@ -92,10 +92,10 @@ def _read(plain: JsonObject, node: str) -> Report:
         for check in checks
         for each in check["findings"][:MOST_SHOWN]
     ]
-    return Report(plain, Grade(plain["verdict"]), [Grade(check["verdict"]) for check in checks], found)
+    return NodeReport(plain, Grade(plain["verdict"]), [Grade(check["verdict"]) for check in checks], found)
 
 
-def _plain(said: Said, report: Report | None) -> dict[str, object]:
+def _plain(said: Said, report: NodeReport | None) -> dict[str, object]:
     head = {"node": said.pod.node, "target": said.pod.name, "error": "" if report else _why(said)}
     return {**head, **(report.plain if report else {}), "node": said.pod.node}
 
@@ -111,7 +111,7 @@ def _silent(heard: Iterable[Said]) -> Iterator[str]:
         yield "\n".join(str(render.bad(line)) for line in lines)
 
 
-def _page(reports: dict[str, Report]) -> Iterator[str]:
+def _page(reports: dict[str, NodeReport]) -> Iterator[str]:
     """A table of the nodes, a table of what is not well, and what that means and how it is mended."""
     if not reports:
         return
@@ -122,7 +122,7 @@ def _page(reports: dict[str, Report]) -> Iterator[str]:
     yield from (_details(each) for each in found if each.grade in (Grade.BAD, Grade.WARN))
 
 
-def _nodes(reports: dict[str, Report]) -> list[tuple[object, ...]]:
+def _nodes(reports: dict[str, NodeReport]) -> list[tuple[object, ...]]:
     """A line for each node, the worst first."""
     rows = []
     for node, report in reports.items():
@@ -131,7 +131,7 @@ def _nodes(reports: dict[str, Report]) -> list[tuple[object, ...]]:
     return [(node, styled(grade), *counts) for _, node, grade, counts in sorted(rows, key=lambda row: row[:2])]
 
 
-def _findings(reports: Iterable[Report]) -> list[Found]:
+def _findings(reports: Iterable[NodeReport]) -> list[Found]:
     """What is not well; equal findings of several nodes are one."""
     merged: dict[tuple[str, ...], Found] = {}
     for each in (each for report in reports for each in report.found if each.grade in _SHOWN):
