@@ -371,16 +371,17 @@ def whohas(pair: Pair, vip: Address, *words: str) -> tuple[int, dict]:
     return done.returncode, json.loads(done.stdout)
 
 
-def replies(found: dict) -> dict[str, int]:
-    """By MAC address; whose that is depends on what the client's neighbour table has learned by now."""
-    return {answer["mac"]: answer["replies"] for answer in found["answers"]}
+def heard(found: dict) -> set[str]:
+    """The MAC addresses; how many replies come in time is the machine's, and whose they are its neighbour table's."""
+    assert all(1 <= answer["replies"] <= found["requests"] for answer in found["answers"])
+    return {answer["mac"] for answer in found["answers"]}
 
 
 def test_whohas_asks_by_solicitation_and_names_the_one_that_answers(pair, agent):
     code, found = whohas(pair, OWNED, "--count", "2")
 
     assert (code, found["interface"], found["address"]) == (0, "eth0", str(OWNED))
-    assert replies(found) == {str(M): 2}
+    assert (heard(found), found["requests"]) == ({str(M)}, 2)
 
 
 def test_whohas_finds_nobody_where_all_are_silent(pair, agent):
@@ -394,4 +395,4 @@ def test_whohas_without_an_address_of_its_own_asks_from_nobody(pair, agent):
     finally:
         pair.client.netns.batch([f"addr add {CLIENT}/64 dev eth0 nodad"])
 
-    assert (code, replies(found)) == (0, {str(M): 3})
+    assert (code, heard(found)) == (0, {str(M)})
