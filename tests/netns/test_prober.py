@@ -214,7 +214,14 @@ def test_group_of_the_address_is_listened_to_while_it_is_probed_for(pair):
 
 
 def test_cluster_node_that_answers_is_no_stranger(pair, vip, occupied):
-    assert run(pair, lambda prober: _probe(prober, pair, vip), lambda mac: mac == pair.client.mac) is None
+    asked = []
+
+    def is_ours(address: Address, mac: MacAddress) -> bool:
+        asked.append((address, mac))
+        return True
+
+    assert run(pair, lambda prober: _probe(prober, pair, vip), is_ours) is None
+    assert set(asked) == {(vip, pair.client.mac)}
 
 
 def test_claim_of_another_address_is_not_taken_for_this_one(pair, vip, occupied):
