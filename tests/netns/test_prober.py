@@ -175,7 +175,7 @@ def test_a_claim_in_another_vlan_is_of_another_address(pair, vip, vid, found):
 
 
 def test_cluster_node_that_probes_for_the_same_address_is_no_stranger(pair, vip):
-    assert during(pair, vip, PROBES[vip], lambda mac: mac == STRANGER) is None
+    assert during(pair, vip, PROBES[vip], lambda address, mac: (address, mac) == (vip, STRANGER)) is None
 
 
 def test_own_probe_that_comes_back_is_no_strangers(pair):
