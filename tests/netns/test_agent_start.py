@@ -317,7 +317,8 @@ def test_whohas_exits_0_only_if_exactly_one_host_answers():
             assert (done.returncode, done.stderr) == (code, "")
             found = json.loads(done.stdout)
             assert (found["address"], found["interface"]) == (str(vip), "eth0")
-            assert {answer["mac"]: answer["replies"] for answer in found["answers"]} == {str(n.mac): 2 for n in nodes}
+            assert {answer["mac"] for answer in found["answers"]} == {str(node.mac) for node in nodes}
+            assert all(answer["replies"] in (1, 2) for answer in found["answers"]), "as many as come in time"
         done = arpguard("whohas", str(both), "--wait", "0.1", prefix=lab.client.netns.prefix())
         assert done.stdout.endswith(f"\n2 hosts answer for {both} on eth0: clients reach one or another at random\n")
         done = arpguard("whohas", str(one), "--wait", "0.1", prefix=lab.client.netns.prefix())
