@@ -12,6 +12,7 @@ from arpguard.addresses import MacAddress
 from arpguard_lab.peers.programs import Keepalived, find, holds
 from arpguard_lab.topology import AgentProcess, Host
 from support.netns.agents import hung, said
+from support.netns.announcers import announcers
 from support.netns.cable import Pair, a_pair, address
 from support.netns.waiting import until
 from support.netns.wire import Wire, a_wire
@@ -42,20 +43,13 @@ def wire(pair) -> Iterator[Wire]:
 
 @pytest.fixture
 def begin(pair) -> Iterator:
-    """Starts keepalived, and takes away what it leaves."""
-    begun: list[Keepalived] = []
+    """Starts keepalived on a host."""
 
-    def started(host: Host, priority: int = 100, router_id: int = 51) -> Keepalived:
-        daemon = Keepalived(host, pair.folder, VIP, priority, vmac=False, router_id=router_id)
-        begun.append(daemon)
-        daemon.start()
-        return daemon
+    def daemon(host: Host, priority: int = 100, router_id: int = 51) -> Keepalived:
+        return Keepalived(host, pair.folder, VIP, priority, vmac=False, router_id=router_id)
 
-    yield started
-    for daemon in begun:
-        daemon.kill(signal.SIGKILL)
-        if holds(daemon.host, VIP):
-            daemon.host.unbind(VIP, "eth0")
+    with announcers(VIP) as start:
+        yield lambda *words, **more: start(daemon(*words, **more))
 
 
 @pytest.fixture

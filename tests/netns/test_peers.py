@@ -19,10 +19,10 @@ from arpguard.wire.ndp import (
     parse_nd_frame,
 )
 from arpguard_lab.peers.programs import Keepalived, KubeVipLike, MetalLbLike, find, holds
-from arpguard_lab.topology import HostProcess
 from support.frames.builders import a_frame, a_packet
 from support.frames.nd_builders import tlla
 from support.netns.agents import said
+from support.netns.announcers import announcers
 from support.netns.cable import Pair, a_pair, address, address6, speak_ipv6
 from support.netns.waiting import ANSWER_S, until
 from support.netns.wire import Wire, a_wire
@@ -49,20 +49,10 @@ def wire(pair) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def begin(pair) -> Iterator:
-    """Starts an announcer, and takes away what it leaves."""
-    begun: list[HostProcess] = []
-
-    def started(program: HostProcess) -> HostProcess:
-        begun.append(program)
-        program.start()
-        return program
-
-    yield started
-    for program in begun:
-        program.kill(signal.SIGKILL)
-    if holds(pair.node, VIP):
-        pair.node.unbind(VIP, "eth0")
+def begin() -> Iterator:
+    """Starts an announcer."""
+    with announcers(VIP) as start:
+        yield start
 
 
 def next_frames(wire: Wire, count: int) -> list[bytes]:

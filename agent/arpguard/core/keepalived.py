@@ -40,7 +40,7 @@ _SHOWN = 60
 
 
 class VrrpState(Enum):
-    """What an instance is. The values are keepalived's words; STOP and DELETED mean that it is no more."""
+    """An instance's state, in keepalived's words. STOP and DELETED: keepalived no longer runs the instance."""
 
     MASTER = "MASTER"
     BACKUP = "BACKUP"
@@ -124,7 +124,7 @@ class FifoReading:
         self.remembered = remembered
 
     def fail(self, trouble: str) -> None:
-        """There is no FIFO that could be read, or nothing in it can be relied on."""
+        """Forgets every state: the agent cannot read the FIFO, or cannot trust what is in it."""
         self._left, self._before, self._said, self.remembered = b"", {}, {}, ""
         self.known = InstanceStates(trouble=trouble)
 

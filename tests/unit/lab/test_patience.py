@@ -25,28 +25,20 @@ def clock(monkeypatch) -> Clock:
     return made
 
 
-def test_on_a_quiet_machine_it_ends_at_the_limit(clock):
+@pytest.mark.parametrize(
+    ("waits", "last"),
+    [
+        pytest.param([(10, 0)], (0.1, 0), id="on a quiet machine at the limit"),
+        pytest.param([(49.9, 49.9)], (0.2, 0.2), id="on a busy one after five times as long"),
+        pytest.param([(9, 0), (4.9, 4.9)], (0.2, 0.2), id="only the busy seconds count less"),
+    ],
+)
+def test_it_ends(clock, waits, last):
     waiting = Patience(10)
-    clock.pass_by(10, lacking=0)
+    for seconds, lacking in waits:
+        clock.pass_by(seconds, lacking)
     assert not waiting.is_over
-    clock.pass_by(0.1, lacking=0)
-    assert waiting.is_over
-
-
-def test_on_a_busy_one_it_lasts_five_times_as_long(clock):
-    waiting = Patience(10)
-    clock.pass_by(49.9, lacking=49.9)
-    assert not waiting.is_over
-    clock.pass_by(0.2, lacking=0.2)
-    assert waiting.is_over
-
-
-def test_only_the_busy_seconds_count_less(clock):
-    waiting = Patience(10)
-    clock.pass_by(9, lacking=0)
-    clock.pass_by(4.9, lacking=4.9)
-    assert not waiting.is_over
-    clock.pass_by(0.2, lacking=0.2)
+    clock.pass_by(*last)
     assert waiting.is_over
 
 
