@@ -29,8 +29,7 @@ _MAX_ROUNDS = 100_000
 def run_lab(options: argparse.Namespace) -> int:
     """`arpguard lab`."""
     if options.list:
-        rows = runner.catalogue(kubernetes=options.kubernetes)
-        print(render.table(("SCENARIO", "WHAT IT SHOWS, AND EXPECTS"), rows))
+        _show_list(options)
         return exits.OK
 
     _refuse_nonsense(options)
@@ -38,15 +37,25 @@ def run_lab(options: argparse.Namespace) -> int:
     exits.leave_on_signals()
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # connections of the lab's end at any time; a lost reader is an error
 
+    is_document = options.output != "table"
     with closing(_run(options)) as steps:  # it removes the lab, also when a signal ends this program
-        results = list(steps if options.json else Page(kubernetes=options.kubernetes).shown(steps))
+        results = list(steps if is_document else Page(kubernetes=options.kubernetes).shown(steps))
 
-    if options.json:
-        print(render.json_text([step.as_json() for step in results]))
+    if is_document:
+        print(render.document([step.as_json() for step in results], options.output))
     else:
         print(f"\n{_sum(results)}")
 
     return exits.OK if results and all(step.ok for step in results) else exits.NOT_RIGHT
+
+
+def _show_list(options: argparse.Namespace) -> None:
+    rows = runner.catalogue(kubernetes=options.kubernetes)
+    if options.output == "table":
+        print(render.table(("SCENARIO", "WHAT IT SHOWS, AND EXPECTS"), rows))
+    else:
+        listed: list[dict[str, object]] = [{"scenario": name, "shows": summary} for name, summary in rows]
+        print(render.document(listed, options.output))
 
 
 def _refuse_nonsense(options: argparse.Namespace) -> None:
@@ -87,7 +96,7 @@ def _run(options: argparse.Namespace) -> Generator[Step, None, None]:
     extent = Extent(options.rounds, options.seconds)
     if extent != Extent():
         seed = random.randrange(1 << 32) if options.seed is None else options.seed  # noqa: S311 - no secret
-        rounds = runner.RoundsWanted(extent, seed, _ignore if options.json else _tell, options.vouching)
+        rounds = runner.RoundsWanted(extent, seed, _tell if options.output == "table" else _ignore, options.vouching)
         rounds.tell(f"seed {seed}")
     return runner.run_kubernetes(names, options.nodes, rounds)
 

@@ -44,9 +44,8 @@ def run_doctor(options: argparse.Namespace) -> int:
 
     results = asyncio.run(_examine(wanted, options.agent))
 
-    form = "json" if options.json else options.output
-    if form != "table":
-        print(render.document(as_json(wanted.node, results), form))
+    if options.output != "table":
+        print(render.document(as_json(wanted.node, results), options.output))
     elif options.fix_hints:
         print("\n".join(hints(results)))
     else:

@@ -13,7 +13,16 @@ from arpguard import __version__
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
 from arpguard.cli.logs import add_log_options
-from arpguard.cli.options import DEFAULT_TARGET, SubParsers, add_asking, add_output, lazily, object_name, positive
+from arpguard.cli.options import (
+    DEFAULT_TARGET,
+    SubParsers,
+    add_asking,
+    add_json,
+    add_output,
+    lazily,
+    object_name,
+    positive,
+)
 from arpguard.cli.parser import Parser
 from arpguard.cli.replay.options import add_replay
 from arpguard.cli.running import run
@@ -165,7 +174,8 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     )
 
     parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
-    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
+    add_output(parser, "one document with all steps, or with --list the scenarios")
+    add_json(parser)
 
     parser.set_defaults(run=_run_lab)
 
@@ -202,7 +212,9 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--address", dest="agent", metavar="TARGET", help=f"the agent that knows the nodes (default: {DEFAULT_TARGET})"
     )
-    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    add_output(parser, "a document")
+    add_json(parser)
+
     parser.set_defaults(run=lazily("whohas", "run_whohas"))
 
 
@@ -235,8 +247,8 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--fix-hints", action="store_true", help="print the shell commands that fix what is bad, and run none"
     )
 
-    add_output(parser)
-    parser.add_argument("--json", action="store_true", help="the same as -o json")
+    add_output(parser, "a document")
+    add_json(parser)
 
     parser.set_defaults(run=lazily("doctor", "run_doctor"))
 

@@ -399,16 +399,23 @@ def _command(
     return parser
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Adds -o."""
+_MESSAGE = "the API's message in protobuf's JSON mapping"
+
+
+def add_output(parser: argparse.ArgumentParser, document: str = _MESSAGE) -> None:
+    """Adds -o; `document`: what programs get."""
     parser.add_argument(
         "-o",
         "--output",
         choices=("table", "wide", "json", "yaml"),
         default="table",
-        help="for people: as wide as the terminal, or as what is shown; or the API's message in protobuf's JSON "
-        "mapping (default: table)",
+        help=f"for people: as wide as the terminal, or as what is shown; or {document} (default: table)",
     )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds --json."""
+    parser.add_argument("--json", dest="output", action="store_const", const="json", help="the same as -o json")
 
 
 def _add_link(parser: argparse.ArgumentParser) -> None:

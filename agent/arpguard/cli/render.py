@@ -142,8 +142,8 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
-def document(value: Message | dict[str, object], form: str) -> str:
-    """A message in protobuf's JSON mapping, as "json" or "yaml"."""
+def document(value: Message | dict[str, object] | list[dict[str, object]], form: str) -> str:
+    """A message in protobuf's JSON mapping, or plain values, as "json" or "yaml"."""
     plain = as_dict(value) if isinstance(value, Message) else value
     return json_text(plain) if form == "json" else yaml_text(plain).rstrip("\n")
 
@@ -171,8 +171,9 @@ def json_text(value: object) -> str:
 
 
 def yaml_text(value: object) -> str:
-    """YAML in the order of the fields."""
-    return str(yaml.dump(value, Dumper=_YAML_DUMPER, sort_keys=False))
+    """The same as YAML, in the order of the fields."""
+    plain = json.loads(json_text(value))
+    return str(yaml.dump(plain, Dumper=_YAML_DUMPER, sort_keys=False))
 
 
 def _in_colour() -> bool:

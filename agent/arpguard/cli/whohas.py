@@ -43,10 +43,10 @@ def run_whohas(options: argparse.Namespace) -> int:
     counts = Counter(reply.packet.sha for reply in replies)
     names = _names(counts, address, options.agent)
 
-    if options.json:
+    if options.output != "table":
         answers = [{"mac": str(mac), "replies": count, "who": names[mac]} for mac, count in counts.items()]
-        found = {"address": address, "interface": ifname, "requests": options.count, "answers": answers}
-        print(render.json_text(found))
+        found = {"address": str(address), "interface": ifname, "requests": options.count, "answers": answers}
+        print(render.document(found, options.output))
     elif counts:
         print("\n".join(_text(address, ifname, counts, names, options.count)))
     else:

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
-from arpguard.cli.options import SubParsers, add_choice, add_command, lazily, up_to
+from arpguard.cli.options import SubParsers, add_choice, add_command, add_output, lazily, up_to
 from arpguard.names import is_subdomain
 from arpguard.verdict import Reason, Verdict
 
@@ -36,13 +36,7 @@ def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_choice_of_frames(parser)
 
     parser.add_argument("--summary", action="store_true", help="only the summary of the whole capture")
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "json", "yaml"),
-        default="table",
-        help="for people, or a document for each frame and one for the account at the end (default: table)",
-    )
+    add_output(parser, "a document for each frame and one for the account at the end")
 
     parser.set_defaults(run=lazily("replay.command", "run_replay"))
 
