@@ -71,6 +71,7 @@ _CLI = """# Commands
 For anyone at a prompt: every command of `arpguard`, its arguments and options, from the program's own parsers.
 `arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
 The package also has completions for bash, zsh and fish; `arpguard completion SHELL` prints one.
+They offer the VIPs and links of the agent on this node, too.
 
 - The commands that ask an agent ask the one on this node; `--address` names another one, and `--all-nodes` asks all.
 - `-o json` and `-o yaml` are for programs.

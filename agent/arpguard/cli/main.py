@@ -15,10 +15,13 @@ from arpguard.cli.exits import AskError
 from arpguard.cli.logs import add_log_options
 from arpguard.cli.options import (
     DEFAULT_TARGET,
+    KNOWN,
+    SHELLS,
     SubParsers,
     add_asking,
     add_json,
     add_output,
+    add_shell,
     lazily,
     object_name,
     positive,
@@ -331,11 +334,14 @@ def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "in a folder of $fpath. Fish: write it to arpguard.fish in ~/.config/fish/completions. Tcsh: write it to a "
         "file, and source that.",
     )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
+    add_shell(parser, KNOWN.values())
     parser.set_defaults(run=_complete)
 
 
 def _complete(options: argparse.Namespace) -> int:
+    if options.shell not in SHELLS:
+        return lazily("completing", "show_known")(options)
+
     from arpguard.cli.completion import complete  # noqa: PLC0415 - shtab is for this command only
 
-    return complete(build_parser(), options.shell)
+    return complete(build_parser(), options.shell, KNOWN)

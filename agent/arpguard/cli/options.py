@@ -21,6 +21,9 @@ DEFAULT_PAST = 20
 SubParsers = argparse._SubParsersAction  # noqa: SLF001 - argparse has no public name for it
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|m|h|d) *")
 _SPAN_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+SHELLS = ("bash", "zsh", "fish", "tcsh")
+# Arguments and options that a shell completes with what agents know, by their names in the parsers.
+KNOWN = {"vip": "vips", "address": "vips", "link": "links", "interface": "links"}
 _FILTERS = ("vip", "link", "kind", "claimant", "verdict", "reason", "since")
 _HELP_WIDTH = 78
 _SHORTEST_INTERVAL_S = 0.1
@@ -461,6 +464,17 @@ def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
         type=up_to((1 << 16) - 1, "no port"),
         metavar="PORT",
         help=f"where the other agents listen (default: {DEFAULT_PORT})",
+    )
+
+
+def add_shell(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
+    """Adds what `completion` is to print; `known`: kinds of words that agents know."""
+    kinds = list(dict.fromkeys(known))
+    parser.add_argument(
+        "shell",
+        choices=(*SHELLS, *kinds),
+        metavar="SHELL",
+        help=f"{', '.join(SHELLS)}; or {', '.join(kinds)}: what the script completes, as the agent knows it now",
     )
 
 

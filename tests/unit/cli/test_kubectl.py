@@ -15,7 +15,7 @@ import yaml
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from arpguard.cli import render
-from arpguard.cli.kubectl import bundle, reach
+from arpguard.cli.kubectl import bundle, completing, reach
 from arpguard.cli.kubectl.main import main
 from arpguard.cli.kubectl.mode import with_mode
 from arpguard.v1 import agent_pb2 as pb
@@ -861,6 +861,33 @@ def test_completion_is_for_the_plugin_as_a_command(kubectl):
 
     assert code == 0
     assert "-F _shtab_kubectl_arpguard kubectl-arpguard" in out
+    for kind in ("vips", "links", "nodes"):
+        assert f"$(kubectl-arpguard completion {kind} 2>/dev/null)" in out
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [("vips", ["192.0.2.10", "192.0.2.11"]), ("links", ["eth0", "eth1"]), ("nodes", list(NODES))],
+)
+def test_completion_asks_the_nodes_and_does_without_those_that_are_away(kind, words, kubectl, fleet):
+    fleet.set("vips", pb.ListVipsResponse(vips=[pb.Vip(address="192.0.2.11", link="eth1")]), "node-2")
+    fleet.away["node-3"] = NO_ROUTE
+
+    assert kubectl("completion", kind) == (0, "".join(f"{word}\n" for word in words), "")
+
+
+def test_completion_does_not_wait_for_a_node_that_hangs(kubectl, fleet, monkeypatch):
+    monkeypatch.setattr(completing, "_EACH_S", 0.1)
+    fleet.hung.update(NODES)
+
+    assert kubectl("completion", "vips") == (0, "", "")
+
+
+@pytest.mark.parametrize("kubeconfig_says", ["", "apiVersion: v1\nkind: Config\n"], ids=["nothing", "no cluster"])
+def test_completion_is_silent_without_a_cluster(kubectl, kubeconfig, kubeconfig_says):
+    kubeconfig.write_text(kubeconfig_says)
+
+    assert kubectl("completion", "vips") == (0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -870,8 +897,12 @@ def test_completion_is_for_the_plugin_as_a_command(kubectl):
         (["mode", ""], ["observe", "enforce"]),
         (["vips", "--no"], ["--node"]),
         (["vips", "x"], []),
+        (["vips", "--link", "e"], ["eth0"]),
+        (["vips", "192"], ["192.0.2.10"]),
+        (["explain", "192.0.2.10", "--node", "node-"], list(NODES)),
     ],
 )
+@pytest.mark.usefixtures("kubeconfig")
 def test_kubectl_completes_by_the_script_in_the_documentation(words, expected, tmp_path):
     page = (DEPLOY.parent / "docs/kubectl.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"^```bash\n(#!.*?)^```$", page, re.MULTILINE | re.DOTALL)

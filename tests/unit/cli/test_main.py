@@ -1,17 +1,21 @@
 """Exit codes, and one clear line for what is wrong."""
 
 import io
+import os
+import shlex
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from arpguard import __version__
-from arpguard.cli import agent, asking
+from arpguard.cli import agent, asking, completing
 from arpguard.cli.main import main
 from arpguard.errors import DataPlaneError
+from arpguard.v1 import agent_pb2 as pb
 from arpguard_lab import command as lab
 
 
@@ -307,6 +311,93 @@ def test_bash_reads_the_completion(run, tmp_path):
     done = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False, timeout=20)
 
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "decisions\n")
+
+
+# ---- what agents know, completed -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def completed(run, tmp_path):
+    """What bash offers for words, the last of which is being typed; it breaks them at colons."""
+    (tmp_path / "script").write_text(run("completion", "bash")[1])
+    program = tmp_path / "arpguard"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m arpguard "$@"\n')
+    program.chmod(0o755)
+
+    def offered(*words: str) -> list[str]:
+        lines = (
+            f"source {tmp_path}/script",
+            f"COMP_WORDS=({shlex.join(['arpguard', *words])})",
+            f"COMP_CWORD={len(words)}",
+            "_arpguard",
+            "printf '%s\n' \"${COMPREPLY[@]}\"",
+        )
+        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=False, timeout=60, env=environment
+        )
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    return offered
+
+
+@pytest.fixture
+def known(agent):
+    """An agent with VIPs, on two links."""
+    vips = [pb.Vip(address=address) for address in ("192.0.2.10", "192.0.2.10", "192.0.2.99", "2001:db8::50")]
+    names = ("eth0", "bond0.7", "$(id)", "`id`")
+    agent.prepared.answers["ListVips"] = pb.ListVipsResponse(vips=vips)
+    agent.prepared.answers["GetStatus"] = pb.GetStatusResponse(links=[pb.Link(name=name) for name in names])
+    return agent
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["vips", ""], ["192.0.2.10", "192.0.2.99", "2001:db8::50"]),
+        (["explain", "192.0.2.9"], ["192.0.2.99"]),
+        (["audit", "20"], ["2001:db8::50"]),
+        (["whohas", "192.0.2.1"], ["192.0.2.10"]),
+        (["decisions", "--vip", "192.0.2.1"], ["192.0.2.10"]),
+        (["vips", "2001", ":", "d"], ["db8::50"]),
+        (["vips", "2001", ":", "db8", "::"], ["50"]),
+        (["vips", "2001", ":", "db8", "::", "50", "--li"], ["--link"]),
+        (["vips", "--link", ""], ["eth0", "bond0.7"]),
+        (["whohas", "192.0.2.10", "--interface", "b"], ["bond0.7"]),
+        (["lab", "--scenario", "api-r"], ["api-rolling"]),
+        (["lab", "--scenario", "fl"], ["flux"]),
+    ],
+    ids=str,
+)
+def test_bash_completes_vips_links_and_scenarios(completed, typed, offered):
+    assert completed(*typed) == offered
+
+
+@pytest.mark.parametrize("target", ["unix:///nowhere/agent.sock", "127.0.0.1:1", "nonsense"])
+@pytest.mark.parametrize("kind", ["vips", "links"])
+def test_without_an_agent_nothing_is_completed_and_nothing_said(run, monkeypatch, kind, target):
+    monkeypatch.setenv("ARPGUARD_ADDRESS", target)
+
+    assert run("completion", kind) == (0, "", "")
+
+
+def test_shell_does_not_wait_for_a_slow_agent(run, known, monkeypatch):
+    asked = threading.Event()
+    known.prepared.answers["ListVips"] = lambda _: (asked.wait(30), pb.ListVipsResponse(vips=[pb.Vip(address="x")]))[1]
+    monkeypatch.setattr(completing, "_LIMIT_S", 0.1)
+
+    assert run("completion", "vips") == (0, "", "")
+    asked.set()
+
+
+def test_where_there_is_no_lab_there_are_no_scenarios(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "arpguard_lab", None)
+    monkeypatch.delitem(sys.modules, "arpguard_lab.runner", raising=False)
+
+    code, out, _ = run("completion", "bash")
+    assert (code, "scenario_choices" in out) == (0, False)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,15 @@ from pathlib import Path
 from arpguard import __version__
 from arpguard.cli.kubectl.examples import EXAMPLES
 from arpguard.cli.options import (
+    KNOWN,
+    SHELLS,
     SubParsers,
     add_command,
     add_conflict_arguments,
     add_decision_arguments,
     add_explain_arguments,
     add_output,
+    add_shell,
     add_vip_arguments,
     lazily,
     seconds,
@@ -23,6 +26,7 @@ _EPILOG = (
     "exit codes: 0 ok, 1 a check failed, or a node did not answer, 2 bad usage or configuration, 3 the API server, "
     "or every node, cannot be reached"
 )
+_KNOWN = {**KNOWN, "node": "nodes"}
 _ASKED = "All nodes are asked at once, through the API server; those that do not answer are named with the reason. "
 
 
@@ -235,16 +239,20 @@ def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "completion",
         "print a completion script for a shell",
         "Prints a completion script for the command `kubectl-arpguard`, by which the plugin can be called, too. Bash: "
-        "source <(kubectl arpguard completion bash). To complete after `kubectl`: docs/kubectl.md.",
+        "source <(kubectl arpguard completion bash). To complete after `kubectl`: docs/kubectl.md. "
+        "VIPs, links and nodes are those of the current context, in the namespace arpguard.",
         EXAMPLES["completion"],
     )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish", "tcsh"))
+    add_shell(parser, _KNOWN.values())
     parser.set_defaults(run=_complete)
 
 
 def _complete(options: argparse.Namespace) -> int:
+    if options.shell not in SHELLS:
+        return lazily("kubectl.completing", "show_known")(options)
+
     from arpguard.cli.completion import complete  # noqa: PLC0415 - shtab is for this command only
 
     parser = build_parser()
     parser.prog = "kubectl-arpguard"
-    return complete(parser, options.shell)
+    return complete(parser, options.shell, _KNOWN)
