@@ -6,7 +6,7 @@ The addresses are from 10.0.0.0/8 and fd00::/104, which no host has in the lab; 
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
@@ -29,7 +29,7 @@ FEW_ADDRESSES = 100  # a kernel that answers keeps a neighbour entry for each; a
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """The longest time for which nobody answered: from the answered request before it to the one after it.
+    """A time without an answer: from the answered request before it to the one after it.
 
     Nanoseconds of the wall clock. It is measured between requests that were sent, so it holds their interval too.
     """
@@ -121,17 +121,23 @@ class Stream:
 
     def silence(self, vip: Address, since_ns: int = 0) -> Silence:
         """The longest one since a time; one that lasts still counts up to the last request."""
-        longest, last_ns, missing = Silence(0, since_ns), None, False
+        return max(self.silences(vip, since_ns), key=lambda each: each.length_ns, default=Silence(0, since_ns))
+
+    def silences(self, vip: Address, since_ns: int = 0) -> Iterator[Silence]:
+        """From the last request that was answered before a lost one to the next that was answered, in order."""
+        last_ns, latest_ns, missing = None, since_ns, False
         for sent_ns, answered in self._about(vip):
             if sent_ns < since_ns:
                 continue
             last_ns = sent_ns if last_ns is None else last_ns
-            missing |= not answered
-            if missing and sent_ns - last_ns > longest.length_ns:
-                longest = Silence(sent_ns - last_ns, last_ns)
+            latest_ns, missing = sent_ns, missing or not answered
+
             if answered:
+                if missing:
+                    yield Silence(sent_ns - last_ns, last_ns)
                 last_ns, missing = sent_ns, False
-        return longest
+        if missing and last_ns is not None:
+            yield Silence(latest_ns - last_ns, last_ns)
 
     def _about(self, vip: Address) -> Iterable[tuple[int, int]]:
         first, step = self._vips.index(vip), len(self._vips)

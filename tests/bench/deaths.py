@@ -7,17 +7,14 @@ same way, and come back. A trial lasts from the moment before the links go down 
 """
 
 import signal
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from labs import a_lab
 from report import Row, Section
 
 from arpguard.addresses import Address
-from arpguard.dataplane import bpffs
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard_lab.asking import Stream
 from arpguard_lab.capture import Capture
@@ -50,7 +47,7 @@ def measure(*, quick: bool = False) -> Section:
     """Trials of each profile, and of keepalived."""
     section = Section(TITLE)
     trials = 1 if quick else 20
-    with _a_lab(4 if quick else NODES) as lab:
+    with a_lab(4 if quick else NODES, _hosts()) as lab:
         for profile, (usual_ms, worst_ms) in GOALS.items():
             first, every = _of_profile(lab, profile, trials)
             goal = f"median under {usual_ms}, worst under {worst_ms}"
@@ -67,19 +64,6 @@ def measure(*, quick: bool = False) -> Section:
 def _judged(row: Row, usual_ms: int, worst_ms: int) -> Row:
     met = row.median < usual_ms and max(row.samples) < worst_ms
     return Row(row.name, row.samples, row.unit, row.goal, met, row.note)
-
-
-@contextmanager
-def _a_lab(nodes: int) -> Iterator[KubeLab]:
-    hosts = [(f"k{number}", number) for _, _, numbers in _PAIRS.values() for number in numbers]
-    with tempfile.TemporaryDirectory(prefix="arpguard-bench-") as folder:
-        pins = Path("/sys/fs/bpf") / Path(folder).name
-        bpffs.prepare(pins)
-        try:
-            with KubeLab(nodes, Path(folder), pins, hosts) as lab:
-                yield lab
-        finally:
-            bpffs.remove(pins)
 
 
 # ---- nodes that vouch for each other ----
@@ -115,6 +99,10 @@ def _deaths(bench: KubeBench, most: int) -> Iterator[list[int]]:
 
 
 # ---- keepalived ----
+
+
+def _hosts() -> list[tuple[str, int]]:
+    return [(f"k{number}", number) for _, _, numbers in _PAIRS.values() for number in numbers]
 
 
 def _of_keepalived(lab: KubeLab, trials: int) -> dict[str, _Pair]:

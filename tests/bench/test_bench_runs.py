@@ -107,6 +107,20 @@ def test_deaths_gives_plausible_json():
             assert 0 < taken["min"] <= taken["max"] < LIMIT_MS
 
 
+@pytest.mark.bpf
+@pytest.mark.netns
+def test_busy_gives_plausible_json():
+    done = _run("--quick", "--json", "busy")
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["busy"]["rows"]}
+    sent = int(rows["requests lost"]["note"].split()[1].replace(",", ""))
+    assert 0 <= rows["requests lost"]["max"] < sent
+    silent, longest = rows["silent in all, of each VIP"], rows["longest silence"]
+    assert len(silent["samples"]) == 12, "each VIP has a figure"
+    assert (silent["max"] > 0) == (longest["max"] > 0) == (rows["requests lost"]["max"] > 0)
+    assert 0 < rows["a task waited for a core"]["max"] <= 110, "the kernel averages"
+
+
 def test_an_unknown_section_is_refused():
     done = _run("no-such-section")
     assert done.returncode == 2

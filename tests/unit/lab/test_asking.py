@@ -54,6 +54,15 @@ def test_a_silence_lasts_from_answer_to_answer(missing, length_ms):
     assert stream.silence(VIPS[0]).length_ms == length_ms
 
 
+def test_silences_come_one_after_the_other():
+    stream = a_stream(20)
+    stream.hear(reply(number) for number in range(20) if number not in (4, 10, 12))
+    assert [(each.length_ms, each.began_ns) for each in stream.silences(VIPS[0])] == [
+        (4, 2 * NS_PER_MS),
+        (6, 8 * NS_PER_MS),
+    ]
+
+
 def test_old_requests_are_forgotten_and_the_numbers_go_on():
     stream = a_stream(1001)
     stream.hear(reply(number) for number in range(1001) if number not in (4, 996))
