@@ -8,8 +8,9 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from arpguard.cli.exits import UNREACHABLE, AskError
-from arpguard.cli.kubectl import following
-from arpguard.cli.kubectl.following import HELD_S, Follower, Lines, Merge
+from arpguard.cli.kubectl import following, streaming
+from arpguard.cli.kubectl.following import HELD_S, Follower, Merge
+from arpguard.cli.kubectl.streaming import Lines
 from arpguard.kube.errors import Failure, UnavailableError
 from arpguard.kube.pods import AgentPod
 from arpguard.v1 import agent_pb2 as pb
@@ -100,10 +101,10 @@ def sets(event: asyncio.Event):
 @pytest.fixture
 def pods(monkeypatch):
     """How the Pods are read again, at once."""
-    monkeypatch.setattr(following, "_AGAIN_S", 0)
+    monkeypatch.setattr(streaming, "AGAIN_S", 0)
 
     def set_to(read):
-        monkeypatch.setattr(following, "read_agent_pods", read)
+        monkeypatch.setattr(streaming, "read_agent_pods", read)
 
     async def same(_client, _namespace):
         return PODS

@@ -14,16 +14,15 @@ from google.protobuf import json_format
 from arpguard.cli import exits, render
 from arpguard.cli.exits import AskError
 from arpguard.cli.kubectl.asking import forwarded
-from arpguard.cli.kubectl.reach import ReachedAgents, finished, reached
+from arpguard.cli.kubectl.reach import finished, reached
+from arpguard.cli.kubectl.streaming import AGAIN_S, NodeStreams, why_ended
 from arpguard.cli.options import DEFAULT_PAST
 from arpguard.cli.tables import DecisionLines
 from arpguard.cli.words import counted
-from arpguard.kube.errors import ClusterError
-from arpguard.kube.pods import AgentPod, read_agent_pods
+from arpguard.kube.pods import AgentPod
 from arpguard.v1 import agent_pb2 as pb
 
 HELD_S = 1.0  # how much later than another node's a decision may arrive and still be shown before it
-_AGAIN_S = 5.0
 _LOOK_S = 0.1
 
 
@@ -48,30 +47,18 @@ class Merge:
 
 
 @dataclass(slots=True)
-class Lines:
-    """Pieces of a stream, put together to lines."""
+class Follower(NodeStreams):
+    """Streams of decisions."""
 
-    rest: bytes = b""
-
-    def take(self, piece: bytes) -> list[bytes]:
-        """The lines that are complete now."""
-        *lines, self.rest = (self.rest + piece).split(b"\n")
-        return [line for line in lines if line]
-
-
-@dataclass(slots=True)
-class Follower:
-    """Streams of all nodes."""
-
-    cluster: ReachedAgents
     options: argparse.Namespace
     merge: Merge = field(default_factory=Merge)
     heard_s: dict[str, float] = field(default_factory=dict)  # when each node's stream opened, or last said something
     lost: set[str] = field(default_factory=set)  # those without a stream now
+    told: dict[str, str] = field(default_factory=dict)  # why each was lost last
 
     async def follow(self, show: Callable[[str, pb.WatchDecisionsResponse], None]) -> None:
         """Until it is interrupted. AskError when no node can be followed at first."""
-        streams = [asyncio.create_task(self._keep(pod)) for pod in self.cluster.pods]
+        streams = [asyncio.create_task(self.keep(pod)) for pod in self.cluster.pods]
         try:
             while True:
                 for node, message in self.merge.due(time.monotonic()):
@@ -87,53 +74,41 @@ class Follower:
                 stream.cancel()
             await asyncio.gather(*streams, return_exceptions=True)
 
-    async def _keep(self, pod: AgentPod) -> None:
-        """One node's stream; one that ends is opened again, in the Pod that the node has then."""
-        told = ""
-        while True:
-            why = await self._stream(pod)
-            self.lost.add(pod.node)
-            if why != told:  # once, and not each time
-                told = why
-                sys.stderr.write(render.clean(f"{pod.node}: {why}; asked again every {_AGAIN_S:g} s") + "\n")
-            await asyncio.sleep(_AGAIN_S)
-            pod = await self._pod_now(pod)
-            self.lost.discard(pod.node)
+    def lose(self, node: str, why: str) -> None:
+        """Says why, once and not each time."""
+        self.lost.add(node)
+        if self.told.get(node) != why:
+            self.told[node] = why
+            sys.stderr.write(render.clean(f"{node}: {why}; asked again every {AGAIN_S:g} s") + "\n")
 
-    async def _pod_now(self, pod: AgentPod) -> AgentPod:
-        """The Pod that the node has by now, or the same one while the API server does not say."""
-        try:
-            pods = await read_agent_pods(self.cluster.client, self.cluster.namespace)
-        except ClusterError:
-            return pod
-        return next((each for each in pods if each.node == pod.node), pod)
+    def ask_again(self, node: str) -> None:
+        """It is not lost, unless this stream ends, too."""
+        self.lost.discard(node)
 
-    async def _stream(self, pod: AgentPod) -> str:
+    async def stream(self, pod: AgentPod) -> str:
         """Follows until the stream ends; why it did.
 
         An API server opens the websocket before it has reached the kubelet, and an agent without decisions says
         nothing. So a stream counts as open once it has said something, or has lasted as long as an answer may take.
         """
-        words = ["arpguard", "decisions", "--follow", "--output=json", *self._filters(pod.node)]
-        lines = Lines()
+        words = ["decisions", "--follow", "--output=json", *self._filters(pod.node)]
 
-        def take(piece: bytes) -> None:
-            for line in lines.take(piece):
-                self.heard_s[pod.node] = time.monotonic()
-                message = json_format.Parse(line, pb.WatchDecisionsResponse(), ignore_unknown_fields=True)
-                self.merge.take(pod.node, message, time.monotonic())
+        def take(line: bytes) -> None:
+            self.heard_s[pod.node] = time.monotonic()
+            message = json_format.Parse(line, pb.WatchDecisionsResponse(), ignore_unknown_fields=True)
+            self.merge.take(pod.node, message, time.monotonic())
 
         loop = asyncio.get_running_loop()
         opening = loop.call_later(self.cluster.timeout_s, self.heard_s.setdefault, pod.node, time.monotonic())
         try:
-            ended = await self.cluster.stream(pod, words, take)
+            ended = await self.lines(pod, words, take)
         except (AskError, json_format.ParseError) as error:
             return str(error)
         finally:
             opening.cancel()
         if ended.exit_code == exits.USAGE:
             raise AskError(exits.USAGE, ended.stderr.strip())
-        return ended.stderr.strip().rpartition("\n")[2] or "the stream ended"
+        return why_ended(ended)
 
     def _filters(self, node: str) -> Iterator[str]:
         """A node that was lost tells what came since it was last heard."""
