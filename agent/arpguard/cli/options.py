@@ -67,6 +67,7 @@ _EXPLAIN_EXAMPLES = """examples:
 """
 _WATCH_EXAMPLES = """examples:
   arpguard watch
+  arpguard watch --interval 10 -o json | jq -c '[.status.node, .framesPerSecond]'
   arpguard watch --interval 5 --address 192.0.2.7:50051 --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
 """
 
@@ -345,15 +346,21 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         _WATCH_EXAMPLES,
     )
 
+    add_interval(parser, 1.0)
+    add_output(parser, "a document at each interval, with status, VIPs and conflicts")
+
+    parser.set_defaults(run=lazily("watch", "watch"))
+
+
+def add_interval(parser: argparse.ArgumentParser, default_s: float) -> None:
+    """Adds --interval."""
     parser.add_argument(
         "--interval",
         type=seconds(_SHORTEST_INTERVAL_S),
-        default=1.0,
+        default=default_s,
         metavar="S",
-        help=f"seconds between updates (default: 1, at least {_SHORTEST_INTERVAL_S})",
+        help=f"seconds between updates (default: {default_s:g}, at least {_SHORTEST_INTERVAL_S})",
     )
-
-    parser.set_defaults(run=lazily("watch", "watch"))
 
 
 def add_command(

@@ -90,7 +90,7 @@ class Poller(threading.Thread):
         while not self._ended.wait(max(0.0, due_s - time.monotonic())):
             due_s = max(due_s + self._interval_s, time.monotonic())
             try:
-                self.latest = self._look()
+                self.look()
             except AskError as error:
                 self._page_token = ""
                 self.latest = replace(self.latest, number=self.latest.number + 1, trouble=str(error))
@@ -99,14 +99,16 @@ class Poller(threading.Thread):
         """Asks no more."""
         self._ended.set()
 
-    def _look(self) -> Sample:
+    def look(self) -> Sample:
+        """Asks once. Raises AskError."""
         before = self.latest
         status = self._agent.get_status(pb.GetStatusRequest())
         now_s = time.monotonic()
         grown = frames(status.reasons) - frames(before.status.reasons) if before.status else 0
+
         self._read_vips(now_s + self._interval_s / 2)
         recent = self._agent.list_decisions(pb.ListDecisionsRequest(page_size=_DECISIONS)).decisions
-        return Sample(
+        self.latest = Sample(
             number=before.number + 1,
             status=status,
             vips=self._rates.busiest(),
@@ -114,6 +116,7 @@ class Poller(threading.Thread):
             per_second=max(0, grown) / max(now_s - before.at_s, 1e-3),
             at_s=now_s,
         )
+        return self.latest
 
     def _read_vips(self, deadline_s: float) -> None:
         """The next page, and more as long as there is time; after the last page the next round begins."""

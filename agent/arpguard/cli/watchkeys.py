@@ -4,9 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from arpguard.cli.polling import VipRate
 from arpguard.cli.words import outcome, word
 from arpguard.v1 import agent_pb2 as pb
 
@@ -18,7 +17,7 @@ HELP = (
     ("q", "leave"),
     ("space", "hold the screen still, or let it run again"),
     ("s", "sort the VIPs by the next of: frames a second, address, owner, frames in all"),
-    ("/", "type what the shown VIPs and decisions must contain; Enter keeps it, Escape drops it"),
+    ("/", "type what the shown lines must contain; Enter keeps it, Escape drops it"),
     ("up, down, j, k", "scroll through the VIPs"),
     ("page up, page down", f"scroll by {_PAGE}"),
     ("home", "back to the first"),
@@ -26,7 +25,23 @@ HELP = (
 )
 
 
-def _address(reading: VipRate) -> tuple[int, int]:
+class Reading(Protocol):
+    """A VIP, with all its frames so far."""
+
+    @property
+    def vip(self) -> pb.Vip:
+        """As an agent told it."""
+
+    @property
+    def total(self) -> int:
+        """All its frames so far."""
+
+
+SomeReading = TypeVar("SomeReading", bound=Reading)
+
+
+def by_address(reading: Reading) -> tuple[int, int]:
+    """Sorts IPv4 before IPv6, each by number."""
     try:
         found = ip_address(reading.vip.address)
     except ValueError:
@@ -35,10 +50,10 @@ def _address(reading: VipRate) -> tuple[int, int]:
 
 
 # What agents send is sorted by rate already.
-ORDERS: tuple[tuple[str, Callable[[VipRate], Any] | None], ...] = (
+ORDERS: tuple[tuple[str, Callable[[Any], Any] | None], ...] = (
     ("busiest first", None),
-    ("by address", _address),
-    ("by owner", lambda reading: (reading.vip.claim.holder or reading.vip.owner, _address(reading))),
+    ("by address", by_address),
+    ("by owner", lambda reading: (reading.vip.claim.holder or reading.vip.owner, by_address(reading))),
     ("most frames first", lambda reading: -reading.total),
 )
 
@@ -63,17 +78,18 @@ class Keys:
             keys = replace(keys, **change)
         return replace(keys, first=max(0, min(keys.first, count - 1)))
 
-    def vips(self, found: Sequence[VipRate]) -> list[VipRate]:
+    def vips(self, found: Sequence[SomeReading]) -> list[SomeReading]:
         """Those that are looked for, in their order."""
-        kept = [reading for reading in found if self._is_wanted(_words_of_vip(reading.vip))]
+        kept = [reading for reading in found if self.is_wanted(_words_of_vip(reading.vip))]
         key = ORDERS[self.order][1]
         return sorted(kept, key=key) if key else kept
 
     def decisions(self, found: Iterable[pb.Decision]) -> list[pb.Decision]:
         """Those that are looked for."""
-        return [decision for decision in found if self._is_wanted(_words_of_decision(decision))]
+        return [decision for decision in found if self.is_wanted(_words_of_decision(decision))]
 
-    def _is_wanted(self, words: Iterable[str]) -> bool:
+    def is_wanted(self, words: Iterable[str]) -> bool:
+        """Whether a line with these words is looked for."""
         return not self.needle or self.needle.lower() in " ".join(words).lower()
 
 

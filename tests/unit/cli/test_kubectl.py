@@ -26,6 +26,8 @@ from arpguard_lab.cluster import objects
 from support.cli import HOSTILE, VIP, lines_of
 from support.kube.manifests import DEPLOY, tool
 from support.kube.plain_http import MERGE, Api
+from support.netns.waiting import until
+from support.terminal import Terminal
 
 HOME = "arpguard"
 NODES = ("node-1", "node-2", "node-3")
@@ -842,6 +844,46 @@ def test_values_that_may_be_secrets_are_left_out_of_a_bundle():
     (container,) = cleaned["spec"]["template"]["spec"]["containers"]
     assert container["env"][0] == {"name": "TOKEN", "value": "(left out)"}
     assert container["env"][1:] == environment[1:]
+
+
+# ---- watch ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def screen(kubeconfig, fleet, agents):
+    """The plugin's live view on a terminal: two nodes whose agents answer, and one that cannot be reached."""
+    fleet.away["node-3"] = NO_ROUTE
+    for each in agents.values():
+        each.prepared.answers |= {
+            "ListVips": pb.ListVipsResponse(vips=[VIP]),
+            "ListConflicts": pb.ListConflictsResponse(),
+        }
+    program = "from arpguard.cli.kubectl.main import main; main()"
+    terminal = Terminal([sys.executable, "-c", program, "watch", "--interval", "0.2"], KUBECONFIG=str(kubeconfig))
+    yield terminal
+    terminal.close()
+
+
+@pytest.mark.parametrize(
+    ("leave", "code"),
+    [(lambda screen: screen.type(b"q"), 0), (lambda screen: screen.signal(signal.SIGINT), 130)],
+    ids=["q", "interrupt"],
+)
+def test_watch_shows_the_cluster_and_leaves_the_terminal_as_it_was(screen, leave, code):
+    until(lambda: "node-3: the API server cannot reach its kubelet" in screen.read(), 60)
+    until(lambda: "2 enforce" in screen.read() and "192.0.2.10" in screen.read(), 60)
+    leave(screen)
+
+    assert screen.left() == code
+    assert screen.is_as_it_was
+    assert "Traceback" not in screen.printed
+
+
+def test_watch_without_a_terminal_says_so(kubectl):
+    code, _, err = kubectl("watch")
+
+    others = "`kubectl arpguard status` and `kubectl arpguard decisions --follow`"
+    assert (code, err) == (2, f"kubectl arpguard watch: needs a terminal: {others} need none\n")
 
 
 # ---- uninstall, completion ---------------------------------------------------------------------------------------

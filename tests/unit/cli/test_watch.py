@@ -1,18 +1,13 @@
 """The live view: rates, what fits on which screen, and a terminal that is left as it was."""
 
-import os
-import pty
+import json
 import re
-import select
 import signal
-import struct
-import subprocess
 import sys
 import termios
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from fcntl import ioctl
 
 import grpc
 import pytest
@@ -26,6 +21,7 @@ from arpguard.cli.watchkeys import HELP, ORDERS, Keys
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import DECISION, HOSTILE, VIP, lines_of
 from support.netns.waiting import until
+from support.terminal import Terminal
 
 UNTOUCHED = Keys()
 SIZES = [(80, 24), (120, 40), (60, 12), (40, 8), (200, 60)]
@@ -368,6 +364,36 @@ def test_unknown_keys_do_nothing():
     assert typed("x\x1b[15~\x1b[C\t") == Keys()
 
 
+# ---- documents -----------------------------------------------------------------------------------------------------
+
+
+def test_documents_need_no_terminal_and_end_with_the_agent(run, agent):
+    """What `kubectl arpguard watch` reads on each node."""
+    answers = agent.prepared.answers
+    asked = []
+
+    def conflicts(request):
+        asked.append(request)
+        if len(asked) == 2:
+            answers["GetStatus"] = (grpc.StatusCode.UNAVAILABLE, "gone")
+        return pb.ListConflictsResponse(conflicts=[pb.Conflict(vip="192.0.2.10", mac="02:00:00:00:00:99")])
+
+    answers |= {
+        "ListVips": pb.ListVipsResponse(vips=[vip("192.0.2.11", 3), vip("192.0.2.10", 7)]),
+        "ListConflicts": conflicts,
+    }
+    code, out, err = run("watch", "--interval", "0.1", "-o", "json")
+    first, second = map(json.loads, out.splitlines())
+
+    assert (code, err.count("\n")) == (3, 1)
+    assert first["status"]["node"] == "node-1"
+    assert [(each["vip"]["address"], each["frames"]) for each in second["vips"]] == [
+        ("192.0.2.10", 7),
+        ("192.0.2.11", 3),
+    ]
+    assert [found["mac"] for found in second["conflicts"]] == ["02:00:00:00:00:99"]
+
+
 # ---- a terminal --------------------------------------------------------------------------------------------------
 
 
@@ -376,46 +402,6 @@ def test_without_a_terminal_watch_exits_2(run, agent):
 
     assert (code, out) == (2, "")
     assert err == "arpguard watch: needs a terminal: `arpguard status` and `arpguard decisions --follow` need none\n"
-
-
-class Terminal:
-    """A pseudo terminal with `arpguard watch` on it, and all that it printed."""
-
-    def __init__(self, target: str, columns: int, rows: int, interval: str = "0.1") -> None:
-        self.leader, self._follower = pty.openpty()
-        self.resize(columns, rows)
-        self.settings = termios.tcgetattr(self.leader)
-        self.printed = ""
-        words = [sys.executable, "-m", "arpguard", "watch", "--interval", interval, "--address", target]
-        env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}  # as shells and readline export them
-        self._process = subprocess.Popen(
-            words, stdin=self._follower, stdout=self._follower, stderr=self._follower, env=env, process_group=0
-        )
-
-    def resize(self, columns: int, rows: int) -> None:
-        ioctl(self.leader, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def read(self) -> str:
-        while select.select([self.leader], [], [], 0)[0]:
-            self.printed += os.read(self.leader, 65536).decode(errors="replace")
-        return self.printed
-
-    def type(self, key: bytes) -> None:
-        os.write(self.leader, key)
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def left(self) -> int:
-        until(lambda: (self.read(), self._process.poll() is not None)[1], 20, "it has left")
-        self.read()
-        return self._process.returncode
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        os.close(self.leader)
-        os.close(self._follower)
 
 
 @pytest.fixture
@@ -428,7 +414,8 @@ def terminals(agent):
     opened = []
 
     def opener(interval: str) -> Terminal:
-        opened.append(Terminal(agent.target, 80, 24, interval))
+        words = [sys.executable, "-m", "arpguard", "watch", "--interval", interval, "--address", agent.target]
+        opened.append(Terminal(words))
         return opened[-1]
 
     yield opener
@@ -457,9 +444,7 @@ def test_leaving_puts_the_terminal_back(terminal, leave, code):
     leave(terminal)
 
     assert terminal.left() == code
-    assert termios.tcgetattr(terminal.leader) == terminal.settings
-    assert terminal.printed.index("\x1b[?1049h") < terminal.printed.index("\x1b[?1049l")
-    assert terminal.printed.index("\x1b[?25l") < terminal.printed.rindex("\x1b[?25h")
+    assert terminal.is_as_it_was
     assert "Traceback" not in terminal.printed
 
 

@@ -27,6 +27,10 @@ EXAMPLES = {
   kubectl arpguard audit
   kubectl arpguard audit 192.0.2.10
 """,
+    "watch": """examples:
+  kubectl arpguard watch
+  kubectl arpguard watch --node worker-1 --node worker-2 --interval 5
+""",
     "doctor": """examples:
   kubectl arpguard doctor
   kubectl arpguard doctor --node worker-1 -o json

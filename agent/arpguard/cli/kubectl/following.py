@@ -59,6 +59,7 @@ class Follower(NodeStreams):
     async def follow(self, show: Callable[[str, pb.WatchDecisionsResponse], None]) -> None:
         """Until it is interrupted. AskError when no node can be followed at first."""
         streams = [asyncio.create_task(self.keep(pod)) for pod in self.cluster.pods]
+
         try:
             while True:
                 for node, message in self.merge.due(time.monotonic()):

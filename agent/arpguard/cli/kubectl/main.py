@@ -13,6 +13,7 @@ from arpguard.cli.options import (
     add_conflict_arguments,
     add_decision_arguments,
     add_explain_arguments,
+    add_interval,
     add_output,
     add_shell,
     add_vip_arguments,
@@ -46,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_decisions(subparsers)
     _add_conflicts(subparsers)
     _add_audit(subparsers)
+    _add_watch(subparsers)
     _add_doctor(subparsers)
     _add_mode(subparsers)
     _add_bundle(subparsers)
@@ -167,6 +169,19 @@ def _add_audit(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument("vip", metavar="ADDRESS", nargs="?", default="", help="the VIP to ask for now (default: none)")
     add_output(parser)
     parser.set_defaults(run=lazily("kubectl.asking", "audit"))
+
+
+def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
+    parser = _asking(
+        subparsers,
+        "watch",
+        "a live view of the cluster",
+        "Shows each node with its mode, every VIP with its owner and the node that answers for it, claims of other "
+        "hosts, and the problems of all nodes, on the whole screen, until q or Ctrl-C; ? lists the keys. A node that "
+        "is lost is named, and asked again every 5 s.",
+    )
+    add_interval(parser, 2.0)
+    parser.set_defaults(run=lazily("kubectl.watch", "watch"))
 
 
 def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
