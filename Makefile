@@ -30,7 +30,8 @@
 #   make bench   measure (BENCH=flood, scale, ...); figures are ratios against a baseline in the same run
 #   make lock    choose versions of all packages anew; they are fixed, with hashes, in deploy/lock
 #   make audit   ask for known vulnerabilities of the packages that are fixed there
-#   make stamp   write the image's repository and the version, which deploy/release.env names, wherever they are needed
+#   make stamp   write the image's repository, the version and the site's address, which deploy/release.env names,
+#                wherever they are needed
 #   make release  everything that users download, in dist/, from the commit that is checked out; then installs each of
 #                it in clean places and uses it there (CONTRIBUTING.md)
 #   make image   build the container image for amd64 and arm64, look at what is in it, and run an agent in it
@@ -159,7 +160,7 @@ kernels-short: apt-lab apt-kernels .venv/.dev
 # Bytecode that is there need not be compiled by an emulated processor.
 KERNELS = $(BIN)/python -m compileall -q agent tests && PYTHONPATH=tests $(BIN)/python -m kernels.run
 
-# IMAGE, the repository, and VERSION.
+# IMAGE, the repository; VERSION; DOCS, the site's address.
 include deploy/release.env
 
 image: image-build .venv/.dev

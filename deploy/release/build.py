@@ -1,7 +1,8 @@
 """Makes what users download, in dist/: `build.py [--out FOLDER] [PART...]`.
 
 From the commit that is checked out, and nothing else: the same commit gives the same bytes, wherever the checkout is.
-deploy/release.env names the version and the image's repository; IMAGE in the environment is another repository.
+deploy/release.env names the version, the image's repository and the site's address; IMAGE and DOCS in the environment
+are others.
 """
 
 import argparse

@@ -29,6 +29,7 @@ from support.kube.manifests import built, parsed, tool
 
 PURPOSE = ("agent", "deploy", "docs", "proto", "bpf")
 NO_COPY = {"release.env", "CHANGELOG.md"}
+DOCS = "https://docs.example.org"
 
 
 @pytest.fixture(scope="module")
@@ -48,17 +49,24 @@ def made(tmp_path_factory) -> list[dict[str, Path]]:
 # ---- the one place for repository and version ----------------------------------------------------------------------
 
 
+def as_the_file_says(monkeypatch):
+    for name in ("IMAGE", "DOCS"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_everything_says_what_the_one_place_says(monkeypatch):
-    monkeypatch.delenv("IMAGE", raising=False)
+    as_the_file_says(monkeypatch)
     for path, text in stamped(ROOT, release_of(ROOT)):
         assert path.read_text(encoding="utf-8") == text, f"{path}: `make stamp` writes it"
 
 
 def test_nothing_else_names_repository_or_version(monkeypatch):
-    monkeypatch.delenv("IMAGE", raising=False)
+    as_the_file_says(monkeypatch)
     named = release_of(ROOT)
-    others = dict(stamped(ROOT, Release("registry.example.net/other", "9.8.7")))
-    pattern = re.compile(rf"{re.escape(named.image)}|(?<![\d.]){re.escape(named.version)}(?![\d.])")
+    others = dict(stamped(ROOT, Release("registry.example.net/other", "9.8.7", "https://docs.example.net")))
+    pattern = re.compile(
+        rf"{re.escape(named.image)}|(?<![\d.]){re.escape(named.version)}(?![\d.])|{re.escape(named.docs)}(?=/docs/)"
+    )
     files = [path for folder in PURPOSE for path in (ROOT / folder).rglob("*") if path.is_file()]
     texts = {path: others.get(path) or path.read_bytes().decode(errors="replace") for path in files}
     texts |= {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", ROOT / "Makefile")}
@@ -70,13 +78,21 @@ def test_nothing_else_names_repository_or_version(monkeypatch):
 @pytest.mark.parametrize("image", ["arpguard", "registry.example.org/arpguard:0.1.0", "https://registry/arpguard", ""])
 def test_repository_that_is_none_is_refused(image):
     with pytest.raises(SystemExit, match=re.escape(f"IMAGE={image}: write it as")):
-        Release(image, "0.1.0")
+        Release(image, "0.1.0", DOCS)
 
 
 @pytest.mark.parametrize("version", ["0.1", "v0.1.0", "0.1.0-rc1", ""])
 def test_version_that_is_not_three_numbers_is_refused(version):
     with pytest.raises(SystemExit, match=re.escape(f"VERSION={version}: write three numbers")):
-        Release("registry.example.org:5000/arpguard", version)
+        Release("registry.example.org:5000/arpguard", version, DOCS)
+
+
+@pytest.mark.parametrize(
+    "docs", ["docs.example.org", "https://docs.example.org/", "https://docs.example.org/#arpguard", ""]
+)
+def test_address_that_no_page_can_follow_is_refused(docs):
+    with pytest.raises(SystemExit, match=re.escape(f"DOCS={docs}: write it as")):
+        Release("registry.example.org/arpguard", "0.1.0", docs)
 
 
 # ---- wheel and sdist -----------------------------------------------------------------------------------------------

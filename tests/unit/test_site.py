@@ -6,12 +6,20 @@ import runpy
 from pathlib import Path
 
 import pytest
+import yaml
+
+from support.kube.manifests import DEPLOY, RELEASE
 
 pytest.importorskip("mkdocs", reason="mkdocs is missing: `make docs` installs it")
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = runpy.run_path(str(ROOT / "docs/build.py"))
 PAGES = list(SITE["pages"]())
+ALERTS = [
+    rule
+    for group in yaml.safe_load((DEPLOY / "monitoring/alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +50,15 @@ def test_search_index_has_it(site, name, page):
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
     found = [entry["location"] for entry in index["docs"] if name in entry["title"] + entry["text"]]
     assert page in found
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
+def test_alert_leads_to_its_own_section(site, rule):
+    served, _, below = rule["annotations"]["runbook_url"].partition("/docs/")
+    page, _, anchor = below.partition("#")
+    assert served == RELEASE["DOCS"]
+    headings = dict(re.findall(r'<h3 id="?([^">]+)"?>(\w+)', (site / "docs" / page).read_text(encoding="utf-8")))
+    assert headings[anchor] == rule["alert"]
 
 
 def test_names_of_the_code_are_whole_words_of_the_index(site):
