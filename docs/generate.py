@@ -1,7 +1,7 @@
 """Writes the generated pages: `make docs`.
 
 docs/reasons.md, docs/metrics.md, docs/cli.md, the diagram of docs/protocol.md and the schemas come from the code,
-the chart's copies of alerts and dashboard from deploy/monitoring,
+the chart's copies of alerts and dashboard from deploy/monitoring (in the latter the row about Kubernetes is open),
 docs/support.md from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the
 layers of docs/architecture.md from pyproject.toml. A test compares.
 """
@@ -267,12 +267,24 @@ def rules_of_chart() -> str:
 
 
 def dashboard_of_chart() -> str:
-    """The dashboard in the chart."""
-    return (MONITORING / "arpguard.json").read_text(encoding="utf-8")
+    """The dashboard in the chart: the same with its row about Kubernetes open, and what is below it moved down."""
+    dashboard = json.loads((MONITORING / "arpguard.json").read_text(encoding="utf-8"))
+    panels, lower = [], 0
+    for panel in dashboard["panels"]:
+        for moved in (panel, *panel.get("panels", ())):
+            moved["gridPos"]["y"] += lower
+        panels.append(panel)
+
+        if panel["title"] == "Kubernetes":
+            opened, panel["panels"], panel["collapsed"] = panel["panels"], [], False
+            panels += opened
+            ends = max(each["gridPos"]["y"] + each["gridPos"]["h"] for each in opened)
+            lower += ends - (panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    return _json(dashboard | {"panels": panels})
 
 
-def _json(schema: Mapping[str, Any]) -> str:
-    return json.dumps(schema, indent=2) + "\n"
+def _json(found: Mapping[str, Any]) -> str:
+    return json.dumps(found, indent=2) + "\n"
 
 
 PAGES = {

@@ -13,6 +13,7 @@ from arpguard.core.auditing import AuditBook, Audited
 from arpguard.core.clusterstate import ClusterState
 from arpguard.core.decisions import ConflictLog, DecisionLog
 from arpguard.core.keepalived import InstanceStates
+from arpguard.core.tenures import Tenures
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable, read_grants, read_totals
 from arpguard.dataplane.syscall import Fd
 from arpguard.model import EventAccount, Grants, NodeControl, NodeState, Surroundings, Tally, Vip
@@ -74,6 +75,7 @@ class ThisNode:
     audits: AuditBook = field(default_factory=AuditBook)
     auditor: Auditor | None = None
     keepalived: InstanceStates = field(default_factory=InstanceStates)
+    tenures: Tenures = field(default_factory=Tenures)
 
     def read_control(self) -> NodeControl:
         """What the kernel has now; observing, before the agent has written anything."""

@@ -1,4 +1,4 @@
-"""Writes the image's repository, the version and the site's address, which deploy/release.env names, wherever they are needed.
+"""Writes what deploy/release.env says wherever it is needed: the image's repository, the version, the site's address.
 
     stamp.py [FOLDER]
 

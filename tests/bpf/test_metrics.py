@@ -134,6 +134,7 @@ def everything(guarded) -> Guarded:
     guarded.node.cluster = a_cluster(
         renewed_ns=boot_ns(), writes=Count({("heartbeat", "applied"): 1}), vouching=VouchingState()
     )
+    guarded.node.tenures.follow(guarded.node.state.entries, boot_ns())
     guarded.node.audits.settle(judge(EntryKey(LO, VIP), "lo", Expected(), {}, boot_ns()))
     guarded.node.keepalived = InstanceStates({"VI_1": VrrpState.MASTER, "VI_2": VrrpState.MASTER})
     with guarded.reading_events() as reader:
@@ -209,6 +210,27 @@ def test_owner_of_a_vip_is_exported_with_its_service_and_once_for_all_links(guar
         (str(VIP), "node-1", "web", "shop"): 1,
         (str(OTHER_VIP), "node-1", "", ""): 1,
     }
+
+
+def test_owner_is_exported_with_the_moment_since_when_it_is(guarded):
+    guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry(Kind.DELEGATED), NEIGHBOUR_IP: an_entry(Kind.FOREIGN)})
+    assert guarded.series("vip_owner_since_timestamp_seconds") == {}
+    guarded.node.tenures.follow(guarded.node.state.entries, boot_ns() - HOUR_NS)
+    since = guarded.series("vip_owner_since_timestamp_seconds")
+    assert {vip: round(seconds_ago(moment), -1) for (vip,), moment in since.items()} == {
+        str(VIP): 3600,
+        str(OTHER_VIP): 3600,
+    }
+
+
+def test_answers_of_each_owned_vip_are_the_kernels_count_and_observed_ones_are_none(guarded):
+    guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry(mode=Mode.OBSERVE), NEIGHBOUR_IP: an_entry(Kind.FOREIGN)})
+    before = guarded.series("vip_requests_answered_total")
+    assert before.keys() == {(str(VIP),), (str(OTHER_VIP),)}
+    for frame in (an_arp_request(), an_arp_request(), an_announcement(), an_arp_request(tpa=OTHER_VIP)):
+        guarded.run(frame)
+    after = guarded.series("vip_requests_answered_total")
+    assert {vip: after[vip,] - before[vip,] for (vip,) in before} == {str(VIP): 2, str(OTHER_VIP): 0}
 
 
 @pytest.mark.parametrize("more", [{"fence_ns": 1}, {"epoch": 2}], ids=["past its fence", "of another epoch"])

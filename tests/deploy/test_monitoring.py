@@ -13,6 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 from arpguard.config.files import parse_config
 from arpguard.core.auditing import AuditFinding
 from arpguard.kube.writer import Outcome
+from arpguard.observe.cluster import CLUSTER
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict, Vouched
 from support.kube.manifests import charted, one, parsed
@@ -37,7 +38,7 @@ VALUES = {
 }
 BY_PROMETHEUS = {"job", "instance"}
 _HISTOGRAM = {"_bucket": {"le"}, "_sum": set(), "_count": set()}
-_OPERATORS = {"unless", "and"}
+_OPERATORS = {"unless", "and", "or"}
 
 
 def exported() -> dict[str, set[str]]:
@@ -63,8 +64,13 @@ def dashboard() -> dict:
     return json.loads((FOLDER / "arpguard.json").read_text(encoding="utf-8"))
 
 
+def all_panels(of: dict) -> list[dict]:
+    """Rows, and what is in them, from the top: those of a collapsed row are inside it."""
+    return [each for panel in of["panels"] for each in (panel, *panel.get("panels", ()))]
+
+
 def panels() -> list[dict]:
-    return [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+    return [panel for panel in all_panels(dashboard()) if panel["type"] != "row"]
 
 
 def expressions() -> dict[str, str]:
@@ -179,7 +185,8 @@ def test_chart_has_the_alerts_and_the_dashboard_of_this_folder():
     groups = yaml.safe_load((FOLDER / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
     assert one(objects, *MADE["prometheusRule"])["spec"] == {"groups": groups}
     found = one(objects, *MADE["dashboard"])
-    assert json.loads(found["data"].pop("arpguard.json")) == dashboard()
+    copy = (FOLDER.parent / "helm/arpguard/files/arpguard.json").read_text(encoding="utf-8")
+    assert json.loads(found["data"].pop("arpguard.json")) == json.loads(copy)
     assert (found["data"], found["metadata"]["labels"]["grafana_dashboard"]) == ({}, "1")
 
 
@@ -257,7 +264,6 @@ def test_every_metric_is_shown_or_alerted_on():
     asked = set().union(*map(metrics_in, EXPRESSIONS.values()))
     shown = {re.sub("_bucket$", "", name) for name in asked}
     assert {spec.name for spec in SPECS} - shown == {
-        "arpguard_conflicting_claims",
         "arpguard_decisions_remembered",
         "arpguard_start_time_seconds",
     }
@@ -285,19 +291,49 @@ def test_alert_is_seen_to_fire_and_to_be_silent(rule):
 
 def test_panels_have_ids_and_titles_of_their_own():
     for field in ("id", "title"):
-        values = [panel[field] for panel in dashboard()["panels"]]
+        values = [panel[field] for panel in all_panels(dashboard())]
         assert len(set(values)) == len(values)
 
 
-def test_panels_do_not_overlap():
-    cells = [
+def cells_of(panels: list[dict]) -> list[tuple[int, int]]:
+    return [
         (x, y)
-        for place in (panel["gridPos"] for panel in dashboard()["panels"])
+        for place in (panel["gridPos"] for panel in panels)
         for x in range(place["x"], place["x"] + place["w"])
         for y in range(place["y"], place["y"] + place["h"])
     ]
+
+
+@pytest.mark.parametrize("name", ["deploy/monitoring/arpguard.json", "deploy/helm/arpguard/files/arpguard.json"])
+def test_panels_fill_the_page_and_do_not_overlap(name):
+    board = json.loads((FOLDER.parents[1] / name).read_text(encoding="utf-8"))
+    cells = cells_of(board["panels"])
     assert len(set(cells)) == len(cells)
     assert {x for x, _ in cells} <= set(range(24))
+    assert {y for _, y in cells} == set(range(max(y for _, y in cells) + 1)), "no line is empty"
+
+    for row in (panel for panel in board["panels"] if panel.get("collapsed")):
+        within = cells_of(row["panels"])
+        assert len(set(within)) == len(within)
+        assert min(y for _, y in within) == row["gridPos"]["y"] + 1, "where they are once the row is opened"
+
+
+def test_what_there_is_in_kubernetes_only_is_collapsed_but_in_the_chart():
+    """And none of it stands elsewhere. Vouching is off by default."""
+    chart = json.loads((FOLDER.parent / "helm/arpguard/files/arpguard.json").read_text(encoding="utf-8"))
+    collapsed, in_chart = (
+        {panel["title"] for panel in board["panels"] if panel.get("collapsed")} for board in (dashboard(), chart)
+    )
+    assert (collapsed, in_chart) == ({"Kubernetes", "Vouching"}, {"Vouching"})
+    assert [panel["title"] for panel in all_panels(chart)] == [panel["title"] for panel in all_panels(dashboard())]
+    assert [panel.get("targets") for panel in all_panels(chart)] == [
+        panel.get("targets") for panel in all_panels(dashboard())
+    ]
+
+    of_cluster = {spec.name for spec in CLUSTER}
+    shown = [panel for panel in dashboard()["panels"] if panel["type"] != "row"]
+    asked = set().union(*(metrics_in(target["expr"]) for panel in shown for target in panel["targets"]))
+    assert not of_cluster & asked
 
 
 @pytest.mark.parametrize("panel", panels(), ids=lambda panel: panel["title"])
@@ -316,27 +352,62 @@ def test_panel_shows_the_chosen_nodes_of_the_chosen_source(panel):
             assert re.search(rf'{name}\{{job=~"\$job", instance=~"\$node"', target["expr"]), name
 
 
-def test_table_of_vips_names_the_owner_the_service_and_whoever_else_answers(tmp_path):
-    """Each query as Prometheus answers it; the table joins their rows by VIP."""
+def table_of_vips() -> dict:
     (table,) = (panel for panel in panels() if panel["gridPos"]["y"] == 0 and panel["type"] == "table")
+    return table
+
+
+def test_table_of_vips_has_the_columns_that_an_operator_asks_for():
+    """Grafana calls the value of query A `Value #A`; the rows are joined by VIP."""
+    joined, organised = (step["options"] for step in table_of_vips()["transformations"])
+    assert joined["byField"] == "vip"
+    order = sorted(organised["indexByName"], key=organised["indexByName"].get)
+    assert [organised["renameByName"][name] for name in order] == [
+        *("VIP", "Namespace", "Service", "Owner", "Since", "Answers a minute", "MACs that answer", "Conflicts"),
+        "Last conflict",
+    ]
+    asked = [target["refId"] for target in table_of_vips()["targets"]]
+    hidden = {name for name in organised["excludeByName"] if name.startswith("Value")}
+    assert {f"Value #{name}" for name in asked} == hidden | {name for name in order if name.startswith("Value")}
+    assert {"Time", *(f"Time {number}" for number, _ in enumerate(asked, 1))} <= organised["excludeByName"].keys()
+    styled = {override["matcher"]["options"] for override in table_of_vips()["fieldConfig"]["overrides"]}
+    assert styled <= {*organised["renameByName"].values()}
+
+
+def test_table_of_vips_asks_whose_each_is_since_when_how_busy_and_who_else_claims_it(tmp_path):
+    """Each query as Prometheus answers it; claims that may be the owner's own are no conflicts."""
     owner = 'node="node-1", service="web", namespace="shop"'
+    claimed = 'job="arpguard", instance="node-1", vip="192.0.2.1", link="eth0"'
     series = {
-        f'arpguard_vip_owner{{job="arpguard", instance="node-1", vip="192.0.2.1", {owner}}}': "1x3",
-        'arpguard_vip_answers{job="arpguard", instance="node-2", vip="192.0.2.1"}': "2x3",
-        'arpguard_conflict_last_timestamp_seconds{job="arpguard", instance="node-1", vip="192.0.2.1", link="eth0", '
-        'reason="conflict", claimant="outside"}': "17x3",
+        f'arpguard_vip_owner{{job="arpguard", instance="node-1", vip="192.0.2.1", {owner}}}': "1x5",
+        'arpguard_vip_owner_since_timestamp_seconds{job="arpguard", instance="node-1", vip="192.0.2.1"}': "7x5",
+        'arpguard_vip_requests_answered_total{job="arpguard", instance="node-1", vip="192.0.2.1"}': "100+90x5",
+        'arpguard_vip_answers{job="arpguard", instance="node-2", vip="192.0.2.1"}': "2x5",
     }
-    rows = [(f'{{vip="192.0.2.1", {owner}}}', 1), ('{vip="192.0.2.1"}', 2), ('{vip="192.0.2.1"}', 17_000)]
-    asked = [re.sub(r"\$(job|node)", ".+", target["expr"]) for target in table["targets"]]
+    claims = [
+        ("conflict", "outside", 3, 17),
+        ("unverified_claim", "cluster_node", 2, 18),
+        ("unverified_claim", "outside", 9, 99),
+    ]
+    for reason, claimant, reports, last_s in claims:
+        labels = f'{claimed}, reason="{reason}", claimant="{claimant}"'
+        series[f"arpguard_conflicting_claims{{{labels}}}"] = f"{reports}x5"
+        series[f"arpguard_conflict_last_timestamp_seconds{{{labels}}}"] = f"{last_s}x5"
+
+    vip = '{vip="192.0.2.1"}'
+    rows = [(f'{{vip="192.0.2.1", {owner}}}', 1), (vip, 7_000), (vip, 90), (vip, 2), (vip, 5), (vip, 18_000)]
+    asked = [
+        re.sub(r"\$(job|node)", ".+", target["expr"]).replace("$__rate_interval", "4m")
+        for target in table_of_vips()["targets"]
+    ]
     checks = [
-        {"expr": expr, "eval_time": "1m", "exp_samples": [{"labels": labels, "value": value}]}
+        {"expr": expr, "eval_time": "5m", "exp_samples": [{"labels": labels, "value": value}]}
         for expr, (labels, value) in zip(asked, rows, strict=True)
     ]
     given = [{"series": name, "values": values} for name, values in series.items()]
     test = {"interval": "1m", "input_series": given, "promql_expr_test": checks}
     (tmp_path / "test.yaml").write_text(yaml.safe_dump({"rule_files": [], "tests": [test]}), encoding="utf-8")
     assert "SUCCESS" in run_promtool("test", "rules", str(tmp_path / "test.yaml"))
-    assert {step["options"].get("byField") for step in table["transformations"]} == {"vip", None}
 
 
 def test_legends_name_labels_that_the_expression_keeps():

@@ -22,20 +22,21 @@ from arpguard.clock import WallClock, boot_ns
 from arpguard.core.auditing import AuditFinding
 from arpguard.core.explaining import fence_left_ns, is_owner
 from arpguard.core.keepalived import VrrpState
-from arpguard.model import EventAccount, NodeControl, Tally
+from arpguard.model import EntryKey, EventAccount, NodeControl, Tally
 from arpguard.names import printable
 from arpguard.node import ThisNode
 from arpguard.observe import spec
 from arpguard.observe.cluster import CLUSTER, look_at_cluster
 from arpguard.observe.spec import Distribution, Row, Sample
 from arpguard.units import NS_PER_S
-from arpguard.verdict import VIP_KINDS, Kind, Mode, Reason, Vouched
+from arpguard.verdict import VIP_KINDS, Kind, Mode, Reason, Verdict, Vouched
 
 # A series for each VIP would be too many; those that others claim are few, until somebody claims them all.
 MAX_CLAIMS = 1000
 MAX_AUDITED = 1000
 MAX_OWNED = 1000
 MODES = (Mode.OBSERVE, Mode.ENFORCE)
+_ANSWERS = tuple(reason for reason in Reason if reason.verdict is Verdict.ANSWER)
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
@@ -43,7 +44,7 @@ LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class NodeSample:
     """One sample of a node: reads once what several metrics need.
 
-    `owned`: the VIPs that are answered for here, each once on however many links. `claims`: (reports, last) by labels.
+    `owned`: the VIPs that are answered for here, each on one link. `claims`: (reports, last) by labels.
     """
 
     node: ThisNode
@@ -54,8 +55,13 @@ class NodeSample:
     vouching: dict[Vouched, int]
     vips: Count[tuple[Kind, Mode]]
     fence_left_ns: int | None
-    owned: list[Address]
+    owned: dict[Address, EntryKey]
     claims: dict[tuple[str, ...], tuple[int, int]]
+
+    @property
+    def listed(self) -> Iterator[tuple[Address, EntryKey]]:
+        """Those of `owned` that have series of their own."""
+        return itertools.islice(self.owned.items(), MAX_OWNED)
 
     def timestamp(self, then_ns: int) -> float:
         """Seconds since 1970 of an instant of the boot clock; whole milliseconds, so that it stands still."""
@@ -85,11 +91,11 @@ def sample_of(node: ThisNode) -> NodeSample:
     )
 
 
-def _owned(node: ThisNode, control: NodeControl) -> list[Address]:
+def _owned(node: ThisNode, control: NodeControl) -> dict[Address, EntryKey]:
     """Judges each different entry once: of many VIPs nearly all have one of a few."""
     now_ns = boot_ns()
     owning = {id(entry) for entry, _ in node.state.variety if is_owner(entry, control, now_ns)}
-    return list(dict.fromkeys(key.vip for key, entry in node.state.entries.items() if id(entry) in owning))
+    return {key.vip: key for key, entry in node.state.entries.items() if id(entry) in owning}
 
 
 def _claims(node: ThisNode) -> dict[tuple[str, ...], tuple[int, int]]:
@@ -123,10 +129,23 @@ def _vips(sample: NodeSample) -> Iterator[Row]:
 def _owners(sample: NodeSample) -> Iterator[Row]:
     node = sample.node
     vips = node.cluster.vips if node.cluster is not None else {}
-    for address in sample.owned[:MAX_OWNED]:
+    for address, _ in sample.listed:
         vip = vips.get(address)
         namespace, service = (vip.service if vip else None) or ("", "")
         yield (str(address), node.name, service, namespace), 1
+
+
+def _since(sample: NodeSample) -> Iterator[Row]:
+    for address, _ in sample.listed:
+        since_ns = sample.node.tenures.since_ns(address)
+        if since_ns is not None:
+            yield (str(address),), sample.timestamp(since_ns)
+
+
+def _answered(sample: NodeSample) -> Iterator[Row]:
+    for address, key in sample.listed:
+        tally = sample.node.table.tally(key)
+        yield (str(address),), sum(tally.enforced.get(reason, 0) for reason in _ANSWERS)
 
 
 def _links(sample: NodeSample) -> Iterator[Row]:
@@ -202,6 +221,22 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "when two nodes have the same VIP for more than a scrape: both answer for it",
         _owners,
         ("vip", "node", "service", "namespace"),
+    ),
+    spec.Gauge(
+        "arpguard_vip_owner_since_timestamp_seconds",
+        "Since when this node answers for each of these VIPs, in seconds since 1970; what was so when the agent "
+        "started counts from then",
+        "when it is recent, and neither the VIP was to move nor the agent to start",
+        _since,
+        ("vip",),
+    ),
+    spec.Counter(
+        "arpguard_vip_requests_answered_total",
+        "Requests for each of these VIPs that the guard answered; where it only observes, or another program of the "
+        "node answers, it answers none",
+        "when it stands still for a VIP that is in use: its clients ask another host, or none",
+        _answered,
+        ("vip",),
     ),
     spec.Gauge(
         "arpguard_vip_owner_left_out",

@@ -112,6 +112,7 @@ async def build(
         started_ns=settings.started_ns,
         in_force=settings.in_force,
         cluster=plane.state,
+        tenures=kernel.tenures,
     )
     this_node.auditor = auditing = Auditing(this_node, settings, plane)
     serving = Serving(this_node, settings, wanted)

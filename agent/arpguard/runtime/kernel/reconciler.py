@@ -21,6 +21,7 @@ from arpguard.core.basis import Asked, Basis
 from arpguard.core.bounding import some
 from arpguard.core.choosing import Choice, choose_links
 from arpguard.core.desired import NOBODY, fitting, strictest_mode
+from arpguard.core.tenures import Tenures
 from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.model import (
@@ -63,6 +64,7 @@ class Reconciler:
         self._entries: TrackedTable[EntryKey] = TrackedTable(entries, room_first=True)
         self._ranges: TrackedTable[RangeKey] = TrackedTable(ranges, room_first=False)
         self.state = NodeState(guarded=self._entries.delta.kernel)
+        self.tenures = Tenures()
         self._control = Control(control, self.state)
         self.vouched = TermWriter(self._control, self.state, vouching)
         self._attaching = Attaching(attacher, self.state)
@@ -95,6 +97,7 @@ class Reconciler:
 
         risen = self._risen(choice.links)
         self._publish(choice.links, problems)
+        self.tenures.follow(self.state.entries, now_ns)
         self._speaking.risen(risen, now_ns)
         self._speaking.follow(config.mode, now_ns)
 
@@ -227,6 +230,7 @@ class Reconciler:
             return False
         self._basis = basis
         self._speaking.change(writes, deletes, control.mode, now_ns)
+        self.tenures.change(changed, dict(self._entries_of(changed)), now_ns)
         return True
 
     def _is_small(self, control: NodeControl, new: Mapping[EntryKey, VipEntry], gone: Iterable[EntryKey]) -> bool:
@@ -346,6 +350,7 @@ class Reconciler:
         if given_up:
             self._entries.give_up(given_up)
             self._speaking.change(given_up, (), Mode.INHERIT, now_ns)
+            self.tenures.change({key.vip for key in given_up}, given_up, now_ns)
 
     # ---- announcements, problems ----
 

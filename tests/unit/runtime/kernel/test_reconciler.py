@@ -271,6 +271,18 @@ def test_taking_over_is_announced_and_giving_up_is_not(apply, reconciler, schedu
     assert reconciler.state.ownership_changes == 2
 
 
+def test_since_when_a_vip_is_this_nodes_follows_elections_and_passes(apply, reconciler):
+    apply(ELECTED)
+    unowned = reconciler.tenures.since_ns(VIP)
+    reconciler.take_standings({VIP: MINE}, 5)
+    apply(ELECTED)
+    owned = reconciler.tenures.since_ns(VIP)
+    reconciler.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 6)
+    given_up = reconciler.tenures.since_ns(VIP)
+    reconciler.take_standings({VIP: MINE}, 7)
+    assert (unowned, owned, given_up, reconciler.tenures.since_ns(VIP)) == (None, 5, None, 7)
+
+
 def test_only_the_holder_in_observe_mode_announces_nothing(apply, reconciler, schedule):
     apply(a_config("observe", owner="elect"))
 
@@ -307,6 +319,7 @@ def test_vip_is_given_up_at_once_also_where_other_entries_do_not_fit(apply, kern
     is_done = reconciler.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
     assert (is_done, kernel.entries[KEY].kind) == (True, Kind.UNCLAIMED)
+    assert reconciler.tenures.since_ns(VIP) is None
     assert reconciler.state.entries == kernel.entries
 
 
