@@ -41,6 +41,10 @@ OWN_NAMESPACE = {
     (DAEMONSETS, "arpguard"): {"get"},
 }
 COMPONENTS = {"metallb": "metallb", "cilium": "cilium", "openelb": "openelb", "kube-vip": "kubeVip"}
+OPERATORS = [
+    {"kind": "Group", "name": "operators", "apiGroup": "rbac.authorization.k8s.io"},
+    {"kind": "ServiceAccount", "name": "anna", "namespace": "people"},
+]
 PRESETS = {"base": [], "overlays/ipvs": ["values-ipvs.yaml"], "overlays/lvs-dr": ["values-lvs-dr.yaml"]}
 _SCALARS = {"bool": bool, "bytes": str, "datetime": str, "int": int, "object": object, "str": str}
 everywhere = pytest.mark.parametrize("folder", PRESETS)
@@ -338,7 +342,7 @@ def test_objects_are_of_their_types(folder):
         assert list(faults(each, f"V1{each['kind']}", each["kind"])) == []
 
 
-@pytest.mark.parametrize("name", [*(f"follow-{name}" for name in COMPONENTS), "vouching"])
+@pytest.mark.parametrize("name", [*(f"follow-{name}" for name in COMPONENTS), "operator", "vouching"])
 def test_objects_of_components_are_of_their_types(name):
     for each in parsed((DEPLOY / f"components/{name}/rbac.yaml").read_text(encoding="utf-8")):
         for subject in each.get("subjects", []):
@@ -398,6 +402,50 @@ def test_chart_gives_the_rights_where_the_configuration_has_the_announcer():
     roles = [each for each in objects if each["metadata"]["name"] == "arpguard-follow-cilium"]
     assert [role["metadata"]["namespace"] for role in roles] == ["network"] * 2
     assert parse_config(config_of(objects)).follow.cilium == "network"
+
+
+@pytest.mark.parametrize("subjects", [[], OPERATORS], ids=["bound by hand", "bound"])
+def test_chart_has_the_role_of_people_and_binds_it_to_those_that_are_named(subjects):
+    words = ("--set", "operator.enabled=true", "--set-json", f"operator.subjects={json.dumps(subjects)}")
+    objects, role = parsed(charted(*words)), parsed((DEPLOY / "components/operator/rbac.yaml").read_text("utf-8"))
+    binding = [each for each in objects if (each["kind"], each["metadata"]["name"]) == ("RoleBinding", role_name(role))]
+    assert settled(objects) == settled(parsed(charted())) | settled(role) | settled(binding)
+    assert [each["subjects"] for each in binding] == ([subjects] if subjects else [])
+    assert all(each["roleRef"]["name"] == role_name(role) for each in binding)
+    assert [list(faults(each, "V1RoleBinding", "")) for each in binding] == [[] for _ in binding]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ('operator.subjects=[{"kind":"Group","name":"operators"}]', "set operator.enabled=true"),
+        ('operator={"enabled":true,"subjects":[{"kind":"Team","name":"operators"}]}', "schema"),
+        ('operator={"enabled":true,"subjects":["operators"]}', "schema"),
+    ],
+)
+def test_chart_refuses_to_bind_what_cannot_be_bound(value, why):
+    with pytest.raises(AssertionError, match=why):
+        charted("--set-json", value)
+
+
+def test_component_with_the_role_of_people_adds_it_alone_and_goes_where_the_agents_are(tmp_path, base):
+    below, above = tmp_path / "below", tmp_path / "above"
+    for folder in (below, above):
+        folder.mkdir()
+    component = os.path.relpath(DEPLOY / "components/operator", above)
+    resources = os.path.relpath(DEPLOY / "base", above)
+    theirs = settled(composed(above, f"resources: [{resources}]\ncomponents: [{component}]\n"))
+    role = parsed((DEPLOY / "components/operator/rbac.yaml").read_text("utf-8"))
+    assert theirs == settled(base) | settled(role)
+
+    composed(below, f"resources: [{os.path.relpath(DEPLOY / 'base', below)}]\nnamespace: other\n")
+    moved = composed(above, f"resources: [../below]\ncomponents: [{component}]\n")
+    assert one(moved, "Role", role_name(role))["metadata"]["namespace"] == "other"
+
+
+def role_name(objects: list[dict]) -> str:
+    (role,) = objects
+    return role["metadata"]["name"]
 
 
 def test_chart_gives_the_rights_to_the_secret_where_the_configuration_vouches():

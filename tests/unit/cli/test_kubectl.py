@@ -37,7 +37,7 @@ NOT_ASKED = (
     "metrics.txt"
 )
 NO_ROUTE = "dial tcp 10.0.0.3:10250: connect: no route to host"
-ROLE = list(yaml.safe_load_all((DEPLOY / "operator/role.yaml").read_text(encoding="utf-8")))
+ROLE = list(yaml.safe_load_all((DEPLOY / "components/operator/rbac.yaml").read_text(encoding="utf-8")))
 ACCOUNT = {"kind": "ServiceAccount", "name": "anna", "namespace": "people"}
 CONFIG = "# ours\nmode: observe # for now\nvips: []\n"
 CONFIG_MAP = {
