@@ -227,6 +227,23 @@ def test_metrics_are_of_this_cluster(bench, first):
     assert float(found["arpguard_renewal_age_seconds"]) < 30
 
 
+def test_metrics_vips_and_explain_name_the_same_service_and_the_same_owner(bench, run):
+    rows = {row[0]: row for row in cells(run("vips", "-o", "wide")[1])}
+    assert rows["VIP"][4:6] == ["OWNER", "SERVICE"]
+    for number, address in enumerate(VIPS):
+        owner = bench.owner(address)
+        labels = {"vip": str(address), "node": owner.name, "service": f"web-{number}", "namespace": bench.home}
+        shown = ",".join(f'{name}="{value}"' for name, value in labels.items())
+        assert f"arpguard_vip_owner{{{shown}}} 1.0" in owner.netns.run("curl", "-s", "http://127.0.0.1:9469/metrics")
+
+        service = f"{bench.home}/web-{number}"
+        assert rows[str(address)][4:6] == [owner.name, service]
+        with an_api(bench.agent(owner)) as node:
+            story = node.ExplainVip(address=str(address)).links[0].ownership
+        assert (story.source, story.claim.holder) == (f"service {service}", owner.name)
+        assert f"service {service} makes {address} a VIP" in " ".join(run("explain", str(address))[1].split())
+
+
 # ---- the command line --------------------------------------------------------------------------------------------
 
 

@@ -172,12 +172,8 @@ def vips(answers: Sequence[tuple[str, pb.ListVipsResponse]], filters: str = "") 
     """A VIP's lines together, a line for each node and link."""
     found = [(node, vip) for node, answer in answers for vip in answer.vips]
     order = {address: place for place, address in enumerate(dict.fromkeys(vip.address for _, vip in found))}
-    rows = [
-        (vip.address, node, *tables.vip_cells(vip))
-        for node, vip in sorted(found, key=lambda row: order[row[1].address])
-    ]
-    head = ("VIP", "NODE", *tables.VIP_COLUMNS)
-    return render.table(head, rows, yielding="DECISIONS") if rows else tables.nothing("VIP", filters, "is guarded")
+    found.sort(key=lambda row: order[row[1].address])
+    return tables.vip_table(("VIP", "NODE"), [((vip.address, node), vip) for node, vip in found], filters)
 
 
 def conflicts(answers: Sequence[tuple[str, pb.ListConflictsResponse]], filters: str = "") -> str:

@@ -1,6 +1,6 @@
 """The API's answers as pages that a person reads; each function gives the text for one answer."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from arpguard.addresses import ZERO_MAC
 from arpguard.cli.clustering import cluster_facts, owner, sources
@@ -34,10 +34,10 @@ from arpguard.cli.words import (
     word,
 )
 from arpguard.core.claimants import Claimant, ClaimantKind
+from arpguard.model import SERVICE_SOURCE
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import REASONS
 
-VIP_COLUMNS = ("LINK", "KIND", "MODE", "OWNER", "FRAMES", "DECISIONS")
 CONFLICT_COLUMNS = ("VIP", "LINK", "CLAIMED BY", "WHO", "LAST", "REPORTS", "REASON", "CLAIM")
 DECISION_COLUMNS = ("TIME", "LINK", "VIP", "VERDICT", "REASON", "OP", "FROM")
 _AGENTS_PROBLEMS = "only a running agent knows problems"
@@ -177,13 +177,22 @@ def _verdict_of(number: int) -> str:
 
 def vips(answer: pb.ListVipsResponse, filters: str = "") -> str:
     """All guarded VIPs that the filters let through, a line for each link."""
-    rows = [(vip.address, *vip_cells(vip)) for vip in answer.vips]
-    return table(("VIP", *VIP_COLUMNS), rows, yielding="DECISIONS") if rows else nothing("VIP", filters, "is guarded")
+    return vip_table(("VIP",), [((vip.address,), vip) for vip in answer.vips], filters)
 
 
-def vip_cells(vip: pb.Vip) -> tuple[object, ...]:
-    """The cells of VIP_COLUMNS."""
-    return vip.link, kind(vip), mode(vip), owner(vip), frames(vip.reasons), _tally(vip)
+def vip_table(head: tuple[str, ...], found: Sequence[tuple[tuple[str, ...], pb.Vip]], filters: str) -> str:
+    """VIPs, each with the cells before it, of `head`; their Services where there are any."""
+    if not found:
+        return nothing("VIP", filters, "is guarded")
+    has_services = any(_service(vip) for _, vip in found)
+    columns = {title: cell for title, cell in _VIP_COLUMNS.items() if title != "SERVICE" or has_services}
+    rows = [(*before, *(cell(vip) for cell in columns.values())) for before, vip in found]
+    return table((*head, *columns), rows, yielding="DECISIONS")
+
+
+def _service(vip: pb.Vip) -> str:
+    """Namespace and name of the Service that makes it a VIP; nothing where the configuration does."""
+    return vip.source.removeprefix(SERVICE_SOURCE) if vip.source.startswith(SERVICE_SOURCE) else ""
 
 
 def nothing(thing: str, filters: str, otherwise: str) -> str:
@@ -239,6 +248,17 @@ def _last_claim(claim: pb.Conflict) -> Styled:
     who = f"{claim.mac} ({claimant(claim)})" if claim.HasField("claimant") else claim.mac
     text = f"{who}, {age(claim.last_time)}, {counted(claim.count, 'report')}, {_fate(claim).text}"
     return bad(text) if is_conflict(claim) else careful(text)
+
+
+_VIP_COLUMNS: dict[str, Callable[[pb.Vip], object]] = {
+    "LINK": lambda vip: vip.link,
+    "KIND": kind,
+    "MODE": mode,
+    "OWNER": owner,
+    "SERVICE": _service,
+    "FRAMES": lambda vip: frames(vip.reasons),
+    "DECISIONS": _tally,
+}
 
 
 def is_conflict(claim: pb.Conflict) -> bool:

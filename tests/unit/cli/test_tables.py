@@ -141,6 +141,19 @@ def test_vips_count_all_frames_the_most_frequent_reason_first():
     assert line.split() == ["192.0.2.10", "eth0", "owned", "enforce", "node-1", "16", "egress_owner=9", "answered=7"]
 
 
+def test_vips_name_the_service_of_each_where_there_is_any():
+    ours = pb.Vip(address="192.0.2.11", link="eth0", owner="elect", source="service shop/web")
+    head, *rows = [line.split() for line in lines_of(tables.vips(pb.ListVipsResponse(vips=[VIP, ours])))]
+    alone = lines_of(tables.vips(pb.ListVipsResponse(vips=[VIP])))
+
+    assert head == ["VIP", "LINK", "KIND", "MODE", "OWNER", "SERVICE", "FRAMES", "DECISIONS"]
+    assert rows == [
+        ["192.0.2.10", "eth0", "owned", "enforce", "node-1", "7", "answered=7"],
+        ["192.0.2.11", "eth0", "-", "-", "elect", "shop/web", "0", "-"],
+    ]
+    assert "SERVICE" not in alone[0]
+
+
 def test_vip_in_detail_tells_the_last_claim(ago):
     vip = pb.Vip()
     vip.CopyFrom(VIP)
