@@ -61,7 +61,7 @@ JOBS := 3
 # How often a test of what happens in time may be run again when it fails: three times in all at most, and not before
 # a VIP is defended again, which is once in 10 s. What the first run said is shown.
 RERUNS := 0
-TOOLS := $(addprefix $(BIN)/,promtool grpcurl helm kustomize kubectl)
+TOOLS := $(addprefix $(BIN)/,promtool prometheus grpcurl helm kustomize kubectl)
 # Bytecode is kept, whatever is usual on this machine: hundreds of processes would compile the same modules again.
 test: apt-fuzz .venv/.dev $(TOOLS)
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
@@ -256,18 +256,19 @@ endef
 audit: .cache/lock/bin/pip-audit
 	.cache/lock/bin/pip-audit --require-hashes --disable-pip --requirement deploy/lock/run.txt
 
-# Checks the metrics and alert rules. Taken out of its package: installing that would start a server, now and at boot.
-$(BIN)/promtool: | .venv/.base
+CANNOT = echo "$(@F) could not be fetched or built: tests that need it are skipped"
+# Checks the metrics and alert rules, and asks what the dashboard asks. Taken out of its package: installing that would
+# start a server, now and at boot.
+$(BIN)/promtool $(BIN)/prometheus: | .venv/.base
 	@folder=$$(mktemp -d) && trap "rm -r $$folder" EXIT && cd $$folder && \
 	apt-get update -qq && apt-get download -qq -o APT::Sandbox::User=root prometheus && \
-	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool && mv usr/bin/promtool $(CURDIR)/$@
+	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/$(@F) && mv usr/bin/$(@F) $(CURDIR)/$@ || $(CANNOT)
 
 # Ask the API as operators do, render the manifests and apply them. Built by the Go that is fixed here: distributions'
 # are older than these need. Without a Go module proxy the tests that need them are skipped.
 GO := .cache/go/bin/go
 GRPCURL := github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3
 HELM := helm.sh/helm/v3/cmd/helm@v3.19.0
-CANNOT = echo "$(@F) could not be built: tests that need it are skipped"
 KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.7.1
 $(BIN)/grpcurl: MODULE := $(GRPCURL)
 $(BIN)/helm: MODULE := $(HELM)

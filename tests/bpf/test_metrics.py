@@ -43,7 +43,7 @@ from support.frames.vouch_builders import a_ping, a_vouching_control, in_frame, 
 from support.kube.cluster_states import a_cluster, an_elected
 from support.netns.waiting import until
 from support.programs.prog_run import LO, a_plane
-from support.promtool import run_promtool
+from support.prometheus import run_promtool
 
 pytestmark = pytest.mark.bpf
 

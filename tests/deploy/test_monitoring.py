@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -16,10 +15,10 @@ from arpguard.kube.writer import Outcome
 from arpguard.observe.cluster import CLUSTER
 from arpguard.observe.metrics import SPECS
 from arpguard.verdict import VIP_KINDS, Hook, Reason, Verdict, Vouched
+from support.dashboard import MONITORING as FOLDER
+from support.dashboard import all_panels, dashboard
 from support.kube.manifests import charted, one, parsed
-from support.promtool import run_promtool
-
-FOLDER = Path(__file__).resolve().parents[2] / "deploy/monitoring"
+from support.prometheus import run_promtool
 
 VALUES = {
     "verdict": {verdict.name.lower() for verdict in Verdict},
@@ -58,15 +57,6 @@ def rules() -> list[dict]:
 
 def rule_tests() -> list[dict]:
     return yaml.safe_load((FOLDER / "alerts.test.yaml").read_text(encoding="utf-8"))["tests"]
-
-
-def dashboard() -> dict:
-    return json.loads((FOLDER / "arpguard.json").read_text(encoding="utf-8"))
-
-
-def all_panels(of: dict) -> list[dict]:
-    """Rows, and what is in them, from the top: those of a collapsed row are inside it."""
-    return [each for panel in of["panels"] for each in (panel, *panel.get("panels", ()))]
 
 
 def panels() -> list[dict]:

@@ -1,0 +1,142 @@
+"""A real Prometheus scrapes real agents: it takes the alert rules, and answers what the dashboard asks."""
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from arpguard_lab.cluster.bench import KubeBench, vip
+from arpguard_lab.cluster.scene import a_bench
+from arpguard_lab.cluster.topology import KubeLab
+from support.dashboard import all_panels, dashboard
+from support.frames.builders import an_announcement
+from support.kube.manifests import DEPLOY
+from support.netns.cable import a_place
+from support.netns.waiting import until
+from support.netns.wire import a_raw_socket
+from support.prometheus import Prometheus, a_prometheus
+
+pytestmark = [pytest.mark.bpf, pytest.mark.netns]
+
+VIPS = [vip(150), vip(151), vip(152)]
+AUDITED = "audit: {every: 15s}"
+PATIENCE_S = 60.0
+# What a healthy cluster has none of.
+EMPTY = {
+    "Frames of vouching",
+}
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[KubeBench]:
+    """Three nodes, and a VIP for each of three Services."""
+    with (
+        a_place("prometheus") as (folder, pin_root),
+        KubeLab(3, folder, pin_root) as lab,
+        a_bench(lab, "scraped", AUDITED) as made,
+    ):
+        for number, address in enumerate(VIPS):
+            made.publish(f"web-{number}", [address])
+        made.settle_evenly(VIPS)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def prometheus(bench, tmp_path_factory) -> Iterator[Prometheus]:
+    """On the client, with the scrape configuration for standalone nodes, but for their addresses and a faster pace."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    config = yaml.safe_load((DEPLOY / "monitoring/prometheus.yaml").read_text(encoding="utf-8"))
+    config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
+    (job,) = config["scrape_configs"]
+    job["static_configs"] = [
+        {"targets": [f"{host.address}:9469"], "labels": {"instance": host.name}} for host in bench.nodes
+    ]
+    (folder / "alerts.yaml").symlink_to(DEPLOY / "monitoring/alerts.yaml")
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    with a_prometheus(bench.lab.client.netns, folder / "prometheus.yaml") as made:
+        until(lambda: len(made.query("up == 1")) == len(bench.nodes), PATIENCE_S)
+        yield made
+
+
+def asked(expr: str) -> str:
+    """An expression as Grafana sends it while all is chosen."""
+    return re.sub(r"\$(job|node)\b", ".+", expr).replace("$__rate_interval", "10s")
+
+
+def table(prometheus: Prometheus) -> dict[str, dict[str, Any]]:
+    """The dashboard's table of VIPs: columns by VIP, joined as its transformations say. A VIP has one owner here."""
+    panel = next(panel for panel in all_panels(dashboard()) if panel["type"] == "table")
+    names = panel["transformations"][1]["options"]["renameByName"]
+    rows: dict[str, dict[str, Any]] = {}
+    for target in panel["targets"]:
+        for labels, value in prometheus.query(asked(target["expr"])):
+            cells = labels | {f"Value #{target['refId']}": value}
+            rows.setdefault(labels["vip"], {}).update({names[key]: cell for key, cell in cells.items() if key in names})
+    return rows
+
+
+def test_every_query_of_the_dashboard_is_answered_and_those_without_data_are_known(prometheus):
+    silent = set()
+    for panel in all_panels(dashboard()):
+        found = [prometheus.query(asked(target["expr"])) for target in panel.get("targets", [])]
+        if panel["type"] != "row" and not any(found):
+            silent.add(panel["title"])
+    assert silent == EMPTY
+
+
+def test_lists_to_choose_from_are_those_of_the_nodes(bench, prometheus):
+    assert prometheus.get("label/instance/values", **{"match[]": 'arpguard_build_info{job=~".+"}'}) == [
+        host.name for host in bench.nodes
+    ]
+    assert prometheus.get("label/job/values", **{"match[]": "arpguard_build_info"}) == ["arpguard"]
+
+
+def test_table_of_vips_tells_whose_each_is_since_when_and_how_busy(bench, prometheus):
+    def is_whole() -> bool:
+        bench.who(*VIPS)
+        found = table(prometheus)
+        rows = [found.get(str(address), {}) for address in VIPS]
+        return all(row.get("Answers a minute") and "MACs that answer" in row for row in rows)
+
+    until(is_whole, PATIENCE_S)
+    now_s = time.time()
+    for number, (address, row) in enumerate(sorted(table(prometheus).items())):
+        since_s = row.pop("Since") / 1000
+        assert now_s - 3600 < since_s <= now_s
+        assert row.pop("Answers a minute") > 0
+        assert row == {
+            "VIP": address,
+            "Namespace": bench.home,
+            "Service": f"web-{number}",
+            "Owner": bench.owner(VIPS[number]).name,
+            "MACs that answer": 1,
+        }
+
+
+def test_rules_are_evaluated_and_nothing_is_wrong_with_a_healthy_cluster(prometheus):
+    def rules() -> list[dict[str, Any]]:
+        return [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
+
+    until(lambda: all(rule["health"] == "ok" for rule in rules()), PATIENCE_S)
+    assert {rule["name"]: rule["state"] for rule in rules() if rule["state"] != "inactive"} == {}
+
+
+def test_claim_of_another_host_is_counted_in_the_table_and_raises_the_alert(bench, prometheus):
+    """Last: the cluster is healthy no longer."""
+    client, address = bench.lab.client, VIPS[0]
+    claim = an_announcement(sha=client.mac, vip=address)
+    with a_raw_socket(client.netns) as raw:
+        raw.send(claim)
+        until(lambda: table(prometheus)[str(address)].get("Conflicts"), PATIENCE_S)
+    last_s = table(prometheus)[str(address)]["Last conflict"] / 1000
+    assert 0 <= time.time() - last_s < PATIENCE_S
+    until(lambda: "VIPAnsweredByTwoHosts" in alerts(prometheus), PATIENCE_S)
+    assert alerts(prometheus)["VIPAnsweredByTwoHosts"]["runbook_url"].endswith("#vipansweredbytwohosts")
+
+
+def alerts(prometheus: Prometheus) -> dict[str, dict[str, str]]:
+    """The annotations of alerts that are pending or fire."""
+    return {each["labels"]["alertname"]: each["annotations"] for each in prometheus.get("alerts")["alerts"]}
