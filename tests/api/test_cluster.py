@@ -233,7 +233,7 @@ def test_metrics_vips_and_explain_name_the_same_service_and_the_same_owner(bench
     for number, address in enumerate(VIPS):
         owner = bench.owner(address)
         labels = {"vip": str(address), "node": owner.name, "service": f"web-{number}", "namespace": bench.home}
-        shown = ",".join(f'{name}="{value}"' for name, value in labels.items())
+        shown = ",".join(f'{name}="{value}"' for name, value in sorted(labels.items()))
         assert f"arpguard_vip_owner{{{shown}}} 1.0" in owner.netns.run("curl", "-s", "http://127.0.0.1:9469/metrics")
 
         service = f"{bench.home}/web-{number}"

@@ -404,11 +404,12 @@ def test_what_was_left_and_given_up_is_neither_announced_nor_defended(left, kern
     """Before anybody asks for it, too: no pass may follow soon."""
     left.adopt()
     run_pass(left, "{mode: enforce, interfaces: [eth0], vips: []}", complete=False)
-    before = left.announceable(KEY)
+    before, since_ns = left.announceable(KEY), left.tenures.since_ns(VIP)
 
     left.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
     assert (before, left.announceable(KEY)) == ((ETH0, ETH0.mac), None)
+    assert (since_ns, left.tenures.since_ns(VIP)) == (0, None)
 
 
 def test_small_pass_that_the_kernel_had_no_memory_for_leaves_no_drift(apply, kernel, reconciler, monkeypatch):
