@@ -71,7 +71,7 @@ class Moments(NodeStreams):
             task.cancel()
 
     def check(self) -> None:
-        """Raises what a stream cannot go on after: this user may not ask."""
+        """Raises what ends a stream for good: this user may not ask."""
         for task in self._tasks.values():
             if task.done():
                 task.result()
