@@ -1,7 +1,9 @@
 """Random faults, round after round, under the requests of two clients, all judged.
 
 A round does one to three things, each to another node, at random times and for random lengths; they may last while
-the cluster still recovers from the round before. Now and then it may recover, and is looked at more closely:
+the cluster still recovers from the round before. Now and then it may recover, and is looked at more closely. Nodes that
+vouch for each other shun those that failed them for minutes, and would hardly ever be bound: so all agents start anew
+every few rounds, and the next one begins once every node is bound, or cannot be.
 
     P1  at every moment: at most one node answers (oracle.py)
     P2  and only by a claim that is valid then; a node whose agent stands still answers until its fence, not after it
@@ -37,6 +39,7 @@ from arpguard_lab.cluster.meddling import Meddler
 from arpguard_lab.cluster.mischief import Deed, Mischief
 from arpguard_lab.cluster.pods import Pods
 from arpguard_lab.cluster.topology import KubeAgent
+from arpguard_lab.cluster.vouched import until_bound
 from arpguard_lab.oracle import Finding, Spread
 from arpguard_lab.topology import Host
 
@@ -46,7 +49,7 @@ _LOCAL = vip(60)  # its Pods may be on one node only: while that one is away, no
 _PAIR: tuple[Address, Address] = vip(61), vip6(0x61)
 EVERY: list[Address] = [*_VIPS, _LOCAL, *_PAIR]
 _INTERVAL_S = 0.002  # of each client: every VIP is asked about more often than a hand-over may last
-_SETTLE_EVERY = 8
+_SETTLE_EVERY, _BIND_EVERY = 8, 4
 _SETTLE_S = 120.0  # within seconds, unless the machine is busy
 _RETRY_S = 0.2
 _LATEST_S = 90.0  # what mends is tried for so long: an agent that starts anew may be needed for it
@@ -180,6 +183,7 @@ class _Record:
     apart: int = 0
     uncounted: int = 0
     bound: list[bool] = field(default_factory=list)  # each node after each round
+    began_bound: int = 0  # rounds
     broken_off: str = ""
 
     def violations(self, findings: Sequence[Finding]) -> dict[str, int]:
@@ -252,6 +256,8 @@ def run_rounds(
     with bench.watch(EVERY, _INTERVAL_S, also=second) as watch, _meddling(meddler):
         try:
             for record.number in extent.numbers():
+                if vouching and record.number % _BIND_EVERY == 0:
+                    _bind(bench, record)
                 yield from _round(bench, watch, rounds, record, dice)
                 if record.number == 1 or record.number % _TELL_EVERY == 0:
                     tell(_progress(watch, record, extent))
@@ -286,8 +292,21 @@ def _of_vouching(record: _Record, meddler: Meddler | None) -> dict[str, object]:
         return {}
     return {
         "bound_percent": round(100 * sum(record.bound) / max(1, len(record.bound))),
+        "rounds_begun_bound": record.began_bound,
         "frames_sent_again": meddler.sent.total(),
     }
+
+
+def _bind(bench: KubeBench, record: _Record) -> None:
+    """Has all agents start anew, one after the other, and waits until every node is vouched for."""
+    for host in bench.nodes:
+        agent = bench.agent(host)
+        agent.kill(signal.SIGKILL)
+        agent.start()
+        agent.wait_for()
+    with suppress(ArpguardError, OSError):  # what an earlier round has changed may be in the way
+        until_bound(bench)
+        record.began_bound += 1
 
 
 def _is_bound(agent: KubeAgent) -> bool:
