@@ -1,6 +1,7 @@
 """Writes the generated pages: `make docs`.
 
-docs/reasons.md, docs/metrics.md, docs/cli.md, the diagram of docs/protocol.md and the schemas come from the code,
+docs/reasons.md, docs/metrics.md, docs/cli.md, docs/kubectl-commands.md, the diagram of docs/protocol.md and the
+schemas come from the code,
 the chart's copies of alerts and dashboard from deploy/monitoring (in the latter the row about Kubernetes is open),
 docs/support.md from what tests have run on, the alerts of docs/runbooks.md from the rules for Prometheus, and the
 layers of docs/architecture.md from pyproject.toml. A test compares.
@@ -76,6 +77,15 @@ They offer the VIPs and links of the agent on this node, too.
 - The commands that ask an agent ask the one on this node; `--address` names another one, and `--all-nodes` asks all.
 - `-o json` and `-o yaml` are for programs.
 - `--pin-dir` reads the pinned objects in the kernel, and works where no agent runs.
+
+| command | does |
+|---|---|
+"""
+_PLUGIN = """# Commands of kubectl arpguard
+
+For operators at a laptop: every command of the plugin, its arguments and options, from the program's own parsers.
+`kubectl arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
+What it is, how to install it, and which rights it takes: [kubectl arpguard](kubectl.md).
 
 | command | does |
 |---|---|
@@ -187,14 +197,24 @@ def _between(page: str, name: str, text: str) -> str:
 
 
 def cli_page() -> str:
-    """The page about the command line, from its parsers."""
-    program, *below = runpy.run_path(str(TOP / "deploy/release/man.py"))["commands"]()
+    """The page about the command line."""
+    return _CLI + _commands("arpguard")
+
+
+def plugin_page() -> str:
+    """The page about the plugin's command line."""
+    return _PLUGIN + _commands("kubectl-arpguard")
+
+
+def _commands(name: str) -> str:
+    """A program's commands, from its parsers."""
+    program, *below = runpy.run_path(str(TOP / "deploy/release/man.py"))["commands"](name)
     names = {command.parser.prog: command for command in below}
     table = "".join(
         f"| [`{name}`](#{name.replace(' ', '-')}) | {_cell(command.summary)} |\n" for name, command in names.items()
     )
-    codes = f"\n{(program.parser.epilog or '').strip().capitalize()}.\n"
-    return "".join([_CLI, table, codes, *(_command(name, command.parser) for name, command in names.items())])
+    codes = f"\n{(program.parser.epilog or '').replace('exit', 'Exit', 1)}.\n"
+    return "".join([table, codes, *(_command(name, command.parser) for name, command in names.items())])
 
 
 def _command(name: str, parser: argparse.ArgumentParser) -> str:
@@ -291,6 +311,7 @@ PAGES = {
     "architecture.md": architecture_page,
     "runbooks.md": runbooks_page,
     "cli.md": cli_page,
+    "kubectl-commands.md": plugin_page,
     "reasons.md": reasons_page,
     "metrics.md": metrics_page,
     "protocol.md": protocol_page,

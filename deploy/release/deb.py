@@ -40,9 +40,9 @@ LIBRARIES = {
 VERSIONS = {"libc6": "libc6 (>= 2.36)"}  # what manylinux wheels of up to 2.36 may need: root.GLIBC
 BY_DLOPEN = ("libbpf1",)  # arpguard.dataplane.events
 COMPLETIONS = {
-    "bash": "usr/share/bash-completion/completions/arpguard",
-    "zsh": "usr/share/zsh/vendor-completions/_arpguard",
-    "fish": "usr/share/fish/vendor_completions.d/arpguard.fish",
+    "bash": "usr/share/bash-completion/completions/{program}",
+    "zsh": "usr/share/zsh/vendor-completions/_{program}",
+    "fish": "usr/share/fish/vendor_completions.d/{program}.fish",
 }
 CONTROL = """\
 Package: arpguard
@@ -72,6 +72,7 @@ from {{module}} import main
 sys.exit(main())
 """
 COMMANDS = {"arpguard": "arpguard.cli.main", "kubectl-arpguard": "arpguard.cli.kubectl.main"}
+RUN = "from {} import main; main()"
 
 
 def make(work: Work) -> Iterator[Artefact]:
@@ -81,7 +82,8 @@ def make(work: Work) -> Iterator[Artefact]:
     agent = {"PYTHONPATH": str(work.stage / "agent")}
     work.run(sys.executable, str(Path(__file__).with_name("man.py")), str(manuals), *_dated(work), **agent)
     scripts = {
-        path: work.run(sys.executable, "-m", "arpguard", "completion", shell, **agent)
+        path.format(program=program): work.run(sys.executable, "-c", RUN.format(module), "completion", shell, **agent)
+        for program, module in COMMANDS.items()
         for shell, path in COMPLETIONS.items()
     }
 

@@ -1,4 +1,4 @@
-"""Writes the manual pages from the command line's parsers: `man.py FOLDER VERSION SECONDS`.
+"""Writes the manual pages from the parsers of both programs: `man.py FOLDER VERSION SECONDS`.
 
 A page for each command, as roff for man(7); SECONDS since 1970 are the pages' date.
 """
@@ -11,20 +11,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from arpguard.cli.kubectl.main import build_parser as build_plugin
 from arpguard.cli.main import build_parser
 
 _WIDE = 10_000  # columns: man breaks the lines
-_FILES = (
-    ("/etc/arpguard/config.yaml", "what this node may answer for"),
-    ("/run/arpguard/agent.sock", "where the running agent answers, by gRPC"),
-    ("/sys/fs/bpf/arpguard", "the guard: pinned programs, maps and links"),
-)
+PROGRAMS = {"arpguard": build_parser, "kubectl-arpguard": build_plugin}
+_FILES = {
+    "arpguard": (
+        ("/etc/arpguard/config.yaml", "what this node may answer for"),
+        ("/run/arpguard/agent.sock", "where the running agent answers, by gRPC"),
+        ("/sys/fs/bpf/arpguard", "the guard: pinned programs, maps and links"),
+    ),
+    "kubectl-arpguard": (("~/.kube/config", "how to reach the API server, unless $KUBECONFIG names other files"),),
+}
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the command line: its parser, its words joined by hyphens, and its help in a line."""
+    """A command of a program: its parser, its words joined by hyphens, and its help in a line."""
 
+    program: str
     parser: argparse.ArgumentParser
     name: str
     summary: str
@@ -35,13 +41,13 @@ class Command:
             if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - as above
                 said = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001 - as above
                 for word, parser in action.choices.items():
-                    yield Command(parser, f"{self.name}-{word}", said[word])
+                    yield Command(self.program, parser, f"{self.name}-{word}", said[word])
 
 
-def commands() -> Iterator[Command]:
-    """All of them, the program first."""
-    parser = build_parser()
-    waiting = [Command(parser, parser.prog, (parser.description or "").rstrip("."))]
+def commands(program: str) -> Iterator[Command]:
+    """All of one of PROGRAMS, the program first."""
+    parser = PROGRAMS[program]()
+    waiting = [Command(program, parser, program, (parser.description or "").rstrip("."))]
     while waiting:
         command = waiting.pop(0)
         yield command
@@ -58,8 +64,8 @@ def page(command: Command, others: list[str], version: str, date: str) -> str:
         "ARGUMENTS": "".join(_entries(command.parser, options=False)),
         "OPTIONS": "".join(_entries(command.parser, options=True)),
         "COMMANDS": "".join(f".TP\n.BR {_roff(each.name)} (1)\n{_paragraph(each.summary)}" for each in below),
-        "EXIT STATUS": _exit_status(),
-        "FILES": "".join(f".TP\n.I {_roff(path)}\n{_paragraph(what)}" for path, what in _FILES),
+        "EXIT STATUS": _exit_status(command.program),
+        "FILES": "".join(f".TP\n.I {_roff(path)}\n{_paragraph(what)}" for path, what in _FILES[command.program]),
         "SEE ALSO": ",\n".join(f".BR {_roff(name)} (1)" for name in others if name != command.name) + "\n",
     }
     head = f'.TH {_roff(command.name.upper())} 1 {date} "arpguard {version}" "User Commands"\n.nh\n'
@@ -88,9 +94,9 @@ def _entries(parser: argparse.ArgumentParser, *, options: bool) -> Iterator[str]
         yield f".TP\n{names}{takes}\n".replace(".TP\n ", ".TP\n") + _paragraph((action.help or "") % vars(action))
 
 
-def _exit_status() -> str:
+def _exit_status(program: str) -> str:
     """As the program's epilog lists it."""
-    listed = re.findall(r"(\d) ([^,]+(?:, (?!\d)[^,]+)*)", build_parser().epilog or "")
+    listed = re.findall(r"(\d) ([^,]+(?:, (?!\d)[^,]+)*)", PROGRAMS[program]().epilog or "")
     return "".join(f".TP\n.B {code}\n{_paragraph(meaning)}" for code, meaning in listed)
 
 
@@ -108,12 +114,13 @@ def main() -> None:
     """Entry point."""
     folder, version, seconds = sys.argv[1:]
     date = time.strftime("%Y-%m-%d", time.gmtime(int(seconds)))
-    found = list(commands())
-    names = [command.name for command in found]
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for command in found:
-        text = page(command, names, version, date)
-        Path(folder, f"{command.name}.1").write_text(text, encoding="utf-8")
+    for program in PROGRAMS:
+        found = list(commands(program))
+        names = [*PROGRAMS, *(command.name for command in found[1:])]
+        for command in found:
+            text = page(command, names, version, date)
+            Path(folder, f"{command.name}.1").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

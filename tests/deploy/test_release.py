@@ -179,10 +179,18 @@ def test_release_of_which_the_changelog_says_nothing_is_refused():
         notes.section(CHANGELOG.replace("- new", ""), "1.3.0")
 
 
-def test_every_command_has_a_page_with_all_its_options():
-    commands = list(man.commands())
+@pytest.mark.parametrize(
+    ("program", "some"),
+    [
+        ("arpguard", {"arpguard", "arpguard-agent", "arpguard-config-check", "arpguard-lab"}),
+        ("kubectl-arpguard", {"kubectl-arpguard", "kubectl-arpguard-watch", "kubectl-arpguard-bundle"}),
+    ],
+)
+def test_every_command_has_a_page_with_all_its_options(program, some):
+    commands = list(man.commands(program))
     names = [command.name for command in commands]
-    assert {"arpguard", "arpguard-agent", "arpguard-config-check", "arpguard-lab"} <= set(names)
+    assert some <= set(names)
+    assert program in deb.COMMANDS, "the package has the program"
     for command in commands:
         text = man.page(command, names, "1.2.3", "2026-01-31")
         plain = text.replace("\\-", "-").replace("\\:", "")

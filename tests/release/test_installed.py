@@ -181,8 +181,11 @@ def test_shells_take_the_completions_of_the_deb(clean):
     script = """
     apt-get install -qq -y --no-install-recommends fish zsh
     dpkg-deb --extract arpguard_*.deb unpacked
-    bash -n unpacked/usr/share/bash-completion/completions/arpguard
-    zsh -n unpacked/usr/share/zsh/vendor-completions/_arpguard
+    for program in arpguard kubectl-arpguard; do
+        bash -n unpacked/usr/share/bash-completion/completions/$program
+        zsh -n unpacked/usr/share/zsh/vendor-completions/_$program
+        test -e unpacked/usr/share/fish/vendor_completions.d/$program.fish
+    done
     fish -c 'source unpacked/usr/share/fish/vendor_completions.d/arpguard.fish; complete -C "arpguard de"'
     """
     assert re.search(r"^decisions\b", clean.run(script), re.MULTILINE)
