@@ -185,7 +185,7 @@ async def test_agents_use_what_the_component_for_vouching_grants_and_read_no_oth
             with pytest.raises(ForbiddenError):
                 await client.call(Request("list", SECRETS, HOME))
         finally:
-            await client.close()
+            await client.aclose()
 
 
 def test_no_rule_has_a_wildcard():

@@ -46,7 +46,7 @@ async def _follow(kubeconfig: Path) -> dict[str, int]:
         counts = {"services": len(services.objects), "slices": len(slices.objects)}
         peak = _kb("status", "VmHWM")
         found = {**counts, "objects_kb": _resident_kb() - before, "total_kb": _resident_kb(), "peak_kb": peak}
-    await client.close()
+    await client.aclose()
     return found
 
 

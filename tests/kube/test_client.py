@@ -68,7 +68,7 @@ async def test_answer_is_the_json_as_it_came_and_the_time_before_it_was_sent(tmp
         access = await FileAccess.open_file(tmp_path / "kubeconfig")
         client = Client(access, "node-1", clock=lambda: next(now))
         answered = await client.call(GET)
-        await client.close()
+        await client.aclose()
 
         assert (answered.status, answered.body, answered.sent_ns) == (200, body, 17)
         assert api.seen[0].path == "/apis/coordination.k8s.io/v1/namespaces/arpguard/leases/node.a"
@@ -320,7 +320,7 @@ async def test_service_account_is_used_and_its_token_read_anew_for_each_request(
         await client.call(GET)
         (tmp_path / "account" / "token").write_text("second\n")
         await client.call(GET)
-        await client.close()
+        await client.aclose()
 
         assert [seen.headers["Authorization"] for seen in api.seen] == ["Bearer first", "Bearer second"]
 
@@ -335,7 +335,7 @@ def test_token_file_without_a_token_is_an_error_that_names_it(tmp_path, token):
             (tmp_path / "account" / "token").write_bytes(token.encode("latin-1"))
             with pytest.raises(UnauthorizedError, match="token"):
                 await client.call(GET)
-            await client.close()
+            await client.aclose()
             assert api.seen == []
 
     asyncio.run(ask())
@@ -349,7 +349,7 @@ async def test_server_with_a_certificate_of_an_unknown_ca_is_not_spoken_to(tmp_p
         client = Client(_pod(tmp_path, api, other), "node-1")
         with pytest.raises(UnavailableError, match="certificate") as caught:
             await client.call(PUT)
-        await client.close()
+        await client.aclose()
 
         assert not caught.value.outcome_unknown
         assert api.seen == []
@@ -365,7 +365,7 @@ async def test_ca_that_was_replaced_is_read_again(tmp_path):
             await client.call(GET)
         (tmp_path / "account" / "ca.crt").write_bytes(cert.read_bytes())
         assert (await client.call(GET)).status == 200
-        await client.close()
+        await client.aclose()
 
 
 @in_loop

@@ -67,7 +67,7 @@ async def a_server(tmp_path, *objects: dict, rbac: Sequence[dict] = ()):
         try:
             yield server, client
         finally:
-            await client.close()
+            await client.aclose()
 
 
 RULES = {

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable
+from contextlib import aclosing
 
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
@@ -31,11 +32,8 @@ def run_uninstall(options: argparse.Namespace, access: Awaitable[Access] | None 
 
 
 async def _uninstall(options: argparse.Namespace, namespace: str, name: str, access: Awaitable[Access]) -> Leftovers:
-    client = Client(await access, "uninstall")
-    try:
+    async with aclosing(Client(await access, "uninstall")) as client:
         return await uninstall(client, namespace, name, options.timeout, lambda text: print(text, file=sys.stderr))
-    finally:
-        await client.close()
 
 
 def _words(left: Leftovers, namespace: str) -> list[str]:

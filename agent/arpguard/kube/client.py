@@ -162,7 +162,7 @@ class Client:
             elif message.type is aiohttp.WSMsgType.ERROR:
                 raise self._translated(message.data, request)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Closes all connections."""
         await self._session.close()
 

@@ -266,7 +266,7 @@ async def a_side(
         await asyncio.wait([running], timeout=END_S)
         assert running.done(), [str(task) for task in asyncio.all_tasks()]
         for client in side.kube._clients:
-            await client.close()
+            await client.aclose()
 
 
 async def waited(condition, what: str = "", seconds: float = 10.0) -> None:

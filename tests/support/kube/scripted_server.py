@@ -176,7 +176,7 @@ async def a_client(folder: Path, url: str, **more) -> AsyncIterator[Client]:
     try:
         yield client
     finally:
-        await client.close()
+        await client.aclose()
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -164,19 +164,10 @@ class Progress:
 
 
 @asynccontextmanager
-async def opened(options: argparse.Namespace) -> AsyncIterator[Client]:
-    """The API server that the options name."""
-    client = Client(await find_users_access(options.kubeconfig, options.context), "kubectl")
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-@asynccontextmanager
 async def reached(options: argparse.Namespace) -> AsyncIterator[ReachedAgents]:
     """The agents that the options name. AskError when there is none."""
-    async with opened(options) as client:
+    access = await find_users_access(options.kubeconfig, options.context)
+    async with aclosing(Client(access, "kubectl")) as client:
         pods = await read_agent_pods(client, options.namespace)
         if not pods:
             why = f"no agent in the namespace {options.namespace}: name the one that has the DaemonSet with --namespace"

@@ -1,6 +1,7 @@
 """One look at the API server, for the doctor. A module of its own, as not every command needs the Kubernetes client."""
 
 import os
+from contextlib import aclosing
 from pathlib import Path
 
 from arpguard.config.files import parse_config
@@ -36,28 +37,25 @@ async def read_cluster(
     The ConfigMap says where other announcers are; without one, `places` does.
     """
     access = await find_access(kubeconfig)
-    client = Client(access, node)
     found = None
 
     try:
-        if configmap:
-            namespace, _, name = configmap.partition("/")
-            found = await read_config_map(client, namespace, name)
+        async with aclosing(Client(access, node)) as client:
+            if configmap:
+                namespace, _, name = configmap.partition("/")
+                found = await read_config_map(client, namespace, name)
 
-        view = ClusterView(
-            services=await read_services(client),
-            nodes=await read_nodes(client),
-            api_servers=addresses_of(access.host),
-            kube_proxy=await read_kube_proxy(client),
-            eips=await read_eips(client),
-            announcers=await read_announcers(client, sources_at(_places(found, places))),
-        )
+            view = ClusterView(
+                services=await read_services(client),
+                nodes=await read_nodes(client),
+                api_servers=addresses_of(access.host),
+                kube_proxy=await read_kube_proxy(client),
+                eips=await read_eips(client),
+                announcers=await read_announcers(client, sources_at(_places(found, places))),
+            )
     except ClusterError as error:
         return Unread(str(error)), found
-    else:
-        return view, found
-    finally:
-        await client.close()
+    return view, found
 
 
 def _places(found: ConfigMap | None, otherwise: FollowConfig) -> FollowConfig:

@@ -119,7 +119,7 @@ class Kubernetes:
                 tasks.create_task(self._judge.run())
         finally:
             for client in self._clients:
-                await client.close()
+                await client.aclose()
 
     async def _take_part(self) -> None:
         here = Here(self._identity.node, self._kernel, self._cluster, self._outlook, self)
