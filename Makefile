@@ -259,10 +259,11 @@ audit: .cache/lock/bin/pip-audit
 CANNOT = echo "$(@F) could not be fetched or built: tests that need it are skipped"
 # Checks the metrics and alert rules, and asks what the dashboard asks. Taken out of its package: installing that would
 # start a server, now and at boot.
-$(BIN)/promtool $(BIN)/prometheus: | .venv/.base
+$(BIN)/promtool $(BIN)/prometheus &: | .venv/.base
 	@folder=$$(mktemp -d) && trap "rm -r $$folder" EXIT && cd $$folder && \
 	apt-get update -qq && apt-get download -qq -o APT::Sandbox::User=root prometheus && \
-	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/$(@F) && mv usr/bin/$(@F) $(CURDIR)/$@ || $(CANNOT)
+	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool ./usr/bin/prometheus && \
+	mv usr/bin/promtool usr/bin/prometheus $(CURDIR)/$(BIN)/ || $(CANNOT)
 
 # Ask the API as operators do, render the manifests and apply them. Built by the Go that is fixed here: distributions'
 # are older than these need. Without a Go module proxy the tests that need them are skipped.

@@ -16,6 +16,7 @@ from arpguard.cli.render import (
     shortened,
     strong,
     table,
+    table_width,
     wrapped,
 )
 from arpguard.cli.words import (
@@ -45,6 +46,7 @@ _NOT_ASKED = "read from the pinned objects by arpguard {}"
 _USUAL_OUTCOME = ("would suppress", "egress_not_owner", "request", ZERO_MAC)
 _USUAL_DECISION = ("00:00:00", "eth0", "255.255.255.255", *_USUAL_OUTCOME)
 _NAME_WIDTH = 40
+_ROOM_FOR_SERVICES = 100  # columns; on a narrower page addresses would be cut
 _ALARMING = {pb.VERDICT_CONFLICT, pb.VERDICT_REPORT}
 
 
@@ -181,11 +183,11 @@ def vips(answer: pb.ListVipsResponse, filters: str = "") -> str:
 
 
 def vip_table(head: tuple[str, ...], found: Sequence[tuple[tuple[str, ...], pb.Vip]], filters: str) -> str:
-    """VIPs, each with the cells before it, of `head`; their Services where there are any."""
+    """VIPs, each with the cells before it, of `head`; their Services where there are any, and room for them."""
     if not found:
         return nothing("VIP", filters, "is guarded")
-    has_services = any(_service(vip) for _, vip in found)
-    columns = {title: cell for title, cell in _VIP_COLUMNS.items() if title != "SERVICE" or has_services}
+    with_services = table_width() >= _ROOM_FOR_SERVICES and any(_service(vip) for _, vip in found)
+    columns = {title: cell for title, cell in _VIP_COLUMNS.items() if title != "SERVICE" or with_services}
     rows = [(*before, *(cell(vip) for cell in columns.values())) for before, vip in found]
     return table((*head, *columns), rows, yielding="DECISIONS")
 

@@ -141,10 +141,13 @@ def test_vips_count_all_frames_the_most_frequent_reason_first():
     assert line.split() == ["192.0.2.10", "eth0", "owned", "enforce", "node-1", "16", "egress_owner=9", "answered=7"]
 
 
-def test_vips_name_the_service_of_each_where_there_is_any():
+def test_vips_name_the_service_of_each_where_there_is_any_and_room_for_it(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     ours = pb.Vip(address="192.0.2.11", link="eth0", owner="elect", source="service shop/web")
     head, *rows = [line.split() for line in lines_of(tables.vips(pb.ListVipsResponse(vips=[VIP, ours])))]
     alone = lines_of(tables.vips(pb.ListVipsResponse(vips=[VIP])))
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = lines_of(tables.vips(pb.ListVipsResponse(vips=[VIP, ours])))
 
     assert head == ["VIP", "LINK", "KIND", "MODE", "OWNER", "SERVICE", "FRAMES", "DECISIONS"]
     assert rows == [
@@ -152,6 +155,7 @@ def test_vips_name_the_service_of_each_where_there_is_any():
         ["192.0.2.11", "eth0", "-", "-", "elect", "shop/web", "0", "-"],
     ]
     assert "SERVICE" not in alone[0]
+    assert "SERVICE" not in narrow[0]
 
 
 def test_vip_in_detail_tells_the_last_claim(ago):
