@@ -9,7 +9,7 @@ from arpguard.core.ownership.records import NamedVoucher
 from arpguard.core.vouching.gaps import Gaps
 from arpguard.core.vouching.profiles import DEFAULT, FAST, PROFILES, SLOW
 from arpguard.core.vouching.quarantine import Quarantine
-from arpguard.core.vouching.ring import RingNode, vouchers_for
+from arpguard.core.vouching.ring import vouchers_for
 from arpguard.core.vouching.seeking import (
     LONGEST_UNBOUND_NS,
     MANY,
@@ -43,17 +43,17 @@ LAN, OTHER_LAN = IPv4Network("192.0.2.0/24"), IPv4Network("198.51.100.0/24")
 # ---- the ring ----
 
 
-def nodes(count: int, zones: int = 1) -> list[RingNode]:
-    return [RingNode(f"n{number}", frozenset({LAN}), f"z{number % zones}") for number in range(count)]
+def nodes(numbers: range) -> dict[str, frozenset[IPv4Network]]:
+    return {f"n{number}": frozenset({LAN}) for number in numbers}
 
 
-def first_choices(ring: list[RingNode]) -> dict[str, str]:
-    return {node.name: vouchers_for(node, ring)[0] for node in ring}
+def first_choices(ring: dict[str, frozenset[IPv4Network]]) -> dict[str, str]:
+    return {name: vouchers_for(name, networks, ring)[0] for name, networks in ring.items()}
 
 
 @pytest.mark.parametrize("count", [2, 3, 20])
 def test_the_first_choices_lead_through_all_nodes_and_back(count):
-    following = first_choices(nodes(count))
+    following = first_choices(nodes(range(count)))
     seen, node = [], "n0"
     while node not in seen:
         seen.append(node)
@@ -63,26 +63,15 @@ def test_the_first_choices_lead_through_all_nodes_and_back(count):
 
 
 def test_when_a_node_leaves_only_the_one_before_it_has_another_choice():
-    ring = nodes(20)
-    before, after = first_choices(ring), first_choices(ring[1:])
+    before, after = first_choices(nodes(range(20))), first_choices(nodes(range(1, 20)))
     assert [name for name in after if after[name] != before[name]] == [name for name in after if before[name] == "n0"]
 
 
-def test_nodes_of_another_zone_come_first():
-    ring = nodes(9, zones=3)
-    for node in ring:
-        zones = {other.name: other.zone for other in ring}
-        same = [zones[name] == node.zone for name in vouchers_for(node, ring)]
-        assert same == [False] * 6 + [True] * 2
-
-
 def test_nodes_on_another_segment_are_no_choice():
-    here = RingNode("a", frozenset({LAN}))
-    both = RingNode("b", frozenset({LAN, OTHER_LAN}))
-    there = RingNode("c", frozenset({OTHER_LAN}))
+    here, both, there = frozenset({LAN}), frozenset({LAN, OTHER_LAN}), frozenset({OTHER_LAN})
 
-    assert vouchers_for(here, [here, both, there]) == ["b"]
-    assert vouchers_for(here, [there]) == []
+    assert vouchers_for("a", here, {"a": here, "b": both, "c": there}) == ["b"]
+    assert vouchers_for("a", here, {"c": there}) == []
 
 
 # ---- waiting longer each time ----

@@ -15,7 +15,7 @@ from arpguard.core.bounding import some
 from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import Heartbeat, NamedVoucher, PublishedVouching
 from arpguard.core.vouching.hearing import LinkHearing
-from arpguard.core.vouching.ring import RingNode, vouchers_for
+from arpguard.core.vouching.ring import vouchers_for
 from arpguard.core.vouching.seeking import Seeking, VoucherChoice, VoucherPlan, VoucherView
 from arpguard.core.vouching.state import VouchedNode, VouchingState
 from arpguard.core.vouching.trials import clean_ns, trial_term
@@ -155,8 +155,7 @@ class Vouching:
 
     def _choices(self, others: Mapping[str, Heartbeat]) -> tuple[VoucherChoice, ...]:
         own = frozenset(network for link in self._here.kernel.state.links if link.up for network in link.subnets)
-        ring = [RingNode(each.node, _networks(each)) for each in others.values()]
-        names = vouchers_for(RingNode(self._here.node, own), ring)
+        names = vouchers_for(self._here.node, own, {name: _networks(each) for name, each in others.items()})
         return tuple(self._choice(others[name]) for name in names)
 
     def _choice(self, other: Heartbeat) -> VoucherChoice:
