@@ -49,7 +49,7 @@ class Process:
         if command.term.trial and self.is_heard:
             self.tell(command.term.number, Phase.VOUCHING)
         elif command.term.trial:
-            self.say(TermReport(command.term.number, False, None, 200, 0, Gaps(), None, None, 0), Phase.VOUCHING)
+            self.say(TermReport(command.term.number, False, None, 200, 0, Gaps(), None, None), Phase.VOUCHING)
 
     def drop(self, number: int) -> None:
         self.adopted.pop(number, None)
@@ -57,7 +57,7 @@ class Process:
     def tell(self, number: int, phase: Phase) -> None:
         at_ns = boot_ns()
         exchange = Exchange(at_ns, at_ns, at_ns + 3600 * NS_PER_S)  # a pong that is never old
-        report = TermReport(number, True, at_ns, 1, 1, Gaps().with_gap(50 * NS_PER_MS), exchange, exchange, 0)
+        report = TermReport(number, True, at_ns, 1, 1, Gaps().with_gap(50 * NS_PER_MS), exchange, exchange)
         self.say(report, phase)
 
     def say(self, report: TermReport, phase: Phase) -> None:

@@ -30,7 +30,7 @@ class VouchedFor:
         self.fence_ns = 0  # on the voucher's clock, which goes as fast
 
     def pong(self, number, now_ns):
-        return Pong(number, now_ns + AHEAD, self.bound, now_ns + AHEAD + S)
+        return Pong(number, now_ns + AHEAD, self.bound)
 
     def take(self, grant, window_ns=D - M):
         if self.alive and not self.deaf:

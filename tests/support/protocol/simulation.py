@@ -124,7 +124,7 @@ class Kernel:
         self.term = self.window = 0
 
     def pong(self, term: int, number: int, now: int) -> Pong | None:
-        return Pong(number, now, self.bound, self.fence) if term == self.term else None
+        return Pong(number, now, self.bound) if term == self.term else None
 
     def grant(self, term: int, stamp: int, now: int) -> None:
         if term == self.term and 0 < stamp <= now:

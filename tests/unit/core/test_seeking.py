@@ -330,7 +330,7 @@ def report(pongs_s: float = 61, longest_ms: float = 60, rate: float = 1.0, boot_
         Exchange(at, boot_ns + int(at * rate), at + NS_PER_MS) for at in (first, last)
     )  # the stamp is of when the ping was sent
     gaps = Gaps().with_gap(int(longest_ms * NS_PER_MS))
-    return TermReport(1, False, None, 100, 100, gaps, *exchanges, 0)
+    return TermReport(1, False, None, 100, 100, gaps, *exchanges)
 
 
 def accepts(trial: TermReport, now_ns: int = NOW + 61 * S) -> tuple:

@@ -33,7 +33,6 @@ REPORT = TermReport(
     gaps=Gaps().with_gap(51_000_000),
     first=Exchange(1, LARGEST, 3),
     last=None,
-    ahead_ns=-5,
 )
 COMMANDS = [Adopt(TERM, "eth0", bytes(range(6)), bytes(range(16))), Drop(LARGEST), Farewell()]
 NEWS = [

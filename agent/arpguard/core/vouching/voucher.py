@@ -36,12 +36,11 @@ class AdoptedTerm:
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """A ping that came back. `number`: the ping's. `stamp_ns`, `fence_ns`: the node's boot clock and its API fence."""
+    """A ping that came back. `number`: the ping's. `stamp_ns`: the node's boot clock."""
 
     number: int
     stamp_ns: int
     bound: bool
-    fence_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,7 @@ class Exchange:
 class TermReport:
     """How it goes with a term. `granted_ns`: when the last grant was sent, None before; `gaps`: between grants.
 
-    In a trial `gaps` are those between pongs. `first`, `last`: exchanges. `ahead_ns`: how far the API's fence of the
-    node lay ahead of the last stamp, which tells how long ago its agent was heard by the API server.
+    In a trial `gaps` are those between pongs. `first`, `last`: exchanges.
     """
 
     number: int
@@ -77,7 +75,6 @@ class TermReport:
     gaps: Gaps
     first: Exchange | None
     last: Exchange | None
-    ahead_ns: int
 
     def clocks_differ(self, per_mille: int) -> bool:
         """Whether the two clocks have certainly gone at rates that differ by more than this."""
@@ -159,7 +156,6 @@ class Adoption:
         self._gaps = Gaps()
         self._first: Exchange | None = None
         self._last: Exchange | None = None
-        self._ahead_ns = 0
 
     @property
     def report(self) -> TermReport:
@@ -173,7 +169,6 @@ class Adoption:
             gaps=self._gaps,
             first=self._first,
             last=self._last,
-            ahead_ns=self._ahead_ns,
         )
 
     def next_ns(self, now_ns: int) -> int:
@@ -218,7 +213,6 @@ class Adoption:
 
     def _take(self, pong: Pong, now_ns: int) -> None:
         self._stamp_ns = pong.stamp_ns
-        self._ahead_ns = pong.fence_ns - pong.stamp_ns
         self._unanswered = 0
         self._heard_before = None
 

@@ -206,7 +206,7 @@ class Loop:
         frame = parse(payload, key)
         if frame is None or frame.type is not VouchType.PONG or frame.term != number:
             return
-        pong = Pong(frame.number, frame.stamp_ns, frame.bound, frame.right_ns)
+        pong = Pong(frame.number, frame.stamp_ns, frame.bound)
         right = self._read_right()
         self._do(self._voucher.pong(number, pong, right, boot_ns()))
 
