@@ -64,7 +64,6 @@ class Followed:
     """
 
     node: str = ""
-    announcer: str = ""
     why: str = "no announcer names a node"
     problems: tuple[str, ...] = ()
     settled: bool = False
@@ -75,7 +74,6 @@ class _Statement:
     """One object or annotation that names a node."""
 
     node: str
-    announcer: str
     where: str
     settled: bool
 
@@ -322,7 +320,7 @@ class Following:
         ]
 
         shown = tuple(bounded(problems, MAX_HEARD))
-        return Followed(first.node, first.announcer, first.where, shown, first.settled)
+        return Followed(first.node, first.where, shown, first.settled)
 
     def _heard(self, announcer: _Announcer, service: Service, problems: list[str]) -> Iterator[_Statement]:
         """What objects say, at most a few. While MetalLB moves a Service there are two; the newer one comes first."""
@@ -336,7 +334,7 @@ class Following:
                 where = f"{ref[0].value} {'/'.join(key)}"
                 problems += [f"{where}: {problem}" for problem in said.problems]
                 settled = ref[0] not in ON_DEMAND and not said.disputed
-                statement = _statement(said.node, announcer, where, problems, settled=settled)
+                statement = _statement(said.node, where, problems, settled=settled)
                 if statement is not None:
                     named = True
                     yield statement
@@ -404,12 +402,10 @@ def _ref_of(source: Source, said: Announcement) -> Ref:
     return source, "" if source in _OF_ONE_NAMESPACE else namespace, name
 
 
-def _statement(
-    node: str, announcer: _Announcer, where: str, problems: list[str], *, settled: bool = True
-) -> _Statement | None:
+def _statement(node: str, where: str, problems: list[str], *, settled: bool = True) -> _Statement | None:
     """A statement, if the text can be a Node's name: anybody who can write a Service writes its annotations, too."""
     if is_subdomain(node):
-        return _Statement(node, announcer.name, where, settled)
+        return _Statement(node, where, settled)
     if node:
         problems.append(f"{where} says what cannot be a node's name: {node[:_MAX_SHOWN]!r}")
     return None
@@ -417,7 +413,7 @@ def _statement(
 
 def _marked(announcer: _Announcer, service: Service, address: Address, problems: list[str]) -> Iterator[_Statement]:
     for node, where in announcer.marked(service, address):
-        statement = _statement(node, announcer, where, problems)
+        statement = _statement(node, where, problems)
         if statement is not None:
             yield statement
 

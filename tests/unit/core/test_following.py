@@ -699,14 +699,14 @@ def test_class_decides_against_what_others_left_on_the_service():
     raw = with_class("kube-vip/service", "io.cilium/l2-announcer")
     found = Cluster((Source.CILIUM, "cilium/lease"), (Source.KUBE_VIP, "kube-vip/lock")).ask(raw)
 
-    assert (found.node, found.announcer, found.problems) == ("worker-1", "Cilium", ())
+    assert (found.node, found.why, found.problems) == ("worker-1", LEASE, ())
 
 
 def test_two_announcers_of_a_service_are_a_problem_and_one_is_followed():
     cluster = Cluster((Source.METALLB, "metallb/status-of-the-new-node"), (Source.CILIUM, "cilium/lease"))
     found = cluster.ask("kube-vip/service")
 
-    assert (found.node, found.announcer) == ("worker-2", "MetalLB")
+    assert (found.node, found.why) == ("worker-2", NEW_STATUS)
     assert found.problems == (
         dispute((NEW_STATUS, "worker-2"), (LEASE, "worker-1")),
         dispute((NEW_STATUS, "worker-2"), (HOST, "worker-1")),
@@ -828,7 +828,6 @@ def test_whatever_stands_in_their_objects_an_answer_is_given(data):
         for address in (IP, IP6):
             found = following.node_of(asked, address)
             assert found == following.node_of(service(copy.deepcopy(raw)), address)
-            assert bool(found.node) == bool(found.announcer)
     assert all(problem.isprintable() for problem in following.problems)
 
 
