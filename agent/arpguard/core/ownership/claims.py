@@ -16,13 +16,16 @@ from arpguard.core.ownership.waiting import Waiting
 
 
 class Claims:
-    """The state machines of all VIPs. `kept`: VIPs with an entry from the agent before this one, of the same epoch."""
+    """The state machines of all VIPs. `kept`: VIPs with an entry from the agent before this one, of the same epoch.
+
+    `waiting`: which of them wait for a node, or a time.
+    """
 
     def __init__(self, node: str, peers: Peers, kept: Iterable[Address]) -> None:
         self._node = node
         self._peers = peers
-        self._waiting = Waiting(peers)
-        self._steps = Steps(node, peers, self._waiting)
+        self.waiting = Waiting(peers)
+        self._steps = Steps(node, peers, self.waiting)
         self._vips = {vip: VipState(vip, after(None, Cause.KEPT), LastSeen()) for vip in kept}
         self._active: dict[Address, None] = dict.fromkeys(self._vips)
         self._unconfirmed: dict[Address, None] = {}
@@ -62,18 +65,6 @@ class Claims:
         """What is known of the claim of a VIP."""
         found = self._vips.get(vip)
         return found.last if found else LastSeen()
-
-    def waiting_for(self, node: str) -> list[Address]:
-        """The VIPs that wait for a node."""
-        return self._waiting.on(node)
-
-    def due(self, now_ns: int) -> list[Address]:
-        """The VIPs that it is time to look at."""
-        return self._waiting.due(now_ns)
-
-    def next_ns(self) -> int | None:
-        """When a VIP will be due if nothing else happens."""
-        return self._waiting.next_ns()
 
     # ---- events ----
 
@@ -190,7 +181,7 @@ class Claims:
         for vip in vips:
             state = self._vips.get(vip)
             if state is not None:
-                self._waiting.leave(vip)
+                self.waiting.leave(vip)
                 effects += self._steps.step(state, moment)
                 self._file(state, moment)
         return effects
@@ -215,7 +206,7 @@ class Claims:
             return
         self._active.pop(vip, None)
         if state.claim is None:
-            self._waiting.leave(vip)
+            self.waiting.leave(vip)
             del self._vips[vip]
 
 

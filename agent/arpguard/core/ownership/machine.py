@@ -111,7 +111,7 @@ class Ownership:
         """When `tick` is to be called if nothing else happens; perhaps at once, None: only then."""
         others: tuple[int | None, ...] = ()
         if not self.heartbeat.lease.parting:
-            others = self.claims.next_ns(), self.revocations.next_ns(now_ns), self._reliance.next_ns()
+            others = self.claims.waiting.next_ns(), self.revocations.next_ns(now_ns), self._reliance.next_ns()
         moments = [moment for moment in (self.heartbeat.next_ns(), *others) if moment is not None]
         return max(now_ns, min(moments)) if moments else None
 
@@ -150,7 +150,7 @@ class Ownership:
         """Time has passed."""
         revoked = [] if self.heartbeat.lease.parting else self.revocations.tick(now_ns)
         left = self._reliance.judge(now_ns)
-        return self.heartbeat.tick(now_ns) + revoked + left + self._advance(self.claims.due(now_ns), now_ns)
+        return self.heartbeat.tick(now_ns) + revoked + left + self._advance(self.claims.waiting.due(now_ns), now_ns)
 
     # ---- what watches show: hints, perhaps late ----
 
@@ -161,7 +161,7 @@ class Ownership:
             return []
         changed = self.peers.seen(node, heartbeat, now_ns)
         effects = self.revocations.changed(node, now_ns) + self._reliance.judge(now_ns)
-        return effects + (self._advance(self.claims.waiting_for(node), now_ns) if changed else [])
+        return effects + (self._advance(self.claims.waiting.on(node), now_ns) if changed else [])
 
     def claim_seen(self, vip: Address, claim: Claim | None, now_ns: int) -> list[Effect]:
         """A claim has changed, or is gone."""
@@ -173,7 +173,7 @@ class Ownership:
         """A consistent read that was sent at `sent_ns`; None: there is none."""
         if node != self._node:
             self.peers.read(node, found, sent_ns, now_ns)
-            return self.revocations.changed(node, now_ns) + self._advance(self.claims.waiting_for(node), now_ns)
+            return self.revocations.changed(node, now_ns) + self._advance(self.claims.waiting.on(node), now_ns)
         return self._with_epoch(lambda: self.heartbeat.read(found, now_ns), now_ns)
 
     def heartbeat_read_failed(self, node: str, now_ns: int) -> list[Effect]:
@@ -191,7 +191,7 @@ class Ownership:
         if sent.node != self._node:
             effects = self.peers.written(sent, outcome, version, sent_ns, now_ns)
             effects += self.revocations.changed(sent.node, now_ns)
-            return effects + self._advance(self.claims.waiting_for(sent.node), now_ns)
+            return effects + self._advance(self.claims.waiting.on(sent.node), now_ns)
         doubted: list[str] = []
         if outcome is Outcome.APPLIED:
             doubted = self.peers.silences.renewed(self.peers.times.duration_ns, sent_ns, now_ns)
@@ -203,7 +203,7 @@ class Ownership:
     def _count_silence(self, nodes: list[str], now_ns: int) -> list[Effect]:
         """The silence of these counts that was in doubt before this node renewed."""
         effects = self.revocations.revoke_silent(nodes, now_ns) + self._reliance.judge(now_ns)
-        return effects + self._advance([vip for node in nodes for vip in self.claims.waiting_for(node)], now_ns)
+        return effects + self._advance([vip for node in nodes for vip in self.claims.waiting.on(node)], now_ns)
 
     def claim_read(self, vip: Address, claim: Claim | None, now_ns: int) -> list[Effect]:
         """A consistent read."""
