@@ -29,6 +29,7 @@ from arpguard.core.ownership.records import (
     WriteClaim,
     WriteHeartbeat,
 )
+from arpguard.core.ownership.stages import Owned
 from arpguard.units import NS_PER_S
 from arpguard.wire.vouching import term_number
 
@@ -58,6 +59,12 @@ class Bench:
         self.kernel = SetFence("", 0, 0)
         if not takes_part:
             self.serve(self.core.take_part(False, self.now))
+
+    @property
+    def owned(self):
+        """The VIPs that the kernel answers for."""
+        claims = self.core.claims
+        return frozenset(vip for vip in claims.all if claims.stage(vip) is Owned)
 
     def version(self, old=None):
         number = next(self.revisions)
@@ -183,6 +190,6 @@ def an_owner(**changes):
     bench = Bench(**changes)
     bench.pass_time(0)
     bench.want(VIP)
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
     bench.did.clear()
     return bench

@@ -88,7 +88,7 @@ def test_it_is_woken_when_the_holder_it_waits_for_is_late():
 
     bench.pass_time(0.1)
     assert bench.now == seen_ns + 3 * S
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_a_server_that_refuses_everything_is_asked_once_in_a_while():
@@ -135,11 +135,11 @@ def test_one_renewal_at_a_time_confirms_all_claims_that_were_applied_before_it_w
     assert len(bench.waiting) == 1
 
     bench.let()
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
     assert len(bench.waiting) == 1
 
     bench.let()
-    assert bench.core.claims.owned == {VIP, OTHER}
+    assert bench.owned == {VIP, OTHER}
     assert not bench.waiting
 
 
@@ -199,10 +199,10 @@ def test_a_stranger_that_was_heard_once_is_asked_for_again_before_long():
     bench.outside.clear()
 
     bench.pass_time(2.9)
-    assert bench.core.claims.owned == frozenset()
+    assert bench.owned == frozenset()
     bench.pass_time(0.6)
 
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_a_host_outside_is_named_although_another_was_named_meanwhile():
@@ -231,7 +231,7 @@ def test_a_probe_that_is_not_reported_on_is_sent_again():
     assert bench.took() == [Probe(VIP)]
 
     bench.let()
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_what_was_handed_over_needs_no_probe():
@@ -254,7 +254,7 @@ def test_what_was_released_in_an_epoch_that_is_over_is_probed_for():
     bench.want(VIP)
 
     assert [type(effect) for effect in bench.took()] == [Probe, WriteClaim]
-    assert (bench.store[VIP].external, bench.core.claims.owned) == (str(STRANGER), frozenset())
+    assert (bench.store[VIP].external, bench.owned) == (str(STRANGER), frozenset())
 
 
 def test_the_vip_of_a_silent_node_is_probed_for_before_its_lease_ends():
@@ -289,7 +289,7 @@ def test_a_node_of_the_cluster_that_answers_a_probe_is_no_host_outside():
 
     bench.outside.clear()
     bench.pass_time(1)
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 # ---- lengths of time ----
@@ -384,7 +384,7 @@ def test_nothing_is_begun_by_who_parts():
     bench.pass_time(10)
 
     assert bench.took() == []
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_what_was_asked_for_before_is_not_asked_for_again_by_who_parts():
@@ -439,7 +439,7 @@ def test_who_has_parted_waits_for_nobody():
 
 def a_restart(owner, *, wanted=(VIP,), passed=0.0):
     """An agent that finds what the one before it left."""
-    kept = Kept(owner.kernel.epoch, tuple(owner.core.claims.owned), owner.kernel.fence_ns)
+    kept = Kept(owner.kernel.epoch, tuple(owner.owned), owner.kernel.fence_ns)
     bench = Bench(kept)
     bench.now = owner.now + int(passed * S)
     bench.store, bench.revisions, bench.epochs, bench.kernel = owner.store, owner.revisions, owner.epochs, owner.kernel
@@ -456,7 +456,7 @@ def test_a_restart_in_time_keeps_exactly_what_the_kernel_has():
     bench.claim("a", owner.kernel.epoch, OTHER)
     bench.pass_time(0)
 
-    assert bench.core.claims.owned == {VIP, OTHER}
+    assert bench.owned == {VIP, OTHER}
     assert [type(effect) for effect in bench.took()] == [WriteClaim, SetEntry]
     assert bench.kernel == SetFence(owner.kernel.epoch, bench.now + 2 * S, 3 * S)
 
@@ -526,7 +526,7 @@ def test_who_ends_its_rest_publishes_the_ordinary_lease_and_claims_then():
 
     bench.held = ()
     bench.let()
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_a_renewal_of_the_rest_that_is_under_way_when_it_ends_is_followed_by_another():
@@ -545,7 +545,7 @@ def test_a_renewal_of_the_rest_that_is_under_way_when_it_ends_is_followed_by_ano
     assert bench.took() == []
     bench.held = ()
     bench.let()
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_the_ordinary_lease_that_was_published_last_before_a_rest_is_renewed_in_time():
@@ -617,7 +617,7 @@ def test_who_takes_part_again_renews_at_once_although_it_was_revoked():
     bench.pass_time(0)
     bench.want(VIP)
 
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
     assert bench.store[VIP].epoch == bench.store["a"].epoch == "epoch-2"
 
 
@@ -675,7 +675,7 @@ def test_a_vip_that_is_back_is_not_removed():
 
     bench.claim("", "")
 
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 # ---- others ----
@@ -690,7 +690,7 @@ def test_a_claim_is_taken_as_soon_as_its_holders_new_epoch_is_seen():
 
     bench.heartbeat(epoch="b-2", instance="b/2")
 
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["never seen before", "made anew"])
@@ -706,12 +706,12 @@ def test_a_heartbeat_that_is_another_object_voids_nothing_for_a_lease(first):
     bench.want(VIP)
     for _ in range(14):
         bench.pass_time(0.2)
-        assert bench.core.claims.owned == set()
+        assert bench.owned == set()
         bench.heartbeat(epoch="b-2", instance="b/2")
 
     bench.pass_time(0.5)
 
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 @pytest.mark.parametrize("holder", ["", "b"])
@@ -740,7 +740,7 @@ def test_no_claim_is_void_by_a_heartbeat_that_cannot_be_read():
     assert bench.core.holder(VIP, bench.now).void is False
 
     bench.pass_time(1)  # it is silent: one that can be read is put in its place
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_changes_of_the_holder_are_counted():
@@ -766,7 +766,7 @@ def test_a_claim_that_is_known_to_be_missing_is_not_read():
     bench.want(VIP, OTHER)
 
     assert [effect.vip for effect, _ in bench.waiting] == [OTHER]
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_that_a_claim_was_missing_long_ago_does_not_count():
@@ -793,7 +793,7 @@ def test_what_a_watch_showed_is_not_undone_by_a_late_answer():
     bench.held = ()
     bench.serve(bench.core.claim_written(claim, outcome, version, bench.now))
 
-    assert bench.core.claims.owned == set()
+    assert bench.owned == set()
     assert bench.core.holder(VIP, bench.now).node == "b"
 
 
@@ -853,7 +853,7 @@ def test_a_thousand_vips_are_taken_over_without_looking_at_all_of_them_each_time
     for _ in range(3):
         bench.let()
 
-    assert bench.core.claims.owned == set(vips)
+    assert bench.owned == set(vips)
     assert bench.core.claims.stage(vips[0]) is Owned
     assert max(looked.values()) < 15
 
@@ -988,7 +988,7 @@ def test_who_finds_another_agent_in_its_name_is_silent_until_that_one_has_been_f
 
     another_agent(bench)
     assert bench.core.heartbeat.yielding
-    assert (bench.kernel.fence_ns, bench.core.claims.owned, bench.renewals()) == (0, frozenset(), [])
+    assert (bench.kernel.fence_ns, bench.owned, bench.renewals()) == (0, frozenset(), [])
     bench.pass_time(2)
     another_agent(bench)
     bench.pass_time(2.9)
@@ -1008,7 +1008,7 @@ def test_who_finds_another_agent_in_its_name_is_silent_for_as_long_as_that_one_r
         another_agent(bench)
         bench.pass_time(1)
 
-    assert (bench.core.heartbeat.yielding, bench.core.claims.owned, bench.renewals()) == (True, frozenset(), [])
+    assert (bench.core.heartbeat.yielding, bench.owned, bench.renewals()) == (True, frozenset(), [])
     assert bench.kernel.fence_ns == 0
 
 
@@ -1084,7 +1084,7 @@ def test_after_an_outage_of_this_node_the_others_have_a_whole_lease_to_be_heard(
     bench.pass_time(1.9)
     assert {effect.node for effect in bench.did if isinstance(effect, WriteHeartbeat)} == {"a"}
     bench.pass_time(3)
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_answers_that_nobody_waits_for_change_nothing():
@@ -1095,7 +1095,7 @@ def test_answers_that_nobody_waits_for_change_nothing():
     assert bench.core.drained(VIP, bench.now) == []
     assert bench.core.probed(OTHER, STRANGER, bench.now) == []
 
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
     assert bench.core.holder(OTHER, bench.now) == Holder()
 
 
@@ -1106,19 +1106,19 @@ def test_a_claim_that_is_not_on_the_list_is_not_held_any_more_and_read():
 
     bench.pass_time(30)
 
-    assert bench.core.claims.owned == frozenset()
+    assert bench.owned == frozenset()
     assert ClearEntry(VIP) in bench.did
     assert questions(bench) == [ReadClaim(VIP)]
     bench.let()
     bench.pass_time(2)
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_a_list_that_was_asked_for_before_the_claim_says_nothing_of_it():
     bench = an_owner()
 
     assert bench.core.own_claims_listed([], bench.now - 1, bench.now) == []
-    assert bench.core.claims.owned == {VIP}
+    assert bench.owned == {VIP}
 
 
 def test_a_claim_that_is_not_wanted_any_more_before_it_is_confirmed_is_released():

@@ -743,7 +743,7 @@ def test_a_deleted_heartbeat_voids_nothing_before_its_node_is_silent(times, leas
 
     del bench.store["b"]
     bench.serve(bench.core.heartbeat_seen("b", None, bench.now))
-    while VIP not in bench.core.claims.owned and bench.now < seen_ns + 300 * S:
+    while VIP not in bench.owned and bench.now < seen_ns + 300 * S:
         bench.pass_time(1)
 
     answers_ns = lease_s * S * 2 // 3

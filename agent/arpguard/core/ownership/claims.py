@@ -51,11 +51,6 @@ class Claims:
         """The VIPs that anybody claims, as far as is known."""
         return frozenset(vip for vip, state in self._vips.items() if state.claim is not None)
 
-    @property
-    def owned(self) -> frozenset[Address]:
-        """The VIPs that the kernel answers for."""
-        return frozenset(vip for vip in self._active if self.stage(vip) is Owned)
-
     def stage(self, vip: Address) -> type[Stage]:
         """Where this node stands with a VIP."""
         found = self._vips.get(vip)
