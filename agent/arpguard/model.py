@@ -98,10 +98,6 @@ class NodeControl:
         """The fence as programs take it: one further ahead than `lease_ns` is a mistake, and has passed (0)."""
         return _trusted_ns(self.fence_ns, self.lease_ns, now_ns)
 
-    def is_bound(self, grants: "Grants") -> bool:
-        """Whether this node answers before its voucher's fence only."""
-        return grants.binds(self.term)
-
 
 @dataclass(frozen=True, slots=True)
 class LinkTerm:

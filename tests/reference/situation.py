@@ -77,7 +77,7 @@ class Situation:
         if not self._is_ahead(self.control.fence_ns, self.control.lease_ns):
             return Reason.FENCED
         vouched_for = self._is_ahead(self.grants.fence_ns, self.grants.window_ns)
-        return Reason.UNVOUCHED if self.control.is_bound(self.grants) and not vouched_for else None
+        return Reason.UNVOUCHED if self.grants.binds(self.control.term) and not vouched_for else None
 
     def _is_ahead(self, fence_ns: int, furthest_ns: int) -> bool:
         """A fence too far ahead is a mistake."""

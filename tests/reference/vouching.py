@@ -54,7 +54,7 @@ def _pong(frame: EthernetFrame, ping: VouchFrame, term: LinkTerm, situation: Sit
         ping.number,
         stamp_ns=situation.now_ns,
         right_ns=control.fence_ns,
-        bound=control.term == term.number and control.is_bound(situation.grants),
+        bound=control.term == term.number and situation.grants.binds(control.term),
     )
     payload = pack(pong, term.key) + frame.payload[_LEN:]
     return replace(frame, dst=frame.src, src=frame.dst, payload=payload).build()

@@ -72,7 +72,7 @@ class Viewpoint:
     @property
     def voucher_left_ns(self) -> int | None:
         """What is left of the voucher's fence; None while this node is bound to no voucher."""
-        if not self.control.is_bound(self.grants):
+        if not self.grants.binds(self.control.term):
             return None
         return max(0, self.grants.trusted_fence_ns(self.now_ns) - self.now_ns)
 

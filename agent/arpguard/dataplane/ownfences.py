@@ -24,6 +24,6 @@ class OwnFences:
 
         now_ns = boot_ns()
         until_ns = control.trusted_fence_ns(now_ns)
-        if control.is_bound(grants):
+        if grants.binds(control.term):
             until_ns = min(until_ns, grants.trusted_fence_ns(now_ns))
         return OwnRight(control.epoch, until_ns)

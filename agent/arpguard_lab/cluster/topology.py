@@ -115,7 +115,7 @@ class KubeAgent(AgentProcess):
         """Whether its kernel answers before its voucher's fence only, and that lies ahead."""
         maps = loader.open_maps(self.pin_dir)
         control, grants = ControlValue(maps["control"]).read(), read_grants(maps["grants"])
-        return control is not None and control.is_bound(grants) and grants.fence_ns > boot_ns()
+        return control is not None and grants.binds(control.term) and grants.fence_ns > boot_ns()
 
     def owned(self) -> list[Address]:
         """What its kernel answers for until the fence."""
