@@ -400,10 +400,6 @@ class NodeState:
         """What the kernel has: another object when it is something else."""
         return self.guarded.whole
 
-    @entries.setter
-    def entries(self, entries: dict[EntryKey, VipEntry]) -> None:
-        self.guarded = Overlay(entries)
-
     @property
     def variety(self) -> list[tuple[VipEntry, int]]:
         """The different entries, and how many there are of each: of 100,000 VIPs nearly all have one of a few."""

@@ -21,6 +21,7 @@ from api.conftest import EXTERNAL, OWNED
 from arpguard.core.auditing import Expected, judge
 from arpguard.core.claimants import ClaimantKind
 from arpguard.model import EntryKey, VipEntry
+from arpguard.overlay import Overlay
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Reason
 from support.netns.cable import address
@@ -316,9 +317,9 @@ def test_vip_that_goes_between_two_pages_disturbs_nobody_else(loaded, tmp_path):
         def remove() -> None:
             """The one that the token stands for, and the one after it."""
             node.node.table.delete([EntryKey(1, address(number)) for number in (3, 4)])
-            node.node.state.entries = {
-                key: entry for key, entry in node.node.state.entries.items() if key.vip not in (address(3), address(4))
-            }
+            gone = address(3), address(4)
+            left = {key: entry for key, entry in node.node.state.entries.items() if key.vip not in gone}
+            node.node.state.guarded = Overlay(left)
 
         node.on_loop(remove)
         second = api.ListVips(page_size=3, page_token=first.next_page_token)

@@ -26,6 +26,7 @@ from arpguard.dataplane.events import EventReader
 from arpguard.model import Attachment, Drift, EntryKey, Link, NodeState, Owner, OwnerKind, Surroundings, Vip
 from arpguard.node import ConfigInForce, ThisNode
 from arpguard.observe.metrics import MAX_CLAIMS, MAX_OWNED, SPECS, ApiMetrics, node_registry
+from arpguard.overlay import Overlay
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.verdict import VIP_KINDS, Hook, Kind, Mode, Reason, Vouched
 from support.frames.builders import (
@@ -76,7 +77,7 @@ class Guarded:
 
     def guard(self, entries, control=None) -> None:
         self.plane.set(entries, control or a_control())
-        self.node.state.entries = self.plane.table.read().entries
+        self.node.state.guarded = Overlay(self.plane.table.read().entries)
 
     def run(self, frame, hook=Hook.TC_INGRESS) -> None:
         self.plane.run(hook, frame)
@@ -200,7 +201,7 @@ def test_vips_by_kind_and_the_mode_in_force(guarded):
 
 def test_owner_of_a_vip_is_exported_with_its_service_and_once_for_all_links(guarded):
     guarded.guard({VIP: an_entry(), OTHER_VIP: an_entry(Kind.DELEGATED), NEIGHBOUR_IP: an_entry(Kind.FOREIGN)})
-    guarded.node.state.entries = guarded.node.state.entries | {EntryKey(LO + 1, VIP): an_entry()}
+    guarded.node.state.guarded.change({EntryKey(LO + 1, VIP): an_entry()})
     owners = {(str(VIP), "node-1", "", ""): 1, (str(OTHER_VIP), "node-1", "", ""): 1}
     assert guarded.series("vip_owner") == owners
 
@@ -241,9 +242,9 @@ def test_node_that_may_not_answer_for_its_vips_any_more_is_not_their_owner(guard
 
 def test_owned_vips_are_listed_up_to_a_limit(guarded):
     vips = [IPv4Address("198.18.0.0") + number for number in range(MAX_OWNED + 7)]
-    guarded.node.state.entries = {EntryKey(LO, vip): an_entry() for vip in vips[:MAX_OWNED]}
+    guarded.node.state.guarded = Overlay({EntryKey(LO, vip): an_entry() for vip in vips[:MAX_OWNED]})
     assert (len(guarded.series("vip_owner")), guarded.value("vip_owner_left_out")) == (MAX_OWNED, 0)
-    guarded.node.state.entries = {EntryKey(LO, vip): an_entry() for vip in vips}
+    guarded.node.state.guarded = Overlay({EntryKey(LO, vip): an_entry() for vip in vips})
     assert (len(guarded.series("vip_owner")), guarded.value("vip_owner_left_out")) == (MAX_OWNED, 7)
 
 
@@ -460,7 +461,7 @@ def test_renewal_has_no_age_before_the_first(guarded):
 def test_elected_vips_are_counted_once_and_others_not_at_all(guarded):
     first, second, third, static = (IPv4Address(f"192.0.2.{number}") for number in range(101, 105))
     keys = {(link, vip): EntryKey(link, vip) for link in (LO, LO + 1) for vip in (first, second, third, static)}
-    guarded.node.state.entries = {
+    entries = {
         keys[LO, first]: an_entry(),
         keys[LO + 1, first]: an_entry(Kind.FOREIGN),
         keys[LO, second]: an_entry(Kind.EXTERNAL),
@@ -468,6 +469,7 @@ def test_elected_vips_are_counted_once_and_others_not_at_all(guarded):
         keys[LO, third]: an_entry(Kind.FOREIGN),
         keys[LO, static]: an_entry(),
     }
+    guarded.node.state.guarded = Overlay(entries)
     named = Vip(static, Owner(OwnerKind.NODE, "node-1"))
     guarded.node.cluster = a_cluster([*map(an_elected, (first, second, third)), named], nobody=frozenset({third}))
 
