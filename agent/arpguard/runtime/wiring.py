@@ -80,7 +80,7 @@ async def build(
     vouching = VouchingMaps(maps["vouching"], maps["control"], maps["grants"], lock)
     kernel = Reconciler(node, table, ranges, control, Attacher(pinned.pin_dir, programs), schedule, vouching)
     listening = Listening(kernel, wanted)
-    announcing = Announcing(schedule, kernel, listening, announcements)
+    announcing = Announcing(schedule, kernel.speaking, listening, announcements)
 
     # What to guard, and rival claims
     conflict_log = ConflictLog()

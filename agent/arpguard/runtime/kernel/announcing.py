@@ -9,7 +9,7 @@ from arpguard.core.tokens import TokenBucket
 from arpguard.dataplane.announcementsocket import AnnouncementSocket
 from arpguard.model import Decision, EntryKey, Link
 from arpguard.runtime.kernel.listening import Listening
-from arpguard.runtime.kernel.reconciler import Reconciler
+from arpguard.runtime.kernel.speaking import Speaking
 from arpguard.runtime.waking import Alarm
 from arpguard.units import NS_PER_S
 
@@ -22,10 +22,10 @@ class Announcing:
     """Sends what is due by the schedule; whoever adds to that wakes it."""
 
     def __init__(
-        self, schedule: AnnouncementSchedule, kernel: Reconciler, listening: Listening, socket: AnnouncementSocket
+        self, schedule: AnnouncementSchedule, speaking: Speaking, listening: Listening, socket: AnnouncementSocket
     ) -> None:
         self._schedule = schedule
-        self._kernel = kernel
+        self._speaking = speaking
         self._listening = listening
         self._socket = socket
         self._due = Alarm()
@@ -38,7 +38,7 @@ class Announcing:
 
     def defend(self, decision: Decision) -> None:
         """A host outside claims a VIP: answers with an announcement if the VIP is this node's."""
-        if self._kernel.conflict(decision, boot_ns()):
+        if self._speaking.conflict(decision, boot_ns()):
             self._due.wake()
 
     async def run(self) -> None:
@@ -47,7 +47,7 @@ class Announcing:
             self._due.clear()
 
             for key in self._schedule.take_due(boot_ns()):
-                speaker = self._kernel.announceable(key)
+                speaker = self._speaking.announceable(key)
                 if speaker is None:
                     continue
                 self._listening.hear(key)  # first: whoever hears the announcement may ask at once

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from arpguard.addresses import Address, MacAddress, address_order
+from arpguard.addresses import Address, address_order
 from arpguard.core.announcing import AnnouncementSchedule
 from arpguard.core.basis import Asked, Basis
 from arpguard.core.bounding import some
@@ -26,7 +26,6 @@ from arpguard.dataplane.attach import Attacher
 from arpguard.dataplane.maps import ControlValue, EntryTable, RangeTable
 from arpguard.model import (
     Datapath,
-    Decision,
     EntryKey,
     Link,
     NodeControl,
@@ -68,7 +67,7 @@ class Reconciler:
         self._control = Control(control, self.state)
         self.vouched = TermWriter(self._control, self.state, vouching)
         self._attaching = Attaching(attacher, self.state)
-        self._speaking = Speaking(schedule, self.state)
+        self.speaking = Speaking(schedule, self.state)
         self._ifindexes: set[int] = set()  # of links that entries were found on
         self._standings: dict[Address, Standing] = {}
         self._basis: Basis | None = None
@@ -98,8 +97,8 @@ class Reconciler:
         risen = self._risen(choice.links)
         self._publish(choice.links, problems)
         self.tenures.follow(self.state.entries, now_ns)
-        self._speaking.risen(risen, now_ns)
-        self._speaking.follow(config.mode, now_ns)
+        self.speaking.risen(risen, now_ns)
+        self.speaking.follow(config.mode, now_ns)
 
     def update(self, asked: Asked, surroundings: Surroundings, now_ns: int) -> bool:
         """A small pass, for VIPs that have changed since the last one; False when more has, and `apply` has to do it.
@@ -186,7 +185,7 @@ class Reconciler:
         if self._basis is None:
             control = self._control.read()
             if control is not None:
-                self._speaking.begin(control.mode)
+                self.speaking.begin(control.mode)
         elif keys:
             changed = [f"{key.vip} on interface {key.ifindex}" for key in sorted(keys, key=lambda key: key.order)]
             self.state.drift.entries += len(changed)
@@ -229,7 +228,7 @@ class Reconciler:
         if self._bring(new):
             return False
         self._basis = basis
-        self._speaking.change(writes, deletes, control.mode, now_ns)
+        self.speaking.change(writes, deletes, control.mode, now_ns)
         self.tenures.change(changed, dict(self._entries_of(changed)), now_ns)
         return True
 
@@ -349,18 +348,10 @@ class Reconciler:
         }
         if given_up:
             self._entries.give_up(given_up)
-            self._speaking.change(given_up, (), Mode.INHERIT, now_ns)
+            self.speaking.change(given_up, (), Mode.INHERIT, now_ns)
             self.tenures.change({key.vip for key in given_up}, given_up, now_ns)
 
-    # ---- announcements, problems ----
-
-    def conflict(self, decision: Decision, now_ns: int) -> bool:
-        """A foreign claim came in; whether it is to be answered by an announcement (RFC 5227 2.4)."""
-        return self._speaking.conflict(decision, now_ns)
-
-    def announceable(self, key: EntryKey) -> tuple[Link, MacAddress] | None:
-        """The link and MAC to announce a VIP with; None when this node may not speak for it now."""
-        return self._speaking.announceable(key)
+    # ---- problems ----
 
     def log_problems(self) -> None:
         """Reports each mismatch with the configuration once, and once when it is solved."""

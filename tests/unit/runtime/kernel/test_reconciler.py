@@ -267,7 +267,7 @@ def test_taking_over_is_announced_and_giving_up_is_not(apply, reconciler, schedu
 
     assert first == [KEY]
     assert schedule.next_ns(6) is None
-    assert reconciler.announceable(KEY) is None
+    assert reconciler.speaking.announceable(KEY) is None
     assert reconciler.state.ownership_changes == 2
 
 
@@ -404,11 +404,11 @@ def test_what_was_left_and_given_up_is_neither_announced_nor_defended(left, kern
     """Before anybody asks for it, too: no pass may follow soon."""
     left.adopt()
     run_pass(left, "{mode: enforce, interfaces: [eth0], vips: []}", complete=False)
-    before, since_ns = left.announceable(KEY), left.tenures.since_ns(VIP)
+    before, since_ns = left.speaking.announceable(KEY), left.tenures.since_ns(VIP)
 
     left.take_standings({VIP: Standing(Kind.UNCLAIMED)}, 0)
 
-    assert (before, left.announceable(KEY)) == ((ETH0, ETH0.mac), None)
+    assert (before, left.speaking.announceable(KEY)) == ((ETH0, ETH0.mac), None)
     assert (since_ns, left.tenures.since_ns(VIP)) == (0, None)
 
 
@@ -510,8 +510,8 @@ def test_small_passes_come_to_the_same_as_a_whole_one(seed):
     assert small_ones > 2
     assert kernel.entries == small.state.entries == fresh_kernel.entries
     assert small.state.drift.entries == 0
-    assert {key for key in kernel.entries if small.announceable(key)} == {
-        key for key in fresh_kernel.entries if fresh.announceable(key)
+    assert {key for key in kernel.entries if small.speaking.announceable(key)} == {
+        key for key in fresh_kernel.entries if fresh.speaking.announceable(key)
     }
 
 
