@@ -43,7 +43,8 @@ class TermWriter:
 
     In a term that counts grants bind this node; the other kind is a trial, in which pings are answered and nothing else
     comes of them. `problem`: why the kernel has another one than it should, which every pass tries to change; a kernel
-    that is bound to a term in which nobody grants any more is silent meanwhile.
+    that is bound to a term in which nobody grants any more is silent meanwhile. `ethertype`: of frames of vouching; 0:
+    the kernel knows of none.
     """
 
     def __init__(self, control: Control, state: NodeState, maps: VouchingMaps) -> None:
@@ -53,7 +54,7 @@ class TermWriter:
         self._maps = maps
         self._term: LinkTerm | None = None
         self._counts = False
-        self._ethertype = 0
+        self.ethertype = 0
         self.problem = ""
 
     def adopt(self) -> None:
@@ -62,25 +63,20 @@ class TermWriter:
         number = control.term if control else 0
         self._term = next((term for term in self._table.read().values() if term.number == number), None)
         self._counts = number != 0
-        self._ethertype = control.ethertype if control else 0
-
-    @property
-    def ethertype(self) -> int:
-        """Of frames of vouching; 0: the kernel knows of none."""
-        return self._ethertype
+        self.ethertype = control.ethertype if control else 0
 
     def take(self, term: LinkTerm | None, ethertype: int) -> None:
         """From now on this term counts, or none does; frames of it have this EtherType.
 
         The kernel has it when this returns, unless there is a `problem`.
         """
-        self._term, self._counts, self._ethertype = term, term is not None, ethertype
+        self._term, self._counts, self.ethertype = term, term is not None, ethertype
         self._bring(self._state.links)
 
     def try_out(self, trial: LinkTerm | None, ethertype: int) -> None:
         """Answers pings of a trial, or of none, unless a term counts."""
-        if not self._counts and (trial, ethertype) != (self._term, self._ethertype):
-            self._term, self._ethertype = trial, ethertype
+        if not self._counts and (trial, ethertype) != (self._term, self.ethertype):
+            self._term, self.ethertype = trial, ethertype
             self._bring(self._state.links)
 
     def follow(self, links: Iterable[Link]) -> None:
@@ -110,7 +106,7 @@ class TermWriter:
     def _bring(self, links: Iterable[Link]) -> None:
         number = self._term.number if self._term is not None and self._counts else 0
         try:
-            self._control.take_term(number, self._ethertype, self._table, self._on(links))
+            self._control.take_term(number, self.ethertype, self._table, self._on(links))
         except DataPlaneError as error:
             self._refused(error)
         else:
