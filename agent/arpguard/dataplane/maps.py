@@ -102,7 +102,8 @@ class Table(Generic[K]):
             else:
                 pairs.append((self._raw_key(key), _raw_entry(entry, slot)))
 
-        for some in _batched(pairs, _BATCH):
+        for at in range(0, len(pairs), _BATCH):
+            some = pairs[at : at + _BATCH]
             try:
                 syscall.map_update_batch(self._entries, some)
             except OSError as error:
@@ -454,7 +455,3 @@ def _entry_from(raw: bytes) -> VipEntry | None:
         owner_mac=MacAddress(bytes(value.owner_mac)),
         primary=from_mapped(primary) if primary != _NO_ADDRESS else None,
     )
-
-
-def _batched(items: list[tuple[bytes, bytes]], size: int) -> Iterable[list[tuple[bytes, bytes]]]:
-    return (items[at : at + size] for at in range(0, len(items), size))

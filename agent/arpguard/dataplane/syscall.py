@@ -11,6 +11,7 @@ import platform
 import re
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Self
 
@@ -127,14 +128,11 @@ def map_update(fd: Fd, key: bytes, value: bytes, flags: int = 0) -> None:
     _bpf(MAP_UPDATE_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key_buffer), _address(value_buffer), flags))
 
 
-def map_delete(fd: Fd, key: bytes) -> bool:
-    """Deletes `key`; False when it was not there."""
+def map_delete(fd: Fd, key: bytes) -> None:
+    """Deletes `key`, if it is there."""
     key_buffer = ctypes.create_string_buffer(key, len(key))
-    try:
+    with suppress(FileNotFoundError):
         _bpf(MAP_DELETE_ELEM, struct.pack("=IxxxxQQQ", fd.number, _address(key_buffer), 0, 0))
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def map_update_batch(fd: Fd, items: Sequence[tuple[bytes, bytes]]) -> None:
