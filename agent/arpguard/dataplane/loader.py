@@ -75,7 +75,7 @@ def load_unpinned(build: Build, names: Collection[str] = PROGRAMS) -> Loaded:
 
     The verifier takes 0.1 to 0.5 s for each program. Raises DataPlaneError.
     """
-    maps = _make_maps(build, MAPS)
+    maps = _make_maps(build)
     return Loaded(_load_programs(build, maps, names), maps, build.digest(), warm=False)
 
 
@@ -215,7 +215,7 @@ def _load_with_maps(maps_dir: Path, build: Build, names: Collection[str]) -> tup
     hold by the API's fence alone (docs/vouching.md, V10).
     """
     kept = _complete(maps_dir, build)
-    maps = kept or _make_maps(build, MAPS)
+    maps = kept or _make_maps(build)
     programs = _load_programs(build, maps, names)
     if not kept:
         _put_aside(maps_dir)
@@ -245,7 +245,7 @@ def _put_aside(maps_dir: Path) -> None:
             path.rename(aside / path.name)
 
 
-def _make_maps(build: Build, names: Collection[str]) -> dict[str, Fd]:
+def _make_maps(build: Build) -> dict[str, Fd]:
     types = btf.Types()
     numbers = {name: (types.number_of(key), types.number_of(value)) for name, (key, value) in _TYPES.items()}
     described: Fd | None = None
@@ -253,9 +253,9 @@ def _make_maps(build: Build, names: Collection[str]) -> dict[str, Fd]:
         described = syscall.btf_load(types.encoded())
 
     maps = {}
-    for name in names:
+    for name, shape in build.maps().items():
         about = (described.number, *numbers[name]) if described and name in numbers else syscall.UNDESCRIBED
-        maps[name] = _make_map(name, build.maps()[name], about)
+        maps[name] = _make_map(name, shape, about)
     return maps
 
 
@@ -267,7 +267,7 @@ def _make_map(name: str, shape: MapShape, types: tuple[int, int, int]) -> Fd:
         raise _refused(f"the map {name} with room for {shape.max_entries}", error) from error
 
 
-def _load_programs(build: Build, maps: Mapping[str, Fd], names: Collection[str] = PROGRAMS) -> dict[str, Fd]:
+def _load_programs(build: Build, maps: Mapping[str, Fd], names: Collection[str]) -> dict[str, Fd]:
     """Side by side: most of a cold start is the verifier's, which takes one CPU for each program."""
     descriptors = {name: fd.number for name, fd in maps.items()}
     with ThreadPoolExecutor() as pool:
