@@ -67,7 +67,6 @@ class Cluster:
         self._listener = listener
         self._sourcing = Sourcing()
         self._collected = Collected()
-        self._nodes: dict[str, cluster.Node] = {}
         own = Scope(identity.namespace, fields=f"metadata.name={identity.configmap}")
         in_namespace = Scope(identity.namespace)
         told = self._told
@@ -173,7 +172,7 @@ class Cluster:
 
     def closing(self, config: AgentConfig, surroundings: Surroundings) -> Closing:
         """What is closed on this node, as far as its Node object has been read."""
-        node = self._nodes.get(self._identity.node)
+        node = self.nodes.get(self._identity.node)
         own = node.addresses if node is not None else ()
         return closing_of(config, surroundings, avoided(surroundings, self._servers), own)
 
@@ -185,7 +184,7 @@ class Cluster:
             config,
             self._services.objects,
             slices,
-            self._nodes,
+            self.nodes,
             avoided(surroundings, self._servers),
             self._announcers.node_of,
         )
@@ -222,12 +221,12 @@ class Cluster:
         self._listener.heartbeat_changed(node, old, new)
 
     def _node_changed(self, change: Change[cluster.Node]) -> None:
-        name = change.key[1]
+        nodes, name = dict(self.nodes), change.key[1]
         if change.new is None:
-            self._nodes.pop(name, None)
+            nodes.pop(name, None)
         else:
-            self._nodes[name] = change.new
-        self.nodes = dict(self._nodes)
+            nodes[name] = change.new
+        self.nodes = nodes
         self._listener.look()
 
 
