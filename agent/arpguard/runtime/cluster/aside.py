@@ -1,15 +1,15 @@
 """A node that is not a member yet: it has not been able to read its own heartbeat."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from arpguard.addresses import Address, MacAddress
+from arpguard.addresses import Address
 from arpguard.core.claimwords import Candidate
 from arpguard.core.electing import Wishes
 from arpguard.core.leasetimes import times_of
 from arpguard.core.members import Member
 from arpguard.core.ownership.lease import Times
-from arpguard.core.ownership.records import Claim, Heartbeat, Holder
+from arpguard.core.ownership.records import Heartbeat, Holder
 from arpguard.core.vouching.state import VouchingState
 from arpguard.model import Vip
 from arpguard.runtime.cluster.objects import Cluster
@@ -54,23 +54,11 @@ class Aside:
         """Never."""
         return None
 
-    def wake(self) -> None:
-        """Ignores it."""
+    def ignore(self, *_: object) -> None:
+        """Takes no note: no probe is under way, there is no claim to check, and nothing to decide."""
 
-    def recheck(self, vip: Address) -> None:
-        """Ignores it: there is nothing to check."""
-
-    def claimed(self, ifname: str, vip: Address, sha: MacAddress) -> None:
-        """Ignores it: no probe is under way."""
-
-    def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
-        """Takes no note."""
-
-    def claim_changed(self, vip: Address, claim: Claim | None) -> None:
-        """Takes no note."""
-
-    def vips_changed(self, before: Mapping[Address, Vip]) -> None:
-        """Takes no note."""
+    wake = recheck = claimed = ignore
+    heartbeat_changed = claim_changed = vips_changed = ignore
 
     async def remove(self, _limit_s: float) -> bool:
         """Cannot remove what it does not know."""
