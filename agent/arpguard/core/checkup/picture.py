@@ -93,20 +93,9 @@ class Picture:
         return tuple(address for address in unique if any(_is_host_on(link, address) for link in self.segments))
 
     @cached_property
-    def own(self) -> frozenset[Address]:
-        """This node's own addresses: of each link the first of either family that has a subnet."""
-        firsts = {
-            (link.ifindex, own.address.version): own.address
-            for link in reversed(self.fit)
-            for own in reversed(link.addresses)
-            if own.network.num_addresses > 1
-        }
-        return self.avoided.own | frozenset(firsts.values())
-
-    @cached_property
     def settled(self) -> frozenset[Address]:
-        """Addresses with a fixed owner: nodes', gateways', the API server's."""
-        return self.own | self.avoided.gateways | self.avoided.api_servers | self.cluster.node_of.keys()
+        """Addresses with a fixed owner: this node's, other nodes', gateways', the API server's."""
+        return self.avoided.own | self.avoided.gateways | self.avoided.api_servers | self.cluster.node_of.keys()
 
     # ---- links ----
 
@@ -215,7 +204,7 @@ def questions(picture: Picture) -> tuple[tuple[AddressOnLink, ...], int]:
     asked = [
         AddressOnLink(address, link.ifindex)
         for address in wanted
-        if address not in picture.own
+        if address not in picture.avoided.own
         for link in picture.facing_of(address)
         if on_segment(link, address) or address in picture.vips
     ]
