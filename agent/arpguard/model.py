@@ -187,6 +187,10 @@ class Link:
         networks = dict.fromkeys([*(own.network for own in self.addresses), *self.on_link])
         return tuple(network for network in networks if network.num_addresses > 1 and not is_everywhere(network))
 
+    def reaches(self, address: Address) -> bool:
+        """Whether neighbours on its segment ask for an address there, and not for a router's."""
+        return any(address in network for network in self.subnets)
+
 
 class GroupMembership(NamedTuple):
     """A multicast group on a link, that a host listens to."""

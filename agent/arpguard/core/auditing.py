@@ -20,7 +20,7 @@ from arpguard.core.claimants import OUTSIDE, Claimant, ClaimantKind
 from arpguard.core.conflicts import KnownOwner
 from arpguard.core.members import Member
 from arpguard.core.rendezvous import Scales, fingerprint
-from arpguard.model import Decision, EntryKey, Link, OwnerKind, Vip, VipEntry
+from arpguard.model import Decision, EntryKey, OwnerKind, Vip, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.verdict import Hook, Kind, Mode, Reason, Verdict
 from arpguard.wire.arp import ArpOp
@@ -338,11 +338,6 @@ _ASTRAY = (
     "audit: {vips}: in no subnet of a guarded link, so that no host there asks for it: correct the address, or add a "
     "route to its network on the link"
 )
-
-
-def is_on(vip: Address, links: Iterable[Link]) -> bool:
-    """Whether a VIP is in a subnet of one of the links."""
-    return any(vip in network for link in links for network in link.subnets if network.version == vip.version)
 
 
 def _concerned(audited: Audited) -> list[str]:

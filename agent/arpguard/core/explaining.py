@@ -243,7 +243,7 @@ def _unguarded(address: Address, bound: list[str], entry: VipEntry | None, scene
 
 def _home(address: Address, home: Link, scene: Viewpoint) -> str:
     elsewhere = "" if home == scene.link else f", and not on {scene.link.name}"
-    if any(address in network for network in home.subnets):
+    if home.reaches(address):
         return f"it answers on {home.name}{elsewhere}: the VIP is in that link's subnet"
     if len(scene.guarded) == 1:
         return f"it answers on {home.name}: no other link is guarded"

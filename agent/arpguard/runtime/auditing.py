@@ -13,7 +13,6 @@ from arpguard.core.auditing import (
     Expected,
     Walk,
     expected_of,
-    is_on,
     judge,
     replied,
 )
@@ -133,8 +132,8 @@ class Auditing:
 
     def _place(self, address: Address) -> None:
         """Notes a VIP that no node can be asked for; of an elected one the election says why it has no owner."""
-        vip, cluster = self._vip(address), self._node.cluster
-        astray = vip is not None and not vip.elected and not is_on(address, self._node.state.links)
+        vip, cluster, links = self._vip(address), self._node.cluster, self._node.state.links
+        astray = vip is not None and not vip.elected and not any(link.reaches(address) for link in links)
         if cluster is not None and self._plane.owner_of(address).node != self._node.name:
             astray = astray and not any(member.reaches(address, "") for member in cluster.members)
         self._book.place(address, astray=astray)
@@ -152,7 +151,7 @@ class Auditing:
         link = next((link for link in self._node.state.links if link.ifindex == key.ifindex), None)
         if entry is None or link is None or not link.up or entry.primary is None:
             return None
-        return Question(key, link.name, entry.primary) if is_on(key.vip, [link]) else None
+        return Question(key, link.name, entry.primary) if link.reaches(key.vip) else None
 
     def _vip(self, address: Address) -> Vip | None:
         if self._node.cluster is not None:

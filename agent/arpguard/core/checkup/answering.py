@@ -23,15 +23,7 @@ def has(link: Link, address: Address) -> bool:
 
 def in_subnet(link: Link, address: Address) -> bool:
     """Whether one of the link's addresses has the address in its subnet. A host address is not a subnet."""
-    return any(
-        own.network.version == address.version and own.network.num_addresses > 1 and address in own.network
-        for own in link.addresses
-    )
-
-
-def on_segment(link: Link, address: Address) -> bool:
-    """Whether neighbours on the link ask for the address there, and not for a router's."""
-    return in_subnet(link, address) or any(address in net for net in link.on_link if net.num_addresses > 1)
+    return any(own.network.num_addresses > 1 and address in own.network for own in link.addresses)
 
 
 def kernel_answers(

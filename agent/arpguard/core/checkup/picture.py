@@ -8,7 +8,7 @@ from typing import TypeAlias
 from arpguard.addresses import Address, address_order, vip_refusal
 from arpguard.config.model import InterfaceSelector, SelectorKind
 from arpguard.core.admission import Avoided, avoided
-from arpguard.core.checkup.answering import kernel_answers, on_segment, places
+from arpguard.core.checkup.answering import kernel_answers, places
 from arpguard.core.checkup.findings import Finding, listed
 from arpguard.core.checkup.snapshot import AddressOnLink, AttachedProgram, ClusterView, Guard, Snapshot, Unread
 from arpguard.core.choosing import Choice, choose_links
@@ -87,7 +87,7 @@ class Picture:
             own.address
             for link in self.surroundings.links
             for own in link.addresses
-            if link.loopback or link.no_arp or (own.network.prefixlen == 32 and on_segment(link, own.address))
+            if link.loopback or link.no_arp or (own.network.prefixlen == 32 and link.reaches(own.address))
         )
         unique = dict.fromkeys(address for address in found if vip_refusal(address) is None)
         return tuple(address for address in unique if any(_is_host_on(link, address) for link in self.segments))
@@ -122,12 +122,12 @@ class Picture:
         return tuple(
             link
             for link in self.fit
-            if link.ifindex in chosen or (link in self.segments and any(on_segment(link, vip) for vip in self.vips))
+            if link.ifindex in chosen or (link in self.segments and any(link.reaches(vip) for vip in self.vips))
         )
 
     def facing_of(self, vip: Address) -> tuple[Link, ...]:
         """The links where somebody may ask for a VIP: in its subnet, else all that face any."""
-        near = tuple(link for link in self.facing if link.up and on_segment(link, vip))
+        near = tuple(link for link in self.facing if link.up and link.reaches(vip))
         return near or tuple(link for link in self.facing if link.up)
 
     # ---- guards ----
@@ -191,7 +191,7 @@ def _is_host_on(link: Link, address: Address) -> bool:
     """Whether an address is a host's on the link, and not the first or last of its subnet (RFC 1122 3.2.1.3)."""
     networks = [own.network for own in link.addresses if own.network.version == 4 and own.network.prefixlen < 31]
     edges = {edge for network in networks for edge in (network.network_address, network.broadcast_address)}
-    return on_segment(link, address) and address not in edges
+    return link.reaches(address) and address not in edges
 
 
 def questions(picture: Picture) -> tuple[tuple[AddressOnLink, ...], int]:
@@ -206,7 +206,7 @@ def questions(picture: Picture) -> tuple[tuple[AddressOnLink, ...], int]:
         for address in wanted
         if address not in picture.avoided.own
         for link in picture.facing_of(address)
-        if on_segment(link, address) or address in picture.vips
+        if link.reaches(address) or address in picture.vips
     ]
     return tuple(dict.fromkeys(asked)), max(0, len(vips) - MAX_ASKED)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from arpguard.addresses import Address
-from arpguard.core.checkup.answering import has, in_subnet, on_segment, places
+from arpguard.core.checkup.answering import has, in_subnet, places
 from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, skip, unknown, warn
 from arpguard.core.checkup.picture import Picture, otherwise
 from arpguard.core.checkup.sysctls import shown
@@ -142,7 +142,7 @@ def same_segment(picture: Picture) -> Iterator[Finding]:
 def _two_links(picture: Picture, first: Link, second: Link, network: str, open_links: list[Link]) -> Finding:
     commands = tuple(line for link in open_links for line in picture.sysctls.set("ipv4/arp_filter", link.name, 1))
 
-    bare = [vip for vip in picture.vips for link in open_links if on_segment(link, vip) and picture.is_open(vip, link)]
+    bare = [vip for vip in picture.vips for link in open_links if link.reaches(vip) and picture.is_open(vip, link)]
     why = "a request that reaches both is answered twice, with two MACs"
     if bare:
         names = listed(link.name for link in open_links)

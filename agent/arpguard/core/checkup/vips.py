@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
-from arpguard.core.checkup.answering import has, leaks, on_segment, places
+from arpguard.core.checkup.answering import has, leaks, places
 from arpguard.core.checkup.findings import Finding, Grade, bad, listed, ok, shell, skip, summed_up, unknown, warn
 from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture, otherwise
 from arpguard.core.checkup.snapshot import AddressOnLink, Unread, Wire
@@ -177,7 +177,7 @@ def kube_ipvs(picture: Picture) -> Iterator[Finding]:
         return
 
     addresses = [own.address for own in device.addresses]
-    asked = [address for address in addresses if any(on_segment(link, address) for link in picture.segments)]
+    asked = [address for address in addresses if any(link.reaches(address) for link in picture.segments)]
     exposed = {
         address: [link for link in picture.facing_of(address) if picture.is_open(address, link)] for address in asked
     }
