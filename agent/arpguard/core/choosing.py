@@ -94,7 +94,7 @@ def _by_subnet(link: Link, vip: Address) -> tuple[bool, bool, int]:
 
 def _first_by_route(vip: Address, links: Iterable[Link], routes: Sequence[Route]) -> Link:
     def rank(link: Link) -> tuple[Preference, int]:
-        leading = (route for route in routes if route.ifindex == link.ifindex and _leads_to(route, vip))
+        leading = (route for route in routes if route.ifindex == link.ifindex and vip in route.network)
         return min(map(_preference, leading), default=_NO_ROUTE), link.ifindex
 
     return min(links, key=rank)
@@ -105,12 +105,8 @@ def route_to(address: Address, routes: Iterable[Route]) -> Route | None:
 
     What leads nowhere in a table that is not everybody's keeps only those out whom `ip rule` sends there.
     """
-    reaching = (r for r in routes if (r.ifindex or r.main) and _leads_to(r, address))
+    reaching = (r for r in routes if (r.ifindex or r.main) and address in r.network)
     return min(reaching, key=_preference, default=None)
-
-
-def _leads_to(route: Route, address: Address) -> bool:
-    return route.network.version == address.version and address in route.network
 
 
 def _preference(route: Route) -> Preference:

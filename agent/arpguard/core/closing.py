@@ -122,7 +122,7 @@ def range_of(address: Address, ifindex: int, ranges: Mapping[RangeKey, VipEntry]
 
 
 def _smallest(address: Address, networks: Iterable[Network]) -> Network | None:
-    around = (network for network in networks if network.version == address.version and address in network)
+    around = (network for network in networks if address in network)
     return max(around, key=lambda network: network.prefixlen, default=None)
 
 
