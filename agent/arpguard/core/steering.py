@@ -45,12 +45,13 @@ class Course:
     """The node that is followed for one address. Times are CLOCK_BOOTTIME nanoseconds.
 
     `elected_by`: the Service's first address, by which MetalLB elects among nodes.
-    `_left`: the nodes that were named before `_named`, each with the time of its end, the latest last.
+    `named`: the node that objects named last. `_left`: those that they named before, each with the time of its end, the
+    latest last.
     """
 
     followed: str = ""
     elected_by: str = ""
-    _named: str = ""
+    named: str = ""
     _moved_ns: int | None = None
     _changes: deque[int] = field(default_factory=lambda: deque(maxlen=MOST))
     _left: dict[str, int] = field(default_factory=dict)
@@ -60,30 +61,26 @@ class Course:
 
         `at_once`: without a pause, for the node that was followed has reported that its announcer does not answer.
         """
-        if node and node != self._named:
-            if self._named:
+        if node and node != self.named:
+            if self.named:
                 self._changes.append(now_ns)
                 self._leave(now_ns)
             self._left.pop(node, None)
-            self._named = node
+            self.named = node
         self._settle(now_ns, at_once=at_once)
-
-    @property
-    def has_heard(self) -> bool:
-        """Whether objects have named a node."""
-        return bool(self._named)
 
     def at(self, now_ns: int) -> str:
         """The node that is followed now; empty: none, or none yet."""
         self._settle(now_ns)
-        return "" if self._is_pausing(now_ns) else self.followed
+        is_pausing = self._moved_ns is not None and now_ns < self._moved_ns + PAUSE_NS
+        return "" if is_pausing else self.followed
 
     def rivals(self, now_ns: int) -> tuple[str, ...]:
         """The nodes that are named in turn, sorted; none while objects change no more than they should."""
         if len(self._changes) < MOST or self._changes[0] + WINDOW_NS <= now_ns:
             return ()
         lately = (node for node, left_ns in self._left.items() if left_ns + STEADY_NS > now_ns)
-        return tuple(sorted((self._named, *lately)))
+        return tuple(sorted((self.named, *lately)))
 
     def next_ns(self, now_ns: int) -> int | None:
         """When `at` may change by itself."""
@@ -93,14 +90,14 @@ class Course:
         return min((at_ns for at_ns in times if at_ns > now_ns), default=None)
 
     def _leave(self, now_ns: int) -> None:
-        self._left.pop(self._named, None)
-        self._left[self._named] = now_ns
+        self._left.pop(self.named, None)
+        self._left[self.named] = now_ns
         if len(self._left) > MAX_NAMED:
             del self._left[next(iter(self._left))]
 
     def _settle(self, now_ns: int, *, at_once: bool = False) -> None:
         rivals = self.rivals(now_ns)
-        chosen = min(rivals, key=self._rank) if rivals else self._named or self.followed
+        chosen = min(rivals, key=self._rank) if rivals else self.named or self.followed
         if chosen != self.followed:
             self._moved_ns = now_ns if self.followed and not at_once else None
             self.followed = chosen
@@ -108,9 +105,6 @@ class Course:
     def _rank(self, node: str) -> bytes:
         """The lowest of the nodes that are up announces (`ShouldAnnounce` in MetalLB's speaker, 0.14 to 0.16)."""
         return sha256(f"{node}#{self.elected_by}".encode()).digest()
-
-    def _is_pausing(self, now_ns: int) -> bool:
-        return self._moved_ns is not None and now_ns < self._moved_ns + PAUSE_NS
 
 
 @dataclass(slots=True)
@@ -186,7 +180,7 @@ class Steering:
     def _may_be_heard(self, said: Followed, service: Service, course: Course) -> bool:
         """Whether to believe it: an agent that has just started waits for Events unless objects settle it."""
         sources = self._following.sources_of(service)
-        if not (said.settled or course.has_heard):
+        if not (said.settled or course.named):
             sources |= ON_DEMAND
         return all(self._is_known(source, service.namespace) for source in sources)
 
