@@ -77,7 +77,8 @@ class Viewpoint:
         return max(0, self.grants.trusted_fence_ns(self.now_ns) - self.now_ns)
 
 
-_KINDS = {
+# Of an entry, for the doctor too.
+KINDS = {
     Kind.OWNED: "this node answers",
     Kind.FOREIGN: "another node or link answers, this one is silent",
     Kind.EXTERNAL: "a host outside the cluster answers, this node is silent",
@@ -104,7 +105,7 @@ def _what_for(entry: VipEntry, scene: Viewpoint) -> str:
         return "owned, but the fence has passed: this node is silent"
     if _needs_fence(entry) and scene.voucher_left_ns == 0:
         return "owned, but its voucher's fence has passed: this node is silent"
-    return f"{entry.kind.name.lower()}, {_KINDS[entry.kind]}"
+    return f"{entry.kind.name.lower()}, {KINDS[entry.kind]}"
 
 
 def fence_left_ns(entries: Iterable[VipEntry], control: NodeControl, now_ns: int) -> int | None:
@@ -256,7 +257,7 @@ def _entry_steps(entry: VipEntry | None, scene: Viewpoint) -> list[str]:
     mode = entry.mode or scene.control.mode
     whose = "its own" if entry.mode else "the node's"
     steps = [
-        f"so the kernel's entry on {scene.link.name} is {entry.kind.name.lower()}: {_KINDS[entry.kind]}",
+        f"so the kernel's entry on {scene.link.name} is {entry.kind.name.lower()}: {KINDS[entry.kind]}",
         f"the mode is {mode.name.lower()} ({whose})",
     ]
     if _is_stale(entry, scene.control):

@@ -9,20 +9,12 @@ from arpguard.core.checkup.picture import KUBE_PROXY_DEVICE, Picture, otherwise
 from arpguard.core.checkup.snapshot import AddressOnLink, Unread, Wire
 from arpguard.core.claimants import virtual_router
 from arpguard.core.cluster import PREFIX, Service
+from arpguard.core.explaining import KINDS
 from arpguard.core.offers import offer_of
 from arpguard.model import Link, OwnerKind
 from arpguard.verdict import Kind
 
 _RECENT_S = 600
-_KINDS = {
-    Kind.OWNED: "this node answers",
-    Kind.FOREIGN: "another node or link answers, this one is silent",
-    Kind.EXTERNAL: "a host outside the cluster answers, this node is silent",
-    Kind.UNCLAIMED: "no node has it yet, this node is silent",
-    Kind.DELEGATED: "another program on this node answers",
-}
-
-
 # By how the owner is named: why it may be silent, and what to do.
 _SILENT_OWNER = {
     OwnerKind.NODE: "its owner is the node {node}: see whether the agent runs there, or name another owner",
@@ -55,7 +47,7 @@ def _bound(picture: Picture, vip: Address) -> Finding:
         )
 
     covers = [
-        f"{_KINDS[cover.kind]} ({link.name}{'' if cover.enforced else ', only observed'})"
+        f"{KINDS[cover.kind]} ({link.name}{'' if cover.enforced else ', only observed'})"
         for link in picture.facing_of(vip)
         if (cover := picture.cover(vip, link))
     ]
