@@ -326,17 +326,13 @@ Performer: TypeAlias = Callable[[Leases, Any], None]
 Request: TypeAlias = Callable[[Leases, Any], Coroutine[Any, Any, None]]
 
 
-def _in(pool: Callable[[Leases], TaskPool], request: Request) -> Performer:
-    """Performs an effect by a request that waits for its turn in the pool."""
-    return lambda leases, effect: pool(leases).add(lambda: request(leases, effect))
-
-
 def _now(request: Request) -> Performer:
-    return _in(lambda leases: leases._at_once, request)  # noqa: SLF001
+    return lambda leases, effect: leases._at_once.add(lambda: request(leases, effect))  # noqa: SLF001
 
 
 def _by_and_by(request: Request) -> Performer:
-    return _in(lambda leases: leases._claiming, request)  # noqa: SLF001
+    """Performs an effect by a request that waits for its turn."""
+    return lambda leases, effect: leases._claiming.add(lambda: request(leases, effect))  # noqa: SLF001
 
 
 _PERFORMERS: dict[type[Any], Performer] = {
