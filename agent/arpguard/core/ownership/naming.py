@@ -20,7 +20,9 @@ from arpguard.core.ownership.records import (
 )
 from arpguard.units import NS_PER_MS, NS_PER_S
 
-SPARE_NS = 120 * NS_PER_MS  # a request to the API server, and a grant that is late, take less
+# How much of the voucher's fence has to be left when the node un-binds: a request to the API server, and a grant that is
+# late, take less.
+SPARE_NS = 120 * NS_PER_MS
 UNBOUND_NS = 10 * NS_PER_S  # a voucher that grants nothing for so long is of no use
 LOOK_NS = 100 * NS_PER_MS
 
@@ -29,15 +31,13 @@ class Naming:
     """`named`: by the heartbeat, as the last yes or read showed. `kernel`: as of the last look.
 
     `adopts`: until the agent says whom to name, the node keeps the voucher that the previous agent named; else none.
-    `spare_ns`: how much of the voucher's fence has to be left when the node un-binds. `unbinds`: how often it did;
-    `revocations`: how often an epoch ended in which the kernel was bound. `is_behind`: the voucher grants, but does
-    not renew, so it could not revoke this node (V19).
+    `unbinds`: how often the node un-bound; `revocations`: how often an epoch ended in which the kernel was bound.
+    `is_behind`: the voucher grants, but does not renew, so it could not revoke this node (V19).
     """
 
     def __init__(self, node: str, new_term: Callable[[], str], kept: KernelTerm, *, adopts: bool) -> None:
         self.named: NamedVoucher | None = None
         self.kernel = kept
-        self.spare_ns = SPARE_NS
         self.unbinds = 0
         self.revocations = 0
         self.is_behind = False
@@ -151,7 +151,7 @@ class Naming:
         self.kernel = seen
         self._since_ns = now_ns if self._since_ns is None else self._since_ns
 
-        due_ns = seen.fence_ns - self.spare_ns if seen.bound else self._since_ns + UNBOUND_NS
+        due_ns = seen.fence_ns - SPARE_NS if seen.bound else self._since_ns + UNBOUND_NS
         self._lapsing = now_ns >= due_ns
         self._look_ns = due_ns if seen.bound and not self._lapsing else now_ns + LOOK_NS
 
