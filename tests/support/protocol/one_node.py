@@ -8,9 +8,10 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.lease import Times
-from arpguard.core.ownership.machine import NOTHING_KEPT, Ownership
+from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import (
     NO_TERM,
+    NOTHING_KEPT,
     Claim,
     ClearEntry,
     ClearTerm,

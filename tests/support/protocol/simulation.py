@@ -27,13 +27,14 @@ from typing import Any
 
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.lease import Times
-from arpguard.core.ownership.machine import Kept, Ownership
+from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.records import (
     Claim,
     ClearEntry,
     ClearTerm,
     DeleteClaim,
     Heartbeat,
+    Kept,
     KernelTerm,
     ListOwnClaims,
     NamedVoucher,

@@ -7,12 +7,12 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from arpguard.core.ownership.lease import Times
-from arpguard.core.ownership.machine import Kept
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import (
     ClearEntry,
     DeleteClaim,
     Holder,
+    Kept,
     ListOwnClaims,
     Outcome,
     Probe,

@@ -8,13 +8,14 @@ import pytest
 
 from arpguard.addresses import MacAddress
 from arpguard.core.ownership.lease import Times
-from arpguard.core.ownership.machine import Kept, Ownership
+from arpguard.core.ownership.machine import Ownership
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import (
     Claim,
     ClearEntry,
     DeleteClaim,
     Heartbeat,
+    Kept,
     ListOwnClaims,
     NamedVoucher,
     Outcome,

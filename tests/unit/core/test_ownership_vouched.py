@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from arpguard.core.ownership.machine import Kept
 from arpguard.core.ownership.naming import LOOK_NS, SPARE_NS, UNBOUND_NS
 from arpguard.core.ownership.records import (
     NO_TERM,
     ClearTerm,
     DeleteClaim,
+    Kept,
     KernelTerm,
     NamedVoucher,
     Outcome,

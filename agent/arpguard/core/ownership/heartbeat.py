@@ -14,6 +14,7 @@ from arpguard.core.ownership.naming import Naming
 from arpguard.core.ownership.records import (
     Effect,
     Heartbeat,
+    Kept,
     KernelTerm,
     ListOwnClaims,
     NamedVoucher,
@@ -60,28 +61,15 @@ class _OwnClaimsList:
 
 
 class OwnHeartbeat:
-    """The state machine of the own heartbeat.
+    """The state machine of the own heartbeat."""
 
-    `kept_epoch`, `kept_fence_ns`, `kept_term`: of entries that an agent before this one left, and what the kernel has
-    for a fence and of a voucher.
-    """
-
-    def __init__(
-        self,
-        node: str,
-        instance: str,
-        times: Times,
-        new_epoch: Callable[[], str],
-        kept_epoch: str,
-        kept_fence_ns: int,
-        kept_term: KernelTerm,
-    ) -> None:
-        self.epoch = kept_epoch
+    def __init__(self, node: str, instance: str, times: Times, new_epoch: Callable[[], str], kept: Kept) -> None:
+        self.epoch = kept.epoch
         self.asked = 0  # how many renewals have been sent
         self.yielding = False
         self.parted = False
         self.lease = PublishedLease(times)
-        self.naming = Naming(node, new_epoch, kept_term, adopts=times.bound_ns > 0)
+        self.naming = Naming(node, new_epoch, kept.term, adopts=times.bound_ns > 0)
 
         self._node = node
         self._instance = instance
@@ -94,7 +82,7 @@ class OwnHeartbeat:
         self._failures = 0
         self._due_ns = 0
 
-        self._fence = Fence(kept_fence_ns)
+        self._fence = Fence(kept.fence_ns)
         self._applied: int | None = None
         self._own_claims = _OwnClaimsList()
         self._foreign: tuple[Version, int] | None = None

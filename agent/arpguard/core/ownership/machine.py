@@ -6,7 +6,6 @@ Who is to own which VIP is decided elsewhere and told by `want`.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from arpguard.addresses import Address, MacAddress
 from arpguard.core.ownership.claims import Claims
@@ -14,13 +13,13 @@ from arpguard.core.ownership.heartbeat import OwnHeartbeat
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import (
-    NO_TERM,
+    NOTHING_KEPT,
     Claim,
     DeleteClaim,
     Effect,
     Heartbeat,
     Holder,
-    KernelTerm,
+    Kept,
     Outcome,
     Version,
     WriteClaim,
@@ -29,22 +28,6 @@ from arpguard.core.ownership.records import (
 from arpguard.core.ownership.relying import Reliance
 from arpguard.core.ownership.revoking import Revocations
 from arpguard.core.ownership.steps import Moment
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What the kernel still has from an agent before: entries of one epoch, the fence, and what it has of a voucher.
-
-    `fence_ns` is 0 when the kernel takes it for passed, for whatever reason.
-    """
-
-    epoch: str
-    vips: tuple[Address, ...]
-    fence_ns: int
-    term: KernelTerm = NO_TERM
-
-
-NOTHING_KEPT = Kept("", (), 0)
 
 
 class Ownership:
@@ -59,7 +42,7 @@ class Ownership:
         self, node: str, instance: str, times: Times, new_epoch: Callable[[], str], kept: Kept = NOTHING_KEPT
     ) -> None:
         self._node = node
-        self.heartbeat = OwnHeartbeat(node, instance, times, new_epoch, kept.epoch, kept.fence_ns, kept.term)
+        self.heartbeat = OwnHeartbeat(node, instance, times, new_epoch, kept)
         self.peers = Peers(times, new_epoch)
         self.revocations = Revocations(node, instance, self.peers)
         self._reliance = Reliance(self.heartbeat, self.peers)

@@ -20,8 +20,8 @@ from arpguard.core.ownership.records import (
 )
 from arpguard.units import NS_PER_MS, NS_PER_S
 
-# How much of the voucher's fence has to be left when the node un-binds: a request to the API server, and a grant that is
-# late, take less.
+# How much of the voucher's fence has to be left when the node un-binds: a request to the API server takes less, and so
+# does a grant that is late.
 SPARE_NS = 120 * NS_PER_MS
 UNBOUND_NS = 10 * NS_PER_S  # a voucher that grants nothing for so long is of no use
 LOOK_NS = 100 * NS_PER_MS

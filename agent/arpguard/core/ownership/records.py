@@ -127,6 +127,22 @@ NO_TERM = KernelTerm()
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What the kernel still has from an agent before: entries of one epoch, the fence, and what it has of a voucher.
+
+    `fence_ns` is 0 when the kernel takes it for passed, for whatever reason.
+    """
+
+    epoch: str
+    vips: tuple[Address, ...]
+    fence_ns: int
+    term: KernelTerm = NO_TERM
+
+
+NOTHING_KEPT = Kept("", (), 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The Lease `vip.<address>`.
 

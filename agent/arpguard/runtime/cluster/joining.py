@@ -14,8 +14,8 @@ from arpguard.addresses import Address
 from arpguard.clock import boot_ns
 from arpguard.core.desired import NOBODY
 from arpguard.core.leasetimes import times_of
-from arpguard.core.ownership.machine import NOTHING_KEPT, Kept, Ownership
-from arpguard.core.ownership.records import Heartbeat, KernelTerm, epoch_number
+from arpguard.core.ownership.machine import Ownership
+from arpguard.core.ownership.records import NOTHING_KEPT, Heartbeat, Kept, KernelTerm, epoch_number
 from arpguard.core.vouching.trials import Trials, clean_ns
 from arpguard.kube.errors import ClusterError
 from arpguard.kube.records import Records
