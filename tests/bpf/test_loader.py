@@ -67,7 +67,6 @@ def test_first_load_is_of_all_programs_and_maps():
 def test_second_load_reopens_what_is_pinned(pin_dir, no_loading):
     first, second = loader.load(pin_dir, SMALL), loader.load(pin_dir, SMALL)
     assert second.warm
-    assert second.digest == SMALL.digest()
     assert (program_ids(second), map_ids(second)) == (program_ids(first), map_ids(first))
 
 

@@ -419,7 +419,8 @@ def test_an_agent_replaces_the_programs_of_another_build(pair):
         own.node.netns.batch([f"addr add {vip}/32 dev lo" for vip in (OWNED, FOREIGN)])
         agent = own.agent(a_config())
         agent.kill(signal.SIGKILL)
-        older = loader.load(agent.pin_dir, another_build(read_build()))
+        changed = another_build(read_build())
+        older = loader.load(agent.pin_dir, changed)
         link = agent.pin_dir / "links" / f"{own.ifindex()}-tc_ingress"
         syscall.link_update(syscall.obj_get(str(link)), older.programs["ingress_tc"])
 
@@ -430,7 +431,7 @@ def test_an_agent_replaces_the_programs_of_another_build(pair):
         assert_seamless(own, upgrade)
         running = syscall.link_info(syscall.obj_get(str(link))).program_id
         assert running != syscall.program_info(older.programs["ingress_tc"]).id
-        assert not (agent.pin_dir / f"programs-{older.digest}").exists()
+        assert not (agent.pin_dir / f"programs-{changed.digest()}").exists()
 
 
 # ---- cleanup -----------------------------------------------------------------------------------------------------

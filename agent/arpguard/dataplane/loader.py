@@ -32,11 +32,10 @@ _TYPES: Mapping[str, tuple[btf.CType, btf.CType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Open programs and maps by name. `warm`: reopened, not loaded; `digest` is the build's."""
+    """Open programs and maps by name. `warm`: reopened, not loaded."""
 
     programs: dict[str, Fd]
     maps: dict[str, Fd]
-    digest: str
     warm: bool
 
 
@@ -67,7 +66,7 @@ def load_attached(pin_dir: Path, build: Build, names: Collection[str]) -> Loaded
     maps_dir.mkdir(mode=0o700, exist_ok=True)
     with bpffs.wait_for(maps_dir):
         programs, maps = _load_with_maps(maps_dir, build, names)
-    return Loaded(programs, maps, build.digest(), warm=False)
+    return Loaded(programs, maps, warm=False)
 
 
 def load_unpinned(build: Build, names: Collection[str] = PROGRAMS) -> Loaded:
@@ -76,7 +75,7 @@ def load_unpinned(build: Build, names: Collection[str] = PROGRAMS) -> Loaded:
     The verifier takes 0.1 to 0.5 s for each program. Raises DataPlaneError.
     """
     maps = _make_maps(build)
-    return Loaded(_load_programs(build, maps, names), maps, build.digest(), warm=False)
+    return Loaded(_load_programs(build, maps, names), maps, warm=False)
 
 
 def _reopen(maps_dir: Path, programs_dir: Path, build: Build) -> Loaded | None:
@@ -179,7 +178,7 @@ def _folders(pin_dir: Path, build: Build) -> tuple[Path, Path]:
 def _open(maps_dir: Path, programs_dir: Path, build: Build, *, warm: bool) -> Loaded:
     maps = _open_maps(maps_dir, build)
     programs = {name: syscall.obj_get(str(programs_dir / name)) for name in PROGRAMS}
-    return Loaded(programs, maps, build.digest(), warm)
+    return Loaded(programs, maps, warm)
 
 
 def _open_maps(maps_dir: Path, build: Build) -> dict[str, Fd]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from arpguard.core.replay import OWN_LINK, About, Passed, ReplayScene, Seen, attributed, look_at
-from arpguard.core.sightings import Ledger, Message, Sighting, read_message
+from arpguard.core.sightings import Ledger, Sighting, read_message
 from arpguard.dataplane import loader
 from arpguard.dataplane.build import TWIN_AT, read_build
 from arpguard.dataplane.explain import Trial, try_frame
@@ -22,13 +22,12 @@ _SPEAKING = frozenset({Verdict.PASS, Verdict.REPORT})
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A frame with what the guard does with it; `message` is None where the frame has no readable message."""
+    """A frame with what the guard does with it."""
 
     captured: Captured
     seen: Seen
     trial: Trial
     decisions: tuple[About, ...]
-    message: Message | None
     concerned: bool
 
 
@@ -43,7 +42,6 @@ class Replay:
         loaded = loader.load_unpinned(read_build(max(1, len(entries))), twins)
         EntryTable(loaded.maps["entries"], loaded.maps["counters"]).write(entries)
         ControlValue(loaded.maps["control"]).write(scene.control(entries))
-        self._maps = loaded.maps
         self._programs: dict[str, Fd] = loaded.programs
         self._scene, self._links = scene, scene.links()
         self.ledger = Ledger(scene.vips)
@@ -71,7 +69,7 @@ class Replay:
             sighting = ledger.note(message, captured.time_ns)
             if sighting is not None:
                 self._judge_at_its_sender(seen, trial, sighting)
-        return Judged(captured, seen, trial, decisions, message, ledger.decide(decisions))
+        return Judged(captured, seen, trial, decisions, ledger.decide(decisions))
 
     def _try(self, seen: Seen, ifindex: int, *, outgoing: bool) -> Trial:
         return try_frame(self._programs, Hook.TC_EGRESS if outgoing else self._ingress, ifindex, seen.frame)
