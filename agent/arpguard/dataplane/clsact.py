@@ -59,9 +59,8 @@ async def ensure(ifindex: int, hook: Hook, program: Fd) -> tuple[int, bool]:
 
 async def runs_first(ifindex: int, hook: Hook) -> bool:
     """Whether no other BPF filter runs before arpguard's."""
-    async with AsyncIPRoute() as ipr:
-        filters = await _list(ipr, ifindex, hook)
-    return not filters or min(filters, key=lambda found: found.prio).is_ours
+    filters = await read_filters(ifindex, hook)
+    return not filters or filters[0].is_ours
 
 
 async def delete(ifindex: int, hook: Hook) -> None:
