@@ -115,7 +115,6 @@ def test_a_voucher_binds_a_node_and_moves_its_fence_on(pair, node, voucher):
     report = voucher.report(number)
     assert report.pongs == pytest.approx(report.pings, abs=3)
     assert report.gaps.total >= 10
-    assert report.ahead_ns > 0
     assert not report.clocks_differ(per_mille=1)
     assert voucher.phase(number) is Phase.VOUCHING
 
