@@ -10,6 +10,7 @@ from pathlib import Path
 
 import kubernetes.client
 import pytest
+import yaml
 
 from arpguard.cli.main import build_parser
 from arpguard.config.files import parse_config
@@ -41,8 +42,12 @@ OWN_NAMESPACE = {
     (DAEMONSETS, "arpguard"): {"get"},
 }
 COMPONENTS = {"metallb": "metallb", "cilium": "cilium", "openelb": "openelb", "kube-vip": "kubeVip"}
+# As docs/kubectl.md shows it, and an account.
+_DOCUMENTED = re.search(
+    r"^operator:\n.*?(?=```)", (DEPLOY.parent / "docs/kubectl.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+)
 OPERATORS = [
-    {"kind": "Group", "name": "operators", "apiGroup": "rbac.authorization.k8s.io"},
+    *yaml.safe_load(_DOCUMENTED[0])["operator"]["subjects"],
     {"kind": "ServiceAccount", "name": "anna", "namespace": "people"},
 ]
 PRESETS = {"base": [], "overlays/ipvs": ["values-ipvs.yaml"], "overlays/lvs-dr": ["values-lvs-dr.yaml"]}
