@@ -11,7 +11,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from arpguard.cli import exits, render
+from arpguard.cli import documents, exits, render
 from arpguard.cli.arguments import need_root
 from arpguard.cli.render import Columns
 from arpguard.errors import ConfigError, Problem
@@ -42,7 +42,7 @@ def run_lab(options: argparse.Namespace) -> int:
         results = list(steps if is_document else Page(kubernetes=options.kubernetes).shown(steps))
 
     if is_document:
-        print(render.document([step.as_json() for step in results], options.output))
+        print(documents.document([step.as_json() for step in results], options.output))
     else:
         print(f"\n{_sum(results)}")
 
@@ -55,7 +55,7 @@ def _show_list(options: argparse.Namespace) -> None:
         print(render.table(("SCENARIO", "WHAT IT SHOWS, AND EXPECTS"), rows))
     else:
         listed: list[dict[str, object]] = [{"scenario": name, "shows": summary} for name, summary in rows]
-        print(render.document(listed, options.output))
+        print(documents.document(listed, options.output))
 
 
 def _refuse_nonsense(options: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import time
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from arpguard.api.messages import OPERATIONS
-from arpguard.cli import client, everywhere, exits, render, tables
+from arpguard.cli import client, documents, everywhere, exits, tables
 from arpguard.cli.client import AgentQuestions, Questions, every_page
 from arpguard.cli.exits import AskError
 from arpguard.cli.explanation import explanation
@@ -29,7 +29,7 @@ def show_status(options: argparse.Namespace) -> int:
         return everywhere.show(options, found, everywhere.statuses, lambda answers: not any(map(problems, answers)))
     with source(options) as asked:
         answer = asked.get_status(pb.GetStatusRequest())
-    render.show(options, answer, tables.status)
+    documents.show(options, answer, tables.status)
     return exits.NOT_RIGHT if problems(answer) else exits.OK
 
 
@@ -43,10 +43,10 @@ def show_vips(options: argparse.Namespace) -> int:
         return _show_vips_everywhere(options, kind)
     with source(options) as asked:
         if options.vip:
-            render.show(options, _one_vip(asked, options, kind), tables.vip_details)
+            documents.show(options, _one_vip(asked, options, kind), tables.vip_details)
         else:
             answer = every_page(asked.list_vips, pb.ListVipsRequest(link=options.link, kind=kind))
-            render.show(options, answer, lambda found: tables.vips(found, filters(options)))
+            documents.show(options, answer, lambda found: tables.vips(found, filters(options)))
     return exits.OK
 
 
@@ -88,7 +88,7 @@ def show_links(options: argparse.Namespace) -> int:
     if options.output == "table":
         print(tables.links(found))
     else:
-        print(render.document({"links": [render.as_dict(link) for link in found]}, options.output))
+        print(documents.document({"links": [documents.as_dict(link) for link in found]}, options.output))
     return exits.OK
 
 
@@ -113,7 +113,7 @@ def show_decisions(options: argparse.Namespace) -> int:
         request = pb.ListDecisionsRequest(filter=wanted)
         answer = every_page(agent.list_decisions, request, options.limit or DEFAULT_LIMIT)
 
-    render.show(options, answer, lambda found: tables.decisions(found, filters(options)))
+    documents.show(options, answer, lambda found: tables.decisions(found, filters(options)))
     return exits.OK
 
 
@@ -130,7 +130,7 @@ def _follow(options: argparse.Namespace, agent: AgentQuestions, wanted: pb.Decis
     if options.output == "table":
         print(lines.head(), flush=True)
     for answer in agent.watch_decisions(pb.WatchDecisionsRequest(filter=wanted, include_recent=True)):
-        as_text = lines.text(answer) if options.output == "table" else render.stream_document(answer, options.output)
+        as_text = lines.text(answer) if options.output == "table" else documents.stream_document(answer, options.output)
         print(as_text, flush=True)
     return exits.OK
 
@@ -168,7 +168,7 @@ def show_conflicts(options: argparse.Namespace) -> int:
         )
     with client.connected(target(options)) as agent:
         answer = ask(agent)
-    render.show(options, answer, lambda found: tables.conflicts(found, filters(options)))
+    documents.show(options, answer, lambda found: tables.conflicts(found, filters(options)))
     return exits.NOT_RIGHT if any(map(tables.is_conflict, answer.conflicts)) else exits.OK
 
 
@@ -195,7 +195,7 @@ def explain(options: argparse.Namespace) -> int:
 
     with source(options) as asked:
         answer = asked.explain_vip(request)
-    render.show(options, answer, lambda found: explanation(options.vip, found))
+    documents.show(options, answer, lambda found: explanation(options.vip, found))
     return exits.OK if _is_guarded(answer) else exits.NOT_RIGHT
 
 

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable, Sequence
 
-from arpguard.cli import client, everywhere, exits, render
+from arpguard.cli import client, documents, everywhere, exits
 from arpguard.cli.client import AgentQuestions, every_page
 from arpguard.cli.render import Styled, bad, clean, good, table
 from arpguard.cli.tables import claimant
@@ -36,7 +36,7 @@ def audit(options: argparse.Namespace) -> int:
         return everywhere.show(options, found, of_nodes, lambda answers: all(map(is_right, answers)))
     with client.connected(target(options)) as agent:
         answer = ask(agent)
-    render.show(options, answer, audits)
+    documents.show(options, answer, audits)
     return exits.OK if is_right(answer) else exits.NOT_RIGHT
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from arpguard import __version__
-from arpguard.cli import client, exits, render, tables
+from arpguard.cli import client, documents, exits, render, tables
 from arpguard.cli.arguments import node_name
 from arpguard.cli.client import Target, spelt_out
 from arpguard.cli.exits import AskError
@@ -45,7 +45,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     results = asyncio.run(_examine(wanted, options.agent))
 
     if options.output != "table":
-        print(render.document(as_json(wanted.node, results), options.output))
+        print(documents.document(as_json(wanted.node, results), options.output))
     elif options.fix_hints:
         print("\n".join(hints(results)))
     else:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from arpguard.cli import client, exits, render, tables
+from arpguard.cli import client, documents, exits, render, tables
 from arpguard.cli.client import AgentQuestions
 from arpguard.cli.clustering import connection, lease_state
 from arpguard.cli.exits import AskError
@@ -123,7 +123,7 @@ def print_all(
         pages = [as_page(answers)] if answers else []
         print("\n\n".join([*pages, *_silent(heard)]))
     else:
-        print(render.document({"nodes": [_plain(each) for each in heard]}, options.output))
+        print(documents.document({"nodes": [_plain(each) for each in heard]}, options.output))
 
 
 def _silent(heard: Iterable[NodeAnswer[Answer]]) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _silent(heard: Iterable[NodeAnswer[Answer]]) -> Iterator[str]:
 
 def _plain(heard: NodeAnswer[Answer]) -> dict[str, object]:
     found = {"node": heard.node, "target": heard.target, "error": heard.error}
-    return found | (render.as_dict(heard.answer) if heard.answer is not None else {})
+    return found | (documents.as_dict(heard.answer) if heard.answer is not None else {})
 
 
 def statuses(answers: Sequence[tuple[str, pb.GetStatusResponse]]) -> str:

@@ -1,30 +1,22 @@
-"""What a person or a program reads on standard output: aligned tables that fit the page, and documents.
+"""What a person reads on standard output: aligned tables that fit the page.
 
-Nothing that an agent says reaches a terminal with control characters in it.
+Nothing that an agent says reaches a terminal with control characters in it. Every command imports this, also those
+that read no message of the API: documents are in `documents`.
 """
 
-import argparse
-import json
 import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
-
-import yaml
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 
 PAGE_WIDTH = 100
 WIDEST = 1 << 16
 _NARROWEST = 80  # below, the terminal wraps: there is nothing left to shorten
 _GAP = "  "
 _BOLD, _RED, _GREEN, _YELLOW, _RESET = "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
-_YAML_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the one in C is ten times as fast, if it is there
-Answer = TypeVar("Answer", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,40 +132,6 @@ def wrapped(text: str, width: int) -> list[str]:
         else:
             lines.append(piece)
     return lines
-
-
-def document(value: Message | dict[str, object] | list[dict[str, object]], form: str) -> str:
-    """A message in protobuf's JSON mapping, or plain values, as "json" or "yaml"."""
-    plain = as_dict(value) if isinstance(value, Message) else value
-    return json_text(plain) if form == "json" else yaml_text(plain).rstrip("\n")
-
-
-def show(options: argparse.Namespace, answer: Answer, as_page: Callable[[Answer], str]) -> None:
-    """Prints an answer in the form that the options name."""
-    print(as_page(answer) if options.output == "table" else document(answer, options.output))
-
-
-def stream_document(value: Message | dict[str, object], form: str) -> str:
-    """One of several documents: a line of JSON, or a YAML document."""
-    plain = as_dict(value) if isinstance(value, Message) else value
-    return json.dumps(plain) if form == "json" else "---\n" + yaml_text(plain).rstrip("\n")
-
-
-def as_dict(message: Message) -> dict[str, object]:
-    """A message in protobuf's JSON mapping, with the fields that are empty."""
-    found: dict[str, object] = MessageToDict(message, always_print_fields_with_no_presence=True)
-    return found
-
-
-def json_text(value: object) -> str:
-    """Indented JSON; addresses and enums as text."""
-    return json.dumps(value, indent=2, default=str)
-
-
-def yaml_text(value: object) -> str:
-    """The same as YAML, in the order of the fields."""
-    plain = json.loads(json_text(value))
-    return str(yaml.dump(plain, Dumper=_YAML_DUMPER, sort_keys=False))
 
 
 def _in_colour() -> bool:

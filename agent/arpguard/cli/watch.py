@@ -8,7 +8,7 @@ from functools import partial
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from arpguard.cli import exits, render, screen
+from arpguard.cli import documents, exits, screen
 from arpguard.cli.client import AgentQuestions, Target, connected, every_page
 from arpguard.cli.clustering import owner, watch_line
 from arpguard.cli.polling import Poller, Sample, VipRate
@@ -58,7 +58,7 @@ def _print(options: argparse.Namespace) -> int:
         poller = Poller(agent, options.interval)
         while True:
             due_s = time.monotonic() + options.interval
-            print(render.stream_document(_document(poller.look(), agent), options.output), flush=True)
+            print(documents.stream_document(_document(poller.look(), agent), options.output), flush=True)
             time.sleep(max(0.0, due_s - time.monotonic()))
 
 
@@ -67,16 +67,16 @@ def _document(sample: Sample, agent: AgentQuestions) -> dict[str, object]:
     vips = sorted(sample.vips, key=by_address)[:_MOST_VIPS]
     claims = every_page(agent.list_conflicts, pb.ListConflictsRequest(), _MOST_CLAIMS).conflicts
     return {
-        "status": render.as_dict(sample.status) if sample.status else {},
+        "status": documents.as_dict(sample.status) if sample.status else {},
         "framesPerSecond": round(sample.per_second, 1),
         "vips": list(map(_vip_document, vips)),
-        "conflicts": [render.as_dict(claim) for claim in claims],
+        "conflicts": [documents.as_dict(claim) for claim in claims],
     }
 
 
 def _vip_document(reading: VipRate) -> dict[str, object]:
     rates = {"frames": reading.total, "framesPerSecond": round(reading.per_second, 1)}
-    return {"vip": render.as_dict(reading.vip), **rates}
+    return {"vip": documents.as_dict(reading.vip), **rates}
 
 
 def view(target: Target, sample: Sample, width: int, height: int, keys: Keys) -> RenderableType:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from arpguard.addresses import NOBODY, Address, MacAddress
-from arpguard.cli import exits, render
+from arpguard.cli import documents, exits, render
 from arpguard.cli.arguments import host_address, need_root
 from arpguard.cli.client import Target, connected
 from arpguard.cli.exits import AskError
@@ -46,7 +46,7 @@ def run_whohas(options: argparse.Namespace) -> int:
     if options.output != "table":
         answers = [{"mac": str(mac), "replies": count, "who": names[mac]} for mac, count in counts.items()]
         found = {"address": str(address), "interface": ifname, "requests": options.count, "answers": answers}
-        print(render.document(found, options.output))
+        print(documents.document(found, options.output))
     elif counts:
         print("\n".join(_text(address, ifname, counts, names, options.count)))
     else:

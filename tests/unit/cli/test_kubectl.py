@@ -14,7 +14,7 @@ import pytest
 import yaml
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from arpguard.cli import render
+from arpguard.cli import documents
 from arpguard.cli.kubectl import bundle, completing, reach
 from arpguard.cli.kubectl.main import main
 from arpguard.cli.kubectl.mode import with_mode
@@ -104,7 +104,7 @@ class Fleet:
             code, text = message
             words = ["sh", "-c", 'printf %s "$1" >&2; exit $2', "sh", f"arpguard {command}: {text}\n", str(code)]
         else:
-            words = ["printf", "%s", render.document(message, "json")]
+            words = ["printf", "%s", documents.document(message, "json")]
         for node in nodes or NODES:
             self._said[node, command] = words
 

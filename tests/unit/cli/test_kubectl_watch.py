@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rich.cells import cell_len
 from rich.console import Console
 
-from arpguard.cli import render
+from arpguard.cli import documents
 from arpguard.cli.kubectl import streaming
 from arpguard.cli.kubectl.clusterview import view
 from arpguard.cli.kubectl.moments import merged, read
@@ -34,17 +34,17 @@ def a_document(node, owned=(), foreign=(), mode=pb.MODE_ENFORCE, problems=(), *,
     status = pb.GetStatusResponse(node=node, mode=mode, problems=problems, version=text)
     vips = [(address, pb.KIND_OWNED) for address in owned] + [(address, pb.KIND_FOREIGN) for address in foreign]
     return {
-        "status": render.as_dict(status),
+        "status": documents.as_dict(status),
         "framesPerSecond": 7.0,
         "vips": [
             {
-                "vip": render.as_dict(pb.Vip(address=address, kind=kind, mode=mode, link=text, owner=text)),
+                "vip": documents.as_dict(pb.Vip(address=address, kind=kind, mode=mode, link=text, owner=text)),
                 "frames": 10,
                 "framesPerSecond": 2.5,
             }
             for address, kind in vips
         ],
-        "conflicts": list(map(render.as_dict, claims)),
+        "conflicts": list(map(documents.as_dict, claims)),
     }
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from rich.cells import cell_len
 
-from arpguard.cli import render, tables
+from arpguard.cli import documents, render, tables
 from arpguard.cli.render import bad, clean, facts, table, wrapped
 from arpguard.v1 import agent_pb2 as pb
 from support.cli import HOSTILE, lines_of
@@ -117,9 +117,9 @@ def test_style_does_not_move_columns(monkeypatch):
 def test_documents_are_json_and_yaml_of_the_same():
     value = {"node": "node-1", "mac": "12:34:56:10:20:30", "text": HOSTILE, "no": [True, 1, None]}
 
-    assert json.loads(render.document(value, "json")) == value
-    assert yaml.safe_load(render.document(value, "yaml")) == value
-    assert render.document(value, "yaml").replace("\n", "").isprintable()
+    assert json.loads(documents.document(value, "json")) == value
+    assert yaml.safe_load(documents.document(value, "yaml")) == value
+    assert documents.document(value, "yaml").replace("\n", "").isprintable()
 
 
 def test_table_for_a_program_is_cut_nowhere(monkeypatch):

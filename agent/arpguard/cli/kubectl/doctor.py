@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from arpguard.cli import exits, render
+from arpguard.cli import documents, exits, render
 from arpguard.cli.doctor import MOST_SHOWN, styled
 from arpguard.cli.kubectl import reach
 from arpguard.cli.kubectl.reach import Said
@@ -59,7 +59,7 @@ def run_doctor(options: argparse.Namespace) -> int:
         print("\n\n".join([*_page(reports), *_silent(silent)]))
     else:
         nodes = [_plain(said, reports.get(said.pod.node)) for said in heard]
-        print(render.document({"nodes": nodes}, options.output))
+        print(documents.document({"nodes": nodes}, options.output))
 
     if not reports:
         return exits.UNREACHABLE

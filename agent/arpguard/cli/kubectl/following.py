@@ -11,7 +11,7 @@ from itertools import count
 
 from google.protobuf import json_format
 
-from arpguard.cli import exits, render
+from arpguard.cli import documents, exits, render
 from arpguard.cli.exits import AskError
 from arpguard.cli.kubectl.asking import forwarded
 from arpguard.cli.kubectl.reach import finished, reached
@@ -137,7 +137,7 @@ class Printer:
             for line in self._lines.text(message).splitlines():
                 print(f"{name}  {line}", flush=True)
         else:
-            print(render.stream_document({"node": node, **render.as_dict(message)}, self._form), flush=True)
+            print(documents.stream_document({"node": node, **documents.as_dict(message)}, self._form), flush=True)
 
 
 def follow(options: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from arpguard.cli import exits, render
+from arpguard.cli import documents, exits
 from arpguard.cli.arguments import need_root
 from arpguard.cli.replay import page
 from arpguard.cli.replay.page import FrameLines, Story
@@ -49,7 +49,7 @@ def _show_summary(options: argparse.Namespace, story: Story) -> None:
     if options.output == "table":
         print(page.summary(story))
         return
-    show = render.document if options.summary else render.stream_document
+    show = documents.document if options.summary else documents.stream_document
     print(show({"summary": page.summary_dict(story)}, options.output))
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from arpguard.addresses import Address, MacAddress
+from arpguard.cli.documents import stream_document
 from arpguard.cli.render import (
     Columns,
     Styled,
@@ -13,7 +14,6 @@ from arpguard.cli.render import (
     facts,
     good,
     page_width,
-    stream_document,
     strong,
     table,
     wrapped,
