@@ -49,21 +49,27 @@ class Cable:
 
     place: Netns
     tap: str
+    queues: int = 1
 
     def words(self) -> list[str]:
         """What tells QEMU of it."""
-        netdev = f"tap,id=net,ifname={self.tap},script=no,downscript=no"
-        return ["-netdev", netdev, "-device", "virtio-net-pci,netdev=net,romfile="]
+        netdev = f"tap,id={self.tap},ifname={self.tap},script=no,downscript=no"
+        device = f"virtio-net-pci,netdev={self.tap},romfile="
+        if self.queues > 1:
+            netdev += f",queues={self.queues}"
+            device += f",mq=on,vectors={2 * self.queues + 2}"
+        return ["-netdev", netdev, "-device", device]
 
 
 class Machine:
     """Boots, runs one command, and is gone."""
 
-    def __init__(self, kernel: Kernel, shared: Path, cable: Cable | None = None) -> None:
-        """`shared`: a folder, the same inside and outside. The guest's end of `cable` is eth0."""
+    def __init__(self, kernel: Kernel, shared: Path, cables: Sequence[Cable] = ()) -> None:
+        """`shared`: a folder, the same inside and outside. The guest's ends of the cables, all from one namespace, are
+        eth0, eth1 and so on."""
         self._kernel = kernel
         self._shared = shared
-        self._cable = cable
+        self._cables = cables
 
     def run(self, words: Sequence[object], environment: dict[str, str], timeout_s: float) -> str:
         """What the command said; RuntimeError when it fails, or takes too long."""
@@ -73,7 +79,7 @@ class Machine:
         console = self._shared / "console"
         with console.open("wb") as log, tempfile.TemporaryDirectory() as folder:
             initramfs = self._initramfs(Path(folder))
-            place = self._cable.place.prefix() if self._cable else []
+            place = self._cables[0].place.prefix() if self._cables else []
             qemu = [*place, *self._words(initramfs)]
             process = subprocess.Popen(qemu, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
@@ -104,7 +110,8 @@ class Machine:
             *("-append", "console=ttyS0 quiet panic=-1"),
             *("-virtfs", f"local,path=/,mount_tag=host,readonly=on,{share}"),
             *("-virtfs", f"local,path={self._shared},mount_tag=shared,{share}"),
-            *(self._cable.words() if self._cable else ("-nic", "none")),
+            *(("-nic", "none") if not self._cables else ()),
+            *(word for cable in self._cables for word in cable.words()),
         ]
 
     def _initramfs(self, folder: Path) -> Path:

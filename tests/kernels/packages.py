@@ -9,6 +9,11 @@ from pathlib import Path
 from neighbours.build import extract
 
 KERNELS = ("6.1", "6.12")
+# Open vSwitch and the libraries that only it needs: installing it would start a switch on this machine.
+OPENVSWITCH = (
+    *("openvswitch-switch", "openvswitch-common"),
+    *("libcap-ng0", "libevent-2.1-7", "libnuma1", "libunbound8", "libxdp1"),
+)
 # Not the cloud's, which have no 9p from 6.12 on, and not those for real time.
 _NAME = re.compile(r"linux-image-(\d+\.\d+)\.([\d.]+(?:-\d+)?(?:\+\w+)?)-amd64")
 
@@ -64,6 +69,19 @@ def fetch(series: str, into: Path) -> Kernel | None:
     if not (kernel.modules / "modules.dep").exists():
         _unpack(package, kernel)
     return kernel
+
+
+def fetch_openvswitch(into: Path) -> Path:
+    """The folder in which Open vSwitch is, unpacked."""
+    root = into / "openvswitch"
+    if not root.exists():
+        draft = root.with_suffix(".new")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        for package in OPENVSWITCH:
+            extract(package, draft)
+        draft.rename(root)
+    return root
 
 
 def _unpack(package: str, kernel: Kernel) -> None:

@@ -25,7 +25,7 @@ from arpguard_lab.cluster.real import Heartbeats
 from arpguard_lab.cluster.topology import API_ADDRESS
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import NETWORK
-from kernels import machine, packages, suites
+from kernels import boot, machine, packages, suites
 from kernels.incident import Row
 from neighbours import controlplane
 from neighbours.announcers import SHOP
@@ -98,7 +98,7 @@ def run(kernel: packages.Kernel, folder: Path) -> Run:
         heartbeats = Heartbeats(plane.api, NAMES)
         heartbeats.start()
         try:
-            guest = machine.Machine(kernel, shared, machine.Cable(place, _TAP))
+            guest = machine.Machine(kernel, shared, [machine.Cable(place, _TAP)])
             guest.run([sys.executable, "-m", "kernels.incident", shared], {"PYTHONPATH": str(_TESTS)}, GUEST_S)
         finally:
             heartbeats.stop()
@@ -138,12 +138,24 @@ def made_with(*programs: str) -> str:
     return f"{time.strftime('%Y-%m-%d', time.gmtime())}; {with_these}."
 
 
-def run_suites(kernels: Sequence[packages.Kernel], folder: Path, *, short: bool) -> list[suites.Run]:
-    """The suites on each kernel; tells of each as it goes."""
+def run_suites(
+    kernels: Sequence[packages.Kernel], folder: Path, words: Sequence[str], *, short: bool
+) -> list[suites.Run]:
+    """The suites on each kernel, those of which a name has one of the words; tells of each as it goes."""
+
+    def is_wanted(name: str) -> bool:
+        return any(word in name for word in words)
+
+    wanted = [each for each in suites.SUITES if (each.short or not short) and is_wanted(each.name)]
+    openvswitch = packages.fetch_openvswitch(CACHE)
     runs = []
     for kernel in kernels:
         print(f"kernels: {kernel.release}: suites", flush=True)
-        runs.append(suites.run(kernel, folder / kernel.series, short=short))
+        began_s, place = time.monotonic(), folder / kernel.series
+        outcomes = suites.run(kernel, place, wanted, openvswitch, short=short) if wanted else {}
+        if is_wanted(boot.NAME) and not short:
+            outcomes[boot.NAME] = boot.run(kernel, place)
+        runs.append(suites.Run(kernel.release, time.monotonic() - began_s, outcomes))
         for name, outcome in runs[-1].outcomes.items():
             print(
                 f"{'ok  ' if outcome.holds else 'FAIL'} {name}: {outcome}", *outcome.failed, sep="\n     ", flush=True
@@ -166,6 +178,9 @@ def run_incident(kernels: Sequence[packages.Kernel], folder: Path) -> list[Run]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kernel", choices=packages.KERNELS, help="this one only; nothing is written then")
+    parser.add_argument(
+        "--suite", action="append", metavar="WORD", help="suites with this in their names only, and no kube-proxy"
+    )
     parser.add_argument("--short", action="store_true", help="a few suites on the oldest kernel, and no kube-proxy")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="write the table of the suites")
     parser.add_argument("--write-incident", type=Path, metavar="PAGE", help="write the table of kube-proxy")
@@ -178,15 +193,15 @@ def main() -> int:
     end_by_signals()
     wanted = [asked.kernel] if asked.kernel else packages.KERNELS[: 1 if asked.short else None]
     kernels = [kernel for series in wanted if (kernel := fetched(series))]
-    writes = not (asked.kernel or asked.short) and len(kernels) == len(wanted)
+    writes = not (asked.kernel or asked.short or asked.suite) and len(kernels) == len(wanted)
 
     with tempfile.TemporaryDirectory(prefix="arpguard-kernels-") as temporary:
         folder = (asked.keep or Path(temporary)).absolute()
-        ran = run_suites(kernels, folder, short=asked.short)
+        ran = run_suites(kernels, folder, asked.suite or [""], short=asked.short)
         if writes and asked.write:
             replace_table(asked.write, "suites", f"{made_with()}\n\n{suites.table(ran)}")
 
-        reason = "not in a short run" if asked.short else incident_missing()
+        reason = "not asked for" if asked.short or asked.suite else incident_missing()
         if reason:
             print(f"kernels: kube-proxy skipped: {reason}")
         runs = [] if reason else run_incident(kernels, folder)

@@ -1,14 +1,16 @@
 """Tests of this repository, run on a kernel of the distribution: which, and what came of them."""
 
+import os
 import shutil
 import sys
-import time
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.machine import Machine
+from arpguard_lab.netns import Netns
+from kernels.machine import Cable, Machine
 from kernels.packages import Kernel
 
 _TESTS = Path(__file__).parents[1]
@@ -17,7 +19,8 @@ _GUEST_S = 7200.0
 _SLOWNESS = 20
 _PYTEST = "-q -p no:cacheprovider -o junit_family=xunit1 -o timeout=3000 -o faulthandler_timeout=0"
 _SHORT = ("-k", "'not observe and not XDP'")  # a third of the table: older kernels differ in tc
-_NEEDED = ("ipvsadm", "ethtool", "tc")
+_NEEDED = ("ipvsadm", "ethtool", "tc", "teamd")
+_QUEUES = 4
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,10 @@ SUITES = (
     Suite("closed ranges, fences", ("bpf/test_closed.py", "bpf/test_fence.py")),
     Suite("clsact filters", ("netns/test_clsact.py",)),
     Suite("IPVS on three nodes, guarded", ("netns/test_ipvs.py",), short=True),
-    Suite("VLAN, bond, VRF", ("netns/test_devices.py",)),
+    Suite("VLAN, bonds, VRF", ("netns/test_devices.py",)),
+    Suite("loss, delay, duplication, reordering", ("netns/test_impaired.py",)),
+    Suite("team, Open vSwitch", ("kernels/on_daemons.py",)),
+    Suite("native XDP on virtio_net", ("kernels/on_nics.py",)),
 )
 
 
@@ -83,22 +89,42 @@ def missing() -> str | None:
     return f"{', '.join(lacking)} missing" if lacking else None
 
 
-def run(kernel: Kernel, folder: Path, *, short: bool) -> Run:
-    """One boot."""
-    suites = [suite for suite in SUITES if suite.short or not short]
+@contextmanager
+def _nics() -> Iterator[list[Cable]]:
+    """Two NICs for a guest, which are on one network; the first has several queues."""
+    place = Netns(f"arpguard-nics-{os.getpid()}")
+    cables = [Cable(place, "nic0", _QUEUES), Cable(place, "nic1")]
+    try:
+        place.batch([
+            "link add br0 type bridge forward_delay 0 mcast_snooping 0",
+            "tuntap add nic0 mode tap multi_queue", "tuntap add nic1 mode tap",
+            "link set nic0 master br0", "link set nic1 master br0",
+            *(f"link set {name} up" for name in ("br0", "nic0", "nic1")),
+        ])  # fmt: skip
+        yield cables
+    finally:
+        place.remove()
+
+
+def run(kernel: Kernel, folder: Path, suites: Sequence[Suite], openvswitch: Path, *, short: bool) -> dict[str, Outcome]:
+    """One boot. `openvswitch`: where that is unpacked."""
     shared = folder / "suites"
     shared.mkdir(parents=True)
     report = shared / "report.xml"
     files = [_TESTS / file for suite in suites for file in suite.files]
     words = [sys.executable, "-m", "pytest", _PYTEST, f"--junitxml={report}", *(_SHORT if short else ()), *files]
-    environment = {"PYTHONPATH": str(_TESTS), "PYTHONDONTWRITEBYTECODE": "1", "ARPGUARD_SLOWNESS": str(_SLOWNESS)}
-    began_s = time.monotonic()
+    environment = {
+        "PYTHONPATH": str(_TESTS),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "ARPGUARD_SLOWNESS": str(_SLOWNESS),
+        "ARPGUARD_OPENVSWITCH": str(openvswitch),
+    }
 
-    said = Machine(kernel, shared).run([*words, "||", "true"], environment, _GUEST_S)
+    with _nics() as nics:
+        said = Machine(kernel, shared, nics).run([*words, "||", "true"], environment, _GUEST_S)
     if not report.exists():
         raise RuntimeError(f"the tests in the guest did not run: {said[-3000:]}")
-    found = outcomes(report.read_text(encoding="utf-8"), suites)
-    return Run(kernel.release, time.monotonic() - began_s, found)
+    return outcomes(report.read_text(encoding="utf-8"), suites)
 
 
 def outcomes(report: str, suites: Sequence[Suite]) -> dict[str, Outcome]:

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
@@ -92,14 +92,21 @@ def a_netns(name: str) -> Iterator[Netns]:
         netns.remove()
 
 
+def plug(node: Host, client: Host) -> None:
+    """Lays the cable, eth0 at both ends."""
+    node.netns.batch([f"link add eth0 type veth peer name eth0 netns {client.netns.name}"])
+    for host in (client, node):
+        set_up(host)
+
+
 @contextmanager
-def a_pair(name: str) -> Iterator[Pair]:
-    """Node (.1) and client (.100), default route of both over the cable."""
+def a_pair(name: str, lay: Callable[[Host, Host], None] = plug) -> Iterator[Pair]:
+    """Node (.1) and client (.100), default route of both over the cable, which `lay` lays."""
     with ExitStack() as stack:
         folder, pin_root = stack.enter_context(a_place(name))
         node = Host("node-1", stack.enter_context(a_netns(f"{name}-node")), 1)
         client = Host("client", stack.enter_context(a_netns(f"{name}-client")), 100)
-        plug(node, client)
+        lay(node, client)
         pair = Pair(node, client, folder, pin_root)
         try:
             yield pair
@@ -108,18 +115,16 @@ def a_pair(name: str) -> Iterator[Pair]:
                 agent.kill(signal.SIGKILL)
 
 
-def plug(node: Host, client: Host) -> None:
-    """Lays the cable, eth0 at both ends."""
-    node.netns.batch([f"link add eth0 type veth peer name eth0 netns {client.netns.name}"])
-    for host in (client, node):
-        host.netns.batch(
-            [
-                f"link set eth0 address {host.mac}",
-                "link set eth0 up",
-                f"addr add {host.address}/24 dev eth0",
-                f"route add default via {NETWORK}.254",
-            ]
-        )
+def set_up(host: Host) -> None:
+    """Gives its eth0 what the host has: MAC, address, default route."""
+    host.netns.batch(
+        [
+            f"link set eth0 address {host.mac}",
+            "link set eth0 up",
+            f"addr add {host.address}/24 dev eth0",
+            f"route add default via {NETWORK}.254",
+        ]
+    )
 
 
 def speak_ipv6(*hosts: Host) -> None:
