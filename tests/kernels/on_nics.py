@@ -43,6 +43,8 @@ def _take_nics(node: Host, client: Host) -> None:
         command("ip", "link", "set", nic, "netns", host.netns.name, "name", "eth0")
     for host in (client, node):
         set_up(host)
+    # A wire asks as hosts of other MACs too, whose answers such a NIC does not take otherwise.
+    client.netns.run("ip", "link", "set", "eth0", "promisc", "on")
 
 
 @pytest.fixture(scope="module")
