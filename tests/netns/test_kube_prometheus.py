@@ -120,6 +120,7 @@ def test_table_of_vips_tells_whose_each_is_since_when_and_how_busy(bench, promet
             "Service": f"web-{number}",
             "Owner": bench.owner(VIPS[number]).name,
             "MACs that answer": 1,
+            "Conflicts": 0,
         }
 
 
