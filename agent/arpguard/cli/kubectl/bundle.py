@@ -145,9 +145,7 @@ def cleaned(found: JsonObject) -> JsonObject:
     """An object without bookkeeping, and without values that may be secrets."""
     metadata = {key: value for key, value in found.get("metadata", {}).items() if key != "managedFields"}
     notes = metadata.get("annotations") or {}
-    metadata["annotations"] = {
-        key: value for key, value in notes.items() if not key.endswith("last-applied-configuration")
-    }
+    metadata["annotations"] = {key: value for key, value in notes.items() if not key.endswith(_LAST_APPLIED)}
     return {**{key: _without_values(value) for key, value in found.items()}, "metadata": metadata}
 
 
