@@ -27,7 +27,7 @@ _STYLES: dict[Grade, Callable[[str], render.Styled]] = {
     Grade.BAD: render.bad,
     Grade.UNKNOWN: render.strong,
 }
-_WORST_FIRST = list(reversed(Grade))
+WORST_FIRST = list(reversed(Grade))
 _KEEP = "# These last until the next boot; for good, write the settings to a file under /etc/sysctl.d."
 
 
@@ -95,11 +95,11 @@ def _claim(conflict: pb.Conflict) -> Rival:
 
 def page(results: Sequence[Result]) -> str:
     """A table of all findings, the worst first, and below it what the bad ones mean and how they are mended."""
-    results = sorted(results, key=lambda result: _WORST_FIRST.index(result.grade))
+    results = sorted(results, key=lambda result: WORST_FIRST.index(result.grade))
     rows = [row for result in results for row in _rows(result)]
     blocks = [render.table(("CHECK", "VERDICT", "ABOUT", "SEEN"), rows, yielding="SEEN")]
     blocks += [
-        _details(result, finding)
+        details(result.check.name, finding)
         for result in results
         for finding in result.findings[:MOST_SHOWN]
         if finding.grade in (Grade.WARN, Grade.BAD)
@@ -124,10 +124,11 @@ def styled(grade: Grade) -> render.Styled:
     return _STYLES[grade](grade.value)
 
 
-def _details(result: Result, finding: Finding) -> str:
+def details(check: str, finding: Finding, nodes: str = "") -> str:
+    """What a finding means, and how it is mended. `nodes`: those that have it, where several were checked."""
     about = f" {finding.about}" if finding.about else ""
-    head = str(_STYLES[finding.grade](f"{result.check.name}{about}"))
-    pairs = [("seen", finding.seen), ("means", finding.why), ("fix", finding.fix)]
+    head = str(_STYLES[finding.grade](f"{check}{about}"))
+    pairs = [("on", nodes), ("seen", finding.seen), ("means", finding.why), ("fix", finding.fix)]
     pairs += [("" if number else "run", line) for number, line in enumerate(finding.commands)]
     return head + "\n" + render.facts([pair for pair in pairs if pair[1]], indent="  ")
 

@@ -6,36 +6,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from arpguard.cli import documents, exits, render
-from arpguard.cli.doctor import MOST_SHOWN, styled
+from arpguard.cli.doctor import MOST_SHOWN, WORST_FIRST, details, styled
 from arpguard.cli.kubectl import reach
 from arpguard.cli.kubectl.reach import Said
 from arpguard.core.bounding import some
-from arpguard.core.checkup.findings import Grade
+from arpguard.core.checkup.findings import Finding, Grade
 from arpguard.kube.errors import JsonObject
 
 _CONFIG = "/etc/arpguard/config.yaml"  # where the DaemonSet mounts the ConfigMap
-_WORST_FIRST = list(reversed(Grade))
 _SHOWN = (Grade.BAD, Grade.WARN, Grade.UNKNOWN)
 _NODES_SHOWN = 3
 
 
 @dataclass(slots=True)
 class Found:
-    """A finding, and the nodes that have it."""
+    """A finding of a check, and the nodes that have it."""
 
     check: str
-    grade: Grade
-    about: str
-    seen: str
-    means: str
-    fix: str
-    commands: Sequence[str]
+    finding: Finding
     nodes: list[str]
 
     @property
-    def key(self) -> tuple[str, ...]:
+    def key(self) -> tuple[object, ...]:
         """What makes findings of several nodes one."""
-        return self.check, self.grade.value, self.about, self.seen
+        return self.check, self.finding.grade, self.finding.about, self.finding.seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +73,22 @@ def _read(plain: JsonObject, node: str) -> NodeReport:
     """Raises ValueError, KeyError or TypeError for anything but a report."""
     checks = plain["checks"]
     found = [
-        Found(
-            str(check["check"]),
-            Grade(each["verdict"]),
-            str(each["about"]),
-            str(each["seen"]),
-            str(each["means"]),
-            str(each["fix"]),
-            [str(line) for line in each["commands"]],
-            [node],
-        )
+        Found(str(check["check"]), _finding(each), [node])
         for check in checks
         for each in check["findings"][:MOST_SHOWN]
     ]
     return NodeReport(plain, Grade(plain["verdict"]), [Grade(check["verdict"]) for check in checks], found)
+
+
+def _finding(plain: JsonObject) -> Finding:
+    return Finding(
+        grade=Grade(plain["verdict"]),
+        seen=str(plain["seen"]),
+        about=str(plain["about"]),
+        why=str(plain["means"]),
+        fix=str(plain["fix"]),
+        commands=tuple(str(line) for line in plain["commands"]),
+    )
 
 
 def _plain(said: Said, report: NodeReport | None) -> dict[str, object]:
@@ -115,26 +111,28 @@ def _page(reports: dict[str, NodeReport]) -> Iterator[str]:
     """A table of the nodes, a table of what is not well, and what that means and how it is mended."""
     if not reports:
         return
-    found = sorted(_findings(reports.values()), key=lambda each: (_WORST_FIRST.index(each.grade), each.check))
-    yield render.table(("NODE", "VERDICT", *(grade.value.upper() for grade in _WORST_FIRST)), _nodes(reports))
+    found = sorted(_findings(reports.values()), key=lambda each: (WORST_FIRST.index(each.finding.grade), each.check))
+    yield render.table(("NODE", "VERDICT", *(grade.value.upper() for grade in WORST_FIRST)), _nodes(reports))
     if found:
         yield render.table(("CHECK", "VERDICT", "NODES", "ABOUT", "SEEN"), map(_row, found), yielding="SEEN")
-    yield from (_details(each) for each in found if each.grade in (Grade.BAD, Grade.WARN))
+    for each in found:
+        if each.finding.grade in (Grade.BAD, Grade.WARN):
+            yield details(each.check, each.finding, ", ".join(each.nodes))
 
 
 def _nodes(reports: dict[str, NodeReport]) -> list[tuple[object, ...]]:
     """A line for each node, the worst first."""
     rows = []
     for node, report in reports.items():
-        counts = [report.of_checks.count(grade) for grade in _WORST_FIRST]
+        counts = [report.of_checks.count(grade) for grade in WORST_FIRST]
         rows.append((tuple(-count for count in counts), node, report.grade, counts))
     return [(node, styled(grade), *counts) for _, node, grade, counts in sorted(rows, key=lambda row: row[:2])]
 
 
 def _findings(reports: Iterable[NodeReport]) -> list[Found]:
     """What is not well; equal findings of several nodes are one."""
-    merged: dict[tuple[str, ...], Found] = {}
-    for each in (each for report in reports for each in report.found if each.grade in _SHOWN):
+    merged: dict[tuple[object, ...], Found] = {}
+    for each in (each for report in reports for each in report.found if each.finding.grade in _SHOWN):
         first = merged.setdefault(each.key, each)
         if first is not each:
             first.nodes += each.nodes
@@ -142,12 +140,5 @@ def _findings(reports: Iterable[NodeReport]) -> list[Found]:
 
 
 def _row(found: Found) -> tuple[object, ...]:
-    return found.check, styled(found.grade), some(found.nodes, _NODES_SHOWN), found.about or "-", found.seen
-
-
-def _details(found: Found) -> str:
-    about = f" {found.about}" if found.about else ""
-    pairs = [("on", ", ".join(found.nodes)), ("seen", found.seen), ("means", found.means), ("fix", found.fix)]
-    pairs += [("" if number else "run", line) for number, line in enumerate(found.commands)]
-    head = render.Styled(f"{found.check}{about}", styled(found.grade).style)
-    return f"{head}\n" + render.facts([pair for pair in pairs if pair[1]], indent="  ")
+    finding = found.finding
+    return found.check, styled(finding.grade), some(found.nodes, _NODES_SHOWN), finding.about or "-", finding.seen
