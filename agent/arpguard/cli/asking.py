@@ -9,7 +9,7 @@ from arpguard.api.messages import OPERATIONS
 from arpguard.cli import client, documents, everywhere, exits, tables
 from arpguard.cli.client import AgentQuestions, Questions, every_page
 from arpguard.cli.exits import AskError
-from arpguard.cli.explanation import explanation
+from arpguard.cli.explanation import explanation, is_guarded
 from arpguard.cli.options import DEFAULT_LIMIT, DEFAULT_PAST, filters, number_of
 from arpguard.cli.targets import source, target
 from arpguard.cli.words import problems
@@ -25,8 +25,7 @@ from arpguard.verdict import Kind, Reason, Verdict
 def show_status(options: argparse.Namespace) -> int:
     """`arpguard status`; exit code 1 when there are problems."""
     if options.all_nodes:
-        found = everywhere.ask(options, lambda agent: agent.get_status(pb.GetStatusRequest()))
-        return everywhere.show(options, found, everywhere.statuses, lambda answers: not any(map(problems, answers)))
+        return everywhere.show(options, lambda agent: agent.get_status(pb.GetStatusRequest()), everywhere.STATUSES)
     with source(options) as asked:
         answer = asked.get_status(pb.GetStatusRequest())
     documents.show(options, answer, tables.status)
@@ -58,13 +57,7 @@ def _show_vips_everywhere(options: argparse.Namespace, kind: pb.Kind.ValueType) 
             return pb.ListVipsResponse(vips=_one_vip(agent, options, kind).vips)
         return every_page(agent.list_vips, pb.ListVipsRequest(link=options.link, kind=kind))
 
-    found = everywhere.ask(options, ask)
-    return everywhere.show(
-        options,
-        found,
-        lambda answers: everywhere.vips(answers, filters(options)),
-        lambda answers: bool(answers) or not options.vip,
-    )
+    return everywhere.show(options, ask, everywhere.vips(options))
 
 
 def _one_vip(asked: Questions, options: argparse.Namespace, kind: pb.Kind.ValueType) -> pb.GetVipResponse:
@@ -160,12 +153,7 @@ def show_conflicts(options: argparse.Namespace) -> int:
         return every_page(agent.list_conflicts, request)
 
     if options.all_nodes:
-        return everywhere.show(
-            options,
-            everywhere.ask(options, ask),
-            lambda answers: everywhere.conflicts(answers, filters(options)),
-            lambda answers: not any(tables.is_conflict(claim) for answer in answers for claim in answer.conflicts),
-        )
+        return everywhere.show(options, ask, everywhere.conflicts(options))
     with client.connected(target(options)) as agent:
         answer = ask(agent)
     documents.show(options, answer, lambda found: tables.conflicts(found, filters(options)))
@@ -186,18 +174,9 @@ def explain(options: argparse.Namespace) -> int:
     )
 
     if options.all_nodes:
-        return everywhere.show(
-            options,
-            everywhere.ask(options, lambda agent: agent.explain_vip(request)),
-            lambda answers: everywhere.explanations(options.vip, answers),
-            lambda answers: any(map(_is_guarded, answers)),
-        )
+        return everywhere.show(options, lambda agent: agent.explain_vip(request), everywhere.explanations(options))
 
     with source(options) as asked:
         answer = asked.explain_vip(request)
     documents.show(options, answer, lambda found: explanation(options.vip, found))
-    return exits.OK if _is_guarded(answer) else exits.NOT_RIGHT
-
-
-def _is_guarded(answer: pb.ExplainVipResponse) -> bool:
-    return any(link.HasField("entry") for link in answer.links)
+    return exits.OK if is_guarded(answer) else exits.NOT_RIGHT

@@ -32,8 +32,7 @@ def audit(options: argparse.Namespace) -> int:
         return every_page(agent.list_audits, pb.ListAuditsRequest())
 
     if options.all_nodes:
-        found = everywhere.ask(options, ask)
-        return everywhere.show(options, found, of_nodes, lambda answers: all(map(is_right, answers)))
+        return everywhere.show(options, ask, OF_NODES)
     with client.connected(target(options)) as agent:
         answer = ask(agent)
     documents.show(options, answer, audits)
@@ -51,13 +50,16 @@ def audits(answer: pb.ListAuditsResponse) -> str:
     return f"{table(_COLUMNS, rows, yielding='OWNER')}\n\n{_verdict(answer.audits)}" if rows else _NOTHING
 
 
-def of_nodes(answers: Sequence[tuple[str, pb.ListAuditsResponse]]) -> str:
+def _of_nodes(answers: Sequence[tuple[str, pb.ListAuditsResponse]]) -> str:
     """The same of all nodes."""
     asked = [(node, found) for node, answer in answers for found in answer.audits]
     asked.sort(key=lambda pair: pair[1].right)
     rows = [(node if row[0] else "", *row) for node, found in asked for row in _rows(found)]
     head = ("NODE", *_COLUMNS)
     return f"{table(head, rows, yielding='OWNER')}\n\n{_verdict([found for _, found in asked])}" if rows else _NOTHING
+
+
+OF_NODES = everywhere.View(_of_nodes, lambda answers: all(map(is_right, answers)))
 
 
 def _wrong_first(audits: Iterable[pb.Audit]) -> list[pb.Audit]:

@@ -17,7 +17,8 @@ from arpguard.cli import client, documents, exits, render, tables
 from arpguard.cli.client import AgentQuestions
 from arpguard.cli.clustering import connection, lease_state
 from arpguard.cli.exits import AskError
-from arpguard.cli.explanation import explanation
+from arpguard.cli.explanation import explanation, is_guarded
+from arpguard.cli.options import filters
 from arpguard.cli.targets import need_tls, refuse_pins, target, target_of
 from arpguard.cli.words import NONE, duration, problems
 from arpguard.v1 import agent_pb2 as pb
@@ -42,7 +43,27 @@ class NodeAnswer(Generic[Answer]):
     exit_code: int = exits.OK
 
 
-def ask(options: argparse.Namespace, question: Callable[[AgentQuestions], Answer]) -> list[NodeAnswer[Answer]]:
+@dataclass(frozen=True, slots=True)
+class View(Generic[Answer]):
+    """The answers of all nodes side by side: as a page, and whether all is as it has to be."""
+
+    page: Callable[[Sequence[tuple[str, Answer]]], str]
+    is_right: Callable[[Sequence[Answer]], bool]
+
+
+def show(options: argparse.Namespace, question: Callable[[AgentQuestions], Answer], view: View[Answer]) -> int:
+    """Asks the agents of all nodes, and prints what they say; gives the exit code."""
+    heard = _ask(options, question)
+    right = print_all(options, heard, view)
+    unreachable = [each for each in heard if each.exit_code == exits.UNREACHABLE]
+    if unreachable and len(unreachable) >= len(heard) - 1:
+        sys.stderr.write(f"arpguard {options.command}: {_NO_OTHER}\n")
+    if unreachable:
+        return exits.UNREACHABLE
+    return exits.OK if right else exits.NOT_RIGHT
+
+
+def _ask(options: argparse.Namespace, question: Callable[[AgentQuestions], Answer]) -> list[NodeAnswer[Answer]]:
     """All nodes' answers, by node. AskError when the agent that knows the nodes cannot be asked, or knows none."""
     refuse_pins(options)
     home = target(options)
@@ -95,35 +116,15 @@ def _hear(
         return NodeAnswer(node, address, None, str(error), error.exit_code)
 
 
-def show(
-    options: argparse.Namespace,
-    heard: Sequence[NodeAnswer[Answer]],
-    as_page: Callable[[Sequence[tuple[str, Answer]]], str],
-    is_right: Callable[[Sequence[Answer]], bool],
-) -> int:
-    """Prints what was heard; gives the exit code."""
-    print_all(options, heard, as_page)
-    unreachable = [each for each in heard if each.exit_code == exits.UNREACHABLE]
-    if unreachable and len(unreachable) >= len(heard) - 1:
-        sys.stderr.write(f"arpguard {options.command}: {_NO_OTHER}\n")
-    if unreachable:
-        return exits.UNREACHABLE
-    answers = [each.answer for each in heard if each.answer is not None]
-    return exits.OK if is_right(answers) else exits.NOT_RIGHT
-
-
-def print_all(
-    options: argparse.Namespace,
-    heard: Sequence[NodeAnswer[Answer]],
-    as_page: Callable[[Sequence[tuple[str, Answer]]], str],
-) -> None:
-    """The answers as one page, and below it who gave none, and why."""
+def print_all(options: argparse.Namespace, heard: Sequence[NodeAnswer[Answer]], view: View[Answer]) -> bool:
+    """Prints the answers as one page, and below it who gave none, and why; whether the answers are right."""
+    answers = [(each.node, each.answer) for each in heard if each.answer is not None]
     if options.output == "table":
-        answers = [(each.node, each.answer) for each in heard if each.answer is not None]
-        pages = [as_page(answers)] if answers else []
+        pages = [view.page(answers)] if answers else []
         print("\n\n".join([*pages, *_silent(heard)]))
     else:
         print(documents.document({"nodes": [_plain(each) for each in heard]}, options.output))
+    return view.is_right([answer for _, answer in answers])
 
 
 def _silent(heard: Iterable[NodeAnswer[Answer]]) -> Iterator[str]:
@@ -143,7 +144,7 @@ def _plain(heard: NodeAnswer[Answer]) -> dict[str, object]:
     return found | (documents.as_dict(heard.answer) if heard.answer is not None else {})
 
 
-def statuses(answers: Sequence[tuple[str, pb.GetStatusResponse]]) -> str:
+def _statuses(answers: Sequence[tuple[str, pb.GetStatusResponse]]) -> str:
     """A line for each node, and its problems below."""
     head = ("NODE", "MODE", "KUBERNETES", "LEASE", "FENCE", "OWNED", "VIPS", "PROBLEMS", "VERSION")
     rows = [
@@ -168,16 +169,30 @@ def statuses(answers: Sequence[tuple[str, pb.GetStatusResponse]]) -> str:
     return f"{page}\n\n" + "\n".join(lines) if lines else page
 
 
-def vips(answers: Sequence[tuple[str, pb.ListVipsResponse]], filters: str = "") -> str:
+STATUSES = View(_statuses, lambda answers: not any(map(problems, answers)))
+
+
+def vips(options: argparse.Namespace) -> View[pb.ListVipsResponse]:
     """A VIP's lines together, a line for each node and link."""
+    return View(lambda answers: _vips(answers, filters(options)), lambda answers: bool(answers) or not options.vip)
+
+
+def _vips(answers: Sequence[tuple[str, pb.ListVipsResponse]], filters: str) -> str:
     found = [(node, vip) for node, answer in answers for vip in answer.vips]
     order = {address: place for place, address in enumerate(dict.fromkeys(vip.address for _, vip in found))}
     found.sort(key=lambda row: order[row[1].address])
     return tables.vip_table(("VIP", "NODE"), [((vip.address, node), vip) for node, vip in found], filters)
 
 
-def conflicts(answers: Sequence[tuple[str, pb.ListConflictsResponse]], filters: str = "") -> str:
+def conflicts(options: argparse.Namespace) -> View[pb.ListConflictsResponse]:
     """Who claimed what, as each node heard it: the latest first."""
+    return View(
+        lambda answers: _conflicts(answers, filters(options)),
+        lambda answers: not any(tables.is_conflict(claim) for answer in answers for claim in answer.conflicts),
+    )
+
+
+def _conflicts(answers: Sequence[tuple[str, pb.ListConflictsResponse]], filters: str) -> str:
     found = [(node, claim) for node, answer in answers for claim in answer.conflicts]
     found.sort(key=lambda row: (row[1].last_time.seconds, row[1].last_time.nanos), reverse=True)
     rows = [(node, *tables.conflict_cells(claim)) for node, claim in found]
@@ -185,8 +200,12 @@ def conflicts(answers: Sequence[tuple[str, pb.ListConflictsResponse]], filters: 
     return render.table(head, rows, yielding="REASON") if rows else tables.no_conflicts(filters)
 
 
-def explanations(address: str, answers: Sequence[tuple[str, pb.ExplainVipResponse]]) -> str:
+def explanations(options: argparse.Namespace) -> View[pb.ExplainVipResponse]:
     """One node after the other."""
+    return View(lambda answers: _explanations(options.vip, answers), lambda answers: any(map(is_guarded, answers)))
+
+
+def _explanations(address: str, answers: Sequence[tuple[str, pb.ExplainVipResponse]]) -> str:
     return "\n\n".join(
         f"{render.strong(f'on node {node}')}\n\n{explanation(address, answer)}" for node, answer in answers
     )

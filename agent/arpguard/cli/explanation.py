@@ -13,6 +13,11 @@ def explanation(address: str, answer: pb.ExplainVipResponse) -> str:
     return "\n\n".join(stories) or "no link of this node is guarded"
 
 
+def is_guarded(answer: pb.ExplainVipResponse) -> bool:
+    """Whether the address is guarded on any link."""
+    return any(link.HasField("entry") for link in answer.links)
+
+
 def _story(address: str, link: pb.LinkExplanation) -> str:
     first, *others = wrapped(f"{address} on {link.link}: {link.summary}", page_width())
     blocks = ["\n".join([str(strong(first)), *others])]

@@ -4,10 +4,10 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from arpguard.cli import everywhere, render, tables
-from arpguard.cli.auditing import is_right, of_nodes
+from arpguard.cli.auditing import OF_NODES
+from arpguard.cli.everywhere import View
 from arpguard.cli.kubectl import reach
 from arpguard.cli.options import DEFAULT_LIMIT, filters
-from arpguard.cli.words import problems
 from arpguard.v1 import agent_pb2 as pb
 
 
@@ -24,30 +24,19 @@ def forwarded(options: argparse.Namespace, *names: str) -> Iterator[str]:
 
 def show_status(options: argparse.Namespace) -> int:
     """`kubectl arpguard status`."""
-    heard = reach.ask(options, ["status"], pb.GetStatusResponse)
-    return reach.show(options, heard, everywhere.statuses, lambda answers: not any(map(problems, answers)))
+    return reach.show(options, ["status"], pb.GetStatusResponse, everywhere.STATUSES)
 
 
 def show_vips(options: argparse.Namespace) -> int:
     """`kubectl arpguard vips`: a list also for one address, for what the nodes have of it is to be compared."""
     words = ["vips", *forwarded(options, "link", "kind"), *_address(options)]
-    return reach.show(
-        options,
-        reach.ask(options, words, pb.ListVipsResponse),
-        lambda answers: everywhere.vips(answers, filters(options)),
-        lambda answers: bool(answers) or not options.vip,
-    )
+    return reach.show(options, words, pb.ListVipsResponse, everywhere.vips(options))
 
 
 def explain(options: argparse.Namespace) -> int:
     """`kubectl arpguard explain`."""
     words = ["explain", *forwarded(options, "link", "operation", "sender_mac", "sender_address"), *_address(options)]
-    return reach.show(
-        options,
-        reach.ask(options, words, pb.ExplainVipResponse),
-        lambda answers: everywhere.explanations(options.vip, answers),
-        lambda answers: any(link.HasField("entry") for answer in answers for link in answer.links),
-    )
+    return reach.show(options, words, pb.ExplainVipResponse, everywhere.explanations(options))
 
 
 def show_decisions(options: argparse.Namespace) -> int:
@@ -58,12 +47,10 @@ def show_decisions(options: argparse.Namespace) -> int:
         return follow(options)
     limit = options.limit or DEFAULT_LIMIT
     words = ["decisions", f"--limit={limit}", *forwarded(options, "vip", "link", "verdict", "reason")]
-    return reach.show(
-        options,
-        reach.ask(options, words, pb.ListDecisionsResponse),
-        lambda answers: _decisions(answers, limit, filters(options)),
-        lambda _answers: True,
+    view: View[pb.ListDecisionsResponse] = View(
+        lambda answers: _decisions(answers, limit, filters(options)), lambda _answers: True
     )
+    return reach.show(options, words, pb.ListDecisionsResponse, view)
 
 
 def _decisions(answers: Sequence[tuple[str, pb.ListDecisionsResponse]], limit: int, filters: str) -> str:
@@ -79,18 +66,12 @@ def _decisions(answers: Sequence[tuple[str, pb.ListDecisionsResponse]], limit: i
 def show_conflicts(options: argparse.Namespace) -> int:
     """`kubectl arpguard conflicts`."""
     words = ["conflicts", *forwarded(options, "vip", "link", "claimant")]
-    return reach.show(
-        options,
-        reach.ask(options, words, pb.ListConflictsResponse),
-        lambda answers: everywhere.conflicts(answers, filters(options)),
-        lambda answers: not any(tables.is_conflict(claim) for answer in answers for claim in answer.conflicts),
-    )
+    return reach.show(options, words, pb.ListConflictsResponse, everywhere.conflicts(options))
 
 
 def audit(options: argparse.Namespace) -> int:
     """`kubectl arpguard audit`."""
-    heard = reach.ask(options, ["audit", *_address(options)], pb.ListAuditsResponse)
-    return reach.show(options, heard, of_nodes, lambda answers: all(map(is_right, answers)))
+    return reach.show(options, ["audit", *_address(options)], pb.ListAuditsResponse, OF_NODES)
 
 
 def _address(options: argparse.Namespace) -> list[str]:

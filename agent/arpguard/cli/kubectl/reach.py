@@ -13,7 +13,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from arpguard.cli import everywhere, exits
-from arpguard.cli.everywhere import NodeAnswer
+from arpguard.cli.everywhere import NodeAnswer, View
 from arpguard.cli.exits import AskError
 from arpguard.core.bounding import some
 from arpguard.kube.client import MAX_BODY_BYTES, Client
@@ -202,8 +202,23 @@ def hear(options: argparse.Namespace, words: Sequence[str]) -> list[Said]:
     return finished(work())
 
 
-def ask(options: argparse.Namespace, words: Sequence[str], kind: type[Answer]) -> list[NodeAnswer[Answer]]:
-    """All nodes' answers to `arpguard WORDS`, by node. AskError where no agent can be asked."""
+def show(options: argparse.Namespace, words: Sequence[str], kind: type[Answer], view: View[Answer]) -> int:
+    """Prints what `arpguard WORDS` says on all nodes; gives the exit code. AskError where no agent can be asked.
+
+    A part of the answers is worth having: 3 only where no node was reached. A node was reached, too, where its agent
+    refuses with NOT_RIGHT, as it does for a VIP that it does not guard.
+    """
+    heard = _ask(options, words, kind)
+    right = everywhere.print_all(options, heard, view)
+    silent = [each for each in heard if each.answer is None]
+    away = [each for each in silent if each.exit_code != exits.NOT_RIGHT]
+    if len(away) == len(heard):
+        return exits.UNREACHABLE
+    return exits.OK if right and not away and len(silent) < len(heard) else exits.NOT_RIGHT
+
+
+def _ask(options: argparse.Namespace, words: Sequence[str], kind: type[Answer]) -> list[NodeAnswer[Answer]]:
+    """All nodes' answers, by node."""
     heard = [answer_of(said, kind) for said in hear(options, [words[0], "--output=json", *words[1:]])]
     if all(each.exit_code == exits.USAGE for each in heard):  # every node says the same
         raise AskError(exits.USAGE, heard[0].error)
@@ -219,26 +234,3 @@ def answer_of(said: Said, kind: type[Answer]) -> NodeAnswer[Answer]:
         return NodeAnswer(node, pod, json_format.Parse(said.text, kind(), ignore_unknown_fields=True))
     except json_format.ParseError as error:
         return NodeAnswer(node, pod, None, f"its answer makes no sense: {error}", exits.UNREACHABLE)
-
-
-def show(
-    options: argparse.Namespace,
-    heard: Sequence[NodeAnswer[Answer]],
-    as_page: Callable[[Sequence[tuple[str, Answer]]], str],
-    is_right: Callable[[Sequence[Answer]], bool],
-) -> int:
-    """Prints what was heard; gives the exit code."""
-    everywhere.print_all(options, heard, as_page)
-    return exit_code(heard, right=is_right([each.answer for each in heard if each.answer is not None]))
-
-
-def exit_code(heard: Sequence[NodeAnswer[Answer]], *, right: bool) -> int:
-    """A part of the answers is worth having: 3 only where no node was reached.
-
-    A node was reached, too, where its agent refuses with NOT_RIGHT, as it does for a VIP that it does not guard.
-    """
-    silent = [each for each in heard if each.answer is None]
-    away = [each for each in silent if each.exit_code != exits.NOT_RIGHT]
-    if len(away) == len(heard):
-        return exits.UNREACHABLE
-    return exits.OK if right and not away and len(silent) < len(heard) else exits.NOT_RIGHT
