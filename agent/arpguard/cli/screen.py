@@ -20,7 +20,7 @@ from rich.text import Text
 from arpguard.cli import exits
 from arpguard.cli.exits import AskError
 from arpguard.cli.render import clean
-from arpguard.cli.watchkeys import ORDERS, Keys, Reading
+from arpguard.cli.watchkeys import ORDERS, AnyVip, Keys
 from arpguard.cli.words import counted
 from arpguard.v1 import agent_pb2 as pb
 
@@ -42,7 +42,7 @@ class Shown(Protocol):
         """Grows with each."""
 
     @property
-    def vips(self) -> Sequence[Reading]:
+    def vips(self) -> Sequence[AnyVip]:
         """What can be scrolled through."""
 
 

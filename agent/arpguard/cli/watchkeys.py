@@ -25,7 +25,7 @@ HELP = (
 )
 
 
-class Reading(Protocol):
+class AnyVip(Protocol):
     """A VIP, with all its frames so far."""
 
     @property
@@ -37,10 +37,10 @@ class Reading(Protocol):
         """All its frames so far."""
 
 
-SomeReading = TypeVar("SomeReading", bound=Reading)
+SomeVip = TypeVar("SomeVip", bound=AnyVip)
 
 
-def by_address(reading: Reading) -> tuple[int, int]:
+def by_address(reading: AnyVip) -> tuple[int, int]:
     """Sorts IPv4 before IPv6, each by number."""
     try:
         found = ip_address(reading.vip.address)
@@ -78,7 +78,7 @@ class Keys:
             keys = replace(keys, **change)
         return replace(keys, first=max(0, min(keys.first, count - 1)))
 
-    def vips(self, found: Sequence[SomeReading]) -> list[SomeReading]:
+    def vips(self, found: Sequence[SomeVip]) -> list[SomeVip]:
         """Those that are looked for, in their order."""
         kept = [reading for reading in found if self.is_wanted(_words_of_vip(reading.vip))]
         key = ORDERS[self.order][1]

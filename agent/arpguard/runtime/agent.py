@@ -61,6 +61,6 @@ class Agent:
                 for task in running:
                     task.cancel()
 
-        if end is not End.REMOVED:
+        if not end.removes_guard:
             log.info("stopped: the guard stays in place; `arpguard cleanup` removes it")
         return end

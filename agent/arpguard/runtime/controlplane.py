@@ -24,8 +24,15 @@ class End(Enum):
     """Why the agent stops."""
 
     REMOVED = "its DaemonSet is gone"
+    NAMESPACE_GOES = "its namespace is being deleted"
+    RIGHTS_GONE = "its rights and its ConfigMap are gone, as after an uninstall"
     REPLACED = "its pod is replaced"
     STOPPED = "shutdown requested"
+
+    @property
+    def removes_guard(self) -> bool:
+        """Whether arpguard goes, and not this agent alone."""
+        return self in (End.REMOVED, End.NAMESPACE_GOES, End.RIGHTS_GONE)
 
 
 class ControlPlane(Protocol):

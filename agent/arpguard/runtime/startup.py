@@ -27,7 +27,6 @@ from arpguard.dataplane.netlink import read_surroundings
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError, LockedError
 from arpguard.model import Surroundings
-from arpguard.runtime.controlplane import End
 from arpguard.runtime.kernel.pinned import Pinned
 from arpguard.runtime.settings import KubernetesOptions, Settings
 from arpguard.runtime.waking import is_set_within
@@ -95,11 +94,11 @@ class Startup:
             early = EarlyFile(self._options.early_file)
             agent = await build(node, self._options.kubernetes, self._settings, pinned, announcements, early, lock)
             end = await agent.run(self._stopping)
-            if end is End.REMOVED:
+            if end.removes_guard:
                 await early.remove()
                 await remove_guard(pin_dir)
 
-        if end is End.REMOVED:
+        if end.removes_guard:
             bpffs.remove_all(pin_dir)
             log.info("stopped: the guard is removed")
 

@@ -223,6 +223,8 @@ def from_the_future(revision: int, current: int) -> ApiError:
 
 
 _FAILURES = {
+    401: ("Unauthorized", "Unauthorized", {}),
+    403: ("Forbidden", "forbidden: a fault of the lab", {}),
     429: ("TooManyRequests", "Too many requests, please try again later.", {"retryAfterSeconds": 1}),
     500: ("InternalError", "Internal error occurred: a fault of the lab", {}),
     503: ("ServiceUnavailable", "the server is currently unable to handle the request", {}),

@@ -1,34 +1,96 @@
-"""Why an agent of a DaemonSet has to stop: it asks the API server."""
+"""Why an agent of a DaemonSet has to stop: it asks the API server, and decides by what it saw where that refuses.
 
+Whoever uninstalls wants the guard gone; a Pod that only restarts needs it: without, its node would answer as it likes
+until the next agent runs, beside the VIPs' owners. So the guard goes only where something shows that arpguard goes.
+A refusal alone does not: a role may be wrong, or the API server not ready yet.
+"""
+
+import asyncio
 import logging
 import os
 from collections.abc import Mapping
 
+from arpguard.core.cluster import ConfigMap
+from arpguard.kube.claims import node_lease_name
 from arpguard.kube.client import Client
-from arpguard.kube.errors import ClusterError
+from arpguard.kube.errors import ClusterError, ForbiddenError, UnauthorizedError
 from arpguard.kube.projections import is_deleting
-from arpguard.kube.resources import DAEMON_SETS, PODS, Request
+from arpguard.kube.resources import DAEMON_SETS, LEASES, PODS, Request
 from arpguard.runtime.controlplane import End
 
 log = logging.getLogger(__name__)
 
 ASK_S = 2.0
+_TERMINATING = "being terminated"  # the words of a kube-apiserver's NamespaceLifecycle
+_KEPT = (
+    "the API server refuses to say why this agent stops, and its ConfigMap is there, so it may only restart: its guard "
+    "stays, and the VIPs that it has are silent here once the fence has passed. If arpguard was uninstalled, remove "
+    "the guard from each node with deploy/cleanup or `arpguard cleanup`"
+)
 
 
-async def why_it_ends(client: Client, namespace: str, environment: Mapping[str, str] = os.environ) -> End:
-    """Looks up what the environment names (POD_NAMESPACE, POD_NAME, DAEMONSET_NAME), once."""
-    namespace = environment.get("POD_NAMESPACE", namespace)
-    daemonset, pod = environment.get("DAEMONSET_NAME", ""), environment.get("POD_NAME", "")
-    try:
-        if daemonset and await _is_going(client, Request("get", DAEMON_SETS, namespace, daemonset)):
-            return End.REMOVED
-        if pod and await _is_going(client, Request("get", PODS, namespace, pod)):
-            return End.REPLACED
-    except ClusterError as error:
-        log.warning("cannot find out why this agent has to stop: %s", error)
-    return End.STOPPED
+class Ending:
+    """This agent's end. `configmap_lost`: set while its ConfigMap is deleted, after it was there.
 
+    A watch that the API server refuses does not set it.
+    """
 
-async def _is_going(client: Client, request: Request) -> bool:
-    found = await client.find(request, ASK_S)
-    return found is None or is_deleting(found)
+    def __init__(self, client: Client, namespace: str, node: str) -> None:
+        self.configmap_lost = asyncio.Event()
+        self._client = client
+        self._namespace = namespace
+        self._node = node
+        self._configmap: object = self  # nothing was seen yet
+
+    def saw(self, found: ConfigMap | None) -> bool:
+        """Takes note of the agent's ConfigMap; returns whether it is another one than before."""
+        if found is self._configmap:
+            return False
+        if found is not None:
+            self.configmap_lost.clear()
+        elif self._configmap is not self:
+            self.configmap_lost.set()
+        self._configmap = found
+        return True
+
+    async def why(self, environment: Mapping[str, str] = os.environ) -> End:
+        """Looks up what the environment names (POD_NAMESPACE, POD_NAME, DAEMONSET_NAME), once."""
+        namespace = environment.get("POD_NAMESPACE", self._namespace)
+        daemonset, pod = environment.get("DAEMONSET_NAME", ""), environment.get("POD_NAME", "")
+        try:
+            if daemonset and await self._is_going(Request("get", DAEMON_SETS, namespace, daemonset)):
+                return End.REMOVED
+            if pod and await self._is_going(Request("get", PODS, namespace, pod)):
+                return End.NAMESPACE_GOES if await self._is_terminating(namespace) else End.REPLACED
+        except (ForbiddenError, UnauthorizedError) as error:
+            log.warning("cannot find out why this agent has to stop: %s", error)
+            return await self._without_rights()
+        except ClusterError as error:
+            log.warning("cannot find out why this agent has to stop: %s", error)
+        return End.STOPPED
+
+    async def _is_going(self, request: Request) -> bool:
+        found = await self._client.find(request, ASK_S)
+        return found is None or is_deleting(found)
+
+    async def _is_terminating(self, namespace: str) -> bool:
+        """Whether the namespace is being deleted: its Pods may go before their DaemonSet does, and none comes after.
+
+        Agents have no right to read it. Nothing can be made in it any more, which a dry run shows.
+        """
+        metadata = {"name": node_lease_name(self._node), "namespace": namespace}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        try:
+            await self._client.call(Request("create", LEASES, namespace, query={"dryRun": "All"}, body=body), ASK_S)
+        except ClusterError as error:
+            return isinstance(error, ForbiddenError) and _TERMINATING in error.failure.text
+        return False
+
+    async def _without_rights(self) -> End:
+        """Watches that were open stay open, and tell for a while what else is deleted."""
+        try:
+            await asyncio.wait_for(self.configmap_lost.wait(), ASK_S)
+        except TimeoutError:
+            log.warning(_KEPT)
+            return End.STOPPED
+        return End.RIGHTS_GONE

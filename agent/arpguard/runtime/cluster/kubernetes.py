@@ -25,7 +25,7 @@ from arpguard.kube.records import Records
 from arpguard.kube.writer import LeaseWriter
 from arpguard.model import OwnerKind, Surroundings, Vip
 from arpguard.runtime.cluster.aside import Aside
-from arpguard.runtime.cluster.ending import ASK_S, why_it_ends
+from arpguard.runtime.cluster.ending import ASK_S, Ending
 from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.joining import Left, join
 from arpguard.runtime.cluster.judging import Judge
@@ -63,6 +63,8 @@ LEAVE_S = 5.0
 #    |                    | those that count
 #    |                    v
 #    +-- EventWriter <-- Reports, Conflicts
+#    |
+#    +-- Ending: why this agent stops
 #
 # Three Protocols lead against these arrows, and Kubernetes implements them: Cluster reports changes to ObjectListener,
 # Membership what it does to MemberListener, and Judge asks Knowledge who has what.
@@ -97,7 +99,7 @@ class Kubernetes:
         self._asked = Asked(settings.config, 0, {}, complete=False)
         self._passed = False
         self._is_ready = False
-        self._configmap_seen: object = self
+        self._ending = Ending(clients[0], identity.namespace, identity.node)
         self._wishes = Wishes()
         self.state = ClusterState(
             access.host,
@@ -196,9 +198,8 @@ class Kubernetes:
         if not self._identity.configmap or not self._cluster.configmap_known:
             return
         found = self._cluster.configmap
-        if found is self._configmap_seen:
+        if not self._ending.saw(found):
             return
-        self._configmap_seen = found
         wrong = self._settings.read_configmap(found)
         if wrong and found is not None:
             self._reports.configuration(found, wrong, self._membership.members)
@@ -325,9 +326,9 @@ class Kubernetes:
 
     async def leave(self) -> End:
         """Does everything that has to be done while the agent still runs; returns why it stops."""
-        end = await why_it_ends(self._clients[0], self._identity.namespace)
+        end = await self._ending.why()
         log.info("stopping: %s", end.value)
-        if end is End.REMOVED:
+        if end.removes_guard:
             if not await self._membership.remove(LEAVE_S):
                 log.warning("not all claims of this node were removed in time: delete its Leases")
         elif not await self._membership.part(self._parting_ns(end), ASK_S):
