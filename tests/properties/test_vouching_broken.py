@@ -17,6 +17,13 @@ AVAILABILITY = (
     "silence in an outage held against others",
     "V19: rests on a voucher that cannot revoke",
     "V19: leaves it for what was silent in an outage",
+    "a bound node is silent because its renewals are not shown",
+    "V19: leaves a voucher because its renewals are not shown",
+    "V7: replaces a version that was seen long ago",
+    "V17: replaces a version that was seen long ago",
+    "nobody reads what is not shown",
+    "nobody makes a heartbeat again that was deleted unseen",
+    "a renewal that says something new is not shown",
 )
 ROW = re.compile(r"^\| `(v-[a-z-]+)` \|(.*)\|$", flags=re.MULTILINE)
 

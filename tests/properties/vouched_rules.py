@@ -11,6 +11,7 @@ from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.relying import Reliance
 from arpguard.core.ownership.revoking import Revocations
 from arpguard.core.ownership.silences import Silences
+from arpguard.core.ownership.sweeping import Sweeping
 from arpguard.core.vouching.voucher import Adoption, Voucher
 from properties.broken_rules import Edit, apply
 from support.protocol.simulation import Api, Kernel, Node
@@ -30,9 +31,14 @@ from support.protocol.vouched_stories import (
     heartbeat_of_a_bound_node_is_deleted,
     heartbeat_of_a_parted_node_is_deleted,
     named_again,
+    node_dies_with_its_voucher,
     outage_leaves_vouchers,
     outage_that_few_notice,
     parts,
+    quiet_heartbeat_is_deleted,
+    quiet_node_dies,
+    quiet_node_dies_with_its_voucher,
+    quiet_nodes,
     renaming_that_is_stuck,
     revocation_on_its_way,
     revoked_and_back,
@@ -205,7 +211,7 @@ RULES = [
     broken("v-no-margin", cut_off, (Kernel, "set_term", "term.d_ns - term.m_ns", "term.d_ns")),
     broken("v-flat-margin", agent_is_killed, (Times, "at_bound", "self.bound_margin_ns", "self.margin_ns")),
     broken("v-no-cut", un_named, NO_CUT),
-    broken("v-short-wait", agent_is_killed, (Peers, "_late_ns", "peer.lease_ns", "0")),
+    broken("v-short-wait", agent_is_killed, (Peers, "_lapse_ns", "peer.lease_ns", "0")),
     broken(
         "v-chain-unbound", chain_of_one_that_is_not_bound, (Revocations, "_revocable_ns", "not known.bound", "False")
     ),
@@ -301,5 +307,40 @@ OTHER_RULES = [
         "V19: leaves it for what was silent in an outage",
         outage_leaves_vouchers,
         (Reliance, "judge", "self._peers.silences.counts(named.node, behind_ns, now_ns)", "now_ns >= behind_ns"),
+    ),
+    broken(
+        "a bound node is silent because its renewals are not shown",
+        quiet_nodes,
+        (Peers, "_late_ns", "late_ns if not self._is_hidden(peer) or ", "late_ns if True or "),
+    ),
+    broken(
+        "V19: leaves a voucher because its renewals are not shown",
+        quiet_nodes,
+        (Reliance, "judge", "not self._peers.has_not_renewed(named.node, behind_ns)", "False"),
+    ),
+    broken(
+        "V7: replaces a version that was seen long ago",
+        quiet_node_dies,
+        (Peers, "replace_early", "if not self.is_hidden(node):", "if True:"),
+    ),
+    broken(
+        "V17: replaces a version that was seen long ago",
+        quiet_node_dies_with_its_voucher,
+        (Peers, "replace_early", "if not self.is_hidden(node):", "if True:"),
+    ),
+    broken(
+        "nobody reads what is not shown",
+        agent_is_killed,
+        (Sweeping, "sweep", "self._peers.look(node, self._peers.lapse_ns(node), now_ns) or ", ""),
+    ),
+    broken(
+        "nobody makes a heartbeat again that was deleted unseen",
+        quiet_heartbeat_is_deleted,
+        (Sweeping, "sweep", "self._peers.known(node) is None and ", "False and "),
+    ),
+    broken(
+        "a renewal that says something new is not shown",
+        node_dies_with_its_voucher,
+        (OwnHeartbeat, "_write", "replace(said, version=self._version) == renewal", "True"),
     ),
 ]

@@ -154,23 +154,29 @@ class Api:
 
     def __init__(self) -> None:
         self.objects: dict[object, Heartbeat | Claim] = {}
-        self.watchers: list[deque[tuple[object, Heartbeat | Claim | None]]] = []
+        self.watchers: dict[str, deque[tuple[object, Heartbeat | Claim | None]]] = {}  # by node
         self.outside: dict[object, MacAddress | None] = {}
         self.ended: set[tuple[object, str]] = set()  # nodes, and epochs of theirs that another version followed
         self.writes = 0
+        self.reads: list[str] = []  # of heartbeats
+        self.shown: list[object] = []  # to all
         self._revision = 0
 
     def _version(self, old: Version | None) -> Version:
         self._revision += 1
         return Version(old.uid if old else f"uid-{self._revision}", str(self._revision))
 
-    def _store(self, name: object, value: Heartbeat | Claim | None) -> None:
+    def _store(self, name: object, value: Heartbeat | Claim | None, *, quiet: bool = False) -> None:
+        """`quiet`: nobody is shown it but the node whose heartbeat it is."""
         if value is None:
             self.objects.pop(name, None)
         else:
             self.objects[name] = value
-        for queue in self.watchers:
-            queue.append((name, value))
+        if not quiet:
+            self.shown.append(name)
+        for node, queue in self.watchers.items():
+            if not quiet or node == name:
+                queue.append((name, value))
 
     def write(self, effect: WriteHeartbeat | WriteClaim | DeleteClaim) -> tuple[Outcome, Version | None]:
         name = effect.node if isinstance(effect, WriteHeartbeat) else effect.vip
@@ -189,7 +195,8 @@ class Api:
             if isinstance(old, Heartbeat) and old.epoch != effect.epoch:
                 self.ended.add((name, old.epoch))
             made = Heartbeat(effect.node, effect.epoch, effect.instance, effect.duration_ns, version)
-            self._store(name, replace(made, voucher=effect.voucher, bound=effect.bound))
+            made = replace(made, voucher=effect.voucher, bound=effect.bound, early=effect.early)
+            self._store(name, made, quiet=effect.quiet)
         elif effect.let_go:
             self._store(name, None)
         else:
@@ -216,13 +223,16 @@ class Api:
             self._store(vip, replace(old, deleting=True, version=self._version(old.version)))
 
     def delete_heartbeat(self, node: str) -> None:
-        if node in self.objects:
-            self._store(node, None)
+        """Of one that may go quiet at any time, a watch cannot tell that from a deletion."""
+        old = self.objects.get(node)
+        if isinstance(old, Heartbeat):
+            self._store(node, None, quiet=old.bound)
 
     def perform(self, effect: Any) -> Any:
         if isinstance(effect, WriteHeartbeat | WriteClaim | DeleteClaim):
             return self.write(effect)
         if isinstance(effect, ReadHeartbeat):
+            self.reads.append(effect.node)
             return self.objects.get(effect.node)
         if isinstance(effect, ReadClaim):
             return self.objects.get(effect.vip)
@@ -258,6 +268,7 @@ class Node:
         self.incarnation = 0
         self.paused = False  # the agent; what it has sent is on its way
         self.stalled = False  # what it asks the API server waits there
+        self.revokes_late = False  # of that, its revocations alone
         self.deaf = False  # what the API server answers does not come back yet
         self.cut_off = False  # from the API server: what it asks is lost
         self.blind = False  # its watch shows nothing
@@ -266,7 +277,7 @@ class Node:
         self.times = sim.times
         self.wanted: frozenset[IPv4Address] = frozenset()
         self.watch: deque[tuple[object, Any]] = deque()
-        sim.api.watchers.append(self.watch)
+        sim.api.watchers[name] = self.watch
         self.todo: deque[Any] = deque()
         self.requests: list[Request] = []
         self.boot()
@@ -419,6 +430,10 @@ class Node:
         request.result = self._result(request.effect)
         if self.sim.vouching:
             self.sim.check()
+
+    def revokes(self, request: Request) -> bool:
+        """Whether it asks to end another node's epoch."""
+        return isinstance(request.effect, WriteHeartbeat) and request.effect.node != self.name
 
     def _result(self, effect: Any) -> Any:
         if isinstance(effect, ClearEntry):
@@ -744,7 +759,7 @@ class Simulation:
 
     def _serve(self, node: Node, request: Request) -> None:
         lost = node.cut_off and not request.is_local
-        stalled = node.stalled and not request.is_local
+        stalled = not request.is_local and (node.stalled or (node.revokes_late and node.revokes(request)))
         deaf = node.paused or (node.deaf and not request.is_local)
         if not (request.performed or lost or stalled):
             node.perform(request)

@@ -5,7 +5,8 @@ The first node answers for the one VIP. Each node names the next one as its vouc
 
 from collections.abc import Callable
 
-from arpguard.core.ownership.records import ClearTerm, SetTerm, WriteHeartbeat
+from arpguard.core.ownership.records import ClearTerm, SetTerm
+from arpguard.core.ownership.sweeping import SWEPT, following
 from support.protocol.simulation import (
     BOUND,
     GRANT,
@@ -25,6 +26,7 @@ from support.protocol.simulation import (
 FAIR = (1.0, 1.0)
 UNFAIR = (0.82, 1.18)  # of the node, and of its voucher: nearly what the margins allow for
 THREE = (1.0, 1.0, 1.0)
+MANY = SWEPT + 3
 WINDOW = GRANT - GRANT_MARGIN
 LONG = 20 * D  # of this lease a node renews seldom: every 10 s
 
@@ -160,7 +162,7 @@ def agent_is_killed() -> None:
     for _ in range(50):
         sim.run_quickly(100)
         assert answering(sim) == [owner.name]
-    sim.run_quickly(BOUND)
+    sim.run_quickly(3 * BOUND / 2)
     assert answering(sim) == [other.name]
 
 
@@ -193,6 +195,67 @@ def outage_leaves_vouchers() -> None:
             node.cut_off = False
         sim.run_quickly(BOUND // 2)
         assert all(node.kernel.bound and not node.core.heartbeat.naming.unbinds for node in nodes)
+
+
+# ---- nodes whose renewals nobody is shown ----
+
+
+def a_quiet_ring(count: int = 3) -> tuple[Simulation, list[Node]]:
+    """All have been bound for long."""
+    sim, nodes = a_vouched((1.0,) * count, naming=count)
+    sim.run_quickly(2 * BOUND)
+    return sim, nodes
+
+
+def quiet_nodes() -> None:
+    """They show each other nothing, count each other as alive, read some of them now and then, and write to renew."""
+    sim, nodes = a_quiet_ring(MANY)
+    api = sim.api
+    asked, written, shown = len(api.reads), api.writes, len(api.shown)
+    sim.run_quickly(4 * BOUND)
+    assert len(api.shown) == shown
+    assert asked < len(api.reads) <= asked + 4 * (2 * SWEPT + 5) * len(nodes)
+    assert api.writes <= written + (4 * 6 + 1) * len(nodes)
+    for node in nodes:
+        others = [other.name for other in nodes if other is not node]
+        assert all(node.core.peers.alive(other, node.now()) for other in others)
+        assert node.kernel.bound
+        assert not node.core.heartbeat.naming.unbinds
+    assert answering(sim) == [nodes[0].name]
+
+
+def quiet_node_dies() -> None:
+    """It is replaced after d, though its voucher has not seen its last version."""
+    for phase in range(0, BOUND // 6, BOUND // 18):
+        sim, nodes = a_quiet_ring()
+        sim.run_quickly(phase)
+        nodes[0].die()
+        sim.run_quickly(GRANT + 100)
+        assert len(answering(sim)) == 1
+
+
+def quiet_node_dies_with_its_voucher() -> None:
+    """It is replaced after 2d."""
+    for phase in range(0, BOUND // 2, BOUND // 12):
+        sim, (owner, voucher, other) = a_quiet_ring()
+        sim.run_quickly(phase)
+        owner.die()
+        voucher.die()
+        sim.run_quickly(2 * GRANT + 200)
+        assert answering(sim) == [other.name]
+
+
+def quiet_heartbeat_is_deleted() -> None:
+    """Its node is cut off, and the only other one that wants the VIP does not look after it: it hears all the same."""
+    sim, nodes = a_quiet_ring(MANY)
+    names, owner = [node.name for node in nodes], nodes[0]
+    heir = next(node for node in nodes[1:] if owner.name not in following(node.name, {*names} - {node.name}))
+    for node in nodes:
+        node.wish(sim.vips if node in (owner, heir) else ())
+    owner.cut_off = True
+    sim.api.delete_heartbeat(owner.name)
+    sim.run_quickly(3 * BOUND)
+    assert answering(sim) == [heir.name]
 
 
 # ---- nodes that renew seldom ----
@@ -402,14 +465,12 @@ def renaming_that_is_stuck() -> None:
 def revocation_on_its_way() -> None:
     """It comes when the node has been un-bound."""
     sim, (owner, other) = a_vouched()
-    owner.unplugged = owner.stalled = True
-    sim.run_quickly(GRANT - 50)
-    other.stalled = True
-    sim.run_quickly(200)
-    assert any(isinstance(request.effect, WriteHeartbeat) for request in other.requests)
+    owner.unplugged = owner.stalled = other.revokes_late = True
+    sim.run_quickly(GRANT + 150)
+    assert any(map(other.revokes, other.requests))
     owner.stalled = False
     sim.run_quickly(10)
-    other.stalled = False
+    other.revokes_late = False
     sim.run_quickly(R)
     assert answering(sim) == [owner.name]
 
@@ -417,13 +478,11 @@ def revocation_on_its_way() -> None:
 def voucher_restarts_after_it_decided() -> None:
     """Its revocation comes later."""
     sim, (owner, other) = a_vouched()
-    owner.unplugged = owner.cut_off = True
-    sim.run_quickly(GRANT - 50)
-    other.stalled = True
-    sim.run_quickly(200)
-    revocation = next(request for request in other.requests if isinstance(request.effect, WriteHeartbeat))
+    owner.unplugged = owner.cut_off = other.revokes_late = True
+    sim.run_quickly(GRANT + 150)
+    revocation = next(filter(other.revokes, other.requests))
     other.boot()
-    other.stalled = owner.unplugged = False
+    other.revokes_late = owner.unplugged = False
     other.requests.remove(revocation)
     sim.run_quickly(WINDOW)
     other.perform(revocation)
@@ -552,14 +611,19 @@ def _goes_after_the_longest_lease(sim: Simulation) -> None:
     sim.api.delete_heartbeat(owner.name)
     sim.run_quickly(BOUND / 4)
     assert answering(sim) == [owner.name]
-    sim.run_quickly(BOUND)
+    sim.run_quickly(2 * BOUND)
     assert answering(sim) == [other.name]
 
 
 def heartbeat_of_a_bound_node_is_deleted() -> None:
-    """It hears of nothing, and is granted on: what was in its epoch is void after the longest lease."""
-    sim, _ = a_vouched(THREE, naming=2)
-    _goes_after_the_longest_lease(sim)
+    """It hears of nothing, and is granted on: what was in its epoch is void after the longest lease.
+
+    Others find out when they read it: soon, or only half a lease later.
+    """
+    for phase in range(0, BOUND // 2, BOUND // 8):
+        sim, _ = a_vouched(THREE, naming=2)
+        sim.run_quickly(phase)
+        _goes_after_the_longest_lease(sim)
 
 
 def heartbeat_is_deleted_and_its_node_returns() -> None:
@@ -568,7 +632,7 @@ def heartbeat_is_deleted_and_its_node_returns() -> None:
     owner.cut_off = True
     sim.api.delete_heartbeat(owner.name)
     sim.run_quickly(R)
-    assert answering(sim) == []
+    assert answering(sim) == [owner.name]
     owner.wish(())
     owner.cut_off = False
     sim.run_quickly(3 * R)
@@ -642,11 +706,11 @@ def chain_from_the_side() -> None:
         owner.cut_off = True
         voucher.reboot()
         sim.run_quickly(R + GRANT - 100)
-        other.stalled = sim.nodes[2].stalled = voucher.stalled = True
+        other.revokes_late = sim.nodes[2].revokes_late = voucher.revokes_late = True
         sim.run_quickly(300)
         owner.cut_off = not back
         sim.run_quickly(R)
-        other.stalled = sim.nodes[2].stalled = voucher.stalled = False
+        other.revokes_late = sim.nodes[2].revokes_late = voucher.revokes_late = False
         sim.run_quickly(R)
         assert (answering(sim) == [owner.name]) == back
 
@@ -703,6 +767,10 @@ STORIES = [
     agent_is_killed,
     voucher_that_cannot_revoke,
     outage_leaves_vouchers,
+    quiet_nodes,
+    quiet_node_dies,
+    quiet_node_dies_with_its_voucher,
+    quiet_heartbeat_is_deleted,
     outage_that_few_notice,
     voucher_in_an_outage,
     node_dies_without_a_voucher,

@@ -565,8 +565,9 @@ def test_whoever_ended_the_voucher_does_so_after_d():
 
     bench.pass_time(D_NS / S - 0.01)
     assert revocations(bench, "d") == []
-    bench.pass_time(0.01)
+    bench.pass_time(0.02)
     assert len(revocations(bench, "d")) == 1
+    assert all(revocation.early for revocation in (*revocations(bench, "b"), *revocations(bench, "d")))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Which lease a renewal publishes is for `lease` to say, and whom it names as vouc
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 
 from arpguard.core.ownership.fence import Fence
@@ -83,6 +84,7 @@ class OwnHeartbeat:
         self._due_ns = 0
 
         self._fence = Fence(kept.fence_ns)
+        self._said: WriteHeartbeat | None = None  # the last renewal, while it is certain that it was applied
         self._applied: int | None = None
         self._own_claims = _OwnClaimsList()
         self._foreign: tuple[Version, int] | None = None
@@ -254,6 +256,7 @@ class OwnHeartbeat:
 
     def _failed(self, now_ns: int) -> list[Effect]:
         """The object is read: at once after the first failure, later after more, for the server may refuse for ever."""
+        self._said = None
         self._phase = _Phase.READING
         self._due_ns = now_ns if not self._failures else now_ns + self.lease.times.renew_ns
         self._failures += 1
@@ -281,6 +284,9 @@ class OwnHeartbeat:
         renewal = WriteHeartbeat(
             self._node, self.epoch, self._instance, self._version, lease.duration_ns, voucher, bound
         )
+        said, self._said = self._said, renewal
+        if bound and said is not None and replace(said, version=self._version) == renewal:
+            renewal = replace(renewal, quiet=True)
         return [*self._fence.shorten(self.epoch, lease, now_ns), renewal]
 
     def _extend(self) -> list[Effect]:

@@ -1,6 +1,9 @@
 """The other nodes' heartbeats: who is alive, whose claims are void, and the revocation of silent nodes.
 
 Only changes count, by this node's own clock: it never compares times that others wrote.
+
+With vouching a watch does not show the renewals of nodes that are bound to a voucher, as long as those say nothing new.
+Such a node counts as alive until a read has shown that it did not renew for its lease.
 """
 
 from collections import deque
@@ -25,6 +28,7 @@ from arpguard.units import NS_PER_S
 MISSING_NS = 30 * NS_PER_S  # a deleted heartbeat may have been a parting node's, whose lease lasts so long
 
 _MAX_EPOCHS = 8
+_NEVER_NS = 1 << 62
 
 
 @dataclass(slots=True)
@@ -60,13 +64,15 @@ class _Peer:
             self.epochs.append(heartbeat.epoch)
         before = self.known
         self.renewed = before is not None and heartbeat is not None
-        is_revocation = heartbeat is not None and heartbeat.instance == ""
-        self.ended_early = (
-            is_revocation and before is not None and before.bound and now_ns < self.since_ns + self.lease_ns
-        )
+        self.ended_early = heartbeat is not None and self._is_early(heartbeat, now_ns)
         self.known, self.since_ns, self.as_of_ns = heartbeat, now_ns, None
         self.lease_ns = heartbeat.duration_ns if heartbeat else max(self.lease_ns, MISSING_NS)
         self.longest_ns = max(self.longest_ns, heartbeat.duration_ns if heartbeat else 0)
+
+    def _is_early(self, heartbeat: Heartbeat, now_ns: int) -> bool:
+        """Whether it revokes a bound node before its lease is over. An agent of before does not say so."""
+        was_bound = self.known is not None and self.known.bound
+        return was_bound and heartbeat.instance == "" and (heartbeat.early or now_ns < self.since_ns + self.lease_ns)
 
     def longest_besides(self, *bound_ns: int) -> int:
         """The longest lease that former objects may have published (V18). `bound_ns`: as seen, or 0: nobody vouches."""
@@ -205,7 +211,7 @@ class Peers:
             return []
         return self.replace(node, now_ns) if now_ns >= self._late_ns(peer) else []
 
-    def replace(self, node: str, now_ns: int) -> list[Effect]:
+    def replace(self, node: str, now_ns: int, *, early: bool = False) -> list[Effect]:
         """Ends a node's epoch, if nothing else is asked about it: replaces exactly the version that was seen last."""
         peer = self._peers[node]
         if peer.busy or now_ns < peer.retry_ns:
@@ -214,7 +220,15 @@ class Peers:
         duration_ns = self.times.duration_ns
         if peer.known is None:
             duration_ns = max(duration_ns, peer.longest_besides(self.times.bound_ns, self._longest_bound_ns))
-        return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known), duration_ns)]
+        return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known), duration_ns, early=early)]
+
+    def replace_early(self, node: str, since_ns: int, now_ns: int) -> list[Effect]:
+        """The same before its lease is over: of a bound node, whose renewals are not shown, what a read then found."""
+        if not self.is_hidden(node):
+            return self.replace(node, now_ns)
+        if not self.has_not_renewed(node, since_ns):
+            return self.ask_since(node, since_ns, now_ns)
+        return self.replace(node, now_ns, early=True)
 
     # ---- of a node that others vouch for, or that vouches for others ----
 
@@ -255,6 +269,34 @@ class Peers:
         patience_ns = peer.lease_ns * 5 // (2 * RENEWALS_IN_BOUND_LEASE)  # two renewals, and half the time to a third
         return max(peer.since_ns + patience_ns, self.silences.since_ns + self.times.duration_ns)
 
+    # ---- of a node whose renewals are not shown ----
+
+    def is_hidden(self, node: str) -> bool:
+        """Whether a watch shows a node's heartbeat only when that says something new."""
+        peer = self._peers.get(node)
+        return peer is not None and self._is_hidden(peer)
+
+    def look_ns(self, node: str, until_ns: int) -> int | None:
+        """When to read a node's heartbeat, to know whether it renews by `until_ns`; None: an answer is awaited."""
+        peer = self._peers[node]
+        return None if peer.busy else max(_look_after_ns(peer, until_ns) + 1, peer.retry_ns)
+
+    def look(self, node: str, until_ns: int, now_ns: int) -> list[Effect]:
+        """A read, if it is time for one (`look_ns`)."""
+        after_ns = _look_after_ns(self._peers[node], until_ns)
+        return self.ask_since(node, after_ns, now_ns) if now_ns > after_ns else []
+
+    def has_not_renewed(self, node: str, until_ns: int) -> bool:
+        """Whether a read after that moment found what had been seen before, or what is known by it."""
+        return _was_read_since(self._peers[node], until_ns)
+
+    def lapse_ns(self, node: str) -> int:
+        """When a node's lease is over that has not renewed since its heartbeat was last seen to change."""
+        return self._lapse_ns(self._peers[node])
+
+    def _is_hidden(self, peer: _Peer) -> bool:
+        return peer.known is not None and peer.known.bound and self.times.bound_ns > 0
+
     def written(
         self, sent: WriteHeartbeat, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int
     ) -> list[Effect]:
@@ -263,7 +305,7 @@ class Peers:
         if outcome is not Outcome.APPLIED or version is None:
             self._peers[sent.node].retry_ns = now_ns + self.times.renew_ns
             return self._ask(sent.node)
-        revoked = Heartbeat(sent.node, sent.epoch, "", sent.duration_ns, version)
+        revoked = Heartbeat(sent.node, sent.epoch, "", sent.duration_ns, version, early=sent.early)
         self.seen(sent.node, revoked, now_ns, sent_ns)
         return []
 
@@ -278,6 +320,11 @@ class Peers:
         self._peers[node].retry_ns = now_ns + self.times.renew_ns
 
     def _late_ns(self, peer: _Peer) -> int:
+        """When a lease is over; of a node whose renewals are not shown only once a read after that says so."""
+        late_ns = self._lapse_ns(peer)
+        return late_ns if not self._is_hidden(peer) or _was_read_since(peer, late_ns) else _NEVER_NS
+
+    def _lapse_ns(self, peer: _Peer) -> int:
         """How long a lease lasts: the longer of what its holder publishes and what this node has configured.
 
         After an outage its node has the time to renew. What is missing may be created at once where all wait for the
@@ -303,6 +350,12 @@ class Peers:
 def _was_read_since(peer: _Peer, seen_ns: int) -> bool:
     """Whether it was read after a claim was seen. The same moment is not after: a clock may be coarse."""
     return peer.as_of_ns is not None and peer.as_of_ns > seen_ns
+
+
+def _look_after_ns(peer: _Peer, until_ns: int) -> int:
+    """At the end, and once in between: otherwise what it renews meanwhile would count from the end on only."""
+    half_ns = (peer.since_ns + until_ns) // 2
+    return until_ns if _was_read_since(peer, half_ns) else half_ns
 
 
 def _version(heartbeat: Heartbeat | None) -> Version | None:

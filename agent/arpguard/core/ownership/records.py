@@ -97,6 +97,7 @@ class Heartbeat:
 
     `epoch` empty: it cannot be understood, and makes no claim void. `instance` empty: another node has revoked it.
     `voucher`: None also if it cannot be understood. `bound`: its kernel answers by that voucher's grants only.
+    `early`: it was revoked for its voucher's word, or for that voucher's end, and not for its own silence.
     """
 
     node: str
@@ -109,6 +110,7 @@ class Heartbeat:
     voucher: NamedVoucher | None = None
     bound: bool = False
     vouching: PublishedVouching | None = None
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +206,9 @@ class Outcome(Enum):
 class WriteHeartbeat:
     """Create (`version` None) or replace a heartbeat: this node's, or another's to revoke it (`instance` empty).
 
-    Not to be sent if the SetFence before it failed. `duration_ns` is what it publishes, or less. `voucher`, `bound`: as
-    in Heartbeat; whom a revocation replaces has no voucher any more.
+    Not to be sent if the SetFence before it failed. `duration_ns` is what it publishes, or less. `voucher`, `bound`,
+    `early`: as in Heartbeat; whom a revocation replaces has no voucher any more. `quiet`: it repeats what the last
+    renewal said, and the node is bound, so no other agent needs to see it.
     """
 
     node: str
@@ -215,6 +218,8 @@ class WriteHeartbeat:
     duration_ns: int
     voucher: NamedVoucher | None = None
     bound: bool = False
+    quiet: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)

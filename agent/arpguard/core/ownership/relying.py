@@ -1,7 +1,7 @@
 """Whether this node may rest on its voucher: one whose agent does not renew cannot revoke it, though it grants (V19).
 
 Its process and its kernel grant for as long as its own right lasts. If this node died then, nobody would notice before
-the end of its long lease.
+the end of its long lease. No watch shows the renewals of a bound node, so this one reads its voucher's heartbeat.
 """
 
 from arpguard.core.ownership.heartbeat import OwnHeartbeat
@@ -21,7 +21,8 @@ class Reliance:
         naming = self._heartbeat.naming
         if naming.named is None or naming.is_behind or self._peers.silences.is_in_doubt(naming.named.node):
             return None
-        return self._peers.behind_ns(naming.named.node)
+        behind_ns = self._peers.behind_ns(naming.named.node)
+        return None if behind_ns is None else self._peers.look_ns(naming.named.node, behind_ns)
 
     def judge(self, now_ns: int) -> list[Effect]:
         """Leaves a voucher that has not renewed for long, once this node could; keeps one that does so again."""
@@ -29,5 +30,7 @@ class Reliance:
         if named is None:
             return []
         behind_ns = self._peers.behind_ns(named.node)
+        if behind_ns is not None and not self._peers.has_not_renewed(named.node, behind_ns):
+            return self._peers.look(named.node, behind_ns, now_ns) + self._heartbeat.voucher_is_behind(False, now_ns)
         is_behind = behind_ns is not None and self._peers.silences.counts(named.node, behind_ns, now_ns)
         return self._heartbeat.voucher_is_behind(is_behind, now_ns)

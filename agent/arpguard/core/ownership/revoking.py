@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import Effect, Heartbeat, NamedVoucher, WriteHeartbeat
+from arpguard.core.ownership.sweeping import Sweeping
 from arpguard.units import NS_PER_S
 from arpguard.wire.vouching import VouchTerm
 
@@ -34,11 +35,12 @@ class Revocations:
         self._nodes_of: dict[str, dict[str, None]] = {}  # of vouchers
         self._named_ns: dict[str, int] = {}  # of nodes: when the version was seen that first named this term
 
-        self._decided: dict[str, str] = {}  # of nodes: the term that this node's voucher has ended
+        self._decided: dict[str, tuple[str, int]] = {}  # of nodes: the term that this node's voucher ended, and when
         self._given: dict[str, str] = {}  # of nodes: the epoch with which this one revokes, or revoked, them
         self._doubted_ns: dict[str, int] = {}  # of nodes whose voucher may be over: when to find out
         self._due_ns: dict[str, int] = {}  # of nodes whose voucher is over: when they may be revoked
         self._scan_ns = 0
+        self._sweeping = Sweeping(node, peers)
 
     def next_ns(self, now_ns: int) -> int | None:
         """When there is something to do next, if nothing else happens."""
@@ -46,24 +48,22 @@ class Revocations:
         moments += [self._ripe_ns(node) for node in self._doubted_ns]
         moments += [self._revocable_ns(node) for node in self._due_ns]
         if self._voucher_of:
-            moments.append(self._scan_ns)
+            moments += [self._scan_ns, self._sweeping.next_ns]
         return min((max(moment, now_ns) for moment in moments if moment is not None), default=None)
 
     def tick(self, now_ns: int) -> list[Effect]:
         """Revokes whom it may, and finds out about vouchers."""
         effects: list[Effect] = []
-        for node, term in list(self._decided.items()):
-            if self._names_this(self._peers.known(node), term):
-                effects += self._noted(self._peers.replace(node, now_ns))
-            else:
-                del self._decided[node]  # for ever: it names another, or none
-
+        for node in list(self._decided):
+            effects += self._revoke_decided(node, now_ns)
         for node in [node for node in self._doubted_ns if _is_due(self._ripe_ns(node), now_ns)]:
             effects += self._judge(node, now_ns)
-        for node in [node for node in self._due_ns if _is_due(self._revocable_ns(node), now_ns)]:
-            effects += self._noted(self._peers.replace(node, now_ns))
+        for node in self._due_ns:
+            effects += self._revoke_due(node, now_ns)
 
-        return effects + (self._revoke_silent_vouchers(now_ns) if self._voucher_of else [])
+        if not self._voucher_of:
+            return effects
+        return effects + self._revoke_silent_vouchers(now_ns) + self._noted(self._sweeping.sweep(now_ns))
 
     def _noted(self, effects: list[Effect]) -> list[Effect]:
         """Revocations, noted as this node's."""
@@ -84,8 +84,16 @@ class Revocations:
 
     def decided(self, node: str, term: str, now_ns: int) -> list[Effect]:
         """This node's voucher has ended a term (V6): the node is dead. It is revoked while it names that term."""
-        self._decided[node] = term
+        self._decided[node] = term, now_ns
         return self.tick(now_ns)
+
+    def _revoke_decided(self, node: str, now_ns: int) -> list[Effect]:
+        """Revokes it by a version that was read since."""
+        term, decided_ns = self._decided[node]
+        if self._names_this(self._peers.known(node), term):
+            return self._noted(self._peers.replace_early(node, decided_ns, now_ns))
+        del self._decided[node]  # for ever: it names another, or none
+        return []
 
     def _names_this(self, known: Heartbeat | None, term: str) -> bool:
         """Whether a heartbeat names this node, in this instance and in this term."""
@@ -100,7 +108,8 @@ class Revocations:
         known = self._peers.known(node)
         self._note(node, known.voucher if known else None, now_ns)
 
-        effects: list[Effect] = []
+        effects = self._revoke_decided(node, now_ns) if node in self._decided else []
+        effects += self._revoke_due(node, now_ns) if node in self._due_ns else []
         for vouched in (node, *self._nodes_of.get(node, ())):
             effects += self._judge(vouched, now_ns)
         return effects
@@ -154,6 +163,12 @@ class Revocations:
         if known is None or not known.bound or free_ns is None:
             return None
         return max(free_ns, self._due_ns[node])
+
+    def _revoke_due(self, node: str, now_ns: int) -> list[Effect]:
+        """Revokes it, if it is time, by a version that was read since."""
+        if not _is_due(self._revocable_ns(node), now_ns):
+            return []
+        return self._noted(self._peers.replace_early(node, self._due_ns[node], now_ns))
 
     def _revoke_silent_vouchers(self, now_ns: int) -> list[Effect]:
         """A voucher that has been silent for its lease is revoked, wanted or not: its nodes may have died with it."""

@@ -1,0 +1,54 @@
+"""Who notices that a bound node has been silent for its lease: no watch shows its renewals, so a few nodes read them.
+
+Its voucher revokes a node that dies, long before that. This is for the rest: a node whose agent hangs while its kernel
+answers on, one that died together with all who could have told, one whose heartbeat a person has deleted.
+"""
+
+from collections.abc import Iterable
+from heapq import nsmallest
+
+from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.records import Effect
+from arpguard.core.rendezvous import fingerprint
+
+SWEPT = 4
+SWEEPS_IN_BOUND_LEASE = 8
+_AROUND = 1 << 64
+
+
+class Sweeping:
+    """Each bound node is looked after by those before it on the ring of all bound nodes, by a hash of names."""
+
+    def __init__(self, node: str, peers: Peers) -> None:
+        self._node = node
+        self._peers = peers
+        self._swept: list[str] = []
+        self._due_ns = 0
+
+    @property
+    def next_ns(self) -> int | None:
+        """When to sweep next; None: vouching is off here, and every renewal is shown."""
+        return self._due_ns if self._peers.times.bound_ns else None
+
+    def sweep(self, now_ns: int) -> list[Effect]:
+        """Reads what is due to be read, and revokes whom such reads have shown to be silent, or without a heartbeat."""
+        if self.next_ns is None or now_ns < self.next_ns:
+            return []
+        self._due_ns = now_ns + self._peers.times.bound_ns // SWEEPS_IN_BOUND_LEASE
+
+        effects: list[Effect] = []
+        for node in self._swept:
+            if self._peers.known(node) is None and self._peers.has_not_renewed(node, 0):
+                effects += self._peers.revoke(node, now_ns)
+
+        hidden = (heartbeat.node for heartbeat in self._peers.heartbeats if self._peers.is_hidden(heartbeat.node))
+        self._swept = following(self._node, hidden)
+        for node in self._swept:
+            effects += self._peers.look(node, self._peers.lapse_ns(node), now_ns) or self._peers.revoke(node, now_ns)
+        return effects
+
+
+def following(node: str, others: Iterable[str]) -> list[str]:
+    """The next SWEPT nodes on the ring."""
+    start = fingerprint(node)
+    return nsmallest(SWEPT, others, key=lambda other: ((fingerprint(other) - start) % _AROUND, other))
