@@ -8,6 +8,7 @@ from arpguard.core.ownership.heartbeat import OwnHeartbeat
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.naming import Naming
 from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.reading import Reading
 from arpguard.core.ownership.relying import Reliance
 from arpguard.core.ownership.revoking import Revocations
 from arpguard.core.ownership.silences import Silences
@@ -211,7 +212,7 @@ RULES = [
     broken("v-no-margin", cut_off, (Kernel, "set_term", "term.d_ns - term.m_ns", "term.d_ns")),
     broken("v-flat-margin", agent_is_killed, (Times, "at_bound", "self.bound_margin_ns", "self.margin_ns")),
     broken("v-no-cut", un_named, NO_CUT),
-    broken("v-short-wait", agent_is_killed, (Peers, "_lapse_ns", "peer.lease_ns", "0")),
+    broken("v-short-wait", agent_is_killed, (Peers, "lapse_ns", "peer.lease_ns", "0")),
     broken(
         "v-chain-unbound", chain_of_one_that_is_not_bound, (Revocations, "_revocable_ns", "not known.bound", "False")
     ),
@@ -237,7 +238,7 @@ RULES = [
     broken(
         "v-settles-early",
         heartbeat_of_a_bound_node_is_deleted,
-        (Peers, "_settled_ns", ", peer.longest_besides(self.times.bound_ns, self._longest_bound_ns)", ""),
+        (Peers, "settled_ns", ", peer.longest_besides(self.times.bound_ns, self._longest_bound_ns)", ""),
         (Peers, "replace", "if peer.known is None:", "if False:"),
     ),
     broken("v-mutual-no-right", chain, NO_RIGHT),
@@ -311,32 +312,32 @@ OTHER_RULES = [
     broken(
         "a bound node is silent because its renewals are not shown",
         quiet_nodes,
-        (Peers, "_late_ns", "late_ns if not self._is_hidden(peer) or ", "late_ns if True or "),
+        (Peers, "_late_ns", "late_ns if not self.is_hidden(peer) or ", "late_ns if True or "),
     ),
     broken(
         "V19: leaves a voucher because its renewals are not shown",
         quiet_nodes,
-        (Reliance, "judge", "not self._peers.has_not_renewed(named.node, behind_ns)", "False"),
+        (Reliance, "judge", "not self._reading.has_not_renewed(named.node, behind_ns)", "False"),
     ),
     broken(
         "V7: replaces a version that was seen long ago",
         quiet_node_dies,
-        (Peers, "replace_early", "if not self.is_hidden(node):", "if True:"),
+        (Reading, "replace_early", "if not self._peers.is_hidden(peer):", "if True:"),
     ),
     broken(
         "V17: replaces a version that was seen long ago",
         quiet_node_dies_with_its_voucher,
-        (Peers, "replace_early", "if not self.is_hidden(node):", "if True:"),
+        (Reading, "replace_early", "if not self._peers.is_hidden(peer):", "if True:"),
     ),
     broken(
         "nobody reads what is not shown",
         agent_is_killed,
-        (Sweeping, "sweep", "self._peers.look(node, self._peers.lapse_ns(node), now_ns) or ", ""),
+        (Sweeping, "sweep", "looks or ", ""),
     ),
     broken(
         "nobody makes a heartbeat again that was deleted unseen",
         quiet_heartbeat_is_deleted,
-        (Sweeping, "sweep", "self._peers.known(node) is None and ", "False and "),
+        (Sweeping, "sweep", "self._reading.is_missing, self._swept", "self._reading.is_missing, ()"),
     ),
     broken(
         "a renewal that says something new is not shown",

@@ -35,7 +35,7 @@ T = TypeVar("T")
 KIND_LABEL = PREFIX + "kind"
 HOLDER_LABEL = PREFIX + "holder"
 FINALIZER = PREFIX + "claim"
-HEARTBEAT, CLAIM = "heartbeat", "claim"
+HEARTBEAT, CLAIM, QUIET = "heartbeat", "claim", "quiet."
 
 _EPOCH = PREFIX + "epoch"
 _INSTANCE = PREFIX + "instance"
@@ -48,6 +48,8 @@ _HOLDER_UID = PREFIX + "holder-uid"
 _VIP = PREFIX + "vip"
 _SOURCE = PREFIX + "source"
 _EXTERNAL = PREFIX + "external"
+
+_EARLY = '{"early":true}'
 
 MAX_LABEL = 63  # apimachinery, validation.LabelValueMaxLength
 MAX_JSON = 4096  # as much of an annotation as kube/projections.py reads
@@ -98,6 +100,19 @@ def holder_label(node: str) -> str:
     return node if len(node) <= MAX_LABEL else hashlib.sha256(node.encode()).hexdigest()[:MAX_LABEL]
 
 
+def quiet_kind(node: str) -> str:
+    """The kind of Lease that a heartbeat is while it says nothing new: one that nobody watches but its own node."""
+    kind = QUIET + node
+    return (
+        kind if len(kind) <= MAX_LABEL else QUIET + hashlib.sha256(node.encode()).hexdigest()[: MAX_LABEL - len(QUIET)]
+    )
+
+
+def news_selector(node: str) -> str:
+    """Selects claims, heartbeats that say something new, and a node's own heartbeat."""
+    return f"{KIND_LABEL} in ({CLAIM},{HEARTBEAT},{quiet_kind(node)})"
+
+
 def own_claims_selector(node: str) -> str:
     """Selects the claims that name a node."""
     return f"{HOLDER_LABEL}={holder_label(node)}"
@@ -130,6 +145,7 @@ def heartbeat_of(lease: Lease) -> Heartbeat | None:
         voucher=voucher,
         bound=bound,
         vouching=parse_vouching(annotations.get(_VOUCHING, "")),
+        early=not instance and annotations.get(_VOUCHERS) == _EARLY,
     )
 
 
@@ -193,7 +209,7 @@ def heartbeat_content(effect: WriteHeartbeat, published: Published = NOTHING) ->
 
     Rounds the duration up: peers may wait longer than the fence needs, never less.
     """
-    annotations = {_EPOCH: effect.epoch}
+    annotations = {_EPOCH: effect.epoch, _VOUCHERS: _EARLY if effect.early else ""}
     absent: tuple[str, ...] = ()
     if effect.instance:
         annotations |= {_INSTANCE: effect.instance, _LINKS: encode_links(published.links)}
@@ -210,7 +226,7 @@ def heartbeat_content(effect: WriteHeartbeat, published: Published = NOTHING) ->
         holder=effect.node,
         duration_s=-(-effect.duration_ns // NS_PER_S),
         annotations=_pairs(annotations),
-        labels=((KIND_LABEL, HEARTBEAT),),
+        labels=((KIND_LABEL, quiet_kind(effect.node) if effect.quiet else HEARTBEAT),),
         absent=absent,
     )
 

@@ -24,7 +24,7 @@ import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, KeysView, Mapping
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType, TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
@@ -114,6 +114,8 @@ class Reflector(Generic[T]):
         self._scope = scope
         self._pace = pace
         self._on_silent = on_silent
+        self._shown = scope  # by streams
+        self._may_hide: Callable[[T], bool] = lambda _: False
         self._backoff = Backoff(pace.base_s, pace.cap_s, random.random)
 
         self._objects: dict[Key, T] = {}
@@ -140,6 +142,18 @@ class Reflector(Generic[T]):
                 await self._list_then_watch()
             except ClusterError as error:
                 await asyncio.sleep(self._failed(error))
+
+    def show_only(self, labels: str, may_hide: Callable[[T], bool]) -> None:
+        """From now on streams show objects with these labels only ("": all), while lists have all of them.
+
+        `may_hide`: whether an object may still be there when a stream says that it was deleted, for it may have other
+        labels now. Such an object stays as it was last shown.
+        """
+        shown = replace(self._scope, labels=labels or self._scope.labels)
+        self._may_hide = may_hide
+        if shown != self._shown:
+            self._shown = shown
+            self._wait_at_most(0)
 
     def expect(self, sent_ns: int) -> None:
         """A write that was sent then (boot clock) was applied: a healthy stream soon shows it, or something later."""
@@ -202,7 +216,7 @@ class Reflector(Generic[T]):
         seconds = random.randint(*self._pace.watch_s)  # noqa: S311 (it spreads load, and hides nothing)
 
         query = {
-            **self._scope.query,
+            **self._shown.query,
             "watch": "true",
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
@@ -289,9 +303,15 @@ class Reflector(Generic[T]):
         if key is None:
             self.state.unreadable += 1
         elif deleted:
-            self._remove(key)
+            if not self._is_hidden(key):
+                self._remove(key)
         else:
             self._put(key, self._project(raw))
+
+    def _is_hidden(self, key: Key) -> bool:
+        """Whether the server may have deleted it from the stream alone."""
+        old = self._objects.get(key)
+        return self._shown != self._scope and old is not None and self._may_hide(old)
 
     def _put(self, key: Key, new: T) -> None:
         old = self._objects.get(key)

@@ -6,12 +6,11 @@ With vouching a watch does not show the renewals of nodes that are bound to a vo
 Such a node counts as alive until a read has shown that it did not renew for its lease.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from arpguard.addresses import MacAddress
-from arpguard.core.ownership.lease import RENEWALS_IN_BOUND_LEASE, Times
+from arpguard.core.ownership.lease import Times
+from arpguard.core.ownership.peer import Peer
 from arpguard.core.ownership.probing import LEAD_NS, SILENT_NS
 from arpguard.core.ownership.records import (
     Effect,
@@ -23,60 +22,8 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
 )
 from arpguard.core.ownership.silences import Silences
-from arpguard.units import NS_PER_S
 
-MISSING_NS = 30 * NS_PER_S  # a deleted heartbeat may have been a parting node's, whose lease lasts so long
-
-_MAX_EPOCHS = 8
 _NEVER_NS = 1 << 62
-
-
-@dataclass(slots=True)
-class _Peer:
-    """One other node.
-
-    `since_ns`: when this version, or its absence, was first seen. `as_of_ns`: when the read or write was sent that
-    showed it as of then or later; a watch shows the past, and sets none. `busy`: a read or a write is under way;
-    `retry_ns`: not to retry before then; `lease_ns`: what the last seen version publishes, `longest_ns`: what any
-    version did, of this object or of one before. `object_since_ns`: when this object (its uid) was first seen;
-    `epochs`: those of its versions that were seen. `renewed`: a write of it was seen; a heartbeat that was only found
-    may be months old. `ended_early`: it was revoked while it was bound to its voucher, long before its lease was over.
-    """
-
-    known: Heartbeat | None
-    since_ns: int
-    as_of_ns: int | None = None
-    busy: bool = False
-    retry_ns: int = 0
-    lease_ns: int = MISSING_NS
-    longest_ns: int = 0
-    object_since_ns: int = 0
-    epochs: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_EPOCHS))
-    renewed: bool = False
-    ended_early: bool = False
-
-    def show(self, heartbeat: Heartbeat | None, now_ns: int) -> None:
-        """Takes another version, or its absence."""
-        if heartbeat is not None and (self.known is None or self.known.version.uid != heartbeat.version.uid):
-            self.object_since_ns = now_ns
-            self.epochs.clear()
-        if heartbeat is not None and heartbeat.epoch not in self.epochs:
-            self.epochs.append(heartbeat.epoch)
-        before = self.known
-        self.renewed = before is not None and heartbeat is not None
-        self.ended_early = heartbeat is not None and self._is_early(heartbeat, now_ns)
-        self.known, self.since_ns, self.as_of_ns = heartbeat, now_ns, None
-        self.lease_ns = heartbeat.duration_ns if heartbeat else max(self.lease_ns, MISSING_NS)
-        self.longest_ns = max(self.longest_ns, heartbeat.duration_ns if heartbeat else 0)
-
-    def _is_early(self, heartbeat: Heartbeat, now_ns: int) -> bool:
-        """Whether it revokes a bound node before its lease is over. An agent of before does not say so."""
-        was_bound = self.known is not None and self.known.bound
-        return was_bound and heartbeat.instance == "" and (heartbeat.early or now_ns < self.since_ns + self.lease_ns)
-
-    def longest_besides(self, *bound_ns: int) -> int:
-        """The longest lease that former objects may have published (V18). `bound_ns`: as seen, or 0: nobody vouches."""
-        return max(self.longest_ns, *bound_ns) if any(bound_ns) else 0
 
 
 class Peers:
@@ -86,7 +33,7 @@ class Peers:
         self.times = times
         self.silences = Silences()
         self._new_epoch = new_epoch
-        self._peers: dict[str, _Peer] = {}
+        self._peers: dict[str, Peer] = {}
         self._longest_bound_ns = 0  # of the leases that were seen
 
     def seen(self, node: str, heartbeat: Heartbeat | None, now_ns: int, as_of_ns: int | None = None) -> bool:
@@ -94,7 +41,7 @@ class Peers:
 
         True when the epoch has changed: claims may have become void.
         """
-        peer = self._peers.setdefault(node, _Peer(None, now_ns))
+        peer = self._peers.setdefault(node, Peer(None, now_ns))
         before = peer.known
         if heartbeat is not None and heartbeat.version.is_older_than(_version(before)):
             return False
@@ -118,6 +65,10 @@ class Peers:
         """Whether a node has been silent for nearly its lease: time to find out who else has its VIPs."""
         peer = self._peers.get(node)
         return peer is not None and now_ns >= self._fading_ns(peer)
+
+    def peer(self, node: str) -> Peer | None:
+        """All that is known of a node; None: nothing."""
+        return self._peers.get(node)
 
     def known(self, node: str) -> Heartbeat | None:
         """A node's heartbeat, as last seen."""
@@ -152,7 +103,7 @@ class Peers:
         moments = (self._fading_ns(peer) for peer in self._peers.values() if self._is_heard(peer, now_ns))
         return min(moments, default=None)
 
-    def _is_heard(self, peer: _Peer, now_ns: int) -> bool:
+    def _is_heard(self, peer: Peer, now_ns: int) -> bool:
         return peer.known is not None and peer.known.instance != "" and now_ns < self._fading_ns(peer)
 
     def next_ns(self, node: str, after_ns: int) -> int | None:
@@ -160,7 +111,7 @@ class Peers:
         peer = self._peers.get(node)
         if peer is None or peer.busy:
             return None
-        moments = (self._fading_ns(peer), self._late_ns(peer), peer.retry_ns, self._settled_ns(peer))
+        moments = (self._fading_ns(peer), self._late_ns(peer), peer.retry_ns, self.settled_ns(peer))
         return min((moment for moment in moments if moment > after_ns), default=None)
 
     def is_void(self, node: str, epoch: str, seen_ns: int, now_ns: int, uid: str = "") -> bool | None:
@@ -177,8 +128,8 @@ class Peers:
             return None
         if peer.known.epoch in ("", epoch):
             return False
-        settled = epoch in peer.epochs or now_ns >= self._settled_ns(peer) or uid == peer.known.version.uid
-        return True if settled and _was_read_since(peer, seen_ns) else None
+        settled = epoch in peer.epochs or now_ns >= self.settled_ns(peer) or uid == peer.known.version.uid
+        return True if settled and peer.was_read_since(seen_ns) else None
 
     def answered_lately(self, node: str, now_ns: int) -> bool:
         """Whether a node that was revoked has answered until a moment ago, as its voucher tells."""
@@ -187,12 +138,13 @@ class Peers:
 
     def resolve(self, node: str, seen_ns: int, now_ns: int) -> list[Effect]:
         """What settles `is_void`: a read or, if the heartbeat is missing, its revocation when it is time."""
-        peer = self._peers.setdefault(node, _Peer(None, now_ns))
-        if _was_read_since(peer, seen_ns):
+        peer = self._peers.setdefault(node, Peer(None, now_ns))
+        if peer.was_read_since(seen_ns):
             return self.revoke(node, now_ns) if peer.known is None else []
-        return self._ask(node) if now_ns >= peer.retry_ns else []
+        return self.ask(node) if now_ns >= peer.retry_ns else []
 
-    def _ask(self, node: str) -> list[Effect]:
+    def ask(self, node: str) -> list[Effect]:
+        """A read, unless an answer is awaited."""
         peer = self._peers[node]
         if peer.busy:
             return []
@@ -206,7 +158,7 @@ class Peers:
 
         If it has been missing for as long, creates it: when its node comes back, that begins a new epoch.
         """
-        peer = self._peers.setdefault(node, _Peer(None, now_ns))
+        peer = self._peers.setdefault(node, Peer(None, now_ns))
         if peer.known is not None and not self.silences.counts(node, self._fading_ns(peer), now_ns):
             return []
         return self.replace(node, now_ns) if now_ns >= self._late_ns(peer) else []
@@ -222,81 +174,6 @@ class Peers:
             duration_ns = max(duration_ns, peer.longest_besides(self.times.bound_ns, self._longest_bound_ns))
         return [WriteHeartbeat(node, self._new_epoch(), "", _version(peer.known), duration_ns, early=early)]
 
-    def replace_early(self, node: str, since_ns: int, now_ns: int) -> list[Effect]:
-        """The same before its lease is over: of a bound node, whose renewals are not shown, what a read then found."""
-        if not self.is_hidden(node):
-            return self.replace(node, now_ns)
-        if not self.has_not_renewed(node, since_ns):
-            return self.ask_since(node, since_ns, now_ns)
-        return self.replace(node, now_ns, early=True)
-
-    # ---- of a node that others vouch for, or that vouches for others ----
-
-    def free_ns(self, node: str) -> int | None:
-        """From when on something may be asked about a node again; None: an answer is awaited."""
-        peer = self._peers[node]
-        return None if peer.busy else peer.retry_ns
-
-    def is_over(self, node: str, epoch: str, seen_ns: int, now_ns: int) -> bool:
-        """Whether an epoch, or an instance in it, that was a node's at `seen_ns` is certain to be over.
-
-        For who knows that the heartbeat shows another one.
-        """
-        peer = self._peers[node]
-        is_that = peer.known is not None and peer.known.epoch == epoch
-        return _was_read_since(peer, seen_ns) and (is_that or epoch in peer.epochs or now_ns >= self._settled_ns(peer))
-
-    def ripe_ns(self, node: str, seen_ns: int) -> int | None:
-        """When `is_over` may become true, or `ask_since` has something to ask; None: an answer is awaited."""
-        peer = self._peers[node]
-        if peer.busy:
-            return None
-        return self._settled_ns(peer) if _was_read_since(peer, seen_ns) else peer.retry_ns
-
-    def ask_since(self, node: str, seen_ns: int, now_ns: int) -> list[Effect]:
-        """A read, if there was none since `seen_ns`."""
-        peer = self._peers[node]
-        return self._ask(node) if now_ns >= peer.retry_ns and not _was_read_since(peer, seen_ns) else []
-
-    def behind_ns(self, node: str) -> int | None:
-        """When a node that is bound will have failed to renew: it cannot be seen from its kernel, which lives (V19).
-
-        None: nothing is known of it, or it is not bound.
-        """
-        peer = self._peers.get(node)
-        if peer is None or peer.known is None or not peer.known.bound:
-            return None
-        patience_ns = peer.lease_ns * 5 // (2 * RENEWALS_IN_BOUND_LEASE)  # two renewals, and half the time to a third
-        return max(peer.since_ns + patience_ns, self.silences.since_ns + self.times.duration_ns)
-
-    # ---- of a node whose renewals are not shown ----
-
-    def is_hidden(self, node: str) -> bool:
-        """Whether a watch shows a node's heartbeat only when that says something new."""
-        peer = self._peers.get(node)
-        return peer is not None and self._is_hidden(peer)
-
-    def look_ns(self, node: str, until_ns: int) -> int | None:
-        """When to read a node's heartbeat, to know whether it renews by `until_ns`; None: an answer is awaited."""
-        peer = self._peers[node]
-        return None if peer.busy else max(_look_after_ns(peer, until_ns) + 1, peer.retry_ns)
-
-    def look(self, node: str, until_ns: int, now_ns: int) -> list[Effect]:
-        """A read, if it is time for one (`look_ns`)."""
-        after_ns = _look_after_ns(self._peers[node], until_ns)
-        return self.ask_since(node, after_ns, now_ns) if now_ns > after_ns else []
-
-    def has_not_renewed(self, node: str, until_ns: int) -> bool:
-        """Whether a read after that moment found what had been seen before, or what is known by it."""
-        return _was_read_since(self._peers[node], until_ns)
-
-    def lapse_ns(self, node: str) -> int:
-        """When a node's lease is over that has not renewed since its heartbeat was last seen to change."""
-        return self._lapse_ns(self._peers[node])
-
-    def _is_hidden(self, peer: _Peer) -> bool:
-        return peer.known is not None and peer.known.bound and self.times.bound_ns > 0
-
     def written(
         self, sent: WriteHeartbeat, outcome: Outcome, version: Version | None, sent_ns: int, now_ns: int
     ) -> list[Effect]:
@@ -304,7 +181,7 @@ class Peers:
         self._peers[sent.node].busy = False
         if outcome is not Outcome.APPLIED or version is None:
             self._peers[sent.node].retry_ns = now_ns + self.times.renew_ns
-            return self._ask(sent.node)
+            return self.ask(sent.node)
         revoked = Heartbeat(sent.node, sent.epoch, "", sent.duration_ns, version, early=sent.early)
         self.seen(sent.node, revoked, now_ns, sent_ns)
         return []
@@ -319,12 +196,16 @@ class Peers:
         self._peers[node].busy = False
         self._peers[node].retry_ns = now_ns + self.times.renew_ns
 
-    def _late_ns(self, peer: _Peer) -> int:
-        """When a lease is over; of a node whose renewals are not shown only once a read after that says so."""
-        late_ns = self._lapse_ns(peer)
-        return late_ns if not self._is_hidden(peer) or _was_read_since(peer, late_ns) else _NEVER_NS
+    def is_hidden(self, peer: Peer) -> bool:
+        """Whether a watch shows its heartbeat only when that says something new."""
+        return peer.known is not None and peer.known.bound and self.times.bound_ns > 0
 
-    def _lapse_ns(self, peer: _Peer) -> int:
+    def _late_ns(self, peer: Peer) -> int:
+        """When a lease is over; of a node whose renewals are not shown only once a read after that says so."""
+        late_ns = self.lapse_ns(peer)
+        return late_ns if not self.is_hidden(peer) or peer.was_read_since(late_ns) else _NEVER_NS
+
+    def lapse_ns(self, peer: Peer) -> int:
         """How long a lease lasts: the longer of what its holder publishes and what this node has configured.
 
         After an outage its node has the time to renew. What is missing may be created at once where all wait for the
@@ -337,25 +218,14 @@ class Peers:
             return max(peer.since_ns, self.silences.since_ns) + lease_ns
         return max(peer.since_ns + lease_ns, self.silences.since_ns + self.times.duration_ns)
 
-    def _settled_ns(self, peer: _Peer) -> int:
+    def settled_ns(self, peer: Peer) -> int:
         """When any node that answered by a former object of this name must have fallen silent."""
         return peer.object_since_ns + max(
             self.times.duration_ns, peer.lease_ns, peer.longest_besides(self.times.bound_ns, self._longest_bound_ns)
         )
 
-    def _fading_ns(self, peer: _Peer) -> int:
+    def _fading_ns(self, peer: Peer) -> int:
         return self._late_ns(peer) - min(self.times.renew_ns // 2, LEAD_NS)
-
-
-def _was_read_since(peer: _Peer, seen_ns: int) -> bool:
-    """Whether it was read after a claim was seen. The same moment is not after: a clock may be coarse."""
-    return peer.as_of_ns is not None and peer.as_of_ns > seen_ns
-
-
-def _look_after_ns(peer: _Peer, until_ns: int) -> int:
-    """At the end, and once in between: otherwise what it renews meanwhile would count from the end on only."""
-    half_ns = (peer.since_ns + until_ns) // 2
-    return until_ns if _was_read_since(peer, half_ns) else half_ns
 
 
 def _version(heartbeat: Heartbeat | None) -> Version | None:

@@ -11,6 +11,7 @@ another voucher by then.
 from collections.abc import Iterable
 
 from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.reading import Reading
 from arpguard.core.ownership.records import Effect, Heartbeat, NamedVoucher, WriteHeartbeat
 from arpguard.core.ownership.sweeping import Sweeping
 from arpguard.units import NS_PER_S
@@ -26,10 +27,11 @@ class Revocations:
     other one vouches before another agent starts.
     """
 
-    def __init__(self, node: str, instance: str, peers: Peers) -> None:
+    def __init__(self, node: str, instance: str, peers: Peers, reading: Reading) -> None:
         self._node = node
         self._instance = instance
         self._peers = peers
+        self._reading = reading
 
         self._voucher_of: dict[str, NamedVoucher] = {}
         self._nodes_of: dict[str, dict[str, None]] = {}  # of vouchers
@@ -40,11 +42,11 @@ class Revocations:
         self._doubted_ns: dict[str, int] = {}  # of nodes whose voucher may be over: when to find out
         self._due_ns: dict[str, int] = {}  # of nodes whose voucher is over: when they may be revoked
         self._scan_ns = 0
-        self._sweeping = Sweeping(node, peers)
+        self._sweeping = Sweeping(node, peers, reading)
 
     def next_ns(self, now_ns: int) -> int | None:
         """When there is something to do next, if nothing else happens."""
-        moments = [self._peers.free_ns(node) for node in self._decided]
+        moments = [self._reading.free_ns(node) for node in self._decided]
         moments += [self._ripe_ns(node) for node in self._doubted_ns]
         moments += [self._revocable_ns(node) for node in self._due_ns]
         if self._voucher_of:
@@ -91,7 +93,7 @@ class Revocations:
         """Revokes it by a version that was read since."""
         term, decided_ns = self._decided[node]
         if self._names_this(self._peers.known(node), term):
-            return self._noted(self._peers.replace_early(node, decided_ns, now_ns))
+            return self._noted(self._reading.replace_early(node, decided_ns, now_ns))
         del self._decided[node]  # for ever: it names another, or none
         return []
 
@@ -141,11 +143,11 @@ class Revocations:
         first = known.epoch == self._given.get(voucher.node)
         if now_ns < self._doubted_ns.setdefault(node, now_ns if first else now_ns + BACKUP_NS):
             return []
-        if self._peers.is_over(voucher.node, voucher.epoch, self._named_ns[node], now_ns):
+        if self._reading.is_over(voucher.node, voucher.epoch, self._named_ns[node], now_ns):
             del self._doubted_ns[node]
             self._due_ns[node] = now_ns + voucher.d_ns
             return []
-        return self._peers.ask_since(voucher.node, self._named_ns[node], now_ns)
+        return self._reading.ask_since(voucher.node, self._named_ns[node], now_ns)
 
     def _is_held(self, node: str) -> bool:
         """Whether a node has a heartbeat, and that is not revoked."""
@@ -154,12 +156,12 @@ class Revocations:
 
     def _ripe_ns(self, node: str) -> int | None:
         """When there is more to find out about a node's voucher; None: an answer is awaited."""
-        ripe_ns = self._peers.ripe_ns(self._voucher_of[node].node, self._named_ns[node])
+        ripe_ns = self._reading.ripe_ns(self._voucher_of[node].node, self._named_ns[node])
         return None if ripe_ns is None else max(ripe_ns, self._doubted_ns[node])
 
     def _revocable_ns(self, node: str) -> int | None:
         """When a node whose voucher is over may be revoked; None: it does not say "bound", or an answer is awaited."""
-        known, free_ns = self._peers.known(node), self._peers.free_ns(node)
+        known, free_ns = self._peers.known(node), self._reading.free_ns(node)
         if known is None or not known.bound or free_ns is None:
             return None
         return max(free_ns, self._due_ns[node])
@@ -168,7 +170,7 @@ class Revocations:
         """Revokes it, if it is time, by a version that was read since."""
         if not _is_due(self._revocable_ns(node), now_ns):
             return []
-        return self._noted(self._peers.replace_early(node, self._due_ns[node], now_ns))
+        return self._noted(self._reading.replace_early(node, self._due_ns[node], now_ns))
 
     def _revoke_silent_vouchers(self, now_ns: int) -> list[Effect]:
         """A voucher that has been silent for its lease is revoked, wanted or not: its nodes may have died with it."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from heapq import nsmallest
 
 from arpguard.core.ownership.peers import Peers
+from arpguard.core.ownership.reading import Reading
 from arpguard.core.ownership.records import Effect
 from arpguard.core.rendezvous import fingerprint
 
@@ -19,9 +20,10 @@ _AROUND = 1 << 64
 class Sweeping:
     """Each bound node is looked after by those before it on the ring of all bound nodes, by a hash of names."""
 
-    def __init__(self, node: str, peers: Peers) -> None:
+    def __init__(self, node: str, peers: Peers, reading: Reading) -> None:
         self._node = node
         self._peers = peers
+        self._reading = reading
         self._swept: list[str] = []
         self._due_ns = 0
 
@@ -37,14 +39,13 @@ class Sweeping:
         self._due_ns = now_ns + self._peers.times.bound_ns // SWEEPS_IN_BOUND_LEASE
 
         effects: list[Effect] = []
-        for node in self._swept:
-            if self._peers.known(node) is None and self._peers.has_not_renewed(node, 0):
-                effects += self._peers.revoke(node, now_ns)
+        for node in filter(self._reading.is_missing, self._swept):
+            effects += self._peers.revoke(node, now_ns)
 
-        hidden = (heartbeat.node for heartbeat in self._peers.heartbeats if self._peers.is_hidden(heartbeat.node))
-        self._swept = following(self._node, hidden)
+        self._swept = following(self._node, self._reading.hidden)
         for node in self._swept:
-            effects += self._peers.look(node, self._peers.lapse_ns(node), now_ns) or self._peers.revoke(node, now_ns)
+            looks = self._reading.look(node, self._reading.lapse_ns(node), now_ns)
+            effects += looks or self._peers.revoke(node, now_ns)
         return effects
 
 

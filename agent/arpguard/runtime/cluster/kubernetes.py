@@ -186,6 +186,7 @@ class Kubernetes:
         seen_before = outlook.vips
         outlook.collected, outlook.surroundings = collected, surroundings
         outlook.lease = replace(config.lease, vouching=self._settings.vouching)
+        cluster.hear_news_only(self._settings.vouching is not None)
         outlook.known = known and self._passed  # no link is known before the first pass is done
         self._membership.vips_changed(seen_before)
         self._reports.news(self._membership.members, self._wishes)

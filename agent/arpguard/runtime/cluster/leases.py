@@ -7,6 +7,7 @@ effects on the kernel are one step; requests are tasks, and their outcomes are t
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from arpguard.addresses import Address
@@ -192,8 +193,11 @@ class Leases:
     # ---- heartbeats ----
 
     async def _write_heartbeat(self, effect: WriteHeartbeat) -> None:
-        own = effect.node == self._here.node
-        written = await self.requests.write_heartbeat(effect, self._links.to_publish() if own else Published())
+        own, told = effect.node == self._here.node, self._links.told
+        published = self._links.to_publish() if own else Published()
+        if published != told:
+            effect = replace(effect, quiet=False)
+        written = await self.requests.write_heartbeat(effect, published)
         if own:
             self.renewals.written(written, at_rest=self._ownership.heartbeat.lease.resting)
         if own and isinstance(written, Applied):
@@ -288,7 +292,8 @@ class Leases:
     async def remove(self, vips: Iterable[Address], limit_s: float) -> bool:
         """Gives up everything in good order, and deletes these claims; returns whether it was done within the limit.
 
-        This node must want nothing by then. Its heartbeat goes last: with it goes the right to answer.
+        This node must want nothing by then. Its heartbeat goes last: with it goes the right to answer. It names no
+        voucher by then, or the others would take it for one that is there and says nothing new.
         """
         now_ns = boot_ns()
         self.do(self._ownership.want((), now_ns))
@@ -296,6 +301,8 @@ class Leases:
             self.do(self._ownership.forget(vip, now_ns))
         if not await self._until(lambda: not self._ownership.claims.active, limit_s):
             return False
+        self.do(self._ownership.heartbeat.name(None, boot_ns()))
+        await self._until(lambda: self._ownership.heartbeat.naming.named is None, limit_s)
         self._ownership.heartbeat.end()
         return await self.requests.remove_heartbeat()
 

@@ -20,6 +20,7 @@ from arpguard.core.origins import Origin
 from arpguard.core.ownership.records import Claim, Heartbeat
 from arpguard.core.sourcing import Collected, Sourcing
 from arpguard.kube import projections
+from arpguard.kube.claims import news_selector
 from arpguard.kube.client import Client
 from arpguard.kube.listing import Scope
 from arpguard.kube.records import Record, record_of
@@ -160,6 +161,13 @@ class Cluster:
         running = self._reflectors.running
         states = {name: reflector.state for name, reflector in known.items() if reflector in running}
         return states | self._announcers.sources
+
+    def hear_news_only(self, yes: bool) -> None:  # noqa: FBT001 - it is the event
+        """Whether to watch no renewals of bound nodes that say nothing new; all that they need, agents read."""
+        self._leases.show_only(news_selector(self._identity.node) if yes else "", self._may_be_quiet)
+
+    def _may_be_quiet(self, record: Record) -> bool:
+        return isinstance(record, Heartbeat) and record.bound and record.node != self._identity.node
 
     def renewed(self, sent_ns: int) -> None:
         """This node's heartbeat was written: if the stream of Leases does not show it soon, the stream is dead."""

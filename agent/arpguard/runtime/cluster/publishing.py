@@ -23,13 +23,14 @@ TELLINGS = 4  # at most so many times between two regular renewals
 class LinkPublisher:
     """The guarded links that are up and steady. `left`: those that the last agent published, if still guarded.
 
-    `vouching`: as in Published. `deaf`: a link over which nothing comes in, or "" (core/vouching/hearing).
+    `told`: what the last renewal publishes, sent or on its way. `vouching`: as in Published. `deaf`: a link over which
+    nothing comes in, or "" (core/vouching/hearing).
     """
 
     def __init__(self, here: Here, left: Links) -> None:
         self._here = here
         self._left = left
-        self._told = Published(left)
+        self.told = Published(left)
         self._told_ns = 0
         self._steadiness = Steadiness()
         self.vouching: PublishedVouching | None = None
@@ -51,10 +52,10 @@ class LinkPublisher:
     def to_publish(self) -> Published:
         """The same, and whether the announcer answers, for a renewal that publishes them."""
         published = self._published()
-        if published.links != self._told.links:
+        if published.links != self.told.links:
             named = " ".join(f"{link.name}={link.mac}" for link in published.links)
             log.info("links that VIPs may be owned on: %s", named or "none")
-        self._told = published
+        self.told = published
         return published
 
     def _published(self) -> Published:
@@ -63,7 +64,7 @@ class LinkPublisher:
     @property
     def told_vouching(self) -> bool:
         """Whether a renewal has published that."""
-        return self._told.vouching == self.vouching
+        return self.told.vouching == self.vouching
 
     def is_urgent(self, now_ns: int) -> bool:
         """Whether to publish at once that a link was lost or found, or has a new MAC, or what the announcer does.
@@ -71,7 +72,7 @@ class LinkPublisher:
         Frequent changes are published only now and then.
         """
         return (
-            self._published() != self._told and now_ns >= self._told_ns + self._here.outlook.lease.renew_ns // TELLINGS
+            self._published() != self.told and now_ns >= self._told_ns + self._here.outlook.lease.renew_ns // TELLINGS
         )
 
     def hurried(self, now_ns: int) -> None:
