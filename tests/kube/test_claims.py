@@ -1,6 +1,8 @@
 """Heartbeats and claims in Leases: there and back, and whatever else somebody writes into one."""
 
 import json
+import re
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 import pytest
@@ -83,6 +85,32 @@ def test_a_revocation_there_and_back():
     found = claims.heartbeat_of(stored("node.n1", content))
 
     assert found == Heartbeat("n1", EPOCH, "", 3 * NS_PER_S, VERSION)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_revocation_says_that_it_is_early(early):
+    content = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, "", VERSION, NS_PER_S, early=early))
+    found = claims.heartbeat_of(stored("node.n1", content))
+    assert found == Heartbeat("n1", EPOCH, "", NS_PER_S, VERSION, early=early)
+
+
+def test_a_node_that_is_back_was_not_revoked_whatever_the_revocation_said():
+    """An agent that knows no vouchers patches the heartbeat, and lets that stand."""
+    early = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, "", VERSION, NS_PER_S, early=True))
+    patched = replace(early, annotations=(*early.annotations, ("arpguard.io/instance", INSTANCE)))
+    assert not claims.heartbeat_of(stored("node.n1", patched)).early
+
+
+@pytest.mark.parametrize("node", ["n1", "n" * 57, "n" * 58, "a.b-c"])
+def test_only_its_own_node_watches_a_quiet_heartbeat(node):
+    quiet = claims.heartbeat_content(WriteHeartbeat(node, EPOCH, INSTANCE, VERSION, NS_PER_S, quiet=True))
+    ((key, kind),) = quiet.labels
+
+    assert key == "arpguard.io/kind"
+    assert re.fullmatch("quiet[.][a-z0-9.-]*[a-z0-9]", kind)
+    assert len(kind) <= 63
+    assert claims.news_selector(node) == f"arpguard.io/kind in (claim,heartbeat,{kind})"
+    assert kind not in claims.news_selector("another")
 
 
 @pytest.mark.parametrize(("vip", "name"), [(V4, "vip.192.0.2.1"), (V6, "vip.2001-0db8-0000-0000-0000-0000-0000-0001")])

@@ -135,6 +135,45 @@ async def test_changes_are_told_in_order_with_old_and_new(tmp_path):
 
 
 @in_loop
+async def test_streams_of_some_labels_do_not_tell_of_what_may_be_hidden(tmp_path):
+    """What is deleted from them may have other labels now; lists have it all, and what they lack is gone."""
+    lines = [
+        event("MODIFIED", a_service("web", "12", externalIPs=["192.0.2.1"])),
+        *(event("DELETED", a_service(name, "13")) for name in ("web", "db")),
+    ]
+    gone = event("ERROR", a_status(410))
+    steps = [listing(a_service(), a_service("db")), stream(), stream(b"".join(lines), gone), listing()]
+    async with following(tmp_path, *steps) as it:
+        await until(lambda: it.reflector.state.streams == 1)
+        it.reflector.show_only("kind in (a,b)", lambda found: bool(found.external_ips))
+        it.reflector.show_only("kind in (a,b)", lambda found: bool(found.external_ips))
+        await until(lambda: it.told[-1:] == ["-db"])
+        assert it.names == {"web"}
+        await until(lambda: it.names == set())
+
+        first, before, after, again = it.api.seen[:4]
+        assert "labelSelector" not in first.query | before.query | again.query
+        assert after.query == {**before.query, "labelSelector": "kind in (a,b)"} | _seconds(after)
+        assert it.told == ["+web", "+db", "~web", "-db", "-web"]
+        assert it.silences == it.reflector.state.failures - 1 == 0
+
+
+def _seconds(seen) -> dict[str, str]:
+    return {"timeoutSeconds": seen.query["timeoutSeconds"]}
+
+
+@in_loop
+async def test_streams_of_all_labels_tell_of_all_that_is_deleted(tmp_path):
+    steps = [listing(a_service()), stream(), stream(event("DELETED", a_service("web", "13")))]
+    async with following(tmp_path, *steps) as it:
+        await until(lambda: it.reflector.state.streams == 1)
+        it.reflector.show_only("kind=a", lambda _: True)
+        it.reflector.show_only("", lambda _: True)
+        await until(lambda: it.told == ["+web", "-web"])
+        assert "labelSelector" not in it.api.seen[2].query
+
+
+@in_loop
 async def test_change_of_what_is_not_looked_at_is_not_told(tmp_path):
     touched = a_service("web", "11")
     touched["metadata"]["managedFields"] = [{"manager": "x"}]

@@ -7,16 +7,20 @@ import base64
 import json
 import socket
 from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import ip_interface
 
 import pytest
 
 from arpguard.clock import boot_ns
+from arpguard.core import leasetimes
 from arpguard.core.leasetimes import BOUND_NS
+from arpguard.core.ownership.records import Heartbeat
 from arpguard.core.vouching.gaps import Gaps
 from arpguard.core.vouching.state import VouchingState
 from arpguard.core.vouching.trials import TRIAL_VARIABLE
 from arpguard.core.vouching.voucher import Exchange, TermReport
-from arpguard.model import Grants
+from arpguard.model import Grants, InterfaceAddress, Surroundings
 from arpguard.runtime.voucher.messages import Adopt, Phase, Priority, Started, TermNews
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.vouching import term_number
@@ -174,6 +178,72 @@ async def test_a_node_that_is_bound_says_so_and_has_a_long_lease(two):
         await _bound(two, ONE, kernels[0])
         assert two.lease(f"node.{ONE}")["leaseDurationSeconds"] == BOUND_NS // NS_PER_S
         await _is(lambda: kernels[0].value.lease_ns == BOUND_NS)
+
+
+async def _both_bound(scene: Scene, kernels: tuple[Voucher, Voucher]) -> None:
+    await _vouched(scene, ONE, TWO)
+    for node, kernel in zip((ONE, TWO), kernels, strict=True):
+        await _bound(scene, node, kernel)
+
+
+def _shown(side: Side, node: str) -> Heartbeat | None:
+    """A heartbeat as the agent's watch shows it."""
+    return next((each for each in side.kube._cluster.heartbeats if each.node == node), None)
+
+
+def _kind(scene: Scene, node: str) -> str:
+    return scene.lease(f"node.{node}")["labels"]["arpguard.io/kind"]
+
+
+@in_loop
+async def test_renewals_that_say_nothing_new_are_shown_to_their_own_node_alone(two, monkeypatch):
+    monkeypatch.setattr(leasetimes, "BOUND_NS", 6 * NS_PER_S)  # a renewal each second
+    monkeypatch.setattr(leasetimes, "BOUND_MARGIN_NS", NS_PER_S)
+    kernels = Voucher(), Voucher()
+    async with (
+        a_side(two, ONE, kernels[0], config=VOUCHING) as one,
+        a_side(two, TWO, kernels[1], config=VOUCHING) as it,
+    ):
+        await _both_bound(two, kernels)
+        await _is(lambda: _kind(two, ONE) == f"quiet.{ONE}")
+        before = _shown(it, ONE).version
+        sent = two.lease(f"node.{ONE}")["resourceVersion"]
+
+        await _is(lambda: int(_shown(one, ONE).version.resource_version) > int(sent))
+        assert _shown(it, ONE).version == before
+        assert ONE in it.membership.alive
+        assert one.renewals.lost == ""
+
+        link, also = one.surroundings.links[0], ip_interface("198.51.100.1/24")
+        addresses = (*link.addresses, InterfaceAddress(also.ip, also.network))
+        one.surroundings = Surroundings(links=(replace(link, addresses=addresses),))
+        one.wanted.wake()
+        await _is(lambda: also.network in _shown(it, ONE).links[0].networks)
+        await _is(lambda: _kind(two, ONE) == f"quiet.{ONE}")
+
+
+@in_loop
+async def test_who_vouches_for_nobody_and_has_no_voucher_is_shown_everything(two):
+    async with a_side(two, ONE, Voucher()) as one, a_side(two, TWO, Voucher(), config=VOUCHING) as other:
+        await _is(lambda: one.joined and other.joined)
+        for side in (one, other):
+            await _is(lambda side=side: _shown(side, ONE))
+            before = _shown(side, ONE).version
+            await _is(lambda side=side, before=before: _shown(side, ONE).version != before)
+        assert _kind(two, ONE) == _kind(two, TWO) == "heartbeat"
+
+
+@in_loop
+async def test_an_agent_that_is_removed_goes_unbound_so_that_the_others_see_it_go(two):
+    kernels = Voucher(), Voucher()
+    async with (
+        a_side(two, ONE, kernels[0], config=VOUCHING) as one,
+        a_side(two, TWO, kernels[1], config=VOUCHING) as it,
+    ):
+        await _both_bound(two, kernels)
+        assert await one.membership.remove(10)
+        await _is(lambda: _shown(it, ONE) is None)
+        await _is(lambda: ONE not in it.membership.alive)
 
 
 @in_loop

@@ -2,7 +2,7 @@
 
 import pytest
 
-from arpguard.config.model import LeaseConfig
+from arpguard.config.model import LeaseConfig, VouchingConfig
 from arpguard.core.leasetimes import SYNC_NS, timeout_s, times_of
 from arpguard.core.ownership.lease import Times
 from arpguard.units import NS_PER_MS, NS_PER_S
@@ -30,6 +30,12 @@ def test_lease_that_is_slow_already_is_stretched_less():
 @pytest.mark.parametrize(("nodes", "seconds"), [(1, 10), (100, 10), (101, 10.1), (1000, 100)])
 def test_at_rest_a_cluster_writes_ten_times_a_second_at_most(nodes, seconds):
     assert times_of(LeaseConfig(), nodes).rest_ns == seconds * NS_PER_S
+
+
+@pytest.mark.parametrize(("nodes", "seconds"), [(1, 30), (90, 30), (300, 100), (1000, 333)])
+def test_with_vouching_a_cluster_lists_its_claims_three_times_a_second_at_most(nodes, seconds):
+    assert times_of(LeaseConfig(vouching=VouchingConfig()), nodes).sync_ns // NS_PER_S == seconds
+    assert times_of(LeaseConfig(), nodes).sync_ns == SYNC_NS
 
 
 def test_a_request_ends_before_the_margin_does():

@@ -1,5 +1,6 @@
 """The claim protocol of a node with a voucher, and of one that vouches, event by event."""
 
+from collections import Counter
 from dataclasses import replace
 from itertools import count
 from uuid import UUID
@@ -24,6 +25,7 @@ from arpguard.core.ownership.records import (
     WriteHeartbeat,
 )
 from arpguard.core.ownership.revoking import BACKUP_NS
+from arpguard.core.ownership.sweeping import SWEEPS_IN_BOUND_LEASE, SWEPT, following
 from arpguard.units import NS_PER_MS
 from arpguard.wire.vouching import VouchTerm
 from support.protocol.one_node import TIMES, VIP, VOUCHED, Bench, S
@@ -522,6 +524,135 @@ def test_a_revocation_that_failed_is_tried_again_as_long_as_it_may():
     assert len(revocations(bench)) == 3
 
 
+# ---- renewals that nobody is shown ----
+
+
+def test_a_bound_node_that_says_nothing_new_renews_quietly():
+    bench = a_bound()
+    bench.pass_time(40)
+    assert [renewal.quiet for renewal in bench.renewals()] == [True] * len(bench.renewals()) != []
+
+
+def test_a_node_that_is_not_bound_never_does():
+    bench = a_named()
+    bench.pass_time(5)
+    assert not any(renewal.quiet for renewal in bench.renewals())
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNKNOWN, Outcome.CONFLICT, Outcome.REFUSED])
+def test_after_a_renewal_of_which_nobody_knows_what_came_the_next_one_is_shown(outcome):
+    bench = a_bound()
+    bench.held = (WriteHeartbeat,)
+    bench.pass_time(11)
+    ((sent, sent_ns),) = bench.waiting
+    assert sent.quiet
+
+    bench.waiting, bench.held = [], ()
+    bench.did.clear()
+    bench.serve(bench.core.heartbeat_written(sent, outcome, None, sent_ns, bench.now))
+    bench.pass_time(30)
+
+    assert [renewal.quiet for renewal in bench.renewals()][:2] == [False, True]
+
+
+def test_another_lease_is_shown():
+    bench = a_bound()
+    bench.pass_time(20)
+    bench.did.clear()
+    bench.core.set_times(replace(VOUCHED, bound_ns=90 * S), bench.now)
+    bench.pass_time(40)
+    assert [renewal.quiet for renewal in bench.renewals()][:2] == [False, True]
+
+
+def reads(bench: Bench, node: str = "b") -> list[float]:
+    """When it read a heartbeat, in seconds, while 100 s pass."""
+    found, began_ns, serve = [], bench.now, bench.serve
+
+    def noting(effects):
+        found.extend((bench.now - began_ns) / S for each in effects if each == ReadHeartbeat(node))
+        serve(effects)
+
+    bench.serve = noting
+    bench.pass_time(100)
+    return found
+
+
+def test_a_bound_node_is_alive_until_reads_show_that_it_has_not_renewed_for_its_lease():
+    bench = a_bench()
+    bench.heartbeat(**of_b(replace(C, term=TERM)))
+
+    half, end = [at for at in reads(bench) if at < 70]
+
+    assert 30 < half < 30 + 60 / SWEEPS_IN_BOUND_LEASE + 1
+    assert 60 < end < 60 + 60 / SWEEPS_IN_BOUND_LEASE + 1
+    (sent,) = revocations(bench)
+    assert (sent.version.uid, sent.early) == (bench.store["b"].version.uid, False)
+    assert not bench.core.peers.alive("b", bench.now)
+
+
+def test_a_bound_node_that_renews_unseen_is_alive():
+    bench = a_bench()
+    bench.heartbeat(**of_b(replace(C, term=TERM)))
+    for _ in range(30):
+        bench.pass_time(10)
+        bench.store["b"] = replace(bench.store["b"], version=bench.version(bench.store["b"].version))
+        assert bench.core.peers.alive("b", bench.now)
+        assert "b" in bench.core.peers.heard(bench.now)
+    assert revocations(bench) == []
+
+
+def test_where_vouching_is_off_all_renewals_are_shown_and_nothing_more_is_read():
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat(**of_b(replace(C, term=TERM)))
+    bench.heartbeat("c", "c-1", "c/1", duration=60 * S)
+
+    assert reads(bench) == []
+    assert len(revocations(bench, "c")) == 1, "c vouched for b, and was silent"
+    assert not bench.core.peers.alive("b", bench.now)
+
+
+def test_a_bound_node_that_has_died_where_vouching_is_off_here_is_revoked_without_a_read():
+    """By the chain: nobody here may vouch."""
+    bench = Bench()
+    bench.pass_time(0)
+    bench.heartbeat("b", "b-1", "b/1", duration=60 * S)
+    bench.heartbeat("d", "d-1", "d/1", duration=60 * S, voucher=OTHER_B, bound=True)
+    bench.pass_time(0.1)
+    bench.heartbeat("b", "b-2", "", duration=60 * S)
+
+    assert reads(bench, "d") == []
+    (sent,) = revocations(bench, "d")
+    assert not sent.early
+
+
+def test_a_heartbeat_that_was_deleted_unseen_is_made_again():
+    bench = a_bench()
+    bench.heartbeat(**of_b(replace(C, term=TERM)))
+    del bench.store["b"]
+    bench.pass_time(50)
+    (sent,) = revocations(bench)
+    assert (sent.version, sent.duration_ns) == (None, 60 * S)
+
+
+def test_a_heartbeat_that_was_seen_to_be_deleted_is_left_to_who_needs_it():
+    bench = a_bench()
+    bench.heartbeat(**of_b(replace(C, term=TERM)))
+    bench.pass_time(10)
+    bench.serve(bench.core.heartbeat_seen("b", None, bench.now))
+    bench.pass_time(100)
+    assert revocations(bench) == []
+
+
+def test_a_node_looks_after_the_next_ones_on_the_ring():
+    names = [f"node-{number}" for number in range(50)]
+    found = {name: following(name, [other for other in names if other != name]) for name in names}
+    looked_after = Counter(name for those in found.values() for name in those)
+    assert set(looked_after.values()) == {SWEPT}
+    assert set(looked_after) == set(names)
+    assert all(following(name, found[name]) == found[name] for name in names)
+
+
 # ---- the chain (V17) ----
 
 OTHER_B = replace(B, term=TERM)
@@ -650,16 +781,24 @@ def test_nothing_is_revoked_while_the_agent_parts():
 
 
 @pytest.mark.parametrize(
-    ("bound", "lived_s", "waited_s", "probes"),
-    [(True, 1, 0.1, False), (True, 1, 5, True), (True, 60, 0.1, True), (False, 1, 0.1, True)],
-    ids=["early", "early, and long ago", "after its lease", "not bound"],
+    ("bound", "lived_s", "early", "waited_s", "probes"),
+    [
+        (True, 1, False, 0.1, False),
+        (True, 1, False, 5, True),
+        (True, 60, False, 0.1, True),
+        (True, 60, True, 0.1, False),
+        (False, 1, True, 0.1, True),
+    ],
+    ids=["early", "early, and long ago", "after its lease", "early, and not seen to renew", "not bound"],
 )
-def test_nobody_is_looked_for_who_has_a_vip_that_a_node_has_answered_for_until_now(bound, lived_s, waited_s, probes):
+def test_nobody_is_looked_for_who_has_a_vip_that_a_node_has_answered_for_until_now(
+    bound, lived_s, early, waited_s, probes
+):
     bench = a_bench()
     bench.heartbeat(duration=60 * S, voucher=replace(C, term=TERM), bound=bound)
     bench.claim()
     bench.pass_time(lived_s)
-    bench.heartbeat(epoch="b-2", instance="")
+    bench.heartbeat(epoch="b-2", instance="", early=early)
     bench.pass_time(waited_s)
     bench.did.clear()
 

@@ -66,9 +66,9 @@ class Peers:
         peer = self._peers.get(node)
         return peer is not None and now_ns >= self._fading_ns(peer)
 
-    def peer(self, node: str) -> Peer | None:
-        """All that is known of a node; None: nothing."""
-        return self._peers.get(node)
+    def peer(self, node: str) -> Peer:
+        """All that is known of a node that was heard of."""
+        return self._peers[node]
 
     def known(self, node: str) -> Heartbeat | None:
         """A node's heartbeat, as last seen."""

@@ -12,25 +12,19 @@ class Reading:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    def _peer(self, node: str) -> Peer:
-        peer = self._peers.peer(node)
-        if peer is None:
-            raise KeyError(node)
-        return peer
-
     def free_ns(self, node: str) -> int | None:
         """From when on something may be asked about a node again; None: an answer is awaited."""
-        peer = self._peer(node)
+        peer = self._peers.peer(node)
         return None if peer.busy else peer.retry_ns
 
     def ask_since(self, node: str, seen_ns: int, now_ns: int) -> list[Effect]:
         """A read, if there was none since `seen_ns`."""
-        peer = self._peer(node)
+        peer = self._peers.peer(node)
         return self._peers.ask(node) if now_ns >= peer.retry_ns and not peer.was_read_since(seen_ns) else []
 
     def replace_early(self, node: str, since_ns: int, now_ns: int) -> list[Effect]:
         """Ends the epoch of a bound node before its lease is over, by a version that a read after `since_ns` found."""
-        peer = self._peer(node)
+        peer = self._peers.peer(node)
         if not self._peers.is_hidden(peer):
             return self._peers.replace(node, now_ns)
         if not peer.was_read_since(since_ns):
@@ -44,14 +38,14 @@ class Reading:
 
         For who knows that the heartbeat shows another one.
         """
-        peer = self._peer(node)
+        peer = self._peers.peer(node)
         is_that = peer.known is not None and peer.known.epoch == epoch
         is_settled = is_that or epoch in peer.epochs or now_ns >= self._peers.settled_ns(peer)
         return peer.was_read_since(seen_ns) and is_settled
 
     def ripe_ns(self, node: str, seen_ns: int) -> int | None:
         """When `is_over` may become true, or `ask_since` has something to ask; None: an answer is awaited."""
-        peer = self._peer(node)
+        peer = self._peers.peer(node)
         if peer.busy:
             return None
         return self._peers.settled_ns(peer) if peer.was_read_since(seen_ns) else peer.retry_ns
@@ -66,36 +60,37 @@ class Reading:
 
     def lapse_ns(self, node: str) -> int:
         """When a node's lease is over, unless it has renewed since its heartbeat was last seen to change."""
-        return self._peers.lapse_ns(self._peer(node))
+        return self._peers.lapse_ns(self._peers.peer(node))
 
     def behind_ns(self, node: str) -> int | None:
         """When a node that is bound will have failed to renew: it cannot be seen from its kernel, which lives (V19).
 
         None: nothing is known of it, or it is not bound.
         """
-        peer = self._peers.peer(node)
-        if peer is None or peer.known is None or not peer.known.bound:
+        known = self._peers.known(node)
+        if known is None or not known.bound:
             return None
+        peer = self._peers.peer(node)
         patience_ns = peer.lease_ns * 5 // (2 * RENEWALS_IN_BOUND_LEASE)  # two renewals, and half the time to a third
         return max(peer.since_ns + patience_ns, self._peers.silences.since_ns + self._peers.times.duration_ns)
 
     def has_not_renewed(self, node: str, until_ns: int) -> bool:
         """Whether a read after that moment found what had been seen before."""
-        return self._peer(node).was_read_since(until_ns)
+        return self._peers.peer(node).was_read_since(until_ns)
 
     def is_missing(self, node: str) -> bool:
         """Whether the last read found no heartbeat, and none has been seen since."""
-        peer = self._peer(node)
+        peer = self._peers.peer(node)
         return peer.known is None and peer.as_of_ns is not None
 
     def look_ns(self, node: str, until_ns: int) -> int | None:
         """When to read a node's heartbeat, to know whether it renews by `until_ns`; None: an answer is awaited."""
-        peer = self._peer(node)
+        peer = self._peers.peer(node)
         return None if peer.busy else max(_look_after_ns(peer, until_ns) + 1, peer.retry_ns)
 
     def look(self, node: str, until_ns: int, now_ns: int) -> list[Effect]:
         """A read, if it is time for one (`look_ns`)."""
-        after_ns = _look_after_ns(self._peer(node), until_ns)
+        after_ns = _look_after_ns(self._peers.peer(node), until_ns)
         return self.ask_since(node, after_ns, now_ns) if now_ns > after_ns else []
 
 

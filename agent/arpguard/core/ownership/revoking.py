@@ -49,8 +49,7 @@ class Revocations:
         moments = [self._reading.free_ns(node) for node in self._decided]
         moments += [self._ripe_ns(node) for node in self._doubted_ns]
         moments += [self._revocable_ns(node) for node in self._due_ns]
-        if self._voucher_of:
-            moments += [self._scan_ns, self._sweeping.next_ns]
+        moments += [self._sweeping.next_ns, self._scan_ns if self._voucher_of else None]
         return min((max(moment, now_ns) for moment in moments if moment is not None), default=None)
 
     def tick(self, now_ns: int) -> list[Effect]:
@@ -63,9 +62,8 @@ class Revocations:
         for node in self._due_ns:
             effects += self._revoke_due(node, now_ns)
 
-        if not self._voucher_of:
-            return effects
-        return effects + self._revoke_silent_vouchers(now_ns) + self._noted(self._sweeping.sweep(now_ns))
+        effects += self._noted(self._sweeping.sweep(now_ns))
+        return effects + (self._revoke_silent_vouchers(now_ns) if self._voucher_of else [])
 
     def _noted(self, effects: list[Effect]) -> list[Effect]:
         """Revocations, noted as this node's."""

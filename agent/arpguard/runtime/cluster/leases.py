@@ -88,14 +88,17 @@ class Leases:
         self._others_ns = 0  # time that other tasks had while a decision was made in turns
         self._fault: BaseException | None = None
         self._alarm = Alarm()
+        self._has_news = True  # that a decision may depend on
         self.renewals = Renewals()
 
     async def run(self, decide: Callable[[int], Awaitable[int | None]]) -> None:
         """Drives the protocol until it is cancelled.
 
-        Calls `decide` with the time before each step: it tells the protocol which VIPs this node wants, and returns the
-        latest moment at which to call it again.
+        Calls `decide` with the time: it tells the protocol which VIPs this node wants, and returns the latest moment at
+        which to call it again. That takes long where there are many nodes, and the protocol has more to do than wants a
+        decision: so it is called when something has happened, or when that moment has come.
         """
+        decides_ns: int | None = None
         try:
             while True:
                 self._alarm.clear()
@@ -104,17 +107,23 @@ class Leases:
                 now_ns = boot_ns()
                 self.do(self._ownership.tick(now_ns))  # a renewal that is due must not wait for a decision
 
-                self._others_ns = 0
-                again_ns = await decide(now_ns)
-                decided_ns = boot_ns()
-                self.do(self._ownership.tick(decided_ns))
-
-                due = [at for at in (self._ownership.next_ns(decided_ns), again_ns) if at is not None]
-                await self._breathe(decided_ns - now_ns - self._others_ns)
+                if self._has_news or (decides_ns is not None and now_ns >= decides_ns):
+                    self._has_news = False
+                    decides_ns = await self._decide(decide, now_ns)
+                due = [at for at in (self._ownership.next_ns(boot_ns()), decides_ns) if at is not None]
                 await self._alarm.sleep_until(min(due, default=None))
         finally:
             for pool in (self._at_once, self._claiming, self._probing):
                 pool.stop()
+
+    async def _decide(self, decide: Callable[[int], Awaitable[int | None]], now_ns: int) -> int | None:
+        """One decision, and what follows from it."""
+        self._others_ns = 0
+        again_ns = await decide(now_ns)
+        decided_ns = boot_ns()
+        self.do(self._ownership.tick(decided_ns))
+        await self._breathe(decided_ns - now_ns - self._others_ns)
+        return again_ns
 
     async def do_in_turns(self, steps: Iterable[None]) -> None:
         """Runs a long computation step by step, and lets other tasks and due renewals in between."""
@@ -139,8 +148,9 @@ class Leases:
         self._fault = fault
         self._alarm.wake()
 
-    def wake(self) -> None:
-        """Something has changed: `run` calls `decide` again."""
+    def wake(self, *, is_news: bool = True) -> None:
+        """Something has changed: `run` calls `decide` again; without news it only looks when the next tick is due."""
+        self._has_news = self._has_news or is_news
         self._alarm.wake()
 
     # ---- events from watches ----
@@ -184,7 +194,7 @@ class Leases:
 
     def _changed(self, vip: Address) -> None:
         self._standings.changed(vip)
-        self._alarm.wake()
+        self.wake()
 
     def _happened(self, vip: Address, effects: Iterable[Effect]) -> None:
         self.do(effects)
@@ -204,10 +214,10 @@ class Leases:
             self._here.cluster.renewed(written.sent_ns)
         outcome, version, sent_ns = _outcome_of(written)
         self.do(self._ownership.heartbeat_written(effect, outcome, version, sent_ns, boot_ns()))
-        self._alarm.wake()
+        self.wake(is_news=not effect.quiet or outcome is not Outcome.APPLIED)
 
     async def _read_heartbeat(self, effect: ReadHeartbeat) -> None:
-        sent_ns = boot_ns()
+        sent_ns, is_news = boot_ns(), True
         try:
             found = await self.requests.read_heartbeat(effect.node)
         except ClusterError as error:
@@ -215,8 +225,10 @@ class Leases:
                 self.renewals.unread(str(error), at_rest=self._ownership.heartbeat.lease.resting)
             self.do(self._ownership.heartbeat_read_failed(effect.node, boot_ns()))
         else:
+            before = self._ownership.peers.known(effect.node)
+            is_news = found is None or before is None or replace(before, version=found.version) != found
             self.do(self._ownership.heartbeat_read(effect.node, found, sent_ns, boot_ns()))
-        self._alarm.wake()
+        self.wake(is_news=is_news)
 
     # ---- claims ----
 
@@ -259,7 +271,7 @@ class Leases:
             self.do(self._ownership.own_claims_list_failed(boot_ns()))
         else:
             self.do(self._ownership.own_claims_listed(listed.claims, listed.sent_ns, boot_ns()))
-        self._alarm.wake()
+        self.wake()
 
     def _ask_segment(self, effect: Probe) -> None:
         """Queues a probe, unless one for this VIP waits already."""

@@ -62,18 +62,16 @@ class LinkPublisher:
         return Published(self.now(), tuple(self._here.cluster.reports.items()), self.vouching)
 
     @property
-    def told_vouching(self) -> bool:
-        """Whether a renewal has published that."""
-        return self.told.vouching == self.vouching
+    def is_told(self) -> bool:
+        """Whether a renewal has published all of it."""
+        return self._published() == self.told
 
     def is_urgent(self, now_ns: int) -> bool:
         """Whether to publish at once that a link was lost or found, or has a new MAC, or what the announcer does.
 
         Frequent changes are published only now and then.
         """
-        return (
-            self._published() != self.told and now_ns >= self._told_ns + self._here.outlook.lease.renew_ns // TELLINGS
-        )
+        return not self.is_told and now_ns >= self._told_ns + self._here.outlook.lease.renew_ns // TELLINGS
 
     def hurried(self, now_ns: int) -> None:
         """A renewal publishes them at once."""

@@ -167,7 +167,7 @@ class Vouching:
         """Tells the others whom it seeks and accepts; returns when to look whether a renewal can do that now."""
         verdict = self._granting.judge(now_ns)
         self._links.vouching = PublishedVouching(self._plan.seeks, verdict.accepts) if takes_part else None
-        return None if self._links.told_vouching else now_ns + TELL_NS
+        return None if self._links.is_told else now_ns + TELL_NS
 
     # ---- for those who read ----
 
