@@ -97,6 +97,7 @@ def test_a_revocation_says_that_it_is_early(early):
 def test_a_node_that_is_back_was_not_revoked_whatever_the_revocation_said():
     """An agent that knows no vouchers patches the heartbeat, and lets that stand."""
     early = claims.heartbeat_content(WriteHeartbeat("n1", EPOCH, "", VERSION, NS_PER_S, early=True))
+    assert ("arpguard.io/early", "true") in early.annotations
     patched = replace(early, annotations=(*early.annotations, ("arpguard.io/instance", INSTANCE)))
     assert not claims.heartbeat_of(stored("node.n1", patched)).early
 
@@ -276,6 +277,13 @@ def test_renewal_without_a_voucher_takes_back_the_one_that_was_named():
     assert not set(content.absent) & dict(content.annotations).keys()
     assert naming.absent == ("arpguard.io/vouching",)
     assert "arpguard.io/vouchers" in dict(naming.annotations)
+
+
+def test_renewal_of_a_node_that_takes_part_takes_back_that_it_was_revoked_early():
+    content = claims.heartbeat_content(
+        WriteHeartbeat("n1", EPOCH, INSTANCE, VERSION, NS_PER_S), Published(vouching=PublishedVouching())
+    )
+    assert set(content.absent) == {"arpguard.io/vouchers", "arpguard.io/early"}
 
 
 def test_revocation_names_no_voucher():

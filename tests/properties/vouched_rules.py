@@ -8,7 +8,7 @@ from arpguard.core.ownership.heartbeat import OwnHeartbeat
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.naming import Naming
 from arpguard.core.ownership.peers import Peers
-from arpguard.core.ownership.reading import Reading
+from arpguard.core.ownership.reading import PeerReads
 from arpguard.core.ownership.relying import Reliance
 from arpguard.core.ownership.revoking import Revocations
 from arpguard.core.ownership.silences import Silences
@@ -322,12 +322,12 @@ OTHER_RULES = [
     broken(
         "V7: replaces a version that was seen long ago",
         quiet_node_dies,
-        (Reading, "replace_early", "if not self._peers.is_hidden(peer):", "if True:"),
+        (PeerReads, "replace_early", "if not self._peers.is_hidden(peer):", "if True:"),
     ),
     broken(
         "V17: replaces a version that was seen long ago",
         quiet_node_dies_with_its_voucher,
-        (Reading, "replace_early", "if not self._peers.is_hidden(peer):", "if True:"),
+        (PeerReads, "replace_early", "if not self._peers.is_hidden(peer):", "if True:"),
     ),
     broken(
         "nobody reads what is not shown",

@@ -43,13 +43,12 @@ _LINKS = PREFIX + "links"
 _SPEAKERS = PREFIX + "speakers"
 _VOUCHERS = PREFIX + "vouchers"
 _VOUCHING = PREFIX + "vouching"
+_EARLY = PREFIX + "early"
 _HOLDER_EPOCH = PREFIX + "holder-epoch"
 _HOLDER_UID = PREFIX + "holder-uid"
 _VIP = PREFIX + "vip"
 _SOURCE = PREFIX + "source"
 _EXTERNAL = PREFIX + "external"
-
-_EARLY = '{"early":true}'
 
 MAX_LABEL = 63  # apimachinery, validation.LabelValueMaxLength
 MAX_JSON = 4096  # as much of an annotation as kube/projections.py reads
@@ -145,7 +144,7 @@ def heartbeat_of(lease: Lease) -> Heartbeat | None:
         voucher=voucher,
         bound=bound,
         vouching=parse_vouching(annotations.get(_VOUCHING, "")),
-        early=not instance and annotations.get(_VOUCHERS) == _EARLY,
+        early=not instance and _EARLY in annotations,
     )
 
 
@@ -209,7 +208,7 @@ def heartbeat_content(effect: WriteHeartbeat, published: Published = NOTHING) ->
 
     Rounds the duration up: peers may wait longer than the fence needs, never less.
     """
-    annotations = {_EPOCH: effect.epoch, _VOUCHERS: _EARLY if effect.early else ""}
+    annotations = {_EPOCH: effect.epoch, _EARLY: "true" if effect.early else ""}
     absent: tuple[str, ...] = ()
     if effect.instance:
         annotations |= {_INSTANCE: effect.instance, _LINKS: encode_links(published.links)}
@@ -220,6 +219,7 @@ def heartbeat_content(effect: WriteHeartbeat, published: Published = NOTHING) ->
             _VOUCHING: encode_vouching(published.vouching),
         }
         absent = tuple(key for key, text in vouching.items() if not text)
+        absent += (_EARLY,) if published.vouching is not None else ()
         annotations |= vouching
 
     return LeaseContent(

@@ -12,7 +12,7 @@ from arpguard.core.ownership.claims import Claims
 from arpguard.core.ownership.heartbeat import OwnHeartbeat
 from arpguard.core.ownership.lease import Times
 from arpguard.core.ownership.peers import Peers
-from arpguard.core.ownership.reading import Reading
+from arpguard.core.ownership.reading import PeerReads
 from arpguard.core.ownership.records import (
     NOTHING_KEPT,
     Claim,
@@ -45,7 +45,7 @@ class Ownership:
         self._node = node
         self.heartbeat = OwnHeartbeat(node, instance, times, new_epoch, kept)
         self.peers = Peers(times, new_epoch)
-        reading = Reading(self.peers)
+        reading = PeerReads(self.peers)
         self.revocations = Revocations(node, instance, self.peers, reading)
         self._reliance = Reliance(self.heartbeat, self.peers, reading)
         self.claims = Claims(node, self.peers, kept.vips if kept.epoch else ())

@@ -6,7 +6,7 @@ from arpguard.core.ownership.peers import Peers
 from arpguard.core.ownership.records import Effect
 
 
-class Reading:
+class PeerReads:
     """Of nodes that vouch for others, or that others vouch for: `peers` knows them all."""
 
     def __init__(self, peers: Peers) -> None:

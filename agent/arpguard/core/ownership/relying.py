@@ -6,14 +6,14 @@ the end of its long lease. No watch shows the renewals of a bound node, so this 
 
 from arpguard.core.ownership.heartbeat import OwnHeartbeat
 from arpguard.core.ownership.peers import Peers
-from arpguard.core.ownership.reading import Reading
+from arpguard.core.ownership.reading import PeerReads
 from arpguard.core.ownership.records import Effect
 
 
 class Reliance:
     """Of `heartbeat`, this node's, on the voucher that it names, by what `peers` knows of that."""
 
-    def __init__(self, heartbeat: OwnHeartbeat, peers: Peers, reading: Reading) -> None:
+    def __init__(self, heartbeat: OwnHeartbeat, peers: Peers, reading: PeerReads) -> None:
         self._heartbeat = heartbeat
         self._peers = peers
         self._reading = reading

@@ -11,7 +11,7 @@ another voucher by then.
 from collections.abc import Iterable
 
 from arpguard.core.ownership.peers import Peers
-from arpguard.core.ownership.reading import Reading
+from arpguard.core.ownership.reading import PeerReads
 from arpguard.core.ownership.records import Effect, Heartbeat, NamedVoucher, WriteHeartbeat
 from arpguard.core.ownership.sweeping import Sweeping
 from arpguard.units import NS_PER_S
@@ -27,7 +27,7 @@ class Revocations:
     other one vouches before another agent starts.
     """
 
-    def __init__(self, node: str, instance: str, peers: Peers, reading: Reading) -> None:
+    def __init__(self, node: str, instance: str, peers: Peers, reading: PeerReads) -> None:
         self._node = node
         self._instance = instance
         self._peers = peers

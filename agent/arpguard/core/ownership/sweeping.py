@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from heapq import nsmallest
 
 from arpguard.core.ownership.peers import Peers
-from arpguard.core.ownership.reading import Reading
+from arpguard.core.ownership.reading import PeerReads
 from arpguard.core.ownership.records import Effect
 from arpguard.core.rendezvous import fingerprint
 
@@ -20,7 +20,7 @@ _AROUND = 1 << 64
 class Sweeping:
     """Each bound node is looked after by those before it on the ring of all bound nodes, by a hash of names."""
 
-    def __init__(self, node: str, peers: Peers, reading: Reading) -> None:
+    def __init__(self, node: str, peers: Peers, reading: PeerReads) -> None:
         self._node = node
         self._peers = peers
         self._reading = reading
