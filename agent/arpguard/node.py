@@ -89,9 +89,7 @@ class ThisNode:
 
     def read_totals(self) -> tuple[Tally, EventAccount, dict[Vouched, int]]:
         """All decisions on this node so far, and the kernel's accounts of events and of frames of vouching."""
-        tally, totals = read_totals(self.totals)
-        events = EventAccount(totals.sent, totals.limited, totals.lost)
-        return tally, events, {what: totals.vouched[what] for what in Vouched}
+        return read_totals(self.totals)
 
     def read_grants(self) -> Grants:
         """What the kernel has of this node's voucher."""

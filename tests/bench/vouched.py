@@ -47,7 +47,7 @@ class VouchCase(Case):
     what: Vouched = Vouched.PING
 
     def count(self, totals: Fd) -> int | None:
-        return read_totals(totals)[1].vouched[self.what]
+        return read_totals(totals)[2][self.what]
 
     def fits(self, frame: bytes) -> bool:
         found = parse(frame[14:], TERM.key)

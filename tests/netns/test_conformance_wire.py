@@ -431,11 +431,11 @@ def test_a_claim_of_an_owned_vip_is_reported_and_defended_once(agent, wire, vip,
     assert claims(heard + wire.listen(0.3), vip) == defence, "the defence, and no reply"
     until(lambda: conflicts(agent, vip) == 1, what="the line about it, which follows the defence")
     totals = loader.open_maps(agent.pin_dir)["totals"]
-    events = read_totals(totals)[1].sent
+    events = read_totals(totals)[1].delivered
 
     def told_again() -> bool:
         wire.send(claim)
-        return read_totals(totals)[1].sent > events
+        return read_totals(totals)[1].delivered > events
 
     until(told_again, what="the second event, after the window of the kernel's rate limit")
     heard = wire.listen(0.3, until_ns=claimed_ns + DEFEND_INTERVAL_NS)

@@ -205,7 +205,7 @@ def test_the_counters_of_a_vip_begin_anew_with_its_device_and_those_of_the_node_
 
 def answered(pair: Pair, agent: AgentProcess) -> tuple[int, int]:
     """How often: for OWNED on eth0 as it is now, and for all by the node."""
-    totals, _ = read_totals(loader.open_maps(agent.pin_dir)["totals"])
+    totals, *_ = read_totals(loader.open_maps(agent.pin_dir)["totals"])
     return table(agent).tally(EntryKey(pair.ifindex(), OWNED)).enforced[Reason.ANSWERED], totals.enforced[
         Reason.ANSWERED
     ]

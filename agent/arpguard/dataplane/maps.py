@@ -18,7 +18,7 @@ from arpguard.addresses import MacAddress, from_mapped, to_mapped
 from arpguard.dataplane import layout, syscall
 from arpguard.dataplane.syscall import Fd
 from arpguard.errors import DataPlaneError, MapFullError
-from arpguard.model import EntryKey, Grants, LinkTerm, NodeControl, RangeKey, Tally, VipEntry
+from arpguard.model import EntryKey, EventAccount, Grants, LinkTerm, NodeControl, RangeKey, Tally, VipEntry
 from arpguard.verdict import REASON_COUNT, VIP_KINDS, Kind, Mode, Reason, Vouched
 
 K = TypeVar("K")
@@ -326,19 +326,17 @@ def _term_from(raw: bytes) -> LinkTerm:
     return LinkTerm(value.term, struct.pack("=2Q", *value.key), value.window_ns)
 
 
-def read_totals(fd: Fd) -> tuple[Tally, layout.Totals]:
-    """The node's decisions, and the sums of its account of events and frames of vouching."""
+def read_totals(fd: Fd) -> tuple[Tally, EventAccount, dict[Vouched, int]]:
+    """The node's decisions, and the kernel's accounts of events and of frames of vouching."""
     size = ctypes.sizeof(layout.Totals)
     raw = syscall.map_lookup(fd, _ZERO_KEY, size * syscall.possible_cpus()) or b""
-    events = layout.Totals()
-    for at in range(0, len(raw), size):
-        value = layout.Totals.from_buffer_copy(raw, at)
-        events.sent += value.sent
-        events.limited += value.limited
-        events.lost += value.lost
-        for what in Vouched:
-            events.vouched[what] += value.vouched[what]
-    return _tally(raw, layout.Totals), events
+    rows = [layout.Totals.from_buffer_copy(raw, at) for at in range(0, len(raw), size)]
+    events = EventAccount(
+        delivered=sum(row.sent for row in rows),
+        limited=sum(row.limited for row in rows),
+        lost=sum(row.lost for row in rows),
+    )
+    return _tally(raw, layout.Totals), events, {what: sum(row.vouched[what] for row in rows) for what in Vouched}
 
 
 def _tally(raw: bytes | None, row: type[layout.CountersStruct] | type[layout.Totals]) -> Tally:

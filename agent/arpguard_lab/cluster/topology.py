@@ -103,7 +103,7 @@ class KubeAgent(AgentProcess):
 
     def answers_counted(self) -> int:
         """How many frames its programs have answered, by their own counters."""
-        tally, _ = read_totals(loader.open_maps(self.pin_dir)["totals"])
+        tally, *_ = read_totals(loader.open_maps(self.pin_dir)["totals"])
         return sum(tally.enforced.get(reason, 0) for reason in (Reason.ANSWERED, Reason.ANSWERED_THIRD_PARTY))
 
     def fence_ns(self) -> int:

@@ -138,12 +138,12 @@ class Plane:
 
     def vouched(self) -> Counter[Vouched]:
         """What came of frames of vouching so far."""
-        return vouched_of(read_totals(self.maps["totals"])[1])
+        return +Counter(read_totals(self.maps["totals"])[2])
 
     def event_account(self) -> tuple[int, int, int]:
         """Events so far: (sent, limited, lost)."""
         account = read_totals(self.maps["totals"])[1]
-        return account.sent, account.limited, account.lost
+        return account.delivered, account.limited, account.lost
 
 
 def _replace(table: Table[K], wanted: dict[K, VipEntry]) -> None:
