@@ -211,7 +211,7 @@ class Kubernetes:
             self.look()
         self._passed = True
         self._is_ready = self._is_ready or self._asked.complete
-        if self._asked.complete and self._kernel.alone:
+        if self._asked.complete and self._kernel.attaching.alone:
             self._alone.set()
         self._membership.wake()
 

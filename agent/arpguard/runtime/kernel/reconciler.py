@@ -66,7 +66,7 @@ class Reconciler:
         self.tenures = Tenures()
         self._control = Control(control, self.state)
         self.vouched = TermWriter(self._control, self.state, vouching)
-        self._attaching = Attaching(attacher, self.state)
+        self.attaching = Attaching(attacher, self.state)
         self.speaking = Speaking(schedule, self.state)
         self._ifindexes: set[int] = set()  # of links that entries were found on
         self._standings: dict[Address, Standing] = {}
@@ -88,9 +88,9 @@ class Reconciler:
         self._program(basis, problems)
         self._close(basis, problems)
         self._control.follow(config.mode, asked.generation)
-        problems += await self._attaching.ensure(config.datapath, choice.links, surroundings)
+        problems += await self.attaching.ensure(config.datapath, choice.links, surroundings)
         if asked.complete:
-            await self._attaching.detach_strays()
+            await self.attaching.detach_strays()
         self.vouched.follow(choice.links)
         problems += filter(None, [self.vouched.problem])
 
@@ -132,7 +132,7 @@ class Reconciler:
             return  # no pass yet: what an agent before this one attached stays
         self._control.keep()
         self.vouched.keep()
-        await self._attaching.ensure(datapath, self.state.links, surroundings)
+        await self.attaching.ensure(datapath, self.state.links, surroundings)
 
     @property
     def entries(self) -> Mapping[EntryKey, VipEntry]:
@@ -153,12 +153,7 @@ class Reconciler:
     @property
     def knows_less(self) -> bool:
         """Whether programs are attached that were set up with other maps: those of another build."""
-        return self._control.read() is None and bool(self._attaching.left_behind)
-
-    @property
-    def alone(self) -> bool:
-        """Whether no program of another build is left."""
-        return self._attaching.alone
+        return self._control.read() is None and bool(self.attaching.left_behind)
 
     def _choose(
         self, asked: Asked, surroundings: Surroundings, vips: Iterable[Address], guarded: Iterable[int]
@@ -169,7 +164,7 @@ class Reconciler:
         """Links, by index, that stay guarded whatever else is chosen."""
         same = self.state.control is not None and self.state.control.generation == asked.generation
         guarded = [link.ifindex for link in self.state.links] if same else []
-        return guarded if asked.complete else [*guarded, *self._attaching.left_behind]
+        return guarded if asked.complete else [*guarded, *self.attaching.left_behind]
 
     def _risen(self, links: Iterable[Link]) -> set[int]:
         """The links, by index, that are up and were down, if only for a moment, since the last pass."""
