@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from arpguard.kube import projections
 from arpguard.kube.claims import FINALIZER, node_of, vip_of
 from arpguard.kube.client import Client
 from arpguard.kube.errors import ConflictError, JsonObject, NotFoundError, ThrottledError, UnavailableError
@@ -135,18 +136,11 @@ async def _leases(client: Client, namespace: str) -> list[_Lease]:
 def _lease(item: object) -> _Lease | None:
     """None for what is neither a claim nor a heartbeat."""
     raw = item if isinstance(item, dict) else {}
-    metadata, spec = raw.get("metadata"), raw.get("spec")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(name, str) or (node_of(name) is None and vip_of(name) is None):
+    found = projections.lease(raw)
+    if node_of(found.name) is None and vip_of(found.name) is None:
         return None
-    duration_s = spec.get("leaseDurationSeconds") if isinstance(spec, dict) else None
-    return _Lease(
-        name,
-        str(metadata.get("resourceVersion")),
-        node_of(name) or "",
-        duration_s if isinstance(duration_s, int) else 0,
-        tuple(metadata.get("finalizers") or ()),
-    )
+    finalizers = tuple(raw["metadata"].get("finalizers") or ())
+    return _Lease(found.name, found.version, node_of(found.name) or "", found.duration_s, finalizers)
 
 
 async def _remove(client: Client, namespace: str, lease: _Lease) -> None:
