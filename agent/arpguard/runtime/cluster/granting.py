@@ -196,7 +196,7 @@ class Granting:
                 asyncio.get_running_loop().call_later(RESTART_NS / NS_PER_S, self._leases.wake)
                 return None
             self._started_ns = now_ns
-            self._process = self._here.kernel.vouched.start_voucher(config.ethertype)
+            self._process = self._here.kernel.vouched.maps.start_voucher(config.ethertype)
             asyncio.get_running_loop().add_reader(self._process.fileno(), self._hear)
         return self._process
 

@@ -50,8 +50,7 @@ class TermWriter:
     def __init__(self, control: Control, state: NodeState, maps: VouchingMaps) -> None:
         self._control = control
         self._state = state
-        self._table = maps.table
-        self._maps = maps
+        self.maps = maps
         self._term: LinkTerm | None = None
         self._counts = False
         self.ethertype = 0
@@ -61,7 +60,7 @@ class TermWriter:
         """Keeps the term that the last agent set."""
         control = self._control.read()
         number = control.term if control else 0
-        self._term = next((term for term in self._table.read().values() if term.number == number), None)
+        self._term = next((term for term in self.maps.table.read().values() if term.number == number), None)
         self._counts = number != 0
         self.ethertype = control.ethertype if control else 0
 
@@ -85,7 +84,7 @@ class TermWriter:
             self._bring(links)
             return
         try:
-            self._table.write(self._on(links))
+            self.maps.table.write(self._on(links))
         except DataPlaneError as error:
             self._refused(error)
 
@@ -97,16 +96,12 @@ class TermWriter:
     def read(self) -> tuple[int, Grants]:
         """The number of the term that counts, 0 for none, and what programs have of the voucher."""
         control = self._control.read()
-        return control.term if control else 0, self._maps.grants()
-
-    def start_voucher(self, ethertype: int) -> "VoucherProcess":
-        """Starts the process in which this node vouches for others."""
-        return self._maps.start_voucher(ethertype)
+        return control.term if control else 0, self.maps.grants()
 
     def _bring(self, links: Iterable[Link]) -> None:
         number = self._term.number if self._term is not None and self._counts else 0
         try:
-            self._control.take_term(number, self.ethertype, self._table, self._on(links))
+            self._control.take_term(number, self.ethertype, self.maps.table, self._on(links))
         except DataPlaneError as error:
             self._refused(error)
         else:
