@@ -33,7 +33,9 @@ def links(clock) -> LinkPublisher:
         SimpleNamespace(
             node="n1",
             kernel=SimpleNamespace(state=SimpleNamespace(links=(link,))),
-            cluster=SimpleNamespace(nodes={name: Node(name, ready=True) for name in ("n1", "n2")}, reports={}),
+            cluster=SimpleNamespace(
+                nodes={name: Node(name, ready=True) for name in ("n1", "n2")}, announcers=SimpleNamespace(reports={})
+            ),
             outlook=SimpleNamespace(known=True, vips={VIP: Vip(VIP, Owner(OwnerKind.ELECT))}),
         ),
         (),

@@ -223,7 +223,7 @@ class Kubernetes:
 
     def _problems(self) -> Iterable[str]:
         yield from self._outlook.collected.problems
-        yield from self._cluster.announcer_problems
+        yield from self._cluster.announcers.all_problems
         for name, source in self._cluster.sources.items():
             if source.lost:
                 yield f"Kubernetes: lost the watch on {name}; their last known state is going stale: {source.lost}"

@@ -53,7 +53,10 @@ class ObjectListener(AnnouncerListener, Protocol):
 
 
 class Cluster:
-    """Watches the objects. `followed`: the nodes that the last agent followed, by VIP."""
+    """Watches the objects. `followed`: the nodes that the last agent followed, by VIP.
+
+    `announcers`: what Services follow.
+    """
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class Cluster:
         self._leases = Reflector(
             client, LEASES, record_of, self._lease_changed, in_namespace, _LEASE_PACE, self._lease_stream_silent
         )
-        self._announcers = Announcers(client, identity.node, listener, followed)
+        self.announcers = Announcers(client, identity.node, listener, followed)
         self._reflectors = Reflectors()
         self.nodes: Mapping[str, cluster.Node] = {}
 
@@ -87,21 +90,11 @@ class Cluster:
         async with self._reflectors as reflectors:
             for reflector in self._always():
                 reflectors.start(reflector)
-            await self._announcers.run(reflectors)
+            await self.announcers.run(reflectors)
 
     def _always(self) -> list[Reflector[Any]]:
         wanted: list[Reflector[Any]] = [self._services, self._node_objects, self._leases]
         return [*wanted, self._configmaps] if self._identity.configmap else wanted
-
-    @property
-    def announcer_problems(self) -> list[str]:
-        """What is wrong with the announcers that Services follow."""
-        return self._announcers.all_problems
-
-    @property
-    def reports(self) -> Mapping[cluster.Key, cluster.SpeakerReport]:
-        """What the other nodes have to hear of the announcer on this one."""
-        return self._announcers.reports
 
     @property
     def leases_known(self) -> bool:
@@ -121,7 +114,7 @@ class Cluster:
         """Whether everything that makes an address a VIP, or says whose it is, has been read at least once."""
         collected = self._collected
         slices = self._slices.synced or not collected.needs_slices
-        return self.known and slices and (self._announcers.complete or not collected.follows)
+        return self.known and slices and (self.announcers.complete or not collected.follows)
 
     @property
     def configmap(self) -> cluster.ConfigMap | None:
@@ -160,7 +153,7 @@ class Cluster:
         }
         running = self._reflectors.running
         states = {name: reflector.state for name, reflector in known.items() if reflector in running}
-        return states | self._announcers.sources
+        return states | self.announcers.sources
 
     def hear_news_only(self, yes: bool) -> None:  # noqa: FBT001 - it is the event
         """Whether to watch no renewals of bound nodes that say nothing new; all that they need, agents read."""
@@ -186,7 +179,7 @@ class Cluster:
 
     async def collect(self, config: AgentConfig, surroundings: Surroundings) -> Collected:
         """The VIPs of the configuration and of the cluster as of now."""
-        self._announcers.look_at(config.follow)
+        self.announcers.look_at(config.follow)
         slices = self._slices.objects if self._slices.synced else None
         self._collected = self._sourcing.collect(
             config,
@@ -194,7 +187,7 @@ class Cluster:
             slices,
             self.nodes,
             avoided(surroundings, self._servers),
-            self._announcers.node_of,
+            self.announcers.node_of,
         )
         await self._watch_what_is_needed(self._collected)
         return self._collected
@@ -205,14 +198,14 @@ class Cluster:
         if vip is None or vip.owner.kind is not OwnerKind.FOLLOW:
             return origin
         service = self.services.get(vip.service) if vip.service else None
-        return replace(origin, follows=self._announcers.why(service, address)) if service else origin
+        return replace(origin, follows=self.announcers.why(service, address)) if service else origin
 
     async def _watch_what_is_needed(self, collected: Collected) -> None:
         if collected.needs_slices:
             self._reflectors.start(self._slices)
         else:
             await self._reflectors.stop(self._slices)
-        self._announcers.follow(collected.follows)
+        self.announcers.follow(collected.follows)
 
     def _told(self, _change: Change[Any]) -> None:
         self._listener.look()
@@ -225,7 +218,7 @@ class Cluster:
                 self._listener.claim_changed(vip, change.new if isinstance(change.new, Claim) else None)
 
     def _heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
-        self._announcers.hear(node, dict(new.speakers if new else ()))
+        self.announcers.hear(node, dict(new.speakers if new else ()))
         self._listener.heartbeat_changed(node, old, new)
 
     def _node_changed(self, change: Change[cluster.Node]) -> None:

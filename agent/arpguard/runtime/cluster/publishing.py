@@ -59,7 +59,7 @@ class LinkPublisher:
         return published
 
     def _published(self) -> Published:
-        return Published(self.now(), tuple(self._here.cluster.reports.items()), self.vouching)
+        return Published(self.now(), tuple(self._here.cluster.announcers.reports.items()), self.vouching)
 
     @property
     def is_told(self) -> bool:
