@@ -70,7 +70,7 @@ class Membership:
 
     async def run(self) -> None:
         """Takes part until it is cancelled."""
-        with closing(self._segment), closing(self._vouching):
+        with closing(self._segment.prober), closing(self._vouching):
             await self.leases.run(self._decide)
 
     # ---- news ----
@@ -102,7 +102,7 @@ class Membership:
 
     def claimed(self, ifname: str, vip: Address, sha: MacAddress) -> None:
         """The kernel reports a rival claim."""
-        self._segment.claimed(ifname, vip, sha)
+        self._segment.prober.claimed(ifname, vip, sha)
 
     def recheck(self, vip: Address) -> None:
         """Reads the claim to a VIP from the server: it may no longer be this node's."""

@@ -10,12 +10,12 @@ from arpguard.runtime.cluster.here import Here
 
 
 class Segment:
-    """Probes for VIPs."""
+    """Probes for VIPs, by its `prober`."""
 
     def __init__(self, here: Here, ownership: Ownership) -> None:
         self._here = here
         self._ownership = ownership
-        self._prober = Prober(self._is_guarded)
+        self.prober = Prober(self._is_guarded)
 
     async def probe(self, vip: Address) -> MacAddress | None:
         """The MAC of whoever has a VIP; None: nobody answers. Raises DataPlaneError when it cannot ask."""
@@ -24,14 +24,10 @@ class Segment:
         home = home_link(vip, links, self._here.outlook.surroundings.routes)
         if home is None:
             raise DataPlaneError(f"cannot probe for {vip}: no link is guarded")
-        taken_by = await self._prober.probe(home, vip)
+        taken_by = await self.prober.probe(home, vip)
         if taken_by is not None and not self._is_guarded(vip, taken_by):
             await self._here.listener.taken_outside(vip, taken_by)
         return taken_by
-
-    def claimed(self, ifname: str, vip: Address, sha: MacAddress) -> None:
-        """The kernel reports a rival claim, which may answer a probe."""
-        self._prober.claimed(ifname, vip, sha)
 
     def _is_guarded(self, vip: Address, mac: MacAddress) -> bool:
         """Whether a MAC is on a guarded link whose node is silent for the VIP, or soon will be: the VIP only moves.
@@ -43,7 +39,3 @@ class Segment:
             return True
         peers, found = self._ownership.peers, self._here.outlook.vip(vip)
         return peers.guards(mac, boot_ns()) or (found is not None and found.unfenced and peers.has(mac))
-
-    def close(self) -> None:
-        """Ends all probes."""
-        self._prober.close()
