@@ -50,11 +50,6 @@ class Auditing:
         self._urgent: dict[Address, asyncio.Future[list[Audited]]] = {}
         self._due = Alarm()
 
-    @property
-    def problems(self) -> Sequence[str]:
-        """The VIPs that not exactly their owner answers for."""
-        return self._book.problems
-
     async def ask(self, address: Address) -> list[Audited]:
         """Asks for a VIP now, on each link where this node can. Raises Busy."""
         if address not in self._urgent:

@@ -121,7 +121,7 @@ async def build(
     # What keeps the kernel up to date
     links, file = LinkWatch(wanted), FileFollower(settings, wanted)
     keepalived = Keepalived(this_node, wanted)
-    told = (serving, listening, conflicts, auditing, keepalived, early)
+    told = (serving, listening, conflicts, this_node.audits, keepalived, early)
     passes = Passes(this_node, settings, pinned, plane, kernel, links, keepalived, early, told)
     upkeep = Upkeep(passes, links, kernel, pinned, wanted, (announcing, listening))
     return Agent(plane, passes, upkeep, listening, serving, events, (announcing, links, file, auditing, keepalived))
