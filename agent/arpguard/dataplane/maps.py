@@ -260,7 +260,7 @@ class VouchingTable:
     def read(self) -> dict[int, LinkTerm]:
         """All of them, as the kernel has them."""
         sizes = ctypes.sizeof(ctypes.c_uint32), ctypes.sizeof(layout.VouchingStruct)
-        return {_ifindex(key): _term_from(value) for key, value in syscall.map_items(self._fd, *sizes)}
+        return {struct.unpack("=I", key)[0]: _term_from(value) for key, value in syscall.map_items(self._fd, *sizes)}
 
     def write(self, terms: Mapping[int, LinkTerm]) -> None:
         """Makes these the only ones. Raises MapFullError.
@@ -310,10 +310,6 @@ def read_grants(fd: Fd) -> Grants:
     raw = syscall.map_lookup(fd, _ZERO_KEY, ctypes.sizeof(layout.GrantsStruct)) or b""
     value = layout.GrantsStruct.from_buffer_copy(raw.ljust(ctypes.sizeof(layout.GrantsStruct), b"\0"))
     return Grants(value.fence_ns, value.bound_term, value.window_ns)
-
-
-def _ifindex(raw: bytes) -> int:
-    return int(struct.unpack("=I", raw)[0])
 
 
 def _raw_term(term: LinkTerm) -> bytes:
