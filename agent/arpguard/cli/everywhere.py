@@ -20,7 +20,7 @@ from arpguard.cli.exits import AskError
 from arpguard.cli.explanation import explanation, is_guarded
 from arpguard.cli.options import filters
 from arpguard.cli.targets import need_tls, refuse_pins, target, target_of
-from arpguard.cli.words import NONE, duration, problems
+from arpguard.cli.words import problems
 from arpguard.v1 import agent_pb2 as pb
 
 _AT_ONCE = 32
@@ -153,8 +153,8 @@ def _statuses(answers: Sequence[tuple[str, pb.GetStatusResponse]]) -> str:
             tables.mode(status),
             connection(status.kubernetes),
             lease_state(status),
-            duration(status.fence_left) if status.HasField("fence_left") else NONE,
-            sum(kind.count for kind in status.kinds if kind.kind == pb.KIND_OWNED),
+            tables.fence(status),
+            tables.owned(status),
             status.entries,
             len(problems(status)),
             status.version,

@@ -87,6 +87,16 @@ def mode(message: pb.GetStatusResponse | pb.Vip) -> Styled:
     return good(text) if message.mode == pb.MODE_ENFORCE else careful(text)
 
 
+def fence(answer: pb.GetStatusResponse) -> str:
+    """How much is left of the right to answer, where that ends."""
+    return duration(answer.fence_left) if answer.HasField("fence_left") else NONE
+
+
+def owned(answer: pb.GetStatusResponse) -> int:
+    """How many VIPs the node owns, each on each link."""
+    return sum(kind.count for kind in answer.kinds if kind.kind == pb.KIND_OWNED)
+
+
 def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
     """What only an agent knows is left out where none was asked."""
     asked = answer.HasField("start_time")

@@ -1,7 +1,7 @@
 """The screen of `kubectl arpguard watch`: which node is in which mode, who has which VIP, what is wrong."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -13,7 +13,7 @@ from arpguard.cli.kubectl.moments import ClusterClaim, ClusterMoment, ClusterVip
 from arpguard.cli.render import clean
 from arpguard.cli.screen import LOWEST, MEDIUM, MODE_STYLE, WIDE, Column, in_style, line, table
 from arpguard.cli.watchkeys import HELP, Keys
-from arpguard.cli.words import NONE, age, counted, duration, problems, word
+from arpguard.cli.words import NONE, age, counted, problems, word
 from arpguard.core.bounding import some
 from arpguard.v1 import agent_pb2 as pb
 
@@ -122,26 +122,9 @@ def _mode_of_node(row: NodeRow) -> Text:
     return in_style(word(status, "mode"), MODE_STYLE.get(status.mode, ""))
 
 
-def _connection(row: NodeRow) -> str:
-    return connection(row.moment.status.kubernetes).text if row.moment else NONE
-
-
-def _lease(row: NodeRow) -> str:
-    return lease_state(row.moment.status).text if row.moment else NONE
-
-
-def _fence(row: NodeRow) -> str:
-    has_one = row.moment is not None and row.moment.status.HasField("fence_left")
-    return duration(row.moment.status.fence_left) if row.moment and has_one else NONE
-
-
-def _owned(row: NodeRow) -> str:
-    kinds = row.moment.status.kinds if row.moment else ()
-    return f"{sum(kind.count for kind in kinds if kind.kind == pb.KIND_OWNED):,}" if row.moment else NONE
-
-
-def _rate_of_node(row: NodeRow) -> str:
-    return f"{row.moment.per_second:,.0f}" if row.moment else NONE
+def _heard(cell: Callable[[NodeMoment], str]) -> Callable[[NodeRow], str]:
+    """A cell that is empty for a node that was not heard."""
+    return lambda row: cell(row.moment) if row.moment else NONE
 
 
 def _problems(row: NodeRow) -> Text:
@@ -174,13 +157,13 @@ def _mac(found: ClusterClaim) -> Text:
 _NODES: tuple[Column[NodeRow], ...] = (
     Column("NODE", _name, yielding=True),
     Column("MODE", _mode_of_node),
-    Column("KUBERNETES", _connection),
-    Column("LEASE", _lease, WIDE),
-    Column("FENCE", _fence),
-    Column("OWNED", _owned, number=True),
-    Column("FRAMES/S", _rate_of_node, number=True),
+    Column("KUBERNETES", _heard(lambda node: connection(node.status.kubernetes).text)),
+    Column("LEASE", _heard(lambda node: lease_state(node.status).text), WIDE),
+    Column("FENCE", _heard(lambda node: tables.fence(node.status))),
+    Column("OWNED", _heard(lambda node: f"{tables.owned(node.status):,}"), number=True),
+    Column("FRAMES/S", _heard(lambda node: f"{node.per_second:,.0f}"), number=True),
     Column("PROBLEMS", _problems, number=True),
-    Column("VERSION", lambda row: row.moment.status.version if row.moment else NONE, WIDE),
+    Column("VERSION", _heard(lambda node: node.status.version), WIDE),
 )
 _VIPS: tuple[Column[VipRow], ...] = (
     Column("VIP", lambda row: row.cluster.vip.address),
