@@ -17,7 +17,6 @@ from arpguard.kube.writer import (
     Conflicted,
     LeaseContent,
     LeaseWriter,
-    Listed,
     Missing,
     Refused,
     Unknown,
@@ -254,10 +253,10 @@ async def test_list_is_of_the_present_and_counts_from_its_first_page(tmp_path):
     steps = [listing(a_lease(name="node.a"), token="t"), listing(a_lease(name="node.b"))]
     async with an_api(tmp_path, *steps) as (api, client):
         client._clock = lambda: next(now)
-        found = await LeaseWriter(client, "arpguard", 1).list("app=arpguard")
+        leases, sent_ns = await LeaseWriter(client, "arpguard", 1).list("app=arpguard")
 
-        assert [lease.name for lease in found.leases] == ["node.a", "node.b"]
-        assert (type(found), found.sent_ns) == (Listed, 100)
+        assert [lease.name for lease in leases] == ["node.a", "node.b"]
+        assert sent_ns == 100
         assert "resourceVersion" not in api.seen[0].query
         assert api.seen[0].query["labelSelector"] == "app=arpguard"
 

@@ -88,8 +88,8 @@ class Records:
 
     async def claims_of(self, node: str) -> OwnClaims:
         """All claims that name a node."""
-        listed = await self._writer.list(claims.own_claims_selector(node))
-        return OwnClaims(tuple(filter(None, map(claims.claim_of, listed.leases))), listed.sent_ns)
+        leases, sent_ns = await self._writer.list(claims.own_claims_selector(node))
+        return OwnClaims(tuple(filter(None, map(claims.claim_of, leases))), sent_ns)
 
     async def write_claim(self, effect: WriteClaim, source: str) -> Outcome:
         """Creates or replaces a claim. `source`: the object that makes it a VIP, for people."""

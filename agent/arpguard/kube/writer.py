@@ -88,14 +88,6 @@ class Refused:
 Outcome: TypeAlias = Applied | Conflicted | Missing | Unknown | Refused
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """The Leases at one moment after `sent_ns` (boot clock)."""
-
-    leases: tuple[Lease, ...]
-    sent_ns: int
-
-
 class LeaseWriter:
     """The Leases of one namespace. `timeout_s` limits each request, and must be less than the fence's margin."""
 
@@ -155,8 +147,8 @@ class LeaseWriter:
         found = await self._client.find(Request("get", LEASES, self._namespace, name), self.timeout_s)
         return project(found) if found is not None else None
 
-    async def list(self, labels: str = "") -> Listed:
-        """All Leases with these labels, as of one moment. Raises ClusterError."""
+    async def list(self, labels: str) -> tuple[tuple[Lease, ...], int]:
+        """All Leases with these labels, as of one moment after the time on the boot clock. Raises ClusterError."""
         scope = Scope(self._namespace, labels)
         found: dict[str, Lease] = {}
         sent_ns = None
@@ -165,7 +157,7 @@ class LeaseWriter:
                 sent_ns = page.sent_ns if sent_ns is None else sent_ns
                 leases = (project(raw) for raw in page.items if isinstance(raw, dict))
                 found.update((lease.name, lease) for lease in leases)
-        return Listed(tuple(found.values()), sent_ns or 0)
+        return tuple(found.values()), sent_ns or 0
 
     async def _write(self, request: Request, name: str, uid: str = "") -> Outcome:
         return await _outcome(
