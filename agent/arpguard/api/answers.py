@@ -61,7 +61,7 @@ def get_status(node: ThisNode, _request: pb.GetStatusRequest) -> pb.GetStatusRes
         mode=pb.Mode.ValueType(control.mode),
         links=_links(node),
         epoch=control.epoch,
-        kubernetes=_kubernetes(node, clock),
+        kubernetes=clustering.kubernetes(node.read_cluster(), clock),
         problems=_shortened(node.state.problems),
         drift=pb.Drift(entries=drift.entries, programs=drift.programs, control=drift.control),
         events=pb.EventAccount(
@@ -242,19 +242,11 @@ def _shortened(problems: Sequence[str]) -> list[str]:
 
 def _links(node: ThisNode) -> list[pb.Link]:
     vips = Counter(key.ifindex for key in node.state.entries)
-    return [
-        messages.link(link, map(_attachment, _attachments(node, link.ifindex)), vips[link.ifindex])
-        for link in node.state.links
-    ]
+    return [messages.link(link, _attachments(node, link.ifindex), vips[link.ifindex]) for link in node.state.links]
 
 
 def _attachments(node: ThisNode, ifindex: int) -> list[Attachment]:
     return [attachment for attachment in node.state.attachments if attachment.ifindex == ifindex]
-
-
-def _attachment(attachment: Attachment) -> pb.Attachment:
-    hook = pb.Hook.ValueType(attachment.hook)
-    return pb.Attachment(hook=hook, how=attachment.how, program_id=attachment.program_id)
 
 
 def _kinds(variety: Iterable[tuple[VipEntry, int]]) -> list[pb.KindCount]:
@@ -291,13 +283,6 @@ def _add_config(response: pb.GetStatusResponse, node: ThisNode, clock: MessageCl
     response.lease.renew_interval.CopyFrom(messages.duration(in_use.renew_ns))
     response.lease.margin.CopyFrom(messages.duration(in_use.margin_ns))
     response.lease.stretched = in_use.duration_ns > lease.duration_ns
-
-
-def _kubernetes(node: ThisNode, clock: MessageClock) -> pb.Kubernetes:
-    state = node.read_cluster()
-    if state is None:
-        return pb.Kubernetes(state=pb.Kubernetes.STATE_NOT_USED)
-    return clustering.kubernetes(state, clock)
 
 
 # ---- VIPs ----

@@ -19,8 +19,11 @@ _MAX_TRANSITIONS = (1 << 32) - 1
 _HELD = (ClaimState.VALID, ClaimState.DELETING)
 
 
-def kubernetes(state: ClusterState, clock: messages.MessageClock) -> pb.Kubernetes:
-    """The connection, the lease and the nodes."""
+def kubernetes(state: ClusterState | None, clock: messages.MessageClock) -> pb.Kubernetes:
+    """The connection, the lease and the nodes; None: the agent runs without Kubernetes."""
+    if state is None:
+        return pb.Kubernetes(state=pb.Kubernetes.STATE_NOT_USED)
+
     macs: dict[str, list[str]] = {}
     for mac, node in state.published().items():
         macs.setdefault(node, []).append(str(mac))

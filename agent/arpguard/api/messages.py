@@ -11,7 +11,7 @@ from arpguard.core.auditing import Audited
 from arpguard.core.claimants import Claimant
 from arpguard.core.decisions import Report, RivalClaim
 from arpguard.core.stimulus import Operation, describe
-from arpguard.model import EntryKey, Link, Tally, VipEntry
+from arpguard.model import Attachment, EntryKey, Link, Tally, VipEntry
 from arpguard.units import NS_PER_S
 from arpguard.v1 import agent_pb2 as pb
 from arpguard.verdict import Kind, Mode
@@ -69,7 +69,7 @@ def vip(key: EntryKey, entry: VipEntry, link: str, node_mode: Mode, tally: Tally
     )
 
 
-def link(of: Link, attachments: Iterable[pb.Attachment], vips: int) -> pb.Link:
+def link(of: Link, attachments: Iterable[Attachment], vips: int) -> pb.Link:
     """A guarded link."""
     addresses = [f"{own.address}/{own.network.prefixlen}" for own in of.addresses]
     return pb.Link(
@@ -79,7 +79,10 @@ def link(of: Link, attachments: Iterable[pb.Attachment], vips: int) -> pb.Link:
         up=of.up,
         device_kind=of.kind,
         addresses=addresses,
-        attachments=attachments,
+        attachments=[
+            pb.Attachment(hook=pb.Hook.ValueType(made.hook), how=made.how, program_id=made.program_id)
+            for made in attachments
+        ],
         vips=vips,
     )
 

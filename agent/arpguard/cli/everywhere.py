@@ -133,8 +133,7 @@ def _silent(heard: Iterable[NodeAnswer[Answer]]) -> Iterator[str]:
     for each in heard:
         if each.answer is None:
             style = render.careful if each.exit_code == exits.NOT_RIGHT else render.bad
-            first, *others = render.wrapped(f"{each.node}: {each.error}", render.page_width())
-            lines += [str(style(first)), *(str(style(line)) for line in others)]
+            lines += [str(style(line)) for line in render.wrapped(f"{each.node}: {each.error}", render.page_width())]
     if lines:
         yield "\n".join(lines)
 
