@@ -76,6 +76,7 @@ class ThisNode:
     auditor: Auditor | None = None
     keepalived: InstanceStates = field(default_factory=InstanceStates)
     tenures: Tenures = field(default_factory=Tenures)
+    waits: bool = False  # whether passes change nothing in the kernel yet
 
     def read_control(self) -> NodeControl:
         """What the kernel has now; observing, before the agent has written anything."""

@@ -463,6 +463,17 @@ def test_explanation_names_the_file_of_an_item_only(clustered):
     assert sources == ["vips[1] in ConfigMap a/b", "service shop/web"]
 
 
+@pytest.mark.parametrize(("waits", "said"), [(False, "so this node is silent"), (True, "did before the agent started")])
+def test_explanation_knows_whether_the_agent_changes_anything_yet(loaded, tmp_path, waits, said):
+    node = a_node(loaded, {EntryKey(1, ITEM): VipEntry(Kind.DELEGATED)}, links=1)
+    item = Vip(ITEM, Owner(OwnerKind.KEEPALIVED, instance="lab"))
+    node.in_force, node.waits = ConfigInForce("config.yaml", AgentConfig(vips=(item,))), waits
+    with served(node, tmp_path) as made, an_api(made.address) as api:
+        steps = api.ExplainVip(address=str(ITEM)).links[0].ownership.steps
+
+    assert [said in step for step in steps if "MASTER" in step] == [True]
+
+
 def test_item_that_the_cluster_refuses_makes_no_vip(clustered):
     """It is in the configuration, and not among the VIPs: it is a node's address, say."""
     story = clustered.ExplainVip(address=str(OWNED)).links[0].ownership

@@ -347,9 +347,8 @@ def _ownership(node: ThisNode, control: NodeControl, address: Address, link: Lin
     source = f"{item} in {where}" if item and vip and not vip.source else item or where
 
     around, grants = range_of(address, link.ifindex, node.state.ranges), node.read_grants()
-    scene = Viewpoint(
-        node.name, link, node.state.links, node.surroundings, control, boot_ns(), around, grants, node.keepalived
-    )
+    now = node.name, link, node.state.links, node.surroundings, control, boot_ns()
+    scene = Viewpoint(*now, around, grants, node.keepalived, node.waits)
     state = node.read_cluster()
     cluster = clustering.in_cluster(state, address, vip) if state else None
     found = explain_ownership(address, source, vip, entry, scene, cluster)

@@ -51,7 +51,8 @@ class Viewpoint:
     """Where the question is asked: this node, the link, the links that are guarded, and the moment (boot clock).
 
     `around`: the range that decides about the address on that link if no entry does. `grants`: what the kernel has of
-    this node's voucher. `keepalived`: what the one of this node says.
+    this node's voucher. `keepalived`: what the one of this node says. `waits`: the agent changes nothing in the kernel
+    yet.
     """
 
     node: str
@@ -63,6 +64,7 @@ class Viewpoint:
     around: Around | None = None
     grants: Grants = field(default_factory=Grants)
     keepalived: InstanceStates = field(default_factory=InstanceStates)
+    waits: bool = False
 
     @property
     def is_closed(self) -> bool:
@@ -139,7 +141,7 @@ def explain_ownership(
         voucher = scene.voucher_left_ns
     steps = _source_steps(address, source, vip, cluster)
     if vip is not None and vip.owner.kind is OwnerKind.KEEPALIVED:
-        steps.append(owner_step(vip.owner, scene.node, scene.keepalived))
+        steps.append(owner_step(vip.owner, scene.node, scene.keepalived, waits=scene.waits))
     elif vip is not None and cluster is not None:
         steps += _owner_steps(address, vip, cluster, scene)
     elected = vip is not None and vip.elected

@@ -66,6 +66,10 @@ UNREADABLE = "{fifo} has a line that is not about VRRP, {line}: use vrrp_notify_
 UNSAID = "keepalived runs and has not said it: see that it has this vrrp_instance; if it has, restart keepalived"
 SILENT = "so this node does not answer for"
 UNCHANGED = "and until the agent has read all of its configuration this node may answer, as before it started, for"
+_STILL = (
+    "the agent has not read all of its configuration and changes nothing until then, so this node does about the VIP "
+    "what it did before the agent started"
+)
 A_GROUP = "that is a vrrp_sync_group: name one of its instances"
 
 
@@ -284,9 +288,16 @@ def owner_shown(owner: Owner, known: InstanceStates) -> str:
     return f"{owner} ({known.word(owner.instance)})" if owner.kind is OwnerKind.KEEPALIVED else str(owner)
 
 
-def owner_step(owner: Owner, node: str, known: InstanceStates) -> str:
-    """Why this node is to answer for a VIP that follows an instance, or why not."""
+def owner_step(owner: Owner, node: str, known: InstanceStates, *, waits: bool) -> str:
+    """Why this node is to answer for a VIP that follows an instance, or why not.
+
+    `waits`: the agent changes nothing in the kernel yet.
+    """
     instance, unknown = owner.instance, known.why_unknown(owner.instance)
+    if waits and unknown:
+        return f"it is not known whether {instance} is MASTER on {node}: {unknown}; {_STILL}"
+    if waits:
+        return f"keepalived says that {instance} is {known.word(instance)} on {node}, but {_STILL}"
     if unknown:
         return f"it is not known whether {instance} is MASTER on {node}, so this node is silent: {unknown}"
     if known.states[instance] is VrrpState.MASTER:

@@ -32,7 +32,6 @@ class Keepalived:
         self._reading: FifoReading | None = None
         self._written = ""  # beside the FIFO
         self._followed: dict[Address, str] = {}
-        self.waits = False  # whether passes change nothing yet
         self._needed = Alarm()
         self._vips: Mapping[Address, Vip] = {}  # the last ones that were asked for
         self._resolved: Mapping[Address, Vip] = {}  # and the same with their owners
@@ -41,8 +40,8 @@ class Keepalived:
     @property
     def problems(self) -> Sequence[str]:
         """The instances whose state is not known, and those that are MASTER elsewhere, too."""
-        known, followed = self._node.keepalived, self._followed
-        return [*unknown_states(followed, known, waits=self.waits), *splits(followed, known, self._node.audits.wrong())]
+        node, known, followed = self._node, self._node.keepalived, self._followed
+        return [*unknown_states(followed, known, waits=node.waits), *splits(followed, known, node.audits.wrong())]
 
     def follow(self, asked: Asked) -> Asked:
         """What is asked for, with this node as the owner of the VIPs whose instance is MASTER here."""

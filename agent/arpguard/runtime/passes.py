@@ -73,9 +73,9 @@ class Passes:
         surroundings = self._node.surroundings = await self._links.look(anew=generation != self._generation)
         self._generation = generation
         asked = self._keepalived.follow(await self._plane.ask(surroundings))
-        self._keepalived.waits = self._has_to_wait(asked)
+        self._node.waits = self._has_to_wait(asked)
         asked = replace(asked, problems=[*self._problems(), *asked.problems])
-        if self._keepalived.waits:
+        if self._node.waits:
             self._kernel.wait(asked.problems)
             return
 

@@ -67,6 +67,10 @@ def explain(owner: Owner | None, scene: Viewpoint, address=VIP, mode=Mode.INHERI
 
 
 MADE = f"{SOURCE} makes {VIP} a VIP with the owner "
+STILL = (
+    "keepalived says that VI_1 is BACKUP on me, but the agent has not read all of its configuration and changes "
+    "nothing until then, so this node does about the VIP what it did before the agent started"
+)
 ENFORCED = "the mode is enforce (the node's)"
 HOLD = "the source names a fixed owner (hold): no fence is needed"
 SUBNET = "me is this node; it answers on eth0: the VIP is in that link's subnet"
@@ -131,6 +135,18 @@ STEPS = [
             ENFORCED,
         ],
         id="keepalived, backup",
+    ),
+    pytest.param(
+        Owner(OwnerKind.KEEPALIVED, instance="VI_1"),
+        replace(a_scene(), keepalived=InstanceStates({"VI_1": VrrpState.BACKUP}), waits=True),
+        {},
+        [
+            MADE + "keepalived VI_1",
+            STILL,
+            "so the kernel's entry on eth0 is foreign: another node or link answers, this one is silent",
+            ENFORCED,
+        ],
+        id="keepalived, while the agent waits",
     ),
     pytest.param(
         Owner(OwnerKind.KEEPALIVED, instance="VI_1", node="me"),

@@ -394,7 +394,22 @@ def test_lists_show_the_state():
     ],
 )
 def test_explain_says_why(state, expected):
-    assert owner_step(FOLLOWS, "me", known(state)) == expected
+    assert owner_step(FOLLOWS, "me", known(state), waits=False) == expected
+
+
+@pytest.mark.parametrize(
+    ("state", "begins"),
+    [
+        (VrrpState.MASTER, "keepalived says that VI_1 is MASTER on me, but the agent has not read all of its"),
+        (VrrpState.BACKUP, "keepalived says that VI_1 is BACKUP on me, but the agent has not read all of its"),
+        (None, f"it is not known whether VI_1 is MASTER on me: {UNSAID}; the agent has not read all of its"),
+    ],
+)
+def test_explain_does_not_say_silent_while_the_agent_changes_nothing(state, begins):
+    step = owner_step(FOLLOWS, "me", known(state), waits=True)
+
+    assert step.startswith(begins)
+    assert step.endswith("so this node does about the VIP what it did before the agent started")
 
 
 def test_an_unknown_state_is_one_problem_for_all_vips_that_follow():

@@ -35,7 +35,7 @@ class Node:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.passes = Alarm()
-        self.this = SimpleNamespace(name="me", keepalived=InstanceStates(), audits=AuditBook())
+        self.this = SimpleNamespace(name="me", keepalived=InstanceStates(), audits=AuditBook(), waits=False)
         self.part = Keepalived(cast("Any", self.this), self.passes)
         self.asked = Asked(AgentConfig(keepalived=KeepalivedConfig(path)), 1, VIPS)
         self.writer: int | None = None

@@ -26,12 +26,15 @@ class Scene:
         self.settings = SimpleNamespace(in_force=SimpleNamespace(generation=1), problems=list)
         plane = SimpleNamespace(ask=self._ask, passed=lambda: None, state=object())  # in a cluster
         kernel = SimpleNamespace(update=lambda *_: True, knows_less=False, state=SimpleNamespace(links=()))
-        pinned, node = SimpleNamespace(was_told=False, has_others=False), SimpleNamespace(surroundings=None)
+        pinned, node = (
+            SimpleNamespace(was_told=False, has_others=False),
+            SimpleNamespace(surroundings=None, waits=False),
+        )
         settings: Any = self.settings
         settings.awaited = False
         parts = cast("Any", (node, settings, pinned, plane, kernel))
-        self.keepalived: Any = SimpleNamespace(follow=lambda asked: asked, problems=[], waits=False)
-        self.pinned, self.kernel = pinned, cast("Any", kernel)
+        self.keepalived: Any = SimpleNamespace(follow=lambda asked: asked, problems=[])
+        self.node, self.pinned, self.kernel = node, pinned, cast("Any", kernel)
         self.passes = Passes(*parts, self.links, self.keepalived, EarlyFile(None), ())
 
     async def _read(self) -> Surroundings:
@@ -55,12 +58,12 @@ def scene(monkeypatch) -> Scene:
 
 def test_problems_of_a_pass_that_changes_nothing_know_that_it_does_not(scene):
     seen = []
-    scene.kernel.wait = lambda _problems: seen.append(scene.keepalived.waits)
+    scene.kernel.wait = lambda _problems: seen.append(scene.node.waits)
     scene.settings.awaited = scene.pinned.was_told = True
     scene.make()
     scene.settings.awaited = False
     scene.make()
-    assert (seen, scene.keepalived.waits) == ([True], False)
+    assert (seen, scene.node.waits) == ([True], False)
 
 
 def test_routes_are_not_read_while_nothing_changes(scene):
