@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 # its image cannot be pulled, say, the VIPs are silent for a third of this time, until others may take them.
 PARTING_NS = 7 * NS_PER_S
 LEAVE_S = 5.0
+REFUSED_S = 1.0  # without rights: some of them may be left
 
 
 # API server --------> Cluster: Services, Nodes, ConfigMap, Leases
@@ -330,7 +331,7 @@ class Kubernetes:
         end = await self._ending.why()
         log.info("stopping: %s", end.value)
         if end.removes_guard:
-            if not await self._membership.remove(LEAVE_S):
+            if not await self._membership.remove(REFUSED_S if end is End.RIGHTS_GONE else LEAVE_S):
                 log.warning("not all claims of this node were removed in time: delete its Leases")
         elif not await self._membership.part(self._parting_ns(end), ASK_S):
             log.warning("the last renewal failed: answers end at the fence")
