@@ -67,21 +67,22 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "agent",
         help="run the agent on this node",
-        description="Guards the VIPs of the configuration on this node, follows changes of the file and of the links, "
-        "and leaves the guard in place when it stops. With --configmap or --kubeconfig also those of the cluster's "
-        "Services; without, it runs standalone.",
+        description="Guards the VIPs of the configuration on this node, follows changes to the file and the links, "
+        "and leaves the guard in place when it stops. With --configmap or --kubeconfig, it also guards those of the "
+        "cluster's Services; without, it runs standalone.",
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="configuration (YAML), followed live; with --configmap: until that was read, and for what is set at start",
+        help="configuration (YAML), followed live; with --configmap, used until the ConfigMap is read and for "
+        "settings that apply only at start",
     )
     parser.add_argument(
         "--configmap",
         type=object_name,
         metavar="NS/NAME",
-        help="take the configuration from the key config.yaml of this ConfigMap, and follow it live by the API",
+        help="take the configuration from the key config.yaml of this ConfigMap, and follow it live through the API",
     )
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: the Pod's service account)"
@@ -94,7 +95,10 @@ def _add_agent(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         help="while another agent runs on this node, get ready, wait until it ends, and take over from it",
     )
     parser.add_argument(
-        "--early-file", type=Path, metavar="FILE", help="keep here what `arpguard early` closes at the next boot"
+        "--early-file",
+        type=Path,
+        metavar="FILE",
+        help="write what `arpguard early` closes at the next boot to this file",
     )
 
     add_log_options(parser)
@@ -105,9 +109,9 @@ def _add_early(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "early",
         help="close ranges at boot, before the agent runs",
-        description="Closes the `ranges` of FILE with `unknown: suppress`, which an agent with --early-file keeps, on "
-        "the links that it names: this node's kernel answers for no address in them until the agent runs, which takes "
-        "the guard over. Where an agent has guarded since the boot it does nothing.",
+        description="Closes the `ranges` with `unknown: suppress` that FILE names, on the links that it names; an "
+        "agent with --early-file writes FILE. This node's kernel then answers for no address in them until the agent "
+        "starts and takes the guard over. Does nothing if an agent has guarded this node since it booted.",
     )
     parser.add_argument("file", type=Path, metavar="FILE")
     parser.add_argument(
@@ -153,8 +157,8 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "--rounds",
         type=positive(int),
         metavar="N",
-        help="with --kubernetes: N rounds of random faults, about 4 s each, all judged; "
-        "ended early, it says what it found",
+        help="with --kubernetes: N rounds of random faults, about 4 s each, all judged; when interrupted, it reports "
+        "what it found so far",
     )
     parser.add_argument(
         "--for",
@@ -173,7 +177,8 @@ def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--vouching",
         action="store_true",
-        help="random faults with nodes that vouch for each other, whose frames are lost, late, doubled and replayed",
+        help="random faults with nodes that vouch for each other, and frames that are lost, delayed, doubled and "
+        "replayed",
     )
 
     parser.add_argument("--list", action="store_true", help="list the scenarios with what each expects")
@@ -200,13 +205,15 @@ def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "whohas",
         help="ask the wire who answers for an address",
         description="Sends ARP requests, or neighbour solicitations for an IPv6 address, and shows every MAC that "
-        "answers, whose it is where that is known (a virtual router, a node that this node's agent knows, a "
-        "neighbour), and what that means. Exit code 0: exactly one host answers; 1: none, or more than one. "
-        "This node does not hear itself: for a VIP that it owns, ask from another host.",
+        "answers, whose it is if known (a virtual router, a node that this node's agent knows, a neighbour), and "
+        "what that means. Exit code 0: exactly one host answers; 1: none, or more than one. This node does not hear "
+        "itself: for a VIP that it owns, ask from another host.",
     )
 
     parser.add_argument("address", metavar="ADDRESS", help="an IPv4 or IPv6 address")
-    parser.add_argument("--interface", metavar="I", help="ask here (default: where the routes lead, `local` left out)")
+    parser.add_argument(
+        "--interface", metavar="I", help="ask on this interface (default: by the routes, without table `local`)"
+    )
     parser.add_argument("--count", type=positive(int), default=3, metavar="N", help="requests to send (default: 3)")
     parser.add_argument(
         "--wait", type=positive(float), default=0.5, metavar="S", help="seconds to listen after each (default: 0.5)"
@@ -225,10 +232,10 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "doctor",
         help="check this node for problems with VIPs",
-        description="Checks the node, that is, the network namespace that it runs in: who would answer for which VIP, "
-        "the kernel's settings, the links, the guard, and what the guard needs. With --kubeconfig also the cluster's "
-        "Services, Nodes and kube-proxy. Changes nothing, and asks the segment for the VIPs. Exit code 1: something is "
-        "bad.",
+        description="Checks the node (the network namespace that the command runs in): who would answer for which "
+        "VIP, the kernel's settings, the links, the guard, and what the guard needs; with --kubeconfig, also the "
+        "cluster's Services, Nodes and kube-proxy. Asks the segment for the VIPs; changes nothing. Exit code 1: a "
+        "check came out bad.",
     )
 
     parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration")
@@ -243,11 +250,13 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--address", dest="agent", metavar="TARGET", help="the agent on this node (default: grpc.listen's first)"
     )
-    parser.add_argument("--pin-dir", type=Path, metavar="DIR", help="in place of the configuration's bpf.pin_dir")
+    parser.add_argument(
+        "--pin-dir", type=Path, metavar="DIR", help="use this instead of the configuration's bpf.pin_dir"
+    )
 
     parser.add_argument("--no-ask", action="store_true", help="do not ask the segment for VIPs")
     parser.add_argument(
-        "--fix-hints", action="store_true", help="print the shell commands that fix what is bad, and run none"
+        "--fix-hints", action="store_true", help="print the shell commands that fix the problems; run none of them"
     )
 
     add_output(parser, "a document")
@@ -262,8 +271,8 @@ def _add_config(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     check = actions.add_parser(
         "check",
         help="print every problem of a configuration",
-        description="Prints every problem with its line, its setting, what that must be and what it is; exit code 2 "
-        "when there is one. Warns of settings that do nothing.",
+        description="Prints every problem with its line, its setting, the allowed values and the actual one; exit "
+        "code 2 if there is one. Warns about settings that have no effect.",
     )
     check.add_argument(
         "file", type=Path, metavar="FILE", help="YAML, or the manifest of a ConfigMap; -: standard input"
@@ -275,8 +284,8 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "cleanup",
         help="remove the guard from this node",
-        description="Detaches and unpins everything that an agent left in place, and removes the file that it kept for "
-        "`arpguard early`. Stop the agent first.",
+        description="Detaches and unpins everything that an agent left in place, and removes the file that it wrote "
+        "for `arpguard early`. Stop the agent first.",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="take bpf.pin_dir from here")
     _add_pin_dir(parser)
@@ -285,7 +294,7 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         type=Path,
         default=_EARLY_FILE,
         metavar="FILE",
-        help=f"as the agent's; it stays where it names another bpf.pin_dir (default: {_EARLY_FILE})",
+        help=f"the agent's --early-file; kept if it names another bpf.pin_dir (default: {_EARLY_FILE})",
     )
     parser.set_defaults(run=lazily("cleanup", "clean_up"))
 
@@ -306,16 +315,16 @@ def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "uninstall",
         help="take the agents and their guards out of a cluster",
         description="Deletes the DaemonSet in the foreground, so that each agent removes its guard, waits until all "
-        "are gone, and removes the Leases that they left. Then names the nodes on which a guard may be left. Run it "
-        "before you delete the rest; the chart does so by itself. Exit code 1: the agents did not end in time, or a "
-        "guard may be left.",
+        "agents are gone, and removes the Leases that they left. Then names the nodes that may still have a guard. "
+        "Run it before you delete the rest; `helm uninstall` runs it for you. Exit code 1: the agents did not stop "
+        "in time, or a node may still have a guard.",
     )
     parser.add_argument(
         "--daemonset",
         type=object_name,
         default="arpguard/arpguard",
         metavar="NS/NAME",
-        help="that of the agents (default: arpguard/arpguard)",
+        help="the agents' DaemonSet (default: arpguard/arpguard)",
     )
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="F", help="how to reach the API server (default: the Pod's service account)"

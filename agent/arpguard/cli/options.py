@@ -163,8 +163,8 @@ def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "status",
         "the state of the guard on this node",
-        "Shows mode, configuration, fence, lease, how the API server is followed, links with their programs, all "
-        "decisions by reason, and every problem; with --all-nodes a line for each node. Exit code 1: there is a "
+        "Shows mode, configuration, fence, lease, connection to the API server, links with their programs, all "
+        "decisions by reason, and every problem; with --all-nodes, one line for each node. Exit code 1: there is a "
         "problem.",
         _STATUS_EXAMPLES,
     )
@@ -179,8 +179,8 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "vips",
         "the guarded VIPs with their counters",
-        "Shows the guarded VIPs, read back from the kernel: who may answer, the node that has an elected one, "
-        "and how many frames had which reason. Exit code 1: ADDRESS is guarded on no link.",
+        "Shows the guarded VIPs, read back from the kernel: who may answer, which node has an elected VIP, and how "
+        "many frames had which reason. Exit code 1: no link guards ADDRESS.",
         _VIPS_EXAMPLES,
     )
     add_vip_arguments(parser, "only this one, in detail")
@@ -202,8 +202,8 @@ def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "links",
         "the guarded links and the programs on them",
-        "Shows each guarded network interface, its addresses, and the kernel's ids of the programs on it "
-        "(`bpftool prog show id ID` tells more).",
+        "Shows each guarded network interface, its addresses, and the kernel's ids of the programs on it (`bpftool "
+        "prog show id ID` shows more).",
     )
     add_output(parser)
     _add_pin_dir(parser)
@@ -215,8 +215,8 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "decisions",
         "recent decisions of the guard, or live ones",
-        "Shows the decisions of the recent past, the latest first, or with --follow a few, the latest last, and then "
-        "each as it comes. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
+        "Shows recent decisions, newest first. With --follow, shows the last few, oldest first, and then new ones as "
+        "they come. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
         _DECISIONS_EXAMPLES,
     )
     add_decision_arguments(parser)
@@ -241,7 +241,7 @@ def add_decision_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit",
         type=positive(int),
         metavar="N",
-        help=f"at most N past ones (default: {DEFAULT_LIMIT}, with --follow {DEFAULT_PAST})",
+        help=f"show at most N past decisions (default: {DEFAULT_LIMIT}, with --follow {DEFAULT_PAST})",
     )
 
     add_output(parser)
@@ -251,11 +251,11 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = _command(
         subparsers,
         "conflicts",
-        "hosts that claimed a VIP of another host, or may have",
-        "Shows which other hosts claimed a VIP, as far as this node heard, the latest first. "
-        "Where the owner's MAC is not known to the guard, the claimer is perhaps its owner. "
-        "Its MAC address shows what the claimer is: a node of the cluster, a virtual router, or a host outside. "
-        "Exit code 1: a claim has the reason conflict, and so certainly came from another host, or is a node's.",
+        "hosts that claimed a VIP that is not, or may not be, theirs",
+        "Shows which other hosts this node heard claim a VIP, newest first. If the guard does not know the owner's "
+        "MAC, the claimant may be the owner. The claimant's MAC shows what it is: a cluster node, a virtual router, "
+        "or a host outside. Exit code 1: a claim has the reason conflict, so certainly came from another host, or "
+        "came from a cluster node.",
         _CONFLICTS_EXAMPLES,
     )
     add_conflict_arguments(parser)
@@ -276,10 +276,10 @@ def _add_audit(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "audit",
         "who answers for the VIPs on the wire",
-        "Every VIP is asked for on the wire once in `audit.every` (60 s), by one node that does not own it. "
-        "Shows what this node's last questions found: the owner alone answers, no host does, another host does, or "
-        "several do. With ADDRESS it asks now, from this node, also for a VIP that other nodes ask for. "
-        "Exit code 1: not exactly the owner answers for one of them.",
+        "For each VIP, one node that does not own it asks the wire every `audit.every` (60 s). Shows what this "
+        "node's last questions found: only the owner answers, no host does, another host does, or several do. With "
+        "ADDRESS, asks now, from this node, even for a VIP that other nodes audit. Exit code 1: for one of them, the "
+        "owner is not the only host that answers.",
         _AUDIT_EXAMPLES,
     )
 
@@ -295,12 +295,11 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "explain",
         "what this node does with frames about an address, and why",
-        "Runs the loaded programs' code on a frame of each kind, over the kernel's maps as they are, and tells "
-        "verdict, reason (docs/reasons.md), what becomes of the frame, and why the address has the owner that it has: "
-        "the object that makes it a VIP, the nodes that may own an elected one and why the others may not, and its "
-        "claim. "
-        "Nothing is sent or counted. With -o json each frame is there in hexadecimal, too. Exit code 1: the address "
-        "is guarded on no link.",
+        "Runs the loaded programs' code on one frame of each kind, against the kernel's current maps, and shows the "
+        "verdict, the reason (docs/reasons.md), what happens to the frame, and why the address has its owner: the "
+        "object that makes it a VIP, the nodes that may own an elected one and why the others may not, and its "
+        "claim. Sends and counts nothing. -o json includes each frame in hexadecimal. Exit code 1: no link guards "
+        "the address.",
         _EXPLAIN_EXAMPLES,
     )
     add_explain_arguments(parser)
@@ -340,9 +339,9 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "watch",
         "a live view of links, VIPs and decisions",
-        "Shows mode, fence, lease and API server, links, the busiest VIPs with their frames per second, and the latest "
-        "decisions, on the whole screen, until q or Ctrl-C; ? lists the keys that sort, filter, scroll and hold it "
-        "still. Follows the agent through restarts. Rates are differences of the kernel's exact counters.",
+        "Shows mode, fence, lease and API server, links, the busiest VIPs with their frames per second, and the "
+        "latest decisions, full screen, until q or Ctrl-C; ? lists the keys that sort, filter, scroll and pause. "
+        "Follows the agent through restarts. Rates are differences of the kernel's exact counters.",
         _WATCH_EXAMPLES,
     )
 
@@ -419,7 +418,7 @@ def add_output(parser: argparse.ArgumentParser, document: str = _MESSAGE) -> Non
         "--output",
         choices=("table", "wide", "json", "yaml"),
         default="table",
-        help=f"for people: as wide as the terminal, or as what is shown; or {document} (default: table)",
+        help=f"table fits the terminal, wide shows every column in full; json and yaml: {document} (default: table)",
     )
 
 
@@ -459,8 +458,8 @@ def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "all nodes",
         textwrap.fill(
-            "The agent that is asked tells which nodes the cluster has; the others are asked at the address of their "
-            "Node, by mutual TLS. Exit code 3: one of them cannot be reached.",
+            "The agent at --address names the nodes of the cluster; the command asks the agents there at the "
+            "addresses of their Nodes, over mutual TLS. Exit code 3: one of them cannot be reached.",
             _HELP_WIDTH,
         ),
     )

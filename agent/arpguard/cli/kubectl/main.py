@@ -28,14 +28,14 @@ _EPILOG = (
     "or every node, cannot be reached"
 )
 _KNOWN = {**KNOWN, "node": "nodes"}
-_ASKED = "All nodes are asked at once, through the API server; those that do not answer are named with the reason. "
+_ASKED = "Asks all nodes at once, through the API server, and says which do not answer, and why. "
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser with all commands."""
     parser: argparse.ArgumentParser = Parser(
         prog="kubectl arpguard",
-        description="The agents of a cluster, asked through its API server: at most one node answers for a virtual IP.",
+        description="Asks the arpguard agents of a cluster through its API server.",
         epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version=f"kubectl arpguard {__version__}")
@@ -69,11 +69,11 @@ def _command(
     parser = add_command(subparsers, name, brief, text, EXAMPLES.get(name, ""))
     cluster = parser.add_argument_group("the cluster")
     cluster.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="as kubectl's (default: $KUBECONFIG, then ~/.kube/config)"
+        "--kubeconfig", type=Path, metavar="FILE", help="kubeconfig file (default: $KUBECONFIG, then ~/.kube/config)"
     )
-    cluster.add_argument("--context", metavar="NAME", help="of the kubeconfig (default: its current one)")
+    cluster.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
     cluster.add_argument(
-        "-n", "--namespace", default="arpguard", metavar="NS", help="that of the agents (default: arpguard)"
+        "-n", "--namespace", default="arpguard", metavar="NS", help="namespace of the agents (default: arpguard)"
     )
 
     cluster.add_argument(
@@ -114,8 +114,8 @@ def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "vips",
         "who has which VIP, as each node sees it",
-        "Shows the guarded VIPs as the kernel of each node has them, a VIP's lines together. Exit code 1: ADDRESS is "
-        "guarded nowhere, or a node did not answer.",
+        "Shows the guarded VIPs as the kernel of each node has them, grouped by VIP. Exit code 1: no node guards "
+        "ADDRESS, or a node did not answer.",
     )
     add_vip_arguments(parser, "only this one")
     parser.set_defaults(run=lazily("kubectl.asking", "show_vips"))
@@ -126,8 +126,8 @@ def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "explain",
         "what each node does with frames about an address, and why",
-        "Shows, node by node, what `arpguard explain` says there: verdicts, reasons, why the address has the owner "
-        "that it has, and why no other. Exit code 1: no node guards the address, or a node did not answer.",
+        "Shows, node by node, what `arpguard explain` says there: verdicts, reasons, and why the address has its "
+        "owner and no other. Exit code 1: no node guards the address, or a node did not answer.",
     )
     add_explain_arguments(parser)
     parser.set_defaults(run=lazily("kubectl.asking", "explain"))
@@ -138,9 +138,9 @@ def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "decisions",
         "recent decisions of all nodes, or live ones",
-        "Shows the decisions of the recent past, the latest first, or with --follow a few, the latest last, and then "
-        "each as it comes, those of all nodes in the order of time. Nodes' clocks are taken as they are. With --follow "
-        "a node that is lost is named, and asked again.",
+        "Shows recent decisions of all nodes, newest first. With --follow, shows the last few, oldest first, and "
+        "then new ones as they come. Sorts them by the clocks of the nodes. With --follow, says when it loses a "
+        "node, and tries it again.",
     )
     add_decision_arguments(parser)
     parser.set_defaults(run=lazily("kubectl.asking", "show_decisions"))
@@ -151,8 +151,8 @@ def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "conflicts",
         "hosts that claimed a VIP, as each node heard it",
-        "Shows which hosts claimed a VIP that is not theirs, or may not be, the latest first. Exit code 1: a claim "
-        "certainly came from another host, or is a node's; or a node did not answer.",
+        "Shows which hosts claimed a VIP that is not, or may not be, theirs, newest first. Exit code 1: a claim "
+        "certainly came from another host, or came from a cluster node; or a node did not answer.",
     )
     add_conflict_arguments(parser)
     parser.set_defaults(run=lazily("kubectl.asking", "show_conflicts"))
@@ -163,8 +163,8 @@ def _add_audit(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "audit",
         "who answers for the VIPs on the wire",
-        "Shows what each node's last questions on the wire found. With ADDRESS every node asks now. Exit code 1: not "
-        "exactly the owner answers for one of them, or a node did not answer.",
+        "Shows what each node's last questions on the wire found. With ADDRESS, every node asks now. Exit code 1: "
+        "for one of them, the owner is not the only host that answers, or a node did not answer.",
     )
     parser.add_argument("vip", metavar="ADDRESS", nargs="?", default="", help="the VIP to ask for now (default: none)")
     add_output(parser)
@@ -189,8 +189,9 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "doctor",
         "check all nodes for problems with VIPs",
-        "Has each node run `arpguard doctor`, and shows the nodes and what is not well, the worst first; what several "
-        "nodes found alike is one line. Changes nothing. Exit code 1: something is bad, or a node did not answer.",
+        "Runs `arpguard doctor` on each node, and shows the nodes and their problems, worst first; a problem that "
+        "several nodes share is one line. Changes nothing. Exit code 1: a check came out bad, or a node did not "
+        "answer.",
         timeout_s=60.0,
     )
     parser.add_argument("--no-ask", action="store_true", help="do not ask the segment for VIPs")
@@ -203,8 +204,9 @@ def _add_mode(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "mode",
         "switch the cluster between observe and enforce",
-        "Changes `mode` in the agents' ConfigMap, and nothing else in it, waits until each node has followed, and says "
-        "which have not, and why. VIPs with a mode of their own keep it. Exit code 1: a node has not followed in time.",
+        "Changes `mode` in the agents' ConfigMap, and nothing else in it, waits until each node has switched, and "
+        "says which have not, and why. VIPs with a mode of their own keep it. Exit code 1: a node did not switch in "
+        "time.",
         timeout_s=30.0,
     )
     parser.add_argument("mode", choices=("observe", "enforce"))
@@ -216,9 +218,9 @@ def _add_bundle(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "bundle",
         "write a support bundle",
-        "Writes an archive with the configuration, Leases, Events and Pods of the agents, and of each node its status, "
-        "VIPs, links, conflicts, audit, decisions, doctor's report, maps, metrics and log. No Secret is read. Exit "
-        "code 1: something could not be read; the archive says what.",
+        "Writes an archive with the agents' configuration, Leases, Events and Pods, and each node's status, VIPs, "
+        "links, conflicts, audit, decisions, doctor's report, maps, metrics and log. Reads no Secret. Exit code 1: "
+        "something could not be read; the archive says what.",
         timeout_s=60.0,
     )
     parser.add_argument(
@@ -233,8 +235,8 @@ def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "uninstall",
         "take the agents and their guards out of the cluster",
         "Does what `arpguard uninstall` does: deletes the DaemonSet so that each agent removes its guard, waits for "
-        "that, removes the Leases that are left, and names the nodes on which a guard may be left. Exit code 1: the "
-        "agents did not end in time, or a guard may be left.",
+        "that, removes leftover Leases, and names the nodes that may still have a guard. Exit code 1: the agents did "
+        "not stop in time, or a node may still have a guard.",
         timeout_s=120.0,
     )
     parser.set_defaults(run=_uninstall)
@@ -253,9 +255,9 @@ def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         subparsers,
         "completion",
         "print a completion script for a shell",
-        "Prints a completion script for the command `kubectl-arpguard`, by which the plugin can be called, too. Bash: "
-        "source <(kubectl arpguard completion bash). To complete after `kubectl`: docs/kubectl.md. "
-        "VIPs, links and nodes are those of the current context, in the namespace arpguard.",
+        "Prints a completion script for `kubectl-arpguard`, the plugin's own command. Bash: source <(kubectl "
+        "arpguard completion bash). To complete after `kubectl`: docs/kubectl.md. Completes VIPs, links and nodes of "
+        "the current context, in the namespace arpguard.",
         EXAMPLES["completion"],
     )
     add_shell(parser, _KNOWN.values())

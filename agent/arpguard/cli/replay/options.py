@@ -12,9 +12,9 @@ from arpguard.names import is_subdomain
 from arpguard.verdict import Reason, Verdict
 
 _TEXT = """Runs every ARP and neighbour discovery frame of a capture through the guard's own BPF programs with a
-configuration, and tells what they decide, which addresses more than one MAC answered for, and what a guard on every
-node would have left of that. Nothing is attached, sent or kept, and no interface is touched; loading the programs
-needs root. Exit code 1: an address was answered for by more than one MAC."""
+configuration, and shows what they decide, which addresses more than one MAC answered for, and which of these answers a
+guard on every node would have let through. Attaches, sends and keeps nothing, and touches no interface; loading the
+programs needs root. Exit code 1: more than one MAC answered for an address."""
 _EXAMPLES = """examples:
   arpguard replay capture.pcap --config config.yaml
   arpguard replay capture.pcap --config config.yaml --summary
@@ -27,7 +27,7 @@ _EXAMPLES = """examples:
 
 def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     """Adds `arpguard replay`."""
-    brief = "what the guard would have decided in a capture, and who answered for what"
+    brief = "run a capture through the guard, and see which hosts answered"
     parser = add_command(subparsers, "replay", brief, _TEXT, _EXAMPLES)
 
     parser.add_argument("file", metavar="FILE", help="pcap or pcapng, also gzipped; - reads standard input")
@@ -35,19 +35,19 @@ def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     _add_scene(parser)
     _add_choice_of_frames(parser)
 
-    parser.add_argument("--summary", action="store_true", help="only the summary of the whole capture")
-    add_output(parser, "a document for each frame and one for the account at the end")
+    parser.add_argument("--summary", action="store_true", help="show only the summary of the whole capture")
+    add_output(parser, "a document for each frame and one for the summary")
 
     parser.set_defaults(run=lazily("replay.command", "run_replay"))
 
 
 def _add_scene(parser: argparse.ArgumentParser) -> None:
-    scene = parser.add_argument_group("who is who")
+    scene = parser.add_argument_group("nodes and addresses")
     scene.add_argument(
         "--node",
         default=os.environ.get("NODE_NAME") or socket.gethostname(),
         metavar="N",
-        help="the node to decide for, as `owner: {node: N}` has it (default: $NODE_NAME, then the host name)",
+        help="the node to decide for, as in `owner: {node: N}` (default: $NODE_NAME, then the host name)",
     )
 
     scene.add_argument(
@@ -56,8 +56,8 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[NODE=]MAC",
-        help="a MAC of this node on the captured link: frames from it go out, all others come in; or of another "
-        "node, to tell what its guard would have left of what it said; may be given again",
+        help="a MAC of this node on the captured link: frames from it are outgoing, all others incoming. NODE=MAC "
+        "names another node's, to show which of its frames its guard would have let through. May be given again",
     )
     scene.add_argument(
         "--own-address",
@@ -65,7 +65,7 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="IP",
-        help="this node's address on the link, which takes a VIP's place in outgoing requests (default: a dummy)",
+        help="this node's address on the link, which replaces a VIP in outgoing requests (default: a dummy)",
     )
 
     scene.add_argument(
@@ -77,20 +77,22 @@ def _add_scene(parser: argparse.ArgumentParser) -> None:
         help="assume that NODE was elected to own ADDRESS, even if no file makes it a VIP; may be given again",
     )
 
-    scene.add_argument("--mode", choices=("observe", "enforce"), default="", help="instead of every configured mode")
+    scene.add_argument(
+        "--mode", choices=("observe", "enforce"), default="", help="use this mode instead of every configured one"
+    )
 
 
 def _add_choice_of_frames(parser: argparse.ArgumentParser) -> None:
     frames = parser.add_argument_group("which frames")
-    frames.add_argument("--link", default="", metavar="NAME", help="only those of this interface of the capture")
+    frames.add_argument("--link", default="", metavar="NAME", help="only frames of this interface of the capture")
     frames.add_argument(
         "--vlan",
         type=up_to(4094, "not a VLAN from 1 to 4094"),
         metavar="VID",
-        help="only those of this VLAN, as on its VLAN device",
+        help="only frames of this VLAN, judged as on its VLAN device",
     )
     frames.add_argument("--all", action="store_true", help="also show decisions that are not about a VIP")
-    frames.add_argument("--vip", type=_address, metavar="IP", help="show only those about this VIP")
+    frames.add_argument("--vip", type=_address, metavar="IP", help="show only decisions about this VIP")
     add_choice(frames, "verdict", Verdict, "show only this verdict")
     add_choice(frames, "reason", Reason, "show only this reason (docs/reasons.md)", listed=False)
 

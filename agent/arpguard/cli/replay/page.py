@@ -233,7 +233,7 @@ def _heading(story: Story) -> Iterator[tuple[str, object]]:
             f"{_local(ledger.first_ns):%Y-%m-%d %H:%M:%S} to {_local(ledger.last_ns):%Y-%m-%d %H:%M:%S}, {length}",
         )
 
-    yield "node", f"{scene.node}, MAC {scene.own_mac or 'not told'}, mode {story.mode.name.lower()}"
+    yield "node", f"{scene.node}, MAC {scene.own_mac or 'not given'}, mode {story.mode.name.lower()}"
     judged = ", ".join(f"{ledger.judged[protocol]:,} {protocol.value}" for protocol in Protocol)
     yield "frames", f"{ledger.read:,} read, {judged}; {ledger.about:,} about a VIP"
 
