@@ -257,7 +257,7 @@ def test_64_streams_may_be_open_and_the_next_is_refused_until_one_ends(node):
             lambda: next(connections[1].health.Watch(health_pb2.HealthCheckRequest(), timeout=5)),
         ):
             code, message = ended(call)
-            assert (code, message) == (EXHAUSTED, "64 streams are open: end one of them")
+            assert (code, message) == (EXHAUSTED, "64 streams are open: close one of them")
         assert connections[0].GetStatus().node == "node-1"
         assert node.on_loop(lambda: node.meter.calls["WatchDecisions", "RESOURCE_EXHAUSTED"]) == 1
         node.decide(*(a_decision(number) for number in range(FLOOD)))

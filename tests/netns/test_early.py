@@ -119,7 +119,7 @@ def test_cleanup_removes_the_file_with_the_guard_and_where_there_is_only_the_fil
     agent.kill(signal.SIGTERM)
     for content in (text, "not a configuration"):
         agent.file.write_text(content, encoding="utf-8")
-        assert f"removed {agent.file}: nothing is closed at the next boot\n" in clean_up(pair, agent)
+        assert f"removed {agent.file}: the next boot closes no ranges\n" in clean_up(pair, agent)
         assert not agent.file.exists()
     assert clean_up(pair, agent) == f"nothing is pinned under {agent.pin_dir}\n"
 

@@ -125,7 +125,7 @@ def explain_vip(node: ThisNode, request: pb.ExplainVipRequest) -> pb.ExplainVipR
     links = [link for link in node.state.links if name in (None, link.name)]
     if name and not links:
         guarded = ", ".join(link.name for link in node.state.links) or "none"
-        raise RequestError(grpc.StatusCode.NOT_FOUND, f"link: {name}: this node does not guard it, but {guarded}")
+        raise RequestError(grpc.StatusCode.NOT_FOUND, f"link: {name}: this node does not guard it; it guards {guarded}")
     control = node.read_control()
 
     stories = []

@@ -117,7 +117,7 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in 
 
     def _refuse_too_many(self) -> None:
         if self._streams > MAX_STREAMS:
-            raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open: end one of them")
+            raise RequestError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open: close one of them")
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ _FINDINGS = {
     pb.Audit.FINDING_ANOTHER: "another",
     pb.Audit.FINDING_SEVERAL: "several",
 }
-_NOTHING = """this node has asked for no VIP yet, or other nodes ask for all of them
+_NOTHING = """this node has not asked for any VIP yet, or other nodes ask for all of them
 `arpguard audit ADDRESS` asks now, and `arpguard audit --all-nodes` shows what all nodes found"""
 
 
@@ -98,6 +98,6 @@ def _verdict(audits: Sequence[pb.Audit]) -> Styled:
     wrong = len({found.vip for found in audits if not found.right})
     total = len({found.vip for found in audits})
     if wrong:
-        return bad(f"{counted(wrong, 'VIP')} of {total:,}: not exactly the owner answers")
+        return bad(f"{counted(wrong, 'VIP')} of {total:,}: the owner is not the only host that answers")
     silent = any(found.finding == pb.Audit.FINDING_NONE for found in audits)
     return good(f"{counted(total, 'VIP')}: {'no host but' if silent else 'only'} the owner answers")

@@ -49,4 +49,4 @@ def _remove_early(file: Path, pin_dir: Path) -> None:
     except ConfigError:
         pass  # it closes nothing, and would only fail at each boot
     file.unlink()
-    print(f"removed {file}: nothing is closed at the next boot")
+    print(f"removed {file}: the next boot closes no ranges")

@@ -64,7 +64,7 @@ async def _examine(wanted: Wanted, agent: str | None) -> tuple[Result, ...]:
 def _ask_agent(target: str) -> AgentWord | Unread:
     """The agent on this node, if one answers."""
     if not target:
-        return Unread("its configuration has no address to ask it at")
+        return Unread("its configuration has no address to reach it at")
     path = target.removeprefix("unix://")
     if path != target and not Path(path).exists():
         return Unread(f"no agent listens at {target}")
@@ -144,7 +144,7 @@ def hints(results: Iterable[Result]) -> list[str]:
                 lines += [line for line in finding.commands if line not in lines and line.isprintable()]
     if any(line.startswith("sysctl ") for line in lines):
         lines.append(_KEEP)
-    return lines or ["# nothing is bad"]
+    return lines or ["# nothing to fix"]
 
 
 def as_json(node: str, results: Sequence[Result]) -> dict[str, object]:

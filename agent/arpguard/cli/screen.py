@@ -145,14 +145,14 @@ def _text(cell: str | Text) -> Text:
 
 def footer(keys: Keys, shown: range, found: int, known: int) -> Text:
     """What keys there are, and which VIPs are shown: those of the found ones, of all that are known."""
-    parts = ["q leaves, ? helps"]
+    parts = ["q quit, ? help"]
     if keys.types or keys.needle:
         parts.append(f"/{clean(keys.needle)}{'_' * keys.types}: {found:,} of {counted(known, 'VIP')}")
     if len(shown) < found:
         parts.append(f"{shown.start + 1:,} to {shown.stop:,} of {found:,} VIPs, {ORDERS[keys.order][0]}")
     elif not keys.needle:
         parts.append(f"{counted(known, 'VIP')}, {ORDERS[keys.order][0]}")
-    held = [("held still (space) | ", "yellow")] if keys.paused else []
+    held = [("paused (space) | ", "yellow")] if keys.paused else []
     return Text.assemble(*held, (" | ".join(parts), "dim"), no_wrap=True, overflow="ellipsis")
 
 

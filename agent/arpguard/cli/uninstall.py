@@ -39,11 +39,11 @@ async def _uninstall(options: argparse.Namespace, namespace: str, name: str, acc
 def _words(left: Leftovers, namespace: str) -> list[str]:
     """What was done, and what is left to do."""
     if left.running:
-        more = "if they are of a DaemonSet with another name, give it by --daemonset"
+        more = "if they belong to a DaemonSet with another name, name it with --daemonset"
         return [f"agents are still running on {some(left.running)}: nothing was removed from under them; {more}"]
     if left.pods is not None:
         look = f"kubectl -n {namespace} get pods"
-        return [f"the agents did not end in time: {counted(left.pods, 'Pod')} left. See `{look}`, then run this again"]
+        return [f"the agents did not stop in time: {counted(left.pods, 'Pod')} left. See `{look}`, then run this again"]
 
     done = [f"the agents are gone; {counted(left.leases, 'Lease')} that they left removed"]
     if left.nodes:

@@ -120,7 +120,7 @@ def _head(target: Target, sample: Sample, width: int) -> Iterator[Text]:
         yield line(_title(status, sample), width)
 
     if sample.trouble:
-        old = f"; what is shown is {span(time.monotonic() - sample.at_s)} old" if status else ""
+        old = f"; the data shown is {span(time.monotonic() - sample.at_s)} old" if status else ""
         room = max(20, width - len(_TRYING) - len(old))
         yield line(Text(_TRYING.format(shortened(clean(target.address), room)) + old, "bold red"), width)
         yield line(Text(clean(f"({sample.trouble})"), "dim"), width)

@@ -15,12 +15,12 @@ _PAGE = 10
 _LONGEST = 40
 HELP = (
     ("q", "leave"),
-    ("space", "hold the screen still, or let it run again"),
-    ("s", "sort the VIPs by the next of: frames a second, address, owner, frames in all"),
-    ("/", "type what the shown lines must contain; Enter keeps it, Escape drops it"),
+    ("space", "pause or resume the screen"),
+    ("s", "change the order of VIPs: frames per second, address, owner, total frames"),
+    ("/", "filter by text; Enter keeps the filter, Escape clears it"),
     ("up, down, j, k", "scroll through the VIPs"),
     ("page up, page down", f"scroll by {_PAGE}"),
-    ("home", "back to the first"),
+    ("home", "back to the first VIP VIP"),
     ("?", "show or hide this"),
 )
 

@@ -147,7 +147,7 @@ class _Composer:
             if not isinstance(event, yaml.ScalarEvent):
                 raise _trouble("a key must be text", event)
             if event.value in found:
-                raise _trouble(f"{shortened(event.value)!r} stands here twice", event)
+                raise _trouble(f"{shortened(event.value)!r} appears twice", event)
             found[event.value] = self._value(next(self._events), depth)
         return found
 

@@ -184,7 +184,7 @@ def _candidates(vip: Vip | None, node: str) -> tuple[Candidate, ...]:
     named = Candidate(vip.owner.node, eligible=True, chosen=True, why=how)
     if vip.owner.node == node:
         return (named,)
-    verb = "has the VIP by another announcer" if vip.owner.kind is OwnerKind.FOLLOW else "is named as the owner"
+    verb = "has the VIP through another announcer" if vip.owner.kind is OwnerKind.FOLLOW else "is named as the owner"
     return (named, Candidate(node, eligible=False, chosen=False, why=f"{vip.owner.node} {verb}"))
 
 
@@ -209,7 +209,7 @@ def _owner_steps(address: Address, vip: Vip, cluster: InCluster, scene: Viewpoin
     """Which node it comes to in the cluster, where the source does not name it."""
     if vip.owner.kind is OwnerKind.FOLLOW:
         chosen = f"so {vip.owner.node} has it" if vip.owner.node else "so it is suppressed on all nodes"
-        return [f"another announcer is followed ({cluster.origin.follows or 'nothing of it is known'}): {chosen}"]
+        return [f"another announcer is followed ({cluster.origin.follows or 'nothing is known about it'}): {chosen}"]
     if not vip.elected:
         return []
     steps = claim_steps(address, cluster.holder, cluster.candidates, scene.now_ns)
@@ -285,9 +285,9 @@ def _fence_step(left_ns: int | None, voucher_left_ns: int | None, *, elected: bo
     if left_ns is None:
         return _HELD if elected else "the source names a fixed owner (hold): no fence is needed"
     if not left_ns:
-        return "the fence has passed: nothing is answered until the lease is renewed"
+        return "the fence has passed: the kernel answers nothing until the lease is renewed"
     if voucher_left_ns is None:
         return f"the fence lies {left_ns / NS_PER_S:.3f} s ahead"
     if not voucher_left_ns:
-        return "the voucher's fence has passed: nothing is answered until the voucher hears from this node again"
+        return "the voucher's fence has passed: the kernel answers nothing until the voucher hears from this node again"
     return f"the fence lies {left_ns / NS_PER_S:.3f} s ahead, and the voucher's {voucher_left_ns / NS_PER_S:.3f} s"

@@ -407,7 +407,7 @@ def _statement(node: str, where: str, problems: list[str], *, settled: bool = Tr
     if is_subdomain(node):
         return _Statement(node, where, settled)
     if node:
-        problems.append(f"{where} says what cannot be a node's name: {node[:_MAX_SHOWN]!r}")
+        problems.append(f"{where} has an invalid node name: {node[:_MAX_SHOWN]!r}")
     return None
 
 

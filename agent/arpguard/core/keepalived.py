@@ -63,7 +63,10 @@ SHARED = "another program reads {fifo} too, and took lines out: give arpguard a 
 SEVERAL = "{count} programs have {fifo} open for writing: give each keepalived a FIFO of its own, and restart this one"
 OVERFLOWN = "{fifo} was full, so that keepalived could not write to it: restart keepalived"
 UNREADABLE = "{fifo} has a line that is not about VRRP, {line}: use vrrp_notify_fifo, not notify_fifo"
-UNSAID = "keepalived runs and has not said it: see that it has this vrrp_instance; if it has, restart keepalived"
+UNSAID = (
+    "keepalived is running but has not reported this instance: check that it has this vrrp_instance; "
+    "if so, restart keepalived"
+)
 SILENT = "so this node does not answer for"
 UNCHANGED = "and until the agent has read all of its configuration this node may answer, as before it started, for"
 _STILL = (
@@ -327,7 +330,7 @@ def splits(followed: Mapping[Address, str], known: InstanceStates, wrong: Iterab
 
     return [
         f"keepalived: {instance} is MASTER here, and {others[vips[0]]} answers for {some(vips)} too: two routers are "
-        "MASTER, and arpguard does not choose between them; mend the path of their advertisements, or end one"
+        "MASTER, and arpguard does not choose between them; fix the path of their advertisements, or stop one"
         for instance, addresses in _by_instance(followed)
         if known.states.get(instance) is VrrpState.MASTER and (vips := [at for at in addresses if at in others])
     ]

@@ -118,8 +118,8 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_renewal_age_seconds",
-        "Seconds since the last renewal of this node's lease that succeeded was sent; absent before the first",
-        "when it exceeds arpguard_lease_seconds on a node that holds VIPs: they are not answered any more",
+        "Seconds since this node sent its last successful lease renewal; absent before the first",
+        "when it exceeds arpguard_lease_seconds on a node that holds VIPs: they are no longer answered",
         lambda look: (look.now_ns - look.state.renewed_ns) / NS_PER_S if look.state.renewed_ns is not None else None,
     ),
     spec.Gauge(

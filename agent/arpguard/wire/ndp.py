@@ -200,7 +200,7 @@ class Flaw(StrEnum):
     CODE = "code"
     LENGTH = "length"
     TARGET = "multicast target"
-    DAD_DESTINATION = "asked from :: of no solicited-node group"
+    DAD_DESTINATION = "sent from :: to an address that is not a solicited-node group"
     SOLICITED_TO_GROUP = "solicited, and to a group"
     OPTIONS = "options"
     LINK_LAYER = "length of the link-layer address"

@@ -31,7 +31,7 @@ def test_hints_are_commands_once_with_what_they_mend_before():
 
 def test_hints_leave_alone_what_is_not_bad():
     careful = Finding(Grade.WARN, "seen", commands=(SYSCTL,))
-    assert doctor.hints([result(0, careful, unknown("hidden"))]) == ["# nothing is bad"]
+    assert doctor.hints([result(0, careful, unknown("hidden"))]) == ["# nothing to fix"]
 
 
 def test_hints_have_no_line_that_others_can_write():
@@ -76,7 +76,7 @@ def test_json_has_all_findings_and_the_worst_verdict(findings, verdict):
 
 
 def test_an_agent_that_is_not_there_is_said_to_be_missing(tmp_path):
-    assert doctor._ask_agent("").why == "its configuration has no address to ask it at"
+    assert doctor._ask_agent("").why == "its configuration has no address to reach it at"
     missing = f"unix://{tmp_path}/none.sock"
     assert doctor._ask_agent(missing).why == f"no agent listens at {missing}"
     dead = tmp_path / "dead.sock"

@@ -604,11 +604,11 @@ def test_report_by_another_version_makes_no_sense_for_its_node_alone(report, kub
     code, out, err = kubectl("doctor")
 
     assert (code, err) == (1, "")
-    assert out.splitlines()[-1] == "node-2: its answer makes no sense"
+    assert out.splitlines()[-1] == "node-2: its answer is not valid"
     assert [row[:2] for row in cells(out.split("\n\n")[0])[1:]] == [["node-1", "ok"], ["node-3", "ok"]]
 
     _, out, _ = kubectl("doctor", "-o", "json")
-    assert [each["error"] for each in json.loads(out)["nodes"]] == ["", "its answer makes no sense", ""]
+    assert [each["error"] for each in json.loads(out)["nodes"]] == ["", "its answer is not valid", ""]
 
 
 # ---- mode --------------------------------------------------------------------------------------------------------
@@ -678,7 +678,7 @@ def test_mode_warns_where_helm_puts_it_back(kubectl, client_of):
     client_of.ask("PATCH", CONFIG_MAP_PATH, {"metadata": {"labels": {"app.kubernetes.io/managed-by": "Helm"}}}, MERGE)
     _, _, err = kubectl("mode", "enforce")
 
-    assert "`helm upgrade` puts back what the chart's values say: set config.mode there, too" in err
+    assert "`helm upgrade` restores the mode in the chart's values: set config.mode there too" in err
 
 
 @pytest.mark.parametrize(
@@ -818,7 +818,7 @@ def test_bundle_overwrites_nothing_and_leaves_no_empty_file(kubectl, server, tmp
     path = tmp_path / "bundle.tar.gz"
     path.write_text("mine")
     code, _, err = kubectl("bundle", str(path))
-    assert (code, err) == (2, f"kubectl arpguard bundle: {path} is there already: name another file\n")
+    assert (code, err) == (2, f"kubectl arpguard bundle: {path} already exists: name another file\n")
     assert path.read_text() == "mine"
 
     server.run(lambda it: it.go_down())

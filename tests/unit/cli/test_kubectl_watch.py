@@ -141,7 +141,7 @@ def test_needle_is_looked_for_in_vips_and_claims():
 
     assert row(lines, "192.0.2.11")
     assert not [line for line in lines if line.startswith("192.0.2.10")]
-    assert lines[-1] == "q leaves, ? helps | /2.11: 1 of 2 VIPs"
+    assert lines[-1] == "q quit, ? help | /2.11: 1 of 2 VIPs"
 
 
 # ---- the screen ----------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_view_fills_the_screen(size):
     shown = [line for line in lines if re.match(r"192\.0\.2\.\d+ +eth0", line)]
 
     assert len(lines) == size[1]
-    assert lines[-1] == f"q leaves, ? helps | 1 to {len(shown)} of 200 VIPs, busiest first"
+    assert lines[-1] == f"q quit, ? help | 1 to {len(shown)} of 200 VIPs, busiest first"
     assert len(shown) > size[1] // 2
 
 
@@ -256,7 +256,7 @@ async def test_each_node_is_asked_for_documents():
             ends(2, "arpguard watch: unknown option '--output'\nTry 'arpguard watch --help'.\n"),
             "its agent is of an older version",
         ),
-        (says({"status": 1}), "its answer makes no sense"),
+        (says({"status": 1}), "its answer is not valid"),
     ],
     ids=["ended", "an older agent", "senseless"],
 )

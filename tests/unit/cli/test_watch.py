@@ -253,7 +253,7 @@ def test_view_fills_the_screen_with_the_busiest_and_the_latest(size):
 
     assert len(lines) == size[1]
     assert [line.split()[0] for line in vips] == [f"10.0.0.{number}" for number in range(len(vips))]
-    assert lines[-1] == f"q leaves, ? helps | 1 to {len(vips)} of 500 VIPs, busiest first"
+    assert lines[-1] == f"q quit, ? help | 1 to {len(vips)} of 500 VIPs, busiest first"
     assert sum("conflict" in line for line in lines) >= 3
     assert "1,234 frames/s" in lines[0]
     assert any(line.startswith("3 problems: problem eth0 (and 2 more") for line in lines)
@@ -273,7 +273,7 @@ def test_view_says_that_the_agent_is_gone_and_how_old_it_is():
     lines = drawn(a_sample(trouble="no agent listens: start it"), 120, 40)
 
     assert any(
-        re.fullmatch(r"no agent at unix:///run/.*: trying again; what is shown is 5s old *", line) for line in lines
+        re.fullmatch(r"no agent at unix:///run/.*: trying again; the data shown is 5s old *", line) for line in lines
     )
     assert any("(no agent listens: start it)" in line for line in lines)
 

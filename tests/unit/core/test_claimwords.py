@@ -194,7 +194,7 @@ def test_held_vip_is_told_from_one_whose_owner_is_named():
         (
             Owner(OwnerKind.FOLLOW),
             Origin(),
-            "another announcer is followed (nothing of it is known): so it is suppressed on all nodes",
+            "another announcer is followed (nothing is known about it): so it is suppressed on all nodes",
         ),
     ],
     ids=["somebody", "nobody"],

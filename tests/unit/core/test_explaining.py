@@ -312,7 +312,13 @@ STEPS = [
         HERE,
         a_scene(control=a_control(fence_ns=NOW_NS, lease_ns=3 * NS_PER_S)),
         {"entry": VipEntry(Kind.OWNED)},
-        [MADE + "me", SUBNET, OWNED, ENFORCED, "the fence has passed: nothing is answered until the lease is renewed"],
+        [
+            MADE + "me",
+            SUBNET,
+            OWNED,
+            ENFORCED,
+            "the fence has passed: the kernel answers nothing until the lease is renewed",
+        ],
         id="fenced",
     ),
     pytest.param(
@@ -447,7 +453,7 @@ def test_owner_is_also_the_node_of_another_program_that_answers():
 
 BOUND = replace(AHEAD, term=7)
 SILENT = "owned, but its voucher's fence has passed: this node is silent"
-WAITS = "the voucher's fence has passed: nothing is answered until the voucher hears from this node again"
+WAITS = "the voucher's fence has passed: the kernel answers nothing until the voucher hears from this node again"
 AFTER_BOTH = "the fence lies 1.000 s ahead, and the voucher's 0.550 s"
 AFTER_ONE = "the fence lies 1.000 s ahead"
 OWNED, HELD = VipEntry(Kind.OWNED), VipEntry(Kind.OWNED, unfenced=True)
@@ -470,7 +476,7 @@ VOUCHERS = [
         granted(5),
         5,
         "owned, but the fence has passed: this node is silent",
-        "the fence has passed: nothing is answered until the lease is renewed",
+        "the fence has passed: the kernel answers nothing until the lease is renewed",
         id="first fence passed",
     ),
 ]

@@ -436,7 +436,7 @@ def test_two_masters_are_a_split():
     (problem,) = splits({VIP: "VI_1"}, known(VrrpState.MASTER), [audited(AuditFinding.SEVERAL)])
     assert problem == (
         f"keepalived: VI_1 is MASTER here, and {STRANGER} answers for 198.51.100.50 too: two routers are MASTER, and "
-        "arpguard does not choose between them; mend the path of their advertisements, or end one"
+        "arpguard does not choose between them; fix the path of their advertisements, or stop one"
     )
 
 

@@ -82,7 +82,7 @@ def run_bundle(options: argparse.Namespace) -> int:
     try:
         path.touch(mode=0o600, exist_ok=False)  # before a minute's work, for nobody else to read
     except FileExistsError:
-        raise AskError(exits.USAGE, f"{path} is there already: name another file") from None
+        raise AskError(exits.USAGE, f"{path} already exists: name another file") from None
     except OSError as error:
         raise AskError(exits.USAGE, f"cannot write {path}: {error.strerror}") from error
 

@@ -80,7 +80,7 @@ class Follower(NodeStreams):
         self.lost.add(node)
         if self.told.get(node) != why:
             self.told[node] = why
-            sys.stderr.write(render.clean(f"{node}: {why}; asked again every {AGAIN_S:g} s") + "\n")
+            sys.stderr.write(render.clean(f"{node}: {why}; retrying every {AGAIN_S:g} s") + "\n")
 
     def ask_again(self, node: str) -> None:
         """It is not lost, unless this stream ends, too."""
@@ -146,7 +146,7 @@ def follow(options: argparse.Namespace) -> int:
     async def work() -> None:
         async with reached(options) as cluster:
             printer = Printer(options.output, [pod.node for pod in cluster.pods])
-            sys.stderr.write(f"following {counted(len(cluster.pods), 'node')}; Ctrl-C ends it\n")
+            sys.stderr.write(f"following {counted(len(cluster.pods), 'node')}; Ctrl-C to stop\n")
             await Follower(cluster, options).follow(printer.show)
 
     finished(work())

@@ -25,7 +25,7 @@ _LINE = re.compile(r"^mode:[ \t]*[^\s#]*", re.MULTILINE)
 _TRIES = 3
 _LOOK_S = 1.0
 _MODES = {"observe": pb.MODE_OBSERVE, "enforce": pb.MODE_ENFORCE}
-_OWNERS = {"Helm": "`helm upgrade` puts back what the chart's values say: set config.mode there, too"}
+_OWNERS = {"Helm": "`helm upgrade` restores the mode in the chart's values: set config.mode there too"}
 
 
 def run_mode(options: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 # What a kube-apiserver says of a kubelet to which it has no connection.
 _DIALED = re.compile(r'Internal error occurred: error (?:sending request: Post "[^"]*"|dialing backend): (dial .*)')
 _AT_ONCE = 30  # a connection each; the client has 32
-_RIGHTS = "see docs/kubectl.md for the rights that it takes"
+_RIGHTS = "see docs/kubectl.md for the rights it needs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def _why_not(pod: AgentPod, text: str) -> str:
 
 def _reason(ended: Ended) -> str:
     """The last line that the command wrote to standard error, without its own name."""
-    lines = ended.stderr.strip().splitlines() or [f"exit code {ended.exit_code}, without a word"]
+    lines = ended.stderr.strip().splitlines() or [f"exit code {ended.exit_code}, no output"]
     head, colon, rest = lines[-1].partition(": ")
     return rest if colon and head.startswith("arpguard ") else lines[-1]
 
@@ -174,7 +174,7 @@ async def reached(options: argparse.Namespace) -> AsyncIterator[ReachedAgents]:
             raise AskError(exits.UNREACHABLE, why)
         unknown = sorted(set(options.node) - {pod.node for pod in pods})
         if unknown:
-            raise AskError(exits.USAGE, f"--node: no agent on {some(unknown)}; there is one on {_names(pods)}")
+            raise AskError(exits.USAGE, f"--node: no agent on {some(unknown)}; agents run on {_names(pods)}")
         yield ReachedAgents(client, options, [pod for pod in pods if not options.node or pod.node in options.node])
 
 

@@ -21,7 +21,7 @@ from arpguard.kube.errors import ClusterError
 from arpguard.kube.pods import AgentPod, read_agent_pods
 
 _ASKED = "not heard yet"
-_SENSELESS = "its answer makes no sense: is its agent of another version?"
+_SENSELESS = "its answer is not valid: is its agent of another version?"
 _OLDER = "its agent is of an older version, which has no `arpguard watch -o json`"
 _LATE = 3  # intervals without a word
 _LOOK_S = 0.2

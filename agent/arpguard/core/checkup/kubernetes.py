@@ -44,7 +44,7 @@ def announcers(picture: Picture) -> Iterator[Finding]:
 
     yield bad(
         f"not read: {unread}",
-        why=f"{len(followers)} VIPs follow an announcer; only those that a Service's annotation names a node for are "
+        why=f"{len(followers)} VIPs follow an announcer; only those with a node in their Service's annotation are "
         "answered for",
         fix="install the announcer, or give the agent the rights: deploy/components has one for each announcer",
     )
@@ -96,11 +96,7 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
             commands=(_RESTART,),
         )
     elif strict or enforcing:
-        meaning = (
-            "the guard decides which node answers"
-            if enforcing
-            else "no node answers by its kernel: an announcer has to"
-        )
+        meaning = "the guard decides which node answers" if enforcing else "no node's kernel answers: an announcer must"
         yield ok(f"{seen}: {meaning}")
     else:
         addresses = {vip for each in cluster.services.values() for vip in each.addresses}
@@ -108,7 +104,7 @@ def _ipvs(picture: Picture, cluster: ClusterView, *, strict: bool) -> Iterator[F
             Grade.BAD if addresses else Grade.WARN,
             f"{seen}, and no guard enforces",
             why=f"each node binds and answers for all {len(addresses)} addresses of Services",
-            fix="have them guarded (then strictARP does not matter); or, if another announcer answers for them, set "
+            fix="guard them (then strictARP does not matter); or, if another announcer answers for them, set "
             "strictARP and restart kube-proxy",
             commands=(_SET_STRICT_ARP, _RESTART),
         )

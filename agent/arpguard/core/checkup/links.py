@@ -16,7 +16,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
     """Whether the configuration's selectors name links that can be guarded."""
     if not picture.snapshot.source:
         links = listed(link.name for link in picture.facing)
-        yield ok(f"no configuration was named; neighbours may ask for VIPs on {links or 'no link'}")
+        yield ok(f"no configuration was given; neighbours may ask for VIPs on {links or 'no link'}")
         return
 
     if picture.choice.problems:
@@ -25,7 +25,7 @@ def interfaces(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 selector[2] or problem,
                 selector[0],
-                "the guard cannot protect VIPs on a link that it does not find",
+                "the guard cannot protect VIPs on a link that it cannot find",
                 f"correct `interfaces:` in {picture.snapshot.source}",
             )
         return
@@ -70,10 +70,10 @@ def _reached_by_guard(picture: Picture, selector: InterfaceSelector) -> Finding:
 
     return Finding(
         Grade.WARN if ours else Grade.BAD,
-        f"the kernel says lo, for the address is bound here ({picture.bound_on(address)}); "
+        f"the kernel says lo because the address is bound here ({picture.bound_on(address)}); "
         f"arpguard takes {ours or 'no link'}",
         str(selector),
-        "arpguard leaves the table `local` out; a program that asks the kernel gets lo",
+        "arpguard ignores table `local`; a program that asks the kernel gets lo",
         "name an address that no node and no VIP has, such as the gateway's",
     )
 
@@ -90,9 +90,9 @@ def _reached_by_openelb(picture: Picture, eip: Eip) -> Finding:
     interface = f'{{"spec":{{"interface":"can_reach:{min(gateways)}"}}}}' if gateways else ""
 
     return bad(
-        f"can_reach:{eip.address}: the kernel says lo, for the address is bound here ({picture.bound_on(eip.address)})",
+        f"can_reach:{eip.address}: the kernel says lo: the address is bound here ({picture.bound_on(eip.address)})",
         about,
-        "OpenELB asks the kernel when it starts: it gets lo the next time, and answers for nothing",
+        "OpenELB asks the kernel when it starts: next time it gets lo, and answers for nothing",
         "name an address that no node and no VIP has, such as the gateway's",
         (shell("kubectl", "patch", "eip", eip.name, "--type=merge", "-p", interface),) if interface else (),
     )
@@ -115,8 +115,8 @@ def foreign_programs(picture: Picture) -> Iterator[Finding]:
             yield bad(
                 f"{listed(map(_shown, before))} runs before the guard",
                 link.name,
-                "the guard does not see frames that it drops or takes, and cannot stop frames that it accepts finally",
-                "have it attach behind the guard, or start the agent again: it puts its programs first (TCX)",
+                "the guard does not see frames that this program drops or takes, nor stop frames that it accepts",
+                "make it attach behind the guard, or restart the agent: that puts the guard first (TCX)",
             )
         else:
             yield ok(
@@ -164,7 +164,7 @@ def one_agent(picture: Picture) -> Iterator[Finding]:
             f"two guards' programs are on {listed(link.name for link in doubled)}",
             listed(link.name for link in doubled),
             "two guards judge every frame by different tables",
-            "stop all agents but one; the next start of that one leaves its own programs only",
+            "stop all agents but one, and restart that one: it removes the others' programs",
         )
 
     if not others and not doubled:
@@ -189,7 +189,7 @@ def xdp(picture: Picture) -> Iterator[Finding]:
             yield warn(
                 f"{link.kind or 'hardware'}: {why}",
                 link.name,
-                "the guard takes tc there, or answers are lost",
+                "the guard uses tc there; otherwise answers are lost",
                 "set `datapath: auto`, or a NIC with native XDP",
             )
 
@@ -202,6 +202,6 @@ def _no_xdp(picture: Picture, link: Link) -> str:
     if link.kind:
         return "no native XDP on such a device"
     if link.name in picture.snapshot.machine.strips_tags:
-        return "takes VLAN tags out of frames before XDP sees them (ethtool -K rxvlan off)"
+        return "removes VLAN tags from frames before XDP sees them (ethtool -K rxvlan off)"
     taken = [each for each in picture.programs if each.ifindex == link.ifindex and each.hook == "xdp" and not each.ours]
-    return f"another XDP program is there ({listed(map(_shown, taken))})" if taken else ""
+    return f"another XDP program is attached ({listed(map(_shown, taken))})" if taken else ""

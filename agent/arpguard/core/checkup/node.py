@@ -35,7 +35,7 @@ def agent(picture: Picture) -> Iterator[Finding]:
 
 def _no_guard(snapshot: Snapshot, absent: Unread) -> Finding:
     if not snapshot.source:
-        return skip("no guard on this node, and no configuration was named")
+        return skip("no guard on this node, and no configuration was given")
     return bad(
         f"no guard on this node ({absent.why})",
         why=f"{snapshot.source} exists, but no agent is using it",
@@ -48,7 +48,7 @@ def _without_mode(picture: Picture) -> Iterator[Finding]:
     untold = [guard for guard in picture.guards if guard.mode is None]
     if untold:
         yield bad(
-            f"programs are pinned at {untold[0].pin_dir}, and have no mode",
+            f"programs are pinned at {untold[0].pin_dir}, but have no mode",
             why="everything passes",
             fix="start the agent",
             commands=_start(picture.snapshot),
@@ -104,7 +104,7 @@ def tcx(picture: Picture) -> Iterator[Finding]:
         yield warn(
             "no TCX (Linux 6.6): the guard attaches by clsact filters",
             why="a TCX program or a filter of lower priority that another program attaches later runs before it",
-            fix="look at the check foreign-programs after other programs were installed, or run a newer kernel",
+            fix="run the check foreign-programs again after you install other programs, or use a newer kernel",
         )
 
 
@@ -116,7 +116,7 @@ def bpffs(picture: Picture) -> Iterator[Finding]:
         return
     yield warn(
         f"{pin_dir} is not on a BPF file system",
-        why="the agent mounts one at its start, and nothing may be pinned there until then; in a container it is lost "
+        why="the agent mounts one when it starts, and nothing can be pinned there before; in a container it is lost "
         "with the container, unless the host's is mounted",
         fix="mount it",
         commands=(shell("mount", "-t", "bpf", "bpf", "/sys/fs/bpf"),),
@@ -128,11 +128,11 @@ def capabilities(picture: Picture) -> Iterator[Finding]:
     held = picture.snapshot.machine.capabilities
     missing = [name for name in NEEDED if name not in held]
     if not held:
-        yield unknown("this process has none of those that the agent needs: run the doctor as the agent runs, as root")
+        yield unknown("this process has none that the agent needs: run the doctor as root, like the agent")
     elif missing:
         yield bad(
             f"{listed(missing)} is missing",
-            why="an agent that is started like this cannot load, attach or announce",
+            why="an agent started like this cannot load, attach or announce",
             fix="give the container or the service these capabilities",
         )
     else:
@@ -147,8 +147,8 @@ def clock(picture: Picture) -> Iterator[Finding]:
     else:
         yield warn(
             source,
-            why="the programs read the clock for each frame that they answer; this one is slower",
-            fix="have the kernel use tsc, where it is stable (clocksource=tsc)",
+            why="the programs read the clock for each frame that they answer, and this clock source is slower than tsc",
+            fix="make the kernel use tsc, if it is stable there (clocksource=tsc)",
         )
 
 

@@ -72,7 +72,7 @@ def _set_in_vain(picture: Picture, link: Link) -> Finding | None:
     return warn(
         f"arp_ignore is set on {devices} and 0 on {link.name}",
         link.name,
-        "only the setting of the link that is asked counts, or that of `all`",
+        "only the setting of the link that receives the request counts, or that of `all`",
         f"set it on {link.name}",
         picture.sysctls.set("ipv4/arp_ignore", link.name, 1),
     )
@@ -146,14 +146,14 @@ def _two_links(picture: Picture, first: Link, second: Link, network: str, open_l
     why = "a request that reaches both is answered twice, with two MACs"
     if bare:
         names = listed(link.name for link in open_links)
-        why += f"; also one for {listed(dict.fromkeys(bare))}, which no guard keeps from it on {names}"
+        why += f"; also one for {listed(dict.fromkeys(bare))}, which no guard silences on {names}"
 
     return Finding(
         Grade.BAD if bare and picture.guards else Grade.WARN,
         f"{first.name} and {second.name} are both in {network}; arp_filter and arp_ignore are 0",
         f"{first.name}, {second.name}",
         why,
-        "guard both links, and have the kernel answer only where its route to the asker leads",
+        "guard both links, and let the kernel answer only on the link with the route to the asker",
         commands,
     )
 
@@ -168,10 +168,10 @@ def rp_filter(picture: Picture) -> Iterator[Finding]:
         other = _other_way_back(picture, link)
         if other is not None:
             yield bad(
-                f"rp_filter is 1, and the way back to {link.name}'s own subnet leads by {other}",
+                f"rp_filter is 1, and the route back to {link.name}'s own subnet goes through {other}",
                 link.name,
                 "the kernel drops what comes in here, ARP requests included; the guard may answer all the same",
-                "filter loosely, or correct the routes",
+                "set rp_filter to 2 (loose), or correct the routes",
                 picture.sysctls.set("ipv4/rp_filter", link.name, 2),
             )
 
@@ -244,7 +244,7 @@ def ipv6(picture: Picture) -> Iterator[Finding]:
                 )
 
     if not found:
-        yield ok(f"nothing is in the way of {listed(vips)}")
+        yield ok(f"no setting blocks {listed(vips)}")
 
 
 _IPV6 = (
@@ -252,7 +252,7 @@ _IPV6 = (
         "ipv6/disable_ipv6",
         1,
         Grade.BAD,
-        "the kernel accepts no IPv6 packet here: clients that are led to this node get no answer",
+        "the kernel accepts no IPv6 packet here: clients sent to this node get no answer",
     ),
     (
         "ipv6/suppress_frag_ndisc",

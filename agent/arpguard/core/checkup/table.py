@@ -54,7 +54,7 @@ CHECKS = (
         "settings that keep this node from hearing that a VIP moved (drop_gratuitous_arp, drop_unsolicited_na)",
     ),
     Check(settings.proxy_arp, "proxy_arp: answers for what is routed elsewhere"),
-    Check(settings.ipv6, "settings in the way of IPv6 VIPs (disable_ipv6, suppress_frag_ndisc)"),
+    Check(settings.ipv6, "settings that block IPv6 VIPs (disable_ipv6, suppress_frag_ndisc)"),
     Check(links.interfaces, "`interfaces:` that name no link, lo, a NOARP device, or a port of a bridge or bond"),
     Check(
         links.can_reach, "can_reach:ADDRESS, in `interfaces:` or an Eip of OpenELB, for which `ip route get` says lo"

@@ -68,18 +68,18 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
         seen = f"routed elsewhere; the kernel answers for it on {_names(links)} (proxy_arp), no guard"
 
     if on_the_link and not picture.is_of_others(vip):
-        why = "it answers for as long as the address is there, also when another node has taken over"
+        why = "it answers as long as the address is bound, even after another node has taken over"
         if _starting_helps(picture, [vip]):
             return warn(seen, str(vip), why, *_to_silence(picture, vip, links))
         delegated = "`delegated: true` where another program moves the address"
-        fix = f"have it guarded: an item of `vips:` with this node as its owner ({delegated})"
+        fix = f"guard it: add it to `vips:` with this node as its owner ({delegated})"
         return warn(seen, str(vip), why, fix)
 
     why = "every node that has it bound answers like this one, and clients reach any of them"
     if known is not None and known.owner.kind is OwnerKind.EXTERNAL:
         why = "a host outside the cluster has it, and clients reach this node instead"
     if not where:
-        why = "clients that ask for it are led to this node"
+        why = "clients that ask for it are sent to this node"
     return bad(seen, str(vip), why, *_to_silence(picture, vip, links))
 
 
@@ -92,8 +92,8 @@ def _to_silence(picture: Picture, vip: Address, links: list[Link]) -> tuple[str,
     lines = [line for link in links for line in silencing(picture, link)]
     if not picture.bound_on(vip):
         return "turn proxy_arp off", tuple(lines)
-    words = "have it guarded (name it in `vips:`); or, if another host is to answer, have the kernel answer only for "
-    return words + "addresses of the link that is asked", tuple(lines)
+    words = "guard it (add it to `vips:`); or, if another host is to answer, let the kernel answer only for "
+    return words + "addresses of the link that receives the request", tuple(lines)
 
 
 def _to_unbind(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, tuple[str, ...]]:
@@ -107,7 +107,7 @@ def _to_unbind(picture: Picture, vip: Address, links: list[Link]) -> tuple[str, 
         for own in place.addresses
         if own.address == vip and place.ifindex in asked
     )
-    return "another host owns it: remove it from the link, or have it guarded", lines
+    return "another host owns it: remove it from the link, or guard it", lines
 
 
 def _starting_helps(picture: Picture, vips: list[Address]) -> bool:
@@ -138,10 +138,10 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
             starts = _starting_helps(picture, vips)
             value = picture.sysctls.effective("ipv4/arp_announce", link.name)
             yield bad(
-                f"arp_announce is {value}: asks in the name of {listed(vips)} when it talks from there",
+                f"arp_announce is {value}: traffic from {listed(vips)} sends ARP requests with that sender",
                 link.name,
                 "neighbours then take this node for the owner",
-                "have them guarded, or have the kernel ask with the link's own address as sender",
+                "guard them, or make the kernel use the link's own address as sender",
                 (picture.snapshot.start,) if starts else picture.sysctls.set("ipv4/arp_announce", link.name, 2),
             )
 
@@ -150,7 +150,7 @@ def vip_leaks(picture: Picture) -> Iterator[Finding]:
             f"{link.name}: arp_announce {picture.sysctls.effective('ipv4/arp_announce', link.name)}"
             for link in picture.facing
         )
-        yield ok(f"no VIP is asked in the name of ({values or 'no link faces one'})")
+        yield ok(f"no ARP request has a VIP as its sender ({values or 'no link faces one'})")
 
 
 def _leaks_on(picture: Picture, vip: Address, link: Link) -> bool:
@@ -223,7 +223,7 @@ def _refused_of_service(picture: Picture, service: Service, address: Address) ->
         f"{service.namespace}/{service.name}: {reasons[0].partition(': ')[0]}",
         str(address),
         _HIJACK,
-        "take it from the Service; one that leads to hosts outside needs an EndpointSlice, and no externalIP",
+        "take it from the Service; a Service for hosts outside needs an EndpointSlice, not an externalIP",
         _taking_away(service, address),
     )
 
@@ -372,7 +372,7 @@ def _who(mac: MacAddress, names: dict[MacAddress, str]) -> str:
 
 _OF_A_NODE = (
     "two nodes of this cluster answer for it: one has no agent, or a program there answers past its guard",
-    "run the guard on that node, and look at the doctor there",
+    "run the guard on that node, and run the doctor there",
 )
 _OF_OUTSIDE = (
     "a host outside this cluster, or another cluster on the same segment, uses the VIP as its own",

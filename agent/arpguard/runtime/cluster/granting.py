@@ -207,14 +207,14 @@ class Granting:
         for news in process.news():
             self._take(news)
         if process.ended:
-            log.warning("the voucher's process has ended (%d terms); starting another one", len(self._adopted))
+            log.warning("the voucher process ended (%d terms); starting another", len(self._adopted))
             self._discard_process()
             self._leases.wake()
 
     def _take(self, news: News) -> None:
         if isinstance(news, Started):
             self.priority = news.priority
-            log.info("voucher: its process runs, priority %s", news.priority.value)
+            log.info("voucher: process running, priority %s", news.priority.value)
             return
 
         adopted = self._adopted.get(news.number)

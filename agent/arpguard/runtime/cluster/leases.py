@@ -267,7 +267,7 @@ class Leases:
         try:
             listed = await self.requests.list_own_claims()
         except ClusterError as error:
-            log.debug("listing this node's claims: %s", error)
+            log.debug("cannot list this node's claims: %s", error)
             self.do(self._ownership.own_claims_list_failed(boot_ns()))
         else:
             self.do(self._ownership.own_claims_listed(listed.claims, listed.sent_ns, boot_ns()))

@@ -204,20 +204,20 @@ class Vouching:
             yield f"vouching: no node vouches for this node without the cluster's secret: {self._terms.problem}"
         if self._hearing.deaf:
             yield (
-                f"vouching: nothing arrives over {self._hearing.deaf}, while other nodes hear each other: this "
-                "node hands its VIPs over; look at the link, and at the switch"
+                f"vouching: nothing arrives over {self._hearing.deaf}, while other nodes hear each other; "
+                "handing over this node's VIPs; check the link and the switch"
             )
         if self._plan.isolated:
             yield (
-                "vouching: no other node hears this one on its segment, and the API server does: look at its link, "
-                "and at the switch"
+                "vouching: no other node on the segment hears this one, but the API server does: check its link and "
+                "the switch"
             )
 
         unheard = [each.node for each in vouched if _is_unheard(each, boot_ns())]
         if unheard:
             yield (
-                f"vouching: nothing comes back from {some(unheard)}: does something between this node and that one "
-                f"drop EtherType 0x{config.ethertype:04X}?"
+                f"vouching: nothing comes back from {some(unheard)}: check whether something on the way there "
+                f"drops EtherType 0x{config.ethertype:04X}"
             )
 
     # ---- the end ----

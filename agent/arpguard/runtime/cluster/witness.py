@@ -68,5 +68,5 @@ class Witness:
 def _log(before: Mapping[Key, SpeakerReport], now: Mapping[Key, SpeakerReport]) -> None:
     for key, report in now.items():
         if report != before.get(key):
-            seen = "answers" if report.answers else "answers no requests; following the node named before"
+            seen = "answers" if report.answers else "answers no requests; following the previous node"
             log.info("the announcer on this node %s: service=%s", seen, "/".join(key))

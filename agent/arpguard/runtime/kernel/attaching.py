@@ -60,7 +60,7 @@ class Attaching:
         hidden = [attachment for attachment in attachments if not await runs_first(attachment)]
         problems.extend(
             f"{link.name}: another program runs before arpguard at {attachment.hook.name.lower()} and may hide frames "
-            "from it; have that one attach behind arpguard, or after the agent has started"
+            "from it; make it attach behind arpguard, or after the agent has started"
             for attachment in hidden
         )
         return attachments
