@@ -371,7 +371,7 @@ class EventAccount:
 
 @dataclass(slots=True)
 class Drift:
-    """Changes behind the agent's back that it found and mended, since it started."""
+    """Changes behind the agent's back that it found and repaired, since it started."""
 
     entries: int = 0
     programs: int = 0

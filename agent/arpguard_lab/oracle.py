@@ -171,7 +171,7 @@ class Ledger:
     def _is_void(self, holder: str, epoch: str, uid: str, now_ns: int) -> bool:
         """By another epoch in the same heartbeat, or by another heartbeat that has been there for long enough.
 
-        Where nodes vouch for each other a heartbeat that somebody deleted is made anew at once. The claims of the one
+        Where nodes vouch for each other a heartbeat that somebody deleted is recreated at once. The claims of the one
         before stay valid for as long as the new one published at first (V18).
         """
         times, values = self._epochs.get(holder, ([], []))

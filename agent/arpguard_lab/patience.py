@@ -18,7 +18,7 @@ class Patience:
         self.renew()
 
     def renew(self) -> None:
-        """Begins anew: there is progress."""
+        """Starts again: there is progress."""
         self._began_s, self._lacked_s = time.monotonic(), _without_cpu_s()
 
     @property

@@ -213,7 +213,7 @@ SCENARIOS: dict[str, Scenario] = {
         ethernet=Ethernet(ipv6=True),
     ),
     "doctor": Scenario(
-        "every trap that the doctor knows: found, and mended (takes minutes: name it)",
+        "every trap that the doctor knows: found, and fixed (takes minutes: name it)",
         traps.doctor,
         columns=traps.COLUMNS,
         long=True,

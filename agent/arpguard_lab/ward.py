@@ -162,7 +162,7 @@ class Trap:
 
 
 def treat(lab: Lab, number: int, trap: Trap) -> tuple[str, str, str]:
-    """Lays a trap on a node of its own, and has it found and mended: what the check said before and after, and saw."""
+    """Lays a trap on a node of its own, and has it found and fixed: what the check said before and after, and saw."""
     with Ward(lab, number, trap.config) as ward:
         trap.lay(ward)
         before = ward.check(trap.check)

@@ -173,9 +173,7 @@ BROKEN = [
         ("CREATE_SOON", "LOSE=1", "P=5", "PARTS=1"),
         17,
     ),
-    Case(
-        "no-settle", "a heartbeat that was made anew makes claims void at once", ("NO_SETTLE", "LOSE=1", "STRAY=2"), 20
-    ),
+    Case("no-settle", "a recreated heartbeat makes claims void at once", ("NO_SETTLE", "LOSE=1", "STRAY=2"), 20),
     Case("forced", "claims are taken away by force while a node has them", ("FORCED", "DELETE", "UNINSTALL"), 11),
 ]
 HOLES = [
@@ -189,7 +187,7 @@ HOLES = [
 CURES = [
     Case(
         "cure",
-        "a heartbeat that was made anew voids after the longest lease",
+        "a recreated heartbeat voids after the longest lease",
         (*HOLES[0].flags, "SETTLE_LONGEST"),
         None,
     ),
@@ -393,7 +391,7 @@ V_BROKEN = [
         ("RESTART", "RESTART_UNBINDS"),
         16,
     ),
-    Vouch("v-term-first", "a node that begins anew takes the term away before the fence", ("ANEW", "TERM_FIRST"), 16),
+    Vouch("v-term-first", "a node that begins again takes the term away before the fence", ("ANEW", "TERM_FIRST"), 16),
     Vouch(
         "v-binds-early", "the kernel has the term before the heartbeat is known to name it", ("STRAY", "BIND_FIRST"), 19
     ),
@@ -447,7 +445,7 @@ V_BROKEN = [
     ),
     Vouch(
         "v-settles-early",
-        "a heartbeat that was made anew voids claims after D, not after the longest lease",
+        "a recreated heartbeat voids claims after D, not after the longest lease",
         (*LONG_LEASE, "SAY", "LOSE", "STRAY", "SETTLE_SHORT"),
         19,
     ),

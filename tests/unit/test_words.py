@@ -21,8 +21,19 @@ PHRASES = {
     "of which: which ... of, whose": r"\bof which\b",
     "goes on: continues, keeps": r"\b(?:go|goes|went) on\b(?! [`\w]*(?:eth|lo\b|the))",
     "as it was asked for: as configured": r"\bas it was asked for\b",
+    "heard of: learned of, renewed": r"\b(?:heard|hears?) of\b",
+    "anew: again, re-": r"(?<!`)\banew\b(?!`)",
+    "mend: fix, repair": r"(?<!`)\bmend(?:ed|s|ing)?\b(?!`)",
+    "the own: its own, this node's": r"\b(?:the|an) own\b",
+    "for it is: because": r"[,;] for (?:it|they|there|nothing|each|the \w+) (?:is|are|was|has|have|can|may|does)\b",
+    "Read are: inverted order": r"(?:^|[.;:] )(?:Read|Shown|Listed|Counted|Named|Kept|Refused) (?:is|are|was|were)\b",
 }
-# What a phrase may stand in: a share ("70 MiB, of which 2.5 MiB are ..."), a value of a column, what is history.
+# Subjects of sentences, in what operators read; fragments in docstrings may begin like this.
+SUBJECTS = {
+    "What is ...: name the thing": r"(?:^|[.;] )(?-i:What) (?:is|are|was|has|cannot|can|may|must|it|they)\b[^?|]*$",
+    "Who is ...: name the actor": r"(?:^|[.;] )(?-i:Who|Whoever) (?:is|was|has|may|can|takes|runs|floods)\b[^?|]*$",
+}
+# Where a phrase may stand: a share ("70 MiB, of which 2.5 MiB are ..."), a value of a column.
 ALLOWED = {
     "of which": re.compile(r"\d[^.]*, of which|clocks, of which each|1,074,943 requests"),
     "nobody": re.compile(r"^nobody(?: yet)?$"),
@@ -85,9 +96,10 @@ SOURCES = {
 
 def stumbles(text: str, *, names_actors: bool = True) -> list[str]:
     """The phrases in a text, each with what to write instead."""
+    phrases = {**PHRASES, **SUBJECTS} if names_actors else PHRASES
     return [
         advice
-        for advice, phrase in PHRASES.items()
+        for advice, phrase in phrases.items()
         if (names_actors or "nobody," not in advice)
         and re.search(phrase, text, re.IGNORECASE)
         and not any(word in advice and allowed.search(text) for word, allowed in ALLOWED.items())
@@ -112,6 +124,14 @@ def test_no_phrase_makes_a_reader_stop(source):
         "the address of which nothing is known",
         "the guard goes on",
         "what is not as it was asked for",
+        "Leases are not heard of",
+        "the entries are written anew",
+        "the next pass mends it",
+        "a renewal of the own heartbeat",
+        "it waits, for the server may refuse",
+        "Read are pcap and pcapng",
+        "It reports drift. What is missing is put back.",
+        "Who is slow loses its place.",
     ],
 )
 def test_phrase_is_found(text):
@@ -120,7 +140,13 @@ def test_phrase_is_found(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["there is no route", "it is no longer master", "70 MiB, of which 2.5 MiB are the kernel's", "no node answers"],
+    [
+        "there is no route",
+        "What is measured, and on what?",
+        "it is no longer master",
+        "70 MiB, of which 2.5 MiB are the kernel's",
+        "no node answers",
+    ],
 )
 def test_ordinary_english_is_not(text):
     assert not stumbles(text)

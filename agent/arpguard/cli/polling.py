@@ -28,7 +28,7 @@ class VipRate:
     per_second: float = 0.0
 
     def next(self, vip: pb.Vip, at_s: float) -> "VipRate":
-        """The rate after this one. A counter that is smaller now was made anew."""
+        """The rate after this one. A counter that is smaller now was reset."""
         total = frames(vip.reasons)
         return VipRate(vip, total, at_s, max(0, total - self.total) / max(at_s - self.at_s, 1e-3))
 

@@ -27,7 +27,7 @@ CORDONED = "cordoned, and another node is available"
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node. `alive`: its agent was heard of lately (`Peers.heard`); `exists`: it has a Node object.
+    """A node. `alive`: its agent renewed lately (`Peers.heard`); `exists`: it has a Node object.
 
     `links` are its guarded links that are up: name, and a subnet on it.
     """
@@ -63,7 +63,7 @@ def members_of(
 ) -> tuple[Member, ...]:
     """The members, by name: nodes with a Node object, and those whose heartbeat publishes links.
 
-    `alive` names those that were heard of lately, this node among them. A host address does not count as a subnet.
+    `alive` names those that renewed lately, this node among them. A host address does not count as a subnet.
     """
     unknown = Node("")
     return tuple(

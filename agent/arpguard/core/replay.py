@@ -52,7 +52,7 @@ class ReplayScene:
 
     @property
     def vips(self) -> list[Vip]:
-        """The VIPs of the configuration, and those that only have an owner here; an own mode yields to `mode`."""
+        """The VIPs of the configuration, and those that only have an owner here; `mode` overrides their own mode."""
         named = {vip.address: vip for vip in self.config.vips}
         for address in self.owners:
             known = named.get(address, Vip(address, Owner(OwnerKind.ELECT)))

@@ -192,7 +192,7 @@ class Sourcing:
     # ---- what it comes to ----
 
     def _settle(self, address: Address) -> None:
-        """Decides an address anew."""
+        """Decides an address again."""
         award = decide(self._bids[address].values())
         if award.vip is None:
             del self._bids[address]

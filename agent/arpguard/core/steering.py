@@ -13,7 +13,7 @@ VIP.
 All agents follow the same node because they hear the same changes in the same order, and decide by those alone, not by
 what they followed before. So an agent that starts while objects change agrees with the others after `MOST` changes.
 During the pause after each change both nodes are suppressed: the new one is let through only once the old one's agent
-has heard of it, too.
+knows of it, too.
 
 Of nodes that are named in turn, agents follow the one that MetalLB elects once its speakers reach each other again. So
 the VIP stays put when a partition ends, which no object shows for STEADY.

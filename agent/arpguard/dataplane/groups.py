@@ -53,7 +53,7 @@ class Groups:
     def leave_forgotten(self) -> None:
         """Leaves what the kernel has forgotten, as it does while a link's MTU is too small for IPv6.
 
-        It still refuses to join that anew. While too many files are open nothing can be read, and nothing is left.
+        It still refuses to join that again. While too many files are open nothing can be read, and nothing is left.
         """
         if not self._ear_of:
             return

@@ -208,7 +208,7 @@ def _load(maps_dir: Path, programs_dir: Path, build: Build) -> None:
 
 
 def _load_with_maps(maps_dir: Path, build: Build, names: Collection[str]) -> tuple[dict[str, Fd], dict[str, Fd]]:
-    """Programs, and the maps that are pinned, or all of them anew.
+    """Programs, with the pinned maps or with new ones.
 
     Maps belong together: where one is missing, the others say more than they may. Without `grants`, entries would
     hold by the API's fence alone (docs/vouching.md, V10).

@@ -179,7 +179,7 @@ def build_question(sha: MacAddress, spa: Address, address: Address, nonce: bytes
 
 
 def _read(data: bytes) -> HeardFrame | None:
-    """What a frame says; of neighbour discovery only what is valid, for the rest may come from anywhere."""
+    """What a frame says; of neighbour discovery only what is valid, because the rest may come from anywhere."""
     packet = parse_nd_frame(data)
     if packet is not None and packet.flaw is not None:
         return None

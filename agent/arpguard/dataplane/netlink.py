@@ -103,7 +103,7 @@ async def watch_changes() -> AsyncIterator[None]:
 
 
 async def _wait_for_change(heard: socket.socket) -> None:
-    """Returns at any message: the caller reads everything anew, so one that is lost (ENOBUFS) does no harm."""
+    """Returns at any message: the caller rereads everything, so one that is lost (ENOBUFS) does no harm."""
     try:
         await asyncio.get_running_loop().sock_recv(heard, _DATAGRAM)
         while heard.recv(_DATAGRAM):

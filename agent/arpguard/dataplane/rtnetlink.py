@@ -83,7 +83,7 @@ def _messages(data: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 
 def listen(groups: tuple[int, ...]) -> socket.socket:
-    """A socket that hears of changes; OSError when it cannot be had. A group that this kernel lacks is left out."""
+    """A socket that receives changes; OSError when it cannot be had. A group that this kernel lacks is left out."""
     heard = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
     try:
         heard.setblocking(False)

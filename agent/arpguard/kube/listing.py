@@ -46,7 +46,7 @@ async def read_pages(
 ) -> AsyncGenerator[Page, None]:
     """The objects as they are now, not from a cache: the request names no resourceVersion.
 
-    Raises ClusterError; GoneError when it took so long that the server forgot the version: then list anew. The server
+    Raises ClusterError; GoneError when it took so long that the server forgot the version: then list again. The server
     offers to continue at a newer version, but that may list an object twice or not at all.
     """
     token = ""

@@ -1,7 +1,7 @@
 """Leases, written by comparing and swapping, and read past every cache.
 
 A replacement names both uid and resourceVersion: for a missing object the server compares no version, and PUT would
-create a deleted Lease anew (kubernetes, registry/generic/registry/store.go, Update). The one PATCH names both, too, so
+recreate a deleted Lease (kubernetes, registry/generic/registry/store.go, Update). The one PATCH names both, too, so
 that it cannot apply to a version that nobody has seen. The outcome of a write is a value, not an exception: the caller
 expects each of them.
 """

@@ -78,7 +78,7 @@ async def _sign_of_guard(pin_dir: Path, build: Build) -> str:
 
 
 def _closing(config: AgentConfig) -> Closing:
-    """Not what is closed by the addresses of now, as there are none: the file has the exceptions."""
+    """This does not close by the current addresses, as there are none: the file has the exceptions."""
     return Closing(config.closed, tuple(network for network in config.ranges if network not in config.closed))
 
 

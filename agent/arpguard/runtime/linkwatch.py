@@ -24,7 +24,7 @@ class LinkWatch:
         self.changed = True
 
     async def look(self, *, anew: bool) -> Surroundings:
-        """The surroundings as they are now; read `anew`, or as when the kernel last told of a change.
+        """The surroundings as they are now; reread if `anew`, otherwise as of the kernel's last report of a change.
 
         Raises DataPlaneError.
         """

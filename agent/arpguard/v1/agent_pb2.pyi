@@ -449,7 +449,7 @@ Global___EventAccount: _TypeAlias = EventAccount  # noqa: Y015
 
 @_typing.final
 class Drift(_message.Message):
-    """Changes behind the agent's back that it found and mended, since it started."""
+    """Changes behind the agent's back that it found and repaired, since it started."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -566,7 +566,7 @@ class Kubernetes(_message.Message):
         STATE_FOLLOWING: Kubernetes._State.ValueType  # 3
         """All that is needed is followed."""
         STATE_LOST: Kubernetes._State.ValueType  # 4
-        """Something is not heard of any more: what is known of it grows old."""
+        """A watch is lost: what the agent knows of these objects is going stale."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper): ...
     STATE_UNSPECIFIED: Kubernetes.State.ValueType  # 0
@@ -577,7 +577,7 @@ class Kubernetes(_message.Message):
     STATE_FOLLOWING: Kubernetes.State.ValueType  # 3
     """All that is needed is followed."""
     STATE_LOST: Kubernetes.State.ValueType  # 4
-    """Something is not heard of any more: what is known of it grows old."""
+    """A watch is lost: what the agent knows of these objects is going stale."""
 
     STATE_FIELD_NUMBER: _builtins.int
     SERVER_FIELD_NUMBER: _builtins.int
@@ -782,7 +782,7 @@ class KubernetesSource(_message.Message):
     name: _builtins.str
     """The resource, such as "services"."""
     lost: _builtins.str
-    """Why nothing is heard of it; empty while it is followed."""
+    """Why the watch on it is lost; empty while it works."""
     lists: _builtins.int
     """Complete lists that were read, streams that were opened, and requests that failed, since the agent started."""
     streams: _builtins.int
@@ -820,7 +820,7 @@ class ClusterNode(_message.Message):
     MACS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     alive: _builtins.bool
-    """Whether its agent's heartbeat was heard of within a lease. Nodes renew only while an elected VIP needs it."""
+    """Whether its agent's heartbeat was renewed within a lease. Nodes renew only while an elected VIP needs it."""
     refusal: _builtins.str
     """Why it may own no elected VIP; empty when it may."""
     @_builtins.property
@@ -1431,9 +1431,9 @@ class Claim(_message.Message):
         STATE_VALID: Claim._State.ValueType  # 1
         """The holder's; no other node may take it."""
         STATE_VOID: Claim._State.ValueType  # 2
-        """Of an epoch of its holder that has ended: whoever is eligible may take it."""
+        """Of an epoch of its holder that has ended: any eligible node may take it."""
         STATE_RELEASED: Claim._State.ValueType  # 3
-        """Its holder gave it up: whoever is eligible may take it."""
+        """Its holder gave it up: any eligible node may take it."""
         STATE_EXTERNAL: Claim._State.ValueType  # 4
         """A host outside the cluster has the address: no node may take it before that host is silent."""
         STATE_UNREADABLE: Claim._State.ValueType  # 5
@@ -1450,9 +1450,9 @@ class Claim(_message.Message):
     STATE_VALID: Claim.State.ValueType  # 1
     """The holder's; no other node may take it."""
     STATE_VOID: Claim.State.ValueType  # 2
-    """Of an epoch of its holder that has ended: whoever is eligible may take it."""
+    """Of an epoch of its holder that has ended: any eligible node may take it."""
     STATE_RELEASED: Claim.State.ValueType  # 3
-    """Its holder gave it up: whoever is eligible may take it."""
+    """Its holder gave it up: any eligible node may take it."""
     STATE_EXTERNAL: Claim.State.ValueType  # 4
     """A host outside the cluster has the address: no node may take it before that host is silent."""
     STATE_UNREADABLE: Claim.State.ValueType  # 5
@@ -1478,7 +1478,7 @@ class Claim(_message.Message):
     """The holder's epoch at the time, as the kernel of that node has it."""
     state: Global___Claim.State.ValueType
     alive: _builtins.bool
-    """Whether the holder's heartbeat was heard of within its lease."""
+    """Whether the holder's heartbeat was renewed within its lease."""
     external_mac: _builtins.str
     """The MAC of the host outside the cluster that has the address; empty: none."""
     transitions: _builtins.int
@@ -1851,7 +1851,7 @@ class Claimant(_message.Message):
         KIND_CLUSTER_NODE: Claimant._Kind.ValueType  # 2
         """A node of this cluster: two of its nodes answer (split brain)."""
         KIND_CLUSTER_NODE_WITHOUT_AGENT: Claimant._Kind.ValueType  # 3
-        """A node of this cluster whose agent is not heard of. It is known by the MAC address that the answering agent's
+        """A node of this cluster whose agent does not renew. It is known by the MAC address that the answering agent's
         neighbour table has for an address of the Node object.
         """
         KIND_VRRP_ROUTER: Claimant._Kind.ValueType  # 4
@@ -1866,7 +1866,7 @@ class Claimant(_message.Message):
     KIND_CLUSTER_NODE: Claimant.Kind.ValueType  # 2
     """A node of this cluster: two of its nodes answer (split brain)."""
     KIND_CLUSTER_NODE_WITHOUT_AGENT: Claimant.Kind.ValueType  # 3
-    """A node of this cluster whose agent is not heard of. It is known by the MAC address that the answering agent's
+    """A node of this cluster whose agent does not renew. It is known by the MAC address that the answering agent's
     neighbour table has for an address of the Node object.
     """
     KIND_VRRP_ROUTER: Claimant.Kind.ValueType  # 4

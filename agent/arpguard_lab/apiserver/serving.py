@@ -230,7 +230,7 @@ class Handler:
         return response
 
     async def _execute(self, exchange: Exchange, target: Target) -> web.StreamResponse:
-        """Needs two rights: `get`, for it is a GET, and since 1.35 `create`, which the answer does not name."""
+        """Needs two rights: `get`, because it is a GET, and since 1.35 `create`, which the answer does not name."""
         self._authorize(exchange, target)
         try:
             self._authorize(exchange, replace(target, verb="create"))

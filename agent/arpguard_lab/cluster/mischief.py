@@ -28,7 +28,7 @@ _SLOW_CLOCK = "duration: 3s, renew: 1180ms, margin: 636ms"
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Something to do at a time (seconds from the start of the round). `harm`: may fail; what mends is tried again."""
+    """Something to do at a time (seconds from the start of the round). `harm`: may fail; the repair is tried again."""
 
     at_s: float
     what: str
@@ -39,7 +39,7 @@ class Deed:
 def _for_a_time(
     span: tuple[float, float], what: str, do: Callable[[], None], end_what: str, undo: Callable[[], None]
 ) -> list[Deed]:
-    """Some harm, and what mends it at the end."""
+    """Some harm, and its repair at the end."""
     begin, end = span
     return [Deed(begin, what, do), Deed(end, end_what, undo, harm=False)]
 

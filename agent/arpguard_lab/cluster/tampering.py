@@ -134,7 +134,7 @@ class Opening:
         self._is_loose = False
 
     def do(self) -> None:
-        """Does it; DataPlaneError where the guard is not whole already, or nobody is there to mend it."""
+        """Does it; DataPlaneError where the guard is not whole already, or nobody is there to repair it."""
         agent = self._bench.agent(self._host)
         if agent.pid is None or "ready:" not in agent.said() or not is_whole(agent, self._vips):
             raise DataPlaneError(f"the guard of {self._host.name} is not whole already")

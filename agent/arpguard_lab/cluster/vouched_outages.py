@@ -168,7 +168,7 @@ def run_upgrade(bench: KubeBench) -> Iterator[Step]:
     """Rolls vouching out: agents that vouch for each other beside one that knows nothing of it, then all of them.
 
     At first agents run with vouching off; with `VERSION_BEFORE` those of the version whose modules are there. An
-    upgrade to programs with other maps silences a node's VIPs for a moment, as its entries are written anew.
+    upgrade to programs with other maps silences a node's VIPs for a moment, as its entries are written again.
     """
     before = os.environ.get(VERSION_BEFORE, "")
     for host in bench.nodes:

@@ -475,7 +475,7 @@ def test_agent_that_goes_and_comes_back_is_followed(serve, tmp_path, terminal, a
 def test_screen_that_is_held_still_shows_nothing_new(terminal, agent):
     until(lambda: "192.0.2.10" in terminal.read(), 20)
     terminal.type(b" ")
-    until(lambda: "held still" in terminal.read(), 20)
+    until(lambda: "paused" in terminal.read(), 20)
     agent.prepared.answers["GetStatus"] = pb.GetStatusResponse(node="node-renamed")
     asked = len(agent.prepared.requests)
     until(lambda: len(agent.prepared.requests) > asked + 6, 20)

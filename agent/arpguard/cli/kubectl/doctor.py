@@ -108,7 +108,7 @@ def _silent(heard: Iterable[Said]) -> Iterator[str]:
 
 
 def _page(reports: dict[str, NodeReport]) -> Iterator[str]:
-    """A table of the nodes, a table of what is not well, and what that means and how it is mended."""
+    """A table of the nodes, a table of what is not well, and what that means and how to fix it."""
     if not reports:
         return
     found = sorted(_findings(reports.values()), key=lambda each: (WORST_FIRST.index(each.finding.grade), each.check))

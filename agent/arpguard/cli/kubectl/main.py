@@ -177,8 +177,8 @@ def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         "watch",
         "a live view of the cluster",
         "Shows each node with its mode, every VIP with its owner and the node that answers for it, claims of other "
-        "hosts, and the problems of all nodes, on the whole screen, until q or Ctrl-C; ? lists the keys. A node that "
-        "is lost is named, and asked again every 5 s.",
+        "hosts, and the problems of all nodes, full screen, until q or Ctrl-C; ? lists the keys. Says when it loses a "
+        "node, and tries it again every 5 s.",
     )
     add_interval(parser, 2.0)
     parser.set_defaults(run=lazily("kubectl.watch", "watch"))

@@ -82,7 +82,7 @@ class ClusterClaim:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMoment:
-    """All nodes at one moment. `lost`: why nothing is heard of a node now, or nothing was yet."""
+    """All nodes at one moment. `lost`: why a node does not report now, or has not reported yet."""
 
     number: int = 0
     nodes: Mapping[str, NodeMoment] = field(default_factory=dict)

@@ -24,7 +24,7 @@ class Fence:
         self._reach_ns = sent_ns + lease.answers_ns
 
     def synced(self, sent_ns: int) -> None:
-        """A list of the own claims that was sent then has been acted on."""
+        """A list of this node's claims that was sent then has been acted on."""
         self._synced_ns = sent_ns
 
     def shorten(self, epoch: str, lease: Times, now_ns: int) -> list[Effect]:

@@ -34,7 +34,7 @@ class _Phase(Enum):
 
 
 class _OwnClaimsList:
-    """When the own claims are listed, to see that they are still this node's."""
+    """When this node's claims are listed, to see that they are still this node's."""
 
     def __init__(self) -> None:
         self._due_ns = 0
@@ -215,7 +215,7 @@ class OwnHeartbeat:
         return [*effects, *self._write(now_ns)]
 
     def suspect(self, shown: Heartbeat | None, now_ns: int) -> None:
-        """A watch shows the own heartbeat: when it is somebody else's doing, it is read at once."""
+        """A watch shows this node's heartbeat: when it is somebody else's doing, it is read at once."""
         if shown is not None and (shown.version.is_older_than(self._version) or self._wrote(shown)):
             return
         if self._phase is _Phase.HELD:
@@ -264,7 +264,7 @@ class OwnHeartbeat:
         return []
 
     def synced(self, sent_ns: int) -> list[Effect]:
-        """A list of the own claims that was sent then has been acted on."""
+        """A list of this node's claims that was sent then has been acted on."""
         self._own_claims.answered(sent_ns + self.lease.times.sync_ns)
         self._fence.synced(sent_ns)
         return self._extend()

@@ -230,7 +230,7 @@ class Ownership:
         return self._advance([vip], now_ns)
 
     def _with_epoch(self, event: Callable[[], list[Effect]], now_ns: int) -> list[Effect]:
-        """An event that may end the epoch: then nothing is this node's, and the kernel hears of it first."""
+        """An event that may end the epoch: then nothing is this node's, and the kernel learns that first."""
         before, held, rested = self.heartbeat.epoch, self.heartbeat.holds, self.heartbeat.lease.rested
         effects = event()
         if self.heartbeat.epoch != before:

@@ -74,7 +74,7 @@ class Naming:
         return following != self.named or self._is_bound(self.named) != self._says_bound
 
     def publish(self, may_begin: bool) -> tuple[NamedVoucher | None, bool]:  # noqa: FBT001
-        """A renewal is about to be sent: whom it names, and whether it says "bound". No term is sent anew (V1).
+        """A renewal is about to be sent: whom it names, and whether it says "bound". No term is sent twice (V1).
 
         `may_begin`: whether it may name one that the heartbeat did not name before.
         """
@@ -117,7 +117,7 @@ class Naming:
         return [SetTerm(voucher.to(self._node, epoch)) if voucher else ClearTerm()]
 
     def begin_anew(self) -> list[Effect]:
-        """An epoch begins, and the kernel has heard of it (V9): nobody vouches in it yet."""
+        """An epoch begins, and the kernel knows it (V9): nobody vouches in it yet."""
         self.revocations += self.kernel.bound
         number, self.kernel = self.kernel.number, NO_TERM
         self.named, self._lapsing, self.is_behind = None, False, False

@@ -1,7 +1,7 @@
 """Whether another node's silence counts: in an outage of the API server nobody is heard, and nobody is revoked for it.
 
 A write that was applied, of whatever node, shows that the server took writes then. If this node cannot renew, and for
-long no such write was seen, others' silence counts anew from when it can: they, too, have to find that out.
+long no such write was seen, others' silence counts again from when it can: they, too, have to find that out.
 
 But a node may renew so seldom that it does not notice an outage. So before it revokes another node for its silence it
 has to renew once that one is about to be late.

@@ -7,7 +7,7 @@
 | the voucher names this node, too            | one of the two leaves, if a third may vouch for it: when two that   |
 |                                             | vouch for each other die at once, nobody may revoke them for long   |
 | it un-bound, or was not accepted for long   | another one is sought, and this one not for SHUN_NS if there is any |
-|                                             | and this one's agent was not started anew since                     |
+|                                             | and this one's agent has not restarted since                     |
 | it un-bound MANY times in RECENT_NS         | none for a minute, ever longer                                      |
 | it was revoked, and its kernel was bound    | none for ten minutes, ever longer: it lived, so that was a mistake  |
 | MANY failed in a row, and others have one   | its segment is dead: it should own nothing until it is accepted     |

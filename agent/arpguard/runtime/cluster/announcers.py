@@ -31,7 +31,7 @@ _EVENTS = next(row for row in SOURCES if row.source is Source.METALLB_EVENT)
 
 
 class AnnouncerListener(Traffic, Protocol):
-    """Hears of changes."""
+    """Listens for changes."""
 
     def look(self) -> None:
         """Something about VIPs may have changed."""
@@ -103,7 +103,7 @@ class Announcers:
 
     @property
     def reports(self) -> Mapping[Key, SpeakerReport]:
-        """What the other nodes have to hear of the announcer on this one."""
+        """What the other nodes need to know about the announcer on this one."""
         return self._witness.reports
 
     def hear(self, node: str, reports: Mapping[Key, SpeakerReport]) -> None:

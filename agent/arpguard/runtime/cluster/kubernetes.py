@@ -156,7 +156,7 @@ class Kubernetes:
         return self._kernel.frames(vips)
 
     def reports_changed(self) -> None:
-        """The other nodes have to hear of what this one sees of its announcer."""
+        """The other nodes need to know what this one sees of its announcer."""
         self._membership.wake()
 
     def owned(self, address: Address, holder: Holder) -> None:

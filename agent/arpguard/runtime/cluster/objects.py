@@ -43,7 +43,7 @@ class AgentIdentity:
 
 
 class ObjectListener(AnnouncerListener, Protocol):
-    """Hears of changes to the objects."""
+    """Listens for changes to the objects."""
 
     def heartbeat_changed(self, node: str, old: Heartbeat | None, new: Heartbeat | None) -> None:
         """A node's heartbeat has changed; `new` None: it is gone."""

@@ -24,7 +24,7 @@ class Traffic(Protocol):
         """How many frames of VIPs were judged for each reason, on all links."""
 
     def reports_changed(self) -> None:
-        """The other nodes have to hear of `Witness.reports`."""
+        """The other nodes need to know `Witness.reports`."""
 
 
 class Witness:

@@ -4,7 +4,7 @@ Each part of it is the one writer of something: `table` of the maps of entries a
 value, `vouching` of the voucher's term, `attaching` of programs, `speaking` of what there is to announce. The order
 between them is decided here.
 
-Every pass reads back what the kernel has, mends what others changed (drift), and writes the difference.
+Every pass reads back what the kernel has, repairs what others changed (drift), and writes the difference.
 Entries come before the programs that read them, and programs are replaced through their links: no frame is ever
 judged by half a configuration.
 """

@@ -14,7 +14,7 @@ K = TypeVar("K")
 class TrackedTable(Generic[K]):
     """A map, and the writes and deletes that are pending.
 
-    `room_first`: delete before writing, for the map may be full; otherwise write first, so that nothing is open in
+    `room_first`: delete before writing, because the map may be full; otherwise write first, so that nothing is open in
     between.
     """
 
