@@ -85,7 +85,7 @@ _PLUGIN = """# Commands of kubectl arpguard
 
 For operators at a laptop: every command of the plugin, its arguments and options, from the program's own parsers.
 `kubectl arpguard COMMAND --help` says the same, and so do the manual pages of the Debian package.
-What it is, how to install it, and which rights it takes: [kubectl arpguard](kubectl.md).
+How to install it, and the rights that it needs: [kubectl arpguard](kubectl.md).
 
 | command | does |
 |---|---|

@@ -20,7 +20,7 @@ HELP = (
     ("/", "filter by text; Enter keeps the filter, Escape clears it"),
     ("up, down, j, k", "scroll through the VIPs"),
     ("page up, page down", f"scroll by {_PAGE}"),
-    ("home", "back to the first VIP VIP"),
+    ("home", "back to the first VIP"),
     ("?", "show or hide this"),
 )
 

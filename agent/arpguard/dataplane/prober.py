@@ -83,7 +83,7 @@ class Prober:
             return  # the link went down: nobody is heard
 
     def _take(self, ifname: str, heard: HeardFrame) -> None:
-        """A host that probes for an address is about to claim it (RFC 5227 2.1.1, RFC 4862 5.4.3), but for our own echo."""
+        """A host that probes for an address is about to claim it (RFC 5227 2.1.1, RFC 4862 5.4.3), but not our echo."""
         if heard.nonce == self._nonce:
             return
         packet = heard.packet

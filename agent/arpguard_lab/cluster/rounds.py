@@ -2,7 +2,7 @@
 
 A round does one to three things, each to another node, at random times and for random lengths; they may last while
 the cluster still recovers from the round before. Now and then it may recover, and is looked at more closely. Nodes that
-vouch for each other shun those that failed them for minutes, and would hardly ever be bound: so all agents start anew
+vouch for each other shun those that failed them for minutes, and would hardly ever be bound: so all agents restart
 every few rounds, and the next one begins once every node is bound, or cannot be.
 
     P1  at every moment: at most one node answers (oracle.py)
@@ -298,7 +298,7 @@ def _of_vouching(record: _Record, meddler: Meddler | None) -> dict[str, object]:
 
 
 def _bind(bench: KubeBench, record: _Record) -> None:
-    """Has all agents start anew, one after the other, and waits until every node is vouched for."""
+    """Restarts all agents, one after the other, and waits until every node is vouched for."""
     for host in bench.nodes:
         agent = bench.agent(host)
         agent.kill(signal.SIGKILL)

@@ -62,7 +62,7 @@ class _OwnClaimsList:
 
 
 class OwnHeartbeat:
-    """The state machine of the own heartbeat."""
+    """The state machine of this node's heartbeat."""
 
     def __init__(self, node: str, instance: str, times: Times, new_epoch: Callable[[], str], kept: Kept) -> None:
         self.epoch = kept.epoch
