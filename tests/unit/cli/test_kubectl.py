@@ -364,7 +364,7 @@ def test_some_nodes_may_be_named(kubectl, fleet):
     code, _, err = kubectl("vips", "--node", "node-7")
     assert (code, err) == (
         2,
-        "kubectl arpguard vips: --node: no agent on node-7; there is one on node-1, node-2, node-3\n",
+        "kubectl arpguard vips: --node: no agent on node-7; agents run on node-1, node-2, node-3\n",
     )
 
 
