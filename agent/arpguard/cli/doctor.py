@@ -94,7 +94,7 @@ def _claim(conflict: pb.Conflict) -> Rival:
 
 
 def page(results: Sequence[Result]) -> str:
-    """A table of all findings, the worst first, and below it what the bad ones mean and how they are mended."""
+    """A table of all findings, the worst first, and below it what the bad ones mean and how to fix them."""
     results = sorted(results, key=lambda result: WORST_FIRST.index(result.grade))
     rows = [row for result in results for row in _rows(result)]
     blocks = [render.table(("CHECK", "VERDICT", "ABOUT", "SEEN"), rows, yielding="SEEN")]
@@ -125,7 +125,7 @@ def styled(grade: Grade) -> render.Styled:
 
 
 def details(check: str, finding: Finding, nodes: str = "") -> str:
-    """What a finding means, and how it is mended. `nodes`: those that have it, where several were checked."""
+    """What a finding means, and how to fix it. `nodes`: those that have it, where several were checked."""
     about = f" {finding.about}" if finding.about else ""
     head = str(_STYLES[finding.grade](f"{check}{about}"))
     pairs = [("on", nodes), ("seen", finding.seen), ("means", finding.why), ("fix", finding.fix)]

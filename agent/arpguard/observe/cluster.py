@@ -179,8 +179,8 @@ CLUSTER: tuple[spec.Spec[ClusterLook], ...] = (
     ),
     spec.Gauge(
         "arpguard_voucher_bound",
-        "1 while this node's kernel answers by its voucher's grants only, else 0; absent where nodes do not vouch for "
-        "each other, as all that follow",
+        "1 while this node's kernel answers by its voucher's grants only, else 0; absent, like all metrics of "
+        "vouching, where nodes do not vouch for each other",
         "when it stays 0 for minutes: this node is replaced no sooner than after its lease; `arpguard status` says why",
         _of_vouching(lambda vouching: vouching.bound),
     ),

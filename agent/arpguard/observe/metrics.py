@@ -224,9 +224,9 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
     ),
     spec.Gauge(
         "arpguard_vip_owner_since_timestamp_seconds",
-        "Since when this node answers for each of these VIPs, in seconds since 1970; what was so when the agent "
-        "started counts from then",
-        "when it is recent, and neither the VIP was to move nor the agent to start",
+        "Since when this node answers for each of these VIPs, in seconds since 1970; for VIPs that it had "
+        "when the agent started, the time of that start",
+        "when it is recent although neither the VIP was to move nor the agent to start",
         _since,
         ("vip",),
     ),
@@ -234,7 +234,7 @@ _NODE: tuple[spec.Spec[NodeSample], ...] = (
         "arpguard_vip_requests_answered_total",
         "Requests for each of these VIPs that the guard answered; where it only observes, or another program of the "
         "node answers, it answers none",
-        "when it stands still for a VIP that is in use: its clients ask another host, or none",
+        "when it stops growing for a VIP in use: its clients ask another host, or none",
         _answered,
         ("vip",),
     ),

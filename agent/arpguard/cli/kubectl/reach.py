@@ -233,4 +233,4 @@ def answer_of(said: Said, kind: type[Answer]) -> NodeAnswer[Answer]:
     try:
         return NodeAnswer(node, pod, json_format.Parse(said.text, kind(), ignore_unknown_fields=True))
     except json_format.ParseError as error:
-        return NodeAnswer(node, pod, None, f"its answer makes no sense: {error}", exits.UNREACHABLE)
+        return NodeAnswer(node, pod, None, f"its answer is not valid: {error}", exits.UNREACHABLE)
