@@ -21,15 +21,15 @@ PHRASES = {
     "of which: which ... of, whose": r"\bof which\b",
     "goes on: continues, keeps": r"\b(?:go|goes|went) on\b(?! [`\w]*(?:eth|lo\b|the))",
     "as it was asked for: as configured": r"\bas it was asked for\b",
+}
+# Kept out of what operators read. Docstrings are fragments, which may begin with "What is ...".
+FOR_OPERATORS = {
     "heard of: learned of, renewed": r"\b(?:heard|hears?) of\b",
     "anew: again, re-": r"(?<!`)\banew\b(?!`)",
     "mend: fix, repair": r"(?<!`)\bmend(?:ed|s|ing)?\b(?!`)",
     "the own: its own, this node's": r"\b(?:the|an) own\b",
     "for it is: because": r"[,;] for (?:it|they|there|nothing|each|the \w+) (?:is|are|was|has|have|can|may|does)\b",
     "Read are: inverted order": r"(?:^|[.;:] )(?:Read|Shown|Listed|Counted|Named|Kept|Refused) (?:is|are|was|were)\b",
-}
-# Subjects of sentences, in what operators read; fragments in docstrings may begin like this.
-SUBJECTS = {
     "What is ...: name the thing": r"(?:^|[.;] )(?-i:What) (?:is|are|was|has|cannot|can|may|must|it|they)\b[^?|]*$",
     "Who is ...: name the actor": r"(?:^|[.;] )(?-i:Who|Whoever) (?:is|was|has|may|can|takes|runs|floods)\b[^?|]*$",
 }
@@ -96,7 +96,7 @@ SOURCES = {
 
 def stumbles(text: str, *, names_actors: bool = True) -> list[str]:
     """The phrases in a text, each with what to write instead."""
-    phrases = {**PHRASES, **SUBJECTS} if names_actors else PHRASES
+    phrases = {**PHRASES, **FOR_OPERATORS} if names_actors else PHRASES
     return [
         advice
         for advice, phrase in phrases.items()

@@ -255,7 +255,7 @@ class OwnHeartbeat:
         return [*told, *self._extend(), *(self._write(now_ns) if again else [])]
 
     def _failed(self, now_ns: int) -> list[Effect]:
-        """The object is read: at once after the first failure, later after more, for the server may refuse for ever."""
+        """Reads it: at once after the first failure, later after more, because the server may refuse for ever."""
         self._said = None
         self._phase = _Phase.READING
         self._due_ns = now_ns if not self._failures else now_ns + self.lease.times.renew_ns
