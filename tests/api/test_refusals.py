@@ -140,7 +140,7 @@ def test_wrong_field_is_refused_and_named(api, method, fields, message):
         (
             "ExplainVip",
             {"address": V, "link": "eth9"},
-            "link: eth9: this node does not guard it, but eth0, eth1",
+            "link: eth9: this node does not guard it; it guards eth0, eth1",
         ),
     ],
 )

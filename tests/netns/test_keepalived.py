@@ -233,7 +233,7 @@ def test_one_with_a_script_to_track_counts_from_its_first_word_when_it_starts_ag
     agent.wait_for()
     for _ in range(10):
         assert shown(pair, agent) == ("FOREIGN", "keepalived lab (unknown)")
-        assert "keepalived runs and has not said it" in problems(pair, agent)
+        assert "keepalived is running but has not reported this instance" in problems(pair, agent)
     gate.touch()
     until_shown(pair, agent, "DELEGATED", "MASTER")
 

@@ -754,7 +754,7 @@ def test_what_cannot_be_a_node_is_none(host):
     assert len(found.problems) == 1
     assert found.problems[0].isprintable()
     assert len(found.problems[0]) < 250
-    assert "cannot be a node's name" in found.problems[0]
+    assert "has an invalid node name" in found.problems[0]
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_another_keepalived_counts_from_its_first_word(pipe, is_seen_closed):
     pipe.restarts()
     for _ in range(3):
         assert pipe.look() == "unknown"
-    assert pipe.why.startswith("keepalived runs and has not said it")
+    assert pipe.why.startswith("keepalived is running but has not reported this instance")
     assert "VI_1" not in pipe.file
     assert pipe.says("BACKUP") == "BACKUP"
     assert pipe.says("MASTER") == "MASTER"
