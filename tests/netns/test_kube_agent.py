@@ -131,6 +131,23 @@ def test_agent_whose_daemonset_is_gone_removes_the_guard_and_the_file_for_the_ne
     assert not _programs(pair)
 
 
+@pytest.mark.parametrize("deleted", [True, False], ids=["with its ConfigMap", "though its ConfigMap is there"])
+def test_agent_whose_rights_are_gone_removes_the_guard_only_where_more_is_gone(pair, server, agent, deleted):
+    """As when everything is deleted at once, and as when a role is wrong while a Pod restarts."""
+    server.do(lambda it: it.fault("node-1", fail=-1, code=403))
+    if deleted:
+        path = f"/api/v1/namespaces/{HOME}/configmaps/{CONFIGMAP}"
+        assert ask(pair.node.netns, server, "DELETE", path).code == 200
+        agent.wait_for("is not there; keeping the previous configuration")
+
+    agent.kill(signal.SIGTERM)
+
+    assert ("stopping: its rights and its ConfigMap are gone, as after an uninstall" in agent.said()) is deleted
+    assert ("its guard stays" in agent.said()) is not deleted
+    assert agent.said().rstrip().endswith("the guard is removed") is deleted, "in its last line"
+    assert bool(_programs(pair)) is agent.is_pinned() is not deleted
+
+
 def test_agent_ends_in_time_though_the_server_is_away_and_leaves_the_guard(pair, server, agent):
     server.run(lambda it: it.go_down())
     began = time.monotonic()
