@@ -14,11 +14,13 @@ from arpguard.cli import exits
 from arpguard.cli.exits import AskError
 from arpguard.cli.logs import add_log_options
 from arpguard.cli.options import (
+    ASKING,
     DEFAULT_TARGET,
+    EXAMPLES,
     KNOWN,
     SHELLS,
     SubParsers,
-    add_asking,
+    add_command,
     add_json,
     add_output,
     add_shell,
@@ -27,7 +29,7 @@ from arpguard.cli.options import (
     positive,
 )
 from arpguard.cli.parser import Parser
-from arpguard.cli.replay.options import add_replay
+from arpguard.cli.replay.options import REPLAY, REPLAY_EXAMPLES
 from arpguard.cli.running import run
 from arpguard.config.model import BpfConfig
 
@@ -46,9 +48,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_agent(subparsers)
     _add_early(subparsers)
     _add_lab(subparsers)
-    add_asking(subparsers)
+    for command in ASKING:
+        add_command(subparsers, command, EXAMPLES.get(command.name, ""))
     _add_whohas(subparsers)
-    add_replay(subparsers)
+    add_command(subparsers, REPLAY, REPLAY_EXAMPLES)
     _add_doctor(subparsers)
     _add_config(subparsers)
     _add_cleanup(subparsers)

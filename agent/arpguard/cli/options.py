@@ -1,12 +1,14 @@
-"""The options of commands that ask an agent."""
+"""The commands that ask an agent, and their options."""
 
 import argparse
 import re
 import textwrap
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from arpguard.config.model import BpfConfig, GrpcConfig
 from arpguard.core.claimants import ClaimantKind
@@ -31,45 +33,57 @@ _SHORTEST_TIMEOUT_S = 0.001
 _LONGEST_S = 3600
 _NOBODY = " or ".join(str(stranger.address) for stranger in STRANGERS.values())
 
-_STATUS_EXAMPLES = """examples:
+EXAMPLES = {
+    "status": """examples:
   arpguard status
   arpguard status --pin-dir /sys/fs/bpf/arpguard          when no agent runs
   arpguard status --address 192.0.2.7:50051 --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
   arpguard status -o json | jq -r '.problems[]'
   arpguard status --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
-"""
-_VIPS_EXAMPLES = """examples:
+""",
+    "vips": """examples:
   arpguard vips                        all of them, a line for each link
   arpguard vips --kind owned           those that this node answers for
   arpguard vips 192.0.2.10             one, with all its counters and the last foreign claim
   arpguard vips 192.0.2.10 --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
-"""
-_DECISIONS_EXAMPLES = """examples:
+""",
+    "decisions": """examples:
   arpguard decisions --since 5m --verdict suppress
   arpguard decisions --follow --vip 192.0.2.10
   arpguard decisions --follow -o json | jq -r '.decision.sha'
-"""
-_CONFLICTS_EXAMPLES = """examples:
+""",
+    "conflicts": """examples:
   arpguard conflicts || echo 'another host claims a VIP'
   arpguard conflicts --vip 192.0.2.10 -o yaml
   arpguard conflicts --claimant cluster_node --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
-"""
-_AUDIT_EXAMPLES = """examples:
+""",
+    "audit": """examples:
   arpguard audit                                  what the last audit of each VIP found
   arpguard audit 192.0.2.10                       asks the wire now
   arpguard audit --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
-"""
-_EXPLAIN_EXAMPLES = """examples:
+""",
+    "explain": """examples:
   arpguard explain 192.0.2.10
   arpguard explain 192.0.2.10 --link eth0 --operation request --sender-address 192.0.2.1
   arpguard explain 192.0.2.10 --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
   arpguard explain 192.0.2.10 --operation announcement --sender-mac 02:00:00:00:00:50
-"""
-_WATCH_EXAMPLES = """examples:
+""",
+    "watch": """examples:
   arpguard watch
   arpguard watch --interval 10 -o json | jq -c '[.status.node, .framesPerSecond]'
   arpguard watch --interval 5 --address 192.0.2.7:50051 --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
-"""
+""",
+}
+
+
+class Command(NamedTuple):
+    """A command: what its help says, the function that runs it, and what adds its options, in their order."""
+
+    name: str
+    brief: str
+    text: str
+    run: Callable[[argparse.Namespace], int]
+    parts: tuple[Callable[[argparse.ArgumentParser], None], ...]
 
 
 def lazily(module: str, name: str) -> Callable[[argparse.Namespace], int]:
@@ -80,18 +94,6 @@ def lazily(module: str, name: str) -> Callable[[argparse.Namespace], int]:
         return command(options)
 
     return run
-
-
-def add_asking(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    """Adds the commands that ask an agent."""
-    _add_status(subparsers)
-    _add_vips(subparsers)
-    _add_links(subparsers)
-    _add_decisions(subparsers)
-    _add_conflicts(subparsers)
-    _add_audit(subparsers)
-    _add_explain(subparsers)
-    _add_watch(subparsers)
 
 
 def filters(options: argparse.Namespace, names: Iterable[str] = _FILTERS) -> str:
@@ -158,69 +160,12 @@ def _member(prefix: str, blank: str = "_") -> Callable[[str], str]:
     return parse
 
 
-def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _command(
-        subparsers,
-        "status",
-        "the state of the guard on this node",
-        "Shows mode, configuration, fence, lease, connection to the API server, links with their programs, all "
-        "decisions by reason, and every problem; with --all-nodes, one line for each node. Exit code 1: there is a "
-        "problem.",
-        _STATUS_EXAMPLES,
-    )
-    add_output(parser)
-    _add_pin_dir(parser)
-    _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("asking", "show_status"))
-
-
-def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _command(
-        subparsers,
-        "vips",
-        "the guarded VIPs with their counters",
-        "Shows the guarded VIPs, read back from the kernel: who may answer, which node has an elected VIP, and how "
-        "many frames had which reason. Exit code 1: no link guards ADDRESS.",
-        _VIPS_EXAMPLES,
-    )
-    add_vip_arguments(parser, "only this one, in detail")
-    _add_pin_dir(parser)
-    _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("asking", "show_vips"))
-
-
 def add_vip_arguments(parser: argparse.ArgumentParser, address: str) -> None:
     """Adds which VIPs to show; `address`: what naming one means."""
     parser.add_argument("vip", nargs="?", default="", metavar="ADDRESS", help=address)
     _add_link(parser)
     add_choice(parser, "kind", VIP_KINDS, "only VIPs of this kind")
     add_output(parser)
-
-
-def _add_links(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _command(
-        subparsers,
-        "links",
-        "the guarded links and the programs on them",
-        "Shows each guarded network interface, its addresses, and the kernel's ids of the programs on it (`bpftool "
-        "prog show id ID` shows more).",
-    )
-    add_output(parser)
-    _add_pin_dir(parser)
-    parser.set_defaults(run=lazily("asking", "show_links"))
-
-
-def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _command(
-        subparsers,
-        "decisions",
-        "recent decisions of the guard, or live ones",
-        "Shows recent decisions, newest first. With --follow, shows the last few, oldest first, and then new ones as "
-        "they come. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
-        _DECISIONS_EXAMPLES,
-    )
-    add_decision_arguments(parser)
-    parser.set_defaults(run=lazily("asking", "show_decisions"))
 
 
 def add_decision_arguments(parser: argparse.ArgumentParser) -> None:
@@ -247,22 +192,6 @@ def add_decision_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
-def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _command(
-        subparsers,
-        "conflicts",
-        "hosts that claimed a VIP that is not, or may not be, theirs",
-        "Shows which other hosts this node heard claim a VIP, newest first. If the guard does not know the owner's "
-        "MAC, the claimant may be the owner. The claimant's MAC shows what it is: a cluster node, a virtual router, "
-        "or a host outside. Exit code 1: a claim has the reason conflict, so certainly came from another host, or "
-        "came from a cluster node.",
-        _CONFLICTS_EXAMPLES,
-    )
-    add_conflict_arguments(parser)
-    _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("asking", "show_conflicts"))
-
-
 def add_conflict_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds which claims to show."""
     _add_vip(parser)
@@ -271,41 +200,10 @@ def add_conflict_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
-def _add_audit(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _command(
-        subparsers,
-        "audit",
-        "who answers for the VIPs on the wire",
-        "For each VIP, one node that does not own it asks the wire every `audit.every` (60 s). Shows what this "
-        "node's last questions found: only the owner answers, no host does, another host does, or several do. With "
-        "ADDRESS, asks now, from this node, even for a VIP that other nodes audit. Exit code 1: for one of them, the "
-        "owner is not the only host that answers.",
-        _AUDIT_EXAMPLES,
-    )
-
+def add_audit_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what to ask for."""
     parser.add_argument("vip", metavar="ADDRESS", nargs="?", default="", help="the VIP to ask for now (default: none)")
-
     add_output(parser)
-    _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("auditing", "audit"))
-
-
-def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _command(
-        subparsers,
-        "explain",
-        "what this node does with frames about an address, and why",
-        "Runs the loaded programs' code on one frame of each kind, against the kernel's current maps, and shows the "
-        "verdict, the reason (docs/reasons.md), what happens to the frame, and why the address has its owner: the "
-        "object that makes it a VIP, the nodes that may own an elected one and why the others may not, and its "
-        "claim. Sends and counts nothing. -o json includes each frame in hexadecimal. Exit code 1: no link guards "
-        "the address.",
-        _EXPLAIN_EXAMPLES,
-    )
-    add_explain_arguments(parser)
-    _add_pin_dir(parser)
-    _add_all_nodes(parser)
-    parser.set_defaults(run=lazily("asking", "explain"))
 
 
 def add_explain_arguments(parser: argparse.ArgumentParser) -> None:
@@ -334,23 +232,6 @@ def add_explain_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
 
 
-def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _command(
-        subparsers,
-        "watch",
-        "a live view of links, VIPs and decisions",
-        "Shows mode, fence, lease and API server, links, the busiest VIPs with their frames per second, and the "
-        "latest decisions, full screen, until q or Ctrl-C; ? lists the keys that sort, filter, scroll and pause. "
-        "Follows the agent through restarts. Rates are differences of the kernel's exact counters.",
-        _WATCH_EXAMPLES,
-    )
-
-    add_interval(parser, 1.0)
-    add_output(parser, "a document at each interval, with status, VIPs and conflicts")
-
-    parser.set_defaults(run=lazily("watch", "watch"))
-
-
 def add_interval(parser: argparse.ArgumentParser, default_s: float) -> None:
     """Adds --interval."""
     parser.add_argument(
@@ -362,25 +243,23 @@ def add_interval(parser: argparse.ArgumentParser, default_s: float) -> None:
     )
 
 
-def add_command(
-    subparsers: "SubParsers[argparse.ArgumentParser]", name: str, brief: str, text: str, examples: str
-) -> argparse.ArgumentParser:
-    """A parser whose help ends with examples."""
-    return subparsers.add_parser(
-        name,
-        help=brief,
+def add_command(subparsers: "SubParsers[argparse.ArgumentParser]", command: Command, examples: str) -> None:
+    """Adds a command with its options; its help ends with examples."""
+    parser = subparsers.add_parser(
+        command.name,
+        help=command.brief,
         # The formatter that leaves the examples alone wraps nothing.
-        description=textwrap.fill(text, _HELP_WIDTH, break_on_hyphens=False),
+        description=textwrap.fill(command.text, _HELP_WIDTH, break_on_hyphens=False),
         epilog=examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    for add in command.parts:
+        add(parser)
+    parser.set_defaults(run=command.run)
 
 
-def _command(
-    subparsers: "SubParsers[argparse.ArgumentParser]", name: str, brief: str, text: str, examples: str = ""
-) -> argparse.ArgumentParser:
-    """A parser with what all these commands know."""
-    parser = add_command(subparsers, name, brief, text, examples)
+def _add_agent(parser: argparse.ArgumentParser) -> None:
+    """Adds which agent to ask."""
     agent = parser.add_argument_group("the agent to ask")
 
     agent.add_argument(
@@ -404,8 +283,6 @@ def _command(
         metavar="S",
         help="seconds to wait for an answer (default: 5)",
     )
-
-    return parser
 
 
 _MESSAGE = "the API's message in protobuf's JSON mapping"
@@ -493,3 +370,84 @@ def up_to(most: int, otherwise: str) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+ASKING = (
+    Command(
+        "status",
+        "the state of the guard on this node",
+        "Shows mode, configuration, fence, lease, connection to the API server, links with their programs, all "
+        "decisions by reason, and every problem; with --all-nodes, one line for each node. Exit code 1: there is a "
+        "problem.",
+        lazily("asking", "show_status"),
+        (_add_agent, add_output, _add_pin_dir, _add_all_nodes),
+    ),
+    Command(
+        "vips",
+        "the guarded VIPs with their counters",
+        "Shows the guarded VIPs, read back from the kernel: who may answer, which node has an elected VIP, and how "
+        "many frames had which reason. Exit code 1: no link guards ADDRESS.",
+        lazily("asking", "show_vips"),
+        (_add_agent, partial(add_vip_arguments, address="only this one, in detail"), _add_pin_dir, _add_all_nodes),
+    ),
+    Command(
+        "links",
+        "the guarded links and the programs on them",
+        "Shows each guarded network interface, its addresses, and the kernel's ids of the programs on it (`bpftool "
+        "prog show id ID` shows more).",
+        lazily("asking", "show_links"),
+        (_add_agent, add_output, _add_pin_dir),
+    ),
+    Command(
+        "decisions",
+        "recent decisions of the guard, or live ones",
+        "Shows recent decisions, newest first. With --follow, shows the last few, oldest first, and then new ones as "
+        "they come. The kernel reports only some of many equal decisions; `arpguard vips` counts them all.",
+        lazily("asking", "show_decisions"),
+        (_add_agent, add_decision_arguments),
+    ),
+    Command(
+        "conflicts",
+        "hosts that claimed a VIP that is not, or may not be, theirs",
+        "Shows which other hosts this node heard claim a VIP, newest first. If the guard does not know the owner's "
+        "MAC, the claimant may be the owner. The claimant's MAC shows what it is: a cluster node, a virtual router, "
+        "or a host outside. Exit code 1: a claim has the reason conflict, so certainly came from another host, or "
+        "came from a cluster node.",
+        lazily("asking", "show_conflicts"),
+        (_add_agent, add_conflict_arguments, _add_all_nodes),
+    ),
+    Command(
+        "audit",
+        "who answers for the VIPs on the wire",
+        "For each VIP, one node that does not own it asks the wire every `audit.every` (60 s). Shows what this "
+        "node's last questions found: only the owner answers, no host does, another host does, or several do. With "
+        "ADDRESS, asks now, from this node, even for a VIP that other nodes audit. Exit code 1: for one of them, the "
+        "owner is not the only host that answers.",
+        lazily("auditing", "audit"),
+        (_add_agent, add_audit_arguments, _add_all_nodes),
+    ),
+    Command(
+        "explain",
+        "what this node does with frames about an address, and why",
+        "Runs the loaded programs' code on one frame of each kind, against the kernel's current maps, and shows the "
+        "verdict, the reason (docs/reasons.md), what happens to the frame, and why the address has its owner: the "
+        "object that makes it a VIP, the nodes that may own an elected one and why the others may not, and its "
+        "claim. Sends and counts nothing. -o json includes each frame in hexadecimal. Exit code 1: no link guards "
+        "the address.",
+        lazily("asking", "explain"),
+        (_add_agent, add_explain_arguments, _add_pin_dir, _add_all_nodes),
+    ),
+    Command(
+        "watch",
+        "a live view of links, VIPs and decisions",
+        "Shows mode, fence, lease and API server, links, the busiest VIPs with their frames per second, and the "
+        "latest decisions, full screen, until q or Ctrl-C; ? lists the keys that sort, filter, scroll and pause. "
+        "Follows the agent through restarts. Rates are differences of the kernel's exact counters.",
+        lazily("watch", "watch"),
+        (
+            _add_agent,
+            partial(add_interval, default_s=1.0),
+            partial(add_output, document="a document at each interval, with status, VIPs and conflicts"),
+        ),
+    ),
+)

@@ -11,18 +11,28 @@ from arpguard.cli.exits import AskError
 from arpguard.cli.words import counted
 from arpguard.core.bounding import some
 from arpguard.kube.client import Client
-from arpguard.kube.connecting import Access, find_access
+from arpguard.kube.connecting import Access, find_access, find_users_access
 from arpguard.kube.errors import ClusterError, ForbiddenError
 from arpguard.runtime.cluster.uninstalling import Leftovers, uninstall
 
 _RIGHTS = "this account may not: it needs to get and delete the DaemonSet, and to list, patch and delete Leases"
 
 
-def run_uninstall(options: argparse.Namespace, access: Awaitable[Access] | None = None) -> int:
-    """`arpguard uninstall`; exit code 1 when a guard may be left on a node. `access`: how, if not as in a Pod."""
+def run_uninstall(options: argparse.Namespace) -> int:
+    """`arpguard uninstall`."""
     namespace, _, name = options.daemonset.partition("/")
+    return _run(options, namespace, name, find_access(options.kubeconfig))
+
+
+def run_users_uninstall(options: argparse.Namespace) -> int:
+    """`kubectl arpguard uninstall`."""
+    return _run(options, options.namespace, "arpguard", find_users_access(options.kubeconfig, options.context))
+
+
+def _run(options: argparse.Namespace, namespace: str, name: str, access: Awaitable[Access]) -> int:
+    """Exit code 1 when a guard may be left on a node."""
     try:
-        left = asyncio.run(_uninstall(options, namespace, name, access or find_access(options.kubeconfig)))
+        left = asyncio.run(_uninstall(options, namespace, name, access))
     except ForbiddenError as error:
         raise AskError(exits.UNREACHABLE, f"{error}: {_RIGHTS}") from error
     except ClusterError as error:

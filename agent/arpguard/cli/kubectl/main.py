@@ -1,6 +1,7 @@
 """The command line: `kubectl arpguard COMMAND`, installed as `kubectl-arpguard` for kubectl to find."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from arpguard import __version__
@@ -8,7 +9,8 @@ from arpguard.cli.kubectl.examples import EXAMPLES
 from arpguard.cli.options import (
     KNOWN,
     SHELLS,
-    SubParsers,
+    Command,
+    add_audit_arguments,
     add_command,
     add_conflict_arguments,
     add_decision_arguments,
@@ -41,18 +43,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"kubectl arpguard {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    _add_status(subparsers)
-    _add_vips(subparsers)
-    _add_explain(subparsers)
-    _add_decisions(subparsers)
-    _add_conflicts(subparsers)
-    _add_audit(subparsers)
-    _add_watch(subparsers)
-    _add_doctor(subparsers)
-    _add_mode(subparsers)
-    _add_bundle(subparsers)
-    _add_uninstall(subparsers)
-    _add_completion(subparsers)
+    for command in _COMMANDS:
+        asked = _ASKED if _add_nodes in command.parts else ""
+        add_command(subparsers, command._replace(text=asked + command.text), EXAMPLES[command.name])
 
     return parser
 
@@ -62,11 +55,8 @@ def main(arguments: list[str] | None = None) -> None:
     run(build_parser(), arguments)
 
 
-def _command(
-    subparsers: "SubParsers[argparse.ArgumentParser]", name: str, brief: str, text: str, timeout_s: float = 15.0
-) -> argparse.ArgumentParser:
-    """A parser with what all commands know."""
-    parser = add_command(subparsers, name, brief, text, EXAMPLES.get(name, ""))
+def _add_cluster(parser: argparse.ArgumentParser, timeout_s: float = 15.0) -> None:
+    """Adds what all commands need to reach the agents."""
     cluster = parser.add_argument_group("the cluster")
     cluster.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="kubeconfig file (default: $KUBECONFIG, then ~/.kube/config)"
@@ -83,185 +73,28 @@ def _command(
         metavar="S",
         help=f"seconds to wait for each node (default: {timeout_s:g})",
     )
-    return parser
 
 
-def _asking(
-    subparsers: "SubParsers[argparse.ArgumentParser]", name: str, brief: str, text: str, timeout_s: float = 15.0
-) -> argparse.ArgumentParser:
-    """The same for a command that asks nodes."""
-    parser = _command(subparsers, name, brief, _ASKED + text, timeout_s)
+def _add_nodes(parser: argparse.ArgumentParser) -> None:
+    """Adds which nodes to ask."""
     parser.add_argument(
         "--node", action="append", default=[], metavar="NODE", help="only this node; may be given again (default: all)"
     )
-    return parser
 
 
-def _add_status(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _asking(
-        subparsers,
-        "status",
-        "a line for each node, and every problem",
-        "Shows mode, lease, fence, VIPs and version of each node, and the problems of all. Exit code 1: there is a "
-        "problem, or a node did not answer.",
-    )
-    add_output(parser)
-    parser.set_defaults(run=lazily("kubectl.asking", "show_status"))
-
-
-def _add_vips(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _asking(
-        subparsers,
-        "vips",
-        "who has which VIP, as each node sees it",
-        "Shows the guarded VIPs as the kernel of each node has them, grouped by VIP. Exit code 1: no node guards "
-        "ADDRESS, or a node did not answer.",
-    )
-    add_vip_arguments(parser, "only this one")
-    parser.set_defaults(run=lazily("kubectl.asking", "show_vips"))
-
-
-def _add_explain(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _asking(
-        subparsers,
-        "explain",
-        "what each node does with frames about an address, and why",
-        "Shows, node by node, what `arpguard explain` says there: verdicts, reasons, and why the address has its "
-        "owner and no other. Exit code 1: no node guards the address, or a node did not answer.",
-    )
-    add_explain_arguments(parser)
-    parser.set_defaults(run=lazily("kubectl.asking", "explain"))
-
-
-def _add_decisions(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _asking(
-        subparsers,
-        "decisions",
-        "recent decisions of all nodes, or live ones",
-        "Shows recent decisions of all nodes, newest first. With --follow, shows the last few, oldest first, and "
-        "then new ones as they come. Sorts them by the clocks of the nodes. With --follow, says when it loses a "
-        "node, and tries it again.",
-    )
-    add_decision_arguments(parser)
-    parser.set_defaults(run=lazily("kubectl.asking", "show_decisions"))
-
-
-def _add_conflicts(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _asking(
-        subparsers,
-        "conflicts",
-        "hosts that claimed a VIP, as each node heard it",
-        "Shows which hosts claimed a VIP that is not, or may not be, theirs, newest first. Exit code 1: a claim "
-        "certainly came from another host, or came from a cluster node; or a node did not answer.",
-    )
-    add_conflict_arguments(parser)
-    parser.set_defaults(run=lazily("kubectl.asking", "show_conflicts"))
-
-
-def _add_audit(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _asking(
-        subparsers,
-        "audit",
-        "who answers for the VIPs on the wire",
-        "Shows what each node's last questions on the wire found. With ADDRESS, every node asks now. Exit code 1: "
-        "for one of them, the owner is not the only host that answers, or a node did not answer.",
-    )
-    parser.add_argument("vip", metavar="ADDRESS", nargs="?", default="", help="the VIP to ask for now (default: none)")
-    add_output(parser)
-    parser.set_defaults(run=lazily("kubectl.asking", "audit"))
-
-
-def _add_watch(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _asking(
-        subparsers,
-        "watch",
-        "a live view of the cluster",
-        "Shows each node with its mode, every VIP with its owner and the node that answers for it, claims of other "
-        "hosts, and the problems of all nodes, full screen, until q or Ctrl-C; ? lists the keys. Says when it loses a "
-        "node, and tries it again every 5 s.",
-    )
-    add_interval(parser, 2.0)
-    parser.set_defaults(run=lazily("kubectl.watch", "watch"))
-
-
-def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _asking(
-        subparsers,
-        "doctor",
-        "check all nodes for problems with VIPs",
-        "Runs `arpguard doctor` on each node, and shows the nodes and their problems, worst first; a problem that "
-        "several nodes share is one line. Changes nothing. Exit code 1: a check came out bad, or a node did not "
-        "answer.",
-        timeout_s=60.0,
-    )
+def _add_no_ask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-ask", action="store_true", help="do not ask the segment for VIPs")
-    add_output(parser)
-    parser.set_defaults(run=lazily("kubectl.doctor", "run_doctor"))
 
 
-def _add_mode(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _command(
-        subparsers,
-        "mode",
-        "switch the cluster between observe and enforce",
-        "Changes `mode` in the agents' ConfigMap, and nothing else in it, waits until each node has switched, and "
-        "says which have not, and why. VIPs with a mode of their own keep it. Exit code 1: a node did not switch in "
-        "time.",
-        timeout_s=30.0,
-    )
+def _add_mode(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("mode", choices=("observe", "enforce"))
-    parser.set_defaults(run=lazily("kubectl.mode", "run_mode"), node=[])
+    parser.set_defaults(node=[])  # all have to follow
 
 
-def _add_bundle(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _asking(
-        subparsers,
-        "bundle",
-        "write a support bundle",
-        "Writes an archive with the agents' configuration, Leases, Events and Pods, and each node's status, VIPs, "
-        "links, conflicts, audit, decisions, doctor's report, maps, metrics and log. Reads no Secret. Exit code 1: "
-        "something could not be read; the archive says what.",
-        timeout_s=60.0,
-    )
+def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", type=Path, nargs="?", metavar="FILE", help="the archive (default: arpguard-DATE-TIME.tar.gz)"
     )
-    parser.set_defaults(run=lazily("kubectl.bundle", "run_bundle"))
-
-
-def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = _command(
-        subparsers,
-        "uninstall",
-        "take the agents and their guards out of the cluster",
-        "Does what `arpguard uninstall` does: deletes the DaemonSet so that each agent removes its guard, waits for "
-        "that, removes leftover Leases, and names the nodes that may still have a guard. Exit code 1: the agents did "
-        "not stop in time, or a node may still have a guard.",
-        timeout_s=120.0,
-    )
-    parser.set_defaults(run=_uninstall)
-
-
-def _uninstall(options: argparse.Namespace) -> int:
-    from arpguard.cli.uninstall import run_uninstall  # noqa: PLC0415 - for this command only
-    from arpguard.kube.connecting import find_users_access  # noqa: PLC0415 - as above
-
-    options.daemonset = f"{options.namespace}/arpguard"
-    return run_uninstall(options, find_users_access(options.kubeconfig, options.context))
-
-
-def _add_completion(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    parser = add_command(
-        subparsers,
-        "completion",
-        "print a completion script for a shell",
-        "Prints a completion script for `kubectl-arpguard`, the plugin's own command. Bash: source <(kubectl "
-        "arpguard completion bash). To complete after `kubectl`: docs/kubectl.md. Completes VIPs, links and nodes of "
-        "the current context, in the namespace arpguard.",
-        EXAMPLES["completion"],
-    )
-    add_shell(parser, _KNOWN.values())
-    parser.set_defaults(run=_complete)
 
 
 def _complete(options: argparse.Namespace) -> int:
@@ -273,3 +106,110 @@ def _complete(options: argparse.Namespace) -> int:
     parser = build_parser()
     parser.prog = "kubectl-arpguard"
     return complete(parser, options.shell, _KNOWN)
+
+
+_COMMANDS = (
+    Command(
+        "status",
+        "a line for each node, and every problem",
+        "Shows mode, lease, fence, VIPs and version of each node, and the problems of all. Exit code 1: there is a "
+        "problem, or a node did not answer.",
+        lazily("kubectl.asking", "show_status"),
+        (_add_cluster, _add_nodes, add_output),
+    ),
+    Command(
+        "vips",
+        "who has which VIP, as each node sees it",
+        "Shows the guarded VIPs as the kernel of each node has them, grouped by VIP. Exit code 1: no node guards "
+        "ADDRESS, or a node did not answer.",
+        lazily("kubectl.asking", "show_vips"),
+        (_add_cluster, _add_nodes, partial(add_vip_arguments, address="only this one")),
+    ),
+    Command(
+        "explain",
+        "what each node does with frames about an address, and why",
+        "Shows, node by node, what `arpguard explain` says there: verdicts, reasons, and why the address has its "
+        "owner and no other. Exit code 1: no node guards the address, or a node did not answer.",
+        lazily("kubectl.asking", "explain"),
+        (_add_cluster, _add_nodes, add_explain_arguments),
+    ),
+    Command(
+        "decisions",
+        "recent decisions of all nodes, or live ones",
+        "Shows recent decisions of all nodes, newest first. With --follow, shows the last few, oldest first, and "
+        "then new ones as they come. Sorts them by the clocks of the nodes. With --follow, says when it loses a "
+        "node, and tries it again.",
+        lazily("kubectl.asking", "show_decisions"),
+        (_add_cluster, _add_nodes, add_decision_arguments),
+    ),
+    Command(
+        "conflicts",
+        "hosts that claimed a VIP, as each node heard it",
+        "Shows which hosts claimed a VIP that is not, or may not be, theirs, newest first. Exit code 1: a claim "
+        "certainly came from another host, or came from a cluster node; or a node did not answer.",
+        lazily("kubectl.asking", "show_conflicts"),
+        (_add_cluster, _add_nodes, add_conflict_arguments),
+    ),
+    Command(
+        "audit",
+        "who answers for the VIPs on the wire",
+        "Shows what each node's last questions on the wire found. With ADDRESS, every node asks now. Exit code 1: "
+        "for one of them, the owner is not the only host that answers, or a node did not answer.",
+        lazily("kubectl.asking", "audit"),
+        (_add_cluster, _add_nodes, add_audit_arguments),
+    ),
+    Command(
+        "watch",
+        "a live view of the cluster",
+        "Shows each node with its mode, every VIP with its owner and the node that answers for it, claims of other "
+        "hosts, and the problems of all nodes, full screen, until q or Ctrl-C; ? lists the keys. Says when it loses a "
+        "node, and tries it again every 5 s.",
+        lazily("kubectl.watch", "watch"),
+        (_add_cluster, _add_nodes, partial(add_interval, default_s=2.0)),
+    ),
+    Command(
+        "doctor",
+        "check all nodes for problems with VIPs",
+        "Runs `arpguard doctor` on each node, and shows the nodes and their problems, worst first; a problem that "
+        "several nodes share is one line. Changes nothing. Exit code 1: a check came out bad, or a node did not "
+        "answer.",
+        lazily("kubectl.doctor", "run_doctor"),
+        (partial(_add_cluster, timeout_s=60.0), _add_nodes, _add_no_ask, add_output),
+    ),
+    Command(
+        "mode",
+        "switch the cluster between observe and enforce",
+        "Changes `mode` in the agents' ConfigMap, and nothing else in it, waits until each node has switched, and "
+        "says which have not, and why. VIPs with a mode of their own keep it. Exit code 1: a node did not switch in "
+        "time.",
+        lazily("kubectl.mode", "run_mode"),
+        (partial(_add_cluster, timeout_s=30.0), _add_mode),
+    ),
+    Command(
+        "bundle",
+        "write a support bundle",
+        "Writes an archive with the agents' configuration, Leases, Events and Pods, and each node's status, VIPs, "
+        "links, conflicts, audit, decisions, doctor's report, maps, metrics and log. Reads no Secret. Exit code 1: "
+        "something could not be read; the archive says what.",
+        lazily("kubectl.bundle", "run_bundle"),
+        (partial(_add_cluster, timeout_s=60.0), _add_nodes, _add_file),
+    ),
+    Command(
+        "uninstall",
+        "take the agents and their guards out of the cluster",
+        "Does what `arpguard uninstall` does: deletes the DaemonSet so that each agent removes its guard, waits for "
+        "that, removes leftover Leases, and names the nodes that may still have a guard. Exit code 1: the agents did "
+        "not stop in time, or a node may still have a guard.",
+        lazily("uninstall", "run_users_uninstall"),
+        (partial(_add_cluster, timeout_s=120.0),),
+    ),
+    Command(
+        "completion",
+        "print a completion script for a shell",
+        "Prints a completion script for `kubectl-arpguard`, the plugin's own command. Bash: source <(kubectl "
+        "arpguard completion bash). To complete after `kubectl`: docs/kubectl.md. Completes VIPs, links and nodes of "
+        "the current context, in the namespace arpguard.",
+        _complete,
+        (partial(add_shell, known=_KNOWN.values()),),
+    ),
+)

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from arpguard.addresses import Address, MacAddress, vip_refusal
-from arpguard.cli.options import SubParsers, add_choice, add_command, add_output, lazily, up_to
+from arpguard.cli.options import Command, add_choice, add_output, lazily, up_to
 from arpguard.names import is_subdomain
 from arpguard.verdict import Reason, Verdict
 
@@ -15,7 +15,7 @@ _TEXT = """Runs every ARP and neighbour discovery frame of a capture through the
 configuration, and shows what they decide, which addresses more than one MAC answered for, and which of these answers a
 guard on every node would have let through. Attaches, sends and keeps nothing, and touches no interface; loading the
 programs needs root. Exit code 1: more than one MAC answered for an address."""
-_EXAMPLES = """examples:
+REPLAY_EXAMPLES = """examples:
   arpguard replay capture.pcap --config config.yaml
   arpguard replay capture.pcap --config config.yaml --summary
   arpguard replay capture.pcapng --config config.yaml --node node-2 --mac 02:00:00:00:00:02 --link eth0
@@ -25,11 +25,7 @@ _EXAMPLES = """examples:
 """
 
 
-def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
-    """Adds `arpguard replay`."""
-    brief = "run a capture through the guard, and see which hosts answered"
-    parser = add_command(subparsers, "replay", brief, _TEXT, _EXAMPLES)
-
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="pcap or pcapng, also gzipped; - reads standard input")
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="configuration (YAML)")
     _add_scene(parser)
@@ -37,8 +33,6 @@ def add_replay(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
 
     parser.add_argument("--summary", action="store_true", help="show only the summary of the whole capture")
     add_output(parser, "a document for each frame and one for the summary")
-
-    parser.set_defaults(run=lazily("replay.command", "run_replay"))
 
 
 def _add_scene(parser: argparse.ArgumentParser) -> None:
@@ -129,3 +123,12 @@ def _owner(text: str) -> tuple[Address, str]:
     if not equals or not is_subdomain(node):
         raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected ADDRESS=NODE, such as 192.0.2.10=node-1")
     return _address(address), node
+
+
+REPLAY = Command(
+    "replay",
+    "run a capture through the guard, and see which hosts answered",
+    _TEXT,
+    lazily("replay.command", "run_replay"),
+    (_add_arguments,),
+)
