@@ -234,7 +234,7 @@ async def test_credentials_that_are_void_are_rights_that_are_gone(one):
 @in_loop
 async def test_refusal_alone_does_not_remove_the_guard(one, caplog, monkeypatch, code):
     """A role may be wrong, or the API server not ready yet, while a Pod only restarts."""
-    monkeypatch.setattr(ending, "ASK_S", 0.5)
+    monkeypatch.setattr(ending, "SEE_S", 0.5)
     async with an_account(one) as side:
         fence_ns = side.kernel.value.fence_ns
         one.fault(NODE, fail=-1, code=code)
@@ -262,7 +262,7 @@ async def test_configmap_that_is_gone_does_not_remove_the_guard_of_a_pod_that_re
 @in_loop
 async def test_configmap_that_is_back_is_not_lost(one, monkeypatch):
     """As after `kubectl replace --force`."""
-    monkeypatch.setattr(ending, "ASK_S", 0.5)
+    monkeypatch.setattr(ending, "SEE_S", 0.5)
     async with an_account(one) as side:
         one.delete(CONFIGMAP_PATH)
         await until(side.kube._ending.configmap_lost.is_set)
@@ -277,7 +277,7 @@ async def test_configmap_that_is_back_is_not_lost(one, monkeypatch):
 @pytest.mark.parametrize("configmap", [CONFIGMAP, ""], ids=["with a ConfigMap", "with a file"])
 @in_loop
 async def test_agent_that_has_never_had_a_configmap_has_lost_none(one, monkeypatch, configmap):
-    monkeypatch.setattr(ending, "ASK_S", 0.5)
+    monkeypatch.setattr(ending, "SEE_S", 0.5)
     async with a_side(one, NODE, config=CONFIG, configmap=configmap) as side:
         await until(lambda: side.kube._cluster.configmap_known or not configmap)
         one.fault(NODE, fail=-1, code=403)

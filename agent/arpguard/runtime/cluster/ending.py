@@ -21,6 +21,7 @@ from arpguard.runtime.controlplane import End
 log = logging.getLogger(__name__)
 
 ASK_S = 2.0
+SEE_S = 2.0  # for what is deleted a moment later
 _TERMINATING = "being terminated"  # the words of a kube-apiserver's NamespaceLifecycle
 _KEPT = (
     "the API server refuses to say why this agent stops, and its ConfigMap is there, so it may only restart: its guard "
@@ -89,7 +90,7 @@ class Ending:
     async def _without_rights(self) -> End:
         """Watches that were open stay open, and tell for a while what else is deleted."""
         try:
-            await asyncio.wait_for(self.configmap_lost.wait(), ASK_S)
+            await asyncio.wait_for(self.configmap_lost.wait(), SEE_S)
         except TimeoutError:
             log.warning(_KEPT)
             return End.STOPPED
