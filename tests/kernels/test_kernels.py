@@ -1,7 +1,10 @@
 """Which package of a series is taken, and what runs are written as; a name states the fact."""
 
+from collections import Counter
+
 import pytest
 
+from kernels.boot import AFTER, BEFORE, FOREIGN, OWN, OWNED, judged
 from kernels.incident import Row, equal
 from kernels.packages import newest
 from kernels.run import Run, table
@@ -67,3 +70,26 @@ def test_table_of_suites_has_a_column_for_each_kernel():
         "| c | **1 failed** | **1 failed** |",
         "| time it took | 10 min | 10 min |",
     ]
+
+
+OPEN = Counter({(BEFORE, OWN): 100, (BEFORE, OWNED): 90, (BEFORE, FOREIGN): 80})
+CLOSED = Counter({(BEFORE, OWN): 100, (AFTER, OWN): 200, (AFTER, OWNED): 150})
+
+
+def test_a_boot_in_which_nobody_answered_before_the_agent_holds_and_says_what_the_kernel_did_without_the_file():
+    found = judged(OPEN, CLOSED)
+    assert (found.passed, found.failed) == (5, ())
+    assert found.figure == "before the agent 0 answers for two VIPs, without the file 170"
+
+
+@pytest.mark.parametrize("vip", [OWNED, FOREIGN])
+def test_one_answer_before_the_agent_is_too_much(vip):
+    assert judged(OPEN, CLOSED + Counter({(BEFORE, vip): 1})).failed == ("with it for none: no",)
+
+
+def test_a_boot_shows_nothing_where_the_kernel_would_not_answer_and_where_no_agent_does():
+    assert judged(CLOSED, CLOSED).failed == ("without the file the kernel answers for both VIPs: no",)
+    assert judged(OPEN, CLOSED - Counter({(AFTER, OWNED): 100})).failed == (
+        "the agent answers for the VIP that it owns: no",
+    )
+    assert judged(OPEN, CLOSED + Counter({(AFTER, FOREIGN): 1})).failed == ("and never for another: no",)
