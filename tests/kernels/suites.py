@@ -20,7 +20,7 @@ _SLOWNESS = 20
 _PYTEST = "-q -p no:cacheprovider -o junit_family=xunit1 -o timeout=3000 -o faulthandler_timeout=0"
 _SHORT = ("-k", "'not observe and not XDP'")  # a third of the table: older kernels differ in tc
 _NEEDED = ("ipvsadm", "ethtool", "tc", "teamd")
-_QUEUES = 4
+QUEUES = 4
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def missing() -> str | None:
 def _nics() -> Iterator[list[Cable]]:
     """Two NICs for a guest, which are on one network; the first has several queues."""
     place = Netns(f"arpguard-nics-{os.getpid()}")
-    cables = [Cable(place, "nic0", _QUEUES), Cable(place, "nic1")]
+    cables = [Cable(place, "nic0", QUEUES), Cable(place, "nic1")]
     try:
         place.batch([
             "link add br0 type bridge forward_delay 0 mcast_snooping 0",
