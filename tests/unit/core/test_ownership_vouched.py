@@ -555,6 +555,24 @@ def test_after_a_renewal_of_which_nobody_knows_what_came_the_next_one_is_shown(o
     assert [renewal.quiet for renewal in bench.renewals()][:2] == [False, True]
 
 
+@pytest.mark.parametrize("resting", [False, True])
+def test_a_bound_node_renews_six_times_in_its_lease_however_often_it_decides(resting):
+    bench = a_bound()
+    bench.serve(bench.core.take_part(not resting, bench.now))
+    for _ in range(600):
+        bench.pass_time(0.1)
+        bench.serve(bench.core.set_times(VOUCHED, bench.now))
+    assert 5 <= len(bench.renewals()) <= 7
+
+
+def test_a_node_that_un_binds_renews_at_its_ordinary_pace_again():
+    bench = a_bound()
+    bench.serve(bench.core.heartbeat.name(None, bench.now))
+    bench.did.clear()
+    bench.pass_time(10)
+    assert len(bench.renewals()) == 10
+
+
 def test_another_lease_is_shown():
     bench = a_bound()
     bench.pass_time(20)

@@ -68,11 +68,14 @@ class PublishedLease:
         self.resting = False
         self.rested = False
         self._published_rest = False
+        self._bound = False  # as the last renewal says that was sent
         self._last: Times | None = None
 
     @property
     def pace(self) -> Times:
         """The times by which this node renews now."""
+        if self._bound:
+            return self.times.at_bound
         return self.times.at_rest if self.resting else self.times
 
     @property
@@ -87,7 +90,8 @@ class PublishedLease:
     def publish(self, *, bound: bool, may_part: bool) -> Times:
         """A renewal is about to be sent: what it publishes. `bound`: it says so. `may_part`: it may be the last one."""
         last = self._last if may_part else None
-        self.published = last or (self.times.at_bound if bound else self.pace)
+        self._bound = bound
+        self.published = last or self.pace
         self._published_rest = self.resting and not self.parting and not bound
         self.rested = self.rested or self._published_rest
         return self.published
