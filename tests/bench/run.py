@@ -20,6 +20,7 @@ import electing
 import flood
 import footprint
 import frames
+import members
 import replace
 import scale
 import serving
@@ -44,6 +45,7 @@ SECTIONS: dict[str, ModuleType] = {
     "vouched": vouched,
     "vouching": vouching,
     "deaths": deaths,
+    "members": members,
     "busy": busy,
 }
 LONG = {"busy"}  # takes an hour, and is measured only when it is named
