@@ -187,8 +187,16 @@ class Peers:
         return []
 
     def read(self, node: str, heartbeat: Heartbeat | None, sent_ns: int, now_ns: int) -> None:
-        """What a read found."""
-        self._peers[node].busy = False
+        """What a read found.
+
+        An older version than was seen before the read was sent comes from a server that was restored from a backup. It
+        answers no question, so the next read waits a while: otherwise this node would read as fast as it can.
+        """
+        peer = self._peers[node]
+        peer.busy = False
+        is_old = heartbeat is not None and heartbeat.version.is_older_than(_version(peer.known))
+        if is_old and sent_ns > peer.since_ns:
+            peer.retry_ns = now_ns + self.times.renew_ns
         self.seen(node, heartbeat, now_ns, sent_ns)
 
     def read_failed(self, node: str, now_ns: int) -> None:
