@@ -6,6 +6,7 @@ from itertools import permutations
 
 import pytest
 
+from arpguard.clock import boot_ns
 from arpguard.runtime.cluster import ending, kubernetes
 from arpguard.runtime.cluster.ending import ASK_S, Ending
 from arpguard.runtime.cluster.kubernetes import LEAVE_S, PARTING_NS
@@ -269,6 +270,19 @@ async def test_configmap_that_is_back_is_not_lost(one, monkeypatch):
         one.configure()
         await until(lambda: not side.kube._ending.configmap_lost.is_set())
         one.fault(NODE, fail=-1, code=403)
+
+        assert await side.kube.leave() is End.STOPPED
+        one.fault(NODE)
+
+
+@in_loop
+async def test_configmap_that_went_long_ago_does_not_remove_the_guard(one, monkeypatch):
+    """The token of a Pod that is deleted by force is void at once, and another Pod follows."""
+    async with an_account(one) as side:
+        one.delete(CONFIGMAP_PATH)
+        await until(side.kube._ending.configmap_lost.is_set)
+        monkeypatch.setattr(ending, "boot_ns", lambda: boot_ns() + 3600 * NS_PER_S)
+        one.fault(NODE, fail=-1, code=401)
 
         assert await side.kube.leave() is End.STOPPED
         one.fault(NODE)

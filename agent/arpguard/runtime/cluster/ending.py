@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Mapping
 
+from arpguard.clock import boot_ns
 from arpguard.core.cluster import ConfigMap
 from arpguard.kube.claims import node_lease_name
 from arpguard.kube.client import Client
@@ -17,16 +18,18 @@ from arpguard.kube.errors import ClusterError, ForbiddenError, UnauthorizedError
 from arpguard.kube.projections import is_deleting
 from arpguard.kube.resources import DAEMON_SETS, LEASES, PODS, Request
 from arpguard.runtime.controlplane import End
+from arpguard.units import NS_PER_S
 
 log = logging.getLogger(__name__)
 
 ASK_S = 2.0
 SEE_S = 2.0  # for what is deleted a moment later
+LATELY_NS = 600 * NS_PER_S  # an uninstall deletes the ConfigMap and ends the agent within this time
 _TERMINATING = "being terminated"  # the words of a kube-apiserver's NamespaceLifecycle
 _KEPT = (
-    "the API server refuses to say why this agent stops, and its ConfigMap is there, so it may only restart: its guard "
-    "stays, and the VIPs that it has are silent here once the fence has passed. If arpguard was uninstalled, remove "
-    "the guard from each node with deploy/cleanup or `arpguard cleanup`"
+    "the API server refuses to say why this agent stops, and its ConfigMap was not deleted lately, so it may only "
+    "restart: its guard stays, and the VIPs that it has are silent here once the fence has passed. If arpguard was "
+    "uninstalled, remove the guard from each node with deploy/cleanup or `arpguard cleanup`"
 )
 
 
@@ -38,6 +41,7 @@ class Ending:
 
     def __init__(self, client: Client, namespace: str, node: str) -> None:
         self.configmap_lost = asyncio.Event()
+        self._lost_ns = 0
         self._client = client
         self._namespace = namespace
         self._node = node
@@ -50,6 +54,7 @@ class Ending:
         if found is not None:
             self.configmap_lost.clear()
         elif self._configmap is not self:
+            self._lost_ns = boot_ns()
             self.configmap_lost.set()
         self._configmap = found
         return True
@@ -88,10 +93,17 @@ class Ending:
         return False
 
     async def _without_rights(self) -> End:
-        """Watches that were open stay open, and tell for a while what else is deleted."""
+        """Watches that were open stay open, and tell for a while what else is deleted.
+
+        Agents keep running after somebody has deleted their ConfigMap. A Pod that is deleted by force then has no valid
+        token either, though it only restarts: so a ConfigMap that went long ago says nothing.
+        """
         try:
             await asyncio.wait_for(self.configmap_lost.wait(), SEE_S)
         except TimeoutError:
+            is_lost = False
+        else:
+            is_lost = boot_ns() - self._lost_ns < LATELY_NS
+        if not is_lost:
             log.warning(_KEPT)
-            return End.STOPPED
-        return End.RIGHTS_GONE
+        return End.RIGHTS_GONE if is_lost else End.STOPPED
