@@ -17,6 +17,7 @@ class Terminal:
 
     def __init__(self, words: Sequence[str], columns: int = 80, rows: int = 24, **variables: str) -> None:
         self.leader, self._follower = pty.openpty()
+        self._open = [self.leader, self._follower]
         self.resize(columns, rows)
         self.settings = termios.tcgetattr(self.leader)
         self.printed = ""
@@ -45,6 +46,11 @@ class Terminal:
         self.read()
         return self._process.returncode
 
+    def vanish(self) -> int:
+        """The terminal is gone, and no SIGHUP comes; how the program left."""
+        self._close()
+        return self._process.wait(20)
+
     @property
     def is_as_it_was(self) -> bool:
         """Whether the program has put back everything that it changed."""
@@ -55,5 +61,9 @@ class Terminal:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        os.close(self.leader)
-        os.close(self._follower)
+        self._close()
+
+    def _close(self) -> None:
+        for descriptor in self._open:
+            os.close(descriptor)
+        self._open = []

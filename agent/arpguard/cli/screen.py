@@ -8,7 +8,7 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -89,19 +89,29 @@ def show(latest: Callable[[], Moment], view: Callable[[Moment, int, int, Keys], 
 
 @contextmanager
 def _typed() -> Iterator[Callable[[], str]]:
-    """A function that waits a tick for keys; they are neither shown nor kept until the end of a line."""
+    """A function that waits a tick for keys; they are neither shown nor kept until the end of a line.
+
+    Raises SystemExit where the terminal is gone, and its SIGHUP went to another process or was ignored.
+    """
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
 
     def key() -> str:
         ready, _, _ = select.select([descriptor], [], [], _TICK_S)
-        return os.read(descriptor, _MOST_TYPED).decode(errors="replace") if ready else ""
+        if not ready:
+            return ""
+        typed = os.read(descriptor, _MOST_TYPED)
+        if not typed:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the view still writes when it ends
+            raise SystemExit(128 + signal.SIGHUP)
+        return typed.decode(errors="replace")
 
     try:
         tty.setcbreak(descriptor)
         yield key
     finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+        with suppress(termios.error):  # of a terminal that is gone
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 # ---- lines and tables --------------------------------------------------------------------------------------------

@@ -448,6 +448,11 @@ def test_leaving_puts_the_terminal_back(terminal, leave, code):
     assert "Traceback" not in terminal.printed
 
 
+def test_it_leaves_with_its_terminal(terminal):
+    until(lambda: "192.0.2.10" in terminal.read(), 20)
+    assert terminal.vanish() == 129
+
+
 def test_new_size_is_followed_at_once(terminals):
     terminal = terminals("60")
     until(lambda: "192.0.2.10" in terminal.read(), 20)
