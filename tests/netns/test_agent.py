@@ -386,8 +386,9 @@ def test_an_upgrade_replaces_the_programs_without_losing_a_request(pair):
     with a_pair("upgrade") as own:
         guard = a_guard(own, Hook.TC_EGRESS, Hook.TC_INGRESS)
         guard.set({OWNED: an_entry(unfenced=True), FOREIGN: an_entry(Kind.FOREIGN)}, a_control())
-        newer = loader.load(guard.pin_dir, another_build(read_build()))
-        assert newer.digest != read_build().digest()
+        build = another_build(read_build())
+        assert build.digest() != read_build().digest()
+        newer = loader.load(guard.pin_dir, build)
         assert newer.maps.keys() == {
             "entries",
             "ranges",

@@ -367,7 +367,7 @@ def test_vip_is_counted(agent, asker, document):
 
 def whohas(pair: Pair, vip: Address, *words: str) -> tuple[int, dict]:
     """From the client."""
-    done = arpguard("whohas", str(vip), "--json", "--wait", "0.1", *words, prefix=pair.client.netns.prefix())
+    done = arpguard("whohas", str(vip), "--json", *words, prefix=pair.client.netns.prefix())
     return done.returncode, json.loads(done.stdout)
 
 
