@@ -221,13 +221,16 @@ def test_probe_that_a_spoofer_answers_is_reported_and_denies_only_what_nobody_ha
     hearer = pair.client.netns.call(lambda: NeighbourSocket("eth0"))
     try:
         with a_wire(pair.client) as wire:
+
+            def is_told() -> bool:
+                """After a storm an Event may wait for longer than it takes until the agent probes again."""
+                while (heard := hearer.hear(0)) is not None:
+                    if heard.packet.is_probe and heard.packet.tpa == vip:
+                        wire.send(claims_of(vip, TRUE)[1])
+                return any(f"{vip} is in use outside" in each["note"] for each in events("VIPTakenOutside"))
+
             server.do(lambda it: it.put(objects.service(HOME, "wanted", [vip])))
-            deadline = time.monotonic() + START_S
-            while (heard := hearer.hear(max(0.0, deadline - time.monotonic()))) is not None:
-                if heard.packet.is_probe and heard.packet.tpa == vip:
-                    break
-            wire.send(claims_of(vip, TRUE)[1])
-            until(lambda: [e for e in events("VIPTakenOutside") if f"{vip} is in use outside" in e["note"]], START_S)
+            until(is_told, START_S)
             assert wire.who(vip, mark=pair.node.address) == []
             assert_answered(wire, pair)
     finally:
