@@ -45,7 +45,7 @@ _AUTHORITIES_INSIDE = "/etc/authorities.crt"
 _TRUST = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SKIPPED = re.compile(r"^(?:\[\w+\] )?SKIPPED (?:\[\d+\] )?(?P<where>\S+?):? (?P<why>.+)$", re.MULTILINE)
-_LEFT_OUT = re.compile(r"^(?:left out: .+|\w+ could not be built: .+)$", re.MULTILINE)
+_LEFT_OUT = re.compile(r"^(?:left out: .+|\w+ could not be fetched or built: .+)$", re.MULTILINE)
 _TALLY = re.compile(r"^=+ (.*\b(?:passed|failed|error).*) =+$", re.MULTILINE)
 
 

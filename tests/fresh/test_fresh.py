@@ -22,7 +22,7 @@ def test_skip_that_a_package_would_cure_is_named():
     "line",
     [
         "left out: keepalived: keepalived is missing: apt-get install keepalived",
-        "helm could not be built: tests that need it are skipped",
+        "helm could not be fetched or built: tests that need it are skipped",
     ],
 )
 def test_what_was_left_out_is_named(line):
