@@ -7,16 +7,19 @@ import json
 import select
 import subprocess
 import time
+from collections.abc import Callable
 from ipaddress import IPv6Address
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from arpguard.addresses import MacAddress
 from arpguard.errors import DataPlaneError
 from arpguard_lab.bench import until
 from arpguard_lab.topology import NETWORK6, Host
 
-ROOM_S = 6.0  # neighbour entries are given up after 5 seconds, where there are too many
+Answer = TypeVar("Answer")
+
+_ROOM_S, _RETRY_S = 30.0, 0.1  # neighbour entries are given up after 5 s where there are too many, unless others come
 _TABLES = (Path("/proc/net/stat/arp_cache"), Path("/proc/net/stat/ndisc_cache"))
 _PATIENCE_S = 10.0
 _SUBSCRIBED_S = 0.05
@@ -42,6 +45,16 @@ def without_room() -> int:
         names, *processors = (line.split() for line in table.read_text(encoding="ascii").splitlines())
         found += sum(int(counts[names.index("table_fulls")], 16) for counts in processors)
     return found
+
+
+def with_room(ask: Callable[[], Answer], is_whole: Callable[[Answer], object]) -> Answer:
+    """What is answered; asked again where that is not whole, and a kernel had no room for whom to answer."""
+    deadline = time.monotonic() + _ROOM_S
+    while True:
+        before, answer = without_room(), ask()
+        if is_whole(answer) or without_room() == before or time.monotonic() > deadline:
+            return answer
+        time.sleep(_RETRY_S)
 
 
 def mac_of(host: Host, address: IPv6Address) -> MacAddress | None:

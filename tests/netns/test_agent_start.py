@@ -7,16 +7,18 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 
-from arpguard.addresses import MacAddress
+from arpguard.addresses import Address, MacAddress
 from arpguard.dataplane import bpffs
 from arpguard.verdict import Reason
-from arpguard_lab.topology import AgentProcess, Lab
+from arpguard_lab.neighbours import with_room
+from arpguard_lab.topology import AgentProcess, Host, Lab
 from support.netns.agents import arpguard, said
 from support.netns.cable import Pair, a_pair, a_place, address
 from support.netns.waiting import until
@@ -303,29 +305,35 @@ def test_reading_where_nothing_is_pinned_exits_3(pair, command):
     assert "start `arpguard agent`" in done.stderr
 
 
+def whohas(lab: Lab, vip: Address, hosts: Sequence[Host], *words: str) -> "subprocess.CompletedProcess[str]":
+    """Asked by the client for what these hosts answer, and others do not."""
+    ask = partial(arpguard, "whohas", str(vip), *words, prefix=lab.client.netns.prefix())
+    return with_room(ask, lambda done: all(str(host.mac) in done.stdout for host in hosts))
+
+
 def test_whohas_exits_0_only_if_exactly_one_host_answers():
     """Nobody, one node, both."""
     nobody, one, both = (address(number) for number in (60, 61, 62))
     with a_place("whohas") as (folder, pin_root), Lab(2, folder, pin_root) as lab:
-        lab.nodes[0].bind(one, "lo")
+        first, second = lab.nodes
+        first.bind(one, "lo")
         for node in lab.nodes:
             node.bind(both, "lo")
-        expected = {nobody: (1, []), one: (0, lab.nodes[:1]), both: (1, lab.nodes)}
-        for vip, (code, nodes) in expected.items():
-            words = ["whohas", str(vip), "--json", "--count", "2"]
-            done = arpguard(*words, prefix=lab.client.netns.prefix())
+        for vip, code, nodes in (nobody, 1, []), (one, 0, [first]), (both, 1, [first, second]):
+            done = whohas(lab, vip, nodes, "--json", "--count", "2")
             assert (done.returncode, done.stderr) == (code, "")
             found = json.loads(done.stdout)
             assert (found["address"], found["interface"]) == (str(vip), "eth0")
             assert {answer["mac"] for answer in found["answers"]} == {str(node.mac) for node in nodes}
             assert all(answer["replies"] in (1, 2) for answer in found["answers"]), "as many as come in time"
-        done = arpguard("whohas", str(both), prefix=lab.client.netns.prefix())
+
+        done = whohas(lab, both, [first, second])
         assert done.stdout.endswith(f"\n2 hosts answer for {both} on eth0: clients reach one or another at random\n")
-        done = arpguard("whohas", str(one), prefix=lab.client.netns.prefix())
+        done = whohas(lab, one, [first])
         assert done.stdout.endswith(f"\nexactly one host answers for {one} on eth0\n")
-        lab.client.netns.run("ip", "neigh", "replace", "192.0.2.77", "lladdr", str(lab.nodes[0].mac), "dev", "eth0")
-        done = arpguard("whohas", str(one), prefix=lab.client.netns.prefix())
-        assert "also has 192.0.2.77" in done.stdout
+        lab.client.netns.run("ip", "neigh", "replace", "192.0.2.77", "lladdr", str(first.mac), "dev", "eth0")
+        assert "also has 192.0.2.77" in whohas(lab, one, [first]).stdout
+
         done = arpguard("whohas", str(nobody), "--count", "1", "--wait", "0.1", prefix=lab.client.netns.prefix())
         assert done.stdout.startswith(f"no host answers for {nobody} on eth0")
         done = arpguard("whohas", str(one), "--interface", "eth9", prefix=lab.client.netns.prefix())

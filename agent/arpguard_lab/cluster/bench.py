@@ -21,7 +21,7 @@ from arpguard_lab.capture import Capture, Said
 from arpguard_lab.cluster import objects
 from arpguard_lab.cluster.servers import ApiUnderTest
 from arpguard_lab.cluster.topology import CONFIGMAP, KubeAgent, KubeLab
-from arpguard_lab.neighbours import ROOM_S, without_room
+from arpguard_lab.neighbours import with_room
 from arpguard_lab.oracle import Finding, Handover, Ledger, Oracle
 from arpguard_lab.patience import Patience
 from arpguard_lab.topology import NETWORK, NETWORK6, Host, first_mac
@@ -32,7 +32,6 @@ SETTLE_S = 20.0
 READY_S = 120.0  # three agents load at once, on few cores
 _WAIT_S = 0.06
 AT_THE_FENCE_NS = 5 * NS_PER_MS  # what is asked so shortly before may be answered after
-_RETRY_S = 0.1
 _POLL_S = 0.02
 _QUIET_S = 1.5
 _LATE_S = 0.1  # for what was sent last to be answered and recorded
@@ -491,12 +490,8 @@ class KubeBench:
 
     def all_who(self, address: Address, expected: Iterable[Host]) -> list[MacAddress]:
         """Who answers for a VIP; asked again where some of those who should had no room for whom to answer."""
-        wanted, deadline, before = {host.mac for host in expected}, time.monotonic() + ROOM_S, without_room()
-        while (
-            wanted > set(macs := self.who(address)[address]) and without_room() > before and time.monotonic() < deadline
-        ):
-            time.sleep(_RETRY_S)
-        return macs
+        wanted = {host.mac for host in expected}
+        return with_room(lambda: self.who(address)[address], lambda macs: not wanted > set(macs))
 
 
 def ms(length_ns: int) -> int:

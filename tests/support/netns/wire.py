@@ -18,7 +18,7 @@ from arpguard.addresses import BROADCAST_MAC, ZERO_MAC, MacAddress
 from arpguard.units import NS_PER_S
 from arpguard.wire.arp import ArpOp, ArpPacket, build_frame, parse_arp
 from arpguard.wire.ethernet import ETHERTYPE_ARP, parse_ethernet
-from arpguard_lab.neighbours import ROOM_S, without_room
+from arpguard_lab.neighbours import with_room
 from arpguard_lab.netns import Netns
 from arpguard_lab.topology import Host
 from support.netns.waiting import ANSWER_S, until
@@ -32,7 +32,6 @@ _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 33, 35
 _TIMESPEC = struct.Struct("=qq")
 _AUXDATA = struct.Struct("=IIIHHHH")
 _VLAN_VALID = 0x10
-_RETRY_S = 0.1
 _CONTROL = socket.CMSG_SPACE(_AUXDATA.size) + socket.CMSG_SPACE(_TIMESPEC.size)
 
 
@@ -183,10 +182,7 @@ class Wire:
 
         Asked again where nobody did, and a kernel had no room for whom to answer.
         """
-        deadline, before = time.monotonic() + ROOM_S, without_room()
-        while not (macs := self._who(vip, mark)) and without_room() > before and time.monotonic() < deadline:
-            time.sleep(_RETRY_S)
-        return macs
+        return with_room(lambda: self._who(vip, mark), bool)
 
     def _who(self, vip: IPv4Address, mark: IPv4Address) -> list[MacAddress]:
         heard = claims(self.exchange([self.request(vip)], mark), vip)
