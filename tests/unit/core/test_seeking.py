@@ -345,8 +345,13 @@ def test_a_minute_without_long_gaps_is_accepted_with_what_the_gaps_allow(longest
 
 def test_a_trial_goes_on_until_it_was_a_minute_and_while_pongs_come():
     assert accepts(report(pongs_s=59.9)) == ((), ())
-    assert accepts(report(), NOW + 62 * S) == ((), ())
+    assert accepts(report(), NOW + 64 * S) == ((), ())
     assert accepts(replace(report(), first=None, last=None)) == ((), ())
+
+
+@pytest.mark.parametrize("age_ms", [0, 300, 1000, 1900])
+def test_a_node_stays_accepted_from_one_report_to_the_next(age_ms):
+    assert accepts(report(), NOW + 61 * S + age_ms * NS_PER_MS) == ((("b", FAST.d_ns),), ())
 
 
 def test_a_trial_with_a_long_gap_or_another_rate_begins_again():

@@ -15,7 +15,7 @@ from uuid import NAMESPACE_OID, uuid5
 from arpguard.core.rendezvous import fingerprint
 from arpguard.core.vouching.profiles import SLOW, fastest_for
 from arpguard.core.vouching.quarantine import Quarantine
-from arpguard.core.vouching.voucher import TermReport
+from arpguard.core.vouching.voucher import REPORT_NS, TermReport
 from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.vouching import VouchTerm
 
@@ -78,7 +78,7 @@ class Trials:
             profile = fastest_for(report.gaps.longest_ns)
             if profile is None or report.clocks_differ(CLOCKS_PER_MILLE):
                 again.append(node)
-            elif self._is_long_enough(report, now_ns, profile.window_ns) and not self._waits(node, report, now_ns):
+            elif self._is_long_enough(report, now_ns) and not self._waits(node, report, now_ns):
                 accepts.append((node, profile.d_ns))
         return TrialVerdict(tuple(accepts), tuple(again))
 
@@ -91,11 +91,12 @@ class Trials:
             return False
         return now_ns < waits.until_ns
 
-    def _is_long_enough(self, report: TermReport, now_ns: int, window_ns: int) -> bool:
-        """Whether the pongs of a minute have come, and still come."""
+    def _is_long_enough(self, report: TermReport, now_ns: int) -> bool:
+        """Whether the pongs of a minute have come, and still come, as far as reports tell.
+
+        Between two reports the answer stays the same: the node hears of it by a renewal, which takes a while.
+        """
         if report.first is None or report.last is None:
             return False
-        return (
-            report.last.back_ns - report.first.back_ns >= self._clean_ns
-            and now_ns - report.last.back_ns <= window_ns // 2
-        )
+        is_long = report.last.back_ns - report.first.back_ns >= self._clean_ns
+        return is_long and now_ns - report.last.back_ns <= 2 * REPORT_NS

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from arpguard.core.vouching.gaps import Gaps
-from arpguard.units import NS_PER_MS
+from arpguard.units import NS_PER_MS, NS_PER_S
 
 PING_NS = 50 * NS_PER_MS
+REPORT_NS = NS_PER_S  # how often its process reports
 PATIENCE = 3  # so many pings have to stay without an answer
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from arpguard.clock import boot_ns
 from arpguard.core.vouching.voucher import (
+    REPORT_NS,
     Decided,
     EpochOver,
     OwnRight,
@@ -40,7 +41,6 @@ from arpguard.units import NS_PER_MS, NS_PER_S
 from arpguard.wire.vouching import VouchFrame, VouchType, pack, parse
 
 FAREWELL_NS = 500 * NS_PER_MS  # V11
-NEWS_NS = NS_PER_S
 # Of a term in one turn. Who floods it, and knows the term, costs 13 % of a core: each takes 50 us.
 PONGS_AT_ONCE = 8
 CROWDED_S = 0.003
@@ -165,7 +165,7 @@ class Loop:
         """An agent that does not read gets the newest when it reads again."""
         now_ns = boot_ns()
         if now_ns >= self._news_ns:
-            self._news_ns = now_ns + NEWS_NS
+            self._news_ns = now_ns + REPORT_NS
             for line in self._lines.values():
                 line.news = True
 
