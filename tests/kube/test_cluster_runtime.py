@@ -470,6 +470,16 @@ async def test_service_with_a_nodes_address_is_told_of_by_one_node(one):
 
 
 @in_loop
+async def test_address_of_a_node_that_is_no_ip_address_is_a_problem(one):
+    """No API server checks the status of a Node, and this address is not kept from being a VIP."""
+    spoilt = objects.node("worker-2", vip(2))
+    spoilt["status"]["addresses"][0]["address"] = "worker-2.example"
+    one.put(spoilt)
+    async with a_side(one, NODE) as side:
+        await until(lambda: side.says("node worker-2: status.addresses[0]: is not an IP address ('worker-2.example')"))
+
+
+@in_loop
 async def test_wrong_configmap_is_told_of_by_one_node(one):
     one.nodes("worker-2")
     one.publish("good", [A])

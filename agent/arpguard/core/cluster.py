@@ -1,6 +1,7 @@
 """What the agent keeps of the cluster's objects: only what decisions need, since there may be 10,000 of a kind.
 
-Each has `problems`: the parts that could not be understood, in words for the object's author. The other parts are used.
+`problems`: the parts that could not be understood, in words for the object's author; the other parts are used.
+EndpointSlice and ConfigMap have no such field: the API server refuses every value there that the agent cannot read.
 """
 
 from dataclasses import dataclass
@@ -64,7 +65,6 @@ class EndpointSlice:
     name: str
     service: str = ""
     nodes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
     version: int = 0
 
 
@@ -145,7 +145,6 @@ class ConfigMap:
     name: str
     uid: str = ""
     text: str | None = None
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

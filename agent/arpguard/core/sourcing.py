@@ -27,7 +27,7 @@ from arpguard.core.cluster import EndpointSlice, Key, Node, Service
 from arpguard.core.offers import Offer, offer_of, offer_of_config
 from arpguard.core.origins import Origin, origin_of_other, origin_of_vip
 from arpguard.core.reporting import Notice
-from arpguard.core.telling import Telling
+from arpguard.core.telling import Telling, problems_of
 from arpguard.model import Owner, OwnerKind, Vip
 
 K = TypeVar("K")
@@ -81,6 +81,7 @@ class Sourcing:
         self._undecided: set[Address] = set()
         self._disputed: dict[Address, tuple[Bid, ...]] = {}
 
+        self._misread: list[str] = []
         self._told: Telling | None = None
         self._given_out: dict[Address, Vip] | None = None
 
@@ -125,6 +126,8 @@ class Sourcing:
         if is_same and self._admission.avoided == avoided:
             return set()
         self._nodes = dict(nodes)
+        if (misread := problems_of(nodes)) != self._misread:
+            self._misread, self._told = misread, None
         admission = Admission.of(config, nodes, avoided)
         is_same = config == self._config and admission == self._admission
         self._config, self._admission = config, admission
@@ -208,7 +211,8 @@ class Sourcing:
     def _collected(self) -> Collected:
         if self._told is None:
             offers = [self._offers[key] for key in sorted(self._with_news)]
-            self._told = Telling([*offers, *(Offer(self._disputed[each]) for each in sorted(self._disputed, key=str))])
+            disputed = (Offer(self._disputed[each]) for each in sorted(self._disputed, key=str))
+            self._told = Telling([*offers, *disputed], self._misread)
         if self._given_out is None:
             self._given_out = self._vips.copy()
         return Collected(

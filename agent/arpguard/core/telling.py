@@ -1,11 +1,12 @@
-"""What to report about offers: problems for the log and notices for Events, in limited number."""
+"""What to report about offers and Nodes: problems for the log and notices for Events, in limited number."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from arpguard.core.bids import Bid
 from arpguard.core.bounding import bounded
+from arpguard.core.cluster import Node
 from arpguard.core.offers import ACTION, Offer
 from arpguard.core.reporting import Notice, Subject
 from arpguard.model import SERVICE_SOURCE
@@ -14,16 +15,17 @@ _Alike: TypeAlias = tuple[Subject, str, bool]  # alike: of one Service, with one
 
 MAX_PROBLEMS = 20
 MAX_ALIKE = 4  # at most so many addresses of a Service with the same problem are reported one by one
+MAX_OF_NODES = 4
 MAX_NOTICES = 4096
 
 
 class Telling:
     """All that is reported about some offers. If many addresses of a Service have one problem, a few stand for all.
 
-    `notices` are the same on every node, `own_notices` are this node's.
+    `besides`: more problems. `notices` are the same on every node, `own_notices` are this node's.
     """
 
-    def __init__(self, offers: Iterable[Offer]) -> None:
+    def __init__(self, offers: Iterable[Offer], besides: Iterable[str] = ()) -> None:
         self._problems: list[str] = []
         self._notices: dict[bool, list[Notice]] = {False: [], True: []}  # own ones: True
         self._alike: Counter[_Alike] = Counter()
@@ -38,6 +40,7 @@ class Telling:
         for kind, count in self._alike.items():
             if count > MAX_ALIKE:
                 self._tell_of_rest(kind, count - MAX_ALIKE)
+        self._problems += besides
         first = f"addresses of Services ({unranged}) are left alone: `ranges` is empty, so none may be guarded"
         self.problems = tuple(bounded([first, *self._problems] if unranged else self._problems, MAX_PROBLEMS))
         self.notices, self.own_notices = (tuple(self._notices[own][:MAX_NOTICES]) for own in (False, True))
@@ -66,3 +69,10 @@ class Telling:
         subject, reason, own = kind
         self._problems.append(problem)
         self._notices[own].append(Notice(subject, reason, ACTION, note))
+
+
+def problems_of(nodes: Mapping[str, Node]) -> list[str]:
+    """What could not be understood in the Nodes. An address that is missing here is not kept from being a VIP."""
+    wrong = sorted(name for name, node in nodes.items() if node.problems)
+    found = [f"node {name}: {problem}" for name in wrong for problem in nodes[name].problems]
+    return bounded(found, MAX_OF_NODES, "problems of Nodes")

@@ -1,7 +1,8 @@
 """JSON of the API -> the values in `core.cluster`; trusts nothing, and never raises.
 
 A Service may contain anything that its schema allows, and what a proxy sends has no schema at all. A field of the wrong
-type, a text that is too long, an invalid address: each becomes a problem of that object, and counts as missing.
+type, a text that is too long, an invalid address: each counts as missing, and becomes a problem of that object where
+its kind has problems (`core.cluster`).
 """
 
 import re
@@ -221,7 +222,6 @@ def endpoint_slice(raw: JsonObject) -> EndpointSlice:
         service=sys.intern(read.short("metadata.labels", owner, MAX_NAME)),
         version=_FAMILIES.get(read.text("addressType"), 0),
         nodes=tuple(sorted(nodes - {""})),
-        problems=read.problems,
     )
 
 
@@ -338,7 +338,6 @@ def config_map(raw: JsonObject) -> ConfigMap:
         name=read.text("metadata.name"),
         uid=read.text("metadata.uid"),
         text=text,
-        problems=read.problems,
     )
 
 

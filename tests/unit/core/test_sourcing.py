@@ -10,7 +10,7 @@ from arpguard.config.model import AgentConfig, ServicesConfig
 from arpguard.core.admission import Avoided, avoided
 from arpguard.core.cluster import EndpointSlice, Node, Service
 from arpguard.core.sourcing import Sourcing, follow_nobody
-from arpguard.core.telling import MAX_ALIKE, MAX_PROBLEMS
+from arpguard.core.telling import MAX_ALIKE, MAX_OF_NODES, MAX_PROBLEMS
 from arpguard.model import InterfaceAddress, Link, Owner, OwnerKind, Surroundings, Vip
 from arpguard.verdict import Mode
 
@@ -589,6 +589,27 @@ def test_of_a_thousand_addresses_alike_some_are_told():
     )
     notes = {notice.note for notice in collected.notices if notice.subject.name == "s01"}
     assert "more of its addresses: `arpguard explain ADDRESS` says why for each" in notes
+
+
+def test_what_is_wrong_with_a_node_is_told_until_it_is_right():
+    sourcing = Sourcing()
+    wrong = NODES | {"n2": replace(NODES["n2"], problems=("status.addresses[0]: is not an IP address ('n2')",))}
+
+    found = [sourcing.collect(CONFIG, {}, {}, nodes).problems for nodes in (NODES, wrong, wrong, NODES)]
+
+    told = ("node n2: status.addresses[0]: is not an IP address ('n2')",)
+    assert found == [(), told, told, ()]
+
+
+def test_a_few_nodes_stand_for_all_that_are_wrong():
+    """Services' problems come first, and are not crowded out."""
+    nodes = {f"n{n}": Node(f"n{n}", problems=("status.addresses: is not a list (5)",)) for n in range(MAX_PROBLEMS)}
+
+    problems = collect(a_service(mode="sleep"), nodes=nodes).problems
+
+    assert "annotation arpguard.io/mode" in problems[0]
+    assert problems[1] == "node n0: status.addresses: is not a list (5)"
+    assert problems[1 + MAX_OF_NODES :] == (f"and {MAX_PROBLEMS - MAX_OF_NODES} more problems of Nodes",)
 
 
 def test_what_is_told_is_made_once():
