@@ -149,7 +149,7 @@ async def test_giving_up_ends_though_claims_are_not_answered(one, caplog, monkey
 
         assert side.kernel.owned() == set()
         assert any(
-            "not all claims of this node were removed in time" in record.getMessage() for record in caplog.records
+            "not all Leases of this node were removed in time" in record.getMessage() for record in caplog.records
         )
         one.fault(NODE)
 

@@ -3,6 +3,7 @@
 A double replaces the voucher's process: each test says what came of its pings. The lab runs the real process.
 """
 
+import asyncio
 import base64
 import json
 import socket
@@ -244,6 +245,30 @@ async def test_an_agent_that_is_removed_goes_unbound_so_that_the_others_see_it_g
         assert await one.membership.remove(10)
         await _is(lambda: _shown(it, ONE) is None)
         await _is(lambda: ONE not in it.membership.alive)
+
+
+@in_loop
+async def test_an_agent_that_is_removed_and_cannot_unbind_leaves_its_heartbeat_to_its_voucher(two, monkeypatch):
+    """The others would not believe that a bound node's heartbeat is gone, and a voucher cannot revoke without it."""
+    kernels = Voucher(), Voucher()
+    async with (
+        a_side(two, ONE, kernels[0], config=VOUCHING) as one,
+        a_side(two, TWO, kernels[1], config=VOUCHING) as it,
+    ):
+        await _both_bound(two, kernels)
+        await _is(lambda: _kind(two, ONE) == f"quiet.{ONE}")
+        number = term_number(named(two, ONE)["term"])
+
+        async def never_answered(*_asked):
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(one.membership.leases.requests, "write_heartbeat", never_answered)
+        assert not await one.membership.remove(1.0)
+        assert term_number(named(two, ONE)["term"]) == number
+
+        kernels[1].processes[0].tell(number, Phase.DECIDED)  # its guard is gone by now
+        await _is(lambda: ONE not in it.membership.alive)
+        assert not two.lease(f"node.{ONE}")["annotations"].get("arpguard.io/instance")
 
 
 @in_loop

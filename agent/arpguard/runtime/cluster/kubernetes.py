@@ -332,7 +332,7 @@ class Kubernetes:
         log.info("stopping: %s", end.value)
         if end.removes_guard:
             if not await self._membership.remove(REFUSED_S if end is End.RIGHTS_GONE else LEAVE_S):
-                log.warning("not all claims of this node were removed in time: delete its Leases")
+                log.warning("not all Leases of this node were removed in time: delete those that name it")
         elif not await self._membership.part(self._parting_ns(end), ASK_S):
             log.warning("the last renewal failed: answers end at the fence")
         return end

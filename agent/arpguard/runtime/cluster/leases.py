@@ -304,8 +304,9 @@ class Leases:
     async def remove(self, vips: Iterable[Address], limit_s: float) -> bool:
         """Gives up everything in good order, and deletes these claims; returns whether it was done within the limit.
 
-        This node must want nothing by then. Its heartbeat goes last: with it goes the right to answer. It names no
-        voucher by then, or the others would take it for one that is there and says nothing new.
+        This node must want nothing by then. Its heartbeat goes last: with it goes the right to answer. While it names
+        a voucher it stays: the others would take a bound node without one for a node that says nothing new. Its voucher
+        revokes it once the kernel returns no pings.
         """
         now_ns = boot_ns()
         self.do(self._ownership.want((), now_ns))
@@ -314,7 +315,8 @@ class Leases:
         if not await self._until(lambda: not self._ownership.claims.active, limit_s):
             return False
         self.do(self._ownership.heartbeat.name(None, boot_ns()))
-        await self._until(lambda: self._ownership.heartbeat.naming.named is None, limit_s)
+        if not await self._until(lambda: self._ownership.heartbeat.naming.named is None, limit_s):
+            return False
         self._ownership.heartbeat.end()
         return await self.requests.remove_heartbeat()
 

@@ -275,7 +275,7 @@ class Membership:
     # ---- the end ----
 
     async def remove(self, limit_s: float) -> bool:
-        """Gives up all VIPs in good order, and deletes their claims; returns whether it was done within the limit."""
+        """Gives up all VIPs in good order, and deletes its Leases; returns whether it was done within the limit."""
         self._leaving = True
         holders = self._standings.holders
         ours = [vip for vip in self._ownership.claims.claimed if holders.of(vip) in ("", self._me)]
