@@ -132,6 +132,7 @@ class Membership:
             self._ownership.peers.next_silence_ns(now_ns),
             self._tidy(now_ns),
             self._links.next_ns(now_ns),
+            self._links.tells_ns(now_ns) if self._ownership.heartbeat.holds else None,
             vouching_ns,
         )
         return min((at for at in moments if at is not None), default=None)

@@ -12,12 +12,14 @@ from arpguard.core.ownership.records import Published, PublishedLink, PublishedV
 from arpguard.core.steadiness import Steadiness
 from arpguard.model import Link, Vip
 from arpguard.runtime.cluster.here import Here
+from arpguard.units import NS_PER_MS
 
 log = logging.getLogger(__name__)
 
 Links: TypeAlias = tuple[PublishedLink, ...]
 
 TELLINGS = 4  # at most so many times between two regular renewals
+TOGETHER_NS = 300 * NS_PER_MS  # changes that come within it share a renewal
 
 
 class LinkPublisher:
@@ -71,7 +73,11 @@ class LinkPublisher:
 
         Frequent changes are published only now and then.
         """
-        return not self.is_told and now_ns >= self._told_ns + self._here.outlook.lease.renew_ns // TELLINGS
+        return not self.is_told and now_ns >= self._may_tell_ns
+
+    @property
+    def _may_tell_ns(self) -> int:
+        return self._told_ns + self._here.outlook.lease.renew_ns // TELLINGS
 
     def hurried(self, now_ns: int) -> None:
         """A renewal publishes them at once."""
@@ -80,6 +86,10 @@ class LinkPublisher:
     def next_ns(self, now_ns: int) -> int | None:
         """When the next link will be trusted again, if nothing changes."""
         return self._steadiness.next_ns(now_ns)
+
+    def tells_ns(self, now_ns: int) -> int | None:
+        """When to publish what has changed; None: nothing has."""
+        return None if self.is_told else max(now_ns + TOGETHER_NS, self._may_tell_ns)
 
     def believe_in_need(self, others: Mapping[str, Links], alive: frozenset[str]) -> None:
         """Trusts a flapping or deaf link if without it nobody could own some VIP.

@@ -25,10 +25,9 @@ from arpguard.runtime.cluster.here import Here
 from arpguard.runtime.cluster.leases import Leases
 from arpguard.runtime.cluster.publishing import LinkPublisher
 from arpguard.runtime.cluster.terms import Terms
-from arpguard.units import NS_PER_MS, NS_PER_S
+from arpguard.units import NS_PER_S
 from arpguard.verdict import Mode
 
-TELL_NS = 300 * NS_PER_MS  # a renewal that tells the others goes out by then
 UNHEARD_NS = 10 * NS_PER_S  # a first pong takes a hundredth of it
 
 
@@ -77,12 +76,8 @@ class Vouching:
         if own.holds:  # without an answer of the API server all stays as it is
             self._seek(others, now_ns, may=is_able and self._enforces)
 
-        moments = (
-            self._plan.next_ns,
-            listening_ns,
-            self._granting.look(others, now_ns),
-            self._publish(now_ns, takes_part=is_able),
-        )
+        moments = (self._plan.next_ns, listening_ns, self._granting.look(others, now_ns))
+        self._publish(now_ns, takes_part=is_able)
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _others(self, now_ns: int) -> dict[str, Heartbeat]:
@@ -163,11 +158,10 @@ class Vouching:
         names, least_ns = other.voucher.node if other.voucher else "", accepts.get(self._here.node)
         return VoucherChoice(other.node, other.instance, other.epoch, least_ns, names, other.bound)
 
-    def _publish(self, now_ns: int, *, takes_part: bool) -> int | None:
-        """Tells the others whom it seeks and accepts; returns when to look whether a renewal can do that now."""
+    def _publish(self, now_ns: int, *, takes_part: bool) -> None:
+        """Tells the others whom it seeks and accepts, with the next renewal (`LinkPublisher.tells_ns`)."""
         verdict = self._granting.judge(now_ns)
         self._links.vouching = PublishedVouching(self._plan.seeks, verdict.accepts) if takes_part else None
-        return None if self._links.is_told else now_ns + TELL_NS
 
     # ---- for those who read ----
 
