@@ -98,7 +98,7 @@ class Kubernetes:
         self._reports = Reports(identity.node, self._events, self._cluster, self._outlook)
         self._judge = Judge(self, conflicts, self._reports)
         self._asked = Asked(settings.config, 0, {}, complete=False)
-        self._passed = False
+        self._decided_by: tuple[object, ...] | None = None  # None: no pass is done yet
         self._is_ready = False
         self._ending = Ending(clients[0], identity.namespace, identity.node)
         self._wishes = Wishes()
@@ -188,7 +188,7 @@ class Kubernetes:
         outlook.collected, outlook.surroundings = collected, surroundings
         outlook.lease = replace(config.lease, vouching=self._settings.vouching)
         cluster.hear_news_only(self._settings.vouching is not None)
-        outlook.known = known and self._passed  # no link is known before the first pass is done
+        outlook.known = known and self._decided_by is not None  # no link is known before the first pass is done
         self._membership.vips_changed(seen_before)
         self._reports.news(self._membership.members, self._wishes)
         closing = cluster.closing(config, surroundings)
@@ -208,19 +208,28 @@ class Kubernetes:
 
     def passed(self) -> None:
         """A pass is done: links may have changed."""
-        if not self._passed:
+        decided_by, self._decided_by = self._decided_by, self._decides_by()
+        if decided_by is None:
             self.look()
-        self._passed = True
         self._is_ready = self._is_ready or self._asked.complete
         if self._asked.complete and self._kernel.attaching.alone:
             self._alone.set()
-        self._membership.wake()
+        if decided_by != self._decided_by:
+            self._membership.wake()
 
         self._reports.map_full(is_full=bool(self._kernel.state.left_out))
         self._refresh_state()
         before, self._wishes = self._wishes, self._membership.wishes
         if (before.nobody, before.apart) != (self._wishes.nobody, self._wishes.apart):
             self.look()
+
+    def _decides_by(self) -> tuple[object, ...]:
+        """What a decision of the member depends on, besides Leases: in a large cluster that takes long."""
+        state, outlook, cluster = self._kernel.state, self._outlook, self._cluster
+        mode = state.control.mode if state.control else None
+        collected = outlook.collected
+        found = (cluster.nodes, cluster.known, collected.vips, collected.undecided, outlook.known, outlook.lease)
+        return (state.links, mode, *found)
 
     def _problems(self) -> Iterable[str]:
         yield from self._outlook.collected.problems
