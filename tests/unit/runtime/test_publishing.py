@@ -10,7 +10,7 @@ from arpguard.core.cluster import Node
 from arpguard.core.ownership.records import PublishedLink
 from arpguard.model import Link, Owner, OwnerKind, Vip
 from arpguard.runtime.cluster import publishing
-from arpguard.runtime.cluster.publishing import LinkPublisher
+from arpguard.runtime.cluster.publishing import TELLINGS, TOGETHER_NS, LinkPublisher
 from arpguard.units import NS_PER_S
 
 LAN = IPv4Network("192.0.2.0/24")
@@ -36,7 +36,11 @@ def links(clock) -> LinkPublisher:
             cluster=SimpleNamespace(
                 nodes={name: Node(name, ready=True) for name in ("n1", "n2")}, announcers=SimpleNamespace(reports={})
             ),
-            outlook=SimpleNamespace(known=True, vips={VIP: Vip(VIP, Owner(OwnerKind.ELECT))}),
+            outlook=SimpleNamespace(
+                known=True,
+                vips={VIP: Vip(VIP, Owner(OwnerKind.ELECT))},
+                lease=SimpleNamespace(renew_ns=TELLINGS * NS_PER_S),
+            ),
         ),
         (),
     )
@@ -79,3 +83,16 @@ def test_one_that_was_needed_once_is_deaf_the_next_time(links, clock):
     links.deaf = "eth0"
     links.believe_in_need(OTHER, frozenset({"n1", "n2"}))
     assert names(links) == []
+
+
+def test_what_has_changed_is_published_by_itself_and_not_too_often(links, clock):
+    assert links.tells_ns(clock.ns) == clock.ns + TOGETHER_NS
+    links.to_publish()
+    links.hurried(clock.ns)
+    assert links.tells_ns(clock.ns) is None
+
+    links.deaf = "eth0"
+    assert not links.is_urgent(clock.ns)
+    assert links.tells_ns(clock.ns) == clock.ns + NS_PER_S
+    clock.ns += NS_PER_S
+    assert links.is_urgent(clock.ns)
