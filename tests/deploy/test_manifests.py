@@ -660,16 +660,16 @@ def cluster(tmp_path):
         }
 
 
-def commands(section: str) -> list[str]:
-    """What a section of docs/kubernetes.md tells to run, a shell command each."""
-    page = (DEPLOY.parent / "docs/kubernetes.md").read_text(encoding="utf-8")
-    text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+def commands(page: str, section: str) -> list[str]:
+    """The shell commands that a section of a page shows."""
+    text = (DEPLOY.parent / "docs" / page).read_text(encoding="utf-8")
+    text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
     return re.findall("^# (.+)$", "".join(re.findall("```console\n(.+?)```", text, re.DOTALL)), re.MULTILINE)
 
 
 def test_secret_that_is_made_as_documented_serves_agents(cluster):
     """Of kubectl here only what it would send: for this it speaks protobuf, which the lab's API server does not."""
-    (line,) = commands("Rights")
+    (line,) = commands("rights.md", "Rights in the cluster")
     words = ["bash", "-c", f"{line} --dry-run=client -o json"]
     made = json.loads(subprocess.run(words, env=cluster, capture_output=True, text=True, check=True).stdout)
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == ("arpguard", VouchingConfig().secret)
@@ -679,7 +679,7 @@ def test_secret_that_is_made_as_documented_serves_agents(cluster):
 @pytest.mark.skipif("ARPGUARD_TEST_KUBECONFIG" in os.environ, reason="removes objects")
 def test_uninstall_says_of_nothing_that_it_is_an_error(cluster):
     """As documented, where nothing runs the Pods: a rollout that is waited for is no part of it."""
-    first, rest, *others = (line for line in commands("Uninstall") if "rollout status" not in line)
+    first, rest, *others = (line for line in commands("kubernetes.md", "Uninstall") if "rollout status" not in line)
     assert len(others) == 4
     first = first.replace("~/.kube/config", cluster["KUBECONFIG"])
     install = "kubectl apply -k deploy/base"

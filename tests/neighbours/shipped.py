@@ -3,7 +3,7 @@
     PYTHONPATH=tests python -m neighbours.shipped [--write docs/neighbours.md]
 
 Two nodes, each with kubelet, containerd and runc, and the image that `make image-build` made; `deploy/base` by
-`kubectl apply -k`, in a kustomization as docs/kubernetes.md tells to write it. VIPs are bound on every node.
+`kubectl apply -k`, in a kustomization as deploy/README.md shows it. VIPs are bound on every node.
 """
 
 import argparse

@@ -431,7 +431,7 @@ def _nobody(service: Service) -> str:
     return f"nothing of {names} names a node" if names else "no known announcer would take this Service"
 
 
-# The announcers. Where each fact is from: docs/follow.md.
+# The announcers. Where each fact is from: tests/kube/recorded/README.md.
 
 
 def _metallb_refs(service: Service) -> tuple[Ref, ...]:

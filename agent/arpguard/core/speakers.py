@@ -1,11 +1,11 @@
 """Whether the announcer on this node answers for a Service that agents follow to it, where no object settles that.
 
-An announcer may have ceased without a word (docs/follow.md). The agent of the node that is followed sees it: requests
-that it lets through are not answered. It says so in its heartbeat, and all agents follow the node that was named
-before. The agent there says that its announcer answers, or does not either; if it says nothing, because it is gone, the
-first one takes its word back after a while.
+An announcer may stop silently (docs/follow-metallb.md). The agent on the followed node notices: the announcer does not
+answer requests that the guard lets through. The agent reports that in its heartbeat, and all agents follow the node
+that was named before. The agent there reports whether its announcer answers; if it reports nothing, because it is gone,
+the first agent withdraws its report after a while.
 
-A word is about what the announcer's objects said when it was given: whatever they say later outdates it.
+A report is about the objects as they were when it was made: whatever the announcer writes later overrides it.
 """
 
 from collections.abc import Mapping

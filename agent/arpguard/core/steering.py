@@ -6,9 +6,9 @@
 | name nobody                                             | still the node that was                                 |
 | name others again and again: `MOST` changes in `WINDOW` | MetalLB's choice among those named within the last STEADY |
 
-Objects name nobody while an announcer writes them, and sometimes for hours though it announces (docs/follow.md). The
-node that was followed last either still announces, or is silent anyway: letting it through costs nothing, and keeps the
-VIP.
+Objects name no node while an announcer writes them, and sometimes for hours although it announces
+(docs/follow-metallb.md). The node that agents followed last either still announces, or is silent anyway: letting it
+through costs nothing, and keeps the VIP.
 
 All agents follow the same node because they hear the same changes in the same order, and decide by those alone, not by
 what they followed before. So an agent that starts while objects change agrees with the others after `MOST` changes.
