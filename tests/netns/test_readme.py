@@ -80,6 +80,11 @@ def test_readme_walks_from_observe_to_enforce(tmp_path):
     ):
         assert expected in done.stdout
 
+    shown = [line.split() for typed in _typed(README) for line in typed.shown.splitlines()]
+    printed = [line.split() for line in done.stdout.splitlines()]
+    assert shown
+    assert [line for line in shown if line not in printed] == []
+
 
 def test_quickstart_commands_do_what_they_say(tmp_path):
     """The lab may also exit with 1, for a bar of time alone, which a busy machine misses (test_kube_lab.py)."""
