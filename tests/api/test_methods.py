@@ -305,7 +305,7 @@ def test_ownership_leads_from_the_file_to_the_entry(api, agent):
     assert [(who.node, who.eligible, who.chosen) for who in own.candidates] == [("node-1", True, True)]
     assert (own.HasField("claim"), own.HasField("fence_left")) == (False, False)
     assert own.steps[0] == f"{own.source} makes {OWNED} a VIP with the owner node-1"
-    assert own.steps[-1].endswith("(hold): no fence is needed")
+    assert own.steps[-1].endswith("does not expire (no fence)")
 
 
 def test_address_that_is_not_guarded_is_explained_too(api):

@@ -38,7 +38,7 @@ def _entry(entry: pb.Vip) -> str:
     if entry.owner_mac:
         parts.append(f"the owner's MAC is {entry.owner_mac}")
     if entry.kind == pb.KIND_OWNED:
-        parts.append("no fence needed (hold)" if entry.hold else "fence needed")
+        parts.append("no fence needed" if entry.hold else "fence needed")
     return ", ".join(parts)
 
 

@@ -136,7 +136,7 @@ def _add_node_name(parser: argparse.ArgumentParser) -> None:
 def _add_lab(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "lab",
-        help="show the problem and the cure on this machine",
+        help="try the guard in network namespaces on this machine",
         description="Builds nodes, a switch and a client in network namespaces, asks with real ARP requests, or "
         "neighbour solicitations, who answers for a VIP without and with the guard, and removes everything again. "
         "Exit code 0 only if each scenario came out as expected. Needs root.",
@@ -206,7 +206,7 @@ def _run_lab(options: argparse.Namespace) -> int:
 def _add_whohas(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "whohas",
-        help="ask the wire who answers for an address",
+        help="ask the wire which hosts answer for an address",
         description="Sends ARP requests, or neighbour solicitations for an IPv6 address, and shows every MAC that "
         "answers, whose it is if known (a virtual router, a node that this node's agent knows, a neighbour), and "
         "what that means. Exit code 0: exactly one host answers; 1: none, or more than one. This node does not hear "
@@ -238,7 +238,7 @@ def _add_doctor(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         description="Checks the node (the network namespace that the command runs in): who would answer for which "
         "VIP, the kernel's settings, the links, the guard, and what the guard needs; with --kubeconfig, also the "
         "cluster's Services, Nodes and kube-proxy. Asks the segment for the VIPs; changes nothing. Exit code 1: a "
-        "check came out bad.",
+        "check is bad.",
     )
 
     parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration")
@@ -290,7 +290,7 @@ def _add_cleanup(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
         description="Detaches and unpins everything that an agent left in place, and removes the file that it wrote "
         "for `arpguard early`. Stop the agent first.",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="take bpf.pin_dir from here")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the agent's configuration, for bpf.pin_dir")
     _add_pin_dir(parser)
     parser.add_argument(
         "--early-file",
@@ -316,7 +316,7 @@ def _add_pin_dir(parser: argparse.ArgumentParser) -> None:
 def _add_uninstall(subparsers: "SubParsers[argparse.ArgumentParser]") -> None:
     parser = subparsers.add_parser(
         "uninstall",
-        help="take the agents and their guards out of a cluster",
+        help="remove the agents and the guard from a cluster",
         description="Deletes the DaemonSet in the foreground, so that each agent removes its guard, waits until all "
         "agents are gone, and removes the Leases that they left. Then names the nodes that may still have a guard. "
         "Run it before you delete the rest; `helm uninstall` runs it for you. Exit code 1: the agents did not stop "

@@ -44,7 +44,7 @@ EXAMPLES = {
     "vips": """examples:
   arpguard vips                        all of them, a line for each link
   arpguard vips --kind owned           those that this node answers for
-  arpguard vips 192.0.2.10             one, with all its counters and the last foreign claim
+  arpguard vips 192.0.2.10             one, with all its counters and the last claim by another host
   arpguard vips 192.0.2.10 --all-nodes --tls-ca ca.pem --tls-cert me.pem --tls-key me.key
 """,
     "decisions": """examples:
@@ -269,11 +269,11 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
         help=f"unix:///PATH or HOST:PORT (default: $ARPGUARD_ADDRESS, then {DEFAULT_TARGET})",
     )
 
-    agent.add_argument("--tls-ca", type=Path, metavar="FILE", help="PEM: who signed the agent's certificate")
-    agent.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM: this client's certificate (mutual TLS)")
-    agent.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM: its private key")
+    agent.add_argument("--tls-ca", type=Path, metavar="FILE", help="PEM file: the CA of the agent's certificate")
+    agent.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM file: this client's certificate (mutual TLS)")
+    agent.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM file: the private key of --tls-cert")
     agent.add_argument(
-        "--tls-server-name", default="", metavar="NAME", help="in the agent's certificate (default: TARGET's host)"
+        "--tls-server-name", default="", metavar="NAME", help="name in the agent's certificate (default: TARGET's host)"
     )
 
     agent.add_argument(
@@ -335,8 +335,8 @@ def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "all nodes",
         textwrap.fill(
-            "The agent at --address names the nodes of the cluster; the command asks the agents there at the "
-            "addresses of their Nodes, over mutual TLS. Exit code 3: one of them cannot be reached.",
+            "The agent at --address lists the nodes of the cluster; the command then asks the agent on each node, at "
+            "the address of its Node, over mutual TLS. Exit code 3: an agent cannot be reached.",
             _HELP_WIDTH,
         ),
     )
@@ -344,7 +344,7 @@ def _add_all_nodes(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--all-nodes", action="store_true", help="ask the agents of all nodes of the cluster")
     group.add_argument(
         "--port",
-        type=up_to((1 << 16) - 1, "no port"),
+        type=up_to((1 << 16) - 1, "a port, 1 to 65535"),
         metavar="PORT",
         help=f"where the other agents listen (default: {DEFAULT_PORT})",
     )
@@ -361,12 +361,12 @@ def add_shell(parser: argparse.ArgumentParser, known: Iterable[str]) -> None:
     )
 
 
-def up_to(most: int, otherwise: str) -> Callable[[str], int]:
-    """An argument type: a whole number from 1 on; `otherwise`: what another text is."""
+def up_to(most: int, expected: str) -> Callable[[str], int]:
+    """An argument type: a whole number from 1 on; `expected`: what it is, in words."""
 
     def parse(text: str) -> int:
         if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is {otherwise}")
+            raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected {expected}")
         return int(text)
 
     return parse
@@ -408,21 +408,21 @@ ASKING = (
     ),
     Command(
         "conflicts",
-        "hosts that claimed a VIP that is not, or may not be, theirs",
-        "Shows which other hosts this node heard claim a VIP, newest first. If the guard does not know the owner's "
-        "MAC, the claimant may be the owner. The claimant's MAC shows what it is: a cluster node, a virtual router, "
-        "or a host outside. Exit code 1: a claim has the reason conflict, so certainly came from another host, or "
-        "came from a cluster node.",
+        "claims of VIPs by other hosts",
+        "Shows the claims of VIPs by other hosts that this node heard, newest first. If the guard does not know the "
+        "owner's MAC, the claimant may be the owner. The claimant's MAC shows what it is: a cluster node, a virtual "
+        "router, or a host outside. Exit code 1: a claim certainly came from a host that is not the owner (reason "
+        "conflict), or came from a cluster node.",
         lazily("asking", "show_conflicts"),
         (_add_agent, add_conflict_arguments, _add_all_nodes),
     ),
     Command(
         "audit",
-        "who answers for the VIPs on the wire",
+        "which hosts answer for the VIPs on the wire",
         "For each VIP, one node that does not own it asks the wire every `audit.every` (60 s). Shows what this "
         "node's last questions found: only the owner answers, no host does, another host does, or several do. With "
-        "ADDRESS, asks now, from this node, even for a VIP that other nodes audit. Exit code 1: for one of them, the "
-        "owner is not the only host that answers.",
+        "ADDRESS, asks now, from this node, even for a VIP that other nodes audit. Exit code 1: for at least one VIP, "
+        "the owner is not the only host that answers.",
         lazily("auditing", "audit"),
         (_add_agent, add_audit_arguments, _add_all_nodes),
     ),

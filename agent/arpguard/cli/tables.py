@@ -104,7 +104,7 @@ def _status_facts(answer: pb.GetStatusResponse) -> Iterator[tuple[str, object]]:
 
     if answer.HasField("config"):
         yield "config", _config(answer.config)
-    yield "fence", f"{duration(answer.fence_left)} left" if answer.HasField("fence_left") else "no fence needed"
+    yield "fence", f"{duration(answer.fence_left)} left" if answer.HasField("fence_left") else "not needed"
 
     if answer.HasField("lease"):
         lease = answer.lease
@@ -347,7 +347,7 @@ class DecisionLines:
         return "\n".join(lines)
 
 
-UNHEARD = """A host that only answers those who ask it cannot be heard here: its replies go to them alone.
+UNHEARD = """This list misses a host that only replies to requests: its replies go only to the host that asked.
 `arpguard audit` shows who answers when nodes ask, and `arpguard audit ADDRESS` asks now."""
 
 
@@ -359,7 +359,7 @@ def conflicts(answer: pb.ListConflictsResponse, filters: str = "") -> str:
 
 def no_conflicts(filters: str) -> str:
     """What an empty list of claims does not say."""
-    return f"{nothing('foreign claim', filters, 'was heard since the agent started')}\n{UNHEARD}"
+    return f"{nothing('claim by another host', filters, 'was heard since the agent started')}\n{UNHEARD}"
 
 
 def conflict_cells(found: pb.Conflict) -> tuple[object, ...]:

@@ -278,12 +278,12 @@ def _range_steps(scene: Viewpoint) -> list[str]:
     return [silent, f"the mode is {scene.control.mode.name.lower()} (the node's)"]
 
 
-_HELD = "the source sets hold: no fence is needed, and while the API server is away two nodes may answer"
+_HELD = "hold is set, so the right to answer does not expire: while the API server is away two nodes may answer"
 
 
 def _fence_step(left_ns: int | None, voucher_left_ns: int | None, *, elected: bool) -> str:
     if left_ns is None:
-        return _HELD if elected else "the source names a fixed owner (hold): no fence is needed"
+        return _HELD if elected else "the owner is fixed, so the right to answer does not expire (no fence)"
     if not left_ns:
         return "the fence has passed: the kernel answers nothing until the lease is renewed"
     if voucher_left_ns is None:

@@ -22,12 +22,12 @@ class Operation(Enum):
 
     meaning: str  # in words
 
-    REQUEST = "request", "in: request by a stranger"
-    PROBE = "probe", "in: probe by a stranger"
-    REPLY = "reply", "in: reply by a stranger"
+    REQUEST = "request", "in: request for it"
+    PROBE = "probe", "in: probe for it"
+    REPLY = "reply", "in: reply that claims it"
     ANNOUNCEMENT = "announcement", "in: announcement of it"
-    OUT_REQUEST = "out-request", "out: request in its name"
-    OUT_REPLY = "out-reply", "out: reply for it"
+    OUT_REQUEST = "out-request", "out: request sent from it"
+    OUT_REPLY = "out-reply", "out: reply that claims it"
     OUT_ANNOUNCEMENT = "out-announcement", "out: announcement of it"
 
     def __new__(cls, word: str, meaning: str = "") -> Self:

@@ -53,7 +53,7 @@ class Setting:
 async def read_setting(wanted: Wanted) -> Setting:
     """The configuration, from the ConfigMap if one is named and can be read, else from the file. Raises ConfigError."""
     config = read_config(wanted.config) if wanted.config else AgentConfig()
-    setting = Setting(config, str(wanted.config or ""), Unread("no API server is named: give --kubeconfig"))
+    setting = Setting(config, str(wanted.config or ""), Unread("no API server given: use --kubeconfig"))
     if wanted.kubeconfig or wanted.configmap or "KUBERNETES_SERVICE_HOST" in os.environ:
         setting = await _with_cluster(wanted, setting)
     if wanted.pin_dir:

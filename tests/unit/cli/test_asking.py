@@ -168,7 +168,7 @@ def test_empty_lists_say_so(run, agent):
         "no VIP is guarded\n",
         "no link is guarded\n",
         "no decision was reported since the agent started\n",
-        "no foreign claim was heard since the agent started\n" + tables.UNHEARD + "\n",
+        "no claim by another host was heard since the agent started\n" + tables.UNHEARD + "\n",
         "no link of this node is guarded\n",
     ]
 
@@ -179,7 +179,7 @@ def test_empty_lists_say_so(run, agent):
         ("vips --link nope --kind owned", "no VIP matches --link nope --kind owned"),
         ("decisions --vip 192.0.2.1 --reason answered", "no decision matches --vip 192.0.2.1 --reason answered"),
         ("decisions --verdict pass --since 0s", "no decision matches --verdict pass --since 0s"),
-        ("conflicts --vip 192.0.2.1", "no foreign claim matches --vip 192.0.2.1\n" + tables.UNHEARD),
+        ("conflicts --vip 192.0.2.1", "no claim by another host matches --vip 192.0.2.1\n" + tables.UNHEARD),
     ],
     ids=str,
 )
@@ -195,7 +195,7 @@ def test_empty_list_of_claims_says_what_cannot_be_heard_and_what_finds_it(run, a
     agent.prepared.answers["ListConflicts"] = pb.ListConflictsResponse()
     _, out, _ = run("conflicts")
 
-    assert "only answers those who ask it cannot be heard here" in out
+    assert "misses a host that only replies to requests" in out
     assert "`arpguard audit ADDRESS`" in out
 
 

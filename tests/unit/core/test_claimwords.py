@@ -181,7 +181,7 @@ def test_chain_says_why_this_node_is_silent():
 
 def test_held_vip_is_told_from_one_whose_owner_is_named():
     entry = VipEntry(Kind.OWNED, unfenced=True, epoch=3)
-    held = "the source sets hold: no fence is needed, and while the API server is away two nodes may answer"
+    held = "hold is set, so the right to answer does not expire: while the API server is away two nodes may answer"
 
     assert explain(ELECT, InCluster(holder=HELD), entry).steps[-1] == held
     assert explain(Owner(OwnerKind.NODE, node="n1"), InCluster(), entry).steps[-1] != held

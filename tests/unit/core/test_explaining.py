@@ -72,7 +72,7 @@ STILL = (
     "nothing until then, so this node does about the VIP what it did before the agent started"
 )
 ENFORCED = "the mode is enforce (the node's)"
-HOLD = "the source names a fixed owner (hold): no fence is needed"
+HOLD = "the owner is fixed, so the right to answer does not expire (no fence)"
 SUBNET = "me is this node; it answers on eth0: the VIP is in that link's subnet"
 BOUND = f"{VIP} is bound on lo of this node: "
 OWNED = "so the kernel's entry on eth0 is owned: this node answers"

@@ -145,16 +145,16 @@ _COMMANDS = (
     Command(
         "conflicts",
         "hosts that claimed a VIP, as each node heard it",
-        "Shows which hosts claimed a VIP that is not, or may not be, theirs, newest first. Exit code 1: a claim "
-        "certainly came from another host, or came from a cluster node; or a node did not answer.",
+        "Shows the claims of VIPs by other hosts, newest first. Exit code 1: a claim certainly came from a host that "
+        "is not the owner, or came from a cluster node; or a node did not answer.",
         lazily("kubectl.asking", "show_conflicts"),
         (_add_cluster, _add_nodes, add_conflict_arguments),
     ),
     Command(
         "audit",
-        "who answers for the VIPs on the wire",
+        "which hosts answer for the VIPs on the wire",
         "Shows what each node's last questions on the wire found. With ADDRESS, every node asks now. Exit code 1: "
-        "for one of them, the owner is not the only host that answers, or a node did not answer.",
+        "for at least one VIP, the owner is not the only host that answers, or a node did not answer.",
         lazily("kubectl.asking", "audit"),
         (_add_cluster, _add_nodes, add_audit_arguments),
     ),
@@ -171,7 +171,7 @@ _COMMANDS = (
         "doctor",
         "check all nodes for problems with VIPs",
         "Runs `arpguard doctor` on each node, and shows the nodes and their problems, worst first; a problem that "
-        "several nodes share is one line. Changes nothing. Exit code 1: a check came out bad, or a node did not "
+        "several nodes share is one line. Changes nothing. Exit code 1: a check is bad, or a node did not "
         "answer.",
         lazily("kubectl.doctor", "run_doctor"),
         (partial(_add_cluster, timeout_s=60.0), _add_nodes, _add_no_ask, add_output),
@@ -196,7 +196,7 @@ _COMMANDS = (
     ),
     Command(
         "uninstall",
-        "take the agents and their guards out of the cluster",
+        "remove the agents and the guard from the cluster",
         "Does what `arpguard uninstall` does: deletes the DaemonSet so that each agent removes its guard, waits for "
         "that, removes leftover Leases, and names the nodes that may still have a guard. Exit code 1: the agents did "
         "not stop in time, or a node may still have a guard.",

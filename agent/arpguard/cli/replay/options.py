@@ -81,7 +81,7 @@ def _add_choice_of_frames(parser: argparse.ArgumentParser) -> None:
     frames.add_argument("--link", default="", metavar="NAME", help="only frames of this interface of the capture")
     frames.add_argument(
         "--vlan",
-        type=up_to(4094, "not a VLAN from 1 to 4094"),
+        type=up_to(4094, "a VLAN, 1 to 4094"),
         metavar="VID",
         help="only frames of this VLAN, judged as on its VLAN device",
     )
@@ -127,7 +127,7 @@ def _owner(text: str) -> tuple[Address, str]:
 
 REPLAY = Command(
     "replay",
-    "run a capture through the guard, and see which hosts answered",
+    "run a capture through the guard, and show which hosts answered",
     _TEXT,
     lazily("replay.command", "run_replay"),
     (_add_arguments,),

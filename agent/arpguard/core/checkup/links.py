@@ -99,7 +99,7 @@ def _reached_by_openelb(picture: Picture, eip: Eip) -> Finding:
 
 
 @otherwise(
-    lambda picture: ok(f"only the guard's own, if any, on {listed(link.name for link in picture.facing) or 'no link'}")
+    lambda picture: ok(f"no program but the guard's on {listed(link.name for link in picture.facing) or 'no link'}")
 )
 def foreign_programs(picture: Picture) -> Iterator[Finding]:
     """Programs of others on the links, and whether the guard's run before them."""
@@ -180,7 +180,7 @@ def _doubled(picture: Picture, link: Link) -> bool:
 def xdp(picture: Picture) -> Iterator[Finding]:
     """Whether native XDP, where it is asked for, would serve."""
     if picture.config.datapath is not Datapath.XDP:
-        yield skip(f"not asked for (datapath: {picture.config.datapath.value})")
+        yield skip(f"not configured (datapath: {picture.config.datapath.value})")
         return
 
     for link in picture.choice.links:

@@ -93,7 +93,7 @@ def kernel(picture: Picture) -> Iterator[Finding]:
             commands=(shell("sysctl", "-w", "net.core.bpf_jit_enable=1"),),
         )
     else:
-        yield ok(f"Linux {machine.release}, BPF compiled")
+        yield ok(f"Linux {machine.release}, BPF JIT on")
 
 
 def tcx(picture: Picture) -> Iterator[Finding]:

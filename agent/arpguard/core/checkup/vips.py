@@ -53,8 +53,12 @@ def _bound(picture: Picture, vip: Address) -> Finding:
     ]
     if covers:
         without = f"the kernel would answer on {_names(links)}" if links else "the kernel would not answer"
-        return ok(f"bound on {where or 'nothing'}; {listed(covers)}; without the guard {without}", str(vip))
-    return ok(f"bound on {where}, and not answered for by the kernel" if where else "not bound here", str(vip))
+        return ok(f"{_place(where)}; {listed(covers)}; without the guard {without}", str(vip))
+    return ok(f"{_place(where)}, and not answered for by the kernel" if where else _place(where), str(vip))
+
+
+def _place(where: str) -> str:
+    return f"bound on {where}" if where else "not bound here"
 
 
 def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
@@ -63,7 +67,7 @@ def _open(picture: Picture, vip: Address, links: list[Link]) -> Finding:
     known = picture.vips.get(vip)
 
     on_the_link = all(has(link, vip) for link in links)
-    seen = f"bound on {where or 'nothing'}; the kernel answers for it on {_names(links)}, no guard"
+    seen = f"bound on {where}; the kernel answers for it on {_names(links)}, no guard"
     if not where:
         seen = f"routed elsewhere; the kernel answers for it on {_names(links)} (proxy_arp), no guard"
 
@@ -211,7 +215,7 @@ def vip_refused(picture: Picture) -> Iterator[Finding]:
 
 def _how_far(picture: Picture) -> str:
     is_unread = isinstance(picture.snapshot.cluster, Unread)
-    return " (of this node: the cluster's others are not known)" if is_unread else ""
+    return " (checked for this node only: no API server was asked)" if is_unread else ""
 
 
 _HIJACK = "kube-proxy takes the address over on every node: `ssh` to it lands on any of them, or nowhere"
