@@ -1,4 +1,4 @@
-"""Which addresses may be VIPs: none that belongs to a host for good, and of Services only those in `ranges`."""
+"""Which addresses may be VIPs: none that a host has for good, and for Services only those in `ranges`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

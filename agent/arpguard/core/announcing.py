@@ -23,7 +23,8 @@ _FEW = 64
 class AnnouncementSchedule:
     """Which announcements are due; times are CLOCK_BOOTTIME nanoseconds given by the caller.
 
-    Of the whole node a burst of 50, then one in 10 ms: a takeover of a thousand VIPs does not flood the segment.
+    The whole node sends at most a burst of 50, then one every 10 ms: a takeover of a thousand VIPs does not flood the
+    segment.
     """
 
     def __init__(self) -> None:

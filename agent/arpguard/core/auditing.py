@@ -1,9 +1,9 @@
-"""The audit: every VIP is asked for on the wire now and then, for a host that answers only those who ask is not heard.
+"""The audit asks the wire for every VIP now and then: a host that answers only those who ask is not heard otherwise.
 
-Of the nodes with a link in a VIP's subnet, one asks: not the owner, but the one that rendezvous hashing prefers; the
-owner if it is alone. Each node goes through all VIPs at an even pace, and asks for those that are its to ask for.
-An answer that is not as expected counts when `CONFIRMATIONS` questions in a row got the same, `AGAIN_NS` apart: a VIP
-may be moving, and a frame may be lost. For a host outside two are enough: it cannot be the next owner. Times are
+One node asks for each VIP: of those that have a link in its subnet and do not own it, the one that rendezvous hashing
+prefers; the owner, if no other node has such a link. Each node goes through all VIPs at an even pace, and asks for its
+share of them. An unexpected answer counts when `CONFIRMATIONS` questions in a row, `AGAIN_NS` apart, got the same: a
+VIP may be moving, and a frame may be lost. For a host outside two are enough: it cannot be the next owner. Times are
 CLOCK_BOOTTIME nanoseconds.
 """
 
@@ -61,7 +61,7 @@ class Walk:
 
 
 class Auditors:
-    """Which node asks for which VIP. `members`: the nodes of the cluster; None where there is none, and each asks."""
+    """Which node asks for which VIP. `members`: the cluster's nodes; None without a cluster, where each node asks."""
 
     def __init__(self, node: str, members: Sequence[Member] | None) -> None:
         self._node = node
@@ -110,10 +110,10 @@ class AuditFinding(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Who is to answer. `node`, `mac`: the owner's, as far as they are known; `outside`: a host outside owns the VIP.
+    """Who should answer. `node`, `mac`: the owner's, as far as they are known; `outside`: a host outside owns the VIP.
 
-    `here`: the node that asks is to answer itself, and does not hear that. `may_be_silent`: nobody may be there to
-    answer. `is_sure` False: the owner's MACs are not known, so that any one of them may be the owner's.
+    `here`: the node that asks should answer itself, and does not hear that. `may_be_silent`: no answer is fine,
+    too. `is_sure` False: the owner's MACs are not known, so that any one of them may be the owner's.
     """
 
     node: str = ""
@@ -253,7 +253,7 @@ def replied(key: EntryKey, entry: VipEntry, mac: MacAddress, time_ns: int) -> De
 
 
 class AuditBook:
-    """What the last audit of each VIP found: of those that this node asks for."""
+    """What the last audit found about each VIP that this node asks for."""
 
     def __init__(self) -> None:
         self.found: dict[EntryKey, Audited] = {}

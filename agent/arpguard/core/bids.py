@@ -32,8 +32,8 @@ class Complaint:
 class Bid:
     """What one source asks for one address: `vip`. `order`: precedence, namespace, name of the source.
 
-    `subject` None: the configuration. `made`: when the Service was (RFC 3339). `admitted`: the address may be a VIP.
-    `undecided`: its nodes are not known yet.
+    `subject` None: the configuration. `made`: when the Service was made (RFC 3339). `admitted`: the address may be a
+    VIP. `undecided`: its nodes are not known yet.
     """
 
     order: tuple[int, str, str]

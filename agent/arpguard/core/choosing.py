@@ -1,9 +1,9 @@
 """Which links to guard, and on which of them a VIP is answered for.
 
 Nothing here looks at the `local` routing table: an address that is bound on this node (by kube-proxy, on lo, by
-another announcer) resolves to lo there, which is how `ip route get` leads others astray.
-Of the other tables the longest prefix decides, then `main` goes before those that `ip rule` singles out, then the
-metric.
+another announcer) resolves to lo there, so `ip route get` misleads.
+In the other tables the longest prefix decides; then `main` comes before those that `ip rule` selects; then the metric
+decides.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence

@@ -130,7 +130,7 @@ class Announcement:
 class SpeakerReport:
     """What the agent of a node sees of the announcer there: whether it answers for a Service (`core.speakers`).
 
-    `version`: of the announcer's last word about the Service that the agent knew of, in Event or object.
+    `version`: of the latest Event or object about the Service that the agent had read.
     """
 
     version: str

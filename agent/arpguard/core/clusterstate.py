@@ -23,7 +23,7 @@ class ClusterState:
     `sources`: what is followed, by the resource's name. `complete`: all of it was read at least once. `vips` has all
     VIPs, of the configuration and of the cluster. `renewed_ns` (boot clock): when the last renewal that succeeded was
     sent; `renewal_lost`: why none succeeds.
-    `vouching`: how that goes, None: it is off. `nobody`: the elected VIPs that no node may own. `nodes` are the Node
+    `vouching`: its state, None if it is off. `nobody`: the elected VIPs that no node may own. `nodes` are the Node
     objects by name, `members` the nodes as an election sees them. `writes` counts (kind of object, outcome), as in
     ("heartbeat", "applied"); `events` counts Events that were "written" and "dropped".
     """

@@ -24,9 +24,9 @@ CAPACITY = 256
 
 @dataclass(frozen=True, slots=True)
 class KnownOwner:
-    """Who has a VIP, as far as it is known here: `node` is empty when nobody has.
+    """Who has a VIP, as far as this node knows: `node` is empty if no node has it.
 
-    `is_sure`: what is known is of now. `own_since_ns`: since when this node has it; None when it has not.
+    `is_sure`: that is up to date. `own_since_ns`: since when this node has it; None if it does not.
     """
 
     node: str

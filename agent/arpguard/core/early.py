@@ -1,8 +1,8 @@
 """What is closed at boot, before this node's agent runs: the configuration of `arpguard early`, which the agent writes.
 
-It names links that are there before the network is set up: NICs, and of a bridge, bond or team its NICs, through which
-all frames for it come. A container's port of a bridge comes later, and is not named. This node's own addresses, which
-no link has yet, are exceptions in it.
+It names links that exist before the network is set up: NICs, and for a bridge, bond or team its NICs, through which all
+its frames come. A container's port of a bridge comes later, and is not named. This node's own addresses, which no link
+has yet, are listed as exceptions.
 """
 
 import json

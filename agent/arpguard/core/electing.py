@@ -2,17 +2,17 @@
 
 | a VIP                              | is wanted by                                                              |
 | ---------------------------------- | ------------------------------------------------------------------------- |
-| held by one who may own it         | that one                                                                  |
-| held apart from its lead           | nobody any more: who holds the lead takes it                              |
-| held, its first choice has 2 fewer | nobody any more, once all is quiet (`core/balancing`): its first choice   |
-| held by one who may not (any more) | the first choice, which waits until it is released                        |
+| held by a node that may own it     | that node                                                                 |
+| held apart from its lead           | its holder no longer: the node that holds the lead takes it               |
+| held, its first choice has 2 fewer | its holder no longer, once all is quiet: its first choice takes it        |
+| held by a node that may not own it | the first choice, which waits until it is released                        |
 | free, or its holder is silent      | the first choice at once, choice k after (k - 1) x BACKUP_NS              |
 | free, and never held before        | the same, but not before this node has looked around for `settle_ns`      |
-| undecided                          | who holds it                                                              |
+| undecided                          | its holder                                                                |
 
 Elections are about groups (`core/groups`); nearly every VIP is a group by itself. Each group has one seat, which knows
 the nodes that may own all of it, and which of them is preferred. The lead is elected as if it were alone, so there are
-no cycles. For the other VIPs of a group the first choice is the node that holds the lead or, while nobody does, the
+no cycles. For the other VIPs of a group the first choice is the node that holds the lead or, while none does, the
 lead's first choice; a node that holds one of them without the lead gives it up to that node at once. VIPs that no node
 may own together get seats of their own.
 
@@ -59,7 +59,7 @@ class Wishes:
 class _Past:
     """What this node has seen of one VIP.
 
-    `since_ns`: since when `first` is its first choice; `free_ns`: since when nobody has it. `giving_to`: the node that
+    `since_ns`: since when `first` is its first choice; `free_ns`: since when no node has it. `giving_to`: the node that
     this one gives it up to; until `giving_ns` this node does not want it.
     """
 
@@ -243,7 +243,7 @@ class Election:
 class _Look:
     """One look at all seats, and its results.
 
-    `placed`: each lead that somebody has, with its holder and its first choice. `strays`: VIPs that are held apart from
+    `placed`: each lead that a node has, with its holder and its first choice. `strays`: VIPs that are held apart from
     their leads; those move first.
     """
 

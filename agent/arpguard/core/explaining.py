@@ -34,7 +34,7 @@ class OwnershipFacts:
 class InCluster:
     """What the cluster has to say about an address.
 
-    `candidates` and `holder` are of an elected VIP. `complete`: all was read that says what is a VIP. `yielding`:
+    `candidates` and `holder` are of an elected VIP. `complete`: everything that defines VIPs has been read. `yielding`:
     another agent speaks as this node. `renewal_lost`: why this node's lease is not renewed.
     """
 
@@ -51,8 +51,8 @@ class Viewpoint:
     """Where the question is asked: this node, the link, the links that are guarded, and the moment (boot clock).
 
     `around`: the range that decides about the address on that link if no entry does. `grants`: what the kernel has of
-    this node's voucher. `keepalived`: what the one of this node says. `waits`: the agent changes nothing in the kernel
-    yet.
+    this node's voucher. `keepalived`: what this node's keepalived says. `waits`: the agent changes nothing in the
+    kernel yet.
     """
 
     node: str

@@ -3,9 +3,9 @@
 Here: which announcers may have a Service, which of their objects have to be watched, and what these say together.
 Not here: how the objects are read, and whether the node that they name exists.
 
-A Service's own annotations are one source; the others are `Source`, each of one kind of object. An announcer's
-statements are heard in order of trust: first those that vanish with the announcer, or that it writes before it moves.
-An object that names nobody says nothing. If two name different nodes, the first is followed, and that is a problem.
+A Service's own annotations are one source; the others are `Source`, each of one kind of object. Agents read an
+announcer's objects in order of trust: first those that vanish with it, or that it writes before it moves. They ignore
+an object that names no node. If two name different nodes, they follow the first, and report a problem.
 """
 
 from collections import Counter

@@ -1,20 +1,20 @@
-"""What the keepalived of this node says of its VRRP instances, and what that means for VIPs that follow one.
+"""What this node's keepalived reports of its VRRP instances, and what that means for VIPs that follow one.
 
 keepalived writes a line into a FIFO (`vrrp_notify_fifo`) whenever an instance changes its state:
 
     INSTANCE "VI_1" MASTER 100
 
 It opens the FIFO for reading and writing, without blocking: it never waits for a reader, it holds the FIFO open for as
-long as it lives, and what finds no room is lost. The kernel keeps the lines until the last process closes the FIFO. So
-the agent reads without taking anything out: the lines are there for the next agent as long as keepalived lives, and
-what was there before and is missing now shows that another program reads the FIFO.
+long as it lives, and lines that do not fit are lost. The kernel keeps the lines until the last process closes the FIFO.
+So the agent reads without taking anything out: the lines are there for the next agent as long as keepalived lives, and
+lines that have vanished show that another program reads the FIFO.
 
 Only what the process that has the FIFO open said itself counts. A reload keeps that process: it closes the FIFO for a
 moment, opens it again, and says nothing of instances that stay MASTER (to 2.4.3 at least;
 `fifo_write_vrrp_states_on_reload` is for all others). So what a process said before it closed the FIFO counts again
 once it has had it open for `SETTLE_NS` and said nothing else; it is kept in a file, too, for an agent that starts after
 that. Another process may say nothing for seconds, until its `track_script` has run, and nothing is known until it does.
-Where the agent cannot see which process has the FIFO open, it takes every one for another.
+If the agent cannot see which process has the FIFO open, it assumes another one each time.
 """
 
 import re

@@ -24,7 +24,7 @@ class Origin:
 
     `follows`: which object of another announcer names the node, if one is followed.
     `why`: why the first source decides; empty if the address is not a VIP. `others`: the other sources that ask for it.
-    `refusals`: why an address is guarded nowhere, a sentence for each source; none if nobody asks for it, but might.
+    `refusals`: why an address is guarded nowhere, a sentence for each source; empty if no source asks for it.
     """
 
     why: str = ""

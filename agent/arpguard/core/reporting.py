@@ -1,6 +1,6 @@
 """Which Kubernetes Events to write, so that what happens a thousand times is one Event, and a flood stays outside.
 
-As client-go's recorders do it. What is said again within SERIES_END is a series (tools/events): the second time is
+As client-go's recorders do it. An Event that repeats within SERIES_END is a series (tools/events): the second time is
 written at once, later ones are counted and written every REFRESH, and the last count when the series has ended.
 New Events are limited for each object (tools/record, spam filter), and for the node, which may guard many objects:
 once for those without a recent Event, and once for the rest, so that no noise hides what is new.

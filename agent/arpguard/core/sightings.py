@@ -18,7 +18,7 @@ _MAX_LINKS = 1000
 
 
 class Act(Enum):
-    """How a frame says whose an address is: when asked, unasked, or by the way, in a question of its own."""
+    """How a frame claims an address: in an answer, unasked, or by the way, as the sender of a question."""
 
     ANSWER = "answer"
     ANNOUNCEMENT = "announcement"

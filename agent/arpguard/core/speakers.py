@@ -1,4 +1,4 @@
-"""Whether the announcer on this node answers for a Service that agents follow to it, where no object settles that.
+"""Whether this node's announcer answers for a Service, where objects do not settle which node announces it.
 
 An announcer may stop silently (docs/follow-metallb.md). The agent on the followed node notices: the announcer does not
 answer requests that the guard lets through. The agent reports that in its heartbeat, and all agents follow the node

@@ -3,7 +3,7 @@
 A link that went down is trusted again only after it has been up for a while; that time doubles with every loss, and is
 reset after a minute without one. So a loose contact moves its VIPs away once, and later costs neither the API server
 nor other nodes anything. If there is no other node to move to, the first wait is enough: a switch that restarts takes
-down the links of all nodes, several times, and all would wait for nobody.
+down the links of all nodes, several times, and all would wait in vain.
 """
 
 from collections.abc import Iterable

@@ -3,7 +3,7 @@
 | the objects                                             | followed                                                |
 | ------------------------------------------------------- | ------------------------------------------------------- |
 | name a node                                             | that node, after a pause if another one was followed    |
-| name nobody                                             | still the node that was                                 |
+| name no node                                            | still the last node                                     |
 | name others again and again: `MOST` changes in `WINDOW` | MetalLB's choice among those named within the last STEADY |
 
 Objects name no node while an announcer writes them, and sometimes for hours although it announces

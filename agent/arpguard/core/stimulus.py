@@ -1,4 +1,4 @@
-"""The frames that a question about an address is put with, and frames in words."""
+"""The frames that stand for a question about an address, and frames in words."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -18,7 +18,7 @@ from arpguard.wire.ndp import (
 
 
 class Operation(Enum):
-    """What somebody does with an address, and whether that comes in or goes out."""
+    """What a host does with an address, and whether that comes in or goes out."""
 
     meaning: str  # in words
 

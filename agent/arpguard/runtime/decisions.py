@@ -11,7 +11,7 @@ from arpguard.verdict import Verdict
 class Decisions:
     """Lists them, sends them to API clients that watch, and tells the control plane of rival claims.
 
-    What an audit brought about, and may well be the owner's answer, is left to the audit.
+    It ignores what an audit caused and may be the owner's answer: the audit judges that.
     """
 
     def __init__(self, node: ThisNode, serving: Serving, auditing: Auditing, plane: ControlPlane) -> None:

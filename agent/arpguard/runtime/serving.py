@@ -1,6 +1,6 @@
 """Serves the API and the metrics; while an address is taken, the agent guards the node all the same, and retries.
 
-Readers can wait, and clients of the VIPs cannot: what serves is imported when the node is guarded. It takes as long to
+Readers can wait, and clients of the VIPs cannot: what serves is imported once the node is guarded, and takes as long to
 import as all that guards.
 """
 

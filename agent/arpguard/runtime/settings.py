@@ -51,7 +51,7 @@ class Settings:
     `vouching`: how this agent vouches, None: not at all. It is as the file said at the start and, where a ConfigMap is
     named, as that one said when it was first read; from then on until the agent ends. Nodes that took over another
     Secret or EtherType one after the other, while terms run, would not understand each other.
-    `named_by_host`: this node has the host's name, for nobody gave it one.
+    `named_by_host`: this node has the host's name, because it was given none.
     Raises ConfigError when the file is wrong: at start there is no good one to keep.
     """
 

@@ -45,7 +45,7 @@ class AgentOptions:
     """The agent's command line. `kubernetes` None: it runs standalone, on the file.
 
     `standby`: it waits for an agent that already runs on this node. `early_file`: as in EarlyFile.
-    `named_by_host`: nobody gave `node`, it is the host's name.
+    `named_by_host`: `node` was not given, and is the host's name.
     """
 
     config: Path | None

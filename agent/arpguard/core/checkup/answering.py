@@ -1,4 +1,4 @@
-"""What the kernel does about ARP and neighbour discovery when nobody guards: arp_process() and ndisc_recv_ns().
+"""What the kernel does about ARP and neighbour discovery without a guard: arp_process() and ndisc_recv_ns().
 
 An address on any device is local, also on one that is down or does not speak ARP: the route in the table `local` is
 there either way. Linux answers ARP for it on every link that is asked, unless `arp_ignore` *of that link* says no.

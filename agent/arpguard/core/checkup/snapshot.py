@@ -1,4 +1,4 @@
-"""What the doctor has looked at. Whatever may be out of sight is `Unread`, with the reason."""
+"""What the doctor has seen. What it could not see is `Unread`, with the reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -116,7 +116,7 @@ class AddressOnLink:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Who answered, by question; `left_out`: VIPs that were not asked for, there being so many."""
+    """Who answered, by question; `left_out`: VIPs that were not asked for, because there were too many."""
 
     answers: Mapping[AddressOnLink, tuple[MacAddress, ...]] = field(default_factory=dict)
     unheard: Mapping[int, str] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Rival:
-    """A claim to a VIP, as the running agent tells. `who` is in words; `of_node`: of a node of this cluster."""
+    """A claim to a VIP, as the running agent reports it. `who` is in words; `of_node`: of a node of this cluster."""
 
     vip: str
     link: str
@@ -138,7 +138,7 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class AgentWord:
-    """What the running agent says of itself."""
+    """What the running agent says about itself."""
 
     node: str
     problems: tuple[str, ...] = ()
@@ -147,7 +147,7 @@ class AgentWord:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The kernel, and what is installed. `jited` is of a small program that was loaded for the purpose.
+    """The kernel, and what is installed. `jited`: the kernel compiled a small program that was loaded to find out.
 
     `virtual`: whether it runs on a hypervisor, None where that is unknown.
     """

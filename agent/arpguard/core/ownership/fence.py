@@ -1,10 +1,10 @@
 """Until when the kernel answers for this node.
 
-The fence counts from before the renewal was sent (an answer that is late makes it no longer), and reaches the
-kernel only after the server said yes to a compare-and-swap that carried the epoch.
+The fence counts from before the renewal was sent, so a late answer does not prolong it. It reaches the kernel only
+after the server has accepted a compare-and-swap that carries the epoch.
 
-The others count the lease that a renewal publishes from when they see it. So before one that publishes a shorter
-lease is sent, the kernel gets the fence that belongs to that: otherwise it would answer on the longer one.
+Other nodes count a published lease from when they see it. So before this node publishes a shorter lease, the kernel
+gets the fence that belongs to it: otherwise it would answer for as long as the longer lease allows.
 """
 
 from arpguard.core.ownership.lease import Times
@@ -12,7 +12,7 @@ from arpguard.core.ownership.records import Effect, SetFence
 
 
 class Fence:
-    """What the kernel has, and how far renewals and syncs allow. `kept_ns`: what an agent before this one set."""
+    """The kernel's fence, and how far renewals and syncs allow it to go. `kept_ns`: as the last agent set it."""
 
     def __init__(self, kept_ns: int) -> None:
         self._told_ns = kept_ns

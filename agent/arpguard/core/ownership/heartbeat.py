@@ -1,8 +1,8 @@
 """This node's heartbeat: what renews the right to answer, and what ends it.
 
-Only an applied compare-and-swap that carried the epoch moves the fence on (`fence`). Whatever else comes back, nothing
-is extended, and the object is read: if it is not this node's any more, all is given up and begun again in a new epoch.
-Which lease a renewal publishes is for `lease` to say, and whom it names as voucher for `naming`.
+Only an applied compare-and-swap that carried the epoch moves the fence on (`fence`). After any other
+outcome nothing is extended, and the agent reads the object: if it is no longer this node's, the agent gives up all and
+starts over in a new epoch. `lease` decides which lease a renewal publishes, and `naming` whom it names as voucher.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class _Phase(Enum):
 
 
 class _OwnClaimsList:
-    """When this node's claims are listed, to see that they are still this node's."""
+    """When to list this node's claims, to check that they are still its own."""
 
     def __init__(self) -> None:
         self._due_ns = 0

@@ -1,10 +1,10 @@
 """How long this node's lease is, and which one its renewals publish: others count it from when they see it.
 
-A node that holds nothing and has nothing to claim rests: it renews seldom, for a lease that is as much longer. So the
-others know who is alive when the first VIP comes. Before a node at rest claims, it publishes its ordinary lease: nobody
-then waits for the long one.
+A node that holds nothing and has nothing to claim rests: it renews less often, for a longer lease in proportion. So
+the others know which nodes are alive when the first VIP comes. Before a node at rest claims, it publishes its ordinary
+lease, so that no node has to wait for the long one.
 
-A node that is bound to a voucher has a long lease (V15): the voucher tells who is alive, long before that is over.
+A node that is bound to a voucher has a long lease (V15): the voucher notices that it died long before that ends.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ class Times:
     """Lengths of time in nanoseconds: the lease D, how often it is renewed R, the margin M, how often to sync S.
 
     `rest_ns`: how often a node at rest renews. `bound_ns`, `bound_margin_ns`: the lease of a node that is bound to its
-    voucher, and the margin of that; 0: no node has a voucher.
+    voucher, and its margin; 0: no node has a voucher.
     """
 
     duration_ns: int
@@ -56,10 +56,10 @@ class Times:
 
 
 class PublishedLease:
-    """The ordinary lease, the longer one of a node that is bound or at rest, or the last one of an agent that parts.
+    """The ordinary lease, the longer one of a node that is bound or at rest, or an agent's parting lease.
 
     `published`: by the last renewal that was sent. `resting`: nothing is held or claimed, so renewals are few.
-    `rested`: the lease of a rest may be published still.
+    `rested`: the lease of a rest may still be published.
     """
 
     def __init__(self, times: Times) -> None:

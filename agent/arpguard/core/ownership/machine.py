@@ -1,8 +1,8 @@
-"""The whole protocol on one node: what comes in, and what is to be done about it.
+"""The whole protocol on one node: events in, effects out.
 
-Every method is an event and gives the effects it has, in the order they have to be done in. Every effect that asks
-for something is answered by one event, whatever came of it; only a probe may stay without.
-Who is to own which VIP is decided elsewhere and told by `want`.
+Every method is an event, and returns its effects in the order in which to perform them. Every effect that asks for
+something is answered by one event, whatever the outcome; only a probe may go unanswered.
+Another part decides which VIPs this node should own, and says so by `want`.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,11 +32,11 @@ from arpguard.core.ownership.steps import Moment
 
 
 class Ownership:
-    """One incarnation of the agent of one node. `new_epoch` gives a UUID that was never given before, for terms, too.
+    """One incarnation of the agent of one node. `new_epoch` returns a new UUID, for terms, too.
 
-    Its parts, `heartbeat`, `peers`, `revocations` and `claims`, are there to be asked: events come in here, for they
-    concern several. Those of vouching concern one each: `heartbeat.name` and `heartbeat.term_read` this node's voucher,
-    `revocations.decided` this node as one. `wanted`: the VIPs that this node is to own.
+    Its parts, `heartbeat`, `peers`, `revocations` and `claims`, are there to be queried; events come in here, because
+    they concern several parts. Those of vouching concern one each: `heartbeat.name` and `heartbeat.term_read` this
+    node's voucher, `revocations.decided` this node as a voucher. `wanted`: the VIPs that this node should own.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """This node's voucher: whom its heartbeat names, and what its kernel knows of that (V1, V2, V8 to V11, V15).
 
-The kernel gets a term only after a yes, or a read, has shown that the heartbeat names it, and loses it only after one
-has shown that it names another or none. In between it takes grants. So nobody but the agent that asked for a write to
-the heartbeat has to know what came of it.
+The kernel gets a term only after an accepted write, or a read, has shown that the heartbeat names it, and loses it only
+after one has shown that the heartbeat names another or none. In between the kernel takes grants. So only the agent that
+asked for a write to the heartbeat has to know its outcome.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ LOOK_NS = 100 * NS_PER_MS
 
 
 class Naming:
-    """`named`: by the heartbeat, as the last yes or read showed. `kernel`: as of the last look.
+    """`named`: by the heartbeat, as the last accepted write or read showed. `kernel`: as of the last look.
 
     `adopts`: until the agent says whom to name, the node keeps the voucher that the previous agent named; else none.
     `unbinds`: how often the node un-bound; `revocations`: how often an epoch ended in which the kernel was bound.

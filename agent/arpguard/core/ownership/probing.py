@@ -13,9 +13,9 @@ LEAD_NS = 2 * NS_PER_S  # a probe begins at most so long before its result is ne
 
 @dataclass(slots=True)
 class Probing:
-    """The probing of one VIP. `counts_ns`: how long the answer counts; `taken_by` None: nobody has the VIP.
+    """The probing of one VIP. `counts_ns`: how long the answer counts; `taken_by` None: no host has the VIP.
 
-    `said`: the claim has been written to say it.
+    `said`: this node has written the answer into the claim.
     """
 
     taken_by: MacAddress | None = None

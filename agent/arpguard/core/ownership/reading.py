@@ -1,4 +1,4 @@
-"""What of other nodes has to be read: a watch shows the past, and no renewals of a bound node that say nothing new."""
+"""What to read of other nodes: a watch shows the past, and no renewals of a bound node that say nothing new."""
 
 from arpguard.core.ownership.lease import RENEWALS_IN_BOUND_LEASE
 from arpguard.core.ownership.peer import Peer
@@ -7,7 +7,7 @@ from arpguard.core.ownership.records import Effect
 
 
 class PeerReads:
-    """Of nodes that vouch for others, or that others vouch for: `peers` knows them all."""
+    """Reads of nodes that vouch for others, or that others vouch for; `peers` knows all nodes."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers

@@ -45,7 +45,7 @@ class PublishedLink:
 
 @dataclass(frozen=True, slots=True)
 class PublishedVouching:
-    """What a node that takes part in vouching tells the others, of no force: whom it seeks as its voucher, "" nobody.
+    """What a node that takes part in vouching tells the others, which binds no node: whom it seeks as its voucher.
 
     `accepts`: the nodes that it would vouch for, because their trials went well, and the least d of each (nanoseconds).
     """
@@ -70,7 +70,7 @@ class Published:
 class NamedVoucher:
     """The node that vouches for another one, as that one's heartbeat names it: in one instance, epoch and term.
 
-    `term`: a UUID that is used once. Nobody but this voucher revokes the node sooner than after its lease; it does so
+    `term`: a UUID that is used once. Only this voucher revokes the node before its lease is over: it does so
     `d_ns` after it granted last, and each grant lets the kernel answer for `d_ns - m_ns`.
     """
 
@@ -132,7 +132,7 @@ NO_TERM = KernelTerm()
 class Kept:
     """What the kernel still has from an agent before: entries of one epoch, the fence, and what it has of a voucher.
 
-    `fence_ns` is 0 when the kernel takes it for passed, for whatever reason.
+    `fence_ns` is 0 if the kernel treats it as passed, for whatever reason.
     """
 
     epoch: str
@@ -168,7 +168,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a VIP. `node` is empty if nobody has; `alive`: it renewed within its lease; `void` None: not known yet.
+    """Who has a VIP. `node` is empty if no node has; `alive`: it renewed within its lease; `void` None: not known yet.
 
     `known` False: the claim has not been seen yet. `exists`: there is a claim. `seen_ns`: when this version of it came
     here, on this node's boot clock. `voucher`: the node that vouches for it, while it is bound to that; "" for none.
@@ -207,7 +207,7 @@ class WriteHeartbeat:
     """Create (`version` None) or replace a heartbeat: this node's, or another's to revoke it (`instance` empty).
 
     Not to be sent if the SetFence before it failed. `duration_ns` is what it publishes, or less. `voucher`, `bound`,
-    `early`: as in Heartbeat; whom a revocation replaces has no voucher any more. `quiet`: it repeats what the last
+    `early`: as in Heartbeat; a revoked node has no voucher any more. `quiet`: it repeats what the last
     renewal said, and the node is bound, so no other agent needs to see it.
     """
 
@@ -288,7 +288,7 @@ class SetTerm:
 
 @dataclass(frozen=True, slots=True)
 class ClearTerm:
-    """Tell the kernel that nobody vouches for this node: it answers by the API's fence alone."""
+    """Tell the kernel that no node vouches for this one: it answers by the API's fence alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ class ClearEntry:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Ask the segment whether somebody has the VIP (RFC 5227, 2.1.1), and report `probed`."""
+    """Ask the segment whether a host has the VIP (RFC 5227, 2.1.1), and report `probed`."""
 
     vip: Address
 

@@ -1,7 +1,8 @@
-"""Whether this node may rest on its voucher: one whose agent does not renew cannot revoke it, though it grants (V19).
+"""Whether this node may rely on its voucher: one whose agent does not renew still grants, but cannot revoke it (V19).
 
-Its process and its kernel grant for as long as its own right lasts. If this node died then, nobody would notice before
-the end of its long lease. No watch shows the renewals of a bound node, so this one reads its voucher's heartbeat.
+The voucher's process and kernel grant for as long as its own right lasts. If this node died then, no node would notice
+before the end of its long lease. No watch shows the renewals of a bound node, so this node reads its voucher's
+heartbeat.
 """
 
 from arpguard.core.ownership.heartbeat import OwnHeartbeat

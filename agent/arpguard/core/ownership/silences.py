@@ -1,15 +1,15 @@
-"""Whether another node's silence counts: in an outage of the API server nobody is heard, and nobody is revoked for it.
+"""Whether another node's silence counts: in an outage of the API server no node is heard, and none is revoked for it.
 
-A write that was applied, of whatever node, shows that the server took writes then. If this node cannot renew, and for
-long no such write was seen, others' silence counts again from when it can: they, too, have to find that out.
+An applied write of any node shows that the server took writes then. If this node cannot renew, and has seen no such
+write for long, others' silence counts only from when it can renew again: they, too, have to notice that they can.
 
-But a node may renew so seldom that it does not notice an outage. So before it revokes another node for its silence it
-has to renew once that one is about to be late.
+But a node may renew so seldom that it does not notice an outage. So before it revokes another node for its silence, it
+has to renew once that node is nearly late.
 """
 
 
 class Silences:
-    """Which silences count. `since_ns`: from then on at the earliest, for everybody."""
+    """Which silences count. `since_ns`: no silence counts from before then."""
 
     def __init__(self) -> None:
         self.since_ns = 0

@@ -60,7 +60,7 @@ class Draining:
 
 @dataclass(frozen=True, slots=True)
 class Releasing:
-    """The CAS to nobody is under way."""
+    """The CAS that releases the claim is under way."""
 
 
 @dataclass(frozen=True, slots=True)

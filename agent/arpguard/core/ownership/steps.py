@@ -3,15 +3,15 @@
 `stages` has the table of a claim's moves. A claim is free when it is missing, released, void, or this node's own.
 Unless its holder answered until a moment ago (it has released the claim, or its voucher told of its death), this node
 probes for a host outside that has the VIP before it takes the claim (`probing`). If there is one, the claim says so,
-and nobody takes it until that host is silent. Each node writes such an answer only once: two nodes that hear two hosts
+and no node takes it until that host is silent. Each node writes such an answer only once: two nodes that hear two hosts
 would correct each other forever.
 
 A read is not enough to answer: this node writes a claim that says "this node, this epoch" once more before it tells the
-kernel, for a release that it sent earlier may still be on its way.
+kernel, because a release that it sent earlier may still be on its way.
 
-What this node claimed in an epoch that is over, and does not take again, it releases: others may have to wait for long
-before they count that as void (V18). Such a release keeps the epoch, and whoever takes the claim probes first: this
-node may have been silent for long.
+This node releases what it claimed in an epoch that is over, and does not take again: others may have to wait for long
+before they count that as void (V18). Such a release keeps the epoch, and the node that takes the claim probes first:
+this node may have been silent for long.
 
 The claim to an address that is no longer a VIP is deleted while its finalizer keeps it, and then let go, as if a person
 had deleted it. So it names its holder until that is silent, and vanishes by a CAS.

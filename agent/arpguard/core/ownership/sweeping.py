@@ -1,7 +1,7 @@
-"""Who notices that a bound node has been silent for its lease: no watch shows its renewals, so a few nodes read them.
+"""Which nodes notice that a bound node is silent for its lease: no watch shows its renewals, so a few nodes read them.
 
-Its voucher revokes a node that dies, long before that. This is for the rest: a node whose agent hangs while its kernel
-answers on, one that died together with all who could have told, one whose heartbeat a person has deleted.
+If a node dies, its voucher revokes it long before that. This is for the rest: a node whose agent hangs while its kernel
+keeps answering, one that died together with all nodes that would notice, one whose heartbeat a person has deleted.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _AROUND = 1 << 64
 
 
 class Sweeping:
-    """Each bound node is looked after by those before it on the ring of all bound nodes, by a hash of names."""
+    """The nodes before a bound node on the ring of all bound nodes, by a hash of names, look after it."""
 
     def __init__(self, node: str, peers: Peers, reading: PeerReads) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""Whether anything comes in over this node's link: where nothing does, nobody on the segment can ask it for its VIPs.
+"""Whether anything comes in over this node's link: if nothing does, no host on the segment can ask for its VIPs.
 
 | what happened                                                    | what follows                                |
 | ---------------------------------------------------------------- | ------------------------------------------- |

@@ -1,4 +1,4 @@
-"""How long a voucher grants in a term after the node's heartbeat has ceased to name it.
+"""How long a voucher grants in a term after the node's heartbeat no longer names it.
 
 A kernel is bound until its agent knows that the API server has the heartbeat without that voucher (V8). The voucher may
 know sooner, from a watch: if it stopped then, the node would be silent until the answer has come.

@@ -1,4 +1,4 @@
-"""Leaving something alone, longer each time that it went wrong."""
+"""Leaves something alone, for longer each time that it went wrong."""
 
 
 class Quarantine:

@@ -1,4 +1,4 @@
-"""Which nodes may vouch for a node, and in which order: the next ones on a ring, which all see alike.
+"""Which nodes may vouch for a node, and in which order: the next ones on a ring that is the same for all.
 
 Each node is followed by the next by a hash of their names, among those on its segment.
 """

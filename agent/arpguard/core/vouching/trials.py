@@ -1,7 +1,7 @@
 """Trials: whom this node would vouch for, as pings and pongs without grants have shown, and with which d.
 
 A node says in its heartbeat whom it seeks as its voucher, and its kernel answers the pings of their trial. Both compute
-its term from what both heartbeats say, so that nobody has to publish it. Nothing is granted in it, and nobody revoked.
+its term from what both heartbeats say, so no node has to publish it. A trial grants nothing, and revokes no node.
 
 The sought node accepts once a minute went by without a gap that is too long for the slowest profile, and the two clocks
 go alike. A node that it revoked by mistake, and that is back without a reboot (the boot clock in the stamps kept

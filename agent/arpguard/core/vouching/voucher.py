@@ -1,11 +1,11 @@
 """A voucher: it grants other nodes the right to answer for as long as they return its pings, and decides when one died.
 
-Events and times come in, effects come out, in the order in which they are to be done, at once. It is V4 to V6, V14 and
-V16 of docs/vouching.md, and of V10 that another instance takes up no term of the one before.
+Events and times come in, effects come out, in the order in which to perform them, at once. It implements V4 to V6, V14
+and V16 of docs/vouching.md, and of V10 that a new instance takes up no term of the one before.
 
-Whoever runs it has one thread. Each time that it wakes it reads the clock, then the socket of a term until that is
-empty. It tells of each pong with a right and then a time that it read *after* the pong. At the end it says `emptied`,
-with the time that it read *before* all of that. Then it calls `tick`.
+Its caller has one thread. Each time that it wakes, it reads the clock, then the socket of a term until that is empty.
+It passes on each pong with a right that it read *after* the pong, and a time that it read after the right. At the end
+it calls `emptied`, with the time that it read *before* all of that, and then `tick`.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class TermReport:
-    """How it goes with a term. `granted_ns`: when the last grant was sent, None before; `gaps`: between grants.
+    """The state of a term. `granted_ns`: when the last grant was sent, None before; `gaps`: between grants.
 
     In a trial `gaps` are those between pongs. `first`, `last`: exchanges.
     """
@@ -243,7 +243,7 @@ class Adoption:
 
 
 class Voucher:
-    """Every term in which one instance vouches. One that restarts is another instance: it knows nothing of before."""
+    """Every term in which one instance vouches. After a restart it is another one, without any of the terms before."""
 
     def __init__(self, instance: str) -> None:
         self._instance = instance

@@ -18,7 +18,7 @@ from arpguard.runtime.cluster.requests import Renewals
 
 
 class Aside:
-    """Stands in for a `Membership` that knows nobody and wants nothing. `join` will find what changes meanwhile."""
+    """Stands in for a `Membership` that knows no node and wants nothing. `join` will find what changes meanwhile."""
 
     def __init__(self, cluster: Cluster, outlook: Outlook) -> None:
         self._cluster = cluster

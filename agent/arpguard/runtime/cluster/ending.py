@@ -1,7 +1,7 @@
-"""Why an agent of a DaemonSet has to stop: it asks the API server, and decides by what it saw where that refuses.
+"""Why an agent of a DaemonSet has to stop: it asks the API server, or decides by what it saw if that refuses.
 
-Whoever uninstalls wants the guard gone; a Pod that only restarts needs it: without, its node would answer as it likes
-until the next agent runs, beside the VIPs' owners. So the guard goes only where something shows that arpguard goes.
+An uninstall removes the guard; a Pod that only restarts needs it: without it, the node would answer as it likes until
+the next agent runs, beside the VIPs' owners. So the guard goes only if something shows that arpguard is uninstalled.
 A refusal alone does not: a role may be wrong, or the API server not ready yet.
 """
 

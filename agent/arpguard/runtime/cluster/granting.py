@@ -1,7 +1,7 @@
 """This node as a voucher: the process that grants others the right to answer, and in which terms.
 
-Those that other nodes' heartbeats name (`core/ownership/revoking`), for a while longer than they do
-(`core/vouching/lingering`), and trials of nodes that seek this one (`core/vouching/trials`).
+It grants in terms that other nodes' heartbeats name (`core/ownership/revoking`), and for a while after they cease to do
+so (`core/vouching/lingering`). It also tries nodes that seek this one (`core/vouching/trials`).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What this node posts as Events about Services, Nodes and the ConfigMap.
 
-Of what all nodes find, one node posts the Event (`core.members.speaker`); of what a single node meets, that node does.
+If all nodes find something, one of them posts the Event (`core.members.speaker`); if only one does, that node.
 """
 
 from collections.abc import Iterable

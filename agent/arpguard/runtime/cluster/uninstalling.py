@@ -1,4 +1,4 @@
-"""Takes arpguard out of a cluster in the order in which nothing is left: its agents first, then what they left.
+"""Takes arpguard out of a cluster in an order that leaves nothing behind: first its agents, then what they left.
 
 Each agent that sees its DaemonSet go removes its guard, its claims and its heartbeat. So where a heartbeat is still
 there afterwards, the guard may be, too: that node's agent had no time or no API server, or there was none.

@@ -1,4 +1,4 @@
-"""Vouching on this node: whom its heartbeat names, whom it seeks, and what it tells the others of that.
+"""Vouching on this node: whom its heartbeat names, whom it seeks, and what it tells the others about that.
 
 `core/vouching/seeking` decides whom to seek, and `core/ownership` what the heartbeat names. What this node does for
 others is in `granting`.

@@ -1,4 +1,4 @@
-"""This node's programs and maps, loaded and pinned: by the pins the next agent finds them."""
+"""This node's programs and maps, loaded and pinned: the next agent finds them by their pins."""
 
 import asyncio
 import logging

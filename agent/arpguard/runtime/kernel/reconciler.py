@@ -1,4 +1,4 @@
-"""Makes the kernel have what is asked for, and keeps it so. Configuration, surroundings and elections ask.
+"""Brings the kernel in line with configuration, surroundings and elections, and keeps it so.
 
 Each part of it is the one writer of something: `table` of the maps of entries and of ranges, `control` of the control
 value, `vouching` of the voucher's term, `attaching` of programs, `speaking` of what there is to announce. The order

@@ -41,9 +41,9 @@ class VouchingMaps:
 class TermWriter:
     """The one writer of the `vouching` map. It has the same term on all guarded links, or none.
 
-    In a term that counts grants bind this node; the other kind is a trial, in which pings are answered and nothing else
-    comes of them. `problem`: why the kernel has another one than it should, which every pass tries to change; a kernel
-    that is bound to a term in which nobody grants any more is silent meanwhile. `ethertype`: of frames of vouching; 0:
+    In a term that counts, grants bind this node. The other kind is a trial: the kernel answers pings, without any other
+    effect. `problem`: why the kernel has another one than it should, which every pass tries to change; a kernel
+    that is bound to a term in which no node grants any more is silent meanwhile. `ethertype`: of frames of vouching; 0:
     the kernel knows of none.
     """
 

@@ -1,4 +1,4 @@
-"""The voucher's process: `process.VoucherProcess` starts it, and nobody else. Arguments: see there."""
+"""The voucher's process: only `process.VoucherProcess` starts it. Arguments: see there."""
 
 import gc
 import os

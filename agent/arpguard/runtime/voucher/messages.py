@@ -1,4 +1,4 @@
-"""What the agent tells its voucher's process, and what that tells the agent: values, each as one packet of JSON."""
+"""Messages between the agent and its voucher's process: values, each as one packet of JSON."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -68,7 +68,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class TermNews:
-    """How it goes with a term: when it was adopted, when its phase or `bound` changes, and each second.
+    """The state of a term: when it was adopted, when its phase or `bound` changes, and each second.
 
     `report` None: nothing was ever sent in it.
     """
