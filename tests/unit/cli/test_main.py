@@ -48,6 +48,10 @@ def test_bad_usage_exits_2(words, run):
             "arpguard status: argument -o/--output: invalid choice: 'toml' (choose from table, wide, json, yaml)",
         ),
         (["links", "--zzzzz"], "arpguard links: unknown option '--zzzzz'"),
+        (
+            ["status", "--port", "65536"],
+            "arpguard status: argument --port: invalid value '65536': expected a port, 1 to 65535",
+        ),
     ],
     ids=str,
 )
