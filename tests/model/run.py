@@ -257,6 +257,8 @@ RING = ("RING", "D=2", "LD=1", "CHAIN")
 MUTUAL = ("N=2", "T=1", "TAME", *RING)
 OF_THREE = ("N=3", "T=1", "TAME", *RING)
 LOST = (*CHAIN, "LOSE", "STRAY")
+QUIET = (*CHAIN, "QUIET")
+QUIET_CALM = ("CALM=1", "D=3", "LONG=6", "CHAIN", "WRESTART", "QUIET")
 Vouch = partial(Case, model=VOUCH)
 
 V_SAFE = [
@@ -325,12 +327,29 @@ V_SAFE = [
         None,
     ),
     Vouch("v-two-vips", "two VIPs of one node", ("V=2", "D=2", "LONG=3", "LD=1", "CHAIN", *V_FAULTS), None),
+    Vouch(
+        "v-quiet",
+        "`v-chain`, and quiet renewals: a node that revokes another one may have read its heartbeat before, or not",
+        QUIET,
+        None,
+        quick=True,
+    ),
+    Vouch(
+        "v-quiet-faults",
+        "the same; and restarts, stray writes, hand-over, new epochs without need",
+        (*QUIET, "RESTART", "STRAY", "HANDOVER", "ANEW"),
+        None,
+    ),
+    Vouch(
+        "v-quiet-lost", "`v-quiet`; and restarts, and people delete the heartbeat", (*QUIET, "RESTART", "LOSE"), None
+    ),
 ]
 V_MUTUAL = [
     Vouch("v-mutual", "two nodes vouch for each other; writes are applied at once", MUTUAL, None),
+    Vouch("v-mutual-quiet", "the same, and quiet renewals", (*MUTUAL, "QUIET"), None),
     Vouch(
         "v-mutual-faults",
-        "the same, and restarts of agents and vouchers",
+        "`v-mutual`, and restarts of agents and vouchers",
         (*MUTUAL, "RESTART", "WRESTART"),
         None,
         depth=16,
@@ -449,17 +468,55 @@ V_BROKEN = [
         (*LONG_LEASE, "SAY", "LOSE", "STRAY", "SETTLE_SHORT"),
         19,
     ),
+    Vouch(
+        "v-quiet-lease-shown",
+        "a lease counts from the last version that a watch showed, though a read has shown a newer one",
+        (*LONG_LEASE, "SAY", "QUIET", "LEASE_SHOWN"),
+        24,
+        quick=True,
+    ),
+    Vouch(
+        "v-quiet-no-version",
+        "a revocation of a bound node after its lease names no version",
+        (*LONG_LEASE, "SAY", "QUIET", "LEASE_BLIND"),
+        22,
+    ),
 ]
 V_PROGRESS = [
     Vouch("v-calm", "slow and lost answers, restarts of vouchers", ("CALM=1", "WRESTART"), None),
     Vouch(
         "v-calm-chain", "the same, with long lease and chain", ("CALM=1", "D=3", "LONG=4", "CHAIN", "WRESTART"), None
     ),
+    Vouch("v-calm-quiet", "the same, with longer leases, and quiet renewals", QUIET_CALM, None),
 ]
 V_STUCK = [
     Vouch("v-too-soon", "nothing: they have a tick less", ("CALM=1", "SLACK=1"), 7, quick=True),
     Vouch("v-keeps-term", "the kernel keeps the term that it has", ("CALM=2", "KEEP_KTERM"), 21),
     Vouch("v-never-unbinds", "a node keeps naming a voucher that is dead", ("CALM=2", "NO_UNBIND"), 21),
+    Vouch(
+        "v-quiet-decided-unread",
+        "a voucher that has decided does not read the heartbeat before it revokes",
+        (*QUIET_CALM, "DECIDED_UNREAD"),
+        20,
+    ),
+    Vouch(
+        "v-quiet-chain-unread",
+        "a node that follows the chain does not read the heartbeat before it revokes",
+        (*QUIET_CALM, "CHAIN_UNREAD"),
+        17,
+    ),
+    Vouch(
+        "v-quiet-unswept",
+        "no node reads a bound node's heartbeat to find out whether its lease is over",
+        (*QUIET_CALM, "UNSWEPT"),
+        24,
+    ),
+    Vouch(
+        "v-quiet-swept-once",
+        "they read it at the end of the lease only, and not after half of it",
+        (*QUIET_CALM, "SWEPT_ONCE"),
+        25,
+    ),
 ]
 V_REACHED = [
     Vouch("v-revokes-early", "a revocation while the API's fence lies ahead", ("SEEK_EARLY",), 15),
@@ -474,6 +531,12 @@ V_REACHED = [
     Vouch("v-lasts", "a bound node's right lasts longer than D", (*LONG_LEASE, "SAY", "SEEK_LONG"), 11),
     Vouch("v-parts", "a parted node's right lasts longer than D", ("D=2", "P=4", "LD=1", "PARTS", "SEEK_PARTED"), 3),
     Vouch("v-takes-lost", "others take what a deleted heartbeat held", (*LOST, "SEEK_REMADE"), 10),
+    Vouch(
+        "v-misses",
+        "a bound node answers though its lease is over by what others saw",
+        (*LONG_LEASE, "SAY", "QUIET", "SEEK_MISSED"),
+        21,
+    ),
     Vouch("v-both", "two nodes answer, each bound to the other", (*MUTUAL, "SEEK_BOTH"), 14),
 ]
 VOUCHING = V_SAFE + V_MUTUAL + V_BROKEN + V_PROGRESS + V_STUCK + V_REACHED

@@ -57,6 +57,7 @@ def test_quick_part_has_the_chain_and_the_rules_of_vouching_that_matter_most():
 
     assert names >= {"v-chain", "v-mutual-no-right", "v-chain-unbound", "v-chain-grants-on", "v-no-bound", "v-early"}
     assert names >= {"v-grants-on", "v-late-fence", "v-unbinds-early", "v-too-soon"}
+    assert names >= {"v-quiet", "v-quiet-lease-shown"}
 
 
 def test_pages_have_every_case():

@@ -12,6 +12,9 @@
  *     With RING the voucher of a node runs on the next node, by whose fences it grants. N=2: two nodes vouch for each
  *     other.
  *   - x, any other node: revokes by silence, and by the chain; claims what is free, answers at once, gives back.
+ *   - With QUIET neither x nor a voucher sees a renewal of a bound node that says nothing new, unless it reads. Both
+ *     revoke by replacing the version that they saw or read last. x reads at any time, with CALM only when it has to; a
+ *     voucher reads once it has decided: if it read before that, and nothing was renewed since, it finds the same.
  *   - A linearizable store. Every write to a heartbeat is a compare-and-swap. A request may be given up and be applied
  *     all the same, whenever it likes: one of the agent's and one of each voucher's, which outlives its restart.
  *   - Frames: any that was ever sent may arrive at any time, any number of times, or never. Nobody makes one up.
@@ -24,8 +27,9 @@
  *     the oldest for binding.
  *   - Receiving a pong, noting the time, and sending the grant are one step: the fence goes by the stamp, so a grant
  *     that is sent late is one that arrives late. A pong may also be taken note of without a grant.
- *   - x acts late on what it saw at once. A revocation that was sent by the version that is still the store's is one
- *     that is sent when it is applied; what is left of "sent" is what outlives the sender (rv).
+ *   - x acts late on what it saw at once; with QUIET, what says something new. A revocation that was sent by the
+ *     version that is still the store's is one that is sent when it is applied; what is left of "sent" is what outlives
+ *     the sender (rv).
  *   - x claims and answers in one step: no other node answers sooner, or longer. An agent claims with the renewal that
  *     confirms. Where there is no entry the fence is forgotten.
  *   - With RIGHTS, and so with RING, there are no claims. What is asserted is that no kernel has the right to answer
@@ -43,7 +47,8 @@
  * RESTART_UNBINDS BIND_FIRST NO_REREAD BLIND_REVOKE REUSE_TERM CARRY_BOUND OLD_GRANTS OLD_REVOKES NO_TERM_CHECK
  * LATE_WRITE; TERM_FIRST (ANEW); of the long lease and the chain NO_CUT SHORT_WAIT CHAIN_UNBOUND SAYS_EARLY CHAIN_SOON
  * CHAIN_BLIND; NO_RIGHT, API_RIGHT, LOOKS_EARLY and REGRANT (RING); PART_SWAPS (PARTS); SETTLE_SHORT (LOSE);
- * LETS_EARLY (LETS_GO); with CALM: KEEP_KTERM NO_UNBIND SLACK.
+ * LETS_EARLY (LETS_GO); of QUIET LEASE_SHOWN LEASE_BLIND; with CALM: KEEP_KTERM NO_UNBIND SLACK; of QUIET as well
+ * DECIDED_UNREAD CHAIN_UNREAD UNSWEPT SWEPT_ONCE.
  * Allowed: CARRY_VF, BORN_BOUND, LONG_NAMED, LATE_WRITE with LATE_CAS.
  * SEEK_*: asserts that something is out of reach which has to be in reach, lest the proof be about nothing.
  */
@@ -155,10 +160,15 @@ byte pong[N * (T + 1)];  /* 0: none of use; k: the newest stamp gives k more tic
 bool pongB[N * (T + 1)]; /* one of them said "bound" */
 
 /* ---- x ---- */
-byte quiet[N];   /* ticks since a heartbeat changed */
+byte silent[N];  /* ticks since it saw that a heartbeat changed */
 bool over[N];    /* the voucher that it names is over: another epoch, or another instance */
 byte overFor[N]; /* ticks since that could be read */
 bool strayTomb[N];
+
+#ifdef QUIET
+bool missed[N];      /* x does not know the store's version, which is a renewal that says nothing new */
+bool wMissed[N * W]; /* nor does the voucher */
+#endif
 
 #if STAND > 0
 byte walked = LD, stood;
@@ -227,6 +237,8 @@ bool wasEarly;
 #define SOUGHT(n) assert(fence[n] <= D);
 #elif defined(SEEK_BOTH)
 #define SOUGHT(n) assert(!(bound[0] && bound[N - 1] && RIGHT(0) && RIGHT(N - 1)));
+#elif defined(SEEK_MISSED)
+#define SOUGHT(n) assert(!(missed[n] && silent[n] >= LONG && ANSWERS(n, 0)));
 #elif defined(SEEK_REMADE)
 #define SOUGHT(n) assert(!(claim[n] == TAKEN && waited[n] > 0));
 #else
@@ -249,8 +261,9 @@ inline check(n)
 	skip
 }
 
-#ifdef CHAIN_BLIND
-bool blind; /* a revocation by the chain is on the way, and names no version */
+#if defined(CHAIN_BLIND) || defined(LEASE_BLIND)
+#define BLIND
+bool blind; /* a revocation by x is on the way, and names no version */
 #endif
 #ifdef LOOKS_EARLY
 bool looked[N]; /* the voucher found that its own node may answer */
@@ -284,8 +297,13 @@ byte lateTerm, lateFrom;
 #else
 #define FORGETS(w) seenBound[w] = false;
 #endif
+#ifdef QUIET
+#define SAW_ALL(w) wMissed[w] = false;
+#else
+#define SAW_ALL(w)
+#endif
 /* `w`: BY(node, voucher). */
-inline noTerm(w) { wt[w] = 0; FORGETS(w) decided[w] = false; wq[w] = 0 }
+inline noTerm(w) { wt[w] = 0; FORGETS(w) SAW_ALL(w) decided[w] = false; wq[w] = 0 }
 
 #ifdef CARRY_VF
 #define CARRIES 1
@@ -382,7 +400,6 @@ inline noStray(n)
 /* There is another version: what would write over the one before is refused. */
 inline changed(n)
 {
-	quiet[n] = 0;
 	fresh[n] = false;
 #ifndef BLIND_REVOKE
 	for (i : 0 .. W - 1) {
@@ -431,8 +448,24 @@ inline remade(n)
 	fi
 }
 
+/* What x and the vouchers see of the version that is the store's now. */
+inline shown(n, term, what)
+{
+#ifdef QUIET
+	missed[n] = (what == BOUND && hSays[n] == BOUND && hTerm[n] == term);
+	silent[n] = (missed[n] -> silent[n] : 0);
+	for (i : 0 .. W - 1) {
+		wMissed[BY(n, i)] = missed[n] && wt[BY(n, i)] == term
+	}
+	i = 0
+#else
+	silent[n] = 0
+#endif
+}
+
 inline names(n, term, what)
 {
+	shown(n, term, what);
 #ifdef CHAIN
 	if
 	:: hTerm[n] != term ->
@@ -679,7 +712,7 @@ proctype Agent(byte n)
 #ifdef ANEW
 	/* A new epoch without need. The term is another, too. */
 	:: d_step { FREELY && READY(n) && hCur[n] && !stray[n] ->
-		beginAnew(n); hCur[n] = false; quiet[n] = 0; epochChanged(n, IN_PLACE); clean(n) }
+		beginAnew(n); hCur[n] = false; silent[n] = 0; epochChanged(n, IN_PLACE); clean(n) }
 	/* Then the kernel's term may go, whatever the heartbeat names. */
 #ifdef TERM_FIRST
 	:: d_step { FREELY && READY(n) && kTerm[n] != 0 ->
@@ -807,6 +840,11 @@ proctype Kernel(byte n)
 #define RETRIES(n)
 #endif
 #define ADOPTED(n, w) OF(n, wt[BY(n, w)])
+#ifdef QUIET
+#define HAS_LATEST(n, w) (!wMissed[BY(n, w)])
+#else
+#define HAS_LATEST(n, w) true
+#endif
 
 proctype Voucher(byte n; byte w)
 {
@@ -832,9 +870,13 @@ proctype Voucher(byte n; byte w)
 	/* It decides, and from then on it grants nothing; then it revokes what still names it in this term. */
 	:: d_step { W_WORKS && wt[BY(n, w)] != 0 && !decided[BY(n, w)] && BOUND_SEEN(BY(n, w)) && wq[BY(n, w)] >= PATIENCE ->
 		decided[BY(n, w)] = true; wq[BY(n, w)] = 0 }
-	:: d_step { W_WORKS && decided[BY(n, w)] && NAMES(n, BY(n, w)) -> RETRIES(n) revoke(n) }
+	:: d_step { W_WORKS && decided[BY(n, w)] && NAMES(n, BY(n, w)) && HAS_LATEST(n, w) -> RETRIES(n) revoke(n) }
+#if defined(QUIET) && !defined(DECIDED_UNREAD)
+	:: d_step { W_WORKS && decided[BY(n, w)] && wMissed[BY(n, w)] -> wMissed[BY(n, w)] = false }
+#endif
 #ifdef STRAY
-	:: d_step { FREELY && decided[BY(n, w)] && hTerm[n] == wt[BY(n, w)] && !rv[BY(n, w)] -> rv[BY(n, w)] = true }
+	:: d_step { FREELY && decided[BY(n, w)] && hTerm[n] == wt[BY(n, w)] && HAS_LATEST(n, w) && !rv[BY(n, w)] ->
+		rv[BY(n, w)] = true }
 	:: d_step { FREELY && rv[BY(n, w)] -> rv[BY(n, w)] = false; revoke(n) }
 #endif
 #ifdef WRESTART
@@ -870,6 +912,29 @@ proctype Voucher(byte n; byte w)
 #else
 #define SEEN_CHAIN(n)
 #endif
+#ifdef QUIET
+#define KNOWN(n) (!missed[n])
+#else
+#define KNOWN(n) true
+#endif
+#ifdef LEASE_SHOWN
+#define COUNTS_ANEW(n)
+#else
+#define COUNTS_ANEW(n) silent[n] = 0;
+#endif
+/* When x has to read: at the end of a lease, and once before that; when it may revoke by the chain. */
+#if defined(UNSWEPT)
+#define SWEEPS(n) false
+#elif defined(SWEPT_ONCE)
+#define SWEEPS(n) (silent[n] == PUBLISHED(n))
+#else
+#define SWEEPS(n) (silent[n] == PUBLISHED(n) / 2 || silent[n] == PUBLISHED(n))
+#endif
+#if defined(CHAIN) && !defined(CHAIN_UNREAD)
+#define FOLLOWS(n) (over[n] && overFor[n] >= CHAINED)
+#else
+#define FOLLOWS(n) false
+#endif
 #define IS_VOID(n, v) (claim[AT(n, v)] == VOID && (ended[AT(n, v)] == IN_PLACE || waited[AT(n, v)] >= SETTLED))
 
 inline take(n, v)
@@ -883,13 +948,21 @@ inline take(n, v)
 proctype X(byte n)
 {
 	do
-	:: d_step { hCur[n] && quiet[n] >= PUBLISHED(n) && X_WANTS -> revoke(n) }
+	:: d_step { hCur[n] && silent[n] >= PUBLISHED(n) && KNOWN(n) && X_WANTS -> revoke(n) }
+#ifdef LEASE_BLIND
+	:: d_step { hCur[n] && silent[n] >= PUBLISHED(n) && KNOWN(n) && SAID_BOUND(n) -> blind = true }
+#endif
+#ifdef QUIET
+	:: d_step { missed[n] && (FREELY || SWEEPS(n) || FOLLOWS(n)) -> missed[n] = false; COUNTS_ANEW(n) skip }
+#endif
 #ifdef CHAIN
-	:: d_step { X_WANTS && over[n] && overFor[n] >= CHAINED && SAID_BOUND(n) -> SEEN_CHAIN(n) revoke(n) }
+	:: d_step { X_WANTS && over[n] && overFor[n] >= CHAINED && SAID_BOUND(n) && KNOWN(n) -> SEEN_CHAIN(n) revoke(n) }
 #ifdef CHAIN_BLIND
 	:: d_step { over[n] && overFor[n] >= CHAINED && SAID_BOUND(n) -> blind = true }
-	:: d_step { blind -> blind = false; revoke(n) }
 #endif
+#endif
+#ifdef BLIND
+	:: d_step { blind -> blind = false; revoke(n) }
 #endif
 #ifdef LOSE
 	/* It is created at once: what it was voids nothing until the new one has been there for the longest lease. */
@@ -936,7 +1009,7 @@ inline nodeTick(n)
 
 inline othersTick(n)
 {
-	quiet[n] = quiet[n] + (hCur[n] && quiet[n] < PUBLISHED(n) -> 1 : 0);
+	silent[n] = silent[n] + (hCur[n] && silent[n] < PUBLISHED(n) -> 1 : 0);
 	for (i : 0 .. W - 1) {
 		wq[BY(n, i)] = wq[BY(n, i)] + (wt[BY(n, i)] != 0 && !decided[BY(n, i)] && wq[BY(n, i)] < LD -> 1 : 0)
 	}
@@ -1004,7 +1077,12 @@ inline becomes(what)
 #else
 #define BY_CHAIN false
 #endif
-#define SOON ((calm == NO_N && wasVouched) || BY_CHAIN -> LD - SLACK : (calm > NO_W -> LONGEST - SLACK : CALM - SLACK))
+#ifdef QUIET
+#define SWEPT (LONGEST + LONGEST / 2) /* of a renewal right after x has read */
+#else
+#define SWEPT LONGEST
+#endif
+#define SOON ((calm == NO_N && wasVouched) || BY_CHAIN -> LD - SLACK : (calm > NO_W -> SWEPT - SLACK : CALM - SLACK))
 inline allIsWell() { assert(calmFor < SOON || (X_WANTS -> claim[0] == TAKEN : ANSWERS(0, 0))) }
 
 inline calmTick()
@@ -1012,7 +1090,7 @@ inline calmTick()
 	allIsWell();
 	allTick();
 	due = true;
-	calmFor = (calmFor < LONGEST + 3 -> calmFor + 1 : calmFor)
+	calmFor = (calmFor < SWEPT + 3 -> calmFor + 1 : calmFor)
 }
 #define CALMS(what) :: d_step { calm == 0 -> becomes(what) } goto calmed
 #endif

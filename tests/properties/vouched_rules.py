@@ -36,11 +36,13 @@ from support.protocol.vouched_stories import (
     outage_leaves_vouchers,
     outage_that_few_notice,
     parts,
+    quiet_agent_is_killed,
     quiet_heartbeat_is_deleted,
     quiet_node_dies,
     quiet_node_dies_with_its_voucher,
     quiet_nodes,
     renaming_that_is_stuck,
+    revocation_of_a_quiet_node_on_its_way,
     revocation_on_its_way,
     revoked_and_back,
     ring,
@@ -54,6 +56,7 @@ from support.protocol.vouched_stories import (
     voucher_restarts_without_a_right,
     voucher_that_cannot_revoke,
     voucher_that_looked_early,
+    voucher_that_rests,
 )
 
 
@@ -89,6 +92,7 @@ WITHOUT_VERSION = (
     "old.version != effect.version:",
     'old.version != effect.version and getattr(effect, "instance", "-"):',
 )
+ANY_VERSION = (PeerReads, "replace_early", "if not self._peers.is_hidden(peer):", "if True:")
 NO_RIGHT = (Adoption, "pong", "right is not None and now_ns < right.until_ns", "True")
 NO_CUT = (Fence, "shorten", "if self._told_ns > ", "if 0 > ")
 
@@ -270,11 +274,31 @@ RULES = [
             "(voucher.node, voucher.instance) == me[:2]",
         ),
     ),
+    broken(
+        "v-quiet-lease-shown",
+        voucher_that_rests,
+        (
+            Peers,
+            "seen",
+            "peer.show(heartbeat, now_ns)",
+            "peer.show(heartbeat, peer.since_ns if as_of_ns and before and before.bound else now_ns)",
+        ),
+    ),
+    broken("v-quiet-no-version", revocation_of_a_quiet_node_on_its_way, WITHOUT_VERSION),
     # Nobody answers in the end.
     broken(
         "v-keeps-term", voucher_dies, (Naming, "_show", "if number == self.kernel.number:", "if self.kernel.number:")
     ),
     broken("v-never-unbinds", voucher_dies, (Naming, "_next", "self._lapsing or ", "")),
+    broken("v-quiet-decided-unread", quiet_node_dies, ANY_VERSION),
+    broken("v-quiet-chain-unread", quiet_node_dies_with_its_voucher, ANY_VERSION),
+    broken("v-quiet-unswept", agent_is_killed, (Sweeping, "sweep", "looks or ", "")),
+    broken(
+        "v-quiet-swept-once",
+        quiet_agent_is_killed,
+        (PeerReads, "look_ns", "_look_after_ns(peer, until_ns)", "until_ns"),
+        (PeerReads, "look", "_look_after_ns(self._peers.peer(node), until_ns)", "until_ns"),
+    ),
 ]
 
 # What the model does not tell apart.
@@ -318,21 +342,6 @@ OTHER_RULES = [
         "V19: leaves a voucher because its renewals are not shown",
         quiet_nodes,
         (Reliance, "judge", "not self._reading.has_not_renewed(named.node, behind_ns)", "False"),
-    ),
-    broken(
-        "V7: replaces a version that was seen long ago",
-        quiet_node_dies,
-        (PeerReads, "replace_early", "if not self._peers.is_hidden(peer):", "if True:"),
-    ),
-    broken(
-        "V17: replaces a version that was seen long ago",
-        quiet_node_dies_with_its_voucher,
-        (PeerReads, "replace_early", "if not self._peers.is_hidden(peer):", "if True:"),
-    ),
-    broken(
-        "nobody reads what is not shown",
-        agent_is_killed,
-        (Sweeping, "sweep", "looks or ", ""),
     ),
     broken(
         "nobody makes a heartbeat again that was deleted unseen",

@@ -245,6 +245,34 @@ def quiet_node_dies_with_its_voucher() -> None:
         assert answering(sim) == [other.name]
 
 
+def quiet_agent_is_killed() -> None:
+    """The other node reads its last version within half a lease, and replaces it a lease after that."""
+    for phase in range(0, BOUND // 3, BOUND // 12):
+        sim, (owner, other) = a_vouched()
+        sim.run_quickly(2 * BOUND + phase)
+        owner.paused = True
+        sim.run_quickly(5 * BOUND / 3)
+        assert answering(sim) == [other.name]
+
+
+def revocation_of_a_quiet_node_on_its_way() -> None:
+    """It was silent for its lease, by a read, too; the revocation comes when it has renewed again."""
+    sim, (owner, *others) = a_quiet_ring()
+    for other in others:
+        other.revokes_late = True
+    owner.paused = True
+    while not any(other.revokes(request) for other in others for request in other.requests):
+        sim.run_quickly(100)
+    assert answering(sim) == []
+    owner.paused = False
+    sim.run_quickly(R)
+    assert answering(sim) == [owner.name]
+    for other in others:
+        other.revokes_late = False
+    sim.run_quickly(R)
+    assert answering(sim) == [owner.name]
+
+
 def quiet_heartbeat_is_deleted() -> None:
     """Its node is cut off, and the only other one that wants the VIP does not look after it: it hears all the same."""
     sim, nodes = a_quiet_ring(MANY)
@@ -770,6 +798,8 @@ STORIES = [
     quiet_nodes,
     quiet_node_dies,
     quiet_node_dies_with_its_voucher,
+    quiet_agent_is_killed,
+    revocation_of_a_quiet_node_on_its_way,
     quiet_heartbeat_is_deleted,
     outage_that_few_notice,
     voucher_in_an_outage,
